@@ -96,7 +96,8 @@ static void link_introduce(const struct link *link)
 	(void)syscall(SYS_close, self);
 }
 
-static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_result)
+static struct link *link_get(const struct gcp_ipc_handle *handle, long deadline,
+			     CUresult *ret_result)
 {
 	struct link *link = links;
 
@@ -110,7 +111,7 @@ static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_
 	if (!link)
 		return NULL;
 	memcpy(link->cookie, handle->cookie, sizeof(link->cookie));
-	link->fd = gcp_ipc_connect(handle, ret_result);
+	link->fd = gcp_ipc_connect(handle, deadline, ret_result);
 	if (link->fd < 0) {
 		free(link);
 		return NULL;
@@ -139,11 +140,12 @@ static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64
 }
 
 static bool link_receive(struct link *link, struct gcp_ipc_answer *answer, int *fds,
-			 unsigned int *ret_count)
+			 unsigned int *ret_count, long deadline)
 {
 	*ret_count = 0;
 	if (gcp_ipc_file(link->fd) != link->file ||
-	    !gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count, true))
+	    !gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
+			     deadline))
 		link->broken = true;
 	return !link->broken;
 }
@@ -238,7 +240,7 @@ static bool link_has(const struct link *link, uint64_t id)
 /* *ret_opened: the other process counts it as open, or may: an answer that was lost may
  * have said so. Where it is open already it may not be closed for that. */
 static CUresult transfer_run(struct transfer *transfer, struct link *link, uint64_t id,
-			     bool *ret_opened)
+			     long deadline, bool *ret_opened)
 {
 	struct gcp_ipc_answer *answer = &transfer->answer;
 	enum gcp_ipc_op op = GCP_IPC_OPEN;
@@ -250,7 +252,7 @@ static CUresult transfer_run(struct transfer *transfer, struct link *link, uint6
 	do {
 		if (!link_send(link, op, id, transfer->end))
 			return CUDA_ERROR_OPERATING_SYSTEM;
-		if (!link_receive(link, answer, fds, &count)) {
+		if (!link_receive(link, answer, fds, &count, deadline)) {
 			*ret_opened |= !link_has(link, id);
 			return CUDA_ERROR_OPERATING_SYSTEM;
 		}
@@ -373,7 +375,7 @@ static bool link_is_closed(const struct link *link)
 
 /* *ret_broken: the link was there before, and is of no use. */
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
-			   bool *ret_broken)
+			   long deadline, bool *ret_broken)
 {
 	struct transfer transfer = {.count = 0};
 	const struct link *latest = links;
@@ -382,11 +384,11 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 	bool opened;
 
 	*ret_broken = false;
-	import->link = link_get(handle, &result);
+	import->link = link_get(handle, deadline, &result);
 	if (!import->link)
 		return result;
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = transfer_run(&transfer, import->link, handle->id, &opened);
+	result = transfer_run(&transfer, import->link, handle->id, deadline, &opened);
 	if (result == CUDA_SUCCESS)
 		result = transfer_map(&transfer, import);
 	transfer_end(&transfer);
@@ -404,11 +406,12 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
  * files; a new one will do. */
 static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
 {
+	const long deadline = gcp_ipc_deadline();
 	bool broken;
-	CUresult result = import_try(handle, import, &broken);
+	CUresult result = import_try(handle, import, deadline, &broken);
 
 	if (result != CUDA_SUCCESS && broken)
-		result = import_try(handle, import, &broken);
+		result = import_try(handle, import, deadline, &broken);
 	return result;
 }
 

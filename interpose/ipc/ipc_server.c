@@ -226,7 +226,7 @@ static bool request_receive(struct connection *connection,
 	unsigned int count = 0;
 
 	if (!gcp_ipc_receive(connection->fd, request, sizeof(*request), fds, &count,
-			     false))
+			     GCP_IPC_NO_WAIT))
 		return false;
 	if (memcmp(request->cookie, server.self.cookie, sizeof(request->cookie)) == 0 &&
 	    count == (request->op == GCP_IPC_PROCESS) &&

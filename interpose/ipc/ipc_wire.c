@@ -35,7 +35,7 @@
 
 #define GCP_IPC_MAPPED_MAGIC UINT64_C(0x67c9a60000000001)
 
-enum { RECEIVE_MS = 30 * 1000, ROOM_MS = 1000 };
+enum { ASK_MS = 30 * 1000, ROOM_MS = 1000 };
 
 /* struct ucred and its message, which want _GNU_SOURCE. */
 struct user {
@@ -156,6 +156,27 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 	return sent == (long)bytes;
 }
 
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000L + now.tv_nsec / 1000000L;
+}
+
+long gcp_ipc_deadline(void)
+{
+	return now_ms() + ASK_MS;
+}
+
+/* What is left until then; 0: nothing. */
+static int ms_until(long deadline)
+{
+	long left = deadline - now_ms();
+
+	return left > 0 ? (int)left : 0;
+}
+
 /* Whether something can be read, or written, within `ms`. The system call sets `left`
  * to what is left, so that signals do not make the wait longer. */
 static bool fd_wait(int fd, short events, int ms)
@@ -246,13 +267,13 @@ static long message_receive(int fd, void *ret_message, size_t bytes, int flags,
 }
 
 bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
-		     unsigned int *ret_count, bool wait)
+		     unsigned int *ret_count, long deadline)
 {
 	int saved = errno;
 	struct arrival arrival = {.count = 0};
 	long received = -1;
 
-	if (!wait || fd_wait(fd, POLLIN, RECEIVE_MS))
+	if (deadline == GCP_IPC_NO_WAIT || fd_wait(fd, POLLIN, ms_until(deadline)))
 		received = message_receive(fd, ret_message, bytes, 0, &arrival);
 	bool good = received == (long)bytes && arrival.trusted &&
 		    !(arrival.flags & (MSG_TRUNC | MSG_CTRUNC)) &&
@@ -549,36 +570,29 @@ static int door_by_copy(const struct gcp_ipc_handle *handle)
 	return (int)fd;
 }
 
-static long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000L + now.tv_nsec / 1000000L;
-}
-
 /* Waits while the door has no room, as that of a process that is stopped. */
-static bool door_send(int door, const uint64_t cookie[2], int fd)
+static bool door_send(int door, const uint64_t cookie[2], int fd, long deadline)
 {
 	const size_t bytes = 2 * sizeof(cookie[0]);
-	long end = now_ms() + RECEIVE_MS, left = RECEIVE_MS, sent;
+	int left;
 
 	do {
-		sent = message_send(door, cookie, bytes, &fd, 1);
+		long sent = message_send(door, cookie, bytes, &fd, 1);
+
 		if (sent >= 0 || errno != EAGAIN)
 			return sent == (long)bytes;
-		left = end - now_ms();
-	} while (left > 0 && fd_wait(door, POLLOUT, (int)left));
+		left = ms_until(deadline);
+	} while (left > 0 && fd_wait(door, POLLOUT, left));
 	return false;
 }
 
-static int connect_through(int door, const uint64_t cookie[2])
+static int connect_through(int door, const uint64_t cookie[2], long deadline)
 {
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		return -1;
-	if (!passes_users(pair[0]) || !door_send(door, cookie, pair[1])) {
+	if (!passes_users(pair[0]) || !door_send(door, cookie, pair[1], deadline)) {
 		fd_close(pair[0]);
 		pair[0] = -1;
 	}
@@ -586,7 +600,8 @@ static int connect_through(int door, const uint64_t cookie[2])
 	return pair[0];
 }
 
-int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result)
+int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
+		    CUresult *ret_result)
 {
 	int saved = errno, door = door_by_name(handle), fd = -1;
 
@@ -601,7 +616,7 @@ int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result)
 	}
 	*ret_result = CUDA_ERROR_OPERATING_SYSTEM;
 	if (door >= 0)
-		fd = connect_through(door, handle->cookie);
+		fd = connect_through(door, handle->cookie, deadline);
 	fd_close(door);
 	errno = saved;
 	return fd;

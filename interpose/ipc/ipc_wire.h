@@ -92,6 +92,10 @@ struct gcp_ipc_door {
 };
 bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door);
 
+/* When all waits for another process end that begin now: in 30 seconds. In ms. */
+long gcp_ipc_deadline(void);
+enum { GCP_IPC_NO_WAIT = 0 };
+
 /* A new connection, which the same user or root has sent; -1: none. *ret_no_file: there
  * is one, which can be had when the process may have another file. */
 int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
@@ -99,8 +103,10 @@ int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
 /* A connection to the process of the handle, -1 if there is none; *ret_result says why.
  * Through its door by the name; and where the process is in another network namespace,
  * in which the name is not known, by a copy of its file descriptor `entrance`
- * (pidfd_getfd, if the system allows that). Waits for room, 30 seconds at most. */
-int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result);
+ * (pidfd_getfd, if the system allows that). Waits for room, until the deadline at most.
+ */
+int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
+		    CUresult *ret_result);
 
 /* Sends a message with file descriptors, never waiting. */
 bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
@@ -108,12 +114,12 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 /* Whether there is room for another message, which a process that is slow to read
  * makes: waits a second at most. */
 bool gcp_ipc_has_room(int fd);
-/* Receives one of just that many bytes, waiting until there is one if `wait`, 30
- * seconds at most. False: there is none, or another one, or not so many file
- * descriptors, or, on a socket of gcp_ipc_connect, one that another user but root has
- * sent; then none is left open. */
+/* Receives one of just that many bytes, waiting for it until the deadline at most.
+ * False: there is none, or another one, or not so many file descriptors, or, on a
+ * socket of gcp_ipc_connect, one that another user but root has sent; then none is left
+ * open. */
 bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
-		     unsigned int *ret_count, bool wait);
+		     unsigned int *ret_count, long deadline);
 
 /* Whether gcp_ipc_receive would not wait. */
 bool gcp_ipc_is_ready(int fd);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "ipc_played.h"
 
@@ -68,7 +69,8 @@ static bool answers(int fd, const struct gcp_ipc_handle *handle)
 
 	must(fd >= 0, "no connection");
 	good = gcp_ipc_send(fd, &request, sizeof(request), NULL, 0) &&
-	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count, true);
+	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count,
+			       gcp_ipc_deadline());
 	must(!good || (answer.result == CUDA_SUCCESS && count > 0), "no memory");
 	for (unsigned int i = 0; i < count; i++)
 		close(fds[i]);
@@ -80,7 +82,7 @@ static int connection_by_name(const struct gcp_ipc_handle *handle)
 {
 	CUresult result;
 
-	return gcp_ipc_connect(handle, &result);
+	return gcp_ipc_connect(handle, gcp_ipc_deadline(), &result);
 }
 
 /* A message as a stranger sends it: *ret_end is its end of the pair. */
@@ -432,8 +434,54 @@ static void open_by_a_full_door_ends(void)
 	     "another error");
 }
 
+static atomic_int seconds_ahead;
+
+/* The library calls this. */
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
+							 struct timespec *ret)
+{
+	int result = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (result == 0 && clock == CLOCK_MONOTONIC)
+		ret->tv_sec += seconds_ahead;
+	return result;
+}
+
+/* After what is 29 seconds for the library. */
+static void *takes_all_and_answers_none(void *unused)
+{
+	usleep(200 * 1000);
+	seconds_ahead = 29;
+	while (connection_of_door(3000) >= 0)
+		;
+	return unused;
+}
+
+/* The wait for room and that for an answer are one. */
+static void open_by_a_slow_door_ends_as_soon(void)
+{
+	CUipcMemHandle handle;
+	time_t begin = time(NULL);
+	pthread_t thread;
+	CUdeviceptr p;
+	int to, fd;
+
+	(void)primary();
+	play_exporter();
+	to = stranger(door.end);
+	while (pair_sent(to, played.cookie, sizeof(played.cookie), &fd))
+		;
+	pthread_create(&thread, NULL, takes_all_and_answers_none, NULL);
+	gcp_ipc_handle_make(&played, -1, 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	must(time(NULL) < begin + 10, "it is waited for longer");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(open_by_a_full_door_ends),
+    SCENARIO(open_by_a_slow_door_ends_as_soon),
     SCENARIO(a_stranger_sends_the_exporter_no_file),
     SCENARIO(a_message_without_the_cookie_is_no_connection),
     SCENARIO(the_name_tells_half_of_the_cookie),

@@ -55,7 +55,7 @@ __attribute__((unused)) static uint32_t asked(int fd)
 		request.op = 0;
 		if (poll(&ready, 1, 1000) == 1)
 			(void)gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL,
-					      false);
+					      GCP_IPC_NO_WAIT);
 	} while (request.op == GCP_IPC_PROCESS);
 	return request.op;
 }

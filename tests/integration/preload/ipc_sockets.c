@@ -122,7 +122,7 @@ static void a_program_that_closes_one_file_can_export(void)
 	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
 	before = files_open() + 2; /* the program's */
 	must(dup2(open("/dev/null", O_RDONLY), door_end()) >= 0, "no such file");
-	ended.fd = gcp_ipc_connect(&handle, &result);
+	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
 	if (ended.fd >= 0) {
 		poll(&ended, 1, 5000);
 		close(ended.fd);
@@ -131,7 +131,7 @@ static void a_program_that_closes_one_file_can_export(void)
 		result = cuIpcGetMemHandle(&exported_one, p);
 	must(result == CUDA_SUCCESS, "nothing can be exported any more");
 	must(files_open() == before, "another file is open still");
-	ended.fd = gcp_ipc_connect(&handle, &result);
+	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
 	must(ended.fd >= 0, "nothing can be opened any more");
 }
 
@@ -341,7 +341,7 @@ static void memory_whose_importer_gave_up_is_used_again(void)
 	p = allocated(600 * MIB);
 	exported_one = exported(p);
 	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
-	ended.fd = gcp_ipc_connect(&handle, &result);
+	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
 	must(ended.fd >= 0, "no connection");
 	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
 	request.id = handle.id;
@@ -518,7 +518,7 @@ static void a_file_that_is_no_process_is_refused(void)
 	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
 	must(pipe(none) == 0, "pipe");
 	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
-	ended.fd = gcp_ipc_connect(&handle, &result);
+	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
 	must(gcp_ipc_send(ended.fd, &request, sizeof(request), none, 1), "not sent");
 	must(poll(&ended, 1, 5000) == 1, "a pipe is taken");
 }
