@@ -403,7 +403,8 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 }
 
 /* A link of before may be broken while the process lives, if that has closed its
- * files; a new one will do. */
+ * files; a new one will do. Whether the process ends before it is asked or then is one
+ * to the program. */
 static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
 {
 	const long deadline = gcp_ipc_deadline();
@@ -412,6 +413,8 @@ static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *
 
 	if (result != CUDA_SUCCESS && broken)
 		result = import_try(handle, import, deadline, &broken);
+	if (result == CUDA_ERROR_OPERATING_SYSTEM && gcp_ipc_has_ended(handle))
+		result = CUDA_ERROR_INVALID_HANDLE;
 	return result;
 }
 

@@ -35,7 +35,7 @@
 
 #define GCP_IPC_MAPPED_MAGIC UINT64_C(0x67c9a60000000001)
 
-enum { ASK_MS = 30 * 1000, ROOM_MS = 1000 };
+enum { ASK_MS = 30 * 1000, ROOM_MS = 1000, PAUSE_MS = 10 };
 
 /* struct ucred and its message, which want _GNU_SOURCE. */
 struct user {
@@ -600,13 +600,18 @@ static int connect_through(int door, const uint64_t cookie[2], long deadline)
 	return pair[0];
 }
 
+static bool process_is_there(const struct gcp_ipc_handle *handle)
+{
+	return handle->started != 0 &&
+	       gcp_ipc_process_started((pid_t)handle->pid) == handle->started;
+}
+
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 		    CUresult *ret_result)
 {
 	int saved = errno, door = door_by_name(handle), fd = -1;
 
-	if (door < 0 && handle->started != 0 &&
-	    gcp_ipc_process_started((pid_t)handle->pid) == handle->started)
+	if (door < 0 && process_is_there(handle))
 		door = door_by_copy(handle);
 	else if (door < 0) {
 		/* As CUDA answers when the process is gone (measured). */
@@ -620,4 +625,20 @@ int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 	fd_close(door);
 	errno = saved;
 	return fd;
+}
+
+/* The name goes with the files of a process that ends, a moment before the process. */
+bool gcp_ipc_has_ended(const struct gcp_ipc_handle *handle)
+{
+	const long end = now_ms() + ROOM_MS;
+	int saved = errno, door;
+	bool there;
+
+	do {
+		door = door_by_name(handle);
+		there = process_is_there(handle);
+		fd_close(door);
+	} while (door < 0 && there && now_ms() < end && !fd_wait(-1, 0, PAUSE_MS));
+	errno = saved;
+	return door < 0 && !there;
 }

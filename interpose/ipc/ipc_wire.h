@@ -108,6 +108,10 @@ int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 		    CUresult *ret_result);
 
+/* Whether that process has ended meanwhile, as far as it can be seen from here: waits a
+ * second at most for one that is ending. */
+bool gcp_ipc_has_ended(const struct gcp_ipc_handle *handle);
+
 /* Sends a message with file descriptors, never waiting. */
 bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 		  unsigned int count);

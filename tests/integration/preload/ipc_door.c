@@ -6,8 +6,10 @@
  *   ipc_door SCENARIO    plays one; 0: all is as it was promised
  */
 #include <errno.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "ipc_played.h"
@@ -434,6 +436,43 @@ static void open_by_a_full_door_ends(void)
 	     "another error");
 }
 
+static void *kills(void *process)
+{
+	usleep(300 * 1000);
+	kill(*(pid_t *)process, SIGKILL);
+	return process;
+}
+
+/* The child is stopped, and killed while it is asked. */
+static void open_of_a_process_that_is_killed_says_so(void)
+{
+	int up[2], stopped;
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr p;
+	pid_t child;
+
+	must(pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		OK(cuInit(0));
+		(void)primary();
+		handle = exported(allocated(4096));
+		must(write(up[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		pause();
+	}
+	OK(cuInit(0));
+	(void)primary();
+	must(read(up[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	kill(child, SIGSTOP);
+	waitpid(child, &stopped, WUNTRACED);
+	pthread_create(&thread, NULL, kills, &child);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_INVALID_HANDLE,
+	     "another error");
+	pthread_join(thread, NULL);
+}
+
 static atomic_int seconds_ahead;
 
 /* The library calls this. */
@@ -495,6 +534,11 @@ static const struct scenario scenarios[] = {
 int main(int argc, char **argv)
 {
 	alarm(20);
+	/* It starts the second process before it uses CUDA. */
+	if (argc == 2 && !strcmp(argv[1], "open_of_a_process_that_is_killed_says_so")) {
+		open_of_a_process_that_is_killed_says_so();
+		return wrong;
+	}
 	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
 			     argv);
 }
