@@ -616,6 +616,7 @@ void gcp_imports_after_fork(void)
 {
 	for (struct link *link = links; link; link = link->next)
 		gcp_ipc_close(link->fd, link->file);
+	gcp_ipc_connect_after_fork();
 	pthread_mutex_init(&asking_lock, NULL);
 	pthread_mutex_init(&imports_lock, NULL);
 	links = NULL;

@@ -586,18 +586,49 @@ static bool door_send(int door, const uint64_t cookie[2], int fd, long deadline)
 	return false;
 }
 
+/* The files of the latest connection, for the child of a fork. Only the last of them
+ * stays open once it is there. */
+enum { DOOR, THEIRS, OURS, FILES };
+static struct {
+	int fd;
+	uint64_t file; /* 0: none */
+} connecting[FILES];
+
+static void connecting_keep(int which, int fd)
+{
+	connecting[which].fd = fd;
+	connecting[which].file = gcp_ipc_file(fd);
+}
+
+/* `file` is set first: then a child closes no other file that has the number since. */
+static void connecting_close(int which)
+{
+	uint64_t file = connecting[which].file;
+
+	connecting[which].file = 0;
+	gcp_ipc_close(connecting[which].fd, file);
+}
+
+void gcp_ipc_connect_after_fork(void)
+{
+	for (int which = 0; which < FILES; which++)
+		connecting_close(which);
+}
+
 static int connect_through(int door, const uint64_t cookie[2], long deadline)
 {
 	int pair[2];
+	bool sent;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		return -1;
-	if (!passes_users(pair[0]) || !door_send(door, cookie, pair[1], deadline)) {
-		fd_close(pair[0]);
-		pair[0] = -1;
-	}
-	fd_close(pair[1]);
-	return pair[0];
+	connecting_keep(OURS, pair[0]);
+	connecting_keep(THEIRS, pair[1]);
+	sent = passes_users(pair[0]) && door_send(door, cookie, pair[1], deadline);
+	connecting_close(THEIRS);
+	if (!sent)
+		connecting_close(OURS);
+	return sent ? pair[0] : -1;
 }
 
 static bool process_is_there(const struct gcp_ipc_handle *handle)
@@ -620,9 +651,10 @@ int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 		return -1;
 	}
 	*ret_result = CUDA_ERROR_OPERATING_SYSTEM;
+	connecting_keep(DOOR, door);
 	if (door >= 0)
 		fd = connect_through(door, handle->cookie, deadline);
-	fd_close(door);
+	connecting_close(DOOR);
 	errno = saved;
 	return fd;
 }

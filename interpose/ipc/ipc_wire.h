@@ -104,9 +104,12 @@ int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
  * Through its door by the name; and where the process is in another network namespace,
  * in which the name is not known, by a copy of its file descriptor `entrance`
  * (pidfd_getfd, if the system allows that). Waits for room, until the deadline at most.
- */
+ * One thread at a time. */
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 		    CUresult *ret_result);
+/* In the child of a fork: what it has of a connection that is being made, and of the
+ * latest one. */
+void gcp_ipc_connect_after_fork(void);
 
 /* Whether that process has ended meanwhile, as far as it can be seen from here: waits a
  * second at most for one that is ending. */

@@ -6,6 +6,7 @@
  *   ipc_door SCENARIO    plays one; 0: all is as it was promised
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -436,6 +437,56 @@ static void open_by_a_full_door_ends(void)
 	     "another error");
 }
 
+static int files_open(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void *opens_and_waits(void *unused)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	(void)primary();
+	gcp_ipc_handle_make(&played, -1, 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	return unused;
+}
+
+/* Those of a child would hide the end of the exporter, and that of the importer. */
+static void a_child_has_no_file_of_an_open(void)
+{
+	int to, fd, before, status = 1;
+	pthread_t thread;
+	pid_t child;
+
+	(void)primary();
+	play_exporter();
+	to = stranger(door.end);
+	while (pair_sent(to, played.cookie, sizeof(played.cookie), &fd))
+		;
+	before = files_open();
+	pthread_create(&thread, NULL, opens_and_waits, NULL);
+	for (int i = 0; i < 100 && files_open() != before + 3; i++)
+		usleep(20 * 1000);
+	must(files_open() == before + 3, "it does not wait at the door");
+	child = fork();
+	if (child == 0)
+		_exit(files_open() != before);
+	waitpid(child, &status, 0);
+	must(status == 0, "the child has files of it");
+	while ((fd = connection_of_door(1000)) >= 0)
+		close(fd);
+	pthread_join(thread, NULL);
+	must(files_open() < before + 3, "files are left");
+}
+
 static void *kills(void *process)
 {
 	usleep(300 * 1000);
@@ -521,6 +572,7 @@ static void open_by_a_slow_door_ends_as_soon(void)
 static const struct scenario scenarios[] = {
     SCENARIO(open_by_a_full_door_ends),
     SCENARIO(open_by_a_slow_door_ends_as_soon),
+    SCENARIO(a_child_has_no_file_of_an_open),
     SCENARIO(a_stranger_sends_the_exporter_no_file),
     SCENARIO(a_message_without_the_cookie_is_no_connection),
     SCENARIO(the_name_tells_half_of_the_cookie),
