@@ -43,7 +43,7 @@ struct user {
 	uid_t uid;
 	gid_t gid;
 };
-enum { USER_MESSAGE = 2 };
+enum { USER_MESSAGE = 2, USERS_WITHOUT_NUMBER = 65534 };
 
 /* --- handles --------------------------------------------------------------------- */
 
@@ -114,6 +114,18 @@ void gcp_ipc_close(int fd, uint64_t file)
 {
 	if (fd >= 0 && gcp_ipc_file(fd) == file)
 		fd_close(fd);
+}
+
+static long file_read(const char *path, char *ret_text, size_t size)
+{
+	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), got = -1;
+
+	if (fd < 0)
+		return -1;
+	got = syscall(SYS_read, fd, ret_text, size - 1);
+	fd_close((int)fd);
+	ret_text[got > 0 ? got : 0] = 0;
+	return got;
 }
 
 /* --- messages -------------------------------------------------------------------- */
@@ -217,9 +229,21 @@ struct arrival {
 	bool trusted;
 };
 
+/* Not in a user namespace that has no number for some: they share one there. One range
+ * holds all numbers elsewhere (user_namespaces(7)). */
+static bool each_user_has_a_number(void)
+{
+	char text[256];
+
+	return file_read("/proc/self/uid_map", text, sizeof(text)) > 0 &&
+	       strstr(text, " 4294967295\n");
+}
+
 static bool user_is_trusted(uid_t uid)
 {
-	return uid == geteuid() || uid == 0;
+	if (uid == geteuid())
+		return uid != USERS_WITHOUT_NUMBER || each_user_has_a_number();
+	return uid == 0;
 }
 
 static void control_read(struct msghdr *header, struct arrival *ret)
@@ -311,18 +335,6 @@ bool gcp_ipc_peer_is_trusted(int fd)
 	uid_t uid;
 
 	return gcp_ipc_peer(fd, &pid, &uid) && user_is_trusted(uid);
-}
-
-static long file_read(const char *path, char *ret_text, size_t size)
-{
-	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), got = -1;
-
-	if (fd < 0)
-		return -1;
-	got = syscall(SYS_read, fd, ret_text, size - 1);
-	fd_close((int)fd);
-	ret_text[got > 0 ? got : 0] = 0;
-	return got;
 }
 
 static void pid_path(char *ret_path, pid_t pid)

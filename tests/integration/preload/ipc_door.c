@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -113,7 +114,7 @@ static int connection_by_entrance(const struct gcp_ipc_handle *handle)
 
 static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle *))
 {
-	/* Of whom messages are: of this one where it may not become another. */
+	/* The user that sends messages: this one where it may not become another. */
 	const uid_t self = is_root() ? USER : (uid_t)syscall(SYS_geteuid);
 	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
@@ -185,6 +186,25 @@ static void who_sends_a_pair_of_root_counts(void)
 		return;
 	must(answers_pair_of(USER, &handle), "the same user gets none");
 	must(answers_pair_of(ROOT, &handle), "root gets none");
+}
+
+/* Of which this one is one, in a user namespace without numbers. */
+static void users_without_a_number_get_no_memory(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+
+	if (unshare(CLONE_NEWUSER) != 0) {
+		printf("there are no user namespaces here\n");
+		exit(77);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	/* By a socket at which the program itself trusts all. */
+	must(!answers(connection_by_entrance(&handle), &handle),
+	     "any user gets memory");
 }
 
 /* --- a stranger: it knows the name, and not the cookie --- */
@@ -583,13 +603,20 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
 
+/* They start another process, or namespace, before they use CUDA. */
+static const struct scenario before_cuda[] = {
+    SCENARIO(open_of_a_process_that_is_killed_says_so),
+    SCENARIO(users_without_a_number_get_no_memory),
+};
+
 int main(int argc, char **argv)
 {
 	alarm(20);
-	/* It starts the second process before it uses CUDA. */
-	if (argc == 2 && !strcmp(argv[1], "open_of_a_process_that_is_killed_says_so")) {
-		open_of_a_process_that_is_killed_says_so();
-		return wrong;
+	for (size_t i = 0; i < sizeof(before_cuda) / sizeof(*before_cuda); i++) {
+		if (argc == 2 && !strcmp(argv[1], before_cuda[i].name)) {
+			before_cuda[i].play();
+			return wrong;
+		}
 	}
 	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
 			     argv);
