@@ -35,7 +35,7 @@
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
-enum { PAUSE_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096 };
+enum { PAUSE_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096, ENDS_MS = 1000 };
 
 /* A block that a process has open. */
 struct opened {
@@ -414,8 +414,11 @@ static void door_close(void)
 static bool door_serve(void)
 {
 	bool no_file, added;
-	int fd = gcp_ipc_accept(server.door.end, server.self.cookie, &no_file);
+	int fd;
 
+	if (!door_is_ours())
+		return true;
+	fd = gcp_ipc_accept(server.door.end, server.self.cookie, &no_file);
 	if (fd < 0)
 		return !no_file;
 	pthread_mutex_lock(&server.serving);
@@ -500,9 +503,24 @@ static bool thread_start(void)
 	return created;
 }
 
+/* `starting` is held, and let go meanwhile. A thread whose door the program has closed
+ * waits at what is left of it until a message comes. False: it has not ended. */
+static bool server_end_without_door(void)
+{
+	for (int i = 0; server.running && !door_is_ours() && i < ENDS_MS; i++) {
+		pthread_mutex_unlock(&server.starting);
+		gcp_ipc_knock(server.self.cookie);
+		gcp_sleep(1000 * 1000);
+		pthread_mutex_lock(&server.starting);
+	}
+	return !server.running || door_is_ours();
+}
+
 /* `starting` is held. */
 static bool server_start(void)
 {
+	if (!server_end_without_door())
+		return false;
 	if (server.running)
 		return true;
 	if (!atomic_load(&server.has_cookie)) {

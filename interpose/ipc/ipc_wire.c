@@ -548,17 +548,27 @@ int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file)
 	return fd;
 }
 
-static int door_by_name(const struct gcp_ipc_handle *handle)
+static int door_by_name(const uint64_t cookie[2])
 {
 	int fd = socket_new();
 	struct sockaddr_un address;
-	socklen_t size = address_of(handle->cookie, &address);
+	socklen_t size = address_of(cookie, &address);
 
 	if (fd >= 0 && syscall(SYS_connect, fd, &address, size) != 0) {
 		fd_close(fd);
 		fd = -1;
 	}
 	return fd;
+}
+
+void gcp_ipc_knock(const uint64_t cookie[2])
+{
+	int saved = errno, door = door_by_name(cookie);
+
+	if (door >= 0)
+		(void)message_send(door, cookie, 2 * sizeof(cookie[0]), NULL, 0);
+	fd_close(door);
+	errno = saved;
 }
 
 /* A copy of the file descriptor that the handle names, if it is the entrance still: a
@@ -652,7 +662,7 @@ static bool process_is_there(const struct gcp_ipc_handle *handle)
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
 		    CUresult *ret_result)
 {
-	int saved = errno, door = door_by_name(handle), fd = -1;
+	int saved = errno, door = door_by_name(handle->cookie), fd = -1;
 
 	if (door < 0 && process_is_there(handle))
 		door = door_by_copy(handle);
@@ -679,7 +689,7 @@ bool gcp_ipc_has_ended(const struct gcp_ipc_handle *handle)
 	bool there;
 
 	do {
-		door = door_by_name(handle);
+		door = door_by_name(handle->cookie);
 		there = process_is_there(handle);
 		fd_close(door);
 	} while (door < 0 && there && now_ms() < end && !fd_wait(-1, 0, PAUSE_MS));

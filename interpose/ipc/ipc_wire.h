@@ -100,6 +100,9 @@ enum { GCP_IPC_NO_WAIT = 0 };
  * is one, which can be had when the process may have another file. */
 int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
 
+/* A message to the door of that name which is no connection: its process looks. */
+void gcp_ipc_knock(const uint64_t cookie[2]);
+
 /* A connection to the process of the handle, -1 if there is none; *ret_result says why.
  * Through its door by the name; and where the process is in another network namespace,
  * in which the name is not known, by a copy of its file descriptor `entrance`

@@ -589,10 +589,29 @@ static void open_by_a_slow_door_ends_as_soon(void)
 	must(time(NULL) < begin + 10, "it is waited for longer");
 }
 
+/* --- an exporter that closes its files --- */
+
+static void a_handle_made_after_the_door_was_closed_is_of_use(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	CUdeviceptr p;
+
+	(void)primary();
+	p = allocated(4096);
+	(void)exported(p);
+	usleep(100 * 1000); /* until the thread waits */
+	close(door_end());
+	exported_one = exported(p);
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	must(answers(connection_by_name(&handle), &handle), "nothing answers");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(open_by_a_full_door_ends),
     SCENARIO(open_by_a_slow_door_ends_as_soon),
     SCENARIO(a_child_has_no_file_of_an_open),
+    SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use),
     SCENARIO(a_stranger_sends_the_exporter_no_file),
     SCENARIO(a_message_without_the_cookie_is_no_connection),
     SCENARIO(the_name_tells_half_of_the_cookie),
