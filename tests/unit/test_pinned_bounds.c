@@ -93,12 +93,13 @@ static void an_epoch_that_an_allocation_closed_is_the_last_resort(void **state)
 	give(q);
 }
 
-/* So many frees, each into an epoch of its own, that their queue is full. */
+/* So many frees, each into an epoch of its own, that their queue is nearly full; the
+ * last of them at an odd place, where a full queue loses fences. */
 static void a_full_queue_keeps_what_a_free_closed(void **state)
 {
-	enum { FREES = GCP_FENCE_QUEUE - 1 };
+	enum { FREES = GCP_FENCE_QUEUE - 2, MORE = 3 };
 	struct gcp_config config = configured();
-	void *blocks[FREES], *small[2], *p;
+	void *blocks[FREES], *small[MORE], *p;
 	uint64_t freed;
 
 	(void)state;
@@ -106,7 +107,7 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 	open_with(&config);
 	for (int i = 0; i < FREES; i++)
 		blocks[i] = take(8 * MIB);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MORE; i++)
 		small[i] = take((64 << i) * KIB);
 	for (int i = 0; i < FREES; i++) {
 		fake_submit();
@@ -114,18 +115,18 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 	}
 	freed = fake.submitted;
 	assert_int_equal(fake_pinned.records, FREES);
-	/* These are closed by allocations, and the second finds a full queue. */
-	for (int i = 0; i < 2; i++) {
+	/* These are closed by allocations, and the third finds a full queue. */
+	for (int i = 0; i < MORE; i++) {
 		fake_submit();
 		give(small[i]);
 		small[i] = take((64 << i) * KIB);
 	}
-	assert_int_equal(fake_pinned.records, FREES + 2);
+	assert_int_equal(fake_pinned.records, FREES + MORE);
 	fake_pinned.limit = fake_pinned.used;
 	p = take(8 * MIB);
 	assert_int_equal(fake.done, freed);
 	give(p);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MORE; i++)
 		give(small[i]);
 }
 

@@ -134,19 +134,25 @@ static void what_cannot_go_back_without_a_wait(void)
  * has enough. */
 static void what_another_context_has_freed(void)
 {
+	enum { LOOKS_FEW = 2000 };
 	CUcontext first, second;
 	pthread_t watchdog;
 	CUdeviceptr p, q;
+	uint64_t looks, held;
 
 	begin();
 	OK(cuCtxGetCurrent(&first));
 	p = allocated(3 * MIB);
+	held = gcpsim_memory_used(0);
 	watchdog = stand();
 	OK(cuMemFree(p));
 	OK(cuCtxCreate(&second, NULL, 0, 0));
 	q = allocated(8 * MIB);
 	OK(cuMemFree(q));
-	OK(cuMemAlloc(&q, device_bytes() - 16 * MIB));
+	looks = gcpsim_calls("cuEventQuery");
+	OK(cuMemAlloc(&q, device_bytes() - held - 2 * MIB));
+	must(gcpsim_calls("cuEventQuery") - looks < LOOKS_FEW,
+	     "one context was looked at for long");
 	step(watchdog);
 	OK(cuCtxSetCurrent(first));
 }
