@@ -21,10 +21,17 @@ class Verdicts(unittest.TestCase):
                      "pool.c:12: gcp_free: Assertion `block' failed."):
             self.assertEqual(mutants.verdict_of(1, said), "FOUND", said)
 
+    def test_a_program_that_ends_within_a_test_has_found_something(self):
+        for code, said in ((255, "1..2\nok 1 - a"), (-11, "1..2\nok 1 - a"), (255, "1..1"),
+                           (1, "1..1\nok 1 - a\n1..2\nok 1 - b")):
+            self.assertEqual(mutants.verdict_of(code, said), "FOUND", said)
+        self.assertEqual(mutants.what_it_said("1..2\nok 1 - a"),
+                         "the program ended in its test 2")
+
     def test_a_test_that_breaks_has_found_nothing(self):
         for code, said in ((1, "Traceback (most recent call last):"), (2, "explore: cannot run"),
                            (127, "sh: no such program"), (77, "WRONG: but skipped"),
-                           (-11, "")):
+                           (-11, ""), (1, "1..1\nok 1 - a"), (77, "1..2\nok 1 - a")):
             self.assertEqual(mutants.verdict_of(code, said), "BROKEN", said)
 
     def test_a_library_that_does_not_load_is_broken(self):
