@@ -1,69 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_many_events.c - what a fork and a join cost while many events of the capture
- * live: how many of these are looked at. Each lies in a page of its own that cannot be
- * read, so that a look at it is a fault, which is counted.
+ * live: how many of these are looked at.
  */
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "watched_pages.h"
 
-#include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-enum { MANY = 10000, LOOKS_MAX = 100 };
-
-static struct {
-	char *pages[MANY + 1];
-	size_t count, bytes; /* of pages, of one page */
-	size_t looks;
-	struct sigaction before;
-} watched;
+enum { MANY = WATCHED_MAX - 1, LOOKS_MAX = 100 };
 
 static void *page_of_its_own(size_t count, size_t bytes)
 {
-	void *p = NULL;
-
-	if (count * bytes != sizeof(struct gcp_open_end))
-		return NULL;
-	assert_true(watched.count <= MANY);
-	assert_int_equal(posix_memalign(&p, watched.bytes, watched.bytes), 0);
-	memset(p, 0, count * bytes);
-	watched.pages[watched.count++] = p;
-	return p;
-}
-
-static void protect_all(int protection)
-{
-	for (size_t i = 0; i < watched.count; i++)
-		mprotect(watched.pages[i], watched.bytes, protection);
-}
-
-static void looked_at(int number, siginfo_t *info, void *context)
-{
-	uintptr_t at = (uintptr_t)info->si_addr;
-
-	(void)context;
-	if (++watched.looks > MANY + 1) /* another fault, again and again */
-		signal(number, SIG_DFL);
-	mprotect((void *)(at - at % watched.bytes), watched.bytes,
-		 PROT_READ | PROT_WRITE);
-}
-
-static void watch_begin(void)
-{
-	struct sigaction action = {.sa_sigaction = looked_at, .sa_flags = SA_SIGINFO};
-
-	watched.looks = 0;
-	sigaction(SIGSEGV, &action, &watched.before);
-	protect_all(PROT_NONE);
-}
-
-static void watch_end(void)
-{
-	sigaction(SIGSEGV, &watched.before, NULL);
-	protect_all(PROT_READ | PROT_WRITE);
+	return count * bytes == sizeof(struct gcp_open_end) ? watched_page() : NULL;
 }
 
 static void *event_handle(int i)
@@ -81,7 +30,6 @@ static gcp_addr block_free_behind_a_join(int events)
 	kernel(1);
 	wait_for(0, 1);
 	must_free(pools, addr);
-	watched.bytes = (size_t)sysconf(_SC_PAGESIZE);
 	watched.count = 0;
 	fake_calloc = page_of_its_own;
 	for (int i = 0; i < events; i++)

@@ -398,19 +398,30 @@ static void a_stream_that_is_gone_follows_nothing(void **state)
 	graph_destroy(graph);
 }
 
-/* It has met none of the nodes that the other one had met. */
-static void a_stream_with_the_handle_of_one_that_is_gone_follows(void **state)
+static void stream_goes(void)
+{
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+}
+
+static void context_goes(void)
+{
+	gcp_tracker_context_ending(tracker);
+	gcp_tracker_context_gone(tracker, NULL);
+}
+
+/* A new stream has the handle of one that is gone, and has met none of the nodes that
+ * that one had met. */
+static void a_new_stream_follows_after(void (*goes)(void))
 {
 	void *graph = begin(0);
 
-	(void)state;
 	kernel(0);
 	event_record(0, EVENT);
 	struct node *const before[4] = {last_node()};
 	gcp_addr addr = used_and_freed();
 	joined_with_one_at_rest();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+	goes();
 	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
 	assert_int_equal(wait_event(1, EVENT, before, cuda.last_id), 0);
 	assert_int_equal(cuda.followed, 1);
@@ -418,24 +429,16 @@ static void a_stream_with_the_handle_of_one_that_is_gone_follows(void **state)
 	graph_destroy(graph);
 }
 
+static void a_stream_with_the_handle_of_one_that_is_gone_follows(void **state)
+{
+	(void)state;
+	a_new_stream_follows_after(stream_goes);
+}
+
 static void a_stream_of_a_context_that_is_gone_is_another_one_later(void **state)
 {
-	void *graph = begin(0);
-
 	(void)state;
-	kernel(0);
-	event_record(0, EVENT);
-	struct node *const before[4] = {last_node()};
-	gcp_addr addr = used_and_freed();
-	joined_with_one_at_rest();
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_context_ending(tracker);
-	gcp_tracker_context_gone(tracker, NULL);
-	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
-	assert_int_equal(wait_event(1, EVENT, before, cuda.last_id), 0);
-	assert_int_equal(cuda.followed, 1);
-	end(0);
-	graph_destroy(graph);
+	a_new_stream_follows_after(context_goes);
 }
 
 static void *wait_in_own_default_stream(void *event)

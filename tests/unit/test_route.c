@@ -630,16 +630,24 @@ static void *begin_second(void *arg)
 	return NULL;
 }
 
+/* Another thread's capture, of stream 1. */
+static void *begin_by_another_thread(void)
+{
+	pthread_t thread;
+	void *graph;
+
+	pthread_create(&thread, NULL, begin_second, &graph);
+	pthread_join(thread, NULL);
+	return graph;
+}
+
 /* A thread captures, and works last on a stream that another thread captures. */
 static void a_block_is_held_by_its_threads_capture_and_its_streams(void **state)
 {
-	pthread_t thread;
-	void *first = begin(0), *second;
+	void *first = begin(0), *second = begin_by_another_thread();
 	gcp_addr addr;
 
 	(void)state;
-	pthread_create(&thread, NULL, begin_second, &second);
-	pthread_join(thread, NULL);
 	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
 	kernel(1);
 	end(0);
@@ -652,16 +660,13 @@ static void a_block_is_held_by_its_threads_capture_and_its_streams(void **state)
 	assert_false(is_private(addr));
 }
 
-static void a_named_stream_is_taken_at_its_word(void **state)
+static void memory_for_a_named_stream_is_its_captures_alone(void **state)
 {
 	struct gcp_stream_hint hint = hint_of(stream_handle(1));
-	pthread_t thread;
-	void *first = begin(0), *second;
+	void *first = begin(0), *second = begin_by_another_thread();
 	gcp_addr addr;
 
 	(void)state;
-	pthread_create(&thread, NULL, begin_second, &second);
-	pthread_join(thread, NULL);
 	hint.named = true;
 	assert_int_equal(
 	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &addr), 0);
@@ -675,10 +680,9 @@ static void a_named_stream_is_taken_at_its_word(void **state)
 }
 
 /* Unless the program has named the pool. */
-static void a_named_pool_is_taken_at_its_word(void **state)
+static void memory_of_a_named_pool_is_of_no_other_capture(void **state)
 {
 	uint64_t id = 0;
-	pthread_t thread;
 	void *first, *second;
 	gcp_addr addr;
 
@@ -687,8 +691,7 @@ static void a_named_pool_is_taken_at_its_word(void **state)
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	first = begin(0);
 	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
-	pthread_create(&thread, NULL, begin_second, &second);
-	pthread_join(thread, NULL);
+	second = begin_by_another_thread();
 	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
 	end(0);
 	end(1);
@@ -750,8 +753,8 @@ int main(void)
 	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_block_is_held_by_its_threads_capture_and_its_streams),
-	    TEST(a_named_stream_is_taken_at_its_word),
-	    TEST(a_named_pool_is_taken_at_its_word),
+	    TEST(memory_for_a_named_stream_is_its_captures_alone),
+	    TEST(memory_of_a_named_pool_is_of_no_other_capture),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
 
