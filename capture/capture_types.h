@@ -131,7 +131,7 @@ struct gcp_open_end {
 	uint64_t record; /* of an event: number of the call that recorded it here */
 	bool confirmed;  /* that call has succeeded */
 	uint32_t line;   /* the stream's number in the capture */
-	uint64_t thread; /* of a stream: that it joined the capture on */
+	uint64_t thread; /* of a stream: the one whose call made it join */
 	uint64_t look;   /* the latest look at the line, before the event's record */
 	uint64_t covers; /* free groups up to this are known to precede the end */
 	bool resting;    /* a stream that another one waited for, and that has had no

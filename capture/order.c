@@ -348,7 +348,7 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 }
 
 /* Its handle may be another stream's from now on, which is new to the capture. */
-static void end_lose(struct gcp_capture *capture, struct gcp_open_end *end)
+static void end_drop_handle(struct gcp_capture *capture, struct gcp_open_end *end)
 {
 	capture->order_unknown = true;
 	end->resting = false;
@@ -361,7 +361,7 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (end->handle == stream)
-			end_lose(capture, end);
+			end_drop_handle(capture, end);
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -370,7 +370,7 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (!ctx || end->ctx == ctx)
-			end_lose(capture, end);
+			end_drop_handle(capture, end);
 }
 
 /* --- ends at rest -------------------------------------------------------------- */

@@ -128,8 +128,9 @@ static bool hint_may_mean(const struct gcp_capture *capture,
 	return says == HINT_CANNOT;
 }
 
-/* Whether what the thread did last was captured, as far as it is known: a thread that
- * began a capture, and has given no work since, has it in mind. */
+/* Adds the captures that the thread's stream may be in. Whether the thread's last work
+ * was captured, as far as is known, or it has given none: a thread that began a capture
+ * allocates for that. */
 static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {

@@ -667,11 +667,12 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
 
-/* pending.c: pool->lock is held. Nothing waits; a block in state PENDING waits; it does
- * not any more; none does, and all are moved onto `list`. */
+/* pending.c: the list of blocks that wait. pool->lock is held, but by the first. */
 void gcp_pending_init(struct gcp_heap *heap);
+/* Its state is PENDING, and its epoch does not change while it is in the list. */
 void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block);
+/* Moves all of them to the end of `list`. */
 void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list);
 
 /* What heap.c and segment.c share. */

@@ -386,8 +386,8 @@ static int retry(struct gcp_request *request)
 	return gcp_take_anywhere(request) ? 0 : gcp_grow(request);
 }
 
-/* What its own stream has freed, which need not be waited for, also in very many
- * blocks; from here on. */
+/* Blocks that the request's own stream has freed need no wait: from here on it looks at
+ * many more of them. */
 static bool take_joined(struct gcp_request *request)
 {
 	request->joins = request->stream;
