@@ -26,12 +26,12 @@ static struct {
 	atomic_bool said;
 	atomic_uint peer, self;
 } users;
-static __thread bool hears_the_truth;
+static __thread bool sees_real_users;
 
 /* The library calls these. */
 __attribute__((visibility("default"))) uid_t geteuid(void)
 {
-	return users.said && !hears_the_truth ? users.self
+	return users.said && !sees_real_users ? users.self
 					      : (uid_t)syscall(SYS_geteuid);
 }
 
@@ -41,7 +41,7 @@ __attribute__((visibility("default"))) int getsockopt(int fd, int level, int opt
 	int result = (int)syscall(SYS_getsockopt, fd, level, option, ret, size);
 	struct ucred *peer = ret;
 
-	if (result == 0 && option == SO_PEERCRED && users.said && !hears_the_truth)
+	if (result == 0 && option == SO_PEERCRED && users.said && !sees_real_users)
 		peer->uid = users.peer;
 	return result;
 }
@@ -102,6 +102,15 @@ static bool pair_sent(int to, const uint64_t cookie[2], size_t bytes, int *ret_e
 	return sent;
 }
 
+static struct gcp_ipc_handle handle_of(CUdeviceptr p)
+{
+	CUipcMemHandle exported_one = exported(p);
+	struct gcp_ipc_handle handle;
+
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	return handle;
+}
+
 /* As one that has a copy of the entrance. */
 static int connection_by_entrance(const struct gcp_ipc_handle *handle)
 {
@@ -116,13 +125,11 @@ static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle
 {
 	/* The user that sends messages: this one where it may not become another. */
 	const uid_t self = is_root() ? USER : (uid_t)syscall(SYS_geteuid);
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 
-	hears_the_truth = true;
+	sees_real_users = true;
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	say_that_the_peer_is(self + 1, self);
 	must(!answers(connection(&handle), &handle), "another user gets memory");
 	say_that_the_peer_is(self, self);
@@ -171,15 +178,13 @@ static bool answers_pair_of(uid_t user, const struct gcp_ipc_handle *handle)
 /* The library takes each pair for root's: a daemon may have made it as root, and then
  * dropped to another user. Linux has a user for each thread. Where this one may not
  * become another, the library takes itself for another. */
-static void who_sends_a_pair_of_root_counts(void)
+static void the_sender_of_a_pair_counts_and_not_its_maker(void)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 
-	hears_the_truth = true;
+	sees_real_users = true;
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	say_that_the_peer_is(ROOT, is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
 	must(!answers_pair_of(ANOTHER, &handle), "another user gets memory");
 	if (!is_root())
@@ -191,7 +196,6 @@ static void who_sends_a_pair_of_root_counts(void)
 /* Of which this one is one, in a user namespace without numbers. */
 static void users_without_a_number_get_no_memory(void)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 
 	if (unshare(CLONE_NEWUSER) != 0) {
@@ -200,8 +204,7 @@ static void users_without_a_number_get_no_memory(void)
 	}
 	OK(cuInit(0));
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	/* By a socket at which the program itself trusts all. */
 	must(!answers(connection_by_entrance(&handle), &handle),
 	     "any user gets memory");
@@ -261,14 +264,12 @@ static bool file_arrives(int to, const uint64_t cookie[2], size_t bytes)
 /* A file that the exporter's threads had to close could take them any time. */
 static void a_stranger_sends_the_exporter_no_file(void)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 	uint32_t words[6] = {0};
 	int to;
 
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	to = stranger(door_end());
 	for (size_t i = 0; i < 4; i++) {
 		memcpy(words, handle.cookie, sizeof(handle.cookie));
@@ -297,15 +298,13 @@ __attribute__((visibility("default"))) int setsockopt(int fd, int level, int opt
 /* Where the system has no filter for that. */
 static void a_message_without_the_cookie_is_no_connection(void)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 	uint64_t cookie[2];
 	int to, fd;
 
 	has_no_filters = true;
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	to = stranger(door_end());
 	cookie[0] = handle.cookie[0];
 	cookie[1] = handle.cookie[1] ^ 1;
@@ -318,15 +317,13 @@ static void a_message_without_the_cookie_is_no_connection(void)
 /* The name is all that others see of the cookie. */
 static void the_name_tells_half_of_the_cookie(void)
 {
-	CUipcMemHandle exported_one;
 	struct sockaddr_un address = {0};
 	socklen_t size = sizeof(address);
 	struct gcp_ipc_handle handle;
 	char half[17];
 
 	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(allocated(4096));
 	must(getsockname(door_end(), (struct sockaddr *)&address, &size) == 0,
 	     "no name");
 	snprintf(half, sizeof(half), "%016llx", (unsigned long long)handle.cookie[1]);
@@ -342,7 +339,7 @@ static void *answers_as_another(void *ret_op)
 	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
 	int fd;
 
-	hears_the_truth = true;
+	sees_real_users = true;
 	fd = connection_of_door(5000);
 	*(uint32_t *)ret_op = asked(fd);
 	if (users.said)
@@ -593,7 +590,6 @@ static void open_by_a_slow_door_ends_as_soon(void)
 
 static void a_handle_made_after_the_door_was_closed_is_of_use(void)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 	CUdeviceptr p;
 
@@ -602,8 +598,7 @@ static void a_handle_made_after_the_door_was_closed_is_of_use(void)
 	(void)exported(p);
 	usleep(100 * 1000); /* until the thread waits */
 	close(door_end());
-	exported_one = exported(p);
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	handle = handle_of(p);
 	must(answers(connection_by_name(&handle), &handle), "nothing answers");
 }
 
@@ -617,7 +612,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(the_name_tells_half_of_the_cookie),
     SCENARIO(another_user_gets_no_memory),
     SCENARIO(another_user_gets_no_memory_by_the_entrance),
-    SCENARIO(who_sends_a_pair_of_root_counts),
+    SCENARIO(the_sender_of_a_pair_counts_and_not_its_maker),
     SCENARIO(another_users_answer_is_not_taken),
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
