@@ -24,7 +24,8 @@
 	  "of their handle of mapped memory and of their slab, from going back") \
 	X(GRAPH_POOLS, "graph pools", \
 	  "a nearly full device: a graph pool keeps all that it has taken, until " \
-	  "its last graph is gone") \
+	  "its last graph is gone; an executable whose update failed is one of both " \
+	  "graphs") \
 	X(CAPTURES, "captures", \
 	  "a nearly full device or host while a stream is captured: what was freed " \
 	  "meanwhile may wait for the capture's end") \

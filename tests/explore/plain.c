@@ -327,6 +327,18 @@ static uint64_t held_by_graph_pools(void)
 	return bytes;
 }
 
+/* An executable whose update has failed may run on what was freed in the graph that it
+ * was to be, and keeps that, too. */
+static uint64_t held_by_failed_updates(const struct model *w)
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < EXEC_SLOTS; i++)
+		if (w->execs[i].handle && w->execs[i].mixed)
+			bytes += w->execs[i].mixed_freed;
+	return bytes;
+}
+
 /* --- the library is short of memory ---------------------------------------------- */
 
 /* docs/limits.md: an allocation waits for work that plain CUDA has not waited for if it
@@ -501,7 +513,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 		return EXCUSE_ROUNDED;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
-	if (kept + held_by_graph_pools() + need > most)
+	if (kept + held_by_graph_pools() + held_by_failed_updates(w) + need > most)
 		return EXCUSE_GRAPH_POOLS;
 	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
 }
