@@ -206,6 +206,8 @@ struct gcp_capture {
 	struct gcp_holder *spare_holder;
 	struct gcp_hold *spare_hold;
 	struct gcp_holder *end_holder; /* as end_hold of struct gcp_pool_ref */
+	uint64_t route; /* the latest allocation that it was found for: route.c */
+	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
@@ -250,6 +252,7 @@ struct gcp_tracker {
 	struct gcp_graph_pool
 	    *small; /* that small blocks come from, or NULL: route.c */
 	uint64_t last_pool_id;
+	uint64_t routes; /* counts allocations beside captures */
 	uint64_t moment; /* counts begins, and records of events beside captures */
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;

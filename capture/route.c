@@ -49,7 +49,6 @@
 #include "capture_types.h"
 
 enum {
-	CANDIDATES_MAX = 64,
 	UNIT = 512, /* in which blocks are counted */
 	SMALL_BYTES_OF_CAPTURE = 256 << 10,
 	SMALL_PART = 4, /* a small block is no more than such a part of the rest */
@@ -57,23 +56,24 @@ enum {
 };
 
 struct candidates {
-	struct gcp_capture *captures[CANDIDATES_MAX];
+	STAILQ_HEAD(, gcp_capture) captures;
 	size_t count;
-	bool overflow;
+	uint64_t route; /* number of the allocation */
 	enum gcp_heap_use use;
 };
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
 {
-	if (capture->ending)
+	if (capture->ending || capture->route == candidates->route)
 		return;
-	for (size_t i = 0; i < candidates->count; i++)
-		if (candidates->captures[i] == capture)
-			return;
-	if (candidates->count == CANDIDATES_MAX)
-		candidates->overflow = true;
-	else
-		candidates->captures[candidates->count++] = capture;
+	capture->route = candidates->route;
+	STAILQ_INSERT_TAIL(&candidates->captures, capture, candidate);
+	candidates->count++;
+}
+
+static struct gcp_capture *first_of(const struct candidates *candidates)
+{
+	return STAILQ_FIRST(&candidates->captures);
 }
 
 static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candidates)
@@ -151,9 +151,11 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 static bool any_began_since(const struct candidates *candidates,
 			    struct gcp_stream_hint hint)
 {
-	for (size_t i = 0; i < candidates->count; i++)
-		if (candidates->captures[i]->number > hint.begun)
-			return true;
+	const struct gcp_capture *capture;
+
+	STAILQ_FOREACH(capture, &candidates->captures, candidate)
+	if (capture->number > hint.begun)
+		return true;
 	return false;
 }
 
@@ -181,18 +183,30 @@ static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
 /* A program that has named a graph pool for its capture knows what it does. */
 static bool is_named(const struct candidates *candidates)
 {
-	return candidates->count == 1 && candidates->captures[0]->shared;
+	return candidates->count == 1 && first_of(candidates)->shared;
 }
 
 /* Whether plain CUDA would have allowed the allocation. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
+	const struct gcp_capture *capture;
 	int mode = tracker->driver.thread_mode();
 
-	for (size_t i = 0; i < candidates->count; i++)
-		if (capture_allows(candidates->captures[i], mode))
-			return true;
+	STAILQ_FOREACH(capture, &candidates->captures, candidate)
+	if (capture_allows(capture, mode))
+		return true;
 	return false;
+}
+
+static bool all_hold(const struct candidates *candidates,
+		     const struct gcp_graph_pool *graph_pool)
+{
+	const struct gcp_capture *capture;
+
+	STAILQ_FOREACH(capture, &candidates->captures, candidate)
+	if (!gcp_capture_holds(capture, graph_pool))
+		return false;
+	return true;
 }
 
 /* A graph pool that all candidates hold already. One that others hold too
@@ -201,17 +215,13 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 {
 	struct gcp_pool_ref *pool_ref;
 
-	SLIST_FOREACH (pool_ref, &candidates->captures[0]->pool_refs, link) {
-		size_t members = 0;
+	SLIST_FOREACH (pool_ref, &first_of(candidates)->pool_refs, link) {
+		struct gcp_graph_pool *graph_pool = pool_ref->graph_pool;
 
-		while (members < candidates->count &&
-		       gcp_capture_holds(candidates->captures[members],
-					 pool_ref->graph_pool))
-			members++;
-		if (members == candidates->count && !pool_ref->graph_pool->once &&
-		    (pool_ref->graph_pool->captures == candidates->count ||
-		     pool_ref->graph_pool->named))
-			return pool_ref->graph_pool;
+		if (!graph_pool->once &&
+		    (graph_pool->captures == candidates->count || graph_pool->named) &&
+		    all_hold(candidates, graph_pool))
+			return graph_pool;
 	}
 	return NULL;
 }
@@ -219,12 +229,14 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 		    struct gcp_graph_pool *graph_pool)
 {
-	for (size_t i = 0; i < candidates->count; i++) {
+	struct gcp_capture *capture;
+
+	STAILQ_FOREACH(capture, &candidates->captures, candidate)
+	{
 		int result = 0;
 
-		if (!gcp_capture_holds(candidates->captures[i], graph_pool))
-			result = gcp_graph_pool_join(tracker, graph_pool,
-						     candidates->captures[i]);
+		if (!gcp_capture_holds(capture, graph_pool))
+			result = gcp_graph_pool_join(tracker, graph_pool, capture);
 		if (result != 0)
 			return result;
 	}
@@ -234,7 +246,7 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 /* Whether the block comes from the pool that many graphs share. */
 static bool is_small(const struct candidates *candidates, uint64_t bytes)
 {
-	const struct gcp_capture *capture = candidates->captures[0];
+	const struct gcp_capture *capture = first_of(candidates);
 	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
 
 	return !capture->shared && bytes > 0 && bytes <= left / SMALL_PART;
@@ -253,7 +265,7 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 		return NULL;
 	small->once = small->shared = true;
 	small->given += bytes;
-	candidates->captures[0]->small_bytes += bytes;
+	first_of(candidates)->small_bytes += bytes;
 	candidates->use = GCP_USE_ANY;
 	return small;
 }
@@ -269,7 +281,7 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 		return pool_for_small(tracker, candidates, bytes);
 	/* The one that the program named, whatever else the capture holds. */
 	if (candidates->count == 1)
-		graph_pool = candidates->captures[0]->shared;
+		graph_pool = first_of(candidates)->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
@@ -282,6 +294,8 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	bool captured;
 	size_t own;
 
+	STAILQ_INIT(&candidates->captures);
+	candidates->route = ++tracker->routes;
 	if (!hint.named)
 		add_of_thread(tracker, candidates);
 	own = candidates->count;
@@ -314,11 +328,9 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	candidates_find(tracker, ctx, hint, &candidates);
 	if (candidates.count == 0)
 		return 0;
-	if (candidates.overflow)
-		return -ENOMEM;
 
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
-		gcp_order_prove(tracker, candidates.captures[0], false);
+		gcp_order_prove(tracker, first_of(&candidates), false);
 	graph_pool = pool_for(tracker, &candidates, bytes);
 	if (!graph_pool)
 		return -ENOMEM;

@@ -16,7 +16,7 @@
 
 /* --- a driver with streams and graphs ----------------------------------------- */
 
-enum { STREAMS = 8, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
+enum { STREAMS = 80, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
 
 /* A node and what it depends on; NULL ends the list. */
 struct node {
@@ -32,7 +32,7 @@ static struct {
 	uint64_t last_id;
 	int state_result, follow_result;
 	int followed;       /* times that dependencies were added */
-	unsigned destroyed; /* streams by bit */
+	int destroyed;      /* a stream; 0: none */
 	int asked_too_late; /* about one of these */
 	int contexts_ending, contexts_held;
 	pthread_t owner; /* of the per-thread stream, if there is one */
@@ -59,7 +59,7 @@ static int stream_number(void *stream)
 
 	cuda.asked_elsewhere += i == PER_THREAD && cuda.has_owner &&
 				!pthread_equal(pthread_self(), cuda.owner);
-	cuda.asked_too_late += (cuda.destroyed & 1u << i) != 0;
+	cuda.asked_too_late += cuda.destroyed != 0 && i == cuda.destroyed;
 	return i;
 }
 

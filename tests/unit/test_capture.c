@@ -415,7 +415,7 @@ static void a_stream_about_to_be_destroyed_is_not_asked(void **state)
 	noted = hint_of(stream_handle(3));
 	assert_true(allocates_as_noted());
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(3));
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	assert_true(allocates_as_noted()); /* that work was captured, it may be */
 	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(3),
 				gcp_tracker_moment(tracker));
@@ -442,7 +442,7 @@ static void a_stream_is_asked_though_others_have_gone(void **state)
 	assert_true(allocates_as_noted());
 	cuda.streams[3] = (struct gcp_capture_state){0};
 	assert_false(allocates_as_noted());
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(4));
 	assert_true(allocates_as_noted());
 	end(0);
@@ -460,7 +460,7 @@ static void a_stream_about_to_be_destroyed_proves_nothing(void **state)
 	wait_for(3, 0);
 	must_free(pools, addr);
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(3));
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	gcp_addr next = capture_alloc(3 * MIB);
 	assert_int_not_equal(next, addr);
 	must_free(pools, next);
@@ -496,7 +496,7 @@ static void no_stream_is_asked_while_a_context_may_be_ending(void **state)
 	cuda.streams[3] = cuda.streams[0];
 	noted = hint_of(stream_handle(3));
 	cuda.contexts_ending++;
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	assert_true(allocates_as_noted()); /* it may be in the capture */
 	cuda.destroyed = 0;
 	context_ended(FAKE_CTX, false);
@@ -519,7 +519,7 @@ static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
 	gcp_tracker_joined(tracker, other, stream_handle(3), NULL);
 	must_free(pools, addr);
 	cuda.contexts_ending++;
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	assert_true(allocates_as_noted());
 	context_ended(other, true);
 	assert_true(allocates_as_noted());
@@ -541,7 +541,7 @@ static void a_context_that_has_gone_proves_nothing(void **state)
 	gcp_tracker_joined(tracker, other, stream_handle(3), NULL);
 	must_free(pools, addr);
 	cuda.contexts_ending++;
-	cuda.destroyed = 1u << 3;
+	cuda.destroyed = 3;
 	context_ended(other, true);
 	gcp_addr next = capture_alloc(3 * MIB);
 	assert_int_not_equal(next, addr);

@@ -301,7 +301,7 @@ static void small_eager_allocations_get_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
-static void who_works_beside_his_own_capture_gets_nothing_twice(void **state)
+static void a_thread_beside_its_own_capture_gets_nothing_twice(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
@@ -679,6 +679,25 @@ static void memory_for_a_named_stream_is_its_captures_alone(void **state)
 	graph_destroy(first);
 }
 
+static void a_block_of_very_many_captures_is_held_by_all(void **state)
+{
+	void *graphs[STREAMS];
+	gcp_addr addr;
+
+	(void)state;
+	for (int i = 0; i < STREAMS; i++)
+		graphs[i] = begin(i);
+	addr = capture_alloc(3 * MIB);
+	for (int i = 0; i < STREAMS; i++)
+		end(i);
+	for (int i = 0; i < STREAMS; i++) {
+		assert_true(is_private(addr));
+		graph_destroy(graphs[i]);
+		gcp_tracker_collect(tracker);
+	}
+	assert_false(is_private(addr));
+}
+
 /* Unless the program has named the pool. */
 static void memory_of_a_named_pool_is_of_no_other_capture(void **state)
 {
@@ -737,7 +756,7 @@ int main(void)
 	    TEST(eager_work_before_the_allocation_does_not_count),
 	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
 	    TEST(small_eager_allocations_get_nothing_twice),
-	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
+	    TEST(a_thread_beside_its_own_capture_gets_nothing_twice),
 	    TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice),
 	    TEST(
 		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
@@ -754,6 +773,7 @@ int main(void)
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_block_is_held_by_its_threads_capture_and_its_streams),
 	    TEST(memory_for_a_named_stream_is_its_captures_alone),
+	    TEST(a_block_of_very_many_captures_is_held_by_all),
 	    TEST(memory_of_a_named_pool_is_of_no_other_capture),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
