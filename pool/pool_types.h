@@ -326,9 +326,8 @@ struct gcp_tightness {
 	_Atomic uint32_t frees;    /* since it was asked */
 };
 
-/* How many LISTED blocks of the common heap have an epoch: a line for each that may not
- * be ready (512 closed ones, and the open one), written over when a later epoch comes
- * to it. Where fences cannot be recorded there may be more; then nothing is told. */
+/* How many LISTED blocks of the common heap have an epoch: a line for each of the
+ * latest epochs, written over when a later one comes to it. */
 enum { GCP_LISTED_EPOCHS = 1024 };
 struct gcp_listed_epoch {
 	uint64_t epoch, blocks;
@@ -726,7 +725,7 @@ struct gcp_request {
 	bool polled;             /* no more epochs are completed */
 	bool divides;            /* handles, though the device is nearly full */
 	bool cuts;               /* large ones: none is to be replaced first */
-	bool joins;              /* many more blocks that its stream has freed */
+	uint32_t more_looks;     /* for blocks of its stream, than the usual few */
 	struct gcp_block *block; /* found, and USED */
 };
 
@@ -742,7 +741,7 @@ bool gcp_take_cached(struct gcp_request *request);
 bool gcp_take_anywhere(struct gcp_request *request);
 /* stream_heap.c: the same from what was freed in the request's stream. pool->lock. */
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
-					 const struct gcp_request *request);
+					 struct gcp_request *request);
 /* What a segment must have room for to serve the request. */
 uint64_t gcp_request_run(const struct gcp_request *request);
 /* Counts request->block as the program's. pool->lock. */

@@ -19,7 +19,6 @@
 enum {
 	BLOCKS_TO_LOOK_AT = 64,
 	NEIGHBOURS_TO_LOOK_AT = 4096, /* of all of these */
-	NEIGHBOURS_AT_LAST = 1 << 20, /* the same where memory is out */
 	LISTED_TO_LOOK_AT = 8,
 };
 
@@ -34,15 +33,22 @@ static bool is_usable(const struct gcp_block *block, uint64_t stream)
 	return block && (gcp_block_is_free(block) || is_pending_in(block, stream));
 }
 
-/* A slab's block: one of those freed last. */
-static struct gcp_block *listed_take(struct gcp_heap *heap, uint32_t size_class,
-				     uint64_t stream)
+/* In vain, so many. */
+static void looks_count(struct gcp_request *request, uint32_t looked)
 {
-	struct gcp_block_list *list = &heap->classes[size_class].list;
-	struct gcp_block *block = TAILQ_LAST(list, gcp_block_list);
+	request->more_looks -=
+	    looked < request->more_looks ? looked : request->more_looks;
+}
 
-	for (int i = 0; block && i < LISTED_TO_LOOK_AT; i++) {
-		if (block->stream == stream) {
+/* A slab's block: one of those freed last. */
+static struct gcp_block *listed_take(struct gcp_heap *heap, struct gcp_request *request)
+{
+	struct gcp_block_list *list = &heap->classes[request->size_class].list;
+	struct gcp_block *block = TAILQ_LAST(list, gcp_block_list);
+	uint32_t most = LISTED_TO_LOOK_AT + request->more_looks, looked = 0;
+
+	for (; block && looked < most; looked++) {
+		if (block->stream == request->stream) {
 			gcp_slab_take_block(heap, block);
 			gcp_gauge_add(&heap->pool->stats.active_bytes,
 				      (int64_t)block->size);
@@ -63,7 +69,7 @@ struct span {
 /* Whether the span, which is too small without it, has `next`, too. *left: neighbours
  * that may still be looked at. */
 static bool span_has(const struct span *span, const struct gcp_block *next,
-		     const struct gcp_request *request, int *left)
+		     const struct gcp_request *request, uint32_t *left)
 {
 	if (span->bytes >= request->size || *left == 0 ||
 	    !is_usable(next, request->stream))
@@ -73,7 +79,7 @@ static bool span_has(const struct span *span, const struct gcp_block *next,
 }
 
 static struct span span_around(struct gcp_block *block,
-			       const struct gcp_request *request, int *left)
+			       const struct gcp_request *request, uint32_t *left)
 {
 	struct span span = {block, block, block->size};
 
@@ -159,14 +165,16 @@ static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *spa
 
 /* The latest freed first: its memory is the most likely to be in the device's cache. */
 static struct gcp_block *pending_take(struct gcp_heap *heap,
-				      const struct gcp_request *request)
+				      struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
 	struct gcp_block *block = TAILQ_LAST(&heap->pending, gcp_block_list);
-	int left = request->joins ? NEIGHBOURS_AT_LAST : NEIGHBOURS_TO_LOOK_AT;
+	uint32_t most = BLOCKS_TO_LOOK_AT + request->more_looks, looked;
+	uint32_t neighbours = NEIGHBOURS_TO_LOOK_AT + request->more_looks;
+	uint32_t left = neighbours;
 	struct span small = {0};
 
-	for (int i = 0; block && i < BLOCKS_TO_LOOK_AT; i++) {
+	for (looked = 0; block && looked < most; looked++) {
 		if (block->stream == request->stream && block->segment->kind == kind &&
 		    !is_in(block, &small)) {
 			struct span span = span_around(block, request, &left);
@@ -178,11 +186,12 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 		}
 		block = TAILQ_PREV(block, gcp_block_list, link);
 	}
+	looks_count(request, looked + neighbours - left);
 	return NULL;
 }
 
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
-					 const struct gcp_request *request)
+					 struct gcp_request *request)
 {
 	struct gcp_block *block;
 
@@ -190,7 +199,7 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 	if (!request->stream || heap->private)
 		return NULL;
 	if (request->size_class < heap->pool->pools->classes.slab_count)
-		block = listed_take(heap, request->size_class, request->stream);
+		block = listed_take(heap, request);
 	else
 		block = pending_take(heap, request);
 	if (!block)

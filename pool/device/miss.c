@@ -387,11 +387,14 @@ static int retry(struct gcp_request *request)
 }
 
 /* Blocks that the request's own stream has freed need no wait: from here on it looks at
- * many more of them. */
+ * very many more, in all. */
 static bool take_joined(struct gcp_request *request)
 {
-	request->joins = request->stream;
-	return request->joins && gcp_take_ready(request, true);
+	enum { MORE_LOOKS = 1 << 20 };
+
+	if (request->stream)
+		request->more_looks = MORE_LOOKS;
+	return request->stream && gcp_take_ready(request, true);
 }
 
 /* The driver is full: takes what is pending behind a barrier, or else the pools give

@@ -815,6 +815,87 @@ static void a_whole_block_is_found_behind_small_ones(void **state)
 	fake_finish(pools);
 }
 
+/* --- memory is out ------------------------------------------------------------ */
+
+enum { OTHER = 8, OTHERS_MAX = 4096 };
+
+static struct gcp_pools *pools_of_little(bool vmm, uint64_t memory)
+{
+	struct gcp_config config;
+
+	if (vmm)
+		gcp_config_default_mapped(&config);
+	else
+		gcp_config_default(&config);
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	config.thread_cache_bytes = 0;
+	fake.memory_limit = memory;
+	return fake_pools(&config);
+}
+
+/* A stream frees a block; then another one frees many; then the first takes it again.
+ */
+static void own_block_behind_others(struct gcp_pools *pools, uint64_t bytes,
+				    uint64_t other_bytes, int most)
+{
+	static gcp_addr others[OTHERS_MAX];
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr;
+	int count = 0;
+
+	assert_int_equal(gcp_pool_alloc_stream(pool, bytes, STREAM, &addr), 0);
+	while (count < most &&
+	       gcp_pool_alloc_stream(pool, other_bytes, OTHER, &others[count]) == 0)
+		count++;
+	assert_true(count > 64);
+	fake.stuck = true;
+	uint64_t work = fake_submit();
+	assert_int_equal(gcp_pools_free_async(pools, addr, STREAM), 0);
+	for (int i = 0; i < 100 && i < count; i++)
+		assert_int_equal(gcp_pools_free_async(pools, others[i], OTHER), 0);
+	assert_int_equal(gcp_pool_alloc_stream(pool, bytes, STREAM, &addr), 0);
+	assert_true(fake.done < work);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+static void its_own_block_is_found_behind_those_of_another_stream(void **state)
+{
+	(void)state;
+	for (int vmm = 0; vmm < 2; vmm++) {
+		own_block_behind_others(pools_of_little(vmm, 200 * MIB), 100 * MIB,
+					MIB / 2, 100);
+		fake_reset();
+	}
+	own_block_behind_others(pools_of_little(false, 2 * MIB), 4096, 4096,
+				OTHERS_MAX);
+}
+
+/* So many looks in all, however often it looks. */
+static void looks_for_its_own_block_come_to_an_end(void **state)
+{
+	struct gcp_pools *pools = pools_of_parts();
+	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_request request;
+
+	(void)state;
+	parts_free(pools, 0, PARTS);
+	assert_int_equal(gcp_request_init(&request, &pool->common, MIB), 0);
+	request.stream = OTHER;
+	request.more_looks = 2 * PARTS + 100;
+	gcp_mutex_lock(&pool->lock);
+	for (int left = PARTS + 100; left >= 0; left -= PARTS) {
+		assert_null(gcp_heap_take_streamed(&pool->common, &request));
+		assert_int_equal(request.more_looks, left);
+	}
+	assert_null(gcp_heap_take_streamed(&pool->common, &request));
+	assert_int_equal(request.more_looks, 0);
+	gcp_mutex_unlock(&pool->lock);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -840,6 +921,8 @@ int main(void)
 	    TEST(a_context_waits_for_blocks_on_their_way),
 	    TEST(fences_that_fail_make_no_free_wait),
 	    TEST(an_allocation_joins_so_many_blocks),
+	    TEST(its_own_block_is_found_behind_those_of_another_stream),
+	    TEST(looks_for_its_own_block_come_to_an_end),
 	    TEST(a_whole_block_is_found_behind_small_ones),
 	    TEST(blocks_that_are_too_small_together_are_looked_at_once),
 	    TEST(each_allocation_has_an_id_of_its_own),
