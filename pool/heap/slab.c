@@ -52,7 +52,7 @@ uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch)
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (youngest - epoch >= GCP_LISTED_EPOCHS)
-		return youngest;
+		epoch = youngest - GCP_LISTED_EPOCHS + 1; /* or before */
 	while (youngest > epoch && (listed_of(pool, youngest)->epoch != youngest ||
 				    listed_of(pool, youngest)->blocks == 0))
 		youngest--;

@@ -68,7 +68,7 @@ static void all_closing(struct gcp_timeline *timeline)
 			      memory_order_relaxed);
 }
 
-static bool all_awaitable(const struct gcp_timeline *timeline, uint64_t epoch)
+static bool all_keep(const struct gcp_timeline *timeline, uint64_t epoch)
 {
 	const struct gcp_pool *pool = timeline->pools->first;
 
@@ -84,7 +84,7 @@ const struct gcp_fence_scope gcp_pinned_fences = {
     .wait = all_wait,
     .failed = all_failed,
     .closing = all_closing,
-    .awaitable = all_awaitable,
+    .keeps = all_keep,
 };
 
 /* --- counting: decides speed and memory, never safety --------------------- */

@@ -88,9 +88,13 @@ static bool context_overfull(const struct gcp_timeline *timeline)
 		   2 * (int64_t)gcp_window(pool).epoch_bytes;
 }
 
-static bool context_awaitable(const struct gcp_timeline *timeline, uint64_t epoch)
+/* The latest that a free or a barrier has closed: the next one, which an allocation
+ * has, may be behind later work (NO NEW WAITS). And the one that the latest barrier is
+ * for: contexts that join have to stand behind it. */
+static bool context_keeps(const struct gcp_timeline *timeline, uint64_t epoch)
 {
-	return epoch == timeline->awaitable;
+	return epoch == timeline->awaitable || epoch == timeline->freed ||
+	       epoch == timeline->ordered;
 }
 
 const struct gcp_fence_scope gcp_context_fences = {
@@ -102,8 +106,7 @@ const struct gcp_fence_scope gcp_context_fences = {
     .failed = context_failed,
     .closing = context_closing,
     .overfull = context_overfull,
-    .awaitable = context_awaitable,
-    .orders = true,
+    .keeps = context_keeps,
 };
 
 /* --- barriers: fence_lock is held ----------------------------------------- */
@@ -211,28 +214,11 @@ static int catch_up_locked(struct gcp_pool *pool)
 	return i > 0 ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1)) : 0;
 }
 
-/* Where the queue is full the open epoch grows, but where memory is tight: each free
- * closes its epoch then. Nor does it grow beyond what may be pending. */
-static int queue_room_locked(struct gcp_pool *pool)
-{
-	struct gcp_timeline *timeline = &pool->timeline;
-
-	if (timeline->count < GCP_FENCE_QUEUE ||
-	    (!gcp_pool_is_tight(pool) &&
-	     gcp_timeline_filled(timeline) < (int64_t)gcp_window_multi_context(pool)))
-		return 0;
-	return wait_own_locked(timeline, *gcp_timeline_at(timeline, 0));
-}
-
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
 	if (!gcp_timeline_close_begin(&pool->timeline))
 		return 0;
-	int result = queue_room_locked(pool);
-	if (result == 0)
-		result = gcp_timeline_close_end(&pool->timeline, epoch);
-	else
-		atomic_store(&pool->timeline.closing, false);
+	int result = gcp_timeline_close_end(&pool->timeline, epoch);
 	if (result == 0)
 		result = catch_up_locked(pool);
 	gcp_mutex_unlock(&pool->pools->fence_lock);

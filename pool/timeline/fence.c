@@ -242,7 +242,6 @@ void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 {
 	gcp_assert_held(GCP_RANK_FENCE);
-	assert(timeline->scope->orders);
 	if (timeline->ordered < epoch)
 		timeline->ordered = epoch;
 	raise_to(&timeline->ready, epoch);
@@ -250,22 +249,17 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 }
 
 /* Whether the i-th epoch needs no fence of its own: it is known to be completed when
- * the next one is, no barrier will be set on it, and no allocation waits for it alone.
- * (The next one may be an allocation's: NO NEW WAITS.) What was closed early since a
- * free closed an epoch has neither. The oldest one keeps its fence: else it would
- * never be done where more is pending than the queue holds. */
+ * the next one is, and what waits for it may wait for the next one, too. The oldest one
+ * keeps its fence: else it would never be done where more is pending than the queue
+ * holds. */
 static bool is_spared(struct gcp_timeline *timeline, uint32_t i)
 {
-	uint64_t epoch = gcp_timeline_at(timeline, i)->epoch;
-
 	return i % 2 == 1 && i + 1 < timeline->count &&
-	       !timeline->scope->awaitable(timeline, epoch) &&
-	       (!timeline->scope->orders || epoch > timeline->freed ||
-		gcp_timeline_at(timeline, i + 1)->epoch <= timeline->ordered);
+	       !timeline->scope->keeps(timeline, gcp_timeline_at(timeline, i)->epoch);
 }
 
 /* Makes room in a full queue: what is completed leaves it; else every other epoch
- * loses its fence, where no barrier will be set. */
+ * loses its fence. */
 static void queue_thin(struct gcp_timeline *timeline)
 {
 	uint32_t kept = 0;
@@ -417,11 +411,23 @@ bool gcp_timeline_close_begin(struct gcp_timeline *timeline)
 	return true;
 }
 
+/* As if this free had closed it: an allocation of another thread has, since the free
+ * began. */
+static void count_as_freed(struct gcp_timeline *timeline, uint64_t epoch)
+{
+	timeline->awaitable = epoch;
+	if (timeline->freed < epoch)
+		timeline->freed = epoch;
+}
+
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 {
+	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
-	if (atomic_load_explicit(&timeline->open, memory_order_relaxed) == epoch)
+	if (closed && closed->epoch > timeline->awaitable)
+		count_as_freed(timeline, closed->epoch);
+	else if (!closed && !gcp_timeline_is_completed(timeline, epoch))
 		result = close_open(timeline);
 	atomic_store(&timeline->closing, false);
 	return result;

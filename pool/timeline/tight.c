@@ -37,9 +37,15 @@ static uint64_t all_bytes(const struct gcp_pool *pool)
 	return pool->quota < pool->memory ? pool->quota : pool->memory;
 }
 
+/* All contexts of the device share its memory. */
 bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
 {
-	return LOAD(pool->reserved_hint) + bytes > all_bytes(pool) / MUCH_PART;
+	const struct gcp_pool *other = pool->pools->first;
+
+	for (; other; other = other->next)
+		if (other->device == pool->device && LOAD(other->live))
+			bytes += LOAD(other->reserved_hint);
+	return bytes > all_bytes(pool) / MUCH_PART;
 }
 
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)

@@ -64,10 +64,9 @@ struct gcp_fence_scope {
 	/* Whether the open epoch has taken so much that closing it is worth waiting for
 	 * a thread that does so just now; NULL: never. Without fence_lock. */
 	bool (*overfull)(const struct gcp_timeline *timeline);
-	/* Whether an allocation may have to wait for that closed epoch, and for no
-	 * later one: it keeps its fence. */
-	bool (*awaitable)(const struct gcp_timeline *timeline, uint64_t epoch);
-	bool orders; /* barriers can be set behind its fences */
+	/* Whether a closed epoch keeps its fence where the queue is full: what is for
+	 * it (a wait, or a barrier) may not be for the next one. */
+	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
 };
 
 /* A sequence of epochs. Numbers only grow. A block freed into epoch e may be used again
@@ -129,9 +128,10 @@ struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t
 struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 					       uint64_t epoch);
 
-/* Closes the open epoch and records a fence behind it. With a queue that stays full
- * the epoch stays open, and the result is 0: a later fence covers it too. A caller that
- * needs it closed asks (gcp_timeline_covering). */
+/* Closes the open epoch and records a fence behind it. With a queue that stays full (of
+ * pinned memory of very many contexts) the epoch stays open, and the result is 0: a
+ * later fence covers it too. A caller that needs it closed asks
+ * (gcp_timeline_covering). */
 int gcp_timeline_close_locked(struct gcp_timeline *timeline);
 /* The same in a call that must not wait. -EBUSY also: fences do not work here; but
  * -ENOBUFS: memory for a fence is out for now. */
@@ -139,7 +139,8 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
 /* Takes fence_lock for gcp_timeline_close_end. False, without the lock: a capture is
  * under way, or another thread closes the epoch. */
 bool gcp_timeline_close_begin(struct gcp_timeline *timeline);
-/* Closes the open epoch if it still is `epoch`. Keeps fence_lock. -ENOBUFS as above. */
+/* Closes the open epoch if nothing covers `epoch` yet; what an allocation has closed
+ * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS as above. */
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
 /* Closes the open epoch by waiting for all work that the fence would cover. */
 int gcp_timeline_close_synchronous(struct gcp_timeline *timeline);

@@ -4,56 +4,10 @@
  * plain cudaFree has waited for: the work that was there when its memory was freed.
  */
 #include "../../pool/cache/cache.h"
-#include "fake.h"
+#include "waits.h"
 
 #include <errno.h>
 #include <pthread.h>
-
-#define MIB (1ull << 20)
-
-static bool vmm;
-
-static int ordinary(void **state)
-{
-	(void)state;
-	vmm = false;
-	fake_reset();
-	return 0;
-}
-
-static int mapped(void **state)
-{
-	ordinary(state);
-	vmm = true;
-	return 0;
-}
-
-static struct gcp_pools *pools_of(uint64_t memory)
-{
-	struct gcp_config config;
-
-	if (vmm)
-		gcp_config_default_mapped(&config);
-	else
-		gcp_config_default(&config);
-	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
-	fake.memory_limit = memory;
-	return fake_pools(&config);
-}
-
-/* Work that ends only when the host goes on. */
-static uint64_t stand(void)
-{
-	fake.stuck = true;
-	return fake_submit();
-}
-
-static void must_be_out(struct gcp_pool *pool, uint64_t bytes)
-{
-	gcp_addr addr;
-
-	assert_int_equal(gcp_pool_alloc(pool, bytes, &addr), GCP_CUDA_OUT_OF_MEMORY);
-}
 
 static void what_is_completed_goes_back_beside_later_work(void **state)
 {
@@ -97,12 +51,6 @@ static void what_cannot_go_back_without_a_wait_stays(void **state)
 	must_be_sound(pools);
 }
 
-static uint64_t memory_of_limit(int device)
-{
-	(void)device;
-	return fake.memory_limit;
-}
-
 /* What that takes is there before memory is short, and not where it never is. */
 static void what_takes_much_can_go_back(void **state)
 {
@@ -123,6 +71,32 @@ static void what_takes_much_can_go_back(void **state)
 	fake.unprepared = true; /* an allocation does not need it */
 	(void)must_alloc(pool, 600 * MIB);
 	assert_int_equal(fake.prepares, 1);
+	must_be_sound(pools);
+}
+
+/* The contexts of a device together. */
+static void what_contexts_take_together_can_go_back(void **state)
+{
+	enum { CONTEXTS = 3 };
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_SEGMENTS;
+	driver.device_memory = memory_of_limit;
+	fake.memory_limit = 1024 * MIB;
+	fake.several = true;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	for (uintptr_t i = 1; i <= CONTEXTS; i++) {
+		assert_int_equal(fake.prepares, 0);
+		assert_int_equal(gcp_pool_get(pools, (void *)(0x1000 * i), 0, &pool),
+				 0);
+		(void)must_alloc(pool, 60 * MIB);
+	}
+	assert_int_not_equal(fake.prepares, 0);
 	must_be_sound(pools);
 }
 
@@ -571,128 +545,6 @@ static void what_a_capture_has_closed_is_not_waited_for(void **state)
 	fake.done = later;
 }
 
-/* Nor when fences are all under way. */
-static void a_free_makes_room_in_a_full_queue(void **state)
-{
-	enum { COUNT = GCP_FENCE_QUEUE + 40 };
-	struct gcp_pools *pools = pools_of((COUNT + 1) * 2 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	static gcp_addr addrs[4 * COUNT];
-	int count = 0;
-
-	(void)state;
-	while (count < 4 * COUNT && gcp_pool_alloc(pool, 2 * MIB, &addrs[count]) == 0)
-		count++;
-	assert_true(count >= COUNT);
-	for (int i = 0; i < COUNT; i++) {
-		fake_submit();
-		must_free(pools, addrs[i]);
-	}
-	uint64_t before = fake.submitted, later = stand();
-	for (int i = 0; i < COUNT; i++)
-		(void)must_alloc(pool, 2 * MIB);
-	assert_true(fake.done >= before || fake.barrier >= before);
-	assert_false(fake_is_ordered(later));
-}
-
-/* The latest epoch that a free closed, before those of barriers, can be waited for: at
- * an odd place, where a full queue loses fences. */
-static void a_full_queue_keeps_what_a_free_closed(void **state)
-{
-	struct gcp_pools *pools = pools_of(64 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	bool waited = true;
-
-	(void)state;
-	for (int i = 2; i < GCP_FENCE_QUEUE; i++) {
-		fake_submit();
-		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
-	}
-	uint64_t freed = fake.submitted;
-	for (int i = 0; i < 3; i++) {
-		fake_submit();
-		assert_int_equal(gcp_pool_barrier(pool), 0);
-	}
-	assert_true(pool->timeline.count < GCP_FENCE_QUEUE);
-	while (waited)
-		assert_int_equal(gcp_timeline_wait_oldest(pool, UINT64_MAX, &waited),
-				 0);
-	assert_int_equal(fake.done, freed);
-}
-
-/* Beside work that does not end, whose queue is filled by allocations and not by frees:
- * no barrier and no allocation needs the fences of these epochs. */
-static void a_full_queue_makes_room_for_what_allocations_close(void **state)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 60 * MIB);
-
-	(void)state;
-	uint64_t first = fake_submit();
-	(void)stand();
-	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
-		uint64_t epoch = gcp_timeline_stamp(pool);
-
-		(void)fake_submit();
-		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-		assert_true(gcp_timeline_is_closed(pool, epoch));
-	}
-	/* The oldest is known to be done as soon as it is. */
-	uint64_t completed = atomic_load(&pool->timeline.completed);
-	fake.done = first + 2;
-	assert_int_equal(gcp_timeline_poll_all(pool), 0);
-	assert_true(atomic_load(&pool->timeline.completed) > completed);
-	must_free(pools, addr);
-	uint64_t later = stand();
-	fake.stuck = false;
-	(void)must_alloc(pool, 70 * MIB);
-	assert_true(fake.done <= later);
-	must_be_sound(pools);
-}
-
-/* An epoch on which a barrier could not be set, but may be later, keeps its fence
- * beside them. */
-static void a_full_queue_keeps_what_a_barrier_may_need(void **state)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	(void)state;
-	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
-	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-	uint64_t freed = gcp_timeline_stamp(pool);
-	fake.several = true;
-	assert_int_equal(gcp_timeline_barrier(pool, freed, true), -EXDEV);
-	fake.several = false;
-	uint64_t later = stand();
-	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++)
-		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-	assert_int_equal(gcp_timeline_make_ready(pool, freed), 0);
-	assert_true(gcp_epoch_ready(pool, epoch) && gcp_epoch_ready(pool, freed));
-	assert_true(fake_is_ordered(work) && !fake_is_ordered(later));
-	must_be_sound(pools);
-}
-
-/* Where no fence can be had for now that is no capture: only looks. */
-static void a_full_queue_is_not_waited_for(void **state)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, MIB);
-
-	(void)state;
-	uint64_t later = stand();
-	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
-		assert_int_equal(gcp_pool_barrier(pool), 0);
-	pool->timeline.ordered = 0; /* as if none of them could be set */
-	must_free(pools, addr);
-	must_be_out(pool, 100 * MIB);
-	assert_true(fake.done < later);
-	fake.done = fake.submitted;
-	must_be_sound(pools);
-}
-
 /* Where no barrier may be set a free waits for the oldest work: it must know how much
  * is pending, also of blocks that its thread keeps. */
 static void what_threads_keep_is_bounded_where_contexts_are_several(void **state)
@@ -783,11 +635,52 @@ static void a_quota_is_tight_while_little_of_it_is_left(void **state)
 	assert_true(gcp_pool_is_tight(pool));
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, ordinary)
-#define MAPPED(name)                                                                   \
-	{                                                                              \
-#name " (mapped)", name, mapped, NULL, NULL                            \
-	}
+/* Between a free's stamp and its own close another thread's allocation closes the
+ * epoch: for all that waits the free has closed it. */
+static void a_free_whose_epoch_an_allocation_closed_meanwhile(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	(void)fake_submit();
+	/* The three steps of gcp_pools_free, with one of another thread in between. */
+	uint64_t epoch = gcp_timeline_stamp(pool);
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+	uint8_t used = GCP_BLOCK_USED;
+	assert_true(
+	    atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED));
+	block->epoch = epoch;
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_delta_free(&pool->delta, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
+	gcp_heap_put(&pool->common, block);
+	gcp_mutex_unlock(&pool->lock);
+	assert_int_equal(gcp_timeline_close_early(pool, false), 0); /* the other */
+	assert_int_equal(gcp_timeline_close(pool, epoch), 0);
+	uint64_t later = stand();
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+static void such_an_epoch_may_have_a_barrier(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
+
+	(void)state;
+	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	assert_int_equal(gcp_timeline_make_ready(pool, epoch), -EBUSY);
+	assert_int_equal(gcp_timeline_close(pool, epoch), 0);
+	assert_int_equal(gcp_timeline_make_ready(pool, epoch), 0);
+	assert_true(fake_is_ordered(work));
+	fake.done = fake.submitted;
+	must_be_sound(pools);
+}
 
 int main(void)
 {
@@ -796,6 +689,7 @@ int main(void)
 	    MAPPED(what_is_completed_goes_back_beside_later_work),
 	    TEST(what_cannot_go_back_without_a_wait_stays),
 	    TEST(what_takes_much_can_go_back),
+	    TEST(what_contexts_take_together_can_go_back),
 	    TEST(what_is_completed_is_trimmed_beside_later_work),
 	    MAPPED(what_is_completed_is_trimmed_beside_later_work),
 	    TEST(work_of_the_free_alone_is_waited_for),
@@ -823,11 +717,9 @@ int main(void)
 	    TEST(what_others_free_later_is_not_waited_for),
 	    MAPPED(what_others_free_later_is_not_waited_for),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
-	    TEST(a_free_makes_room_in_a_full_queue),
-	    TEST(a_full_queue_keeps_what_a_free_closed),
-	    TEST(a_full_queue_makes_room_for_what_allocations_close),
-	    TEST(a_full_queue_keeps_what_a_barrier_may_need),
-	    TEST(a_full_queue_is_not_waited_for),
+	    TEST(a_free_whose_epoch_an_allocation_closed_meanwhile),
+	    MAPPED(a_free_whose_epoch_an_allocation_closed_meanwhile),
+	    TEST(such_an_epoch_may_have_a_barrier),
 	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
 	    TEST(what_another_barrier_holds_back_goes_only_at_last),
 	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_full_queue.c - more epochs wait for their fences than the queue holds: nothing
+ * waits for that, and no wait or barrier reaches later work.
+ */
+#include "../../pool/cache/cache.h"
+#include "waits.h"
+
+/* Nor when fences are all under way. */
+static void a_free_makes_room_in_a_full_queue(void **state)
+{
+	enum { COUNT = GCP_FENCE_QUEUE + 40 };
+	struct gcp_pools *pools = pools_of((COUNT + 1) * 2 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	static gcp_addr addrs[4 * COUNT];
+	int count = 0;
+
+	(void)state;
+	while (count < 4 * COUNT && gcp_pool_alloc(pool, 2 * MIB, &addrs[count]) == 0)
+		count++;
+	assert_true(count >= COUNT);
+	for (int i = 0; i < COUNT; i++) {
+		fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	uint64_t before = fake.submitted, later = stand();
+	for (int i = 0; i < COUNT; i++)
+		(void)must_alloc(pool, 2 * MIB);
+	assert_true(fake.done >= before || fake.barrier >= before);
+	assert_false(fake_is_ordered(later));
+}
+
+/* The latest epoch that a free closed, before those of barriers, can be waited for: at
+ * an odd place, where a full queue loses fences. */
+static void a_full_queue_keeps_what_a_free_closed(void **state)
+{
+	struct gcp_pools *pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	bool waited = true;
+
+	(void)state;
+	for (int i = 2; i < GCP_FENCE_QUEUE; i++) {
+		fake_submit();
+		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	}
+	uint64_t freed = fake.submitted;
+	for (int i = 0; i < 3; i++) {
+		fake_submit();
+		assert_int_equal(gcp_pool_barrier(pool), 0);
+	}
+	assert_true(pool->timeline.count < GCP_FENCE_QUEUE);
+	while (waited)
+		assert_int_equal(gcp_timeline_wait_oldest(pool, UINT64_MAX, &waited),
+				 0);
+	assert_int_equal(fake.done, freed);
+}
+
+/* Beside work that does not end, whose queue is filled by allocations and not by frees:
+ * no barrier and no allocation needs the fences of these epochs. */
+static void a_full_queue_makes_room_for_what_allocations_close(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	uint64_t first = fake_submit();
+	(void)stand();
+	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
+		uint64_t epoch = gcp_timeline_stamp(pool);
+
+		(void)fake_submit();
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		assert_true(gcp_timeline_is_closed(pool, epoch));
+	}
+	/* The oldest is known to be done as soon as it is. */
+	uint64_t completed = atomic_load(&pool->timeline.completed);
+	fake.done = first + 2;
+	assert_int_equal(gcp_timeline_poll_all(pool), 0);
+	assert_true(atomic_load(&pool->timeline.completed) > completed);
+	must_free(pools, addr);
+	uint64_t later = stand();
+	fake.stuck = false;
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done <= later);
+	must_be_sound(pools);
+}
+
+/* An epoch on which a barrier could not be set, but may be later, keeps its fence
+ * beside them. */
+static void a_full_queue_keeps_what_a_barrier_may_need(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
+	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	uint64_t freed = gcp_timeline_stamp(pool);
+	fake.several = true;
+	assert_int_equal(gcp_timeline_barrier(pool, freed, true), -EXDEV);
+	fake.several = false;
+	uint64_t later = stand();
+	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++)
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	assert_int_equal(gcp_timeline_make_ready(pool, freed), 0);
+	assert_true(gcp_epoch_ready(pool, epoch) && gcp_epoch_ready(pool, freed));
+	assert_true(fake_is_ordered(work) && !fake_is_ordered(later));
+	must_be_sound(pools);
+}
+
+/* Where no fence can be had for now that is no capture: only looks. */
+static void a_full_queue_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, MIB);
+
+	(void)state;
+	uint64_t later = stand();
+	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
+		assert_int_equal(gcp_pool_barrier(pool), 0);
+	pool->timeline.ordered = 0; /* as if none of them could be set */
+	must_free(pools, addr);
+	must_be_out(pool, 100 * MIB);
+	assert_true(fake.done < later);
+	fake.done = fake.submitted;
+	must_be_sound(pools);
+}
+
+/* The end of a capture behind a full queue of what frees have closed. */
+static void a_barrier_behind_a_full_queue_does_not_stop_the_host(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
+		(void)fake_submit();
+		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	}
+	uint64_t later = stand();
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_true(fake.done < later);
+	assert_true(fake_is_ordered(later));
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+/* Before memory is tight. */
+static void a_free_behind_a_full_queue_is_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(1000 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 40 * MIB), other = must_alloc(pool, 560 * MIB);
+
+	(void)state;
+	assert_false(gcp_pool_is_tight(pool));
+	fake.stuck = true; /* ends only when it is waited for */
+	(void)fake_submit();
+	must_free(pools, other);
+	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
+		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	must_free(pools, addr);
+	uint64_t later = stand();
+	(void)must_alloc(pool, 970 * MIB);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+/* The same with real frees alone: 600 in a row behind a kernel. */
+static void many_frees_in_a_row_are_waited_for(void **state)
+{
+	enum { COUNT = 600 };
+	static gcp_addr addrs[COUNT];
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	if (vmm)
+		gcp_config_default_mapped(&config);
+	else
+		gcp_config_default(&config);
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	config.window_bytes = 8 * MIB; /* to keep the test small */
+	fake.memory_limit = 3000 * MIB;
+	pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	for (int i = 0; i < COUNT; i++)
+		addrs[i] = must_alloc(pool, 4 * MIB);
+	assert_false(gcp_pool_is_tight(pool));
+	fake.stuck = true;
+	uint64_t before = fake_submit();
+	for (int i = 0; i < COUNT; i++)
+		must_free(pools, addrs[i]);
+	assert_true(fake.done < before);
+	uint64_t later = stand();
+	(void)must_alloc(pool, 2950 * MIB);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+/* A context that joins has to stand behind what the latest barrier waits for, also
+ * where that epoch stood at an odd place of a full queue. */
+static int joins_behind(void *ctx, void *fence)
+{
+	struct gcp_driver driver = fake_driver();
+
+	(void)ctx;
+	return driver.fence_order(fence, false);
+}
+
+static void a_full_queue_keeps_what_a_barrier_stands_behind(void **state)
+{
+	for (int place = 100; place < 102; place++) {
+		struct gcp_pools *pools = pools_of(100 * MIB);
+		struct gcp_pool *pool = fake_pool(pools);
+		uint64_t work = 0, epoch = 0;
+
+		(void)state;
+		fake.stuck = true;
+		for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
+			uint64_t now = fake_submit();
+
+			if (i == place) {
+				work = now;
+				epoch = gcp_timeline_stamp(pool);
+			}
+			assert_int_equal(
+			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+		}
+		assert_int_equal(gcp_timeline_make_ready(pool, epoch), 0);
+		assert_int_equal(fake.barrier, work);
+		for (int i = 0; i < GCP_FENCE_QUEUE; i++)
+			assert_int_equal(
+			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+		fake.barrier = 0;
+		assert_int_equal(gcp_timeline_join(pool, FAKE_OTHER_CTX, joins_behind),
+				 0);
+		assert_int_equal(fake.barrier, work);
+		fake.done = fake.submitted;
+		must_be_sound(pools);
+		fake_reset();
+	}
+}
+
+/* Where no block waits there is nothing to look for, however many epochs are not done.
+ */
+static void epochs_without_a_block_are_not_looked_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr kept = must_alloc(pool, 4096), addr = must_alloc(pool, 4096);
+	uint64_t ready = atomic_load(&pool->timeline.ready), epoch;
+
+	(void)state;
+	(void)stand();
+	epoch = gcp_timeline_stamp(pool);
+	must_free(pools, addr);
+	gcp_caches_flush(pool);
+	for (int i = 0; i < 3 * GCP_LISTED_EPOCHS; i++) {
+		uint64_t open = gcp_timeline_stamp(pool), youngest;
+
+		gcp_mutex_lock(&pool->lock);
+		youngest = gcp_slab_youngest_epoch(pool, ready);
+		gcp_mutex_unlock(&pool->lock);
+		if (open - ready < GCP_LISTED_EPOCHS)
+			assert_int_equal(youngest, epoch);
+		else
+			assert_int_equal(youngest, open - GCP_LISTED_EPOCHS + 1);
+		assert_true(youngest >= epoch);
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	}
+	must_free(pools, kept);
+	fake.done = fake.submitted;
+	must_be_sound(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_free_makes_room_in_a_full_queue),
+	    TEST(a_full_queue_keeps_what_a_free_closed),
+	    TEST(a_full_queue_makes_room_for_what_allocations_close),
+	    TEST(a_full_queue_keeps_what_a_barrier_may_need),
+	    TEST(a_full_queue_is_not_waited_for),
+	    TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host),
+	    TEST(a_free_behind_a_full_queue_is_waited_for),
+	    MAPPED(a_free_behind_a_full_queue_is_waited_for),
+	    TEST(a_full_queue_keeps_what_a_barrier_stands_behind),
+	    TEST(many_frees_in_a_row_are_waited_for),
+	    MAPPED(many_frees_in_a_row_are_waited_for),
+	    TEST(epochs_without_a_block_are_not_looked_for),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
