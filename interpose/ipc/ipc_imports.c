@@ -158,7 +158,7 @@ static void link_put(struct link *link)
 	if (link->users > 0)
 		return;
 	(void)link_send(link, GCP_IPC_END, 0, 0);
-	gcp_ipc_close(link->fd, link->file);
+	gcp_ipc_leave(link->fd, link->file);
 	while (*at != link)
 		at = &(*at)->next;
 	*at = link->next;

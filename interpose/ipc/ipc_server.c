@@ -302,10 +302,13 @@ static bool has_process(const struct connection *connection)
 /* One that has sent nothing and is not seen from here is never known to have ended. */
 static bool process_has_ended(const struct connection *connection)
 {
+	uint64_t started;
+
 	if (has_process(connection))
 		return gcp_ipc_process_has_ended(connection->process);
-	return connection->pid > 0 && connection->started != 0 &&
-	       gcp_ipc_process_started(connection->pid) != connection->started;
+	started = gcp_ipc_process_started(connection->pid);
+	return connection->started != 0 && connection->started != GCP_IPC_UNKNOWN &&
+	       started != GCP_IPC_UNKNOWN && started != connection->started;
 }
 
 static void connection_end(struct connection *connection)
@@ -315,16 +318,20 @@ static void connection_end(struct connection *connection)
 }
 
 /* Removes connections that have ended, when nothing can be open on them. True: there
- * are some that are waited for. */
+ * are some that are waited for, and whose end no file tells. */
 static bool connections_clean(void)
 {
 	struct connection **link = &server.connections, *connection;
 	bool waiting = false;
 
 	while ((connection = *link)) {
+		/* A child that was not seen may have the other end, too. */
+		if (has_process(connection) &&
+		    gcp_ipc_process_has_ended(connection->process))
+			connection_end(connection);
 		if (connection->fd >= 0 ||
 		    (connection->opened && !process_has_ended(connection))) {
-			waiting |= connection->fd < 0;
+			waiting |= connection->fd < 0 && !has_process(connection);
 			link = &connection->next;
 			continue;
 		}
@@ -341,7 +348,7 @@ static bool connections_clean(void)
 /* --- the thread ------------------------------------------------------------------ */
 
 struct polled {
-	struct pollfd *fds; /* the door, then the connections in their order */
+	struct pollfd *fds; /* the door, then each connection and its process */
 	unsigned int room;
 };
 
@@ -350,8 +357,8 @@ static bool polled_fill(struct polled *polled)
 	struct connection *connection;
 	unsigned int count = 0;
 
-	if (polled->room < server.count + 1) {
-		unsigned int room = 2 * (server.count + 1);
+	if (polled->room < 2 * server.count + 1) {
+		unsigned int room = 2 * (2 * server.count + 1);
 		struct pollfd *fds = realloc(polled->fds, room * sizeof(*fds));
 
 		if (!fds)
@@ -360,8 +367,12 @@ static bool polled_fill(struct polled *polled)
 		polled->room = room;
 	}
 	polled->fds[count++].fd = server.door.end;
-	for (connection = server.connections; connection; connection = connection->next)
+	for (connection = server.connections; connection;
+	     connection = connection->next) {
 		polled->fds[count++].fd = connection->fd;
+		polled->fds[count++].fd =
+		    has_process(connection) ? connection->process : -1;
+	}
 	for (unsigned int i = 0; i < count; i++) {
 		polled->fds[i].events = POLLIN;
 		polled->fds[i].revents = 0;
@@ -432,7 +443,6 @@ static bool door_serve(void)
 static void *server_run(void *unused)
 {
 	struct polled polled = {0};
-	const struct timespec soon = {.tv_nsec = PAUSE_NS};
 	bool waiting = false;
 	long ready;
 
@@ -440,10 +450,12 @@ static void *server_run(void *unused)
 	for (;;) {
 		pthread_mutex_lock(&server.serving);
 		bool going = !server.ended && door_is_ours() && polled_fill(&polled);
-		unsigned int count = server.count + 1;
+		unsigned int count = 2 * server.count + 1;
 		pthread_mutex_unlock(&server.serving);
 		if (!going)
 			break;
+		/* The system call sets it to what is left. */
+		struct timespec soon = {.tv_nsec = PAUSE_NS};
 		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
 				NULL, 0);
 		pthread_mutex_lock(&server.serving);
@@ -490,6 +502,7 @@ static bool thread_start(void)
 {
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
+	pthread_attr_t attributes;
 	pthread_t thread;
 	bool created;
 
@@ -497,9 +510,13 @@ static bool thread_start(void)
 	if (!create)
 		return false;
 	sigfillset(&all);
+	if (pthread_attr_init(&attributes) != 0)
+		return false;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigprocmask(SIG_BLOCK, &all, &before);
-	created = create(&thread, NULL, server_run, NULL) == 0;
+	created = create(&thread, &attributes, server_run, NULL) == 0;
 	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
 	return created;
 }
 

@@ -43,7 +43,7 @@ struct user {
 	uid_t uid;
 	gid_t gid;
 };
-enum { USER_MESSAGE = 2, USERS_WITHOUT_NUMBER = 65534 };
+enum { USER_MESSAGE = 2, PIDFD_MESSAGE = 4, USERS_WITHOUT_NUMBER = 65534 };
 
 /* --- handles --------------------------------------------------------------------- */
 
@@ -226,6 +226,7 @@ struct arrival {
 	int fds[sizeof(union control) / sizeof(int)]; /* more than it has room for */
 	unsigned int count;
 	int flags; /* of the message */
+	bool told; /* whose it is */
 	bool trusted;
 };
 
@@ -252,6 +253,7 @@ static void control_read(struct msghdr *header, struct arrival *ret)
 
 	ret->count = 0;
 	ret->flags = header->msg_flags;
+	ret->told = false;
 	ret->trusted = true;
 	for (struct cmsghdr *one = CMSG_FIRSTHDR(header); one;
 	     one = CMSG_NXTHDR(header, one)) {
@@ -259,12 +261,15 @@ static void control_read(struct msghdr *header, struct arrival *ret)
 			continue;
 		if (one->cmsg_type == USER_MESSAGE) {
 			memcpy(&user, CMSG_DATA(one), sizeof(user));
+			ret->told = true;
 			ret->trusted &= user_is_trusted(user.uid);
 		}
-		if (one->cmsg_type == SCM_RIGHTS) {
-			ret->count =
-			    (unsigned int)((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-			memcpy(ret->fds, CMSG_DATA(one), ret->count * sizeof(int));
+		/* The other end may have this socket tell the sender by a file, too. */
+		if (one->cmsg_type == SCM_RIGHTS || one->cmsg_type == PIDFD_MESSAGE) {
+			size_t bytes = one->cmsg_len - CMSG_LEN(0);
+
+			memcpy(ret->fds + ret->count, CMSG_DATA(one), bytes);
+			ret->count += (unsigned int)(bytes / sizeof(int));
 		}
 	}
 }
@@ -290,6 +295,36 @@ static long message_receive(int fd, void *ret_message, size_t bytes, int flags,
 	return received;
 }
 
+enum sender { SENDER_NONE, SENDER_TRUSTED, SENDER_OTHER };
+
+/* Of the message that comes next, whose files stay where they are. None: there is no
+ * message. */
+static enum sender next_sender(int fd)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(struct user))];
+	} control;
+	struct arrival arrival;
+	char none;
+	struct iovec data = {.iov_base = &none, .iov_len = sizeof(none)};
+	struct msghdr header = {
+	    .msg_iov = &data,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control),
+	};
+
+	long received = syscall(SYS_recvmsg, fd, &header, MSG_PEEK | MSG_DONTWAIT);
+
+	if (received < 0) /* an error comes before what was sent ahead of it */
+		return errno == EAGAIN ? SENDER_NONE : SENDER_OTHER;
+	control_read(&header, &arrival);
+	if (received == 0 && !arrival.told)
+		return SENDER_NONE; /* the other end is closed */
+	return arrival.trusted ? SENDER_TRUSTED : SENDER_OTHER;
+}
+
 bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 		     unsigned int *ret_count, long deadline)
 {
@@ -297,7 +332,8 @@ bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 	struct arrival arrival = {.count = 0};
 	long received = -1;
 
-	if (deadline == GCP_IPC_NO_WAIT || fd_wait(fd, POLLIN, ms_until(deadline)))
+	if (deadline == GCP_IPC_NO_WAIT || (fd_wait(fd, POLLIN, ms_until(deadline)) &&
+					    next_sender(fd) == SENDER_TRUSTED))
 		received = message_receive(fd, ret_message, bytes, 0, &arrival);
 	bool good = received == (long)bytes && arrival.trusted &&
 		    !(arrival.flags & (MSG_TRUNC | MSG_CTRUNC)) &&
@@ -310,6 +346,26 @@ bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 	}
 	errno = saved;
 	return good;
+}
+
+void gcp_ipc_leave(int fd, uint64_t file)
+{
+	int saved = errno;
+	enum sender sender;
+	struct arrival arrival;
+	char none;
+
+	if (fd < 0 || gcp_ipc_file(fd) != file)
+		return;
+	(void)shutdown(fd, SHUT_RDWR); /* nothing comes any more */
+	while ((sender = next_sender(fd)) == SENDER_TRUSTED) {
+		(void)message_receive(fd, &none, sizeof(none), 0, &arrival);
+		for (unsigned int i = 0; i < arrival.count; i++)
+			fd_close(arrival.fds[i]);
+	}
+	if (sender == SENDER_NONE)
+		fd_close(fd);
+	errno = saved;
 }
 
 /* --- the other end ---------------------------------------------------------------- */
@@ -359,12 +415,16 @@ uint64_t gcp_ipc_process_started(pid_t pid)
 {
 	char path[40], text[1024], *field;
 	uint64_t threads = 0;
-	int saved = errno;
+	int saved = errno, error;
 
+	if (pid <= 0)
+		return 0;
 	pid_path(path, pid);
-	field = pid > 0 && file_read(path, text, sizeof(text)) > 0 ? strrchr(text, ')')
-								   : NULL;
+	error = file_read(path, text, sizeof(text)) > 0 ? 0 : errno;
 	errno = saved;
+	if (error)
+		return error == ENOENT || error == ESRCH ? 0 : GCP_IPC_UNKNOWN;
+	field = strrchr(text, ')');
 	if (!field || strlen(field) < 4)
 		return 0;
 	field += 2;
@@ -653,10 +713,14 @@ static int connect_through(int door, const uint64_t cookie[2], long deadline)
 	return sent ? pair[0] : -1;
 }
 
+/* Or may be there. */
 static bool process_is_there(const struct gcp_ipc_handle *handle)
 {
-	return handle->started != 0 &&
-	       gcp_ipc_process_started((pid_t)handle->pid) == handle->started;
+	uint64_t started = gcp_ipc_process_started((pid_t)handle->pid);
+
+	return handle->started != 0 && started != 0 &&
+	       (started == handle->started || started == GCP_IPC_UNKNOWN ||
+		handle->started == GCP_IPC_UNKNOWN);
 }
 
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,

@@ -143,10 +143,16 @@ bool gcp_ipc_peer_is_trusted(int fd);
  * there is none. And closing it, unless it is another file by now. */
 uint64_t gcp_ipc_file(int fd);
 void gcp_ipc_close(int fd, uint64_t file);
+/* The same for a connection that another user's process may have the other end of.
+ * What that has sent is left alone, and so is the file then: to close it could take any
+ * time, as that of a socket with SO_LINGER does. */
+void gcp_ipc_leave(int fd, uint64_t file);
 
 /* --- processes ------------------------------------------------------------------ */
 
-/* When the process started; 0: there is none of this number, or it has ended. */
+/* When the process started. 0: there is none of this number, or it has ended. UNKNOWN:
+ * it cannot be told, as where no file is left to look. */
+#define GCP_IPC_UNKNOWN UINT64_MAX
 uint64_t gcp_ipc_process_started(pid_t pid);
 
 /* A file descriptor by which another process, in whatever namespace, hears that this

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -380,6 +381,115 @@ static void another_users_answer_is_not_taken(void)
 	must(answer_of(ROOT) == CUDA_ERROR_INVALID_VALUE, "root's was not");
 }
 
+static int files_open(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* Before the library waits: the file is in its message alone. */
+static atomic_bool waits_for_file, file_is_sent;
+
+/* A TCP connection whose other end reads nothing: its last close takes LINGERS s. */
+enum { LINGERS = 8 };
+static int lingering_file(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	const struct linger linger = {.l_onoff = 1, .l_linger = LINGERS};
+	socklen_t size = sizeof(address);
+	int listening = socket(AF_INET, SOCK_STREAM, 0), fd;
+	char bytes[4096] = {0};
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listening, (struct sockaddr *)&address, size) != 0 ||
+	    listen(listening, 1) != 0 ||
+	    getsockname(listening, (struct sockaddr *)&address, &size) != 0 ||
+	    connect(fd, (struct sockaddr *)&address, size) != 0) {
+		printf("there is no network here\n");
+		exit(77);
+	}
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	must(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0,
+	     "no linger");
+	return fd;
+}
+
+/* What the other end of a connection does. */
+enum { READS = 1, SENDS_A_FILE = 2 };
+
+static void *takes_the_connection(void *does)
+{
+	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
+	struct gcp_ipc_request request;
+	int *what = does, fd, file = -1;
+
+	if (*what & SENDS_A_FILE)
+		file = lingering_file();
+	sees_real_users = true;
+	fd = connection_of_door(5000);
+	(void)syscall(SYS_setresuid, users.peer, users.peer, users.peer);
+	while ((*what & READS) && recv(fd, &request, sizeof(request), 0) > 0 &&
+	       request.op != GCP_IPC_OPEN)
+		;
+	if (*what & SENDS_A_FILE)
+		(void)gcp_ipc_send(fd, &answer, sizeof(answer), &file, 1);
+	close(file);
+	close(fd);
+	atomic_store(&file_is_sent, true);
+	return NULL;
+}
+
+/* Seconds of an open of a process that is gone, whose name another user has. */
+static time_t open_beside(int does)
+{
+	CUipcMemHandle handle;
+	time_t begin;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	say_that_the_peer_is(ANOTHER,
+			     is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
+	gcp_ipc_handle_make(&played, -1, 1, &handle);
+	atomic_store(&file_is_sent, false);
+	pthread_create(&thread, NULL, takes_the_connection, &does);
+	begin = time(NULL);
+	atomic_store(&waits_for_file, (does & READS) == 0);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	atomic_store(&waits_for_file, false);
+	pthread_join(thread, NULL);
+	printf("%d s\n", (int)(time(NULL) - begin));
+	return time(NULL) - begin;
+}
+
+static void another_users_file_does_not_hold_up_an_open(void)
+{
+	(void)primary();
+	play_exporter();
+	must(open_beside(SENDS_A_FILE) < LINGERS / 2, "it waits for a file");
+	must(open_beside(SENDS_A_FILE | READS) < LINGERS / 2,
+	     "it waits for a file in an answer");
+}
+
+static void a_connection_that_is_not_answered_leaves_no_file(void)
+{
+	int before;
+
+	(void)primary();
+	play_exporter();
+	(void)open_beside(0);
+	before = files_open();
+	(void)open_beside(0);
+	(void)open_beside(READS);
+	must(files_open() <= before, "files are left");
+}
+
 /* --- a file that was the entrance --- */
 
 static int pair_of_the_program[2];
@@ -454,15 +564,6 @@ static void open_by_a_full_door_ends(void)
 	     "another error");
 }
 
-static int files_open(void)
-{
-	int count = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		count += fcntl(fd, F_GETFD) >= 0;
-	return count;
-}
-
 static void *opens_and_waits(void *unused)
 {
 	CUipcMemHandle handle;
@@ -502,6 +603,35 @@ static void a_child_has_no_file_of_an_open(void)
 		close(fd);
 	pthread_join(thread, NULL);
 	must(files_open() < before + 3, "files are left");
+}
+
+/* A socket that this end has told to say by a file which process sends (Linux 6.5). */
+static void a_connection_leaves_no_file_with_the_exporter(void)
+{
+	const int yes = 1;
+	struct gcp_ipc_request request = {.op = GCP_IPC_CLOSE};
+	struct gcp_ipc_handle handle;
+	int pair[2], before;
+
+	(void)primary();
+	handle = handle_of(allocated(4096));
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0, "no pair");
+	if (setsockopt(pair[1], SOL_SOCKET, 76 /* SO_PASSPIDFD */, &yes, sizeof(yes))) {
+		printf("the system has no such files\n");
+		exit(77);
+	}
+	must(gcp_ipc_send(handle.entrance, handle.cookie, sizeof(handle.cookie),
+			  &pair[1], 1),
+	     "no entrance");
+	usleep(100 * 1000);
+	before = files_open();
+	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
+	for (int i = 0; i < 100; i++)
+		must(gcp_ipc_send(pair[0], &request, sizeof(request), NULL, 0),
+		     "not sent");
+	usleep(300 * 1000);
+	printf("files: %d, then %d\n", before, files_open());
+	must(files_open() <= before, "files are left");
 }
 
 static void *kills(void *process)
@@ -549,6 +679,10 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
 {
 	int result = (int)syscall(SYS_clock_gettime, clock, ret);
 
+	/* In vain before the deadline is known, when nothing is connected yet. */
+	if (waits_for_file && !sees_real_users && clock == CLOCK_MONOTONIC)
+		for (int i = 0; i < 50 && !file_is_sent; i++)
+			usleep(10 * 1000);
 	if (result == 0 && clock == CLOCK_MONOTONIC)
 		ret->tv_sec += seconds_ahead;
 	return result;
@@ -606,6 +740,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(open_by_a_full_door_ends),
     SCENARIO(open_by_a_slow_door_ends_as_soon),
     SCENARIO(a_child_has_no_file_of_an_open),
+    SCENARIO(a_connection_leaves_no_file_with_the_exporter),
     SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use),
     SCENARIO(a_stranger_sends_the_exporter_no_file),
     SCENARIO(a_message_without_the_cookie_is_no_connection),
@@ -614,6 +749,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(another_user_gets_no_memory_by_the_entrance),
     SCENARIO(the_sender_of_a_pair_counts_and_not_its_maker),
     SCENARIO(another_users_answer_is_not_taken),
+    SCENARIO(another_users_file_does_not_hold_up_an_open),
+    SCENARIO(a_connection_that_is_not_answered_leaves_no_file),
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
 

@@ -203,6 +203,39 @@ static void a_connection_waits_for_a_file(void)
 	must(status == 0, "the importer has failed");
 }
 
+/* The exporter lives. */
+static void an_importer_without_files_does_not_say_that_the_process_has_ended(void)
+{
+	int down[2], status = 1;
+	CUipcMemHandle handle;
+	struct rlimit none;
+	CUdeviceptr p;
+	CUresult result;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		OK(cuInit(0));
+		(void)primary();
+		must(read(down[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		none = files_none();
+		must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+		result = cuIpcOpenMemHandle_v2(&p, handle,
+					       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		printf("result %d\n", result);
+		must(result == CUDA_ERROR_OPERATING_SYSTEM, "another error");
+		fflush(stdout);
+		_exit(wrong);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
 /* --- an open that is refused, or whose answer is lost --- */
 
 /* The first block stays open, and with it the connection, whose end would close all. */
@@ -219,9 +252,10 @@ static void opens_one_of_two(int from, int to, bool has_files)
 	must(write(to, &p, 1) == 1 && read(from, &p, 1) == 1, "pipe");
 	none = files_none();
 	must(has_files || setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
-	must(cuIpcOpenMemHandle_v2(&p, handles[1],
-				   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS,
-	     "it is open");
+	must(
+	    cuIpcOpenMemHandle_v2(&p, handles[1], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		CUDA_ERROR_OPERATING_SYSTEM,
+	    "it is open, or the exporter is said to have ended");
 	must(write(to, &p, 1) == 1 && read(from, &p, 1) == 0, "pipe");
 	_exit(wrong);
 }
@@ -382,8 +416,9 @@ static void opens_and_ends(int from, int to)
 	_exit(wrong);
 }
 
-static void importer_ends(bool seen, void (*before)(void))
+static void importer_ends(bool seen, void (*before)(void), bool has_files)
 {
+	struct rlimit files, none;
 	int down[2], up[2], status = 1, tries = 0;
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -402,9 +437,14 @@ static void importer_ends(bool seen, void (*before)(void))
 	p = allocated(600 * MIB);
 	handle = exported(p);
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	must(read(up[0], &handle, 1) == 1 && read(up[0], &handle, 1) == 1, "pipe");
+	getrlimit(RLIMIT_NOFILE, &files);
+	none = files_none();
+	must(read(up[0], &handle, 1) == 1, "pipe");
+	must(has_files || setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	must(read(up[0], &handle, 1) == 1, "pipe");
 	OK(cuMemFree_v2(p));
 	usleep(200 * 1000); /* until the end of the connection is known */
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
 	must(cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS, "what is open is given out");
 	close(down[1]);
 	waitpid(child, &status, 0);
@@ -427,7 +467,7 @@ static void needs_process_files(void)
 static void memory_of_a_process_that_is_not_seen_comes_back(void)
 {
 	needs_process_files();
-	importer_ends(false, needs_process_files);
+	importer_ends(false, needs_process_files, true);
 }
 
 static void process_files_are_unknown(void)
@@ -449,7 +489,78 @@ static void process_files_are_unknown(void)
 /* An older system: then the number does it. */
 static void memory_of_a_process_that_tells_nothing_comes_back(void)
 {
-	importer_ends(true, process_files_are_unknown);
+	importer_ends(true, process_files_are_unknown, true);
+}
+
+/* This process cannot look for the other one. */
+static void memory_is_kept_by_a_process_that_has_no_files(void)
+{
+	importer_ends(true, process_files_are_unknown, false);
+}
+
+/* On an older system the thread looks for that process now and then. */
+static void a_process_that_closed_its_sockets_costs_little(void)
+{
+	int down[2], up[2], status = 1;
+	CUipcMemHandle handle;
+	double before;
+	pid_t child;
+
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	process_files_are_unknown();
+	if (child == 0) {
+		close(down[1]);
+		opens_and_ends(down[0], up[1]);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	must(read(up[0], &handle, 1) == 1 && read(up[0], &handle, 1) == 1, "pipe");
+	before = seconds_used();
+	usleep(1500 * 1000);
+	printf("used %.3f s\n", seconds_used() - before);
+	must(seconds_used() - before < 0.2, "the thread does not rest");
+	close(down[1]);
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
+/* A child that no handler of pthread_atfork has seen has the connection, too. What
+ * tells of the end of its parent is the file that came. */
+static void memory_of_a_process_with_an_unseen_child_comes_back(void)
+{
+	int down[2], up[2], status = 1, tries = 0;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	pid_t child;
+
+	needs_process_files();
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		p = open_from(down[0]);
+		if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
+			close(down[1]);
+			(void)!read(down[0], &handle, 1);
+			_exit(0);
+		}
+		must(write(up[1], &p, 1) == 1, "pipe");
+		_exit(wrong);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	p = allocated(600 * MIB);
+	handle = exported(p);
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	must(read(up[0], &handle, 1) == 1, "pipe");
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+	OK(cuMemFree_v2(p));
+	while (cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS && tries++ < 100)
+		usleep(20 * 1000);
+	must(tries < 100, "it counts as open");
 }
 
 /* --- a graph pool that is set back --- */
@@ -772,6 +883,10 @@ static const struct scenario of_two_processes[] = {
     SCENARIO(memory_of_a_process_that_is_not_seen_comes_back),
     SCENARIO(memory_of_a_process_that_tells_nothing_comes_back),
     SCENARIO(memory_that_is_open_outlasts_a_restore),
+    SCENARIO(memory_of_a_process_with_an_unseen_child_comes_back),
+    SCENARIO(memory_is_kept_by_a_process_that_has_no_files),
+    SCENARIO(an_importer_without_files_does_not_say_that_the_process_has_ended),
+    SCENARIO(a_process_that_closed_its_sockets_costs_little),
 };
 
 int main(int argc, char **argv)
