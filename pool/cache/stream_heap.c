@@ -56,6 +56,7 @@ static struct gcp_block *listed_take(struct gcp_heap *heap, struct gcp_request *
 		}
 		block = TAILQ_PREV(block, gcp_block_list, link);
 	}
+	looks_count(request, looked);
 	return NULL;
 }
 

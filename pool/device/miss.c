@@ -387,7 +387,7 @@ static int retry(struct gcp_request *request)
 }
 
 /* Blocks that the request's own stream has freed need no wait: from here on it looks at
- * very many more, in all. */
+ * very many more. */
 static bool take_joined(struct gcp_request *request)
 {
 	enum { MORE_LOOKS = 1 << 20 };

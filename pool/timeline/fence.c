@@ -251,28 +251,26 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 /* Whether the i-th epoch needs no fence of its own: it is known to be completed when
  * the next one is, and what waits for it may wait for the next one, too. The oldest one
  * keeps its fence: else it would never be done where more is pending than the queue
- * holds. */
-static bool is_spared(struct gcp_timeline *timeline, uint32_t i)
+ * holds. searched: also where a search has begun between the two, which then waits for
+ * neither (gcp_timeline_wait_oldest). */
+static bool is_spared(struct gcp_timeline *timeline, uint32_t i, bool searched)
 {
+	const struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
+
 	return i % 2 == 1 && i + 1 < timeline->count &&
-	       !timeline->scope->keeps(timeline, gcp_timeline_at(timeline, i)->epoch);
+	       !timeline->scope->keeps(timeline, closed->epoch) &&
+	       (searched ||
+		closed->searches == gcp_timeline_at(timeline, i + 1)->searches);
 }
 
-/* Makes room in a full queue: what is completed leaves it; else every other epoch
- * loses its fence. */
-static void queue_thin(struct gcp_timeline *timeline)
+static void queue_spare(struct gcp_timeline *timeline, bool searched)
 {
 	uint32_t kept = 0;
-	bool advanced;
 
-	(void)gcp_timeline_poll_locked(timeline, 0,
-				       &advanced); /* an error shows again */
-	if (timeline->count < GCP_FENCE_QUEUE)
-		return;
 	for (uint32_t i = 0; i < timeline->count; i++) {
 		struct gcp_closed_epoch closed = *gcp_timeline_at(timeline, i);
 
-		if (is_spared(timeline, i)) {
+		if (is_spared(timeline, i, searched)) {
 			fence_release(timeline, closed.fence);
 			gcp_timeline_at(timeline, i + 1)->bytes += closed.bytes;
 		} else {
@@ -280,6 +278,21 @@ static void queue_thin(struct gcp_timeline *timeline)
 		}
 	}
 	timeline->count = kept;
+}
+
+/* Makes room in a full queue: what is completed leaves it; else every other epoch
+ * loses its fence. */
+static void queue_thin(struct gcp_timeline *timeline)
+{
+	bool advanced;
+
+	(void)gcp_timeline_poll_locked(timeline, 0,
+				       &advanced); /* an error shows again */
+	if (timeline->count < GCP_FENCE_QUEUE)
+		return;
+	queue_spare(timeline, false);
+	if (timeline->count > GCP_FENCE_QUEUE / 4 * 3)
+		queue_spare(timeline, true);
 }
 
 /* --- closing -------------------------------------------------------------- */

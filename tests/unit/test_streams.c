@@ -878,9 +878,15 @@ static void looks_for_its_own_block_come_to_an_end(void **state)
 	struct gcp_pools *pools = pools_of_parts();
 	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_request request;
+	gcp_addr small[8];
 
 	(void)state;
 	parts_free(pools, 0, PARTS);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(gcp_pool_alloc_stream(pool, 4096, STREAM, &small[i]),
+				 0);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(gcp_pools_free_async(pools, small[i], STREAM), 0);
 	assert_int_equal(gcp_request_init(&request, &pool->common, MIB), 0);
 	request.stream = OTHER;
 	request.more_looks = 2 * PARTS + 100;
@@ -889,6 +895,11 @@ static void looks_for_its_own_block_come_to_an_end(void **state)
 		assert_null(gcp_heap_take_streamed(&pool->common, &request));
 		assert_int_equal(request.more_looks, left);
 	}
+	assert_null(gcp_heap_take_streamed(&pool->common, &request));
+	assert_int_equal(request.more_looks, 0);
+	assert_int_equal(gcp_request_init(&request, &pool->common, 4096), 0);
+	request.stream = OTHER;
+	request.more_looks = 10;
 	assert_null(gcp_heap_take_streamed(&pool->common, &request));
 	assert_int_equal(request.more_looks, 0);
 	gcp_mutex_unlock(&pool->lock);
