@@ -348,14 +348,21 @@ static bool connections_clean(void)
 /* --- the thread ------------------------------------------------------------------ */
 
 struct polled {
-	struct pollfd *fds; /* the door, then each connection and its process */
-	unsigned int room;
+	struct pollfd *fds; /* the door, then those of the connections */
+	unsigned int count, room;
 };
 
+static void polled_add(struct polled *polled, int fd)
+{
+	if (fd >= 0)
+		polled->fds[polled->count++] =
+		    (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+/* No more than are open: the system refuses more than may be. */
 static bool polled_fill(struct polled *polled)
 {
 	struct connection *connection;
-	unsigned int count = 0;
 
 	if (polled->room < 2 * server.count + 1) {
 		unsigned int room = 2 * (2 * server.count + 1);
@@ -366,16 +373,13 @@ static bool polled_fill(struct polled *polled)
 		polled->fds = fds;
 		polled->room = room;
 	}
-	polled->fds[count++].fd = server.door.end;
+	polled->count = 0;
+	polled_add(polled, server.door.end);
 	for (connection = server.connections; connection;
 	     connection = connection->next) {
-		polled->fds[count++].fd = connection->fd;
-		polled->fds[count++].fd =
-		    has_process(connection) ? connection->process : -1;
-	}
-	for (unsigned int i = 0; i < count; i++) {
-		polled->fds[i].events = POLLIN;
-		polled->fds[i].revents = 0;
+		polled_add(polled, connection->fd);
+		if (has_process(connection))
+			polled_add(polled, connection->process);
 	}
 	return true;
 }
@@ -450,16 +454,19 @@ static void *server_run(void *unused)
 	for (;;) {
 		pthread_mutex_lock(&server.serving);
 		bool going = !server.ended && door_is_ours() && polled_fill(&polled);
-		unsigned int count = 2 * server.count + 1;
 		pthread_mutex_unlock(&server.serving);
 		if (!going)
 			break;
 		/* The system call sets it to what is left. */
 		struct timespec soon = {.tv_nsec = PAUSE_NS};
-		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
-				NULL, 0);
+		ready = syscall(SYS_ppoll, polled.fds, polled.count,
+				waiting ? &soon : NULL, NULL, 0);
+		if (ready < 0) { /* as where the program may have fewer files now */
+			gcp_sleep(PAUSE_NS);
+			polled.fds[0].revents = POLLIN;
+		}
 		pthread_mutex_lock(&server.serving);
-		going = ready > 0 && !server.ended && door_is_ours();
+		going = ready != 0 && !server.ended && door_is_ours();
 		if (going)
 			connections_serve();
 		waiting = !server.ended && connections_clean();

@@ -314,10 +314,13 @@ static enum sender next_sender(int fd)
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control),
 	};
+	long received;
 
-	long received = syscall(SYS_recvmsg, fd, &header, MSG_PEEK | MSG_DONTWAIT);
-
-	if (received < 0) /* an error comes before what was sent ahead of it */
+	/* An error comes once, before what was sent ahead of it. */
+	do
+		received = syscall(SYS_recvmsg, fd, &header, MSG_PEEK | MSG_DONTWAIT);
+	while (received < 0 && errno == ECONNRESET);
+	if (received < 0)
 		return errno == EAGAIN ? SENDER_NONE : SENDER_OTHER;
 	control_read(&header, &arrival);
 	if (received == 0 && !arrival.told)
@@ -415,15 +418,18 @@ uint64_t gcp_ipc_process_started(pid_t pid)
 {
 	char path[40], text[1024], *field;
 	uint64_t threads = 0;
-	int saved = errno, error;
+	int saved = errno;
+	bool there, gone;
 
 	if (pid <= 0)
 		return 0;
 	pid_path(path, pid);
-	error = file_read(path, text, sizeof(text)) > 0 ? 0 : errno;
+	there = file_read(path, text, sizeof(text)) > 0;
+	/* There may be no /proc any more, or it may hide other users' processes. */
+	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
 	errno = saved;
-	if (error)
-		return error == ENOENT || error == ESRCH ? 0 : GCP_IPC_UNKNOWN;
+	if (!there)
+		return gone ? 0 : GCP_IPC_UNKNOWN;
 	field = strrchr(text, ')');
 	if (!field || strlen(field) < 4)
 		return 0;

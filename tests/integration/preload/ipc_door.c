@@ -490,6 +490,18 @@ static void a_connection_that_is_not_answered_leaves_no_file(void)
 	must(files_open() <= before, "files are left");
 }
 
+/* Which is told as an error. */
+static void a_connection_that_is_closed_unread_leaves_no_file(void)
+{
+	int pair[2];
+
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 &&
+		 send(pair[0], pair, sizeof(pair), 0) > 0 && close(pair[1]) == 0,
+	     "no pair");
+	gcp_ipc_leave(pair[0], gcp_ipc_file(pair[0]));
+	must(fcntl(pair[0], F_GETFD) < 0, "it is open");
+}
+
 /* --- a file that was the entrance --- */
 
 static int pair_of_the_program[2];
@@ -751,6 +763,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(another_users_answer_is_not_taken),
     SCENARIO(another_users_file_does_not_hold_up_an_open),
     SCENARIO(a_connection_that_is_not_answered_leaves_no_file),
+    SCENARIO(a_connection_that_is_closed_unread_leaves_no_file),
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
 

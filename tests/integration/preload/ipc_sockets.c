@@ -416,9 +416,30 @@ static void opens_and_ends(int from, int to)
 	_exit(wrong);
 }
 
-static void importer_ends(bool seen, void (*before)(void), bool has_files)
+static void keeps_all(void)
 {
-	struct rlimit files, none;
+}
+
+static void loses_files(void)
+{
+	struct rlimit none = files_none();
+
+	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+}
+
+/* To a place without /proc. */
+static void loses_processes(void)
+{
+	if (chroot("/dev") != 0) {
+		printf("the root cannot be changed here\n");
+		exit(77);
+	}
+}
+
+/* loses: what the exporter looks with, while the memory is open. */
+static void importer_ends(bool seen, void (*before)(void), void (*loses)(void))
+{
+	struct rlimit files;
 	int down[2], up[2], status = 1, tries = 0;
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -438,9 +459,8 @@ static void importer_ends(bool seen, void (*before)(void), bool has_files)
 	handle = exported(p);
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	getrlimit(RLIMIT_NOFILE, &files);
-	none = files_none();
 	must(read(up[0], &handle, 1) == 1, "pipe");
-	must(has_files || setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	loses();
 	must(read(up[0], &handle, 1) == 1, "pipe");
 	OK(cuMemFree_v2(p));
 	usleep(200 * 1000); /* until the end of the connection is known */
@@ -467,7 +487,7 @@ static void needs_process_files(void)
 static void memory_of_a_process_that_is_not_seen_comes_back(void)
 {
 	needs_process_files();
-	importer_ends(false, needs_process_files, true);
+	importer_ends(false, needs_process_files, keeps_all);
 }
 
 static void process_files_are_unknown(void)
@@ -489,13 +509,18 @@ static void process_files_are_unknown(void)
 /* An older system: then the number does it. */
 static void memory_of_a_process_that_tells_nothing_comes_back(void)
 {
-	importer_ends(true, process_files_are_unknown, true);
+	importer_ends(true, process_files_are_unknown, keeps_all);
 }
 
 /* This process cannot look for the other one. */
 static void memory_is_kept_by_a_process_that_has_no_files(void)
 {
-	importer_ends(true, process_files_are_unknown, false);
+	importer_ends(true, process_files_are_unknown, loses_files);
+}
+
+static void memory_is_kept_by_a_process_that_sees_no_others(void)
+{
+	importer_ends(true, process_files_are_unknown, loses_processes);
 }
 
 /* On an older system the thread looks for that process now and then. */
@@ -523,6 +548,43 @@ static void a_process_that_closed_its_sockets_costs_little(void)
 	printf("used %.3f s\n", seconds_used() - before);
 	must(seconds_used() - before < 0.2, "the thread does not rest");
 	close(down[1]);
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
+/* The system waits for no more files than a process may have. */
+static void a_process_that_may_have_fewer_files_costs_little(void)
+{
+	int down[2], up[2], status = 1;
+	struct rlimit files, few;
+	CUipcMemHandle handle;
+	double before;
+	pid_t child;
+
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		(void)open_from(down[0]);
+		must(write(up[1], &handle, 1) == 1, "pipe");
+		(void)open_from(down[0]);
+		_exit(wrong);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	must(read(up[0], &handle, 1) == 1, "pipe");
+	getrlimit(RLIMIT_NOFILE, &files);
+	few = files;
+	few.rlim_cur = 1;
+	must(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+	before = seconds_used();
+	usleep(1500 * 1000);
+	printf("used %.3f s\n", seconds_used() - before);
+	must(seconds_used() - before < 0.2, "the thread does not rest");
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
+	handle = exported(allocated(8192));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	waitpid(child, &status, 0);
 	must(status == 0, "the importer has failed");
 }
@@ -885,6 +947,8 @@ static const struct scenario of_two_processes[] = {
     SCENARIO(memory_that_is_open_outlasts_a_restore),
     SCENARIO(memory_of_a_process_with_an_unseen_child_comes_back),
     SCENARIO(memory_is_kept_by_a_process_that_has_no_files),
+    SCENARIO(memory_is_kept_by_a_process_that_sees_no_others),
+    SCENARIO(a_process_that_may_have_fewer_files_costs_little),
     SCENARIO(an_importer_without_files_does_not_say_that_the_process_has_ended),
     SCENARIO(a_process_that_closed_its_sockets_costs_little),
 };
