@@ -141,6 +141,7 @@ struct frozen;
 
 struct setting {
 	const struct fault *fault; /* or NULL */
+	unsigned step_s;           /* a step that takes longer hangs */
 	struct source source;
 	uint64_t seed; /* the source's */
 	unsigned threads;

@@ -352,6 +352,7 @@ void play(const struct setting *setting, const struct history *history,
 		if (kept && !kept[w->step])
 			continue;
 		outcome->steps++;
+		alarm(setting->step_s);
 		/* Most captures can be ended only by the thread that began them. */
 		if (op->kind == OP_CAPTURE_END && capture_near(w, op->a)->live)
 			t = &threads[capture_near(w, op->a)->thread];
@@ -364,5 +365,6 @@ void play(const struct setting *setting, const struct history *history,
 	}
 	for (unsigned i = 0; !setting->fault && fault_name(i); i++)
 		outcome->calls[i] += fault_count(i);
+	alarm(setting->step_s);
 	end_play(w);
 }

@@ -84,7 +84,8 @@ static void child(const struct trial *trial, const struct setting *setting,
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
 	signals_reset();
-	alarm(limit_under_load(limit_of(trial)));
+	mine.step_s = limit_under_load(limit_of(trial));
+	alarm(mine.step_s);
 	play(&mine, history, kept);
 	outcome->done = 1;
 	/* Some programs end by exit, with all that runs there; for coverage, which

@@ -9,7 +9,7 @@
 
 struct trial {
 	bool plain, leak, verbose;
-	unsigned seconds; /* that a child may take */
+	unsigned seconds; /* that a step may take */
 	struct fault fault;
 };
 
