@@ -188,8 +188,8 @@ static bool may_look(struct gcp_search *search, int i)
 }
 
 /* Looks whether the epoch is done, until it is or no look is left. Each time it tries
- * to close it if it is open: for now the queue may be full, or memory for a fence out.
- * -EBUSY: no fence may be set. */
+ * to close it if it is open: memory for a fence may be out for now. -EBUSY: no fence
+ * may be set. */
 static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 			 struct gcp_search *search)
 {

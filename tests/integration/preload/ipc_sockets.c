@@ -420,11 +420,14 @@ static void keeps_all(void)
 {
 }
 
+/* Nor gets one by closing another. */
 static void loses_files(void)
 {
-	struct rlimit none = files_none();
+	struct rlimit few;
 
-	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	must(getrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+	few.rlim_cur = 1;
+	must(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
 }
 
 /* To a place without /proc. */
@@ -556,8 +559,9 @@ static void a_process_that_closed_its_sockets_costs_little(void)
 static void a_process_that_may_have_fewer_files_costs_little(void)
 {
 	int down[2], up[2], status = 1;
-	struct rlimit files, few;
+	struct rlimit files;
 	CUipcMemHandle handle;
+	CUdeviceptr p;
 	double before;
 	pid_t child;
 
@@ -565,20 +569,24 @@ static void a_process_that_may_have_fewer_files_costs_little(void)
 	child = fork();
 	if (child == 0) {
 		(void)open_from(down[0]);
-		must(write(up[1], &handle, 1) == 1, "pipe");
+		p = open_from(down[0]);
+		must(write(up[1], &p, 1) == 1 && read(down[0], &handle, 1) == 1,
+		     "pipe");
+		OK(cuIpcCloseMemHandle(p)); /* wakes the exporter's thread */
 		(void)open_from(down[0]);
 		_exit(wrong);
 	}
 	OK(cuInit(0));
 	(void)primary();
-	handle = exported(allocated(4096));
-	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	for (int i = 0; i < 2; i++) {
+		handle = exported(allocated(4096));
+		must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	}
 	must(read(up[0], &handle, 1) == 1, "pipe");
 	getrlimit(RLIMIT_NOFILE, &files);
-	few = files;
-	few.rlim_cur = 1;
-	must(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+	loses_files();
 	before = seconds_used();
+	must(write(down[1], &handle, 1) == 1, "pipe");
 	usleep(1500 * 1000);
 	printf("used %.3f s\n", seconds_used() - before);
 	must(seconds_used() - before < 0.2, "the thread does not rest");
@@ -609,6 +617,7 @@ static void memory_of_a_process_with_an_unseen_child_comes_back(void)
 			_exit(0);
 		}
 		must(write(up[1], &p, 1) == 1, "pipe");
+		usleep(300 * 1000); /* until the exporter's thread waits again */
 		_exit(wrong);
 	}
 	OK(cuInit(0));
