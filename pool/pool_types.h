@@ -725,7 +725,7 @@ struct gcp_request {
 	bool polled;             /* no more epochs are completed */
 	bool divides;            /* handles, though the device is nearly full */
 	bool cuts;               /* large ones: none is to be replaced first */
-	uint32_t more_looks;     /* for blocks of its stream, than the usual few */
+	uint32_t more_looks;     /* at freed blocks, beyond the usual few */
 	struct gcp_block *block; /* found, and USED */
 };
 

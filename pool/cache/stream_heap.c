@@ -33,7 +33,7 @@ static bool is_usable(const struct gcp_block *block, uint64_t stream)
 	return block && (gcp_block_is_free(block) || is_pending_in(block, stream));
 }
 
-/* In vain, so many. */
+/* Looks in vain are taken off those that the request may still make. */
 static void looks_count(struct gcp_request *request, uint32_t looked)
 {
 	request->more_looks -=

@@ -51,8 +51,9 @@ uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch)
 	uint64_t youngest = gcp_timeline_stamp(pool);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	/* No line tells of earlier ones. */
 	if (youngest - epoch >= GCP_LISTED_EPOCHS)
-		epoch = youngest - GCP_LISTED_EPOCHS + 1; /* or before */
+		epoch = youngest - GCP_LISTED_EPOCHS + 1;
 	while (youngest > epoch && (listed_of(pool, youngest)->epoch != youngest ||
 				    listed_of(pool, youngest)->blocks == 0))
 		youngest--;

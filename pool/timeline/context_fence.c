@@ -88,9 +88,9 @@ static bool context_overfull(const struct gcp_timeline *timeline)
 		   2 * (int64_t)gcp_window(pool).epoch_bytes;
 }
 
-/* The latest that a free or a barrier has closed: the next one, which an allocation
- * has, may be behind later work (NO NEW WAITS). And the one that the latest barrier is
- * for: contexts that join have to stand behind it. */
+/* The latest that a free or a barrier has closed: an allocation has closed the next
+ * one, whose fence may be behind later work (NO NEW WAITS). And the one that the latest
+ * barrier is for: contexts that join have to stand behind it. */
 static bool context_keeps(const struct gcp_timeline *timeline, uint64_t epoch)
 {
 	return epoch == timeline->awaitable || epoch == timeline->freed ||

@@ -248,12 +248,12 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
 
-/* Whether the i-th epoch needs no fence of its own: it is known to be completed when
- * the next one is, and what waits for it may wait for the next one, too. The oldest one
- * keeps its fence: else it would never be done where more is pending than the queue
- * holds. searched: also where a search has begun between the two, which then waits for
- * neither (gcp_timeline_wait_oldest). */
-static bool is_spared(struct gcp_timeline *timeline, uint32_t i, bool searched)
+/* Whether the i-th epoch may be merged into the next one: it is completed when that is,
+ * and what waits for it may wait for that. The oldest one is not: else it would never
+ * be done where more is pending than the queue holds. searched: also one before a
+ * search with one after its begin, which that search then does not wait for
+ * (gcp_timeline_wait_oldest). */
+static bool can_merge(struct gcp_timeline *timeline, uint32_t i, bool searched)
 {
 	const struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
 
@@ -263,14 +263,14 @@ static bool is_spared(struct gcp_timeline *timeline, uint32_t i, bool searched)
 		closed->searches == gcp_timeline_at(timeline, i + 1)->searches);
 }
 
-static void queue_spare(struct gcp_timeline *timeline, bool searched)
+static void queue_merge(struct gcp_timeline *timeline, bool searched)
 {
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < timeline->count; i++) {
 		struct gcp_closed_epoch closed = *gcp_timeline_at(timeline, i);
 
-		if (is_spared(timeline, i, searched)) {
+		if (can_merge(timeline, i, searched)) {
 			fence_release(timeline, closed.fence);
 			gcp_timeline_at(timeline, i + 1)->bytes += closed.bytes;
 		} else {
@@ -280,8 +280,8 @@ static void queue_spare(struct gcp_timeline *timeline, bool searched)
 	timeline->count = kept;
 }
 
-/* Makes room in a full queue: what is completed leaves it; else every other epoch
- * loses its fence. */
+/* Makes room in a full queue: what is completed leaves it; else every other epoch is
+ * merged into the next one, and its fence released. */
 static void queue_thin(struct gcp_timeline *timeline)
 {
 	bool advanced;
@@ -290,9 +290,9 @@ static void queue_thin(struct gcp_timeline *timeline)
 				       &advanced); /* an error shows again */
 	if (timeline->count < GCP_FENCE_QUEUE)
 		return;
-	queue_spare(timeline, false);
+	queue_merge(timeline, false);
 	if (timeline->count > GCP_FENCE_QUEUE / 4 * 3)
-		queue_spare(timeline, true);
+		queue_merge(timeline, true);
 }
 
 /* --- closing -------------------------------------------------------------- */

@@ -64,8 +64,8 @@ struct gcp_fence_scope {
 	/* Whether the open epoch has taken so much that closing it is worth waiting for
 	 * a thread that does so just now; NULL: never. Without fence_lock. */
 	bool (*overfull)(const struct gcp_timeline *timeline);
-	/* Whether a closed epoch keeps its fence where the queue is full: what is for
-	 * it (a wait, or a barrier) may not be for the next one. */
+	/* Whether a closed epoch keeps its fence where the queue is full: what waits
+	 * for it, or stands behind a barrier for it, may not do so for the next one. */
 	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
 };
 

@@ -174,15 +174,10 @@ static void many_frees_in_a_row_are_waited_for(void **state)
 {
 	enum { COUNT = 600 };
 	static gcp_addr addrs[COUNT];
-	struct gcp_config config;
+	struct gcp_config config = config_of_backend();
 	struct gcp_pools *pools;
 
 	(void)state;
-	if (vmm)
-		gcp_config_default_mapped(&config);
-	else
-		gcp_config_default(&config);
-	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	config.window_bytes = 8 * MIB; /* to keep the test small */
 	fake.memory_limit = 3000 * MIB;
 	pools = fake_pools(&config);

@@ -3,7 +3,7 @@
  * test_streams.c - memory that is allocated and freed in the order of a stream
  * (pool/device/stream_alloc.c).
  */
-#include "fake.h"
+#include "waits.h"
 
 #include "../../pool/cache/cache.h"
 
@@ -11,16 +11,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#define MIB (1ull << 20)
-
 enum { STREAM = 7, TURNS = 1000 };
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* The work of no turn is done before the next one. */
 static void a_block_that_its_stream_takes_again_needs_no_fence(void **state)
@@ -819,15 +810,10 @@ static void a_whole_block_is_found_behind_small_ones(void **state)
 
 enum { OTHER = 8, OTHERS_MAX = 4096 };
 
-static struct gcp_pools *pools_of_little(bool vmm, uint64_t memory)
+static struct gcp_pools *pools_of_little(uint64_t memory)
 {
-	struct gcp_config config;
+	struct gcp_config config = config_of_backend();
 
-	if (vmm)
-		gcp_config_default_mapped(&config);
-	else
-		gcp_config_default(&config);
-	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	config.thread_cache_bytes = 0;
 	fake.memory_limit = memory;
 	return fake_pools(&config);
@@ -863,13 +849,13 @@ static void own_block_behind_others(struct gcp_pools *pools, uint64_t bytes,
 static void its_own_block_is_found_behind_those_of_another_stream(void **state)
 {
 	(void)state;
-	for (int vmm = 0; vmm < 2; vmm++) {
-		own_block_behind_others(pools_of_little(vmm, 200 * MIB), 100 * MIB,
-					MIB / 2, 100);
-		fake_reset();
-	}
-	own_block_behind_others(pools_of_little(false, 2 * MIB), 4096, 4096,
-				OTHERS_MAX);
+	own_block_behind_others(pools_of_little(200 * MIB), 100 * MIB, MIB / 2, 100);
+}
+
+static void its_own_small_block_is_found_behind_those_of_another_stream(void **state)
+{
+	(void)state;
+	own_block_behind_others(pools_of_little(2 * MIB), 4096, 4096, OTHERS_MAX);
 }
 
 /* So many looks in all, however often it looks. */
@@ -907,8 +893,6 @@ static void looks_for_its_own_block_come_to_an_end(void **state)
 	fake_finish(pools);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -933,6 +917,8 @@ int main(void)
 	    TEST(fences_that_fail_make_no_free_wait),
 	    TEST(an_allocation_joins_so_many_blocks),
 	    TEST(its_own_block_is_found_behind_those_of_another_stream),
+	    MAPPED(its_own_block_is_found_behind_those_of_another_stream),
+	    TEST(its_own_small_block_is_found_behind_those_of_another_stream),
 	    TEST(looks_for_its_own_block_come_to_an_end),
 	    TEST(a_whole_block_is_found_behind_small_ones),
 	    TEST(blocks_that_are_too_small_together_are_looked_at_once),

@@ -27,7 +27,7 @@ static __attribute__((unused)) int mapped(void **state)
 	return 0;
 }
 
-static __attribute__((unused)) struct gcp_pools *pools_of(uint64_t memory)
+static __attribute__((unused)) struct gcp_config config_of_backend(void)
 {
 	struct gcp_config config;
 
@@ -36,6 +36,13 @@ static __attribute__((unused)) struct gcp_pools *pools_of(uint64_t memory)
 	else
 		gcp_config_default(&config);
 	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	return config;
+}
+
+static __attribute__((unused)) struct gcp_pools *pools_of(uint64_t memory)
+{
+	struct gcp_config config = config_of_backend();
+
 	fake.memory_limit = memory;
 	return fake_pools(&config);
 }
