@@ -360,13 +360,18 @@ static bool limit_is_0(void)
 	return plain_option("GCPOOL_CACHE_LIMIT", 1) == 0;
 }
 
+static bool frees_block(void)
+{
+	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
+
+	return blocking && *blocking == '1';
+}
+
 /* If the program asked for that, or that nothing is kept, a free waits for all work of
  * the context. */
 static void blocking_check(struct model *w, const struct block *block)
 {
-	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
-
-	if (((blocking && *blocking == '1') || limit_is_0()) && !w->setting->plain &&
+	if ((frees_block() || limit_is_0()) && !w->setting->plain &&
 	    !w->setting->leak && !w->setting->fault && !block->in_capture &&
 	    !block->async && all_is_calm(w) && !contexts_are_several(w) &&
 	    gcpsim_pending() > 0)
@@ -394,6 +399,8 @@ bool block_free(struct thread *t, struct block *block)
 	left = is_left(w, block);
 	if (!block->async)
 		plain_waits(w, block->context);
+	if (!block->async && (frees_block() || limit_is_0()) && w->setting->devices > 1)
+		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	plain_closes(w, block, !block->async);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);

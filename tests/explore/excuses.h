@@ -74,6 +74,10 @@
 	  "none; or the graph of an update that failed has to have its own") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
+	X(WAIT_DEVICES, "wait devices", \
+	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, and several devices " \
+	  "a free waits for what other devices do for its own: their copies, and all " \
+	  "graphs once one copies between devices") \
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
 	  "context, once also where nothing is freed; one without `cuMemFreeAsync`: " \
