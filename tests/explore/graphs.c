@@ -231,22 +231,37 @@ static void two_may_part(struct thread *t, const struct graph *graph)
 		plain_may_wait(t->model, EXCUSE_WAIT_LANE);
 }
 
-/* As launch_call: copies need their memory. */
+/* What an executable of the graph may lack, as launch_call: copies need their memory,
+ * and so do graphs that may part. */
+static uint64_t exec_bytes(struct model *w, const struct graph *graph)
+{
+	uint64_t bytes = w->setting->share ? body_freed(w, graph->body) : 0;
+
+	if (bytes > 0)
+		plain_may_be_full(w, w->contexts[graph->body->context].device, bytes);
+	return bytes;
+}
+
+static bool exec_is_refused(const struct model *w, const struct graph *graph,
+			    uint64_t bytes, CUresult result)
+{
+	int device = w->contexts[graph->body->context].device;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes == 0 ||
+	    !(w->setting->fault || plain_lacks(w, device, bytes)))
+		return false;
+	excused(EXCUSE_LAUNCH_FULL);
+	return true;
+}
+
 static bool instantiate_call(struct thread *t, const struct graph *graph,
 			     CUgraphExec *ret_exec)
 {
-	struct model *w = t->model;
-	int device = w->contexts[graph->body->context].device;
-	uint64_t bytes = w->setting->share ? body_freed(w, graph->body) : 0;
-	CUresult result;
+	uint64_t bytes = exec_bytes(t->model, graph);
+	CUresult result = cuGraphInstantiateWithFlags(ret_exec, graph->handle, 0);
 
-	if (bytes > 0)
-		plain_may_be_full(w, device, bytes);
-	result = cuGraphInstantiateWithFlags(ret_exec, graph->handle, 0);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > 0 &&
-	    (w->setting->fault || plain_lacks(w, device, bytes)))
-		return !excused(EXCUSE_LAUNCH_FULL);
-	return fine(w, result, "cuGraphInstantiateWithFlags");
+	return !exec_is_refused(t->model, graph, bytes, result) &&
+	       fine(t->model, result, "cuGraphInstantiateWithFlags");
 }
 
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
@@ -270,6 +285,8 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 {
 	CUgraphExecUpdateResultInfo info;
 	CUresult result;
+	uint64_t bytes;
+	bool refused;
 
 	if (!exec->handle || !graph->handle || graph->busy || !may_be_unsafe(t) ||
 	    graph->body->context != exec->body->context || graph->body->broken ||
@@ -277,10 +294,15 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 		return;
 	context_use(t, graph->body->context);
 	two_may_part(t, graph);
+	bytes = exec_bytes(t->model, graph);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
+	refused = exec_is_refused(t->model, graph, bytes, result);
+	/* The library has refused it before the driver was asked. */
+	if (refused && !t->model->setting->fault)
+		return;
 	exec->mixed = result != CUDA_SUCCESS;
 	exec->mixed_freed = exec->mixed ? body_freed(t->model, graph->body) : 0;
-	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
+	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE || refused ||
 	    !fine(t->model, result, "cuGraphExecUpdate"))
 		return;
 	graph->body->refs++;
