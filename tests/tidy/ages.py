@@ -30,17 +30,17 @@ def git(root, *words):
 
 
 def named(root):
-    """{commit: the documents that name it}: seven hexadecimal digits, of which one is a
-    letter and one is not, or seven digits after "commit", but for the list itself."""
+    """{commit: the documents that name it}: seven to twelve hexadecimal digits, of which one
+    is a letter and one is not, or so many digits after "commit", but for the list itself."""
     found = {}
     for place in PLACES:
         for path in sorted(root.glob(place)):
             text = re.sub(f"{re.escape(START)}.*?{re.escape(END)}", "",
                           path.read_text(encoding="utf-8"), flags=re.S)
-            for word in re.findall(r"(?<![\w/.#-])[0-9a-f]{7}(?![\w.-]\w)\b", text):
+            for word in re.findall(r"(?<![\w/.#-])[0-9a-f]{7,12}(?![\w.-]\w)\b", text):
                 if re.search("[a-f]", word) and re.search("[0-9]", word):
                     found.setdefault(word, set()).add(str(path.relative_to(root)))
-            for word in re.findall(r"\bcommit:? ([0-9]{7})\b(?!-)", text):
+            for word in re.findall(r"\bcommit:? ([0-9]{7,12})\b(?!-)", text):
                 found.setdefault(word, set()).add(str(path.relative_to(root)))
     return found
 
@@ -66,13 +66,13 @@ def table(root, commits):
 
 def is_newer(root, commit, text):
     """Whether the commit came after those that the list knew."""
-    known = text.partition(OF)[2][:7]
+    known = text.partition(OF)[2].partition(":")[0]
     return behind(root, commit) is not None and git(
         root, "merge-base", "--is-ancestor", commit, known) is None
 
 
 def check(root, commits, text):
-    listed = dict(re.findall(r"^\| ([0-9a-f]{7}) \| ([^|]+?) \|", text, re.M))
+    listed = dict(re.findall(r"^\| ([0-9a-f]{7,12}) \| ([^|]+?) \|", text, re.M))
     wrong = [f"{commit} ({', '.join(sorted(places))}) is not in the list"
              for commit, places in commits.items()
              if commit not in listed and not is_newer(root, commit, text)]

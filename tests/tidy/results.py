@@ -33,7 +33,7 @@ def failed(text):
 def ages_of(path):
     """{commit: how many commits have changed the library since}, as the page's list says."""
     text = path.read_text(encoding="utf-8").partition(ages.START)[2].partition(ages.END)[0]
-    return dict(re.findall(r"^\| ([0-9a-f]{7}) \| (\d+) \|", text, re.M))
+    return dict(re.findall(r"^\| ([0-9a-f]{7,12}) \| (\d+) \|", text, re.M))
 
 
 def group_row(name, text, known):
@@ -41,7 +41,7 @@ def group_row(name, text, known):
     date = re.search(r"^- date: (\S+)", text, re.M).group(1)
     count, wrong, remark = re.search(
         r"^- (\d+) checks, (\d+) failed, [\d.]+ s(?:, )?(.*)$", text, re.M).groups()
-    since = known.get(commit[:7])
+    since = int(known.get(commit, 0))
     remark = "; ".join(([f"{since} library commits since"] if since else [])
                        + ([remark] if remark else []))
     words = failed(text)
