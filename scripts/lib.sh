@@ -108,6 +108,7 @@ packages_for_tests() {
 	has_command clang-format || echo clang-format
 	has_command shellcheck || echo shellcheck
 	has_command musl-gcc || echo musl-tools
+	has_command valgrind || echo valgrind
 }
 
 # What shows the report of gcpool-trace, 100 MB: with --all only.

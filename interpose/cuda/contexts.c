@@ -43,8 +43,8 @@ static int contexts_cancel; /* its holder's; contexts_lock */
 static const struct gcp_context_observer *observers;
 static size_t observer_count;
 static struct gcp_context contexts[CONTEXTS_MAX];
-static _Atomic int context_count; /* written under contexts_lock */
-static int device_count = -1;     /* unknown yet */
+_Atomic int gcp_context_count;
+static int device_count = -1; /* unknown yet */
 static atomic_bool overflown;
 static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
@@ -82,7 +82,7 @@ static uint64_t contexts_now(void)
 
 static struct gcp_context *contexts_find(CUcontext ctx)
 {
-	for (int i = 0; i < context_count; i++)
+	for (int i = 0; i < gcp_context_count; i++)
 		if (contexts[i].handle == ctx)
 			return &contexts[i];
 	return NULL;
@@ -92,11 +92,11 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 {
 	struct gcp_context *context;
 
-	if (context_count == CONTEXTS_MAX) {
+	if (gcp_context_count == CONTEXTS_MAX) {
 		atomic_store(&overflown, true);
 		return NULL;
 	}
-	context = &contexts[context_count++];
+	context = &contexts[gcp_context_count++];
 	*context = (struct gcp_context){.handle = ctx, .kind = kind, .device = -1};
 	contexts_changed();
 	return context;
@@ -130,7 +130,7 @@ static CUcontext contexts_unjoined(CUcontext joined)
 	CUcontext next = NULL;
 
 	gcp_contexts_lock();
-	for (int i = 0; i < context_count; i++) {
+	for (int i = 0; i < gcp_context_count; i++) {
 		if (contexts[i].unjoined && contexts[i].handle == joined) {
 			contexts[i].unjoined = false;
 			atomic_fetch_sub(&unjoined_count, 1);
@@ -204,7 +204,7 @@ static void primary_release(CUdevice device)
 
 static struct gcp_context *primary_known(CUdevice device)
 {
-	for (int i = 0; i < context_count; i++)
+	for (int i = 0; i < gcp_context_count; i++)
 		if (contexts[i].kind == GCP_CONTEXT_PRIMARY &&
 		    contexts[i].device == device)
 			return &contexts[i];
@@ -301,14 +301,9 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 bool gcp_contexts_are_one(void)
 {
 	pthread_mutex_lock(&contexts_lock);
-	bool one = context_count == 1;
+	bool one = gcp_context_count == 1;
 	pthread_mutex_unlock(&contexts_lock);
 	return one;
-}
-
-bool gcp_contexts_are_several(void)
-{
-	return atomic_load_explicit(&context_count, memory_order_relaxed) > 1;
 }
 
 bool gcp_contexts_is_primary(CUcontext ctx)
@@ -388,15 +383,15 @@ static void contexts_sweep(const bool *gone)
 {
 	int kept = 0;
 
-	for (int i = 0; i < context_count; i++) {
+	for (int i = 0; i < gcp_context_count; i++) {
 		if (!gone[i])
 			contexts[kept++] = contexts[i];
 		else if (contexts[i].unjoined)
 			atomic_fetch_sub(&unjoined_count, 1);
 	}
-	if (kept != context_count)
+	if (kept != gcp_context_count)
 		contexts_changed();
-	context_count = kept;
+	gcp_context_count = kept;
 }
 
 /* Under the lock. */
@@ -405,7 +400,7 @@ static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 	bool gone[CONTEXTS_MAX] = {false};
 	int result = CUDA_SUCCESS, reached = 0;
 
-	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
+	for (int i = 0; i < gcp_context_count && result == CUDA_SUCCESS; i++) {
 		if (contexts[i].kind == GCP_CONTEXT_GREEN)
 			continue; /* what is done to the primary covers it */
 		result = each(arg, contexts[i].handle);
@@ -418,7 +413,7 @@ static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 	 * says so whatever it is asked. */
 	if (reached)
 		contexts_sweep(gone);
-	else if (result == CUDA_SUCCESS && context_count > 0)
+	else if (result == CUDA_SUCCESS && gcp_context_count > 0)
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	return result;
 }
@@ -439,7 +434,7 @@ static bool contexts_are_several(void)
 {
 	int count = 0;
 
-	for (int i = 0; i < context_count; i++)
+	for (int i = 0; i < gcp_context_count; i++)
 		count += contexts[i].kind != GCP_CONTEXT_GREEN;
 	return count > 1 || gcp_contexts_overflown();
 }
@@ -489,7 +484,7 @@ static void contexts_remove(struct gcp_context *context)
 {
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);
-	*context = contexts[--context_count];
+	*context = contexts[--gcp_context_count];
 	contexts_changed();
 }
 

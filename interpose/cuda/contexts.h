@@ -55,8 +55,14 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
 /* Whether there is one context and no other, as far as is known. */
 bool gcp_contexts_are_one(void);
+/* How many there are; written under the lock of contexts.c. */
+extern _Atomic int gcp_context_count __attribute__((visibility("hidden")));
+
 /* Whether there is more than one. A relaxed load. */
-bool gcp_contexts_are_several(void);
+static inline bool gcp_contexts_are_several(void)
+{
+	return atomic_load_explicit(&gcp_context_count, memory_order_relaxed) > 1;
+}
 
 /* Whether `ctx` is the primary context of a device, as far as is known. */
 bool gcp_contexts_is_primary(CUcontext ctx);

@@ -33,9 +33,9 @@ static inline uintptr_t gcp_stream_number(CUstream stream, bool per_thread)
 /* Whether pool/ knows that the program works on the stream. */
 static inline bool gcp_stream_is_seen(CUstream stream, bool per_thread)
 {
+	uint32_t bit = gcp_stream_bit(gcp_stream_number(stream, per_thread));
 	const _Atomic uint64_t *seen =
 	    atomic_load_explicit(&gcp_watch.streams, memory_order_acquire);
-	uint32_t bit = gcp_stream_bit(gcp_stream_number(stream, per_thread));
 
 	return atomic_load_explicit(seen, memory_order_relaxed) >> bit & 1;
 }

@@ -186,14 +186,22 @@ GCP_HOOKS_EVENTS(GCP_X)
  * structure of them would lie as well: so the real function gets them as one, which is
  * copied as a whole, and not one after the other through registers that had to be saved
  * for it. */
-struct launch_rest {
+struct rest_of_launch {
 	_Alignas(8) unsigned int block_z;
 	_Alignas(8) unsigned int shared_bytes;
 	CUstream stream;
 	void **parameters, **extra;
 };
 
-_Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
+struct rest_of_cooperative {
+	_Alignas(8) unsigned int block_z;
+	_Alignas(8) unsigned int shared_bytes;
+	CUstream stream;
+	void **parameters;
+};
+
+_Static_assert(sizeof(struct rest_of_launch) == 5 * 8, "as five arguments");
+_Static_assert(sizeof(struct rest_of_cooperative) == 4 * 8, "as four arguments");
 
 /* The function is called by another type than its own. */
 #if defined(__clang__)
@@ -202,38 +210,45 @@ _Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
 #define GCP_LAUNCH_ENTRY
 #endif
 
-#define GCP_LAUNCH_TYPES                                                               \
+#define GCP_LAUNCH_TYPES(kind)                                                         \
 	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
 	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
-	    struct launch_rest rest
-#define GCP_LAUNCH_REST(field) rest.field
-#define GCP_LAUNCH_REST_STAYS  GCP_IN_MEMORY(rest)
-#define GCP_LAUNCH_REAL(name)                                                          \
-	((CUresult(*)(GCP_LAUNCH_TYPES))(void (*)(void))gcp_real.name)(                \
+	    struct rest_of_##kind rest
+#define GCP_REST(field) rest.field
+#define GCP_REST_STAYS  GCP_IN_MEMORY(rest)
+#define GCP_LAUNCH_REAL(name, kind)                                                    \
+	((CUresult(*)(GCP_LAUNCH_TYPES(kind)))(void (*)(void))gcp_real.name)(          \
 	    function, grid_x, grid_y, grid_z, block_x, block_y, rest)
 
 #else
 
-#define GCP_LAUNCH_TYPES                                                               \
+#define GCP_TYPES_cooperative                                                          \
 	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
 	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
 	    unsigned int block_z, unsigned int shared_bytes, CUstream stream,          \
-	    void **parameters, void **extra
+	    void **parameters
+#define GCP_TYPES_launch       GCP_TYPES_cooperative, void **extra
+#define GCP_LAUNCH_TYPES(kind) GCP_TYPES_##kind
 #define GCP_LAUNCH_ENTRY
-#define GCP_LAUNCH_REST(field) field
-#define GCP_LAUNCH_REST_STAYS  (void)0
-#define GCP_LAUNCH_REAL(name)                                                          \
-	gcp_real.name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,     \
-		      shared_bytes, stream, parameters, extra)
+#define GCP_REST(field) field
+#define GCP_REST_STAYS  (void)0
+#define GCP_LAUNCH_REAL(name, kind)                                                    \
+	gcp_real.name(function, grid_x, grid_y, grid_z, block_x, block_y,              \
+		      GCP_REST_OF_##kind)
 
 #endif
 
+#define GCP_REST_OF_cooperative                                                        \
+	GCP_REST(block_z), GCP_REST(shared_bytes), GCP_REST(stream),                   \
+	    GCP_REST(parameters)
+#define GCP_REST_OF_launch GCP_REST_OF_cooperative, GCP_REST(extra)
+
 /* What came in registers is kept beside; what came in memory stays there. */
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+#define GCP_LAUNCHED(name, flags, unseen, types, arguments, kind)                      \
 	GCP_SLOW(name, types, arguments)                                               \
 	GCP_AGAIN(name, types, arguments)                                              \
-	CUresult launched_##name(GCP_LAUNCH_TYPES) __asm__("gcp_called_" #name);       \
-	GCP_LAUNCH_ENTRY CUresult launched_##name(GCP_LAUNCH_TYPES)                    \
+	CUresult launched_##name(GCP_LAUNCH_TYPES(kind)) __asm__("gcp_called_" #name); \
+	GCP_LAUNCH_ENTRY CUresult launched_##name(GCP_LAUNCH_TYPES(kind))              \
 	{                                                                              \
 		CUfunction function_kept = function;                                   \
 		unsigned int x = grid_x, y = grid_y, z = grid_z;                       \
@@ -245,35 +260,39 @@ _Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
 		GCP_IN_MEMORY(z);                                                      \
 		GCP_IN_MEMORY(block_x_kept);                                           \
 		GCP_IN_MEMORY(block_y_kept);                                           \
-		GCP_LAUNCH_REST_STAYS;                                                 \
-		GCP_LAUNCH(name, GCP_UNSEEN_REQUIRED(need), GCP_LAUNCH_REST(stream),   \
-			   (flags) == 2, GCP_LAUNCH_REAL(name),                        \
+		GCP_REST_STAYS;                                                        \
+		GCP_LAUNCH(name, unseen, GCP_REST(stream), (flags) == 2,               \
+			   GCP_LAUNCH_REAL(name, kind),                                \
 			   (function_kept, x, y, z, block_x_kept, block_y_kept,        \
-			    GCP_LAUNCH_REST(block_z), GCP_LAUNCH_REST(shared_bytes),   \
-			    GCP_LAUNCH_REST(stream), GCP_LAUNCH_REST(parameters),      \
-			    GCP_LAUNCH_REST(extra)))                                   \
+			    GCP_REST_OF_##kind))                                       \
 	}
+
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	GCP_LAUNCHED(name, flags, GCP_UNSEEN_REQUIRED(need), types, arguments, launch)
 GCP_HOOKS_LAUNCHES(GCP_X)
 #undef GCP_X
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_AGAIN(name, parameters, arguments)                                         \
-	GCP_ENTRY(name, parameters)                                                    \
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	GCP_LAUNCHED(name, flags, GCP_UNSEEN(name), types, arguments, cooperative)
+GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	GCP_SLOW(name, types, arguments)                                               \
+	GCP_AGAIN(name, types, arguments)                                              \
+	GCP_ENTRY(name, types)                                                         \
 	{                                                                              \
+		const struct CUlaunchConfig_st *config_kept = config;                  \
+		CUfunction function_kept = function;                                   \
+		void **parameters_kept = parameters, **extra_kept = extra;             \
+                                                                                       \
+		GCP_IN_MEMORY(config_kept);                                            \
+		GCP_IN_MEMORY(function_kept);                                          \
+		GCP_IN_MEMORY(parameters_kept);                                        \
+		GCP_IN_MEMORY(extra_kept);                                             \
 		GCP_LAUNCH(name, GCP_UNSEEN(name), config ? config->hStream : NULL,    \
-			   (flags) == 2, gcp_real.name arguments, arguments)           \
+			   (flags) == 2, gcp_real.name arguments,                      \
+			   (config_kept, function_kept, parameters_kept, extra_kept))  \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
-#undef GCP_X
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_AGAIN(name, parameters, arguments)                                         \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		GCP_LAUNCH(name, GCP_UNSEEN(name), stream, (flags) == 2,               \
-			   gcp_real.name arguments, arguments)                         \
-	}
-GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 #undef GCP_X
 
 /* --- libraries whose handles are pooled --------------------------------------- */

@@ -71,7 +71,8 @@
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch, an instantiation of a graph with copies, or an " \
-	  "executable of graphs that shared it, finds none; or the graph of an update that failed has to have its own") \
+	  "executable of graphs that shared it, finds none; or the graph of an update that " \
+	  "failed has to have its own") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_DEVICES, "wait devices", \

@@ -422,7 +422,39 @@ static void kernels_with_many_attributes(void)
 	OK(cuGraphDestroy(graph));
 }
 
+/* So often, for submissions.py, which counts instructions. */
+static void each_call_often(void)
+{
+	const char *times = getenv("GCPT_TIMES");
+	CUstream on = other;
+
+	make_things();
+	on = other;
+	for (int i = 0; times && i < atoi(times); i++) {
+		CUevent event;
+
+#define X(name, call) OK(call);
+		CALLS(X)
+#undef X
+		OK(cuStreamAddCallback(other, nothing_called, NULL, 0));
+		OK(copied_in_a_batch(other));
+		OK(copied_in_a_batch_of_boxes(other));
+		OK(cuCtxSynchronize());
+		OK(cuMemcpy(place, from, 64));
+		OK(cuMemcpyHtoD(place, host, 64));
+		OK(cuMemcpyDtoH(host, from, 64));
+		OK(cuMemsetD8(place, 1, 64));
+		OK(cuMemsetD32(place, 1, 16));
+		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		OK(cuEventRecord(event, other));
+		OK(cuStreamWaitEvent(captured, event, 0));
+		OK(cuEventDestroy(event));
+		OK(cuCtxSynchronize());
+	}
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(each_call_often),
     SCENARIO(kernels_that_may_start_early),
     SCENARIO(kernels_with_many_attributes),
     SCENARIO(every_submission_is_seen),
