@@ -89,7 +89,7 @@ def beside(bench):
                    bench.scale(10000, 3000) if not bench.sim else 200]
         rows.append(beside_row(bench, f"beside segments: malloc + kernel + free, {size}",
                                command, "bytes:", "{:.0f} ns"))
-    for streams in (1, 4):
+    for streams in (1, 4, 16):
         command = [bench.program("window-static"), "--streams", streams]
         command += ["--launches", bench.scale(4000, 1000) if not bench.sim else 50]
         rows.append(beside_row(bench, f"beside segments: window, {streams} streams", command,
