@@ -136,6 +136,7 @@ def build_extra(bench):
                        *[f for f in links if f.startswith("-L")], "-lcuda"),
         "reduce": nvcc(bench, f"{here}/reduce.cu", "reduce"),
         "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
+        "first-used": nvcc(bench, f"{here}/first_used.cu", "first-used", "-ldl"),
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
         "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),

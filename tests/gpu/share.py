@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+import handles
 from bench import FAIL, INFO, SKIPPED, Row, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
@@ -376,6 +377,42 @@ def sort_first(bench):
         rows.append(Row(f"{name} first used in a capture", *text, "0 wrong",
                         verdict(True) if pooled.code == 0 else bad,
                         "" if pooled.code == 0 else pooled.tail()))
+    return rows
+
+
+LAZY_OR_NOT = {"": {}, ", its kernels loaded at once": {"CUDA_MODULE_LOADING": "EAGER"}}
+
+
+def library_row(bench, what, words, extra):
+    """A library first used in a capture. Where plain CUDA refuses it, for the memory of its
+    handle or for its kernels, it may be refused in the same way."""
+    plain, pooled = bench.pair([bench.program("first-used"), *words], extra)
+    text = [(run.out.strip().splitlines() or [f"code {run.code}"])[-1] for run in (plain, pooled)]
+    if pooled.code == 77 == plain.code:
+        return Row(what, *text, "0 wrong", SKIPPED)
+    same = plain.code == pooled.code and text[0] == text[1]
+    refused = plain.code == pooled.code == 2
+    good = pooled.code == 0 or refused and same
+    return Row(what, *text, "0 wrong, or refused as plain",
+               verdict(good) if good or not refused else INFO,
+               "" if good else plain.tail() + "\n" + pooled.tail())
+
+
+def library_first(bench):
+    """cuBLAS and cuDNN, whose handles take memory, first used in a capture: PyTorch's, if it
+    is here, else the CUDA Toolkit's."""
+    files = dict(word.split("=", 1) for word in handles.libraries(bench.toolkit))
+    path = ":".join(handles.directories(bench.toolkit) + [os.environ.get("LD_LIBRARY_PATH", "")])
+    rows = []
+    for name in ("cublas", "cudnn"):
+        if name not in files:
+            rows.append(Row(f"{name} first used in a capture", "", "not here", "", SKIPPED))
+            continue
+        for mode in ("relaxed", "thread-local"):
+            for loading, extra in LAZY_OR_NOT.items():
+                rows.append(library_row(
+                    bench, f"{name} first used in a {mode} capture{loading}",
+                    [name, mode, files[name]], {"LD_LIBRARY_PATH": path.rstrip(":"), **extra}))
     return rows
 
 
