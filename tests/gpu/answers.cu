@@ -146,6 +146,7 @@ static void queries()
 {
 	const size_t sizes[] = {1000, 300000, mib, 5 * mib + 5, 100 * mib};
 	CUdeviceptr blocks[5], freed;
+	int supported = 0;
 	size_t pitch;
 	void *rows;
 
@@ -167,7 +168,9 @@ static void queries()
 	freed = block(64 * mib);
 	MUST(cudaFree((void *)freed));
 	asked("freed", freed, 0);
-	for (size_t bytes : {4 * mib, 2 * mib, 64 * mib, mib})
+	SAY(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
+	SAY(supported);
+	for (size_t bytes : {4 * mib, 2 * mib, 64 * mib, mib, mib / 4})
 		dmabuf(block(bytes), bytes);
 	dmabuf(blocks[4] + 4096, 8192);
 	dmabuf(blocks[4] + 512, 4096);
@@ -176,6 +179,33 @@ static void queries()
 }
 
 /* --- hints, which are for managed memory -------------------------------------------- */
+
+/* Those for several ranges at once (CUDA 13): a whole block, and a part of another. */
+static void hints_of_batches(cudaMemLocation location)
+{
+	void *ranges[] = {(void *)block(8 * mib), (void *)(block(8 * mib) + mib)};
+	size_t sizes[] = {8 * mib, 2 * mib}, which = 0;
+	cudaStream_t stream;
+
+	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	MUST(cudaMemset(ranges[0], 3, sizes[0]));
+	MUST(cudaDeviceSynchronize());
+	SAY(cudaMemPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1, 0,
+				      stream));
+	SAY(cudaStreamSynchronize(stream));
+	SAY(word((CUdeviceptr)ranges[0]));
+	SAY(cudaMemDiscardBatchAsync(ranges, sizes, 2, 0, stream));
+	SAY(cudaMemDiscardAndPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1,
+						0, stream));
+	SAY(cudaStreamSynchronize(stream));
+	SAY(cudaGetLastError());
+	/* What was discarded may be anything. */
+	MUST(cudaMemset(ranges[0], 4, sizes[0]));
+	SAY(word((CUdeviceptr)ranges[0]));
+	SAY(cudaStreamDestroy(stream));
+	SAY(cudaFree(ranges[0]));
+	SAY(cudaFree((char *)ranges[1] - mib));
+}
 
 static void hints()
 {
@@ -204,6 +234,7 @@ static void hints()
 	SAY(cudaFree((void *)p));
 	SAY(cudaFree((void *)p));
 	SAY(cudaGetLastError());
+	hints_of_batches(location);
 }
 
 /* --- textures and surfaces ------------------------------------------------------------ */
