@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the public
- * functions, the legacy stream, calls of other threads at the worst time, and calls
- * after memory was given back.
+ * functions, the legacy stream, calls of other threads at the worst time, captures
+ * into graphs that are there, and calls after memory was given back.
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
  */
@@ -452,6 +452,109 @@ static void a_graph_that_copies_finds_no_memory(void)
 	must_trim();
 }
 
+/* --- captures into graphs that are there ------------------------------------------ */
+
+static void scratch_captured(void)
+{
+	CUdeviceptr p = allocated(8 * MIB);
+
+	OK(cuMemsetD8Async(p, 1, 8 * MIB, streams[0]));
+	OK(cuMemFree(p));
+}
+
+static CUgraph captured_into(CUgraph graph)
+{
+	CUgraph ended;
+
+	OK(cuStreamBeginCaptureToGraph(streams[0], graph, NULL, NULL, 0,
+				       CU_STREAM_CAPTURE_MODE_GLOBAL));
+	scratch_captured();
+	OK(cuStreamEndCapture(streams[0], &ended));
+	must(ended == graph, "another graph");
+	return graph;
+}
+
+static CUgraph recaptured(CUgraph graph)
+{
+	CUresult (*begin_into)(CUstream, CUstreamCaptureMode, CUgraph, void *, void *);
+	CUdriverProcAddressQueryResult status;
+
+	OK(cuGetProcAddress("cuStreamBeginRecaptureToGraph", (void **)&begin_into,
+			    13000, 0, &status));
+	OK(begin_into(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL, graph, NULL, NULL));
+	scratch_captured();
+	OK(cuStreamEndCapture(streams[0], &graph));
+	return graph;
+}
+
+static CUgraph with_a_body(CUgraph graph)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+	CUgraphNode node;
+	CUcontext ctx;
+
+	OK(cuCtxGetCurrent(&ctx));
+	OK(cuGraphConditionalHandleCreate(&params.conditional.handle, graph, ctx, 1,
+					  CU_GRAPH_COND_ASSIGN_DEFAULT));
+	params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+	params.conditional.size = 1;
+	params.conditional.ctx = ctx;
+	OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+	(void)captured_into(params.conditional.phGraph_out[0]);
+	return graph;
+}
+
+/* Graph pools, and how many of them share memory. */
+static size_t pools_that_share(size_t *ret_count)
+{
+	struct gcpool_graph_pool found[8];
+	struct gcpool_graph_pool_memory memory;
+	__typeof__(gcpool_graph_pools) *list;
+	__typeof__(gcpool_graph_pool_memory) *tell;
+	size_t shared = 0;
+
+	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
+	*(void **)&tell = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_memory");
+	*ret_count = list(found, 8);
+	for (size_t i = 0; i < *ret_count && i < 8; i++) {
+		must(tell(found[i].id, &memory, sizeof(memory)) == 0, "a pool");
+		must((memory.lane != 0) == (memory.shared_bytes > 0), "half a lane");
+		shared += memory.lane != 0;
+	}
+	return shared;
+}
+
+/* However often they are launched, whatever ends and begins. */
+static void launched_often(CUgraphExec exec)
+{
+	for (int i = 0; i < 8; i++) {
+		launch(exec, streams[0]);
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	OK(cuGraphDestroy(captured(512)));
+}
+
+static void what_is_captured_into_a_graph_shares_nothing(void)
+{
+	CUgraph (*const ways[])(CUgraph) = {captured_into, recaptured, with_a_body};
+	CUgraph graph;
+	CUgraphExec exec;
+	size_t count;
+
+	begin();
+	launched_often(made(8 * MIB));
+	must(pools_that_share(&count) == 1 && count == 1, "a graph that may share");
+	for (size_t i = 0; i < 3; i++) {
+		OK(cuGraphCreate(&graph, 0));
+		exec = instantiated(ways[i](graph));
+		launched_often(exec);
+		OK(cuGraphDestroy(graph));
+		launched_often(exec);
+		must(pools_that_share(&count) == 1, "shared");
+		must(count == i + 2, "it holds no memory");
+	}
+}
+
 /* --- the public functions --------------------------------------------------------- */
 
 #define FOUND(name)                                                                    \
@@ -521,6 +624,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(graphs_that_copy_are_instantiated_after_a_shortage),
     SCENARIO(a_graph_that_copies_is_instantiated_beside_another),
     SCENARIO(a_graph_that_copies_finds_no_memory),
+    SCENARIO(what_is_captured_into_a_graph_shares_nothing),
     SCENARIO(public_functions_refuse_null),
 };
 
