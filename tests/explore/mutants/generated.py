@@ -83,7 +83,7 @@ ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
 # The unit tests that call capture/.
 CAPTURE_UNITS = ("capture", "complete", "events", "holders", "many_events", "pinned_capture",
                  "relaunch", "rest", "reuse", "route", "share", "share_handles",
-                 "share_kept", "share_marked", "share_own", "shortage")
+                 "share_kept", "share_marked", "share_own", "share_pools", "shortage")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")
