@@ -2,7 +2,7 @@
 /*
  * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the public
  * functions, the legacy stream, calls of other threads at the worst time, captures
- * into graphs that are there, and calls after memory was given back.
+ * into graphs that are there, what is given back last, and calls after that.
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
  */
@@ -555,6 +555,86 @@ static void what_is_captured_into_a_graph_shares_nothing(void)
 	}
 }
 
+/* --- what is given back last ------------------------------------------------------ */
+
+static size_t lane_bytes(void)
+{
+	struct gcpool_stats found = {0};
+	__typeof__(gcpool_get_stats) *get;
+
+	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+	must(get(0, &found, sizeof(found)) == 0, "no statistics");
+	return found.lane_bytes.current;
+}
+
+/* An idle lane of 64 MiB, on a device of 256. */
+static CUgraphExec idle_lane(void)
+{
+	CUgraphExec exec;
+
+	begin();
+	exec = made(64 * MIB);
+	launch(exec, streams[0]);
+	OK(cuCtxSynchronize());
+	must(lane_bytes() == 64 * MIB, "no lane");
+	return exec;
+}
+
+static void lane_stays(CUgraphExec exec)
+{
+	must(lane_bytes() == 64 * MIB, "a lane was emptied first");
+	launch(exec, streams[0]);
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "a hazard");
+}
+
+static CUresult created(size_t bytes)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	return cuMemCreate(&handle, bytes, &properties, 0);
+}
+
+static void what_is_cached_goes_back_before_an_idle_lane(void)
+{
+	CUgraphExec exec = idle_lane();
+
+	OK(cuMemFree(allocated(160 * MIB)));
+	must(created(100 * MIB) == CUDA_SUCCESS, "what is cached does not go back");
+	lane_stays(exec);
+	must(created(60 * MIB) == CUDA_SUCCESS, "what is left");
+	lane_stays(exec);
+	must(created(60 * MIB) == CUDA_SUCCESS, "an idle lane does not go back");
+	must(lane_bytes() == 0, "more memory than there is");
+}
+
+/* It still runs when it is destroyed. */
+static void a_gone_graph_gives_back_before_an_idle_lane(void)
+{
+	CUgraphExec exec = idle_lane(), gone;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(160 * MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, streams[1]));
+	OK(cuStreamEndCapture(streams[1], &graph));
+	gone = instantiated(graph);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	launch(gone, streams[1]);
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphExecDestroy(gone));
+	OK(cuMemFree(p));
+	(void)allocated(80 * MIB);
+	lane_stays(exec);
+	(void)allocated(80 * MIB);
+	lane_stays(exec);
+}
+
 /* --- the public functions --------------------------------------------------------- */
 
 #define FOUND(name)                                                                    \
@@ -625,6 +705,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_graph_that_copies_is_instantiated_beside_another),
     SCENARIO(a_graph_that_copies_finds_no_memory),
     SCENARIO(what_is_captured_into_a_graph_shares_nothing),
+    SCENARIO(what_is_cached_goes_back_before_an_idle_lane),
+    SCENARIO(a_gone_graph_gives_back_before_an_idle_lane),
     SCENARIO(public_functions_refuse_null),
 };
 
