@@ -42,6 +42,8 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 		free(entry);
 		return result;
 	}
+	if (!graph_pool->named) /* else the program may make checkpoints */
+		gcp_heap_mix(entry->heap);
 	entry->pool = pool;
 	gcp_heap_set_reuse(entry->heap, graph_pool->reuse, graph_pool->group);
 	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);

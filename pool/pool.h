@@ -306,6 +306,11 @@ static inline uint32_t gcp_stream_bit(uint64_t stream)
  * heap before gcp_heap_release. -ENOMEM. */
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
+/* The first chunk of memory of a new heap serves blocks of all sizes, where else small
+ * ones have chunks of their own. No checkpoint can be made of it: memory of a block may
+ * be cut for small ones for good. */
+void gcp_heap_mix(struct gcp_heap *heap);
+
 /* What an allocation from a private heap is for, and so what it may be given and when
  * its block may be given on. */
 enum gcp_heap_use {

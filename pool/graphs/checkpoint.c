@@ -90,6 +90,7 @@ int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_check
 	int saved = errno;
 	size_t count = 0;
 
+	assert(!heap->mixes);
 	gcp_mutex_lock(&heap->pool->lock);
 	for_each_taken(heap, count_one, &count);
 	checkpoint =

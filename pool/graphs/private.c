@@ -35,6 +35,11 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	return 0;
 }
 
+void gcp_heap_mix(struct gcp_heap *heap)
+{
+	heap->mixes = true;
+}
+
 /* --- free groups -------------------------------------------------------------- */
 
 /* A block that a capture frees gets the number of the heap's open group. Where the

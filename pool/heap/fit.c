@@ -104,12 +104,25 @@ static void unused_low_update(struct gcp_heap *heap)
 		heap->unused_low = heap->unused_bytes;
 }
 
+/* Most graphs need little: the first chunk of their heap serves small blocks and others
+ * alike. With more memory each kind has its own: small ones never pin large memory,
+ * which graphs share. */
+static struct gcp_block *first_chunk_fit(struct gcp_heap *heap, enum gcp_kind kind,
+					 uint64_t bytes, bool fresh)
+{
+	if (!heap->mixes || heap->reserved_bytes > GCP_CHUNK)
+		return NULL;
+	return first_fresh(gcp_tree_lowest_fit(heap, kind, bytes), bytes, fresh);
+}
+
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh)
 {
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes), bytes, fresh);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	if (!block)
+		block = first_chunk_fit(heap, GCP_KIND_LARGE, bytes, fresh);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
@@ -203,6 +216,8 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		block = huge_fit(heap, size, fresh);
 	if (!block)
 		block = whole ? gcp_fit_whole(heap, size) : large_fit(request, fresh);
+	if (!block)
+		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	if (!block)
