@@ -16,7 +16,15 @@
 
 /* --- a driver with streams and graphs ----------------------------------------- */
 
-enum { STREAMS = 80, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
+#ifndef CAPTURE_FAKE_NODES
+#define CAPTURE_FAKE_NODES 8192 /* what all captures of a test have at most */
+#endif
+enum {
+	STREAMS = 80,
+	NODES = CAPTURE_FAKE_NODES,
+	WIDE = 100,
+	PER_THREAD = STREAMS - 1,
+};
 
 /* A node and what it depends on; NULL ends the list. */
 struct node {
