@@ -206,6 +206,8 @@ static void load_numbers(void)
 		sim.pitch = parse_bytes(text);
 	text = getenv("GCPSIM_DECOMPRESS");
 	sim.decompress = text ? atoi(text) : 0;
+	text = getenv("GCPSIM_VMM");
+	sim.no_vmm = text && strcmp(text, "0") == 0;
 	text = getenv("GCPSIM_HANDLES");
 	sim.handles_again = text && strcmp(text, "again") == 0;
 	text = getenv("GCPSIM_DRIVER_VERSION");

@@ -623,6 +623,7 @@ struct sim_process {
 	uint64_t pitch; /* what rows are multiples of */
 	int devices, driver_version;
 	int decompress; /* GCPSIM_DECOMPRESS */
+	bool no_vmm;    /* GCPSIM_VMM=0 */
 	bool quiet, staging, hazard_exit;
 	uint64_t cost_alloc_ns, cost_free_ns;
 	const char *report_path;

@@ -4,7 +4,8 @@
 
 How the library gets memory beside libraries that let a device write by itself:
 GCPOOL_BACKEND=auto maps what no such library can be given, takes ordinary segments from
-the moment that one is loaded, and says which and why; the others do as they are told."""
+the moment that one is loaded, and says which and why; the others do as they are told.
+And what else keeps memory from being mapped: which sentence says it."""
 
 import json
 import os
@@ -17,12 +18,28 @@ MAPPED = "device 0: memory is mapped by the library"
 ORDINARY = "a library for RDMA or storage is loaded"
 
 
-def mapped_bytes(program, scenario, backend, checks):
+# Why memory is not mapped, in words; what brings that about; whether it holds with
+# GCPOOL_BACKEND=vmm, too.
+OBSTACLES = (
+    ("device 0 has no virtual memory management, using ordinary segments there",
+     {"GCPSIM_VMM": "0"}, True),
+    ("device 0 does not say how its memory can be mapped, using ordinary segments there",
+     {"GCPSIM_FAIL": "cuMemGetAllocationGranularity:1+:801"}, True),
+    ("device 0 cannot be reached by all other devices of the process, using ordinary segments",
+     {"GCPSIM_DEVICES": "2", "GCPSIM_FAIL": "cuDeviceCanAccessPeer:1+:801"}, False),
+    ("the CUDA driver has no virtual memory management, using ordinary segments",
+     {"GCPSIM_HIDE": "cuMemCreate"}, True),
+    ("refuses heaps in mapped memory, using ordinary segments",
+     {"NVTX_INJECTION64_PATH": "/nowhere/libsanitizer-collection.so"}, True),
+)
+
+
+def mapped_bytes(program, scenario, backend, checks, extra=None):
     """The bytes mapped at the end, and what the library said."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "stats")
         options = {"GCPOOL_BACKEND": backend, "GCPOOL_LOG": "info", "GCPOOL_STATS": "json",
-                   "GCPOOL_STATS_FILE": path}
+                   "GCPOOL_STATS_FILE": path, **(extra or {})}
         result = preload.run([program, scenario], preload.library(), options)
         name = f"{scenario}, {backend}"
         checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
@@ -31,6 +48,23 @@ def mapped_bytes(program, scenario, backend, checks):
             device = json.load(file)["devices"][0]
     print(f"{name}: {device['mapped_bytes']} bytes mapped\n{result.err}")
     return device["mapped_bytes"], device["reserved_bytes"]["current"], result.err
+
+
+def obstacles_are_named(program, scenario, checks):
+    with open(preload.library(), "rb") as file:
+        library = file.read()
+    for sentence, extra, always in OBSTACLES:
+        if "NVTX" in str(extra) and b"refuses heaps" not in library:
+            print("built without NVTX's headers: no tool hears of memory")
+            continue
+        for backend in ("auto", "vmm"):
+            keeps = always or backend == "auto"
+            found, held, said = mapped_bytes(program, scenario, backend, checks, extra)
+            name = f"{extra}, {backend}"
+            checks.equal(f"{name}: mapped", not keeps, found > 0)
+            checks.equal(f"{name}: held", True, held > 0)
+            checks.equal(f"{name}: says why", int(keeps), said.count(sentence))
+            checks.equal(f"{name}: says that it is mapped", not keeps, MAPPED in said)
 
 
 def main():
@@ -52,6 +86,7 @@ def main():
                     f"{name}: does not say that memory is mapped")
         if scenario == later:
             checks.equal(f"{name}: ordinary, too", True, held > found)
+    obstacles_are_named(program, read_by_host, checks)
     checks.end()
 
 
