@@ -211,7 +211,8 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 		pthread_join(members[i].handle, NULL);
 	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
-		outcome->excused[EXCUSE_CONCURRENT] += members[i].refused;
+		for (unsigned k = 0; k < members[i].refused; k++)
+			excused(EXCUSE_CONCURRENT);
 		if (members[i].short_of_memory && plain_is_compared(w) &&
 		    !w->setting->plain &&
 		    !plain_lacks(w, w->contexts[t->context].device,

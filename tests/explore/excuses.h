@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * excuses.h - where the library may differ from plain CUDA: the one table. Whatever
- * is not here is a failure (plain.c). Each use is counted and printed by a run, and
- * each row is a line of docs/limits.md, which a tidy check compares.
+ * is not here is a failure (plain.c). Each use is counted (excuses.c) and printed by a
+ * run, with the rows that were not used; each row is a line of docs/limits.md, which a
+ * tidy check compares.
  *
  * X(NAME, "name", "reason"): NAME in the code, the other two in the document.
  */
@@ -108,5 +109,7 @@ enum excuse {
 #undef X
 	    EXCUSES
 };
+_Static_assert(EXCUSES <= 64, "a bit for each");
+#define EXCUSE_BIT(excuse) (1ull << (excuse))
 
 #endif

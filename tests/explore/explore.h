@@ -40,6 +40,7 @@
  *   results.c   what memory holds, and what captures leave in it
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
+ *   excuses.c   where the library may differ from plain CUDA
  *   faults.c    calls of the library that fail
  *   trial.c     children and shrinking
  *   main.c      the command line
@@ -313,7 +314,7 @@ struct model {
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
 	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
 	uint64_t new_looks;       /* of these: calls that could have stopped looking */
-	uint32_t may_wait;        /* in this step: bit per excuse */
+	uint64_t may_wait;        /* in this step: bit per excuse */
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
 	bool passed_async;     /* CUDA has served streams: it keeps what they free */
@@ -378,8 +379,15 @@ bool plain_is_compared(const struct model *w);
 uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */
 void plain_end(struct model *w);
+
+/* --- excuses.c --- */
+
 /* The library differs from plain CUDA, and may: one more time. True. */
 bool excused(enum excuse excuse);
+const char *excuse_name(enum excuse excuse);
+/* From now on the row of that name excuses nothing; false: there is none. */
+bool excuse_take_away(const char *name);
+bool excuse_is_there(enum excuse excuse);
 
 /* --- order.c --- */
 

@@ -4,6 +4,7 @@
  *
  *   explore [--library FILE] [--from SEED] [--commit DIR] [--count N] [--jobs N]
  *           [--kept DIR] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
+ *           [--without NAME]
  *   explore --seed SEED | --bytes FILE | --frozen FILE [--ops 3,5-9,12] [--repeat N]
  *           [--print]
  *   explore --freeze --seed SEED [--fault X:3]
@@ -22,6 +23,7 @@
  *   --faults        each history many times, each call of the library failing in turn
  *   --fault X:3+:2  this one: the third call of X, and all later ones, gives code 2
  *   --keep-going    all failures, not only the first
+ *   --without NAME  where the excuse of that name is used, that is a failure: excuses.h
  *
  * Starts itself again with the library preloaded. One line for each failure, one
  * for the whole; status 0: none, 1: some, 2: it could not run, or played none.
@@ -239,21 +241,27 @@ static void worker(void)
 	}
 }
 
-/* Where the library was allowed to differ from plain CUDA. */
+/* Where the library was allowed to differ from plain CUDA, and where that was of no
+ * use.
+ */
 static void tell_excuses(void)
 {
-	static const char *const names[EXCUSES] = {
-#define X(name, text, reason) text,
-	    EXPLORE_EXCUSES(X)
-#undef X
-	};
 	const char *between = "explore: excuses: ";
 
 	for (unsigned i = 0; i < EXCUSES; i++) {
 		if (total->played.excused[i] == 0)
 			continue;
-		printf("%s%s %llu", between, names[i],
+		printf("%s%s %llu", between, excuse_name((enum excuse)i),
 		       (unsigned long long)total->played.excused[i]);
+		between = ", ";
+	}
+	if (*between == ',')
+		putchar('\n');
+	between = "explore: unused excuses: ";
+	for (unsigned i = 0; i < EXCUSES; i++) {
+		if (total->played.excused[i] > 0)
+			continue;
+		printf("%s%s", between, excuse_name((enum excuse)i));
 		between = ", ";
 	}
 	if (*between == ',')
@@ -286,7 +294,8 @@ static int run_all(void)
 	       (unsigned long long)total->played.failures, seconds,
 	       (unsigned long long)arguments.from,
 	       (unsigned long long)(arguments.from + arguments.count - 1));
-	tell_excuses();
+	if (!arguments.trial.plain)
+		tell_excuses();
 	if (total->played.histories == 0 && total->played.failures == 0) {
 		fprintf(stderr, "explore: no history was played\n");
 		return 2;
@@ -372,6 +381,12 @@ static void bytes_take(const char *name, const char *text)
 	arguments.one = true;
 }
 
+static void without_take(const char *name, const char *text)
+{
+	if (!excuse_take_away(text))
+		refuse(name, "needs the name of an excuse, see excuses.h");
+}
+
 static void frozen_take(const char *name, const char *text)
 {
 	(void)name;
@@ -403,6 +418,7 @@ static bool value(const char *name, const char *text)
 	    {"--seed", .take = seed_take},
 	    {"--bytes", .take = bytes_take},
 	    {"--frozen", .take = frozen_take},
+	    {"--without", .take = without_take},
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {

@@ -40,12 +40,6 @@ enum {
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
 
-bool excused(enum excuse excuse)
-{
-	outcome->excused[excuse]++;
-	return true;
-}
-
 /* --- pinned memory of each kind ------------------------------------------------ */
 
 /* Freed pinned memory serves requests of its own size, context and flags only. */
@@ -704,7 +698,8 @@ void plain_waits(const struct model *w, int context)
 
 void plain_may_wait(struct model *w, enum excuse excuse)
 {
-	w->may_wait |= 1u << excuse;
+	if (excuse_is_there(excuse))
+		w->may_wait |= EXCUSE_BIT(excuse);
 }
 
 /* By a free of the driver's, and by nothing else that an allocation might do. */
@@ -734,16 +729,18 @@ void plain_waits_check(struct model *w)
 {
 	uint64_t waits = gcpsim_new_waits() - w->new_waits;
 	uint64_t looks = gcpsim_new_looks() - w->new_looks;
-	uint32_t may_wait = w->may_wait;
+	uint64_t may_wait;
+
+	if (!w->setting->fences || (!setting_has(w->setting, "cuMemFreeAsync") &&
+				    is_segment_free(gcpsim_last_report())))
+		plain_may_wait(w, EXCUSE_WAIT_OLD);
+	may_wait = w->may_wait;
 
 	if (waits != looks && all_is_calm(w) &&
 	    !(has_barrier(w) && is_segment_release(gcpsim_last_report())))
-		may_wait &= ~(1u << EXCUSE_WAIT_FULL);
+		may_wait &= ~EXCUSE_BIT(EXCUSE_WAIT_FULL);
 	if (!is_pinned_free(gcpsim_last_report()))
-		may_wait &= ~(1u << EXCUSE_WAIT_PINNED);
-	if (!w->setting->fences || (!setting_has(w->setting, "cuMemFreeAsync") &&
-				    is_segment_free(gcpsim_last_report())))
-		may_wait |= 1u << EXCUSE_WAIT_OLD;
+		may_wait &= ~EXCUSE_BIT(EXCUSE_WAIT_PINNED);
 	w->may_wait = 0;
 	if (waits == 0)
 		return;
@@ -753,5 +750,5 @@ void plain_waits_check(struct model *w)
 		return;
 	if (!may_wait || w->setting->plain)
 		failure(w, "%s", gcpsim_last_report());
-	excused((enum excuse)__builtin_ctz(may_wait));
+	excused((enum excuse)__builtin_ctzll(may_wait));
 }

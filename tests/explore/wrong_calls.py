@@ -15,6 +15,7 @@ CALLS = (
     (("--plain", "--seed", "x"), "--seed needs a number"),
     (("--plain", "--fault", "cuNothing:1"),
      "--fault needs a call of the table in faults.c, as in X:3+:2"),
+    (("--plain", "--without", "luck"), "--without needs the name of an excuse, see excuses.h"),
     (("--plain", "--bytes", "/nonexistent"), "--bytes needs a file that can be read"),
     (("--plain", "--frozen", "/nonexistent"), "cannot read /nonexistent: No such file or directory"),
     (("--plain", "--kept", "/nonexistent"), "no histories in /nonexistent"),
