@@ -202,13 +202,15 @@ static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 {
 	const struct setting *setting = w->setting;
 	struct calls after = calls_now();
+	bool scarce = setting->tight || setting->quota;
 
-	if (setting->plain || setting->fault)
+	if (setting->plain || plain_is_spoilt(w))
 		return;
 	if (contexts_are_several(w) && after.waits != before.waits)
 		failure(w, "an allocation makes one context wait for another");
-	if (!setting->tight && !setting->vmm && !setting->quota &&
-	    !setting->host_thread && after.fences != before.fences)
+	if (after.fences != before.fences &&
+	    !((scarce || setting->vmm || setting->host_thread) &&
+	      excused(EXCUSE_FENCES)))
 		failure(w, "an allocation sets a fence");
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && setting->memory_small &&
 	    bytes <= setting->memory / CHUNK * CHUNK && !setting->quota &&
@@ -371,12 +373,18 @@ static bool frees_block(void)
  * the context. */
 static void blocking_check(struct model *w, const struct block *block)
 {
-	if ((frees_block() || limit_is_0()) && !w->setting->plain &&
-	    !w->setting->leak && !w->setting->fault && !block->in_capture &&
-	    !block->async && all_is_calm(w) && !contexts_are_several(w) &&
-	    gcpsim_pending() > 0)
+	uint64_t pending = gcpsim_pending_in(w->contexts[block->context].ctx);
+
+	if (!(frees_block() || limit_is_0()) || w->setting->plain || w->setting->leak ||
+	    block->async || pending == 0)
+		return;
+	if (plain_is_spoilt(w))
+		excused(EXCUSE_FAULT);
+	else if (block->in_capture || !all_is_calm(w))
+		excused(EXCUSE_FREE_CAPTURE);
+	else
 		failure(w, "a free did not wait for %llu operations",
-			(unsigned long long)gcpsim_pending());
+			(unsigned long long)pending);
 }
 
 bool block_free(struct thread *t, struct block *block)

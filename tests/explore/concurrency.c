@@ -74,7 +74,7 @@ static bool went(struct member *m, CUresult result, const char *call)
 {
 	const struct fault *fault = m->model->setting->fault;
 
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && !fault)
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		m->refused++;
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
 	    !(fault && (int)result == fault->code) && !m->call) {
@@ -212,7 +212,7 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
 		for (unsigned k = 0; k < members[i].refused; k++)
-			excused(EXCUSE_CONCURRENT);
+			excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_CONCURRENT);
 		if (members[i].short_of_memory && plain_is_compared(w) &&
 		    !w->setting->plain &&
 		    !plain_lacks(w, w->contexts[t->context].device,

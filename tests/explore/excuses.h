@@ -100,7 +100,19 @@
 	  "contexts, or by what graphs have left on drivers before 12.5") \
 	X(CONSOLIDATED, "consolidated", \
 	  "idle segments were given back and come again as one, which is more than the turns " \
-	  "took before")
+	  "took before") \
+	X(ROWS, "rows", \
+	  "the two rows of memory from which the library has learnt the pitch of " \
+	  "`cuMemAllocPitch` stay, or the handle that they lie in") \
+	X(FENCES, "fences", \
+	  "an allocation sets a fence, which holds nothing up: of mapped memory, where " \
+	  "memory is scarce or has a limit, or beside `GCPOOL_THREAD`") \
+	X(FREE_CAPTURE, "free capture", \
+	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, a free waits for no work " \
+	  "beside a capture, nor where a capture took the block, which is its graph's") \
+	X(FAULT, "fault", \
+	  "a call of the driver, or of malloc, has failed as the test planned it " \
+	  "(`--faults`): the program may get the failure's code, and memory may be lost")
 /* clang-format on */
 
 enum excuse {

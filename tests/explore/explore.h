@@ -364,6 +364,8 @@ void plain_waits(const struct model *w, int context);
 void plain_may_wait(struct model *w, enum excuse excuse);
 /* ... or an allocation of so many bytes, if the library is short of memory for it. */
 void plain_may_be_full(struct model *w, int device, uint64_t bytes);
+/* ... or for whatever the step does, once a planned fault has struck. */
+bool plain_is_spoilt(const struct model *w);
 /* The program is about to free the block, by a call in which plain CUDA waits or not.
  */
 void plain_closes(struct model *w, struct block *block, bool waits);
@@ -618,8 +620,10 @@ void play(const struct setting *setting, const struct history *history,
 void oracle_init(void);
 void oracle_step(struct model *w);
 void oracle_end(struct model *w);
-/* The library's pools are taken down: the driver must have all of it back. */
+/* The library's pools are taken down: the driver must have all of it back. Where the
+ * library has a thread, only at exit: it must be prepared before the thread starts. */
 void oracle_finish(struct model *w);
+void oracle_finish_prepare(const struct model *w);
 /* What check kernels of the context counted; its work is done. */
 void oracle_counter(struct model *w, int context);
 /* The books of the library against the model, and its invariants. */
@@ -681,6 +685,9 @@ enum { FAULT_CALLS_MAX = 40 };
 void fault_start(const struct fault *fault);
 void fault_arm(const struct fault *fault);
 void fault_disarm(void);
+/* Something may have failed by now that would not have; false: nothing is planned, or
+ * nothing has come of it yet. */
+bool fault_has_struck(const struct fault *fault);
 /* A capture is about to begin; it has begun, or not. */
 void fault_capture_begins(const struct fault *fault);
 void fault_capture_begun(const struct fault *fault);

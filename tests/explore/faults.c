@@ -59,6 +59,8 @@ const char *fault_name(unsigned call)
 	return call < CALLS ? calls[call].name : NULL;
 }
 
+static unsigned begins;
+
 void fault_start(const struct fault *fault)
 {
 	char plan[96];
@@ -71,13 +73,42 @@ void fault_start(const struct fault *fault)
 		setenv("GCPSIM_FAIL", plan, 1); /* long before the first call */
 }
 
+static uint64_t calls_before; /* of the function that fails, when that was armed */
+
+/* How often it was called so far. */
+static uint64_t calls_of(const char *name)
+{
+	if (strcmp(name, FAULT_BEGIN) == 0)
+		return begins;
+	if (strcmp(name, FAULT_MEMORY) == 0)
+		return library.memory_calls ? library.memory_calls() : 0;
+	return gcpsim_calls(name);
+}
+
+static const struct fault *armed; /* NULL: none is */
+static bool struck;
+
+/* Look-ups fail long before the first call. */
+bool fault_has_struck(const struct fault *fault)
+{
+	if (!fault || !fault->name)
+		return false;
+	struck |= strcmp(fault->name, FAULT_LOOKUP) == 0 ||
+		  (armed && calls_of(armed->name) >= calls_before + armed->at);
+	return struck;
+}
+
 void fault_arm(const struct fault *fault)
 {
 	char plan[96];
 
 	if (!fault->name || strcmp(fault->name, FAULT_LOOKUP) == 0 ||
-	    strcmp(fault->name, FAULT_BEGIN) == 0)
+	    strcmp(fault->name, FAULT_BEGIN) == 0) {
+		armed = fault->name ? fault : NULL;
 		return;
+	}
+	armed = fault;
+	calls_before = calls_of(fault->name);
 	snprintf(plan, sizeof(plan), "%s:%u%s:%d", fault->name, fault->at,
 		 fault->onwards ? "+" : "", fault->code);
 	if (strcmp(fault->name, FAULT_MEMORY) != 0)
@@ -88,12 +119,12 @@ void fault_arm(const struct fault *fault)
 
 void fault_disarm(void)
 {
+	(void)fault_has_struck(armed);
+	armed = NULL;
 	gcpsim_fail(NULL);
 	if (library.fail_memory)
 		library.fail_memory(0, 0);
 }
-
-static unsigned begins;
 
 /* The library has memory for everything else than this capture. */
 void fault_capture_begins(const struct fault *fault)
@@ -112,13 +143,7 @@ void fault_capture_begun(const struct fault *fault)
 
 uint64_t fault_count(unsigned call)
 {
-	const char *name = calls[call].name;
-
-	if (strcmp(name, FAULT_BEGIN) == 0)
-		return begins;
-	if (strcmp(name, FAULT_MEMORY) == 0)
-		return library.memory_calls ? library.memory_calls() : 0;
-	return gcpsim_calls(name);
+	return calls_of(calls[call].name);
 }
 
 /* One history, and what of it is played how. */

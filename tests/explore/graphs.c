@@ -248,10 +248,9 @@ static bool exec_is_refused(const struct model *w, const struct graph *graph,
 	int device = w->contexts[graph->body->context].device;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes == 0 ||
-	    !(w->setting->fault || plain_lacks(w, device, bytes)))
+	    !(plain_is_spoilt(w) || plain_lacks(w, device, bytes)))
 		return false;
-	excused(EXCUSE_LAUNCH_FULL);
-	return true;
+	return excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_LAUNCH_FULL);
 }
 
 static bool instantiate_call(struct thread *t, const struct graph *graph,
@@ -298,7 +297,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
 	refused = exec_is_refused(t->model, graph, bytes, result);
 	/* The library has refused it before the driver was asked. */
-	if (refused && !t->model->setting->fault)
+	if (refused && !plain_is_spoilt(t->model))
 		return;
 	exec->mixed = result != CUDA_SUCCESS;
 	exec->mixed_freed = exec->mixed ? body_freed(t->model, graph->body) : 0;
@@ -490,8 +489,8 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
-	    (w->setting->fault || plain_lacks(w, device, bytes)))
-		return !excused(EXCUSE_LAUNCH_FULL);
+	    (plain_is_spoilt(w) || plain_lacks(w, device, bytes)))
+		return !excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_LAUNCH_FULL);
 	return fine(w, result, "cuGraphLaunch");
 }
 

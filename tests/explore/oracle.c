@@ -8,12 +8,13 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "gcpool.h"
 
-enum { PITCH_ROWS_MAX = 2048 }; /* bytes */
+enum { PITCH_ROWS_MAX = 2048, PITCH_CHUNK = 2 << 20 }; /* bytes */
 
 struct library library;
 
@@ -88,9 +89,10 @@ bool fine(struct model *w, CUresult result, const char *call)
 
 	if (result == CUDA_SUCCESS)
 		return true;
-	if (w->setting->fault && (int)result == w->setting->fault->code)
-		return false;
-	if (is_told(w, result)) {
+	if (plain_is_spoilt(w) && (int)result == w->setting->fault->code)
+		return !excused(EXCUSE_FAULT);
+	if (plain_is_spoilt(w) && is_told(w, result)) {
+		excused(EXCUSE_FAULT);
 		outcome->done = 1;
 		child_exit(0);
 	}
@@ -136,7 +138,7 @@ static void peaks_check(struct model *w, int device, const struct gcpool_stats *
 		w->peak_blocks[device] = blocks;
 	if (w->peak_bytes[device] < bytes)
 		w->peak_bytes[device] = bytes;
-	if (w->setting->fault)
+	if (plain_is_spoilt(w))
 		return;
 	if (stats->allocation.peak < w->peak_blocks[device] ||
 	    stats->requested_bytes.peak < w->peak_bytes[device])
@@ -166,7 +168,7 @@ static void device_check(struct model *w, int device)
 			count++;
 		}
 	peaks_check(w, device, &stats, count, bytes);
-	if (w->setting->fault) {
+	if (plain_is_spoilt(w)) {
 		/* What the library could not serve it left to CUDA. */
 		count =
 		    stats.allocation.current < count ? stats.allocation.current : count;
@@ -186,7 +188,7 @@ static void device_check(struct model *w, int device)
 		failure(w, "device %d: %llu bytes are taken, the quota is %llu", device,
 			(unsigned long long)stats.reserved_bytes.current,
 			(unsigned long long)w->setting->quota);
-	if (!w->setting->fault && stats.hits + stats.misses < w->allocations[device])
+	if (!plain_is_spoilt(w) && stats.hits + stats.misses < w->allocations[device])
 		failure(w, "device %d: %llu hits and %llu misses, of %llu allocations",
 			device, (unsigned long long)stats.hits,
 			(unsigned long long)stats.misses,
@@ -203,28 +205,26 @@ static void device_check(struct model *w, int device)
 			(unsigned long long)given);
 }
 
-/* Memory beyond a limit, and what met a failure, is plain CUDA's. */
+/* Without what the library left to CUDA: pinned.c says when it may. */
 static void host_check(struct model *w)
 {
-	const struct setting *setting = w->setting;
-	bool all = !setting->fault && !setting->host_memory && !setting->host_quota &&
-		   setting->fences;
 	uint64_t quota = plain_option("GCPOOL_HOST_QUOTA", 0); /* 0: none */
 	struct gcpool_host_stats stats;
 	uint64_t count = 0, bytes = 0;
 
-	if (setting->leak || !library.get_host_stats ||
+	if (w->setting->leak || !library.get_host_stats ||
 	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && block->host && !block->foreign) {
+		if (block->live && block->host && !block->foreign && !block->passed) {
 			bytes += block->bytes;
 			count++;
 		}
 	if (stats.active_requests.current > count ||
 	    stats.requested_bytes.current > bytes ||
-	    (all && (stats.active_requests.current != count ||
-		     stats.requested_bytes.current != bytes)))
+	    ((stats.active_requests.current != count ||
+	      stats.requested_bytes.current != bytes) &&
+	     !(plain_is_spoilt(w) && excused(EXCUSE_FAULT))))
 		failure(w,
 			"%llu blocks, %llu bytes of pinned memory are live, the "
 			"library says %llu, %llu",
@@ -246,8 +246,10 @@ static void host_check(struct model *w)
 
 void oracle_books(struct model *w)
 {
-	if (!library.active || !library.active())
+	if (w->setting->plain || !library.active)
 		return;
+	if (!library.active())
+		failure(w, "the library has ended, and nothing has made it end");
 	invariants_check(w);
 	for (int i = 0; i < w->setting->devices; i++)
 		device_check(w, i);
@@ -277,21 +279,47 @@ void oracle_counter(struct model *w, int slot)
 
 /* --- at the end --- */
 
+/* Mapped memory is no allocation. */
+static uint64_t allocations_of(const struct model *w, int device)
+{
+	return w->setting->vmm ? gcpsim_memory_used(device) > 0
+			       : gcpsim_allocations(device);
+}
+
+/* All that there is may be the two rows from which the library has learnt the pitch. */
+static bool is_rows(const struct model *w, int device)
+{
+	if (!w->pitched || allocations_of(w, device) == 0)
+		return false;
+	return w->setting->vmm ? gcpsim_memory_used(device) <= PITCH_CHUNK
+			       : gcpsim_allocations(device) <= 2 &&
+				     gcpsim_memory_live(device) <= PITCH_ROWS_MAX;
+}
+
 static uint64_t allocations(const struct model *w)
 {
 	uint64_t count = 0;
 
-	for (int i = 0; i < w->setting->devices; i++) {
-		/* The library keeps two rows, from which it learnt the pitch. */
-		bool rows = w->pitched && gcpsim_allocations(i) <= 2 &&
-			    gcpsim_memory_live(i) <= PITCH_ROWS_MAX;
-
-		if (w->setting->vmm) /* mapped memory is no allocation */
-			count += gcpsim_memory_used(i) > (w->pitched ? 2u << 20 : 0);
-		else
-			count += rows ? 0 : gcpsim_allocations(i);
-	}
+	for (int i = 0; i < w->setting->devices; i++)
+		count += is_rows(w, i) ? 0 : allocations_of(w, i);
 	return count;
+}
+
+static void rows_count(const struct model *w)
+{
+	for (int i = 0; i < w->setting->devices; i++)
+		if (is_rows(w, i))
+			excused(EXCUSE_ROWS);
+}
+
+/* What CUDA served streams with it keeps until it is told to give it back. */
+static void default_pools_trim(const struct model *w)
+{
+	CUmemoryPool pool;
+
+	for (int i = 0; w->passed_async && i < w->setting->devices; i++)
+		if (cuDeviceGetDefaultMemPool(&pool, i) == CUDA_SUCCESS)
+			(void)cuMemPoolTrimTo(pool, 0);
 }
 
 /* Threads of the driver and of the library may need a moment, on a busy machine a long
@@ -302,6 +330,7 @@ static void trim_all(struct model *w)
 	for (int tries = 0; tries < 500; tries++) {
 		for (int i = 0; library.trim && i < w->setting->devices; i++)
 			library.trim(i, 0);
+		default_pools_trim(w);
 		if (w->left || allocations(w) == 0)
 			return;
 		usleep(1000);
@@ -310,8 +339,10 @@ static void trim_all(struct model *w)
 
 static bool is_left(const struct model *w)
 {
-	if (w->left && plain_is_compared(w) && !w->setting->plain)
-		excused(graphs_are_kept(w) ? EXCUSE_FOR_GOOD : EXCUSE_LEFT);
+	if (w->left && !w->setting->leak && !w->setting->plain)
+		excused(plain_is_spoilt(w)   ? EXCUSE_FAULT
+			: graphs_are_kept(w) ? EXCUSE_FOR_GOOD
+					     : EXCUSE_LEFT);
 	return w->left;
 }
 
@@ -324,13 +355,14 @@ void oracle_end(struct model *w)
 	if (gcpsim_pending() > 0)
 		failure(w, "%llu operations never end",
 			(unsigned long long)gcpsim_pending());
-	w->left |= w->setting->fault && w->setting->fault->loses;
+	w->left |= plain_is_spoilt(w) && w->setting->fault->loses;
 	trim_all(w);
 	oracle_step(w);
 	if (gcpsim_user_objects() > 0)
 		failure(w, "%llu user objects are left",
 			(unsigned long long)gcpsim_user_objects());
-	if (allocations(w) > 0 && !w->passed_async && !is_left(w))
+	rows_count(w);
+	if (allocations(w) > 0 && !is_left(w))
 		failure(w,
 			"%llu allocations of %llu and %llu bytes are never given back",
 			(unsigned long long)allocations(w),
@@ -338,17 +370,13 @@ void oracle_end(struct model *w)
 			(unsigned long long)gcpsim_memory_live(1));
 }
 
-void oracle_finish(struct model *w)
+static void finish(struct model *w)
 {
-	if (!library.finish || !library.active || !library.active() ||
-	    w->setting->host_thread)
-		return;
 	gcpsim_drain();
 	gcpsim_plain_asks(1);
 	library.finish();
 	findings_check(w);
-	if (((allocations(w) > 0 && !w->passed_async) || gcpsim_memory_live(-1) > 0) &&
-	    !is_left(w))
+	if ((allocations(w) > 0 || gcpsim_memory_live(-1) > 0) && !is_left(w))
 		failure(w,
 			"%llu allocations of %llu and %llu bytes, %llu pinned, are not "
 			"in the books",
@@ -356,4 +384,31 @@ void oracle_finish(struct model *w)
 			(unsigned long long)gcpsim_memory_live(0),
 			(unsigned long long)gcpsim_memory_live(1),
 			(unsigned long long)gcpsim_memory_live(-1));
+}
+
+static struct model *finishes_at_exit;
+
+static void finish_at_exit(void)
+{
+	if (finishes_at_exit)
+		finish(finishes_at_exit);
+}
+
+/* Handlers are called in turn from the last one on: that of the library, which ends its
+ * thread, is not there yet. */
+void oracle_finish_prepare(const struct model *w)
+{
+	if (w->setting->host_thread)
+		(void)atexit(finish_at_exit);
+}
+
+void oracle_finish(struct model *w)
+{
+	if (w->setting->plain || !library.finish || !library.active ||
+	    !library.active())
+		return;
+	if (w->setting->host_thread)
+		finishes_at_exit = w;
+	else
+		finish(w);
 }

@@ -36,10 +36,38 @@ static struct block *pinned_adopt(struct thread *t, void *p, uint64_t bytes)
 
 enum { NO_FLAGS = 256 };
 
+/* As the library says; without it, or where it leaves all such memory to CUDA, 0. */
+static uint64_t blocks_held(void)
+{
+	struct gcpool_host_stats stats;
+
+	return library.get_host_stats &&
+		       library.get_host_stats(&stats, sizeof(stats)) == 0
+		   ? stats.active_requests.current
+		   : 0;
+}
+
+/* What is beyond a limit, and what met a failure, is plain CUDA's. */
+static void pass_notice(struct model *w, struct block *block, uint64_t before)
+{
+	const struct setting *setting = w->setting;
+	struct gcpool_host_stats stats;
+
+	if (setting->plain || blocks_held() != before || !library.get_host_stats ||
+	    library.get_host_stats(&stats, sizeof(stats)) != 0)
+		return;
+	block->passed = true;
+	if (!setting->host_memory && !setting->host_quota && setting->fences &&
+	    !plain_is_spoilt(w))
+		failure(w,
+			"pinned memory is CUDA's that the library should have given");
+}
+
 /* flags: NO_FLAGS asks by the function that has none. */
 static void pinned_create(struct thread *t, struct block **slot, uint64_t bytes,
 			  unsigned flags, uint64_t plain)
 {
+	uint64_t before = blocks_held();
 	void *p = NULL;
 	CUresult result = flags != NO_FLAGS ? cuMemHostAlloc(&p, bytes, flags)
 					    : cuMemAllocHost(&p, bytes);
@@ -49,6 +77,7 @@ static void pinned_create(struct thread *t, struct block **slot, uint64_t bytes,
 		return;
 	*slot = pinned_adopt(t, p, bytes);
 	(*slot)->flags = flags % NO_FLAGS;
+	pass_notice(t->model, *slot, before);
 	plain_own(t, *slot, plain);
 }
 
@@ -116,7 +145,7 @@ static void limit_check(struct model *w)
 	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
 	struct gcpool_host_stats stats;
 
-	if (limit == UINT64_MAX || w->setting->plain || !plain_is_compared(w) ||
+	if (limit == UINT64_MAX || w->setting->plain || w->setting->leak ||
 	    !library.active || !library.active() ||
 	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
@@ -124,6 +153,10 @@ static void limit_check(struct model *w)
 	if (stats.allocated_bytes.current <=
 	    stats.active_bytes.current + stats.private_bytes.current + limit)
 		return;
+	if (plain_is_spoilt(w)) {
+		excused(EXCUSE_FAULT);
+		return;
+	}
 	if (all_is_calm(w) && w->contexts_peak == 1 && !may_be_left(w))
 		failure(w,
 			"%llu bytes of pinned memory are held for %llu in use, and "

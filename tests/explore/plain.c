@@ -492,8 +492,7 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 /* What may be missing: the reason, or EXCUSES: nothing is. */
 static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
 {
-	const struct setting *setting = w->setting;
-	uint64_t quota = least(setting->quota, UINT64_MAX);
+	uint64_t quota = least(w->setting->quota, UINT64_MAX);
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
 	uint64_t rows = w->pitched ? PITCH_ROWS : 0;
 	uint64_t need = round_up(bytes, CHUNK) + rows;
@@ -537,13 +536,21 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 
 static enum excuse missing(const struct model *w, int device, uint64_t bytes)
 {
+	if (plain_is_spoilt(w))
+		return EXCUSE_FAULT;
 	return device < 0 ? missing_pinned(w, bytes) : missing_device(w, device, bytes);
 }
 
-/* Nothing is ever given back, or a planned failure is in the way: no comparison. */
+bool plain_is_spoilt(const struct model *w)
+{
+	return fault_has_struck(w->setting->fault);
+}
+
+/* Not where nothing is ever given back: then the program alone is looked at. What
+ * follows a planned fault is excused. */
 bool plain_is_compared(const struct model *w)
 {
-	return !w->setting->fault && !w->setting->leak;
+	return !w->setting->leak && !plain_is_spoilt(w);
 }
 
 bool plain_lacks(const struct model *w, int device, uint64_t bytes)
@@ -566,7 +573,7 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 
 	if (plain_is_compared(w) && !refused && result == CUDA_SUCCESS && !plain)
 		excused(EXCUSE_ROOM);
-	if (plain_is_compared(w) && refused && plain) {
+	if (!w->setting->leak && refused && plain) {
 		excuse = missing(w, device, bytes);
 		if (w->setting->plain ? books_are_exact(w) : excuse == EXCUSES)
 			failure(
@@ -650,6 +657,8 @@ static uint64_t bound_pinned(const struct model *w)
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
+	if (plain_is_spoilt(w))
+		return EXCUSE_FAULT;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
 	if (device < 0)
@@ -678,7 +687,7 @@ static void bound_check(struct model *w, int device)
 
 static void bounds_check(struct model *w)
 {
-	if (!plain_is_compared(w) || w->setting->plain)
+	if (w->setting->leak || w->setting->plain)
 		return;
 	for (int i = -1; i < w->setting->devices; i++)
 		bound_check(w, i);
@@ -734,6 +743,8 @@ void plain_waits_check(struct model *w)
 	if (!w->setting->fences || (!setting_has(w->setting, "cuMemFreeAsync") &&
 				    is_segment_free(gcpsim_last_report())))
 		plain_may_wait(w, EXCUSE_WAIT_OLD);
+	if (plain_is_spoilt(w))
+		plain_may_wait(w, EXCUSE_FAULT);
 	may_wait = w->may_wait;
 
 	if (waits != looks && all_is_calm(w) &&
@@ -746,9 +757,9 @@ void plain_waits_check(struct model *w)
 		return;
 	w->new_waits += waits;
 	w->new_looks += looks;
-	if (!plain_is_compared(w))
+	if (w->setting->leak)
 		return;
-	if (!may_wait || w->setting->plain)
+	if (!may_wait || (w->setting->plain && !plain_is_spoilt(w)))
 		failure(w, "%s", gcpsim_last_report());
 	excused((enum excuse)__builtin_ctzll(may_wait));
 }

@@ -332,6 +332,7 @@ void play(const struct setting *setting, const struct history *history,
 	if (!FINE(&threads[0], cuInit(0)))
 		return;
 	oracle_init();
+	oracle_finish_prepare(w);
 	if (setting->filter)
 		concurrency_filter(w);
 	if (setting->early)

@@ -88,9 +88,11 @@ static void child(const struct trial *trial, const struct setting *setting,
 	alarm(mine.step_s);
 	play(&mine, history, kept);
 	outcome->done = 1;
-	/* Some programs end by exit, with all that runs there; for coverage, which
-	 * is written there, all do. */
-	if (!trial_child_ends && (setting->seed % 4 == 0 || getenv("EXPLORE_EXIT")))
+	/* Some programs end by exit, with all that runs there, and those where the
+	 * library has a thread, which ends there; for coverage, which is written
+	 * there, all do. */
+	if (!trial_child_ends &&
+	    (setting->seed % 4 == 0 || setting->host_thread || getenv("EXPLORE_EXIT")))
 		exit(0);
 	child_exit(0);
 }

@@ -426,6 +426,22 @@ uint64_t gcpsim_pending(void)
 	return count;
 }
 
+uint64_t gcpsim_pending_in(void *handle)
+{
+	struct sim_ops ops = {0};
+	struct sim_ctx *ctx;
+	uint64_t count;
+
+	sim_lock();
+	ctx = sim_object_check(handle, SIM_CTX);
+	if (ctx)
+		sim_ctx_ops(ctx, &ops);
+	count = ops.count;
+	sim_ops_free(&ops);
+	sim_unlock();
+	return count;
+}
+
 void gcpsim_touch(uint64_t addr, size_t bytes, int writes)
 {
 	enum sim_mode mode = writes ? SIM_WRITE : SIM_READ;

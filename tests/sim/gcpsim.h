@@ -113,6 +113,8 @@ GCPSIM_API uint64_t gcpsim_memory_peak(int device);
 
 /* Operations that are submitted and not done. */
 GCPSIM_API uint64_t gcpsim_pending(void);
+/* The latest of each stream of this context (a CUcontext), those that are not done. */
+GCPSIM_API uint64_t gcpsim_pending_in(void *ctx);
 
 /* User objects that are not destroyed yet. */
 GCPSIM_API uint64_t gcpsim_user_objects(void);
