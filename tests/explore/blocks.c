@@ -370,13 +370,13 @@ static bool frees_block(void)
 }
 
 /* If the program asked for that, or that nothing is kept, a free waits for all work of
- * the context. */
+ * the context, and so does that of memory which other processes may have. */
 static void blocking_check(struct model *w, const struct block *block)
 {
 	uint64_t pending = gcpsim_pending_in(w->contexts[block->context].ctx);
 
-	if (!(frees_block() || limit_is_0()) || w->setting->plain || w->setting->leak ||
-	    block->async || pending == 0)
+	if (!(frees_block() || limit_is_0() || block->exported) || w->setting->plain ||
+	    w->setting->leak || block->async || pending == 0)
 		return;
 	if (plain_is_spoilt(w))
 		excused(EXCUSE_FAULT);
