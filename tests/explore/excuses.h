@@ -54,8 +54,8 @@
 	  "ordinary segment would go back behind") \
 	X(WAIT_PINNED, "wait pinned", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`: where that is all that is " \
-	  "missing an allocation gives back what is unused in its own context, and the " \
-	  "driver's free waits for all work of that context") \
+	  "missing, and what is unused in idle contexts is less, an allocation gives back " \
+	  "what is unused in its own context, and the driver's free waits for all work there") \
 	X(WAIT_CAPTURE, "wait capture", \
 	  "the end of a capture that was given memory in use before, and the end of its " \
 	  "graph, hold later work back behind all that was submitted") \
@@ -96,8 +96,8 @@
 	  "good (above), a capture into a graph of the program was lost, or a free beside other " \
 	  "threads returned an error") \
 	X(PINNED_LIMIT, "pinned limit", \
-	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded beside a capture, where there were several " \
-	  "contexts, or by what graphs have left on drivers before 12.5") \
+	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded by pinned memory that graphs have left: in " \
+	  "another context, until the next free there, and on drivers before 12.5") \
 	X(CONSOLIDATED, "consolidated", \
 	  "idle segments were given back and come again as one, which is more than the turns " \
 	  "took before") \

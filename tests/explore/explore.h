@@ -312,9 +312,10 @@ struct model {
 	uint64_t graphs_seen, graphs_gone;
 	unsigned contexts_peak;   /* that lived at the same time */
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
-	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
-	uint64_t new_looks;       /* of these: calls that could have stopped looking */
-	uint64_t may_wait;        /* in this step: bit per excuse */
+	uint64_t pinned_captured_in[CONTEXTS_MAX]; /* of these, those of each context */
+	uint64_t new_waits; /* waits that plain CUDA has not, so far */
+	uint64_t new_looks; /* of these: calls that could have stopped looking */
+	uint64_t may_wait;  /* in this step: bit per excuse */
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
 	bool passed_async;     /* CUDA has served streams: it keeps what they free */

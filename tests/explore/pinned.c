@@ -132,32 +132,37 @@ static void pinned_register(struct thread *t, struct block **slot)
 	(*slot)->foreign = true;
 }
 
-/* What graphs have left waits for a fence; where none can be set, nothing of the pool's
- * is freed any more that would give it back. */
-static bool may_be_left(const struct model *w)
+/* What graphs leave in a context that is at work the next free there gives back: no
+ * free waits for another context. Where no fence can be set, nothing of the pool's is
+ * freed any more that would do so. */
+static uint64_t left_by_graphs(const struct model *w, int context)
 {
-	return w->pinned_captured > 0 && w->setting->driver_version < 12050;
+	uint64_t own = w->pinned_captured_in[context];
+
+	return w->pinned_captured - (w->setting->driver_version < 12050 ? 0 : own);
 }
 
-/* What is unused stays below the limit, also while work goes on. */
-static void limit_check(struct model *w)
+/* What is unused stays below the limit, also while work goes on. The latest free was of
+ * memory of that context. */
+static void limit_check(struct model *w, int context)
 {
 	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
 	struct gcpool_host_stats stats;
+	uint64_t allowed;
 
 	if (limit == UINT64_MAX || w->setting->plain || w->setting->leak ||
 	    !library.active || !library.active() ||
 	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
 	/* What graphs can address stays. */
-	if (stats.allocated_bytes.current <=
-	    stats.active_bytes.current + stats.private_bytes.current + limit)
+	allowed = stats.active_bytes.current + stats.private_bytes.current + limit;
+	if (stats.allocated_bytes.current <= allowed)
 		return;
 	if (plain_is_spoilt(w)) {
 		excused(EXCUSE_FAULT);
 		return;
 	}
-	if (all_is_calm(w) && w->contexts_peak == 1 && !may_be_left(w))
+	if (stats.allocated_bytes.current > allowed + left_by_graphs(w, context))
 		failure(w,
 			"%llu bytes of pinned memory are held for %llu in use, and "
 			"the limit is %llu",
@@ -190,7 +195,7 @@ static void pinned_free(struct thread *t, struct block **slot)
 		plain_free(t, block);
 	t->model->left |= leak;
 	if (!block->foreign)
-		limit_check(t->model);
+		limit_check(t->model, block->context);
 	block->live = false;
 	*slot = NULL;
 }

@@ -83,8 +83,10 @@ void plain_own(struct thread *t, struct block *block, uint64_t plain)
 	if (block->host)
 		pinned_count(block, block->bytes);
 	block->plain_pools = capture_pools(t);
-	if (block->host && capture_may_take(t))
+	if (block->host && capture_may_take(t)) {
 		t->model->pinned_captured += 2 * block->bytes;
+		t->model->pinned_captured_in[block->context] += 2 * block->bytes;
+	}
 }
 
 /* On plain CUDA itself no graph keeps anything: the program does not free it
@@ -287,9 +289,9 @@ static uint64_t held(const struct model *w, int device, bool rounded)
  * may be done when that returns. */
 static uint64_t stuck;
 
-static uint64_t stuck_in(const struct model *w, int context)
+/* Of so many bytes of pinned memory in the context, those that no block lies in. */
+static uint64_t unused_of(const struct model *w, int context, uint64_t bytes)
 {
-	uint64_t bytes = gcpsim_plain_stuck(w->contexts[context].ctx);
 	static uint64_t marks[HELD_MAX];
 	unsigned count = 0;
 	uint64_t used = 0;
@@ -298,6 +300,29 @@ static uint64_t stuck_in(const struct model *w, int context)
 		if (is_held(block) && block->host && block->context == context)
 			used += held_by(w, block, false, marks, &count);
 	return bytes > used ? bytes - used : 0;
+}
+
+static uint64_t stuck_in(const struct model *w, int context)
+{
+	return unused_of(w, context, gcpsim_plain_stuck(w->contexts[context].ctx));
+}
+
+/* In the calling thread's context. */
+static uint64_t unused_here(const struct model *w)
+{
+	CUcontext ctx = NULL;
+
+	(void)cuCtxGetCurrent(&ctx);
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		if (w->contexts[i].live && w->contexts[i].ctx == ctx)
+			return unused_of(w, i, gcpsim_plain_pinned(ctx));
+	return 0;
+}
+
+static uint64_t most_pinned(const struct model *w)
+{
+	return least(w->setting->host_quota,
+		     least(w->setting->host_memory, UINT64_MAX));
 }
 
 static void stuck_look(const struct model *w)
@@ -456,6 +481,20 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	return waiting > 0 && in_use + waiting + need > most;
 }
 
+/* Of the host: the request does not fit beside what the driver has given, nor if all
+ * went back that is unused in contexts for which plain CUDA has waited; and the own
+ * context has some. */
+static bool needs_own_pinned(const struct model *w, uint64_t bytes)
+{
+	uint64_t most = most_pinned(w), need = 2 * bytes + PINNED_SLACK;
+	uint64_t own = unused_here(w);
+
+	if (own == 0 || gcpsim_memory_used(-1) + need <= most)
+		return false;
+	return !all_is_calm(w) ||
+	       held(w, -1, false) + own + stuck + w->pinned_captured + need > most;
+}
+
 bool plain_is_out(const struct model *w, int device, uint64_t bytes)
 {
 	return is_scarce(w) &&
@@ -468,7 +507,8 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 
 	if (device >= 0 && is_scarce(w) && needs_unclosed(w, device, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_FULL);
-	if (device < 0 && (setting->host_memory || setting->host_quota))
+	if (device < 0 && (setting->host_memory || setting->host_quota) &&
+	    needs_own_pinned(w, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_PINNED);
 }
 
@@ -481,9 +521,9 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 		w->largest[device] = bytes;
 	if (device < 0 && w->largest_pinned < bytes)
 		w->largest_pinned = bytes;
-	plain_may_be_full(w, device, bytes);
 	if (device < 0)
 		stuck_look(w);
+	plain_may_be_full(w, device, bytes);
 	return gcpsim_plain_alloc(device, bytes);
 }
 
@@ -515,7 +555,7 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 {
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->host_quota, UINT64_MAX);
-	uint64_t most = least(quota, least(setting->host_memory, UINT64_MAX));
+	uint64_t most = most_pinned(w);
 	/* Below a quota CUDA is not asked for less than the rounded size. */
 	uint64_t need = setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes;
 	uint64_t kept = held(w, -1, false);

@@ -159,6 +159,8 @@ GCPSIM_API void gcpsim_plain_watch(void);
 /* The program makes a call in which plain CUDA waits for all work of this context
  * (a CUcontext): all that was given to it so far may be waited for from now on. */
 GCPSIM_API void gcpsim_plain_waits(void *ctx);
+/* Bytes of pinned memory that lie in this context. */
+GCPSIM_API uint64_t gcpsim_plain_pinned(void *ctx);
 /* Bytes of pinned memory that lie in this context, which is not the calling thread's,
  * if to free one of them the driver would wait for work that plain CUDA has not waited
  * for; else 0. */

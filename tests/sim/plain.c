@@ -294,6 +294,18 @@ static uint64_t pinned_in(const struct sim_ctx *ctx)
 	return bytes;
 }
 
+uint64_t gcpsim_plain_pinned(void *handle)
+{
+	const struct sim_ctx *ctx;
+	uint64_t bytes;
+
+	sim_lock();
+	ctx = sim_object_check(handle, SIM_CTX);
+	bytes = ctx ? pinned_in(ctx) : 0;
+	sim_unlock();
+	return bytes;
+}
+
 uint64_t gcpsim_plain_stuck(void *handle)
 {
 	struct sim_ctx *ctx, *current = NULL;
