@@ -374,6 +374,7 @@ static void finish(struct model *w)
 {
 	gcpsim_drain();
 	gcpsim_plain_asks(1);
+	default_pools_trim(w);
 	library.finish();
 	findings_check(w);
 	if ((allocations(w) > 0 || gcpsim_memory_live(-1) > 0) && !is_left(w))

@@ -250,6 +250,14 @@ void op_play(struct thread *t, const struct op *op)
 
 /* --- the whole --- */
 
+static bool holds_memory_of_cudas(const struct model *w)
+{
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->passed)
+			return true;
+	return false;
+}
+
 /* The program ends with its memory in use: where all of that is the library's. */
 static bool may_exit_with_memory(const struct model *w)
 {
@@ -259,7 +267,7 @@ static bool may_exit_with_memory(const struct model *w)
 	return setting->exit_with_memory && setting->fences && !setting->fault &&
 	       !setting->tight && !setting->leak && !setting->plain &&
 	       !setting->quota && !setting->host_memory && !setting->host_quota &&
-	       library.active && library.active() &&
+	       !holds_memory_of_cudas(w) && library.active && library.active() &&
 	       library.get_host_stats(&stats, sizeof(stats)) == 0;
 }
 

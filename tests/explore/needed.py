@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""needed.py EXPLORE LIBRARY - each row of excuses.h is needed: without it a history of kept/
+fails that passes with it. A row for which none is named is an error."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+# What threads do at the same time, and when the device has done its work, no seed says.
+TRIES = 20
+HISTORIES = {
+    "room": "3",
+    "quota": "1000000000003291",
+    "rounded": "9000000000000014",
+    "fragments": "1000000000003291",
+    "graph pools": "900000000000018b",
+    "captures": "9000000000000337",
+    "for good": "50000000006ada8d",
+    "concurrent": "30000000002ea200",
+    "pinned graphs": "9000000000000400",
+    "pinned busy": "700001a2088d2ece",
+    "turns capture": "9000000000000063",
+    "wait full": "50000000b500008a",
+    "wait pinned": "50000001cf20e59b",
+    "wait capture": "30000000009e8070",
+    "wait async": "30000000009e8070",
+    "wait lane": "700001a2088c8d0a",
+    "launch full": "60000000059e6a35",
+    "wait export": "100001a1fd7b8988",
+    "wait devices": "9b3e5e2ba36cf25c",
+    "wait old": "90000000000008b9",
+    "export async": "900000000000000a",
+    "export full": "9000000000011e32",
+    "recycled": "1000000000003291",
+    "left": "40000000044c9249",
+    "pinned limit": "9000000000000caa",
+    "consolidated": "900000000000097f",
+    "rows": "10000000004ca096",
+    "fences": "1000000000003291",
+    "free capture": "726d45a5cbad57f1",
+    "fault": "5",
+}
+
+
+def rows():
+    text = (HERE / "excuses.h").read_text()
+    text = text[text.index("#define EXPLORE_EXCUSES") :]
+    return re.findall(r'\tX\(\w+, "([^"]+)"', text)
+
+
+def fails(explore, library, row, history):
+    """What was said of it, or None."""
+    done = subprocess.run([explore, "--library", library, "--without", row, "--frozen",
+                           str(HERE / "kept" / history)], capture_output=True, text=True)
+    said = done.stdout.strip().split("\n")[-1]
+    if done.returncode == 1:
+        return said.split(" operations: ")[-1]
+    if done.returncode != 0:
+        sys.exit(f"{row}: {said}{done.stderr}")
+    return None
+
+
+def main():
+    explore, library = sys.argv[1:]
+    if sorted(rows()) != sorted(HISTORIES):
+        sys.exit(f"needed.py and excuses.h differ: {set(rows()) ^ set(HISTORIES)}")
+    wrong = 0
+    for row, history in HISTORIES.items():
+        said = None
+        for _ in range(TRIES):
+            said = fails(explore, library, row, history)
+            if said:
+                break
+        print(f"{row}: {history}: {said}")
+        wrong += said is None
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
