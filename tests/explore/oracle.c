@@ -69,14 +69,20 @@ void failure(struct model *w, const char *format, ...)
 static bool is_told(const struct model *w, CUresult result)
 {
 	const char *name = w->setting->fault ? w->setting->fault->name : "";
+	bool of_memory = strcmp(name, FAULT_MEMORY) == 0;
+	bool of_captures = strncmp(name, "cuStreamGetCaptureInfo", 22) == 0;
 
+	/* A wait for an event was refused after the stream had joined the capture: what
+	 * the library must know then cannot be asked, or written down. The stream is
+	 * captured all the same, and the legacy one, which it waits for, refuses work.
+	 */
+	if ((of_memory || of_captures) && result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+		return true;
 	/* Without memory for its books the library leaves a context to plain CUDA,
 	 * which refuses this during captures. */
-	if (strcmp(name, FAULT_MEMORY) == 0)
+	if (of_memory)
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	/* A wait for an event was refused after the stream had joined the capture: what
-	 * the library must know then cannot be asked. */
-	if (strncmp(name, "cuStreamGetCaptureInfo", 22) == 0)
+	if (of_captures)
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	/* A peer that could not be let in: one line says so. */
 	return strcmp(name, "cuMemSetAccess") == 0 && w->setting->devices > 1 &&
