@@ -78,7 +78,7 @@ def check(root, commits, text):
              if commit not in listed and not is_newer(root, commit, text)]
     for commit, said in listed.items():
         age = behind(root, commit)
-        if said.isdigit() and (age is None or age < int(said)):
+        if age is None or not said.isdigit() or age < int(said):
             wrong.append(f"{commit} is said to be {said} commits old, and is "
                          f"{'not in the history' if age is None else age}")
     return wrong
