@@ -238,7 +238,7 @@ void destroyed_play(struct thread *t, const struct op *op)
 	struct meeting m = {.ctx = context->ctx,
 			    .spin = context->functions[SPIN_KERNEL]};
 
-	if (t->context < 0 || !all_is_calm(w) || !plain_is_compared(w) ||
+	if (t->context < 0 || !all_is_calm(w) || !plain_stays_compared(w) ||
 	    w->setting->plain || w->setting->count || w->setting->memory_small ||
 	    w->setting->quota || !library.active || !library.active() ||
 	    !FINE(t, cuStreamCreate(&m.captured, CU_STREAM_NON_BLOCKING)))

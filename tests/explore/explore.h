@@ -378,6 +378,8 @@ void plain_step(struct model *w);
  * so many bytes again and again. */
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
 bool plain_is_compared(const struct model *w);
+/* For a play of many calls that counts on each: none where a fault is planned. */
+bool plain_stays_compared(const struct model *w);
 /* The number that an option of the library has, as it is in force. */
 uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */

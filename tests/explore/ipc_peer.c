@@ -403,9 +403,9 @@ static void late(struct thread *t, struct block **slot)
 	uint64_t lent_before;
 
 	if (!library.lent || !w->setting->vmm || w->ordinary || w->setting->hidden ||
-	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !block ||
-	    block->borrowed || block->async || block->in_capture || !library.active ||
-	    !library.active())
+	    w->setting->plain || !plain_stays_compared(w) || !all_is_calm(w) ||
+	    !block || block->borrowed || block->async || block->in_capture ||
+	    !library.active || !library.active())
 		return;
 	lend(t, block);
 	end.slot = (uint32_t)slot_of(block);

@@ -87,7 +87,7 @@ static void pinned_limit(struct thread *t)
 	uint64_t bytes = LIMIT_LEAST + limit / LIMIT_PART;
 
 	if (limit == UINT64_MAX || !all_is_calm(t->model) ||
-	    !plain_is_compared(t->model))
+	    !plain_stays_compared(t->model))
 		return;
 	pinned_end(t);
 	for (unsigned i = 0; i < LIMIT_BLOCKS; i++)
@@ -115,7 +115,7 @@ static void pinned_beside(struct thread *t)
 	struct op work = {.kind = OP_FILL, .a = SLOT, .c = STREAM_MADE};
 
 	if (window < WINDOW_MIN || window > WINDOW_MAX || other < 0 || all_is_calm(w) ||
-	    !may_be_unsafe(t) || !plain_is_compared(w) || w->setting->plain ||
+	    !may_be_unsafe(t) || !plain_stays_compared(w) || w->setting->plain ||
 	    w->setting->host_memory || w->setting->host_quota || pinned_is_slow())
 		return;
 	/* What it takes is not the capture's, which work on another stream says. */
@@ -180,7 +180,7 @@ static void thread_cancel(struct thread *t)
 	pthread_t thread;
 
 	/* On plain CUDA the thread ends where the driver waits. */
-	if (!all_is_calm(w) || !plain_is_compared(w) || w->setting->plain ||
+	if (!all_is_calm(w) || !plain_stays_compared(w) || w->setting->plain ||
 	    w->setting->count || !library.active || !library.active())
 		return;
 	called = true;
@@ -217,7 +217,8 @@ static void capture_unknown(struct thread *t)
 	CUresult result;
 
 	*(void **)&begin = dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented");
-	if (!begin || !all_is_calm(w) || !plain_is_compared(w) || w->freed_on_streams ||
+	if (!begin || !all_is_calm(w) || !plain_stays_compared(w) ||
+	    w->freed_on_streams ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
 	for (unsigned i = 0; i < BLOCK_SLOTS / 2; i++) {
@@ -264,7 +265,7 @@ void promises_end(struct thread *t)
 	struct block *block;
 
 	if (plain_option("GCPOOL_CACHE_LIMIT", 1) != 0 || unknown_begun ||
-	    !plain_is_compared(w) || w->setting->plain || t->context < 0 ||
+	    !plain_stays_compared(w) || w->setting->plain || t->context < 0 ||
 	    !library.active || !library.active())
 		return;
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
