@@ -742,7 +742,7 @@ static void a_handle_made_after_the_door_was_closed_is_of_use(void)
 	(void)primary();
 	p = allocated(4096);
 	(void)exported(p);
-	usleep(100 * 1000); /* until the thread waits */
+	usleep(500 * 1000); /* until the thread waits, on a busy machine, too */
 	close(door_end());
 	handle = handle_of(p);
 	must(answers(connection_by_name(&handle), &handle), "nothing answers");
