@@ -35,7 +35,12 @@
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
-enum { PAUSE_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096, ENDS_MS = 1000 };
+enum {
+	PAUSE_NS = 20 * 1000 * 1000,
+	LOOK_NS = 500 * 1000 * 1000, /* less than ENDS_MS */
+	CONNECTIONS_MAX = 4096,
+	ENDS_MS = 1000,
+};
 
 /* A block that a process has open. */
 struct opened {
@@ -457,10 +462,12 @@ static void *server_run(void *unused)
 		pthread_mutex_unlock(&server.serving);
 		if (!going)
 			break;
-		/* The system call sets it to what is left. */
-		struct timespec soon = {.tv_nsec = PAUSE_NS};
-		ready = syscall(SYS_ppoll, polled.fds, polled.count,
-				waiting ? &soon : NULL, NULL, 0);
+		/* Set anew: the system call sets it to what is left. The program may
+		 * put a file of its own in the door's place just before that call,
+		 * where no message comes: so the thread looks now and then. */
+		struct timespec time_out = {.tv_nsec = waiting ? PAUSE_NS : LOOK_NS};
+		ready =
+		    syscall(SYS_ppoll, polled.fds, polled.count, &time_out, NULL, 0);
 		if (ready < 0) { /* as where the program may have fewer files now */
 			gcp_sleep(PAUSE_NS);
 			polled.fds[0].revents = POLLIN;

@@ -5,11 +5,13 @@
  *
  *   ipc_door SCENARIO    plays one; 0: all is as it was promised
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -742,13 +744,62 @@ static void a_handle_made_after_the_door_was_closed_is_of_use(void)
 	(void)primary();
 	p = allocated(4096);
 	(void)exported(p);
-	usleep(500 * 1000); /* until the thread waits, on a busy machine, too */
+	usleep(100 * 1000); /* until the thread waits */
 	close(door_end());
 	handle = handle_of(p);
 	must(answers(connection_by_name(&handle), &handle), "nothing answers");
 }
 
+/* The program closes its files and opens others just before the thread waits at the
+ * door: it waits at another file then. */
+static struct {
+	atomic_bool held, goes_on; /* the thread, before it waits */
+} thread;
+
+/* The library calls this. */
+__attribute__((visibility("default"))) long syscall(long number, ...)
+{
+	typedef long call_fn(long number, ...);
+	static _Atomic(call_fn *) real;
+	long a[6];
+	va_list more;
+
+	va_start(more, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(more, long);
+	va_end(more);
+	if (!real)
+		real = (call_fn *)dlsym(RTLD_NEXT, "syscall");
+	if (number == SYS_ppoll && thread.held && !thread.goes_on) {
+		thread.held = false;
+		while (!thread.goes_on)
+			sched_yield();
+	}
+	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static void a_file_in_the_doors_place_holds_up_no_handle(void)
+{
+	struct gcp_ipc_handle handle;
+	CUdeviceptr p;
+	int end, ends[2];
+
+	(void)primary();
+	p = allocated(4096);
+	handle = handle_of(p);
+	thread.held = true; /* at the next turn, which a message brings */
+	gcp_ipc_knock(handle.cookie);
+	while (thread.held)
+		sched_yield();
+	end = door_end();
+	must(pipe(ends) == 0 && dup2(ends[0], end) == end, "no file");
+	thread.goes_on = true;
+	handle = handle_of(p);
+	must(answers(connection_by_name(&handle), &handle), "nothing answers");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(a_file_in_the_doors_place_holds_up_no_handle),
     SCENARIO(open_by_a_full_door_ends),
     SCENARIO(open_by_a_slow_door_ends_as_soon),
     SCENARIO(a_child_has_no_file_of_an_open),
