@@ -306,9 +306,10 @@ static inline uint32_t gcp_stream_bit(uint64_t stream)
  * heap before gcp_heap_release. -ENOMEM. */
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
-/* The first chunk of memory of a new heap serves blocks of all sizes, where else small
- * ones have chunks of their own. No checkpoint can be made of it: memory of a block may
- * be cut for small ones for good. */
+/* Before the first allocation from a private heap: its first chunk of memory serves
+ * blocks of all sizes, where else small ones have chunks of their own. No checkpoint
+ * can be made of the heap: what is cut for small blocks stays so, and could not be a
+ * larger one again. */
 void gcp_heap_mix(struct gcp_heap *heap);
 
 /* What an allocation from a private heap is for, and so what it may be given and when

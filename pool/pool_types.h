@@ -256,7 +256,7 @@ enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	bool mixes;    /* gcp_heap_mix */
+	bool mixes;    /* private heaps: gcp_heap_mix */
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */

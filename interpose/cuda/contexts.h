@@ -55,6 +55,7 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
 /* Whether there is one context and no other, as far as is known. */
 bool gcp_contexts_are_one(void);
+
 /* How many there are; written under the lock of contexts.c. */
 extern _Atomic int gcp_context_count __attribute__((visibility("hidden")));
 
