@@ -238,3 +238,81 @@ struct bench_cost bench_run_best(const struct bench_job *job, int threads)
 	}
 	return best;
 }
+
+/* --- a driver without costs ------------------------------------------------------- */
+
+static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	static _Atomic uint64_t next = 1ull << 32;
+
+	(void)ctx;
+	*ret_addr = atomic_fetch_add(&next, (bytes + 0x1fffff) & ~0x1fffffull);
+	return 0;
+}
+
+static int mem_free(void *ctx, gcp_addr addr)
+{
+	(void)ctx, (void)addr;
+	return 0;
+}
+
+static void mem_trim(void *ctx)
+{
+	(void)ctx;
+}
+
+static int fence_create(void *ctx, void **ret_fence)
+{
+	*ret_fence = ctx;
+	return 0;
+}
+
+static void fence_destroy(void *fence)
+{
+	(void)fence;
+}
+
+static int fence_record(void *ctx, void *fence)
+{
+	(void)ctx, (void)fence;
+	return 0;
+}
+
+static int fence_order(void *fence, bool alone)
+{
+	(void)fence, (void)alone;
+	return 0;
+}
+
+static int fence_done(void *fence)
+{
+	(void)fence;
+	return 0;
+}
+
+static int ctx_sync(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+static bool no_third_party(void)
+{
+	return false;
+}
+
+const struct gcp_driver bench_free_driver = {
+    .mem_alloc = mem_alloc,
+    .mem_free = mem_free,
+    .mem_trim = mem_trim,
+    .fence_create = fence_create,
+    .fence_destroy = fence_destroy,
+    .fence_discard = fence_destroy,
+    .fence_record = fence_record,
+    .fence_order = fence_order,
+    .fence_query = fence_done,
+    .fence_wait = fence_done,
+    .ctx_sync = ctx_sync,
+    .third_party_writers = no_third_party,
+    .clock_ns = bench_clock_ns,
+};

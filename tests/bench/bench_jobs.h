@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * bench_jobs.h - what the threads of bench_pool.c and bench_slow.c do, and how it is
- * measured. Those two bring the driver.
+ * measured; and a driver for those that measure the pool alone.
  */
 #ifndef GCP_BENCH_JOBS_H
 #define GCP_BENCH_JOBS_H
@@ -36,6 +36,9 @@ void bench_pools_make(const struct gcp_driver *driver);
 struct bench_cost bench_run(const struct bench_job *job, int threads);
 /* Best of five: the machine is shared, and noise only adds. */
 struct bench_cost bench_run_best(const struct bench_job *job, int threads);
+
+/* Calls that cost next to nothing, and a device that is always done. */
+extern const struct gcp_driver bench_free_driver;
 
 uint64_t bench_clock_ns(void);
 /* Prints what went wrong and ends the process, unless `result` is 0. */

@@ -16,86 +16,9 @@
 
 #define MIB (1ull << 20)
 
-enum { REPEATS = 5, QUERIES = 1000000, FEW = 8, MISSES = 200 };
+enum { REPEATS = 5, QUERIES = 1000000, FEW = 8, MISSES = 200, LEAST = 4000 };
 
-/* --- a driver without costs --------------------------------------------------- */
-
-static uint64_t next_addr = 1ull << 32;
-
-static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
-{
-	(void)ctx;
-	*ret_addr = next_addr;
-	next_addr += (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
-	return 0;
-}
-
-static int mem_free(void *ctx, gcp_addr addr)
-{
-	(void)ctx, (void)addr;
-	return 0;
-}
-
-static void mem_trim(void *ctx)
-{
-	(void)ctx;
-}
-
-static int fence_create(void *ctx, void **ret_fence)
-{
-	*ret_fence = ctx;
-	return 0;
-}
-
-static void fence_destroy(void *fence)
-{
-	(void)fence;
-}
-
-static int fence_record(void *ctx, void *fence)
-{
-	(void)ctx, (void)fence;
-	return 0;
-}
-
-static int fence_order(void *fence, bool alone)
-{
-	(void)fence, (void)alone;
-	return 0;
-}
-
-static int fence_done(void *fence)
-{
-	(void)fence;
-	return 0;
-}
-
-static int ctx_sync(void *ctx)
-{
-	(void)ctx;
-	return 0;
-}
-
-static bool no_third_party(void)
-{
-	return false;
-}
-
-static const struct gcp_driver plain_driver = {
-    .mem_alloc = mem_alloc,
-    .mem_free = mem_free,
-    .mem_trim = mem_trim,
-    .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_discard = fence_destroy,
-    .fence_record = fence_record,
-    .fence_order = fence_order,
-    .fence_query = fence_done,
-    .fence_wait = fence_done,
-    .ctx_sync = ctx_sync,
-    .third_party_writers = no_third_party,
-    .clock_ns = bench_clock_ns,
-};
+/* --- mapped memory that costs nothing ----------------------------------------- */
 
 static uint64_t handles; /* there are */
 
@@ -132,7 +55,7 @@ static gcp_addr *blocks;
 
 static void scene_begin(const struct scene *scene)
 {
-	struct gcp_driver driver = plain_driver;
+	struct gcp_driver driver = bench_free_driver;
 
 	if (scene->mapped) {
 		space_fill(&driver, handles_change, spend);
@@ -262,8 +185,8 @@ int main(int argc, char **argv)
 	long many_handles = argc > 2 ? atol(argv[2]) : 70000;
 	char name[64];
 
-	if (many < 1000 || many_handles < 1000) {
-		fprintf(stderr, "bench_many: [BLOCKS HANDLES], 1000 or more\n");
+	if (many < LEAST || many_handles < LEAST) {
+		fprintf(stderr, "bench_many: [BLOCKS HANDLES], %d or more\n", LEAST);
 		return 2;
 	}
 	printf(

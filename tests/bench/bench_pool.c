@@ -14,8 +14,6 @@
 
 #include "bench_jobs.h"
 
-static _Atomic uint64_t next_addr = 1ull << 32;
-
 /* What cudaMalloc and cudaFree cost at least. */
 static void driver_takes_its_time(void)
 {
@@ -27,10 +25,8 @@ static void driver_takes_its_time(void)
 
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	(void)ctx;
 	driver_takes_its_time();
-	*ret_addr = atomic_fetch_add(&next_addr, (bytes + 0x1fffff) & ~0x1fffffull);
-	return 0;
+	return bench_free_driver.mem_alloc(ctx, bytes, ret_addr);
 }
 
 static int mem_free(void *ctx, gcp_addr addr)
@@ -40,66 +36,14 @@ static int mem_free(void *ctx, gcp_addr addr)
 	return 0;
 }
 
-static void mem_trim(void *ctx)
+static void pools_make(void)
 {
-	(void)ctx;
-}
+	struct gcp_driver driver = bench_free_driver;
 
-static int fence_create(void *ctx, void **ret_fence)
-{
-	*ret_fence = ctx;
-	return 0;
+	driver.mem_alloc = mem_alloc;
+	driver.mem_free = mem_free;
+	bench_pools_make(&driver);
 }
-
-static int fence_of(void *ctx, void *fence)
-{
-	(void)ctx, (void)fence;
-	return 0;
-}
-
-static void fence_destroy(void *fence)
-{
-	(void)fence;
-}
-
-static int fence_done(void *fence)
-{
-	(void)fence;
-	return 0;
-}
-
-static int fence_order(void *fence, bool alone)
-{
-	(void)fence, (void)alone;
-	return 0;
-}
-
-static int ctx_sync(void *ctx)
-{
-	(void)ctx;
-	return 0;
-}
-
-static bool no_third_party(void)
-{
-	return false;
-}
-
-static const struct gcp_driver driver = {
-    .mem_alloc = mem_alloc,
-    .mem_free = mem_free,
-    .mem_trim = mem_trim,
-    .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_discard = fence_destroy,
-    .fence_record = fence_of,
-    .fence_order = fence_order,
-    .fence_query = fence_done,
-    .fence_wait = fence_done,
-    .ctx_sync = ctx_sync,
-    .third_party_writers = no_third_party,
-    .clock_ns = bench_clock_ns,
-};
 
 /* --- the table -------------------------------------------------------------------- */
 
@@ -108,7 +52,7 @@ static void row(const struct bench_job *job)
 	static const int threads[] = {1, 2, 4, 16};
 	struct gcp_stats stats;
 
-	bench_pools_make(&driver);
+	pools_make();
 	printf("%-10s", job->name);
 	for (int i = 0; i < 4; i++) {
 		if (threads[i] == 1 && bench_job_passes(job)) {
@@ -144,7 +88,7 @@ static int run_one(const char *name, int threads, long pairs, int before)
 		return 2;
 	}
 	struct bench_job job = *found;
-	bench_pools_make(&driver);
+	pools_make();
 	job.pairs = 20000;
 	if (before > 0)
 		(void)bench_run(&job, before);

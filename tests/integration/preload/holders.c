@@ -5,10 +5,8 @@
  *
  *   holders SCENARIO    plays one; 0: all is as it should be
  */
-#include <dlfcn.h>
 
-#include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "statistics.h"
 
 static CUcontext ctx;
 static CUstream stream;
@@ -418,16 +416,6 @@ static void launches_in_another_context(void)
 	must(gcpsim_hazards() == 0, "memory was used again under a launch");
 }
 
-static uint64_t private_bytes(void)
-{
-	struct gcpool_stats found = {0};
-	__typeof__(gcpool_get_stats) *get;
-
-	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
-	must(get(0, &found, sizeof(found)) == 0, "no statistics");
-	return found.private_bytes.current;
-}
-
 /* What is on its way to the device may be launched there, from work of any context. */
 static void launches_by_the_device(void)
 {
@@ -445,15 +433,16 @@ static void launches_by_the_device(void)
 				       CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD));
 	OK(cuGraphDestroy(graph));
 	OK(cuGraphExecDestroy(exec));
-	must(private_bytes() > 0, "memory was given back under a launch");
+	must(stats().private_bytes.current > 0, "memory was given back under a launch");
 	trim(0, 0);
-	must(private_bytes() == 0, "memory that nothing uses is kept");
+	must(stats().private_bytes.current == 0, "memory that nothing uses is kept");
 	graph = captured();
 	exec = instantiated(graph);
 	OK(cuGraphDestroy(graph));
 	OK(cuGraphLaunch(exec, stream));
 	OK(cuGraphExecDestroy(exec));
-	must(private_bytes() == 0, "a graph that ran at home keeps its memory");
+	must(stats().private_bytes.current == 0,
+	     "a graph that ran at home keeps its memory");
 }
 
 /* A call in which the driver, or a tool that it calls, comes to a cancellation point.

@@ -4,12 +4,10 @@
  *
  *   shares SCENARIO    plays one; 0: all is as it should be
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>
 
-#include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "statistics.h"
 
 enum { GRAPHS = 2 };
 
@@ -227,16 +225,6 @@ static void memory_is_told(const struct gcpool_graph_lane *lane)
 	must(memory_of(pools[0].id, NULL, sizeof(part)) == -EINVAL &&
 		 memory_of(pools[0].id, &part, 0) == -EINVAL,
 	     "no place");
-}
-
-static struct gcpool_stats stats(void)
-{
-	struct gcpool_stats found = {0};
-	__typeof__(gcpool_get_stats) *get;
-
-	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
-	must(get(0, &found, sizeof(found)) == 0, "no statistics");
-	return found;
 }
 
 static size_t lanes(struct gcpool_graph_lane *found, size_t count)

@@ -6,13 +6,11 @@
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 
-#include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "statistics.h"
 
 static CUstream streams[4];
 
@@ -557,16 +555,6 @@ static void what_is_captured_into_a_graph_shares_nothing(void)
 
 /* --- what is given back last ------------------------------------------------------ */
 
-static size_t lane_bytes(void)
-{
-	struct gcpool_stats found = {0};
-	__typeof__(gcpool_get_stats) *get;
-
-	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
-	must(get(0, &found, sizeof(found)) == 0, "no statistics");
-	return found.lane_bytes.current;
-}
-
 /* An idle lane of 64 MiB, on a device of 256. */
 static CUgraphExec idle_lane(void)
 {
@@ -576,13 +564,13 @@ static CUgraphExec idle_lane(void)
 	exec = made(64 * MIB);
 	launch(exec, streams[0]);
 	OK(cuCtxSynchronize());
-	must(lane_bytes() == 64 * MIB, "no lane");
+	must(stats().lane_bytes.current == 64 * MIB, "no lane");
 	return exec;
 }
 
 static void lane_stays(CUgraphExec exec)
 {
-	must(lane_bytes() == 64 * MIB, "a lane was emptied first");
+	must(stats().lane_bytes.current == 64 * MIB, "a lane was emptied first");
 	launch(exec, streams[0]);
 	OK(cuCtxSynchronize());
 	must(gcpsim_hazards() == 0, "a hazard");
@@ -609,7 +597,7 @@ static void what_is_cached_goes_back_before_an_idle_lane(void)
 	must(created(60 * MIB) == CUDA_SUCCESS, "what is left");
 	lane_stays(exec);
 	must(created(60 * MIB) == CUDA_SUCCESS, "an idle lane does not go back");
-	must(lane_bytes() == 0, "more memory than there is");
+	must(stats().lane_bytes.current == 0, "more memory than there is");
 }
 
 /* It still runs when it is destroyed. */
