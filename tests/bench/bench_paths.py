@@ -85,7 +85,7 @@ def instructions(path):
                 number, _, name = object.partition(" ")
                 name = names.setdefault(number, name)
                 if kind == "ob":
-                    inside = "libgcpool" in name
+                    inside = os.path.basename(name).startswith("libgcpool")
             elif line.startswith("calls="):
                 skip = True
             elif line[0] in "+-*0123456789":

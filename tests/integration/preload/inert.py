@@ -69,7 +69,7 @@ def main():
             continue
         checks.equal(name, run(command, None), run(command, preload.library()))
     maps = run(["bash", "-c", MAPS], preload.library())[1]
-    checks.that("libgcpool" in maps, "the library is not even loaded")
+    checks.that("libgcpool.so" in maps, "the library is not even loaded")
     for unwanted in ("libcuda", "libcudart", "nvidia"):
         checks.that(unwanted not in maps, f"{unwanted} is mapped")
     for what in (FILES, THREADS):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""submissions.py EAGER_WORK MOST
+"""submissions.py EAGER_WORK
 
-What the library runs in a call that submits work while nothing captures: at most so many
+What the library runs in a call that submits work while nothing captures: at most 40
 instructions, whichever call it is. They are counted by callgrind, on the simulated
-device, in the entry and in the functions of the library that it calls."""
+device, in the entry and in the functions of the library that it calls. (gcc 10, 11,
+12 and 14, x86-64: 39.8 at most.)"""
 
 import os
 import re
@@ -15,10 +16,15 @@ import tempfile
 
 import preload
 
+MOST = 40  # instructions
 TIMES = 500  # the first call on a stream costs more
 LEAST_CALLS = 20  # rows that must be found
 EVENTS = ("cuEventRecord", "cuStreamWaitEvent")
 SUBMITS = re.compile(r"cu(Launch|GraphLaunch|Mem(cpy|set)|StreamWriteValue|StreamAddCallback)")
+
+
+def is_library(path):
+    return os.path.basename(path).startswith("libgcpool")
 
 
 def profile(path):
@@ -41,9 +47,9 @@ def profile(path):
             elif kind == "calls":
                 calls = int(rest.split()[0])
             elif line[0] in "+-*0123456789":
-                if "libgcpool" in object_ and not calls:
+                if is_library(object_) and not calls:
                     own[function] = own.get(function, 0) + int(line.split()[1])
-                elif "libgcpool" in object_ and "libgcpool" in callee:
+                elif is_library(object_) and is_library(callee):
                     of = edges.setdefault(function, {})
                     of[called] = of.get(called, 0) + calls
                 calls, callee = 0, object_
@@ -72,7 +78,7 @@ def can_count():
 
 
 def main():
-    program, most, checks = sys.argv[1], int(sys.argv[2]), preload.Checks()
+    program, checks = sys.argv[1], preload.Checks()
     if not can_count():
         print("no valgrind that counts here")
         sys.exit(preload.SKIP)
@@ -98,7 +104,7 @@ def main():
         calls.setdefault(name, sum(edges.get(name, {}).values()))  # the program's
         cost = each(name, calls, own, edges)
         print(f"{entry:32}{calls[name]:6} calls, {cost:5.1f} instructions each")
-        checks.that(cost <= most, f"{entry} costs {cost:.1f} instructions, not {most}")
+        checks.that(cost <= MOST, f"{entry} costs {cost:.1f} instructions, not {MOST}")
     checks.that(rows >= LEAST_CALLS, f"only {rows} functions were found")
     checks.end()
 
