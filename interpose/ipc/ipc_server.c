@@ -476,11 +476,12 @@ static void *server_run(void *unused)
 		going = ready != 0 && !server.ended && door_is_ours();
 		if (going)
 			connections_serve();
-		waiting = !server.ended && connections_clean();
 		/* What others have closed is freed here, and of no use in this
-		 * thread's cache. */
-		if (!server.ended)
+		 * thread's cache. A look at the door leaves all as it is. */
+		if (!server.ended && (ready != 0 || waiting)) {
+			waiting = connections_clean();
 			gcp_pools_thread_exit(gcp_process.pools);
+		}
 		pthread_mutex_unlock(&server.serving);
 		/* One that the process has no file for stays ready. */
 		if (going && polled.fds[0].revents && !door_serve())
