@@ -40,8 +40,9 @@ class Result:
 class Bench:
     """Where things are, and how to run them."""
 
-    def __init__(self, root, library, nofence, programs, quick=False, sim=False):
-        self.root, self.library, self.nofence = root, library, nofence
+    def __init__(self, root, library, variants, programs, quick=False, sim=False):
+        self.root, self.library = root, library
+        self.variants = variants  # folder of the builds that only tests use
         self.programs, self.quick, self.sim = programs, quick, sim
         self.here = os.path.join(root, "tests", "gpu")
         self.toolkit = None  # set by build.find_toolkit
@@ -50,6 +51,10 @@ class Bench:
 
     def program(self, name):
         return os.path.join(self.programs, name)
+
+    def variant(self, name):
+        """The library built for a test (tests/integration/preload/meson.build says how)."""
+        return os.path.join(self.variants, f"libgcpool-{name}.so")
 
     def scale(self, full, quick):
         return quick if self.quick else full

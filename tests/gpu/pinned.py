@@ -34,7 +34,7 @@ def staging_teeth(bench):
         tries += 1
         command = [bench.program("staging-static"), "--rounds", rounds]
         command += ["--max", "1m", "--work", 50000, "--seed", tries]
-        result = bench.run(command, bench.nofence)
+        result = bench.run(command, bench.variant("nofence"))
         wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
     return [Row("pinned staging, test build without fences", "", f"{wrong:.0f} wrong words",
                 "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]

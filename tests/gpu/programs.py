@@ -36,7 +36,7 @@ def stress_teeth(bench):
             tries += 1
             command = [bench.program(f"stress-{style}"), "--rounds", rounds]
             command += ["--max", "1m", "--work", 50000, "--seed", tries]
-            result = bench.run(command, bench.nofence)
+            result = bench.run(command, bench.variant("nofence"))
             wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
         rows.append(Row(f"stress, {style}, test build without fences", "",
                         f"{wrong:.0f} wrong words", "> 0: the check has teeth",

@@ -117,7 +117,7 @@ def made(bench):
 @only_with_the_option
 def teeth(bench):
     """The same without the launch guard must go wrong."""
-    library = os.path.join(os.path.dirname(bench.nofence), "libgcpool-noguard.so")
+    library = bench.variant("noguard")
     if not os.path.exists(library):
         return [Row("stress without the launch guard", "", "no such build", "", INFO)]
     result = play(bench, ["stress", "--order", "turn", "--graphs", 8, "--bytes", "4m",

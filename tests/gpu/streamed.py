@@ -81,7 +81,7 @@ def stress(bench):
             rows.append(Row(f"async stress, seed {seed} {' '.join(extra.values())}", "",
                             f"{wrong} wrong words", "0 wrong words",
                             verdict(result.code == 0), "" if not result.code else result.tail()))
-    result = bench.run([bench.program("async"), "stress", 20000, 1], bench.nofence)
+    result = bench.run([bench.program("async"), "stress", 20000, 1], bench.variant("nofence"))
     wrong = number(result.out, "wrong words:") if result.code < 2 else 0
     rows.append(Row("async stress, test build without fences", "", f"{wrong:.0f} wrong words",
                     "> 0: the check has teeth", verdict(wrong)))

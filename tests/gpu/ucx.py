@@ -62,10 +62,15 @@ def learns(bench):
             continue
         command = [bench.program(f"ucx-{runtime}")]
         plain = bench.run(command, None, setting)
-        for backend in ("vmm", "segments"):
-            pooled = bench.run(command, bench.library, {**setting, "GCPOOL_BACKEND": backend})
+        for words, library, backend in (
+                ("vmm", bench.library, "vmm"), ("segments", bench.library, "segments"),
+                ("built with frame pointers", bench.variant("frames"), "vmm")):
+            if not os.path.exists(library):
+                rows.append(Row(f"{what}, {words}, {runtime}", "", "no such build", "", SKIPPED))
+                continue
+            pooled = bench.run(command, library, {**setting, "GCPOOL_BACKEND": backend})
             good = plain.code == pooled.code == 0
-            rows.append(Row(f"{what}, {backend}, {runtime}", words_of(plain), words_of(pooled),
+            rows.append(Row(f"{what}, {words}, {runtime}", words_of(plain), words_of(pooled),
                             "missed 0", verdict(good),
                             "" if good else plain.tail() + pooled.tail()))
     return rows
