@@ -198,13 +198,15 @@ def backend_known(bench):
 
 
 def alternate(bench, command_of, settings):
-    """{setting: [result of each round]}, A B C A B C; or what went wrong."""
+    """{setting: [result of each round]}, A B C A B C; or what went wrong. settings: {name:
+    (whether with the library, or with which, and its options)}."""
     runs = {name: [] for name in settings}
     for _ in range(bench.scale(3, 1)):
         for name, (pooled, extra) in settings.items():
             extra = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **extra}
+            library = pooled if isinstance(pooled, str) else bench.library if pooled else None
             start = time.monotonic()
-            result = bench.run(command_of(name), bench.library if pooled else None, extra)
+            result = bench.run(command_of(name), library, extra)
             if result.code:
                 return None, f"{name}: {result.tail()}"
             print(f"  {name}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
