@@ -142,6 +142,17 @@ static void dmabuf(CUdeviceptr p, size_t bytes)
 		close(fd);
 }
 
+/* One that begins at a page: plain CUDA's of less than 1 MiB need not, and then it has no
+ * dma-buf of them (H200, 256 KiB: error 1). */
+static CUdeviceptr block_of_pages(size_t bytes)
+{
+	CUdeviceptr p = block(bytes);
+
+	for (int i = 0; i < 64 && p % 4096 != 0; i++)
+		p = block(bytes);
+	return p;
+}
+
 static void queries()
 {
 	const size_t sizes[] = {1000, 300000, mib, 5 * mib + 5, 100 * mib};
@@ -170,8 +181,9 @@ static void queries()
 	asked("freed", freed, 0);
 	SAY(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
 	SAY(supported);
-	for (size_t bytes : {4 * mib, 2 * mib, 64 * mib, mib, mib / 4})
+	for (size_t bytes : {4 * mib, 2 * mib, 64 * mib, mib})
 		dmabuf(block(bytes), bytes);
+	dmabuf(block_of_pages(mib / 4), mib / 4);
 	dmabuf(blocks[4] + 4096, 8192);
 	dmabuf(blocks[4] + 512, 4096);
 	dmabuf(blocks[4], 5000);

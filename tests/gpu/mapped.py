@@ -51,7 +51,7 @@ def mixed(bench):
 # --- the speed of the default beside that of segments ---------------------------------
 
 MORE = 1.03  # what the default may take
-MORE_RUNS = 3
+MORE_RUNS = 5
 
 
 def in_turn(bench, command, before, settings):
@@ -81,7 +81,9 @@ def beside_row(bench, work, other, settings):
             else median(own) <= median(others) * MORE)
     return Row(name, f"{other}: {words.format(median(others))}",
                f"{words.format(median(own))} ({words.format(min(own))} to "
-               f"{words.format(max(own))})", f"at most 3 % slower than {other}",
+               f"{words.format(max(own))})",
+               f"at most 3 % slower than {other} ({words.format(min(others))} to "
+               f"{words.format(max(others))})",
                OK if good and not bench.sim else INFO)
 
 

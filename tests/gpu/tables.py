@@ -197,11 +197,11 @@ def backend_known(bench):
         return b"GCPOOL_BACKEND" in file.read()
 
 
-def alternate(bench, command_of, settings):
+def alternate(bench, command_of, settings, rounds=3):
     """{setting: [result of each round]}, A B C A B C; or what went wrong. settings: {name:
     (whether with the library, or with which, and its options)}."""
     runs = {name: [] for name in settings}
-    for _ in range(bench.scale(3, 1)):
+    for _ in range(bench.scale(rounds, 1)):
         for name, (pooled, extra) in settings.items():
             extra = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **extra}
             library = pooled if isinstance(pooled, str) else bench.library if pooled else None
