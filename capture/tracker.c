@@ -181,21 +181,28 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	       gcp_capture_may_be(capture, state.id);
 }
 
-/* One turn of stream_ended; up to the moment `gone` the stream was another one, which
- * was destroyed. True: there was not room for all its barriers. */
+/* gone: the stream was destroyed by a call that began at that moment; what has begun on
+ * another one of that name since goes on, whatever CUDA says of it. */
+static bool capture_has_ended(struct gcp_tracker *tracker,
+			      const struct gcp_capture *capture, const uint64_t *gone)
+{
+	return gone ? capture->begun <= *gone : !capture_goes_on(tracker, capture);
+}
+
+/* One turn of stream_ended. True: there was not room for all its barriers. */
 static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
-			uint64_t gone)
+			const uint64_t *gone)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && (capture->begun <= gone || !capture_goes_on(tracker, capture))) {
+	if (capture && capture_has_ended(tracker, capture, gone)) {
 		barriers_of(capture, &barriers);
 		if (barriers.count < BARRIERS_MAX)
 			capture_finish(tracker, capture);
-	} else if (capture) {
+	} else if (capture && !gone) {
 		capture->ending = false; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
@@ -208,7 +215,7 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* Ends the stream's capture if CUDA has ended it. */
 static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
-			 uint64_t gone)
+			 const uint64_t *gone)
 {
 	while (stream_ends(tracker, ctx, stream, gone))
 		;
@@ -255,7 +262,7 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	stream_ended(tracker, ctx, stream, 0);
+	stream_ended(tracker, ctx, stream, NULL);
 	gcp_tracker_collect(tracker);
 }
 
@@ -281,7 +288,7 @@ void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *strea
 {
 	if (!gcp_tracker_capturing(tracker))
 		return;
-	stream_ended(tracker, ctx, stream, moment);
+	stream_ended(tracker, ctx, stream, &moment);
 }
 
 void gcp_tracker_context_ending(struct gcp_tracker *tracker)

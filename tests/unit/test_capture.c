@@ -229,6 +229,10 @@ static void the_late_report_of_a_stream_leaves_a_new_one_alone(void **state)
 	graph = begin(0);
 	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(0), moment);
 	assert_true(gcp_tracker_capturing(tracker));
+	cuda.state_result = 2; /* nor does it matter what CUDA says of it */
+	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(0), moment);
+	assert_true(gcp_tracker_capturing(tracker));
+	cuda.state_result = 0;
 	end(0);
 	assert_false(gcp_tracker_capturing(tracker));
 	graph_destroy(graph);
