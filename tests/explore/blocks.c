@@ -252,7 +252,7 @@ static void async_adopt(struct thread *t, struct block *block, struct stream *s)
 	view_check(w, block);
 }
 
-static uint64_t blocks_held(int device)
+uint64_t blocks_of_library(int device)
 {
 	struct gcpool_stats stats;
 
@@ -272,7 +272,7 @@ static void block_is_cudas(struct model *w, struct block *block)
  * the request. */
 static void pass_notice(struct model *w, struct block *block, uint64_t before)
 {
-	if (block && library.get_stats && blocks_held(block->device) == before)
+	if (block && library.get_stats && blocks_of_library(block->device) == before)
 		block_is_cudas(w, block);
 }
 
@@ -319,7 +319,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	size_t pitch = 0;
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	int device = t->model->contexts[t->context].device;
-	uint64_t plain, before = blocks_held(device);
+	uint64_t plain, before = blocks_of_library(device);
 	struct block *block;
 	CUresult result;
 

@@ -14,26 +14,32 @@ enum { BLOCKS = 3, BLOCK_BYTES = 1 << 20, SMALL_BYTES = 512 };
 enum { TEMPORARY_BYTES = 3 << 20, WRITTEN_BYTES = 4096, BRANCHES = 2 };
 enum { SPIN_KERNEL = 4, SPIN_NS = 1000 };
 
-/* Two threads: the history's destroys, the other one works before and meanwhile. */
+/* Two threads: the history's destroys, the other one works before and meanwhile. What a
+ * planned fault keeps from coming is NULL, or 0, and nothing is done with it. */
 struct meeting {
 	CUcontext ctx;
 	CUfunction spin;
 	pthread_barrier_t step;
+	bool came;         /* the call that destroys, to the driver */
 	CUstream stream;   /* the other thread's before; then the new one */
+	bool begun;        /* a capture on the new one */
 	CUstream captured; /* under way */
 	CUevent event;     /* the new one */
+	bool recorded;     /* it was */
 	CUstream branches[BRANCHES];
 	unsigned branch_count; /* used */
+	bool unjoined;         /* one of them, for good */
 	CUdeviceptr temporary;
-	CUresult result; /* the other thread's first that is no success */
+	CUresult planned; /* by a fault */
+	CUresult result; /* the other thread's first that is neither that nor success */
 };
 
 static struct meeting *met; /* by gcpsim_when_destroyed */
 
 static bool went(struct meeting *m, CUresult result)
 {
-	if (m->result == CUDA_SUCCESS)
-		m->result = result;
+	if (m->result == CUDA_SUCCESS || m->result == m->planned)
+		m->result = result != CUDA_SUCCESS ? result : m->result;
 	return result == CUDA_SUCCESS;
 }
 
@@ -54,8 +60,62 @@ static void both(struct meeting *m)
 /* The other thread goes on, and has done its part. */
 static void destroyed(void)
 {
+	met->came = true;
 	both(met);
 	both(met);
+}
+
+/* The other thread is there; then it is gone. */
+static pthread_t other_start(struct thread *t, struct meeting *m, void *(*run)(void *))
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, run, m) != 0)
+		failure(t->model, "no thread for the explorer itself");
+	both(m);
+	gcpsim_when_destroyed(destroyed);
+	return thread;
+}
+
+static void other_end(struct thread *t, struct meeting *m, pthread_t thread,
+		      const char *what)
+{
+	gcpsim_when_destroyed(NULL);
+	if (!m->came && !plain_is_spoilt(t->model))
+		failure(t->model, "nothing was destroyed");
+	if (!m->came)
+		destroyed();
+	pthread_join(thread, NULL);
+	fine(t->model, m->result, what);
+}
+
+static CUstream stream_new(struct thread *t)
+{
+	CUstream stream;
+
+	return FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) ? stream : NULL;
+}
+
+static void stream_end(struct thread *t, CUstream stream)
+{
+	if (stream && FINE(t, cuStreamDestroy(stream)))
+		t->model->streams_gone++;
+}
+
+static CUdeviceptr take(struct thread *t, uint64_t bytes)
+{
+	CUdeviceptr p;
+
+	return FINE(t, cuMemAlloc(&p, bytes)) ? p : 0;
+}
+
+static void give(struct thread *t, CUdeviceptr p)
+{
+	if (!p)
+		return;
+	if (!FINE(t, cuMemFree(p)))
+		(void)cuMemFree(p);
+	t->model->frees++;
 }
 
 /* --- a stream -------------------------------------------------------------------- */
@@ -64,171 +124,210 @@ static void destroyed(void)
 static void *stream_user(void *arg)
 {
 	struct meeting *m = arg;
+	bool current;
 	CUdeviceptr p;
 
 	gcpsim_plain_asks(1);
-	went(m, cuCtxSetCurrent(m->ctx));
-	went(m, spin(m, m->stream));
+	current = went(m, cuCtxSetCurrent(m->ctx));
+	if (current)
+		went(m, spin(m, m->stream));
 	both(m);
 	both(m);
-	for (unsigned i = 0; i < BLOCKS; i++)
+	for (unsigned i = 0; current && i < BLOCKS; i++)
 		if (went(m, cuMemAlloc(&p, SMALL_BYTES))) {
 			gcpsim_plain_waits(m->ctx);
-			went(m, cuMemFree(p));
+			if (!went(m, cuMemFree(p)))
+				(void)cuMemFree(p);
 		}
-	if (went(m, cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING)))
-		went(m,
-		     cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	if (!current || !went(m, cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING)))
+		m->stream = NULL;
+	else
+		m->begun = went(
+		    m, cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	both(m);
 	return NULL;
 }
 
 /* What is freed now waits for the end of the capture that goes on. */
-static void blocks_give(struct thread *t, const CUdeviceptr *blocks, unsigned count)
+static void blocks_give(struct thread *t, const CUdeviceptr *blocks)
 {
-	while (count-- > 0) {
+	for (unsigned count = BLOCKS; count-- > 0;) {
 		plain_waits(t->model, t->context);
-		FINE(t, cuMemFree(blocks[count]));
-		t->model->frees++;
+		give(t, blocks[count]);
 	}
 }
 
-static unsigned blocks_take(struct thread *t, CUdeviceptr *ret_blocks)
-{
-	unsigned count = 0;
-
-	while (count < BLOCKS && FINE(t, cuMemAlloc(&ret_blocks[count], BLOCK_BYTES)))
-		count++;
-	return count;
-}
-
-static void capture_end(struct thread *t, CUstream stream)
+static void capture_end(struct thread *t, CUstream stream, bool begun)
 {
 	CUgraph graph;
 
-	if (FINE(t, cuStreamEndCapture(stream, &graph)))
+	if (begun && FINE(t, cuStreamEndCapture(stream, &graph)))
 		FINE(t, cuGraphDestroy(graph));
-	FINE(t, cuStreamDestroy(stream));
-	t->model->streams_gone++;
+	stream_end(t, stream);
+}
+
+static void stream_goes(struct thread *t, struct meeting *m)
+{
+	CUstream stream = m->stream;
+	pthread_t thread = other_start(t, m, stream_user);
+
+	stream_end(t, stream);
+	other_end(t, m, thread, "what another thread does while a stream is destroyed");
 }
 
 /* The handle may be a new stream's, whose capture goes on. */
 static void stream_met(struct thread *t, struct meeting *m)
 {
 	CUdeviceptr blocks[BLOCKS];
-	unsigned count = blocks_take(t, blocks);
-	pthread_t thread;
+	bool begun;
 
-	FINE(t, cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING));
-	FINE(t, cuStreamBeginCapture(m->captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-	if (pthread_create(&thread, NULL, stream_user, m) != 0)
-		failure(t->model, "no thread for the explorer itself");
-	both(m);
-	gcpsim_when_destroyed(destroyed);
-	FINE(t, cuStreamDestroy(m->stream));
-	t->model->streams_gone++;
-	pthread_join(thread, NULL);
-	fine(t->model, m->result,
-	     "what another thread does while a stream is destroyed");
-	capture_end(t, m->captured);
-	blocks_give(t, blocks, count);
-	capture_end(t, m->stream);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		blocks[i] = take(t, BLOCK_BYTES);
+	m->stream = stream_new(t);
+	begun =
+	    m->stream &&
+	    FINE(t, cuStreamBeginCapture(m->captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	if (begun)
+		stream_goes(t, m);
+	capture_end(t, m->captured, begun);
+	blocks_give(t, blocks);
+	capture_end(t, m->stream, m->begun);
 }
 
 /* --- an event -------------------------------------------------------------------- */
+
+static CUevent event_new(struct thread *t)
+{
+	CUevent event;
+
+	return FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)) ? event : NULL;
+}
 
 /* Records a new event in the capture, in front of work on its memory. */
 static void *event_user(void *arg)
 {
 	struct meeting *m = arg;
+	bool current;
 
 	gcpsim_plain_asks(1);
-	went(m, cuCtxSetCurrent(m->ctx));
+	current = went(m, cuCtxSetCurrent(m->ctx));
 	both(m);
 	both(m);
-	if (went(m, cuEventCreate(&m->event, CU_EVENT_DISABLE_TIMING)))
-		went(m, cuEventRecord(m->event, m->captured));
-	went(m, cuMemsetD8Async(m->temporary, 1, WRITTEN_BYTES, m->captured));
+	if (!current || !went(m, cuEventCreate(&m->event, CU_EVENT_DISABLE_TIMING)))
+		m->event = NULL;
+	m->recorded = m->event && went(m, cuEventRecord(m->event, m->captured));
+	if (current && m->temporary)
+		went(m, cuMemsetD8Async(m->temporary, 1, WRITTEN_BYTES, m->captured));
 	both(m);
 	return NULL;
+}
+
+/* Joins the capture again. */
+static void branch_work(struct thread *t, struct meeting *m, CUdeviceptr p,
+			CUevent joined)
+{
+	CUstream branch = m->branches[m->branch_count++];
+
+	if (!FINE(t, cuStreamWaitEvent(branch, m->event, 0)))
+		return;
+	FINE(t, cuMemsetD8Async(p, 2, WRITTEN_BYTES, branch));
+	m->unjoined |= !FINE(t, cuEventRecord(joined, branch)) ||
+		       !FINE(t, cuStreamWaitEvent(m->captured, joined, 0));
 }
 
 /* Work behind the new event, which need not come after that work: on memory that is
  * taken now. */
 static void branch_add(struct thread *t, struct meeting *m)
 {
-	CUdeviceptr next = 0;
-	CUstream branch = m->branches[m->branch_count++];
+	CUdeviceptr next;
 	CUevent joined;
 
-	FINE(t, cuMemFree(m->temporary));
-	FINE(t, cuMemAlloc(&next, TEMPORARY_BYTES));
-	FINE(t, cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
-	FINE(t, cuStreamWaitEvent(branch, m->event, 0));
-	FINE(t, cuMemsetD8Async(next, 2, WRITTEN_BYTES, branch));
-	FINE(t, cuEventRecord(joined, branch));
-	FINE(t, cuStreamWaitEvent(m->captured, joined, 0));
-	FINE(t, cuMemFree(next));
-	FINE(t, cuEventDestroy(m->event));
-	FINE(t, cuEventDestroy(joined));
-	t->model->frees += 2;
+	give(t, m->temporary);
+	next = take(t, TEMPORARY_BYTES);
+	joined = event_new(t);
+	if (m->recorded && next && joined)
+		branch_work(t, m, next, joined);
+	give(t, next);
+	if (m->event)
+		FINE(t, cuEventDestroy(m->event));
+	if (joined)
+		FINE(t, cuEventDestroy(joined));
 }
 
 /* The simulated device reports two branches that write the same memory. */
-static void graph_run(struct thread *t, struct meeting *m)
+static void graph_run(struct thread *t, struct meeting *m, CUgraph graph)
 {
 	CUgraphExec exec;
-	CUgraph graph;
 
-	FINE(t, cuStreamEndCapture(m->captured, &graph));
-	FINE(t, cuGraphInstantiateWithFlags(&exec, graph, 0));
-	FINE(t, cuGraphLaunch(exec, m->captured));
-	gcpsim_plain_asks(1);
-	FINE(t, cuStreamSynchronize(m->captured));
-	gcpsim_plain_asks(-1);
-	FINE(t, cuGraphExecDestroy(exec));
+	if (FINE(t, cuGraphInstantiateWithFlags(&exec, graph, 0))) {
+		FINE(t, cuGraphLaunch(exec, m->captured));
+		gcpsim_plain_asks(1);
+		FINE(t, cuStreamSynchronize(m->captured));
+		gcpsim_plain_asks(-1);
+		FINE(t, cuGraphExecDestroy(exec));
+	}
 	FINE(t, cuGraphDestroy(graph));
-	FINE(t, cuStreamDestroy(m->captured));
-	for (unsigned i = 0; i < BRANCHES; i++)
-		FINE(t, cuStreamDestroy(m->branches[i]));
-	t->model->streams_gone += 1 + BRANCHES;
+}
+
+/* Where a planned fault has kept a branch from coming back the capture is lost. */
+static void graph_end(struct thread *t, struct meeting *m)
+{
+	CUgraph graph;
+	CUresult result = cuStreamEndCapture(m->captured, &graph);
+
+	if (result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED && m->unjoined)
+		t->model->invalidated = gcpsim_invalidated();
+	else if (fine(t->model, result, "cuStreamEndCapture"))
+		graph_run(t, m, graph);
 }
 
 /* A first branch that needs an order with what was given again, which the library adds
  * where the driver lets it: from then on events hold memory back there, too. */
 static void branch_late(struct thread *t, struct meeting *m)
 {
-	FINE(t, cuEventCreate(&m->event, CU_EVENT_DISABLE_TIMING));
-	FINE(t, cuEventRecord(m->event, m->captured));
-	FINE(t, cuMemAlloc(&m->temporary, TEMPORARY_BYTES));
-	FINE(t, cuMemsetD8Async(m->temporary, 3, WRITTEN_BYTES, m->captured));
+	m->event = event_new(t);
+	m->recorded = m->event && FINE(t, cuEventRecord(m->event, m->captured));
+	m->temporary = take(t, TEMPORARY_BYTES);
+	if (m->temporary)
+		FINE(t, cuMemsetD8Async(m->temporary, 3, WRITTEN_BYTES, m->captured));
 	branch_add(t, m);
+}
+
+static void event_goes(struct thread *t, struct meeting *m, CUevent event)
+{
+	pthread_t thread;
+
+	FINE(t, spin(m, m->captured));
+	if (setting_has(t->model->setting, "cuStreamUpdateCaptureDependencies"))
+		branch_late(t, m);
+	m->temporary = take(t, TEMPORARY_BYTES);
+	FINE(t, cuEventRecord(event, m->captured));
+	thread = other_start(t, m, event_user);
+	FINE(t, cuEventDestroy(event));
+	other_end(t, m, thread, "what another thread does while an event is destroyed");
+	branch_add(t, m);
+	graph_end(t, m);
 }
 
 static void event_met(struct thread *t, struct meeting *m)
 {
+	bool whole = true;
 	CUevent event;
-	pthread_t thread;
 
+	for (unsigned i = 0; i < BRANCHES; i++) {
+		m->branches[i] = stream_new(t);
+		whole &= m->branches[i] != NULL;
+	}
+	event = event_new(t);
+	if (whole && event &&
+	    FINE(t, cuStreamBeginCapture(m->captured,
+					 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)))
+		event_goes(t, m, event);
+	else if (event)
+		FINE(t, cuEventDestroy(event));
+	stream_end(t, m->captured);
 	for (unsigned i = 0; i < BRANCHES; i++)
-		FINE(t, cuStreamCreate(&m->branches[i], CU_STREAM_NON_BLOCKING));
-	FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	FINE(t, cuStreamBeginCapture(m->captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	FINE(t, spin(m, m->captured));
-	if (setting_has(t->model->setting, "cuStreamUpdateCaptureDependencies"))
-		branch_late(t, m);
-	FINE(t, cuMemAlloc(&m->temporary, TEMPORARY_BYTES));
-	FINE(t, cuEventRecord(event, m->captured));
-	if (pthread_create(&thread, NULL, event_user, m) != 0)
-		failure(t->model, "no thread for the explorer itself");
-	both(m);
-	gcpsim_when_destroyed(destroyed);
-	FINE(t, cuEventDestroy(event));
-	pthread_join(thread, NULL);
-	fine(t->model, m->result,
-	     "what another thread does while an event is destroyed");
-	branch_add(t, m);
-	graph_run(t, m);
+		stream_end(t, m->branches[i]);
 }
 
 void destroyed_play(struct thread *t, const struct op *op)
@@ -238,11 +337,13 @@ void destroyed_play(struct thread *t, const struct op *op)
 	struct meeting m = {.ctx = context->ctx,
 			    .spin = context->functions[SPIN_KERNEL]};
 
-	if (t->context < 0 || !all_is_calm(w) || !plain_stays_compared(w) ||
+	if (t->context < 0 || !all_is_calm(w) || w->setting->leak ||
 	    w->setting->plain || w->setting->count || w->setting->memory_small ||
 	    w->setting->quota || !library.active || !library.active() ||
 	    !FINE(t, cuStreamCreate(&m.captured, CU_STREAM_NON_BLOCKING)))
 		return;
+	if (w->setting->fault)
+		m.planned = (CUresult)w->setting->fault->code;
 	w->left |= graphs_are_kept(w);
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	pthread_barrier_init(&m.step, NULL, 2);

@@ -112,7 +112,8 @@
 	  "beside a capture, nor where a capture took the block, which is its graph's") \
 	X(FAULT, "fault", \
 	  "a call of the driver, or of malloc, has failed as the test planned it " \
-	  "(`--faults`): the program may get the failure's code, and memory may be lost")
+	  "(`--faults`): the program may get the failure's code, memory may be lost, and " \
+	  "what has met the failure, or is without books for it, is plain CUDA's")
 /* clang-format on */
 
 enum excuse {

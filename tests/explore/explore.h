@@ -378,8 +378,6 @@ void plain_step(struct model *w);
  * so many bytes again and again. */
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
 bool plain_is_compared(const struct model *w);
-/* For a play of many calls that counts on each: none where a fault is planned. */
-bool plain_stays_compared(const struct model *w);
 /* The number that an option of the library has, as it is in force. */
 uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */
@@ -446,6 +444,8 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 /* Its memory is gone with its context. */
 void block_lose(struct block *block);
+/* Of a device, as the library says: what is not among them is CUDA's. */
+uint64_t blocks_of_library(int device);
 void block_unslot(struct model *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 /* It was freed, and a graph may use it. */

@@ -204,11 +204,12 @@ static void work(struct thread *t, struct block *block, const struct op *op)
 /* A process without the library is refused what does not begin an allocation, and all
  * that is mapped. And where this process has no memory for its books it hands nothing
  * over. */
-static bool is_refused(const struct setting *setting, const struct answer *answer)
+static bool is_refused(const struct model *w, const struct answer *answer)
 {
 	if (answer->result == CUDA_ERROR_OPERATING_SYSTEM)
-		return setting->vmm && setting->fault &&
-		       strcmp(setting->fault->name, FAULT_MEMORY) == 0;
+		return w->setting->vmm && plain_is_spoilt(w) &&
+		       strcmp(w->setting->fault->name, FAULT_MEMORY) == 0 &&
+		       excused(EXCUSE_FAULT);
 	return answer->result == CUDA_ERROR_INVALID_VALUE && ipc_peer.plain;
 }
 
@@ -225,7 +226,7 @@ static void lend(struct thread *t, struct block *block)
 		return;
 	open.slot = (uint32_t)slot;
 	answer = ask(t->model, &open);
-	if (is_refused(t->model->setting, &answer))
+	if (is_refused(t->model, &answer))
 		return;
 	if (answer.result != CUDA_SUCCESS)
 		failure(t->model, "the other process cannot open a block: %d",
@@ -403,9 +404,9 @@ static void late(struct thread *t, struct block **slot)
 	uint64_t lent_before;
 
 	if (!library.lent || !w->setting->vmm || w->ordinary || w->setting->hidden ||
-	    w->setting->plain || !plain_stays_compared(w) || !all_is_calm(w) ||
-	    !block || block->borrowed || block->async || block->in_capture ||
-	    !library.active || !library.active())
+	    w->setting->plain || w->setting->leak || !all_is_calm(w) || !block ||
+	    block->borrowed || block->async || block->in_capture || !library.active ||
+	    !library.active())
 		return;
 	lend(t, block);
 	end.slot = (uint32_t)slot_of(block);

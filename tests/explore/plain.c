@@ -593,11 +593,6 @@ bool plain_is_compared(const struct model *w)
 	return !w->setting->leak && !plain_is_spoilt(w);
 }
 
-bool plain_stays_compared(const struct model *w)
-{
-	return !w->setting->leak && !w->setting->fault;
-}
-
 bool plain_lacks(const struct model *w, int device, uint64_t bytes)
 {
 	return (w->setting->memory_small || w->setting->quota) &&

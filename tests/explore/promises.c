@@ -60,9 +60,8 @@ static void pinned_full(struct thread *t, const struct op *op)
 	int mine = t->context, other = context_other(t);
 	bool elsewhere = op->how & 1;
 
-	if (!w->setting->host_quota || !all_is_calm(w) || w->setting->fault ||
-	    w->setting->leak || !w->setting->fences || w->setting->host_thread ||
-	    (elsewhere && other < 0))
+	if (!w->setting->host_quota || !all_is_calm(w) || w->setting->leak ||
+	    !w->setting->fences || w->setting->host_thread || (elsewhere && other < 0))
 		return;
 	pinned_end(t);
 	context_use(t, elsewhere ? other : mine);
@@ -86,8 +85,7 @@ static void pinned_limit(struct thread *t)
 	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
 	uint64_t bytes = LIMIT_LEAST + limit / LIMIT_PART;
 
-	if (limit == UINT64_MAX || !all_is_calm(t->model) ||
-	    !plain_stays_compared(t->model))
+	if (limit == UINT64_MAX || !all_is_calm(t->model) || t->model->setting->leak)
 		return;
 	pinned_end(t);
 	for (unsigned i = 0; i < LIMIT_BLOCKS; i++)
@@ -115,7 +113,7 @@ static void pinned_beside(struct thread *t)
 	struct op work = {.kind = OP_FILL, .a = SLOT, .c = STREAM_MADE};
 
 	if (window < WINDOW_MIN || window > WINDOW_MAX || other < 0 || all_is_calm(w) ||
-	    !may_be_unsafe(t) || !plain_stays_compared(w) || w->setting->plain ||
+	    !may_be_unsafe(t) || w->setting->leak || w->setting->plain ||
 	    w->setting->host_memory || w->setting->host_quota || pinned_is_slow())
 		return;
 	/* What it takes is not the capture's, which work on another stream says. */
@@ -140,7 +138,14 @@ static void pinned_beside(struct thread *t)
 
 /* --- a thread that is cancelled -------------------------------------------------- */
 
-static bool called; /* by a thread that is cancelled, and all calls have come back */
+/* A thread that is cancelled. */
+static struct {
+	CUcontext ctx;
+	int device;
+	CUresult result; /* of its first call that is no success */
+	bool called;     /* all calls have come back */
+	bool passed;     /* its block is CUDA's, which ends it where it waits */
+} cancelled;
 
 static void pauses(void *unused)
 {
@@ -148,28 +153,43 @@ static void pauses(void *unused)
 	usleep(1);
 }
 
+static bool went(CUresult result)
+{
+	if (cancelled.result == CUDA_SUCCESS)
+		cancelled.result = result;
+	return result == CUDA_SUCCESS;
+}
+
 /* The cancellation is pending while the library works, and while the driver waits in a
  * cancellation point for it. */
-static void *cancelled_run(void *ctx)
+static void *cancelled_run(void *unused)
 {
+	uint64_t before = blocks_of_library(cancelled.device);
 	CUdeviceptr p = 0, more;
 	CUstream stream;
+	CUresult result;
 
+	(void)unused;
 	gcpsim_plain_asks(1);
-	if (cuCtxSetCurrent(ctx) != CUDA_SUCCESS ||
-	    cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+	if (!went(cuCtxSetCurrent(cancelled.ctx)) ||
+	    !went(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return NULL;
-	if (cuMemAlloc(&p, 100000) != CUDA_SUCCESS)
+	result = cuMemAlloc(&p, 100000);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY || !went(result))
 		return NULL;
-	cuMemsetD8Async(p, 1, 100000, stream);
-	cuLaunchHostFunc(stream, pauses, NULL);
-	gcpsim_plain_waits(ctx);
-	called = false;
-	pthread_cancel(pthread_self());
-	cuMemFree(p);
-	if (cuMemAlloc(&more, 1ull << 42) != CUDA_ERROR_OUT_OF_MEMORY)
-		return NULL;
-	called = true;
+	went(cuMemsetD8Async(p, 1, 100000, stream));
+	went(cuLaunchHostFunc(stream, pauses, NULL));
+	gcpsim_plain_waits(cancelled.ctx);
+	cancelled.passed = blocks_of_library(cancelled.device) == before;
+	cancelled.called = cancelled.passed;
+	if (!cancelled.passed)
+		pthread_cancel(pthread_self());
+	if (!went(cuMemFree(p)))
+		(void)cuMemFree(p);
+	result = cuMemAlloc(&more, 1ull << 42);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		went(result ? result : CUDA_ERROR_UNKNOWN);
+	cancelled.called = true;
 	pthread_testcancel();
 	return NULL;
 }
@@ -180,15 +200,21 @@ static void thread_cancel(struct thread *t)
 	pthread_t thread;
 
 	/* On plain CUDA the thread ends where the driver waits. */
-	if (!all_is_calm(w) || !plain_stays_compared(w) || w->setting->plain ||
+	if (!all_is_calm(w) || w->setting->leak || w->setting->plain ||
 	    w->setting->count || !library.active || !library.active())
 		return;
-	called = true;
-	if (pthread_create(&thread, NULL, cancelled_run, w->contexts[t->context].ctx) !=
-	    0)
+	cancelled.ctx = w->contexts[t->context].ctx;
+	cancelled.device = w->contexts[t->context].device;
+	cancelled.passed = false;
+	cancelled.result = CUDA_SUCCESS;
+	cancelled.called = true;
+	if (pthread_create(&thread, NULL, cancelled_run, NULL) != 0)
 		failure(w, "no thread for the explorer itself");
 	pthread_join(thread, NULL);
-	if (!called)
+	fine(w, cancelled.result, "what a thread that is cancelled calls");
+	if (cancelled.passed && !(plain_is_spoilt(w) && excused(EXCUSE_FAULT)))
+		failure(w, "a block is CUDA's that the library should have given");
+	if (!cancelled.called)
 		failure(w, "a thread that was cancelled has ended inside a call");
 	w->frees++;
 }
@@ -217,8 +243,7 @@ static void capture_unknown(struct thread *t)
 	CUresult result;
 
 	*(void **)&begin = dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented");
-	if (!begin || !all_is_calm(w) || !plain_stays_compared(w) ||
-	    w->freed_on_streams ||
+	if (!begin || !all_is_calm(w) || w->setting->leak || w->freed_on_streams ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
 	for (unsigned i = 0; i < BLOCK_SLOTS / 2; i++) {
@@ -241,8 +266,8 @@ static void capture_unknown(struct thread *t)
 		if (w->slots[i] && !w->slots[i]->async && !w->slots[i]->borrowed &&
 		    block_free(t, w->slots[i]))
 			w->slots[i] = NULL;
-	FINE(t, cuStreamEndCapture(stream, &graph));
-	FINE(t, cuGraphDestroy(graph));
+	if (FINE(t, cuStreamEndCapture(stream, &graph)))
+		FINE(t, cuGraphDestroy(graph));
 }
 
 /* --- nothing is kept ---------------------------------------------------------- */
@@ -265,7 +290,7 @@ void promises_end(struct thread *t)
 	struct block *block;
 
 	if (plain_option("GCPOOL_CACHE_LIMIT", 1) != 0 || unknown_begun ||
-	    !plain_stays_compared(w) || w->setting->plain || t->context < 0 ||
+	    w->setting->leak || w->setting->plain || t->context < 0 ||
 	    !library.active || !library.active())
 		return;
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {

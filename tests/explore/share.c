@@ -32,7 +32,7 @@ static bool is_sure_of_work(const struct thread *t)
 	const struct model *w = t->model;
 
 	return t->worked && t->worked == t->last && t->worked->live &&
-	       t->worked->kind != STREAM_PER_THREAD && !w->setting->fault;
+	       t->worked->kind != STREAM_PER_THREAD && !plain_is_spoilt(w);
 }
 
 static const struct capture *capture_of_work(const struct thread *t)
