@@ -88,6 +88,16 @@ def checks_with_times(name, text):
     return heading(name, text) + "\n".join(rows) + "\n"
 
 
+def beside_earlier(name, text):
+    """An earlier build, and this one."""
+    command = re.search(r"^- `(scripts/gpu-check .*)`$", text, re.M).group(1)
+    rows = ["| | earlier build | default | at most 3 % slower |", "|---|---|---|---|"]
+    rows += [f"| {check} | {earlier} | {own} | {'yes' if verdict == 'ok' else 'no'} |"
+             for check, earlier, own, _, verdict in table_after(text, "check")]
+    return heading(name, text).replace(f"scripts/gpu-check --only {name}", command) + \
+        "\n".join(rows) + "\n"
+
+
 def thousands(number):
     return f"{int(number):,}"
 
@@ -125,7 +135,7 @@ def told_by_readme(root, texts):
 
 
 ROWS = {"speed": checks_with_times, "pinned": checks_with_times, "peers": side_by_side,
-        "frameworks": caches}
+        "frameworks": caches, "against": beside_earlier}
 
 
 def main():
