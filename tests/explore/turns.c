@@ -17,6 +17,7 @@ enum {
 	PINNED_TURNS = 24,
 	GRAPHS = 40,
 	KINDS = 4,
+	CHUNK = 2 << 20, /* the least that a segment has */
 	GRAPH_BYTES = 512,
 	PINNED_SHIFT = 6
 };
@@ -78,11 +79,23 @@ static bool is_of_graphs(struct model *w, const struct held *held,
 	return true;
 }
 
+/* With several contexts a quarter of all may wait for the device: of blocks, each of
+ * which may have a segment of the least size to itself. */
+static uint64_t waiting_most(const struct held *held)
+{
+	uint64_t piece = (held->bytes + CHUNK - 1) / CHUNK * CHUNK;
+	uint64_t waiting;
+
+	if (held->device < 0 || held->bytes <= CHUNK / 2)
+		return held->used / 2;
+	waiting = held->used / (4 * held->bytes - piece) * piece;
+	return waiting > held->used / 2 ? waiting : held->used / 2;
+}
+
 static void growth_check(struct model *w, const struct held *held)
 {
-	/* With several contexts a quarter of all may wait for the device. */
 	uint64_t bound =
-	    plain_growth_bound(w, held->device, held->bytes) + held->used / 2;
+	    plain_growth_bound(w, held->device, held->bytes) + waiting_most(held);
 	struct held now = held_now(held->device);
 
 	if (now.used <= held->used + bound || w->setting->plain ||
