@@ -189,8 +189,10 @@ void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* The real end returned, whatever it returned. */
-void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* The real end returned, whatever it returned. done: it succeeded; without that CUDA is
+ * asked whether the capture goes on, and if it does not say, that does. */
+void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  bool done);
 
 /* Now, for a call that destroys an event or a stream, before the real call: as soon as
  * that has destroyed it, another thread may be given the same handle, and what is

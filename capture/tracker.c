@@ -169,40 +169,45 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 	return NULL;
 }
 
-/* Whether CUDA still builds this capture: the end may have been refused. */
+/* Why a stream's capture may have ended. */
+struct ending {
+	bool done; /* the call that ends it has succeeded */
+	/* The stream was destroyed by a call that began at `moment`: what has begun on
+	 * another one of its name since goes on, whatever CUDA says of it. */
+	bool gone;
+	uint64_t moment;
+};
+
+/* Whether CUDA still builds this capture: the end may have been refused. Where it does
+ * not say, that is taken for what it was: a fence would destroy a capture. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture)
+			    const struct gcp_capture *capture,
+			    const struct ending *ending)
 {
 	struct gcp_capture_state state = {0};
 
+	if (ending->gone)
+		return capture->begun > ending->moment;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
-		return false;
+		return !ending->done;
 	return (state.active || state.invalidated) &&
 	       gcp_capture_may_be(capture, state.id);
 }
 
-/* gone: the stream was destroyed by a call that began at that moment; what has begun on
- * another one of that name since goes on, whatever CUDA says of it. */
-static bool capture_has_ended(struct gcp_tracker *tracker,
-			      const struct gcp_capture *capture, const uint64_t *gone)
-{
-	return gone ? capture->begun <= *gone : !capture_goes_on(tracker, capture);
-}
-
 /* One turn of stream_ended. True: there was not room for all its barriers. */
 static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
-			const uint64_t *gone)
+			const struct ending *ending)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && capture_has_ended(tracker, capture, gone)) {
+	if (capture && !capture_goes_on(tracker, capture, ending)) {
 		barriers_of(capture, &barriers);
 		if (barriers.count < BARRIERS_MAX)
 			capture_finish(tracker, capture);
-	} else if (capture && !gone) {
+	} else if (capture && !ending->gone) {
 		capture->ending = false; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
@@ -215,9 +220,9 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* Ends the stream's capture if CUDA has ended it. */
 static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
-			 const uint64_t *gone)
+			 const struct ending *ending)
 {
-	while (stream_ends(tracker, ctx, stream, gone))
+	while (stream_ends(tracker, ctx, stream, ending))
 		;
 }
 
@@ -260,9 +265,12 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 	       !state.active && !state.invalidated;
 }
 
-void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
+void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  bool done)
 {
-	stream_ended(tracker, ctx, stream, NULL);
+	const struct ending ending = {.done = done};
+
+	stream_ended(tracker, ctx, stream, &ending);
 	gcp_tracker_collect(tracker);
 }
 
@@ -286,9 +294,10 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
 			     uint64_t moment)
 {
-	if (!gcp_tracker_capturing(tracker))
-		return;
-	stream_ended(tracker, ctx, stream, &moment);
+	const struct ending ending = {.gone = true, .moment = moment};
+
+	if (gcp_tracker_capturing(tracker))
+		stream_ended(tracker, ctx, stream, &ending);
 }
 
 void gcp_tracker_context_ending(struct gcp_tracker *tracker)

@@ -518,7 +518,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 		gcp_tracker_end_gave(gcp_process.tracker, ctx, named, *ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
-	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS && ret_graph)
 		capture_gave(*ret_graph);
 	gcp_observe_capture(false, named, (uint32_t)result);
@@ -552,7 +552,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	if (result == CUDA_SUCCESS && capturing)
 		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
 	else if (capturing)
-		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, false);
 	gcp_cancel_restore(cancel);
 	return result;
 }

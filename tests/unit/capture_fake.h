@@ -205,7 +205,7 @@ static __attribute__((unused)) void end(int i)
 {
 	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
 	fake.capturing--;
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i));
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), true);
 }
 
 /* A thread that has given work to the stream by now. */

@@ -167,11 +167,16 @@ static void an_end_that_is_refused_ends_nothing(void **state)
 	void *graph = begin(0);
 
 	(void)state;
-	/* The wrong thread tried: CUDA goes on capturing. */
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0));
+	/* The wrong thread tried: CUDA goes on capturing, */
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), false);
 	assert_true(gcp_tracker_capturing(tracker));
+	cuda.state_result = 2; /* and may not say so, */
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), false);
+	assert_true(gcp_tracker_capturing(tracker));
+	cuda.state_result = 2; /* nor when it has ended */
 	end(0);
 	assert_false(gcp_tracker_capturing(tracker));
+	cuda.state_result = 0;
 	graph_destroy(graph);
 }
 
@@ -373,7 +378,7 @@ static void a_capture_without_a_number_may_be_any(void **state)
 	pthread_join(thread, NULL);
 	assert_true(is_private(addr));
 	/* The wrong thread tried to end it. */
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0));
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), false);
 	assert_true(gcp_tracker_capturing(tracker));
 	end(0);
 	assert_false(gcp_tracker_capturing(tracker));
