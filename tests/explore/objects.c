@@ -191,8 +191,9 @@ static void context_hold(struct thread *t, int slot)
 
 	context_use(t, slot);
 	if (context->primary) {
-		if (FINE(t, cuDevicePrimaryCtxRetain(&ctx, context->device)))
-			FINE(t, cuDevicePrimaryCtxRelease(context->device));
+		if (FINE(t, cuDevicePrimaryCtxRetain(&ctx, context->device)) &&
+		    !FINE(t, cuDevicePrimaryCtxRelease(context->device)))
+			t->model->primary_refs[context->device]++;
 	} else if (FINE(t, cuCtxAttach(&ctx, 0))) {
 		FINE(t, cuCtxDetach(ctx));
 	}
