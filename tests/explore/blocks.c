@@ -153,8 +153,39 @@ struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 	return block;
 }
 
+#define NO_COUNT UINT64_MAX
+
+uint64_t blocks_of_library(int device)
+{
+	struct gcpool_stats stats;
+
+	return library.get_stats &&
+		       library.get_stats(device, &stats, sizeof(stats)) == 0
+		   ? stats.allocation.current
+		   : 0;
+}
+
+static void block_is_cudas(struct model *w, struct block *block)
+{
+	block->passed = true;
+	w->allocations[block->device]--;
+}
+
+/* Where a full device has no room for the rows that a pitch is learnt from CUDA serves
+ * the request, and where the library has met a failure. */
+static void pass_notice(struct model *w, struct block *block, uint64_t before)
+{
+	if (before == NO_COUNT || !library.get_stats ||
+	    blocks_of_library(block->device) != before)
+		return;
+	if (!w->setting->plain)
+		(void)fault_excuses(w);
+	block_is_cudas(w, block);
+}
+
+/* before: blocks that the library held, where CUDA may have served the request. */
 static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr addr,
-			       uint64_t bytes, uint64_t plain)
+			       uint64_t bytes, uint64_t plain, uint64_t before)
 {
 	struct model *w = t->model;
 	struct block *block;
@@ -165,6 +196,7 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 		return NULL;
 	block = block_adopt(t, addr, bytes);
 	w->allocations[block->device]++;
+	pass_notice(w, block, before);
 	capture_adopt(t, block);
 	plain_own(t, block, plain);
 	place_check(t, block);
@@ -204,17 +236,18 @@ static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 	struct calls after = calls_now();
 	bool scarce = setting->tight || setting->quota;
 
-	if (setting->plain || plain_is_spoilt(w))
+	if (setting->plain)
 		return;
-	if (contexts_are_several(w) && after.waits != before.waits)
+	if (contexts_are_several(w) && after.waits != before.waits && !fault_excuses(w))
 		failure(w, "an allocation makes one context wait for another");
 	if (after.fences != before.fences &&
 	    !((scarce || setting->vmm || setting->host_thread) &&
-	      excused(EXCUSE_FENCES)))
+	      excused(EXCUSE_FENCES)) &&
+	    !fault_excuses(w))
 		failure(w, "an allocation sets a fence");
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && setting->memory_small &&
 	    bytes <= setting->memory / CHUNK * CHUNK && !setting->quota &&
-	    !setting->hidden && after.trims == before.trims)
+	    !setting->hidden && after.trims == before.trims && !fault_excuses(w))
 		failure(w, "memory is out, and the driver's caches are full");
 }
 
@@ -224,6 +257,7 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 	struct calls before = calls_now();
 	int device = t->model->contexts[t->context].device;
 	uint64_t plain = plain_take(t->model, device, bytes);
+	uint64_t held = blocks_of_library(device);
 	CUdeviceptr addr = 0;
 	CUresult result;
 
@@ -233,7 +267,8 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 	unrelax(t->model, mode);
 	calls_check(t->model, before, bytes, result);
 	plain_compare(t->model, device, bytes, plain, result);
-	return block_new(t, result, addr, bytes, plain);
+	return block_new(t, result, addr, bytes, plain,
+			 plain_is_spoilt(t->model) ? held : NO_COUNT);
 }
 
 /* It may be used behind what `s` was given before, and nothing else is ordered by it.
@@ -250,30 +285,6 @@ static void async_adopt(struct thread *t, struct block *block, struct stream *s)
 	w->allocations[block->device]++;
 	place_check(t, block);
 	view_check(w, block);
-}
-
-uint64_t blocks_of_library(int device)
-{
-	struct gcpool_stats stats;
-
-	return library.get_stats &&
-		       library.get_stats(device, &stats, sizeof(stats)) == 0
-		   ? stats.allocation.current
-		   : 0;
-}
-
-static void block_is_cudas(struct model *w, struct block *block)
-{
-	block->passed = true;
-	w->allocations[block->device]--;
-}
-
-/* Where a full device has no room for the rows that a pitch is learnt from CUDA serves
- * the request. */
-static void pass_notice(struct model *w, struct block *block, uint64_t before)
-{
-	if (block && library.get_stats && blocks_of_library(block->device) == before)
-		block_is_cudas(w, block);
 }
 
 struct block *block_create_async(struct thread *t, struct stream *s, uint64_t bytes)
@@ -320,7 +331,6 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	int device = t->model->contexts[t->context].device;
 	uint64_t plain, before = blocks_of_library(device);
-	struct block *block;
 	CUresult result;
 
 	/* Before rows come rows to learn the pitch from. */
@@ -334,9 +344,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
 		failure(t->model, "a pitch of %llu for rows of %llu",
 			(unsigned long long)pitch, (unsigned long long)width);
-	block = block_new(t, result, addr, bytes, plain);
-	pass_notice(t->model, block, before);
-	return block;
+	return block_new(t, result, addr, bytes, plain, before);
 }
 
 /* Not the library's: forbidden in captures is what CUDA forbids, and nothing waits for

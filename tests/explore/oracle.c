@@ -144,10 +144,9 @@ static void peaks_check(struct model *w, int device, const struct gcpool_stats *
 		w->peak_blocks[device] = blocks;
 	if (w->peak_bytes[device] < bytes)
 		w->peak_bytes[device] = bytes;
-	if (plain_is_spoilt(w))
-		return;
-	if (stats->allocation.peak < w->peak_blocks[device] ||
-	    stats->requested_bytes.peak < w->peak_bytes[device])
+	if ((stats->allocation.peak < w->peak_blocks[device] ||
+	     stats->requested_bytes.peak < w->peak_bytes[device]) &&
+	    !fault_excuses(w))
 		failure(w,
 			"device %d: peaks of %llu blocks and %llu bytes are called "
 			"%llu and %llu",
@@ -174,14 +173,6 @@ static void device_check(struct model *w, int device)
 			count++;
 		}
 	peaks_check(w, device, &stats, count, bytes);
-	if (plain_is_spoilt(w)) {
-		/* What the library could not serve it left to CUDA. */
-		count =
-		    stats.allocation.current < count ? stats.allocation.current : count;
-		bytes = stats.requested_bytes.current < bytes
-			    ? stats.requested_bytes.current
-			    : bytes;
-	}
 	if (stats.allocation.current != count)
 		failure(w, "device %d: %llu blocks are live, the library says %llu",
 			device, (unsigned long long)count,
@@ -194,7 +185,7 @@ static void device_check(struct model *w, int device)
 		failure(w, "device %d: %llu bytes are taken, the quota is %llu", device,
 			(unsigned long long)stats.reserved_bytes.current,
 			(unsigned long long)w->setting->quota);
-	if (!plain_is_spoilt(w) && stats.hits + stats.misses < w->allocations[device])
+	if (stats.hits + stats.misses < w->allocations[device] && !fault_excuses(w))
 		failure(w, "device %d: %llu hits and %llu misses, of %llu allocations",
 			device, (unsigned long long)stats.hits,
 			(unsigned long long)stats.misses,

@@ -58,7 +58,7 @@ static void pass_notice(struct model *w, struct block *block, uint64_t before)
 		return;
 	block->passed = true;
 	if (!setting->host_memory && !setting->host_quota && setting->fences &&
-	    !plain_is_spoilt(w))
+	    !fault_excuses(w))
 		failure(w,
 			"pinned memory is CUDA's that the library should have given");
 }

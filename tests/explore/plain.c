@@ -586,6 +586,11 @@ bool plain_is_spoilt(const struct model *w)
 	return fault_has_struck(w->setting->fault);
 }
 
+bool fault_excuses(const struct model *w)
+{
+	return plain_is_spoilt(w) && excused(EXCUSE_FAULT);
+}
+
 /* Not where nothing is ever given back: then the program alone is looked at. What
  * follows a planned fault is excused. */
 bool plain_is_compared(const struct model *w)

@@ -33,7 +33,7 @@ void pools_adopt(struct thread *t, struct block *block, bool alone)
 		if (!c->live || w->pools[c->pool].id == 0)
 			continue;
 		if (alone && block->pools == pool_bit(c->pool) &&
-		    !c->invalidated_here && !w->setting->fault)
+		    !c->invalidated_here && !fault_excuses(w))
 			block->home = c->pool;
 		else
 			w->pools[c->pool].unsure = true;
@@ -231,7 +231,7 @@ static void pool_restore(struct thread *t, unsigned slot)
 		failure(w, "no checkpoint can be restored");
 	if (w->past && library.restore(w->pools[pool].id, w->past) == 0)
 		failure(w, "a checkpoint of a pool that is gone can be restored");
-	if (!checkpoint->handle || w->pools[pool].unsure || w->setting->fault)
+	if (!checkpoint->handle || w->pools[pool].unsure)
 		return;
 	if (wanted == 0 && (!all_is_calm(w) || !may_be_unsafe(t)))
 		return;
@@ -241,7 +241,7 @@ static void pool_restore(struct thread *t, unsigned slot)
 	if (wanted == 0 && !ipc_peer_closes_all(t, -1))
 		return;
 	result = library.restore(w->pools[pool].id, checkpoint->handle);
-	if (result != wanted)
+	if (result != wanted && !fault_excuses(w))
 		failure(w, "gcpool_graph_pool_restore gives %d", result);
 	if (result == 0)
 		blocks_restore(t, pool, checkpoint);

@@ -95,18 +95,27 @@ static bool is_sharer(const struct thread *t, const struct capture *c, enum shar
 	return false;
 }
 
-/* The pools that keep a new block. A thread that shares a capture into a named pool
- * is not in that pool. Short of memory for its books, the library may keep less. */
-static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
+/* Once a planned fault has struck CUDA may have served the request, the library may not
+ * know which capture it is for, and short of memory for its books it may keep less. The
+ * program does not count on a graph to keep it. */
+static bool may_be_lost(const struct thread *t, enum share share, unsigned own,
+			const struct block *block)
 {
 	const struct model *w = t->model;
-	const struct fault *fault = w->setting->fault;
+
+	return plain_is_spoilt(w) &&
+	       (block->passed || share != SHARE_OWN || own > 1 ||
+		strcmp(w->setting->fault->name, FAULT_MEMORY) == 0);
+}
+
+/* The pools that keep a new block. A thread that shares a capture into a named pool
+ * is not in that pool. */
+static uint64_t pools_of(const struct thread *t, enum share share, unsigned own,
+			 const struct block *block)
+{
+	const struct model *w = t->model;
 	uint64_t pools = 0;
 
-	if (fault && strcmp(fault->name, FAULT_MEMORY) == 0)
-		return 0;
-	if (fault && (share != SHARE_OWN || own > 1))
-		return 0;
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
 		const struct capture *c = &w->captures[i];
 		bool named = w->pools[c->pool].id &&
@@ -115,7 +124,8 @@ static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 		if (c->live && is_sharer(t, c, share) && !named)
 			pools |= pool_bit(c->pool);
 	}
-	return pools;
+	return pools && may_be_lost(t, share, own, block) && fault_excuses(w) ? 0
+									      : pools;
 }
 
 /* Where plain CUDA would have allowed it, or would have allowed it to no thread. */
@@ -189,7 +199,7 @@ void capture_adopt(struct thread *t, struct block *block)
 
 	block->in_capture = !all_is_calm(w);
 	block->rewinds = w->rewinds;
-	block->pools = pools_of(t, share, own);
+	block->pools = pools_of(t, share, own, block);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
 		if (!may_belong(t, &w->captures[i]))
 			continue;
