@@ -98,8 +98,7 @@ static void growth_check(struct model *w, const struct held *held)
 	    plain_growth_bound(w, held->device, held->bytes) + waiting_most(held);
 	struct held now = held_now(held->device);
 
-	if (now.used <= held->used + bound || w->setting->plain ||
-	    !plain_is_compared(w))
+	if (now.used <= held->used + bound || w->setting->plain || fault_excuses(w))
 		return;
 	if (held->device >= 0 && is_consolidated(held->device) &&
 	    excused(EXCUSE_CONSOLIDATED))
@@ -151,10 +150,11 @@ static uint64_t graph_capture(struct thread *t, CUstream stream, int device,
 	*ret_graph = NULL;
 	if (!FINE(t, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED)))
 		return plain;
-	if (cuMemAlloc(&addr, GRAPH_BYTES) == CUDA_SUCCESS) {
+	if (FINE(t, cuMemAlloc(&addr, GRAPH_BYTES))) {
 		FINE(t, cuMemsetD32Async(addr, 1, GRAPH_BYTES / 4, stream));
 		plain_waits(w, t->context);
-		FINE(t, cuMemFree(addr));
+		if (!FINE(t, cuMemFree(addr)))
+			(void)cuMemFree(addr);
 	}
 	FINE(t, cuStreamEndCapture(stream, ret_graph));
 	return plain;
@@ -202,8 +202,7 @@ static bool is_slow(void)
 
 void turns_play(struct thread *t, const struct op *op)
 {
-	if (t->model->setting->leak || t->model->setting->fault ||
-	    (op->how % KINDS == 2 && is_slow()))
+	if (t->model->setting->leak || (op->how % KINDS == 2 && is_slow()))
 		return;
 	if (op->how % KINDS == 3) {
 		graphs(t, op);
