@@ -67,8 +67,8 @@ static void pool_ask(struct thread *t, const struct op *op)
 	cuuint64_t zero = 0;
 	CUmemoryPool pool;
 
-	if (w->setting->fault || w->setting->leak || w->setting->plain || w->left ||
-	    w->passed_async || cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
+	if (w->setting->leak || w->setting->plain || w->left || w->passed_async ||
+	    cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
 		return;
 	if (op->how % 4 == 0)
 		FINE(t,
@@ -76,11 +76,12 @@ static void pool_ask(struct thread *t, const struct op *op)
 	used = attribute(t, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 	high = attribute(t, pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
 	reserved = attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-	if (used != bytes)
+	if (used != bytes && !fault_excuses(w))
 		failure(w, "device %d: %llu bytes in stream order, its pool says %llu",
 			device, (unsigned long long)bytes, (unsigned long long)used);
-	if (high < used || reserved < used ||
-	    attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < reserved)
+	if ((high < used || reserved < used ||
+	     attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < reserved) &&
+	    !fault_excuses(w))
 		failure(w, "device %d: used %llu, at most %llu, and reserved %llu",
 			device, (unsigned long long)used, (unsigned long long)high,
 			(unsigned long long)reserved);

@@ -317,7 +317,7 @@ static void capture_into(struct thread *t, const struct op *op)
 	struct graph *graph = graph_near(w, op->a);
 	struct capture *c = capture_slot(w);
 	CUstreamCaptureMode mode = op->how % 3;
-	bool conditional = op->value % 8 >= 6 && !w->setting->fault;
+	bool conditional = op->value % 8 >= 6;
 	CUgraphNode nodes[2 * ITEMS_MAX];
 	size_t count = 2 * ITEMS_MAX;
 	CUgraph into = graph->handle;
@@ -541,7 +541,7 @@ static void capture_refuse(struct thread *t, const struct capture *c, unsigned h
 	CUstreamCaptureMode mode = how % 3;
 	CUresult result;
 
-	if (t->model->setting->fault || t->model->setting->plain)
+	if (t->model->setting->plain)
 		return;
 	if (how & 4 && legacy_is_free(t->model, t->context))
 		result = cuStreamBeginCapture(CU_STREAM_LEGACY, mode);

@@ -378,8 +378,10 @@ static void stream_op(struct thread *t, const struct op *op)
 static void event_record_refused(struct thread *t, const struct event *event,
 				 CUstream stream)
 {
-	if (!t->model->setting->fault &&
-	    cuEventRecord(event->handle, stream) != CUDA_ERROR_INVALID_HANDLE)
+	CUresult result = cuEventRecord(event->handle, stream);
+
+	if (result != CUDA_ERROR_INVALID_HANDLE &&
+	    fine(t->model, result, "a record in another context"))
 		failure(t->model, "an event was recorded in another context");
 }
 
@@ -483,8 +485,7 @@ static void mem_info(struct thread *t)
 	if (left > total || total != t->model->setting->memory)
 		failure(t->model, "cuMemGetInfo says %llu of %llu",
 			(unsigned long long)left, (unsigned long long)total);
-	if (t->model->setting->memory_small || t->model->setting->fault ||
-	    t->model->setting->leak)
+	if (t->model->setting->memory_small || t->model->setting->leak)
 		return;
 	if (left > total - bytes_taken(t->model, t->model->contexts[t->context].device))
 		failure(t->model, "cuMemGetInfo says %llu of %llu, and %llu are taken",
