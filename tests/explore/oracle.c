@@ -343,6 +343,11 @@ static bool is_left(const struct model *w)
 	return w->left;
 }
 
+static void lost_note(struct model *w)
+{
+	w->left |= plain_is_spoilt(w) && w->setting->fault->loses;
+}
+
 /* Everything was freed: the driver gets all of it back. */
 void oracle_end(struct model *w)
 {
@@ -352,7 +357,7 @@ void oracle_end(struct model *w)
 	if (gcpsim_pending() > 0)
 		failure(w, "%llu operations never end",
 			(unsigned long long)gcpsim_pending());
-	w->left |= plain_is_spoilt(w) && w->setting->fault->loses;
+	lost_note(w);
 	trim_all(w);
 	oracle_step(w);
 	if (gcpsim_user_objects() > 0)
@@ -372,6 +377,7 @@ static void finish(struct model *w)
 	gcpsim_drain();
 	gcpsim_plain_asks(1);
 	default_pools_trim(w);
+	lost_note(w);
 	library.finish();
 	findings_check(w);
 	if ((allocations(w) > 0 || gcpsim_memory_live(-1) > 0) && !is_left(w))

@@ -264,9 +264,9 @@ static bool may_exit_with_memory(const struct model *w)
 	const struct setting *setting = w->setting;
 	struct gcpool_host_stats stats;
 
-	return setting->exit_with_memory && setting->fences && !setting->fault &&
-	       !setting->tight && !setting->leak && !setting->plain &&
-	       !setting->quota && !setting->host_memory && !setting->host_quota &&
+	return setting->exit_with_memory && setting->fences && !setting->tight &&
+	       !setting->leak && !setting->plain && !setting->quota &&
+	       !setting->host_memory && !setting->host_quota &&
 	       !holds_memory_of_cudas(w) && library.active && library.active() &&
 	       library.get_host_stats(&stats, sizeof(stats)) == 0;
 }
@@ -325,9 +325,6 @@ void play(const struct setting *setting, const struct history *history,
 	struct model *w = &model;
 
 	mine = *setting;
-	/* Short of memory the library takes back what it could keep for graphs. */
-	mine.tight |=
-	    setting->fault && setting->fault->code == CUDA_ERROR_OUT_OF_MEMORY;
 	w->setting = &mine;
 	w->history = history;
 	w->threads = threads;
@@ -349,8 +346,8 @@ void play(const struct setting *setting, const struct history *history,
 		context_open(&threads[0], i, i, true);
 	/* Without memory for its pools, or a function that it cannot do without, the
 	 * library leaves everything to CUDA. */
-	mine.plain |=
-	    (setting->fault || setting->hidden) && library.active && !library.active();
+	mine.plain |= library.active && !library.active() &&
+		      (setting->hidden || fault_excuses(w));
 	if (!setting->early)
 		faults_begin(setting);
 	for (w->step = 0; w->step < history->count; w->step++) {
