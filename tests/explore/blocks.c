@@ -429,13 +429,29 @@ bool block_free(struct thread *t, struct block *block)
 	return true;
 }
 
+/* A free on a stream has failed. One without waits for the block's context alone: where
+ * the stream is another one's, the program does. */
+static void free_after_all(const struct block *block, const struct stream *s,
+			   CUstream stream)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	gcpsim_plain_asks(1);
+	cuThreadExchangeStreamCaptureMode(&mode);
+	if (block->context != s->context)
+		(void)cuStreamSynchronize(stream);
+	cuThreadExchangeStreamCaptureMode(&mode);
+	gcpsim_plain_asks(-1);
+	(void)cuMemFree(block->addr);
+}
+
 bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 {
 	struct model *w = t->model;
 	bool left;
 
 	if (s->capture || block->borrowed ||
-	    (block->context != s->context && (!can_name(t, s) || w->setting->fault)) ||
+	    (block->context != s->context && !can_name(t, s)) ||
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
 	    (is_cudas(w, block) && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
@@ -447,7 +463,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 		plain_may_wait(w, EXCUSE_WAIT_ASYNC);
 	plain_closes(w, block, false);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
-		(void)cuMemFree(block->addr);
+		free_after_all(block, s, stream_handle(t, s));
 	block->live = false; /* no later use may count on an order by this */
 	block->died = w->step;
 	w->frees++;
