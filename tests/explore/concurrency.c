@@ -77,7 +77,7 @@ static bool went(struct member *m, CUresult result, const char *call)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		m->refused++;
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
-	    !(fault && (int)result == fault->code) && !m->call) {
+	    (!m->call || (fault && (int)m->result == fault->code))) {
 		m->result = result;
 		m->call = call;
 	}
@@ -213,10 +213,11 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 		w->left |= members[i].left;
 		for (unsigned k = 0; k < members[i].refused; k++)
 			excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_CONCURRENT);
-		if (members[i].short_of_memory && plain_is_compared(w) &&
+		if (members[i].short_of_memory && !w->setting->leak &&
 		    !w->setting->plain &&
 		    !plain_lacks(w, w->contexts[t->context].device,
-				 asked_most + count * SMALL_SIZES * PIECE))
+				 asked_most + count * SMALL_SIZES * PIECE) &&
+		    !fault_excuses(w))
 			failure(w,
 				"several threads asked for %llu bytes at most, and "
 				"were refused",
@@ -224,7 +225,7 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	}
 	w->streams_gone += count; /* theirs */
 	for (unsigned i = 0; i < count; i++)
-		if (members[i].call)
+		if (members[i].call && !fault_gives(w, members[i].result))
 			failure(w, "with other threads %.40s gives %d", members[i].call,
 				(int)members[i].result);
 }

@@ -81,7 +81,7 @@ static void other_end(struct thread *t, struct meeting *m, pthread_t thread,
 		      const char *what)
 {
 	gcpsim_when_destroyed(NULL);
-	if (!m->came && !plain_is_spoilt(t->model))
+	if (!m->came && !fault_excuses(t->model))
 		failure(t->model, "nothing was destroyed");
 	if (!m->came)
 		destroyed();

@@ -95,8 +95,8 @@ bool fine(struct model *w, CUresult result, const char *call)
 
 	if (result == CUDA_SUCCESS)
 		return true;
-	if (plain_is_spoilt(w) && (int)result == w->setting->fault->code)
-		return !excused(EXCUSE_FAULT);
+	if (fault_gives(w, result))
+		return false;
 	if (plain_is_spoilt(w) && is_told(w, result)) {
 		excused(EXCUSE_FAULT);
 		outcome->done = 1;
@@ -221,7 +221,7 @@ static void host_check(struct model *w)
 	    stats.requested_bytes.current > bytes ||
 	    ((stats.active_requests.current != count ||
 	      stats.requested_bytes.current != bytes) &&
-	     !(plain_is_spoilt(w) && excused(EXCUSE_FAULT))))
+	     !fault_excuses(w)))
 		failure(w,
 			"%llu blocks, %llu bytes of pinned memory are live, the "
 			"library says %llu, %llu",

@@ -591,6 +591,12 @@ bool fault_excuses(const struct model *w)
 	return plain_is_spoilt(w) && excused(EXCUSE_FAULT);
 }
 
+bool fault_gives(const struct model *w, CUresult result)
+{
+	return w->setting->fault && (int)result == w->setting->fault->code &&
+	       fault_excuses(w);
+}
+
 /* Not where nothing is ever given back: then the program alone is looked at. What
  * follows a planned fault is excused. */
 bool plain_is_compared(const struct model *w)

@@ -169,7 +169,7 @@ static void pool_checkpoint(struct model *w, unsigned slot)
 	int result = library.checkpoint(w->pools[pool].id, &handle);
 	int wanted = is_capturing(w, pool) ? -EBUSY : 0;
 
-	if (result != wanted && !(plain_is_spoilt(w) && excused(EXCUSE_FAULT)))
+	if (result != wanted && !fault_excuses(w))
 		failure(w, "gcpool_graph_pool_checkpoint gives %d", result);
 	if (result != 0)
 		return;

@@ -128,8 +128,7 @@ static void pinned_beside(struct thread *t)
 			pinned_give(t, SLOT);
 	}
 	context_use(t, mine);
-	if (gcpsim_memory_used(-1) > held + bound &&
-	    !(plain_is_spoilt(w) && excused(EXCUSE_FAULT)))
+	if (gcpsim_memory_used(-1) > held + bound && !fault_excuses(w))
 		failure(w,
 			"beside a capture %llu bytes are pinned instead of %llu, and "
 			"the bound is %llu more",
@@ -213,7 +212,7 @@ static void thread_cancel(struct thread *t)
 		failure(w, "no thread for the explorer itself");
 	pthread_join(thread, NULL);
 	fine(w, cancelled.result, "what a thread that is cancelled calls");
-	if (cancelled.passed && !(plain_is_spoilt(w) && excused(EXCUSE_FAULT)))
+	if (cancelled.passed && !fault_excuses(w))
 		failure(w, "a block is CUDA's that the library should have given");
 	if (!cancelled.called)
 		failure(w, "a thread that was cancelled has ended inside a call");
