@@ -80,9 +80,10 @@ static bool is_told(const struct model *w, CUresult result)
 		return true;
 	/* Without memory for its books the library leaves a context to plain CUDA,
 	 * which refuses this during captures. */
-	if (of_memory)
-		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (of_captures)
+	if (of_memory && result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+		return true;
+	/* Nor does the program join that stream. */
+	if (of_memory || of_captures)
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	/* A peer that could not be let in: one line says so. */
 	return strcmp(name, "cuMemSetAccess") == 0 && w->setting->devices > 1 &&
