@@ -169,7 +169,7 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 	return NULL;
 }
 
-/* Why a stream's capture may have ended. */
+/* What may have ended a stream's capture. */
 struct ending {
 	bool done; /* the call that ends it has succeeded */
 	/* The stream was destroyed by a call that began at `moment`: what has begun on
@@ -178,8 +178,9 @@ struct ending {
 	uint64_t moment;
 };
 
-/* Whether CUDA still builds this capture: the end may have been refused. Where it does
- * not say, that is taken for what it was: a fence would destroy a capture. */
+/* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
+ * does not say, a capture whose end has succeeded is over, and any other goes on, which
+ * a fence would destroy. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture,
 			    const struct ending *ending)

@@ -173,8 +173,7 @@ static void an_end_that_is_refused_ends_nothing(void **state)
 	cuda.state_result = 2; /* and may not say so, */
 	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), false);
 	assert_true(gcp_tracker_capturing(tracker));
-	cuda.state_result = 2; /* nor when it has ended */
-	end(0);
+	end(0); /* nor when it has ended */
 	assert_false(gcp_tracker_capturing(tracker));
 	cuda.state_result = 0;
 	graph_destroy(graph);
