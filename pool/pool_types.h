@@ -107,6 +107,9 @@ enum gcp_block_state {
 			      * private heap: its memory is a lane's, lane.c */
 	GCP_BLOCK_MOVING,    /* vmm.c works on it */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
+	GCP_BLOCK_HEAD,      /* no one's: the first page of an ordinary segment that is
+			      * cut. The driver frees the whole segment by that address,
+			      * which code may do that does not pass through here */
 	GCP_BLOCK_LENT,      /* freed by the program, and other processes have it open:
 			      * no one's here, and it stays where it is */
 };
@@ -123,7 +126,9 @@ enum gcp_block_state {
  *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
  *     of so many chunks
  *  B9 only a block that waits for its epoch has a stream; none that is PENDING, LISTED
- *     or FREE is async */
+ *     or FREE is async
+ *  B10 where an ordinary segment is cut its first block is a HEAD, and no other one is;
+ *     it merges with what is above it when all of that is one FREE block */
 struct gcp_block {
 	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
@@ -661,11 +666,16 @@ uint64_t gcp_heap_shared_bytes(const struct gcp_heap *heap);
 uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
- * back; and one that is in no tree cut to `size`, the rest free: without memory for a
- * descriptor it stays whole. */
+ * back. */
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
-void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
+/* What has `size` of a block that is in no tree: it lies above the head, if one is to
+ * be made, and the rest above it (NULL: there is none) is in no tree either; or free.
+ */
+struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
+				 struct gcp_block **ret_rest);
+struct gcp_block *gcp_block_split(struct gcp_heap *heap, struct gcp_block *block,
+				  uint64_t size);
 
 /* pending.c: the list of blocks that wait. pool->lock is held, but by the first. */
 void gcp_pending_init(struct gcp_heap *heap);
@@ -680,6 +690,12 @@ void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
+/* Begins an ordinary segment that is not cut, and may be. */
+bool gcp_block_begins_segment(const struct gcp_block *block);
+bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
+/* Makes a HEAD of the first page of such a block. Gives what is above it; NULL: there
+ * is no memory for a descriptor, and nothing is done. */
+struct gcp_block *gcp_block_behead(struct gcp_block *block);
 
 /* bins.c: which bin blocks of so many chunks (> 0) are in; the next bin at or above
  * `bin` that is not empty, and at or below: -1, there is none. */
@@ -791,6 +807,9 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
  * class, and for others that may share it. Any lock, or none, may be held. */
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size);
+/* What blocks of `size` (bytes, > 0) leave unused of an ordinary segment of so many
+ * bytes (at least `size`), its head included. The same. */
+uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size);
 
 /* --- reclaim.c, quota.c, stats.c --- */
 

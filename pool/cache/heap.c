@@ -140,14 +140,18 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 		if (block->addr < addr) { /* leave what lies below free */
 			struct gcp_block *below = block;
 
-			gcp_block_split(heap, below, addr - below->addr);
-			block = below->upper;
-			gcp_tree_insert(heap, below);
-			if (!block || block->addr != addr)
+			if (gcp_block_begins_segment(block))
+				block = gcp_block_behead(block);
+			if (block && block->addr < addr) {
+				below = block;
+				block = gcp_block_cut(below, addr - below->addr);
+			}
+			if (!gcp_block_is_head(below))
+				gcp_tree_insert(heap, below);
+			if (!block)
 				return NULL; /* no memory for a descriptor */
-			gcp_tree_remove(heap, block);
 		}
-		gcp_block_split(heap, block, size);
+		block = gcp_block_split(heap, block, size);
 	}
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
@@ -229,13 +233,13 @@ static bool block_will_be_free(const struct gcp_block *block)
 static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *looks)
 {
 	uint64_t bytes = block->size, epoch = block->epoch;
-	const struct gcp_block *other;
+	const struct gcp_block *other, *lower;
 
-	for (other = block->lower;
-	     other && bytes < size && block_will_be_free(other) && *looks > 0;
-	     other = other->lower, --*looks) {
-		bytes += other->size;
-		epoch = other->epoch > epoch ? other->epoch : epoch;
+	for (lower = block->lower;
+	     lower && bytes < size && block_will_be_free(lower) && *looks > 0;
+	     lower = lower->lower, --*looks) {
+		bytes += lower->size;
+		epoch = lower->epoch > epoch ? lower->epoch : epoch;
 	}
 	for (other = block->upper;
 	     other && bytes < size && block_will_be_free(other) && *looks > 0;
@@ -243,6 +247,8 @@ static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *lo
 		bytes += other->size;
 		epoch = other->epoch > epoch ? other->epoch : epoch;
 	}
+	if (!other && gcp_block_is_head(lower))
+		bytes += lower->size;
 	return bytes >= size ? epoch : 0;
 }
 

@@ -139,26 +139,19 @@ static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *spa
 	return first;
 }
 
-/* Without memory for a descriptor the block stays whole: larger, never wrong. */
-static void span_cut(struct gcp_heap *heap, struct gcp_block *block, uint64_t size,
-		     uint64_t stream)
-{
-	struct gcp_block *rest = NULL;
-
-	if (block->size > size && block->segment->kind != GCP_KIND_HUGE)
-		rest = gcp_block_cut(block, size);
-	if (!rest)
-		return;
-	rest->stream = stream;
-	gcp_heap_put(heap, rest);
-}
-
 static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *span,
 				   const struct gcp_request *request)
 {
-	struct gcp_block *block = span_join(heap, span);
+	struct gcp_block *joined = span_join(heap, span), *rest = NULL, *block = joined;
 
-	span_cut(heap, block, request->size, request->stream);
+	if (block->segment->kind != GCP_KIND_HUGE)
+		block = gcp_block_trim(block, request->size, &rest);
+	if (block != joined) /* which is a head now */
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)GCP_PAGE);
+	if (rest) {
+		rest->stream = request->stream;
+		gcp_heap_put(heap, rest);
+	}
 	if (block->size == request->size)
 		block->size_class = (uint16_t)request->size_class;
 	return block;

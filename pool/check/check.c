@@ -38,6 +38,7 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 	case GCP_BLOCK_LISTED:
 		return &sums->listed;
 	case GCP_BLOCK_FREE:
+	case GCP_BLOCK_HEAD:
 		return &sums->free;
 	case GCP_BLOCK_HOLE:
 		return &sums->holes;
@@ -135,6 +136,22 @@ static const char *hole_check(const struct gcp_block *hole)
 	return NULL;
 }
 
+/* But a HUGE one, which has one block. */
+static const char *head_check(const struct gcp_segment *segment)
+{
+	const struct gcp_block *first = segment->first;
+	bool is_shared = first->upper || atomic_load(&first->state) == GCP_BLOCK_RUN;
+
+	GCP_MUST(gcp_block_is_head(first) == (is_shared && !segment->chunks),
+		 "B10: an ordinary segment has no head, or one for no other block");
+	GCP_MUST(!gcp_block_is_head(first) || !gcp_block_is_free(first->upper) ||
+		     first->upper->upper,
+		 "B10: a free segment keeps its head");
+	for (const struct gcp_block *block = first->upper; block; block = block->upper)
+		GCP_MUST(!gcp_block_is_head(block), "B10: a head is not the first");
+	return NULL;
+}
+
 static bool chunks_are_empty(const struct gcp_chunk *chunks, uint64_t count)
 {
 	uint64_t handles = 0;
@@ -206,7 +223,7 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 	GCP_MUST(segment->mapped ==
 		     segment->size - (sums->holes + sums->unmapping - unmapped),
 		 "S2: mapped bytes are miscounted");
-	return segment->chunks ? chunks_check(segment) : NULL;
+	return segment->chunks ? chunks_check(segment) : head_check(segment);
 }
 
 static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)

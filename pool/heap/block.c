@@ -31,6 +31,31 @@ bool gcp_block_is_segment(const struct gcp_block *block)
 	return !block->lower && !block->upper;
 }
 
+bool gcp_block_begins_segment(const struct gcp_block *block)
+{
+	const struct gcp_segment *segment = block->segment;
+
+	return !segment->chunks && segment->kind != GCP_KIND_HUGE &&
+	       block->addr == segment->addr;
+}
+
+bool gcp_block_is_head(const struct gcp_block *block)
+{
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+			    GCP_BLOCK_HEAD;
+}
+
+struct gcp_block *gcp_block_behead(struct gcp_block *block)
+{
+	struct gcp_block *rest = gcp_block_cut(block, GCP_PAGE);
+
+	if (!rest)
+		return NULL;
+	block->stream = 0;
+	gcp_block_set_state(block, GCP_BLOCK_HEAD);
+	return rest;
+}
+
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t epoch)
 {

@@ -56,18 +56,42 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 		gcp_block_coalesce_upper(pools, lower, block);
 		block = lower;
 	}
+	if (gcp_block_is_head(block->lower) && !block->upper) {
+		block = block->lower;
+		gcp_block_coalesce_upper(pools, block, block->upper);
+	}
 	gcp_tree_insert(heap, block);
 }
 
-/* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
- * Without memory for a descriptor the block stays whole: larger, never wrong. */
-void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size)
+/* Without memory for a descriptor the block stays whole: larger, never wrong. */
+struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
+				 struct gcp_block **ret_rest)
 {
-	struct gcp_block *rest =
-	    block->size == size ? NULL : gcp_block_cut(block, size);
+	*ret_rest = NULL;
+	if (block->size == size)
+		return block;
+	if (gcp_block_begins_segment(block)) {
+		struct gcp_block *behind =
+		    block->size < GCP_PAGE + size ? NULL : gcp_block_behead(block);
 
+		if (!behind)
+			return block;
+		block = behind;
+	}
+	if (block->size > size)
+		*ret_rest = gcp_block_cut(block, size);
+	return block;
+}
+
+struct gcp_block *gcp_block_split(struct gcp_heap *heap, struct gcp_block *block,
+				  uint64_t size)
+{
+	struct gcp_block *rest;
+
+	block = gcp_block_trim(block, size, &rest);
 	if (rest)
 		gcp_tree_insert(heap, rest);
+	return block;
 }
 
 /* --- taking ------------------------------------------------------------------- */
@@ -117,18 +141,25 @@ static struct gcp_block *first_chunk_fit(struct gcp_heap *heap, enum gcp_kind ki
 
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh)
 {
+	uint64_t least = bytes - GCP_PAGE; /* behind a head */
 	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes), bytes, fresh);
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, least), least, fresh);
+	struct gcp_block *run;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
-		block = first_chunk_fit(heap, GCP_KIND_LARGE, bytes, fresh);
+		block = first_chunk_fit(heap, GCP_KIND_LARGE, least, fresh);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
-	gcp_block_split(heap, block, bytes);
+	run = gcp_block_begins_segment(block) ? gcp_block_behead(block) : block;
+	if (!run)
+		gcp_tree_insert(heap, block);
+	else if (run->size > bytes || gcp_block_is_head(run->lower))
+		gcp_block_split(heap, run,
+				gcp_block_is_head(run->lower) ? least : bytes);
 	unused_low_update(heap);
-	return block;
+	return run;
 }
 
 /* Whether the program has nothing else in the block's segment. */
@@ -148,9 +179,11 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 static bool is_wasteful(const struct gcp_heap *heap, uint64_t all, uint64_t size)
 {
 	uint64_t new = gcp_segment_bytes(heap, GCP_KIND_LARGE, size);
+	uint64_t left = gcp_segment_left_over(all, size);
 
-	return all % size > all / 16 &&
-	       (double)(all % size) * (double)new > (double)(new % size) * (double)all;
+	return left > all / 16 &&
+	       (double)left * (double)new >
+		   (double)gcp_segment_left_over(new, size) * (double)all;
 }
 
 /* Whether an idle segment would be cut for a block though the device may need the rest
@@ -224,7 +257,7 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		return NULL;
 	gcp_tree_remove(heap, block);
 	if (block->segment->kind != GCP_KIND_HUGE)
-		gcp_block_split(heap, block, size);
+		block = gcp_block_split(heap, block, size);
 	unused_low_update(heap);
 	/* A block that could not be split is too large for its class. */
 	block->size_class =

@@ -33,16 +33,33 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
 	return most > least ? most : gcp_round_up(least, GCP_CHUNK);
 }
 
+/* A segment of so many blocks behind its head. */
+static uint64_t bytes_for(uint64_t blocks, uint64_t size)
+{
+	return gcp_round_up(blocks * size + GCP_PAGE, GCP_CHUNK);
+}
+
+uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size)
+{
+	return bytes < size + GCP_PAGE ? bytes - size
+				       : (bytes - GCP_PAGE) % size + GCP_PAGE;
+}
+
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size)
 {
-	uint64_t shared = gcp_segment_shared_bytes(heap->pool);
+	uint64_t shared = gcp_segment_shared_bytes(heap->pool), fewer, more;
 
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
 	if (size > shared / 2 || heap->private || /* many graphs, each with little */
 	    gcp_pool_is_exact(heap->pool, size))
 		return gcp_round_up(size, GCP_CHUNK);
-	/* A device may be filled with blocks of one size: none is lost. */
-	return gcp_round_up(shared / size * size, GCP_CHUNK);
+	/* A device may be filled with blocks of one size: little is lost. */
+	fewer = bytes_for((shared - GCP_PAGE) / size, size);
+	more = bytes_for(shared / size, size);
+	return gcp_segment_left_over(fewer, size) * more <=
+		       gcp_segment_left_over(more, size) * fewer
+		   ? fewer
+		   : more;
 }

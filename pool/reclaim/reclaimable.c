@@ -43,6 +43,8 @@ static uint64_t unused_around(const struct gcp_block *block)
 		if (!is_pending(last))
 			counted += gcp_block_unused(last);
 	}
+	if (gcp_block_is_head(first->lower) && !last->upper)
+		first = first->lower;
 	span.addr = first->addr;
 	span.size = last->addr + last->size - first->addr;
 	span.lower = first->lower;

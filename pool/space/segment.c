@@ -9,7 +9,9 @@
 
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
 {
-	return (a->addr > b->addr) - (a->addr < b->addr);
+	if (a->addr != b->addr)
+		return a->addr < b->addr ? -1 : 1;
+	return (a->number > b->number) - (a->number < b->number);
 }
 
 RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
@@ -68,12 +70,57 @@ give_segment:
 	return result;
 }
 
+static void block_release(struct gcp_pools *pools, struct gcp_block *block)
+{
+	gcp_map_clear(pools->map, block->addr, block);
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, block);
+}
+
+/* A block that filled its segment, and that the program has given to code which does
+ * not pass through here. */
+static void freed_elsewhere(struct gcp_segment *segment)
+{
+	struct gcp_pool *pool = segment->pool;
+	struct gcp_block *block = segment->first;
+	struct gcp_stats_delta counted = {0};
+	uint8_t used = GCP_BLOCK_USED;
+
+	if (!gcp_block_is_segment(block) || block->async ||
+	    atomic_load(&segment->heap) != &pool->common ||
+	    !atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
+		return;
+	gcp_stats_delta_free(&counted, block->requested, block->size);
+	gcp_stats_merge(pool, &counted);
+	gcp_gauge_add(&pool->stats.active_bytes, -(int64_t)block->size);
+	gcp_segment_unlink(&pool->common, segment);
+	block_release(pool->pools, block);
+	gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
+}
+
+/* The driver has given out addresses that are still in the books. */
+static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
+{
+	struct gcp_segment key = {.addr = addr + size}, *segment, *lower;
+
+	segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
+			  : RB_MAX(gcp_segment_tree, &pool->segments);
+	for (; segment && segment->addr + segment->size > addr; segment = lower) {
+		lower = RB_PREV(gcp_segment_tree, &pool->segments, segment);
+		if (!segment->chunks)
+			freed_elsewhere(segment);
+	}
+}
+
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind)
 {
 	struct gcp_segment *segment;
-	int result = gcp_segment_create(heap, addr, size, kind, NULL, &segment);
+	int result;
 
+	segments_drop(heap->pool, addr, size);
+	result = gcp_segment_create(heap, addr, size, kind, NULL, &segment);
 	if (result != 0)
 		return result;
 	if (heap->pool->vmm && !heap->private)
@@ -155,13 +202,6 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 					  memory_order_relaxed);
 	if (heap->private)
 		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
-}
-
-static void block_release(struct gcp_pools *pools, struct gcp_block *block)
-{
-	gcp_map_clear(pools->map, block->addr, block);
-	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, block);
 }
 
 static bool segment_is_unused(const struct gcp_segment *segment)

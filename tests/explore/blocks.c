@@ -59,9 +59,31 @@ static bool is_recycled(const struct thread *t, const struct block *block)
 	return capture_may_recycle(t, block->pools) && excused(EXCUSE_RECYCLED);
 }
 
+/* Code that the library does not see may free a block of the program: the driver, which
+ * refuses all other addresses, frees the whole of what begins there. So nothing else of
+ * the program's is in it. */
+static void beginning_check(struct model *w, const struct block *block)
+{
+	uint64_t base, bytes;
+
+	if (block->host || gcpsim_usage(block->addr) >= 0 ||
+	    gcpsim_piece(block->addr, &base, &bytes) != 0)
+		return;
+	for (const struct block *other = w->blocks; other; other = other->next)
+		if (other != block && other->live && !other->host &&
+		    other->addr - base < bytes &&
+		    (block->addr == base || other->addr == base))
+			failure(w,
+				"0x%llx and 0x%llx share what begins with one of them",
+				(unsigned long long)block->addr,
+				(unsigned long long)other->addr);
+}
+
 static void place_check(struct thread *t, const struct block *block)
 {
 	struct model *w = t->model;
+
+	beginning_check(w, block);
 
 	if (block->addr == 0 || block->addr % 512 != 0)
 		failure(w, "a block at 0x%llx is not aligned",

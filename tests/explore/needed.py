@@ -26,7 +26,7 @@ HISTORIES = {
     "wait pinned": "50000001cf20e59b",
     "wait capture": "30000000009e8070",
     "wait async": "30000000009e8070",
-    "wait lane": "700001a2088c8d0a",
+    "wait lane": "9000000000000055",
     "launch full": "60000000059e6a35",
     "wait export": "100001a1fd7b8988",
     "wait devices": "9b3e5e2ba36cf25c",

@@ -10,7 +10,8 @@
 static void a_free_makes_room_in_a_full_queue(void **state)
 {
 	enum { COUNT = GCP_FENCE_QUEUE + 40 };
-	struct gcp_pools *pools = pools_of((COUNT + 1) * 2 * MIB);
+	/* Beside the heads of segments. */
+	struct gcp_pools *pools = pools_of((COUNT + 1 + !vmm * COUNT / 8) * 2 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	static gcp_addr addrs[4 * COUNT];
 	int count = 0;

@@ -652,7 +652,7 @@ static void fences_that_fail_make_no_free_wait(void **state)
 enum { PARTS = 6000, PART = 64 << 10 };
 static gcp_addr parts[PARTS];
 
-/* Blocks side by side, and no free memory beside them. */
+/* Blocks side by side behind a head, and no free memory beside them. */
 static struct gcp_pools *pools_of_parts(void)
 {
 	const uint64_t all = 512 * MIB;
@@ -670,10 +670,10 @@ static struct gcp_pools *pools_of_parts(void)
 	for (int i = 0; i < PARTS; i++) {
 		assert_int_equal(gcp_pool_alloc_stream(pool, PART, STREAM, &parts[i]),
 				 0);
-		assert_int_equal(parts[i], addr + (uint64_t)i * PART);
+		assert_int_equal(parts[i], addr + GCP_PAGE + (uint64_t)i * PART);
 	}
-	assert_int_equal(must_alloc(pool, all - (uint64_t)PARTS * PART),
-			 addr + (uint64_t)PARTS * PART);
+	assert_int_equal(must_alloc(pool, all - GCP_PAGE - (uint64_t)PARTS * PART),
+			 addr + GCP_PAGE + (uint64_t)PARTS * PART);
 	fake.stuck = true;
 	fake_submit();
 	return pools;

@@ -54,6 +54,37 @@ static void a_deep_bound_plugin_frees(void)
 	must(plugin_free(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 }
 
+/* Ordinary memory: what has an allocation of its own is freed, as on plain CUDA, and
+ * nothing else. */
+static void a_deep_bound_plugin_frees_segments(void)
+{
+	static const size_t sizes[] = {512, 100 << 10, 2 * MIB, 3 * MIB};
+	CUdeviceptr blocks[4][24], p;
+
+	must(load(getenv("GCPT_PLUGIN")), "no plugin");
+	(void)primary();
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 24; j++)
+			blocks[i][j] = allocated(sizes[i]);
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 24; j++)
+			must(plugin_free(blocks[i][j]) == CUDA_ERROR_INVALID_VALUE,
+			     "CUDA frees a block that shares its memory");
+	for (int i = 0; i < 4; i++) {
+		p = allocated(64 * MIB);
+		OK(cuMemsetD8(p, 1, 64 * MIB));
+		OK(cuCtxSynchronize());
+		OK(plugin_free(p));
+	}
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 24; j++) {
+			OK(cuMemsetD8(blocks[i][j], 1, sizes[i]));
+			OK(cuCtxSynchronize());
+			OK(cuMemFree(blocks[i][j]));
+		}
+	must(gcpsim_faults() == 0, "memory that is gone");
+}
+
 /* The program has another reference, for all that the library has seen. */
 static void a_deep_bound_plugin_releases(void)
 {
@@ -76,6 +107,7 @@ static void a_deep_bound_plugin_releases(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(a_deep_bound_plugin_frees),
+    SCENARIO(a_deep_bound_plugin_frees_segments),
     SCENARIO(a_deep_bound_plugin_releases),
 };
 
