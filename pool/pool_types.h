@@ -690,12 +690,12 @@ void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
-/* Begins an ordinary segment that is not cut, and may be. */
+/* Begins an ordinary segment, of which it has all, and which may be cut. */
 bool gcp_block_begins_segment(const struct gcp_block *block);
 bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
 /* Makes a HEAD of the first page of such a block. Gives what is above it; NULL: there
  * is no memory for a descriptor, and nothing is done. */
-struct gcp_block *gcp_block_behead(struct gcp_block *block);
+struct gcp_block *gcp_block_make_head(struct gcp_block *block);
 
 /* bins.c: which bin blocks of so many chunks (> 0) are in; the next bin at or above
  * `bin` that is not empty, and at or below: -1, there is none. */
@@ -804,11 +804,11 @@ uint64_t gcp_pool_left(struct gcp_pool *pool);
  * lock, or none, may be held. */
 uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
 /* How much to ask the driver for: a new segment for a block of `size`, as large as its
- * class, and for others that may share it. Any lock, or none, may be held. */
+ * class, and for others that may share it. pool->lock is held. */
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size);
 /* What blocks of `size` (bytes, > 0) leave unused of an ordinary segment of so many
- * bytes (at least `size`), its head included. The same. */
+ * bytes (at least `size`), its head included. Any lock, or none, may be held. */
 uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size);
 
 /* --- reclaim.c, quota.c, stats.c --- */

@@ -141,15 +141,17 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 			struct gcp_block *below = block;
 
 			if (gcp_block_begins_segment(block))
-				block = gcp_block_behead(block);
+				block = gcp_block_make_head(block);
 			if (block && block->addr < addr) {
 				below = block;
 				block = gcp_block_cut(below, addr - below->addr);
 			}
+			if (!block) { /* no memory for a descriptor */
+				gcp_block_coalesce(heap, below);
+				return NULL;
+			}
 			if (!gcp_block_is_head(below))
 				gcp_tree_insert(heap, below);
-			if (!block)
-				return NULL; /* no memory for a descriptor */
 		}
 		block = gcp_block_split(heap, block, size);
 	}

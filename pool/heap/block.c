@@ -31,27 +31,31 @@ bool gcp_block_is_segment(const struct gcp_block *block)
 	return !block->lower && !block->upper;
 }
 
-bool gcp_block_begins_segment(const struct gcp_block *block)
-{
-	const struct gcp_segment *segment = block->segment;
-
-	return !segment->chunks && segment->kind != GCP_KIND_HUGE &&
-	       block->addr == segment->addr;
-}
-
 bool gcp_block_is_head(const struct gcp_block *block)
 {
 	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
 			    GCP_BLOCK_HEAD;
 }
 
-struct gcp_block *gcp_block_behead(struct gcp_block *block)
+bool gcp_block_begins_segment(const struct gcp_block *block)
+{
+	const struct gcp_segment *segment = block->segment;
+
+	return !segment->chunks && segment->kind != GCP_KIND_HUGE &&
+	       block->addr == segment->addr && !gcp_block_is_head(block);
+}
+
+struct gcp_block *gcp_block_make_head(struct gcp_block *block)
 {
 	struct gcp_block *rest = gcp_block_cut(block, GCP_PAGE);
 
 	if (!rest)
 		return NULL;
+	/* What lies above has all that it had, until a later free. */
 	block->stream = 0;
+	block->epoch = GCP_EPOCH_FRESH;
+	block->group = GCP_GROUP_FRESH;
+	block->apart = false;
 	gcp_block_set_state(block, GCP_BLOCK_HEAD);
 	return rest;
 }

@@ -15,8 +15,8 @@ struct showing {
 	const struct gcp_classes *classes;
 };
 
-/* Addresses with nothing behind them are none, nor is memory on its way elsewhere, or
- * what other processes alone have. */
+/* A head is shown, as free memory. Addresses with nothing behind them are no blocks,
+ * nor is memory on its way elsewhere, or what other processes alone have. */
 static bool is_block(uint8_t state)
 {
 	return state != GCP_BLOCK_HOLE && state != GCP_BLOCK_UNMAPPING &&

@@ -15,7 +15,10 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-enum { LOOKS = 32 }; /* large handles that are passed by */
+enum {
+	LOOKS = 32,                  /* large handles that are passed by */
+	WHOLE_LEAST = 4 * GCP_CHUNK, /* bytes */
+};
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
@@ -63,6 +66,14 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 	gcp_tree_insert(heap, block);
 }
 
+/* What would leave of a segment no more than plain CUDA does has all of it: it begins
+ * with the block, as a handle of CUDA's for other processes has to. */
+static bool has_all(const struct gcp_block *block, uint64_t size)
+{
+	return block->size < size + GCP_PAGE ||
+	       (size >= WHOLE_LEAST && block->size - size < GCP_CHUNK);
+}
+
 /* Without memory for a descriptor the block stays whole: larger, never wrong. */
 struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 				 struct gcp_block **ret_rest)
@@ -72,7 +83,7 @@ struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 		return block;
 	if (gcp_block_begins_segment(block)) {
 		struct gcp_block *behind =
-		    block->size < GCP_PAGE + size ? NULL : gcp_block_behead(block);
+		    has_all(block, size) ? NULL : gcp_block_make_head(block);
 
 		if (!behind)
 			return block;
@@ -152,7 +163,7 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool 
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
-	run = gcp_block_begins_segment(block) ? gcp_block_behead(block) : block;
+	run = gcp_block_begins_segment(block) ? gcp_block_make_head(block) : block;
 	if (!run)
 		gcp_tree_insert(heap, block);
 	else if (run->size > bytes || gcp_block_is_head(run->lower))

@@ -3,7 +3,7 @@
  * segment_size.c - how large a segment should be that the driver is asked for: small
  * requests share one, and on a nearly full device a block has one of its own size.
  *
- * Asked with any lock held, or none; takes none, and calls no driver function.
+ * Takes no lock, and calls no driver function.
  */
 #include "../pool_types.h"
 
@@ -45,21 +45,31 @@ uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size)
 				       : (bytes - GCP_PAGE) % size + GCP_PAGE;
 }
 
+/* Most graphs have little: their first segment is as small as it can be, and others are
+ * shared only by what does not fill one. */
+static uint64_t private_bytes(const struct gcp_heap *heap, uint64_t size)
+{
+	return heap->reserved_bytes > 0 && size <= GCP_CHUNK - GCP_PAGE ? 2 * GCP_CHUNK
+									: 0;
+}
+
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size)
 {
-	uint64_t shared = gcp_segment_shared_bytes(heap->pool), fewer, more;
+	uint64_t shared = heap->private ? private_bytes(heap, size)
+					: gcp_segment_shared_bytes(heap->pool);
+	uint64_t fewer, more;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
-	if (size > shared / 2 || heap->private || /* many graphs, each with little */
-	    gcp_pool_is_exact(heap->pool, size))
+	if (size > shared / 2 || gcp_pool_is_exact(heap->pool, size))
 		return gcp_round_up(size, GCP_CHUNK);
 	/* A device may be filled with blocks of one size: little is lost. */
 	fewer = bytes_for((shared - GCP_PAGE) / size, size);
 	more = bytes_for(shared / size, size);
-	return gcp_segment_left_over(fewer, size) * more <=
-		       gcp_segment_left_over(more, size) * fewer
+	return (double)gcp_segment_left_over(fewer, size) * (double)more <=
+		       (double)gcp_segment_left_over(more, size) * (double)fewer
 		   ? fewer
 		   : more;
 }

@@ -100,15 +100,14 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind *kind)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	uint64_t bytes = gcp_segment_bytes(request->heap, *kind, request->size);
-	uint64_t consolidated = 0;
+	uint64_t bytes, consolidated = 0;
 
+	gcp_mutex_lock(&pool->lock);
+	bytes = gcp_segment_bytes(request->heap, *kind, request->size);
 	if (*kind >= GCP_KIND_LARGE && !request->heap->private &&
-	    !gcp_pool_is_exact(pool, request->size)) {
-		gcp_mutex_lock(&pool->lock);
+	    !gcp_pool_is_exact(pool, request->size))
 		consolidated = gcp_maintenance_on_miss(pool, bytes);
-		gcp_mutex_unlock(&pool->lock);
-	}
+	gcp_mutex_unlock(&pool->lock);
 	if (consolidated <= bytes)
 		return bytes;
 	*kind = GCP_KIND_LARGE;

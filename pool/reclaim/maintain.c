@@ -207,8 +207,10 @@ uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
 		wanted = most;
 	if (maintenance->owed_bytes == 0)
 		scattered_set(pool, false);
-	/* A device may be filled with blocks of one size: none is lost. */
-	return wanted > bytes ? wanted / bytes * bytes : bytes;
+	/* A device may be filled with blocks of one size: they lie behind a head. */
+	return wanted / bytes > 1
+		   ? gcp_round_up(wanted / bytes * bytes + GCP_PAGE, GCP_CHUNK)
+		   : bytes;
 }
 
 /* --- decay -------------------------------------------------------------------- */

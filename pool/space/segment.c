@@ -77,22 +77,42 @@ static void block_release(struct gcp_pools *pools, struct gcp_block *block)
 	gcp_descriptor_free(&pools->block_descriptors, block);
 }
 
-/* A block that filled its segment, and that the program has given to code which does
- * not pass through here. */
-static void freed_elsewhere(struct gcp_segment *segment)
+/* Takes a block off its list, which the driver has freed: false where it stays. */
+static bool block_drop(struct gcp_heap *heap, struct gcp_block *block)
 {
-	struct gcp_pool *pool = segment->pool;
-	struct gcp_block *block = segment->first;
 	struct gcp_stats_delta counted = {0};
 	uint8_t used = GCP_BLOCK_USED;
 
-	if (!gcp_block_is_segment(block) || block->async ||
+	if (gcp_block_is_free(block)) {
+		gcp_tree_remove(heap, block);
+		return true;
+	}
+	if (atomic_load(&block->state) == GCP_BLOCK_PENDING) {
+		gcp_pending_remove(heap, block);
+	} else {
+		if (!atomic_compare_exchange_strong(&block->state, &used,
+						    GCP_BLOCK_CACHED))
+			return false;
+		gcp_stats_delta_free(&counted, block->requested, block->size);
+		if (block->async)
+			gcp_stats_delta_async(&counted, -(int64_t)block->requested);
+		gcp_stats_merge(heap->pool, &counted);
+	}
+	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	return true;
+}
+
+/* A block that filled its segment was freed by code which does not pass through here.
+ */
+static void segment_drop(struct gcp_segment *segment)
+{
+	struct gcp_pool *pool = segment->pool;
+	struct gcp_block *block = segment->first;
+
+	if (!gcp_block_is_segment(block) ||
 	    atomic_load(&segment->heap) != &pool->common ||
-	    !atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
+	    !block_drop(&pool->common, block))
 		return;
-	gcp_stats_delta_free(&counted, block->requested, block->size);
-	gcp_stats_merge(pool, &counted);
-	gcp_gauge_add(&pool->stats.active_bytes, -(int64_t)block->size);
 	gcp_segment_unlink(&pool->common, segment);
 	block_release(pool->pools, block);
 	gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
@@ -109,7 +129,7 @@ static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
 	for (; segment && segment->addr + segment->size > addr; segment = lower) {
 		lower = RB_PREV(gcp_segment_tree, &pool->segments, segment);
 		if (!segment->chunks)
-			freed_elsewhere(segment);
+			segment_drop(segment);
 	}
 }
 

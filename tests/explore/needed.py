@@ -17,7 +17,7 @@ HISTORIES = {
     "fragments": "1000000000003291",
     "graph pools": "900000000000018b",
     "captures": "9000000000000337",
-    "for good": "50000000006ada8d",
+    "for good": "90000000000000ef",
     "concurrent": "30000000002ea200",
     "pinned graphs": "9000000000000400",
     "pinned busy": "700001a2088d2ece",

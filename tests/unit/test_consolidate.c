@@ -43,6 +43,7 @@ static void what_is_idle_comes_again_as_one_segment(void **state)
 	gcp_addr second = must_alloc(fake_pool(pools), 100 * MIB);
 	assert_true(fake.allocs <= before + 2);
 	assert_true(fake.memory_used <= (16 * 20 + 20) * MIB);
+	assert_int_equal(first >> 32, second >> 32); /* beside its head */
 	must_be_sound(pools);
 	must_free(pools, first);
 	must_free(pools, second);

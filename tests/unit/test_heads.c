@@ -91,17 +91,123 @@ static void a_segment_is_cut_behind_its_first_page(void **state)
 	must_go_back(pools, &whole, 1);
 }
 
-/* What is too large for the rest has all of it. */
+/* A class whose blocks leave less than the head has all of a segment. */
 static void what_nearly_fills_a_segment_begins_it(void **state)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr whole = must_alloc(pool, 64 * MIB);
+	struct gcp_config config;
+	struct gcp_block_info info;
+	struct gcp_pools *pools;
+	struct gcp_heap *heap;
+	gcp_addr addr;
 
 	(void)state;
-	must_free(pools, whole);
-	assert_int_equal(must_alloc(pool, 64 * MIB - 512), whole);
-	must_go_back(pools, &whole, 1);
+	gcp_config_default(&config);
+	config.class_list_count = 2;
+	config.class_list[0] = 64 * KIB;
+	config.class_list[1] = 2 * MIB - 512;
+	pools = fake_pools(&config);
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(
+		    gcp_heap_alloc(heap, 2 * MIB - 512, GCP_USE_CAPTURED, &addr), 0);
+		assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+		assert_int_equal(info.size, 2 * MIB);
+		assert_int_equal(addr % (UINT64_C(1) << 32), 0);
+	}
+}
+
+/* A handle of CUDA's for other processes names the whole allocation. */
+static void large_blocks_begin_their_segments(void **state)
+{
+	static const uint64_t sizes[] = {8 * MIB + 512, 9 * MIB, 25 * MIB, 101 * MIB};
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addrs[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		addrs[i] = must_alloc(fake_pool(pools), sizes[i]);
+		assert_int_equal(addrs[i] % (UINT64_C(1) << 32), 0);
+	}
+	must_share_no_beginning(addrs, 4);
+	must_go_back(pools, addrs, 4);
+}
+
+/* Blocks of a size class that has segments to itself, and what is never cut. */
+static void runs_and_huge_blocks(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	gcp_addr addrs[BLOCKS];
+
+	(void)state;
+	gcp_config_default(&config);
+	config.slab_max = 256 * KIB; /* a run fills a segment */
+	config.segment_bytes = config.split_limit = 2 * MIB;
+	pools = fake_pools(&config);
+	for (int i = 0; i < BLOCKS; i++)
+		addrs[i] = must_alloc(fake_pool(pools), 256 * KIB);
+	must_share_no_beginning(addrs, BLOCKS);
+	/* Seven in each segment. */
+	assert_int_equal(fake.memory_used, (BLOCKS + 6) / 7 * 2 * MIB);
+	must_be_sound(pools);
+	gcp_addr huge = must_alloc(fake_pool(pools), 9 * MIB);
+	assert_int_equal(huge % (UINT64_C(1) << 32), 0);
+	must_free(pools, huge);
+	must_go_back(pools, addrs, BLOCKS);
+}
+
+/* What lies between a head and the next run serves another size class as a run. */
+static void a_run_behind_a_head_is_a_run_again(void **state)
+{
+	enum { COUNT = 7 + 31 * 8 };
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	gcp_addr addrs[COUNT];
+
+	(void)state;
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	config.blocking_free = true; /* what is freed is ready */
+	pools = fake_pools(&config);
+	for (int i = 0; i < COUNT; i++)
+		addrs[i] = must_alloc(fake_pool(pools), 8 * KIB);
+	assert_int_equal(fake.memory_used, 2 * MIB);
+	for (int i = 0; i < COUNT; i++) {
+		if (addrs[i] % (UINT64_C(1) << 32) >= 64 * KIB)
+			continue;
+		must_free(pools, addrs[i]);
+		addrs[i] = 0;
+	}
+	(void)gcp_pools_reclaimable(pools, 0); /* slabs become runs */
+	addrs[0] = must_alloc(fake_pool(pools), 6 * KIB);
+	assert_int_equal(fake.memory_used, 2 * MIB);
+	must_go_back(pools, addrs, COUNT);
+}
+
+/* Graphs, most of which have little: what does not fill a segment shares one. */
+static void blocks_of_graphs_lie_behind_heads(void **state)
+{
+	enum { COUNT = 64 };
+	gcp_addr addrs[COUNT];
+
+	(void)state;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct gcp_config config = fake_mapped_config();
+		struct gcp_pools *pools;
+		struct gcp_heap *heap;
+
+		fake_reset();
+		pools = fake_pools(mapped ? &config : NULL);
+		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
+		for (int i = 0; i < COUNT; i++)
+			assert_int_equal(
+			    gcp_heap_alloc(heap, MIB, GCP_USE_ANY, &addrs[i]), 0);
+		must_share_no_beginning(addrs, COUNT);
+		must_be_sound(pools);
+		assert_true(fake.memory_used <= COUNT * 5 / 4 * MIB);
+	}
 }
 
 /* What waits for its epoch serves its stream in parts. */
@@ -128,6 +234,38 @@ static void parts_in_a_stream_lie_behind_the_head(void **state)
 	}
 	must_share_no_beginning(parts, 2);
 	must_go_back(pools, parts, 2);
+}
+
+/* The parts come back behind events, before the epoch in which the whole was freed. */
+static void a_head_waits_for_no_epoch(void **state)
+{
+	const struct gcp_free_order order = {
+	    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+	gcp_addr whole, parts[2];
+
+	(void)state;
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	pools = fake_pools(&config);
+	pool = fake_pool(pools);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 64 * MIB, STREAM, &whole), 0);
+	fake_submit();
+	assert_int_equal(gcp_pools_free_async(pools, whole, STREAM), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(
+		    gcp_pool_alloc_stream(pool, i ? 48 * MIB - GCP_PAGE : 16 * MIB,
+					  STREAM, &parts[i]),
+		    0);
+	assert_int_equal(fake.memory_used, 64 * MIB);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(gcp_pools_free_in(pools, parts[i], order), 0);
+	fake.done = fake.submitted;
+	gcp_stream_event_look_all(pool);
+	must_be_sound(pools);
+	must_go_back(pools, NULL, 0);
 }
 
 /* An allocation waits for parts that fill a segment only with its head. */
@@ -159,38 +297,78 @@ static void what_waits_fills_a_segment_with_its_head(void **state)
 	must_go_back(pools, NULL, 0);
 }
 
-/* Code that the library does not see frees a block that fills its segment, as it may,
- * and the driver gives its addresses again. */
+/* Code that the library does not see frees blocks that fill their segments, as it may,
+ * and the driver gives their addresses again: as ever smaller and larger ones. */
 static void what_is_freed_elsewhere_leaves_the_books(void **state)
+{
+	enum { USED, ASYNC, FREE, PENDING, KINDS };
+
+	(void)state;
+	for (int kind = 0; kind < 2 * KINDS; kind++) {
+		struct gcp_config config;
+
+		fake_reset();
+		gcp_config_default(&config);
+		config.thread_cache_bytes = 0;
+
+		struct gcp_pools *pools = fake_pools(&config);
+		struct gcp_pool *pool = fake_pool(pools);
+		gcp_addr other = must_alloc(pool, 40 * MIB), addr, again;
+		struct gcp_stats before = must_stats(pools), after;
+
+		if (kind % KINDS == ASYNC)
+			assert_int_equal(
+			    gcp_pool_alloc_stream(pool, 64 * MIB, STREAM, &addr), 0);
+		else
+			addr = must_alloc(pool, 64 * MIB);
+		assert_int_equal(fake_driver().mem_free(pool->ctx, addr), 0);
+		if (kind % KINDS == PENDING)
+			(void)fake_submit();
+		if (kind % KINDS >= FREE)
+			must_free(pools, addr);
+		if (kind % KINDS == FREE) {
+			fake.done = fake.submitted;
+			assert_int_equal(gcp_timeline_poll_all(pool), 0);
+		}
+		fake.next_addr = segment_of(addr);
+		again = must_alloc(pool, kind < KINDS ? 72 * MIB : 80 * MIB);
+		assert_int_equal(again, addr);
+		fake.next_addr = segment_of(addr) + 1;
+		must_be_sound(pools);
+		must_free(pools, again);
+		fake.done = fake.submitted;
+		gcp_pools_trim(pools, 0, 0);
+		after = must_stats(pools);
+		assert_int_equal(after.allocation.current, before.allocation.current);
+		assert_int_equal(after.async_bytes.current, 0);
+		assert_int_equal(after.allocated_bytes.current,
+				 before.allocated_bytes.current);
+		assert_int_equal(after.active_bytes.current,
+				 before.active_bytes.current);
+		assert_int_equal(after.reserved_bytes.current, fake.memory_used);
+		must_go_back(pools, &other, 1);
+	}
+}
+
+/* What lies in addresses that the driver gives again as one. */
+static void several_blocks_are_freed_elsewhere(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr other = must_alloc(pool, 40 * MIB);
-	struct gcp_stats before = must_stats(pools), after;
+	struct gcp_segment *segment;
+	gcp_addr low = must_alloc(pool, 64 * MIB), high = must_alloc(pool, 64 * MIB);
 
 	(void)state;
-	for (int i = 0; i < 8; i++) {
-		gcp_addr addr = must_alloc(pool, 64 * MIB);
-
-		assert_int_equal(fake_driver().mem_free(pool->ctx, addr), 0);
-		fake.next_addr = segment_of(addr);
-		if (i % 2) { /* the next one is larger, and begins there */
-			gcp_addr more = must_alloc(pool, 80 * MIB);
-
-			assert_int_equal(more, addr);
-			must_free(pools, more);
-			fake.done = fake.submitted;
-			gcp_pools_trim(pools, 0, 0);
-			fake.next_addr = segment_of(addr) + 1;
-		}
-		must_be_sound(pools);
-	}
-	after = must_stats(pools);
-	assert_int_equal(after.allocation.current, before.allocation.current);
-	assert_int_equal(after.allocated_bytes.current, before.allocated_bytes.current);
-	assert_int_equal(after.active_bytes.current, before.active_bytes.current);
-	assert_int_equal(after.reserved_bytes.current, before.reserved_bytes.current);
-	must_go_back(pools, &other, 1);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(fake_driver().mem_free(pool->ctx, i ? high : low), 0);
+	gcp_mutex_lock(&pool->lock);
+	assert_int_equal(gcp_heap_add_segment(&pool->common, low, high + 1 - low + MIB,
+					      GCP_KIND_LARGE),
+			 0);
+	segment = RB_MIN(gcp_segment_tree, &pool->segments);
+	assert_int_equal(segment->addr, low);
+	assert_null(RB_NEXT(gcp_segment_tree, &pool->segments, segment));
+	gcp_mutex_unlock(&pool->lock);
 }
 
 int main(void)
@@ -199,9 +377,15 @@ int main(void)
 	    cmocka_unit_test_setup(no_block_begins_a_segment_that_others_share, setup),
 	    cmocka_unit_test_setup(a_segment_is_cut_behind_its_first_page, setup),
 	    cmocka_unit_test_setup(what_nearly_fills_a_segment_begins_it, setup),
+	    cmocka_unit_test_setup(large_blocks_begin_their_segments, setup),
+	    cmocka_unit_test_setup(runs_and_huge_blocks, setup),
+	    cmocka_unit_test_setup(a_run_behind_a_head_is_a_run_again, setup),
+	    cmocka_unit_test_setup(blocks_of_graphs_lie_behind_heads, setup),
+	    cmocka_unit_test_setup(a_head_waits_for_no_epoch, setup),
 	    cmocka_unit_test_setup(parts_in_a_stream_lie_behind_the_head, setup),
 	    cmocka_unit_test_setup(what_waits_fills_a_segment_with_its_head, setup),
 	    cmocka_unit_test_setup(what_is_freed_elsewhere_leaves_the_books, setup),
+	    cmocka_unit_test_setup(several_blocks_are_freed_elsewhere, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

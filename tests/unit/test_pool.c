@@ -232,7 +232,7 @@ static void neighbours_merge_when_their_epochs_are_ready(void **state)
 	must_free(pools, a);
 	must_free(pools, c);
 	must_free(pools, b);
-	assert_int_equal(must_alloc(pool, 15 * MIB), a);
+	assert_int_equal(must_alloc(pool, 14 * MIB), a);
 	assert_int_equal(fake.allocs, 1);
 	fake_finish(pools);
 }
