@@ -381,7 +381,6 @@ void plain_step(struct model *w);
 /* By how much the memory held may grow where the program takes and frees one block of
  * so many bytes again and again. */
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
-bool plain_is_compared(const struct model *w);
 /* The number that an option of the library has, as it is in force. */
 uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */

@@ -150,19 +150,28 @@ static bool books_are_exact(const struct model *w)
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->borrowed || block->async)
 			return false;
-	return w->setting->plain && !w->setting->fault && !w->freed_on_streams;
+	return w->setting->plain && !w->freed_on_streams;
+}
+
+/* A planned fault of a call that loses memory leaves more in use than the books say. */
+static bool is_exact(const struct model *w, int device)
+{
+	uint64_t used = gcpsim_memory_used(device), plain = gcpsim_plain_used(device);
+
+	return used == plain || (used > plain && w->setting->fault &&
+				 w->setting->fault->loses && fault_excuses(w));
 }
 
 static void books_check(struct model *w)
 {
 	for (int i = 0; i < w->setting->devices; i++)
-		if (gcpsim_plain_used(i) != gcpsim_memory_used(i))
+		if (!is_exact(w, i))
 			failure(
 			    w,
 			    "device %d: %llu bytes are in use, and %llu in the books",
 			    i, (unsigned long long)gcpsim_memory_used(i),
 			    (unsigned long long)gcpsim_plain_used(i));
-	if (gcpsim_plain_used(-1) != gcpsim_memory_used(-1))
+	if (!is_exact(w, -1))
 		failure(w, "%llu bytes are pinned, and %llu in the books",
 			(unsigned long long)gcpsim_memory_used(-1),
 			(unsigned long long)gcpsim_plain_used(-1));
@@ -597,13 +606,6 @@ bool fault_gives(const struct model *w, CUresult result)
 	       fault_excuses(w);
 }
 
-/* Not where nothing is ever given back: then the program alone is looked at. What
- * follows a planned fault is excused. */
-bool plain_is_compared(const struct model *w)
-{
-	return !w->setting->leak && !plain_is_spoilt(w);
-}
-
 bool plain_lacks(const struct model *w, int device, uint64_t bytes)
 {
 	return (w->setting->memory_small || w->setting->quota) &&
@@ -612,31 +614,40 @@ bool plain_lacks(const struct model *w, int device, uint64_t bytes)
 
 bool plain_may_refuse(const struct model *w, int device, uint64_t bytes, uint64_t plain)
 {
-	return !plain || !plain_is_compared(w) || w->setting->plain ||
+	return !plain || w->setting->leak || w->setting->plain ||
 	       missing(w, device, bytes) != EXCUSES;
 }
 
+/* Plain CUDA would have had room. */
+static void refusal_check(struct model *w, int device, uint64_t bytes)
+{
+	enum excuse excuse = missing(w, device, bytes);
+	bool plain = w->setting->plain;
+
+	if (plain && !books_are_exact(w))
+		return;
+	if (excuse == EXCUSES || (plain && excuse != EXCUSE_FAULT))
+		failure(w,
+			"device %d: no memory for %llu bytes; plain CUDA would have "
+			"used %llu of %llu",
+			device, (unsigned long long)bytes,
+			(unsigned long long)gcpsim_plain_used(device),
+			(unsigned long long)(device < 0 ? 0 : w->memory[device]));
+	excused(excuse);
+}
+
+/* Not where nothing is ever given back: then the program alone is looked at. */
 void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result)
 {
-	bool refused = result == CUDA_ERROR_OUT_OF_MEMORY;
-	enum excuse excuse;
-
-	if (plain_is_compared(w) && !refused && result == CUDA_SUCCESS && !plain)
+	if (!w->setting->leak && result == CUDA_SUCCESS && !plain) {
+		if (books_are_exact(w))
+			failure(w, "device %d: %llu bytes that plain CUDA has not",
+				device, (unsigned long long)bytes);
 		excused(EXCUSE_ROOM);
-	if (!w->setting->leak && refused && plain) {
-		excuse = missing(w, device, bytes);
-		if (w->setting->plain ? books_are_exact(w) : excuse == EXCUSES)
-			failure(
-			    w,
-			    "device %d: no memory for %llu bytes; plain CUDA would "
-			    "have used %llu of %llu",
-			    device, (unsigned long long)bytes,
-			    (unsigned long long)gcpsim_plain_used(device),
-			    (unsigned long long)(device < 0 ? 0 : w->memory[device]));
-		if (!w->setting->plain)
-			excused(excuse);
 	}
+	if (!w->setting->leak && result == CUDA_ERROR_OUT_OF_MEMORY && plain)
+		refusal_check(w, device, bytes);
 	if (result != CUDA_SUCCESS)
 		gcpsim_plain_free(plain);
 }
