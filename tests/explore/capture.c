@@ -235,6 +235,12 @@ static struct capture *capture_slot(struct model *w)
 	return NULL;
 }
 
+/* That have begun, as the library says. */
+static uint64_t captures_known(void)
+{
+	return library.captures ? library.captures() : 0;
+}
+
 static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 			 CUstreamCaptureMode mode, struct body *body, uint32_t pool)
 {
@@ -242,6 +248,7 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 
 	*c = (struct capture){.live = true,
 			      .number = ++t->model->capture_numbers,
+			      .known = captures_known(),
 			      .mode = mode,
 			      .thread = (int)t->number,
 			      .context = s->context,
@@ -260,6 +267,7 @@ static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode m
 {
 	const struct fault *fault = t->model->setting->fault;
 	CUstream handle = stream_handle(t, s);
+	uint64_t before = captures_known();
 	CUresult result;
 
 	fault_capture_begins(fault);
@@ -269,6 +277,9 @@ static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode m
 	fault_capture_begun(fault);
 	if (!fine(t->model, result, "cuStreamBeginCapture"))
 		return false;
+	if (library.captures && !t->model->setting->plain &&
+	    captures_known() != before + 1)
+		failure(t->model, "a capture begins that the library does not know of");
 	t->worked = NULL; /* of before the beginning; share.c */
 	return true;
 }

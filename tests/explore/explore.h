@@ -218,6 +218,7 @@ struct local {
 struct capture {
 	bool live, invalidated_here;
 	uint32_t number;
+	uint64_t known; /* its number in the library */
 	CUstreamCaptureMode mode;
 	int thread, context;
 	struct stream *origin;
@@ -666,6 +667,9 @@ struct library {
 	uint64_t (*trim_host)(uint64_t);
 	const char *(*check)(void);
 	uint64_t (*lent)(void);
+	uint64_t (*captures)(void);
+	int (*keeps)(uint64_t, uint64_t);
+	uint64_t (*graph_pool)(uint64_t);
 	void (*fail_memory)(unsigned, int);
 	uint64_t (*memory_calls)(void);
 	void (*finish)(void);

@@ -46,6 +46,9 @@ void oracle_init(void)
 	*(void **)&library.finish = find("gcpool_explore_finish");
 	*(void **)&library.check = find("gcpool_explore_check");
 	*(void **)&library.lent = find("gcpool_explore_lent");
+	*(void **)&library.captures = find("gcpool_explore_captures");
+	*(void **)&library.keeps = find("gcpool_explore_keeps");
+	*(void **)&library.graph_pool = find("gcpool_explore_graph_pool");
 	*(void **)&library.fail_memory = find("gcpool_explore_fail_memory");
 	*(void **)&library.memory_calls = find("gcpool_explore_memory_calls");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * probe.c - what the explorer's builds of the library have in addition: a door to
- * the checks of the invariants, and memory of the host that can run out. Never
- * part of libgcpool.so.
+ * the checks of the invariants and to which graph pool a block is of, and memory of the
+ * host that can run out. Never part of libgcpool.so.
  *
  * The library is linked with --wrap for the functions below, so that its own calls
  * come here and no others. (With 64-bit file offsets mmap is mmap64.)
@@ -15,11 +15,15 @@
 #include "../../interpose/base/process.h"
 #include "../../pool/check/check.h"
 #include "../../pool/pool_types.h"
+#include "probe_captures.h"
 
 #define DOOR __attribute__((visibility("default")))
 
 DOOR const char *gcpool_explore_check(void);
 DOOR uint64_t gcpool_explore_lent(void);
+DOOR uint64_t gcpool_explore_captures(void);
+DOOR int gcpool_explore_keeps(uint64_t addr, uint64_t capture);
+DOOR uint64_t gcpool_explore_graph_pool(uint64_t addr);
 DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
 DOOR uint64_t gcpool_explore_memory_calls(void);
@@ -59,6 +63,23 @@ uint64_t gcpool_explore_lent(void)
 		gcp_mutex_unlock(&pool->lock);
 	}
 	return bytes;
+}
+
+uint64_t gcpool_explore_captures(void)
+{
+	return gcp_process_pooling() ? gcp_tracker_captures_begun(gcp_process.tracker)
+				     : 0;
+}
+
+int gcpool_explore_keeps(uint64_t addr, uint64_t capture)
+{
+	return gcp_process_pooling() &&
+	       probe_capture_keeps(gcp_process.tracker, addr, capture);
+}
+
+uint64_t gcpool_explore_graph_pool(uint64_t addr)
+{
+	return gcp_process_pooling() ? probe_graph_pool(gcp_process.tracker, addr) : 0;
 }
 
 /* Takes the pools down: what they have, used or not, goes back to the driver, and

@@ -5,8 +5,6 @@
  */
 #include "explore.h"
 
-#include <string.h>
-
 /* Where plain CUDA allows a thread that did not begin the capture to allocate, the
  * block is for anything; unless the program named the pool, and so knows. */
 static bool may_belong(const struct thread *t, const struct capture *c)
@@ -29,10 +27,8 @@ static bool is_global(const struct thread *t, const struct capture *c)
  * too, tell the library which that is, or that it is none. */
 static bool is_sure_of_work(const struct thread *t)
 {
-	const struct model *w = t->model;
-
 	return t->worked && t->worked == t->last && t->worked->live &&
-	       t->worked->kind != STREAM_PER_THREAD && !plain_is_spoilt(w);
+	       t->worked->kind != STREAM_PER_THREAD;
 }
 
 static const struct capture *capture_of_work(const struct thread *t)
@@ -95,17 +91,19 @@ static bool is_sharer(const struct thread *t, const struct capture *c, enum shar
 	return false;
 }
 
-/* Once a planned fault has struck CUDA may have served the request, the library may not
- * know which capture it is for, and short of memory for its books it may keep less. The
- * program does not count on a graph to keep it. */
-static bool may_be_lost(const struct thread *t, enum share share, unsigned own,
-			const struct block *block)
+/* The library must say that the capture has the block, also once a planned fault has
+ * struck. What it left to CUDA then no graph keeps; that is counted (blocks.c). */
+static bool capture_keeps(struct model *w, const struct capture *c,
+			  const struct block *block)
 {
-	const struct model *w = t->model;
-
-	return plain_is_spoilt(w) &&
-	       (block->passed || share != SHARE_OWN || own > 1 ||
-		strcmp(w->setting->fault->name, FAULT_MEMORY) == 0);
+	if (w->setting->plain || w->setting->leak || !library.keeps)
+		return true;
+	if (block->passed)
+		return false;
+	if (!library.keeps(block->addr, c->known))
+		failure(w, "the block 0x%llx is not its capture's",
+			(unsigned long long)block->addr);
+	return true;
 }
 
 /* The pools that keep a new block. A thread that shares a capture into a named pool
@@ -113,7 +111,7 @@ static bool may_be_lost(const struct thread *t, enum share share, unsigned own,
 static uint64_t pools_of(const struct thread *t, enum share share, unsigned own,
 			 const struct block *block)
 {
-	const struct model *w = t->model;
+	struct model *w = t->model;
 	uint64_t pools = 0;
 
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
@@ -121,11 +119,11 @@ static uint64_t pools_of(const struct thread *t, enum share share, unsigned own,
 		bool named = w->pools[c->pool].id &&
 			     (share != SHARE_OWN || own > 1 || !is_own(t, c));
 
-		if (c->live && is_sharer(t, c, share) && !named)
+		if (c->live && is_sharer(t, c, share) && !named &&
+		    capture_keeps(w, c, block))
 			pools |= pool_bit(c->pool);
 	}
-	return pools && may_be_lost(t, share, own, block) && fault_excuses(w) ? 0
-									      : pools;
+	return pools;
 }
 
 /* Where plain CUDA would have allowed it, or would have allowed it to no thread. */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * probe_captures.c - the structures of capture/, looked into for the explorer. A file
+ * of its own: capture/ and interpose/ do not know each other's types.
+ */
+#include "probe_captures.h"
+#include "../../capture/capture_types.h"
+#include "../../pool/pool_types.h"
+
+/* tracker->lock is held. NULL: of none. */
+static const struct gcp_graph_pool *graph_pool_of(const struct gcp_tracker *tracker,
+						  uint64_t addr)
+{
+	struct gcp_block *block = gcp_map_find(tracker->pools->map, addr);
+	const struct gcp_graph_pool *graph_pool;
+	const struct gcp_graph_heap *entry;
+
+	if (!block)
+		return NULL;
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			if (entry->heap == atomic_load(&block->segment->heap))
+				return graph_pool;
+	return NULL;
+}
+
+bool probe_capture_keeps(struct gcp_tracker *tracker, uint64_t addr, uint64_t number)
+{
+	const struct gcp_graph_pool *graph_pool;
+	const struct gcp_capture *capture;
+	bool keeps = false;
+
+	gcp_tracker_lock(tracker);
+	graph_pool = graph_pool_of(tracker, addr);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		keeps |= graph_pool && capture->number == number &&
+			 gcp_capture_holds(capture, graph_pool);
+	gcp_tracker_unlock(tracker);
+	return keeps;
+}
+
+uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr)
+{
+	const struct gcp_graph_pool *graph_pool;
+	uint64_t id;
+
+	gcp_tracker_lock(tracker);
+	graph_pool = graph_pool_of(tracker, addr);
+	id = graph_pool ? graph_pool->id : 0;
+	gcp_tracker_unlock(tracker);
+	return id;
+}
