@@ -23,6 +23,15 @@ static struct graph_pool *pool_named(struct model *w, unsigned slot)
 
 /* --- which blocks are whose --- */
 
+/* The library must say that the block came from the named pool. */
+static void origin_check(struct model *w, const struct block *block, uint32_t pool)
+{
+	if (library.graph_pool && library.graph_pool(block->addr) != w->pools[pool].id)
+		failure(w, "the block 0x%llx is not of graph pool %llu",
+			(unsigned long long)block->addr,
+			(unsigned long long)w->pools[pool].id);
+}
+
 void pools_adopt(struct thread *t, struct block *block, bool alone)
 {
 	struct model *w = t->model;
@@ -32,11 +41,13 @@ void pools_adopt(struct thread *t, struct block *block, bool alone)
 
 		if (!c->live || w->pools[c->pool].id == 0)
 			continue;
-		if (alone && block->pools == pool_bit(c->pool) &&
-		    !c->invalidated_here && !fault_excuses(w))
-			block->home = c->pool;
-		else
+		if (!alone || block->pools != pool_bit(c->pool) ||
+		    c->invalidated_here) {
 			w->pools[c->pool].unsure = true;
+			continue;
+		}
+		origin_check(w, block, c->pool);
+		block->home = c->pool;
 	}
 }
 
@@ -169,7 +180,7 @@ static void pool_checkpoint(struct model *w, unsigned slot)
 	int result = library.checkpoint(w->pools[pool].id, &handle);
 	int wanted = is_capturing(w, pool) ? -EBUSY : 0;
 
-	if (result != wanted && !fault_excuses(w))
+	if (result != wanted && !(result == -ENOMEM && fault_excuses(w)))
 		failure(w, "gcpool_graph_pool_checkpoint gives %d", result);
 	if (result != 0)
 		return;
@@ -241,7 +252,7 @@ static void pool_restore(struct thread *t, unsigned slot)
 	if (wanted == 0 && !ipc_peer_closes_all(t, -1))
 		return;
 	result = library.restore(w->pools[pool].id, checkpoint->handle);
-	if (result != wanted && !fault_excuses(w))
+	if (result != wanted)
 		failure(w, "gcpool_graph_pool_restore gives %d", result);
 	if (result == 0)
 		blocks_restore(t, pool, checkpoint);
