@@ -46,8 +46,9 @@
  *   main.c      the command line
  *
  * Threads: the program's threads are real ones, but only the one whose turn it
- * is runs (play.c), so nothing here takes a lock. Those of concurrency.c run all at
- * once and touch nothing of the model.
+ * is runs (play.c), so nothing here takes a lock. Others run at the same time
+ * (concurrency.c, sharing.c, destroyed.c, promises.c): they touch nothing of the model,
+ * and count no excuse; what their calls gave is looked at when they are gone.
  */
 #ifndef EXPLORE_H
 #define EXPLORE_H
