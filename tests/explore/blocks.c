@@ -408,11 +408,9 @@ static void blocking_check(struct model *w, const struct block *block)
 	if (!(frees_block() || limit_is_0() || block->exported) || w->setting->plain ||
 	    w->setting->leak || block->async || pending == 0)
 		return;
-	if (plain_is_spoilt(w))
-		excused(EXCUSE_FAULT);
-	else if (block->in_capture || !all_is_calm(w))
+	if (block->in_capture || !all_is_calm(w))
 		excused(EXCUSE_FREE_CAPTURE);
-	else
+	else if (!fault_excuses(w))
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)pending);
 }

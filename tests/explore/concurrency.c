@@ -212,7 +212,7 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
 		for (unsigned k = 0; k < members[i].refused; k++)
-			excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_CONCURRENT);
+			excused(EXCUSE_CONCURRENT);
 		if (members[i].short_of_memory && !w->setting->leak &&
 		    !w->setting->plain &&
 		    !plain_lacks(w, w->contexts[t->context].device,

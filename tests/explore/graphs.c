@@ -242,15 +242,20 @@ static uint64_t exec_bytes(struct model *w, const struct graph *graph)
 	return bytes;
 }
 
+/* Memory that graphs share was given back, or lost. */
+static bool lane_is_refused(const struct model *w, int device, uint64_t bytes)
+{
+	return plain_lacks(w, device, bytes) ? excused(EXCUSE_LAUNCH_FULL)
+					     : fault_excuses(w);
+}
+
 static bool exec_is_refused(const struct model *w, const struct graph *graph,
 			    uint64_t bytes, CUresult result)
 {
 	int device = w->contexts[graph->body->context].device;
 
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes == 0 ||
-	    !(plain_is_spoilt(w) || plain_lacks(w, device, bytes)))
-		return false;
-	return excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_LAUNCH_FULL);
+	return result == CUDA_ERROR_OUT_OF_MEMORY && bytes > 0 &&
+	       lane_is_refused(w, device, bytes);
 }
 
 static bool instantiate_call(struct thread *t, const struct graph *graph,
@@ -489,8 +494,8 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
-	    (plain_is_spoilt(w) || plain_lacks(w, device, bytes)))
-		return !excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_LAUNCH_FULL);
+	    lane_is_refused(w, device, bytes))
+		return false;
 	return fine(w, result, "cuGraphLaunch");
 }
 

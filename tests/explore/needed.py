@@ -16,7 +16,7 @@ HISTORIES = {
     "rounded": "9000000000000014",
     "fragments": "1000000000003291",
     "graph pools": "900000000000018b",
-    "captures": "9000000000000337",
+    "captures": "9000000000000fbe",
     "for good": "90000000000000ef",
     "concurrent": "30000000002ea200",
     "pinned graphs": "9000000000000400",

@@ -158,18 +158,15 @@ static void limit_check(struct model *w, int context)
 	allowed = stats.active_bytes.current + stats.private_bytes.current + limit;
 	if (stats.allocated_bytes.current <= allowed)
 		return;
-	if (plain_is_spoilt(w)) {
-		excused(EXCUSE_FAULT);
-		return;
-	}
-	if (stats.allocated_bytes.current > allowed + left_by_graphs(w, context))
+	if (stats.allocated_bytes.current <= allowed + left_by_graphs(w, context))
+		excused(EXCUSE_PINNED_LIMIT);
+	else if (!fault_excuses(w))
 		failure(w,
 			"%llu bytes of pinned memory are held for %llu in use, and "
 			"the limit is %llu",
 			(unsigned long long)stats.allocated_bytes.current,
 			(unsigned long long)stats.active_bytes.current,
 			(unsigned long long)limit);
-	excused(EXCUSE_PINNED_LIMIT);
 }
 
 static void pinned_free(struct thread *t, struct block **slot)

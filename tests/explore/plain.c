@@ -128,14 +128,20 @@ static uint64_t class_bytes(uint64_t wanted)
 	return wanted;
 }
 
+static uint64_t lies_in(const struct model *w, const struct block *block);
+
 void plain_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
+
 	block->plain_freed = true;
-	if (all_is_calm(w))
+	if (all_is_calm(w)) {
 		w->deferred[0] = w->deferred[1] = 0;
-	else if (!block->host)
+		w->beside[0] = w->beside[1] = 0;
+	} else if (!block->host) {
 		w->deferred[block->device] += class_bytes(block->bytes);
+		w->beside[block->device] += lies_in(w, block);
+	}
 	if (w->deferred_peak[block->device] < w->deferred[block->device])
 		w->deferred_peak[block->device] = w->deferred[block->device];
 	w->plain_waiting++;
@@ -262,6 +268,14 @@ static uint64_t held_by(const struct model *w, const struct block *block, bool r
 	     at = next)
 		sum += piece_mark(at, block->host, marks, count, &next);
 	return sum;
+}
+
+static uint64_t lies_in(const struct model *w, const struct block *block)
+{
+	static uint64_t marks[HELD_MAX];
+	unsigned count = 0;
+
+	return held_by(w, block, false, marks, &count);
 }
 
 static bool is_held(const struct block *block)
@@ -555,9 +569,12 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 		return EXCUSE_ROUNDED;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
-	if (kept + held_by_graph_pools() + held_by_failed_updates(w) + need > most)
+	kept += held_by_graph_pools() + held_by_failed_updates(w);
+	if (kept + need > most)
 		return EXCUSE_GRAPH_POOLS;
-	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
+	return !all_is_calm(w) && kept + w->beside[device] + need > most
+		   ? EXCUSE_CAPTURES
+		   : EXCUSES;
 }
 
 static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
@@ -565,8 +582,10 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->host_quota, UINT64_MAX);
 	uint64_t most = most_pinned(w);
-	/* Below a quota CUDA is not asked for less than the rounded size. */
-	uint64_t need = setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes;
+	/* Below a quota, or beside a capture, CUDA is not asked for less than the
+	 * rounded size. */
+	bool rounds = setting->host_quota || !all_is_calm(w);
+	uint64_t need = rounds ? 2 * bytes + PINNED_SLACK : bytes;
 	uint64_t kept = held(w, -1, false);
 
 	if (gcpsim_plain_used(-1) > quota)
@@ -577,7 +596,7 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 		return EXCUSE_FOR_GOOD;
 	if (kept + w->pinned_captured + bytes > most)
 		return EXCUSE_PINNED_GRAPHS;
-	if (!all_is_calm(w))
+	if (!all_is_calm(w) && gcpsim_memory_used(-1) + need > most)
 		return EXCUSE_CAPTURES;
 	return kept + w->pinned_captured + stuck + need > most ? EXCUSE_PINNED_BUSY
 							       : EXCUSES;
@@ -585,9 +604,10 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 
 static enum excuse missing(const struct model *w, int device, uint64_t bytes)
 {
-	if (plain_is_spoilt(w))
-		return EXCUSE_FAULT;
-	return device < 0 ? missing_pinned(w, bytes) : missing_device(w, device, bytes);
+	enum excuse excuse =
+	    device < 0 ? missing_pinned(w, bytes) : missing_device(w, device, bytes);
+
+	return excuse == EXCUSES && plain_is_spoilt(w) ? EXCUSE_FAULT : excuse;
 }
 
 bool plain_is_spoilt(const struct model *w)
@@ -719,13 +739,13 @@ static uint64_t bound_pinned(const struct model *w)
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
-	if (plain_is_spoilt(w))
-		return EXCUSE_FAULT;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
-	if (device < 0)
-		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
-	return more <= w->graphs_held[device] ? EXCUSE_TURNS_CAPTURE : EXCUSES;
+	if (device < 0 && more <= w->pinned_captured)
+		return EXCUSE_PINNED_GRAPHS;
+	if (device >= 0 && more <= w->graphs_held[device])
+		return EXCUSE_TURNS_CAPTURE;
+	return plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSES;
 }
 
 static void bound_check(struct model *w, int device)
