@@ -100,6 +100,14 @@ static bool stream_captures(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* The thread works on the stream: what it allocates next may be for work there. */
+static void stream_worked_on(CUstream stream, bool captured)
+{
+	if (gcp_process_capturing())
+		gcp_stream_work_given(gcp_stream_capturable(stream) ? stream : NULL,
+				      !captured);
+}
+
 /* Whether the library's pool serves stream-ordered memory there. Where no fence covers
  * the context CUDA's does: what is freed there comes back without a wait of the host.
  */
@@ -174,6 +182,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 {
 	const struct gcp_stream_ref *ref;
 	CUstream stream;
+	bool captured;
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
 	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
@@ -182,7 +191,9 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (gcp_thread.runtime_inside)
 		gcp_thread.runtime_confirmed =
 		    gcp_thread_pool() ? gcp_thread.generation : 0;
-	if (stream_captures(stream))
+	captured = stream_captures(stream);
+	stream_worked_on(stream, captured);
+	if (captured)
 		return alloc_pass(call);
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
@@ -375,6 +386,7 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 		result = free_order(stream, owner, &in);
 	if (result != CUDA_SUCCESS)
 		return result;
+	stream_worked_on(stream, false);
 	return free_in_order(ptr, in);
 }
 
@@ -399,6 +411,9 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		gcp_observe_free_again(ptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	if (gcp_process_pooling())
+		stream_worked_on(gcp_stream_named(stream, per_thread),
+				 stream_captures(gcp_stream_named(stream, per_thread)));
 	start = gcp_clock_ns();
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
