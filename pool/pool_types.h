@@ -72,6 +72,10 @@ static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 	return (n + step - 1) / step * step;
 }
 
+/* From so many bytes on a block has the rest of an ordinary segment, too, where that is
+ * less than a chunk (fit.c). */
+enum { GCP_WHOLE_LEAST = 4 * GCP_CHUNK };
+
 /* --- descriptors ------------------------------------------------------------ */
 
 /* Storage for descriptors of one type. Memory is never unmapped, so a stale
@@ -598,8 +602,8 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* Whether two free neighbours become one. */
 bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b);
 struct gcp_request;
-/* A ready block of exactly request->size, now USED, or NULL. fresh: one that has not
- * been allocated since its memory came to the (private) heap. */
+/* A ready block of request->size or (fit.c) more, now USED, or NULL. fresh: one that
+ * has not been allocated since its memory came to the (private) heap. */
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh);
 /* Takes more such blocks, CACHED now, until the chain has `count`, or none is ready. */
 void gcp_heap_take_more(const struct gcp_request *request, uint32_t count,

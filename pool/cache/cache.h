@@ -280,6 +280,15 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, index);
 }
 
+/* Whether the block is what a request of `size` gets: that, or as much more as an
+ * ordinary segment has left for no other block (fit.c). */
+static inline bool gcp_block_suits(const struct gcp_block *block, uint64_t size)
+{
+	return block->size == size ||
+	       (size >= GCP_WHOLE_LEAST && block->size > size &&
+		block->size - size < GCP_CHUNK && !block->segment->chunks);
+}
+
 /* A free during a capture counts as deferred. No lock held. */
 static inline void gcp_free_count_deferred(struct gcp_pool *pool)
 {

@@ -189,10 +189,10 @@ static struct gcp_block *event_give(struct gcp_pool *pool,
 	for (; *link && *left > 0; --*left, link = &(*link)->next) {
 		struct gcp_block *block = *link;
 
-		if (block->size != size)
+		if (!gcp_block_suits(block, size))
 			continue;
 		*link = block->next;
-		event_subtract(pool, event, size);
+		event_subtract(pool, event, block->size);
 		if (!event->first)
 			event_spare(pool, event);
 		return block;

@@ -15,10 +15,7 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-enum {
-	LOOKS = 32,                  /* large handles that are passed by */
-	WHOLE_LEAST = 4 * GCP_CHUNK, /* bytes */
-};
+enum { LOOKS = 32 }; /* large handles that are passed by */
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
@@ -71,7 +68,7 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 static bool has_all(const struct gcp_block *block, uint64_t size)
 {
 	return block->size < size + GCP_PAGE ||
-	       (size >= WHOLE_LEAST && block->size - size < GCP_CHUNK);
+	       (size >= GCP_WHOLE_LEAST && block->size - size < GCP_CHUNK);
 }
 
 /* Without memory for a descriptor the block stays whole: larger, never wrong. */
@@ -270,7 +267,7 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);
 	unused_low_update(heap);
-	/* A block that could not be split is too large for its class. */
+	/* A block that was not split is too large for its class. */
 	block->size_class =
 	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;
 	return block;

@@ -208,9 +208,10 @@ uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	if (maintenance->owed_bytes == 0)
 		scattered_set(pool, false);
 	/* A device may be filled with blocks of one size: they lie behind a head. */
-	return wanted / bytes > 1
-		   ? gcp_round_up(wanted / bytes * bytes + GCP_PAGE, GCP_CHUNK)
-		   : bytes;
+	if (wanted / bytes < 2)
+		return bytes;
+	wanted = gcp_round_up(wanted / bytes * bytes + GCP_PAGE, GCP_CHUNK);
+	return wanted > most ? wanted - GCP_CHUNK : wanted;
 }
 
 /* --- decay -------------------------------------------------------------------- */

@@ -226,8 +226,7 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 
 static bool segment_is_unused(const struct gcp_segment *segment)
 {
-	return !segment->chunks && gcp_block_is_segment(segment->first) &&
-	       gcp_block_is_free(segment->first);
+	return !segment->chunks && gcp_block_is_free(segment->first);
 }
 
 /* Onto `list`; its one block is free. */

@@ -133,6 +133,27 @@ static void large_blocks_begin_their_segments(void **state)
 	must_go_back(pools, addrs, 4);
 }
 
+/* They are larger than what is asked for: their streams find them all the same. */
+static void large_blocks_serve_their_streams_again(void **state)
+{
+	enum { TURNS = 100 };
+	const struct gcp_free_order order = {
+	    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addr;
+
+	(void)state;
+	for (int i = 0; i < TURNS; i++) {
+		fake_submit();
+		assert_int_equal(
+		    gcp_pool_alloc_stream(fake_pool(pools), 9 * MIB, STREAM, &addr), 0);
+		fake_submit();
+		assert_int_equal(gcp_pools_free_in(pools, addr, order), 0);
+	}
+	assert_int_equal(fake.memory_used, 10 * MIB);
+	must_be_sound(pools);
+}
+
 /* Blocks of a size class that has segments to itself, and what is never cut. */
 static void runs_and_huge_blocks(void **state)
 {
@@ -378,6 +399,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_segment_is_cut_behind_its_first_page, setup),
 	    cmocka_unit_test_setup(what_nearly_fills_a_segment_begins_it, setup),
 	    cmocka_unit_test_setup(large_blocks_begin_their_segments, setup),
+	    cmocka_unit_test_setup(large_blocks_serve_their_streams_again, setup),
 	    cmocka_unit_test_setup(runs_and_huge_blocks, setup),
 	    cmocka_unit_test_setup(a_run_behind_a_head_is_a_run_again, setup),
 	    cmocka_unit_test_setup(blocks_of_graphs_lie_behind_heads, setup),
