@@ -308,7 +308,6 @@ struct model {
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* freed since a capture began: bytes of their classes */
 	uint64_t deferred_peak[2];
-	uint64_t beside[2];      /* what these lie in: bytes of the driver's */
 	uint64_t graphs_held[2]; /* bytes that captures may have had, still kept */
 	/* Bytes of graph pools; and of such that have gone since an epoch was closed.
 	 */

@@ -128,20 +128,15 @@ static uint64_t class_bytes(uint64_t wanted)
 	return wanted;
 }
 
-static uint64_t lies_in(const struct model *w, const struct block *block);
-
 void plain_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
 
 	block->plain_freed = true;
-	if (all_is_calm(w)) {
+	if (all_is_calm(w))
 		w->deferred[0] = w->deferred[1] = 0;
-		w->beside[0] = w->beside[1] = 0;
-	} else if (!block->host) {
+	else if (!block->host)
 		w->deferred[block->device] += class_bytes(block->bytes);
-		w->beside[block->device] += lies_in(w, block);
-	}
 	if (w->deferred_peak[block->device] < w->deferred[block->device])
 		w->deferred_peak[block->device] = w->deferred[block->device];
 	w->plain_waiting++;
@@ -268,14 +263,6 @@ static uint64_t held_by(const struct model *w, const struct block *block, bool r
 	     at = next)
 		sum += piece_mark(at, block->host, marks, count, &next);
 	return sum;
-}
-
-static uint64_t lies_in(const struct model *w, const struct block *block)
-{
-	static uint64_t marks[HELD_MAX];
-	unsigned count = 0;
-
-	return held_by(w, block, false, marks, &count);
 }
 
 static bool is_held(const struct block *block)
@@ -572,7 +559,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
 	if (kept + need > most)
 		return EXCUSE_GRAPH_POOLS;
-	return !all_is_calm(w) && kept + w->beside[device] + need > most
+	return !all_is_calm(w) && gcpsim_memory_used(device) + need > most
 		   ? EXCUSE_CAPTURES
 		   : EXCUSES;
 }
