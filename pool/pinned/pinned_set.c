@@ -48,8 +48,9 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block)
 	if (!set)
 		return;
 	LIST_REMOVE(block, kept);
-	atomic_store(&block->set, NULL);
 	gcp_pinned_gauge_sub(&set->pinned->private_bytes, block->size);
+	/* From here on a free takes it, and its descriptor may be another block's. */
+	atomic_store(&block->set, NULL);
 }
 
 bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
