@@ -616,7 +616,7 @@ bool fault_gives(const struct model *w, CUresult result)
 bool plain_lacks(const struct model *w, int device, uint64_t bytes)
 {
 	return (w->setting->memory_small || w->setting->quota) &&
-	       missing_device(w, device, bytes) != EXCUSES;
+	       (!all_is_calm(w) || missing_device(w, device, bytes) != EXCUSES);
 }
 
 bool plain_may_refuse(const struct model *w, int device, uint64_t bytes, uint64_t plain)
