@@ -100,12 +100,17 @@ static bool stream_captures(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The thread works on the stream: what it allocates next may be for work there. */
-static void stream_worked_on(CUstream stream, bool captured)
+/* The same, of a stream that the thread gives work to: what the thread allocates next
+ * may be for work there. */
+static bool work_is_captured(CUstream stream)
 {
-	if (gcp_process_capturing())
-		gcp_stream_work_given(gcp_stream_capturable(stream) ? stream : NULL,
-				      !captured);
+	bool captured;
+
+	if (!gcp_process_capturing())
+		return false;
+	captured = stream_captures(stream);
+	gcp_stream_work_given(gcp_stream_capturable(stream) ? stream : NULL, !captured);
+	return captured;
 }
 
 /* Whether the library's pool serves stream-ordered memory there. Where no fence covers
@@ -182,7 +187,6 @@ static CUresult alloc_async(const struct alloc_call *call)
 {
 	const struct gcp_stream_ref *ref;
 	CUstream stream;
-	bool captured;
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
 	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
@@ -191,9 +195,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (gcp_thread.runtime_inside)
 		gcp_thread.runtime_confirmed =
 		    gcp_thread_pool() ? gcp_thread.generation : 0;
-	captured = stream_captures(stream);
-	stream_worked_on(stream, captured);
-	if (captured)
+	if (work_is_captured(stream))
 		return alloc_pass(call);
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
@@ -386,7 +388,7 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 		result = free_order(stream, owner, &in);
 	if (result != CUDA_SUCCESS)
 		return result;
-	stream_worked_on(stream, false);
+	(void)work_is_captured(stream);
 	return free_in_order(ptr, in);
 }
 
@@ -411,9 +413,6 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		gcp_observe_free_again(ptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (gcp_process_pooling())
-		stream_worked_on(gcp_stream_named(stream, per_thread),
-				 stream_captures(gcp_stream_named(stream, per_thread)));
 	start = gcp_clock_ns();
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);

@@ -161,7 +161,7 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	start = gcp_clock_ns();
 	result = (int)gcp_real.cuMemFreeHost(ptr);
 	gcp_call_stats_add(GCP_COUNTED_mem_host_free, start, 0, result);
-	/* That context is idle now, and has what graphs have left there. */
+	/* The driver has waited for the context, where graphs may have left some. */
 	if (ptr && result == 0 && gcp_process_pooling())
 		gcp_pinned_keep_limit(gcp_process.pools);
 	return (CUresult)result;

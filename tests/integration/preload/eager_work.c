@@ -7,6 +7,7 @@
 #include "edge_cases.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 static CUcontext ctx;
 static CUstream captured, other;
@@ -422,6 +423,71 @@ static void kernels_with_many_attributes(void)
 	OK(cuGraphDestroy(graph));
 }
 
+/* --- stream-ordered memory ---------------------------------------------------- */
+
+static CUdeviceptr ours;
+
+static void nothing_done(void)
+{
+}
+
+static void freed_there(void)
+{
+	OK(cuMemFreeAsync(ours, other));
+}
+
+static void allocated_there(void)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAllocAsync(&p, MIB, other));
+}
+
+struct beside {
+	void (*call)(void);
+	bool again; /* out */
+};
+
+/* A thread that has worked beside a capture makes the call, and allocates. */
+static void *works_beside(void *arg)
+{
+	struct beside *beside = arg;
+	CUdeviceptr first;
+
+	OK(cuCtxSetCurrent(ctx));
+	first = allocated(4 * MIB);
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, captured, parameters, NULL));
+	OK(cuMemFree(first));
+	beside->call();
+	beside->again = allocated(4 * MIB) == first;
+	return NULL;
+}
+
+/* What it gets may be for work on the other stream: no memory that the capture has
+ * freed. */
+static void memory_calls_on_a_stream_are_work_there(void)
+{
+	static void (*const memory_calls[])(void) = {nothing_done, freed_there,
+						     allocated_there};
+	pthread_t thread;
+	CUgraph graph;
+
+	make_things();
+	ours = allocated(MIB);
+	OK(cuMemFreeAsync(ours, other)); /* the pool serves the stream */
+	ours = allocated(MIB);
+	for (unsigned i = 0; i < sizeof(memory_calls) / sizeof(*memory_calls); i++) {
+		struct beside beside = {.call = memory_calls[i]};
+
+		OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		pthread_create(&thread, NULL, works_beside, &beside);
+		pthread_join(thread, NULL);
+		must(beside.again == (i == 0), i ? "a graph's memory for other work"
+						 : "the capture's is not used again");
+		OK(cuStreamEndCapture(captured, &graph));
+	}
+}
+
 /* So often, for submissions.py, which counts instructions. */
 static void each_call_often(void)
 {
@@ -459,6 +525,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(kernels_with_many_attributes),
     SCENARIO(every_submission_is_seen),
     SCENARIO(launches_are_handed_on_as_they_are),
+    SCENARIO(memory_calls_on_a_stream_are_work_there),
     SCENARIO(work_on_the_stream_of_a_thread_is_seen),
     SCENARIO(work_that_a_threads_stream_captures_is_not_eager),
 };
