@@ -511,6 +511,21 @@ void must_be_sound(struct gcp_pools *pools)
 		fail_msg("%s", broken);
 }
 
+void must_go_back(struct gcp_pools *pools, const gcp_addr *addrs, int count)
+{
+	for (int i = 0; i < count; i++) {
+		if (!addrs[i])
+			continue;
+		fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	must_be_sound(pools);
+	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	fake_finish(pools);
+}
+
 struct gcp_stats must_stats(struct gcp_pools *pools)
 {
 	struct gcp_stats stats;

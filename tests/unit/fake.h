@@ -93,6 +93,8 @@ void fake_finish(struct gcp_pools *pools);
 gcp_addr must_alloc(struct gcp_pool *pool, uint64_t bytes);
 void must_free(struct gcp_pools *pools, gcp_addr addr);
 void must_be_sound(struct gcp_pools *pools);
+/* Frees blocks (0: none), and all memory goes back: the end of a test. */
+void must_go_back(struct gcp_pools *pools, const gcp_addr *addrs, int count);
 struct gcp_stats must_stats(struct gcp_pools *pools);
 
 #endif

@@ -34,17 +34,30 @@ static void must_share_no_beginning(const gcp_addr *addrs, int count)
 				     addrs[i] % (UINT64_C(1) << 32) == 0);
 }
 
-static void must_go_back(struct gcp_pools *pools, const gcp_addr *addrs, int count)
+/* Whose threads keep no blocks. */
+static struct gcp_pools *pools_without_caches(void)
 {
-	for (int i = 0; i < count; i++)
-		if (addrs[i])
-			must_free(pools, addrs[i]);
-	must_be_sound(pools);
-	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
-	gcp_pools_trim(pools, 0, 0);
-	assert_int_equal(fake.memory_used, 0);
-	fake_finish(pools);
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	return fake_pools(&config);
 }
+
+/* 64 MiB in a segment of their own, freed in the stream behind work. */
+static gcp_addr freed_in_stream(struct gcp_pools *pools)
+{
+	gcp_addr addr;
+
+	assert_int_equal(
+	    gcp_pool_alloc_stream(fake_pool(pools), 64 * MIB, STREAM, &addr), 0);
+	fake_submit();
+	assert_int_equal(gcp_pools_free_async(pools, addr, STREAM), 0);
+	return addr;
+}
+
+static const struct gcp_free_order behind_an_event = {
+    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
 
 static void no_block_begins_a_segment_that_others_share(void **state)
 {
@@ -137,8 +150,6 @@ static void large_blocks_begin_their_segments(void **state)
 static void large_blocks_serve_their_streams_again(void **state)
 {
 	enum { TURNS = 100 };
-	const struct gcp_free_order order = {
-	    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addr;
 
@@ -148,7 +159,7 @@ static void large_blocks_serve_their_streams_again(void **state)
 		assert_int_equal(
 		    gcp_pool_alloc_stream(fake_pool(pools), 9 * MIB, STREAM, &addr), 0);
 		fake_submit();
-		assert_int_equal(gcp_pools_free_in(pools, addr, order), 0);
+		assert_int_equal(gcp_pools_free_in(pools, addr, behind_an_event), 0);
 	}
 	assert_int_equal(fake.memory_used, 10 * MIB);
 	must_be_sound(pools);
@@ -234,22 +245,14 @@ static void blocks_of_graphs_lie_behind_heads(void **state)
 /* What waits for its epoch serves its stream in parts. */
 static void parts_in_a_stream_lie_behind_the_head(void **state)
 {
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	struct gcp_pool *pool;
-	gcp_addr whole, parts[2];
+	struct gcp_pools *pools = pools_without_caches();
+	gcp_addr whole = freed_in_stream(pools), parts[2];
 
 	(void)state;
-	gcp_config_default(&config);
-	config.thread_cache_bytes = 0;
-	pools = fake_pools(&config);
-	pool = fake_pool(pools);
-	assert_int_equal(gcp_pool_alloc_stream(pool, 64 * MIB, STREAM, &whole), 0);
-	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, whole, STREAM), 0);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(
-		    gcp_pool_alloc_stream(pool, 16 * MIB, STREAM, &parts[i]), 0);
+		assert_int_equal(gcp_pool_alloc_stream(fake_pool(pools), 16 * MIB,
+						       STREAM, &parts[i]),
+				 0);
 		assert_int_equal(segment_of(parts[i]), segment_of(whole));
 		must_be_sound(pools);
 	}
@@ -260,21 +263,12 @@ static void parts_in_a_stream_lie_behind_the_head(void **state)
 /* The parts come back behind events, before the epoch in which the whole was freed. */
 static void a_head_waits_for_no_epoch(void **state)
 {
-	const struct gcp_free_order order = {
-	    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	struct gcp_pool *pool;
-	gcp_addr whole, parts[2];
+	struct gcp_pools *pools = pools_without_caches();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr parts[2];
 
 	(void)state;
-	gcp_config_default(&config);
-	config.thread_cache_bytes = 0;
-	pools = fake_pools(&config);
-	pool = fake_pool(pools);
-	assert_int_equal(gcp_pool_alloc_stream(pool, 64 * MIB, STREAM, &whole), 0);
-	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, whole, STREAM), 0);
+	(void)freed_in_stream(pools);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(
 		    gcp_pool_alloc_stream(pool, i ? 48 * MIB - GCP_PAGE : 16 * MIB,
@@ -282,7 +276,8 @@ static void a_head_waits_for_no_epoch(void **state)
 		    0);
 	assert_int_equal(fake.memory_used, 64 * MIB);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(gcp_pools_free_in(pools, parts[i], order), 0);
+		assert_int_equal(gcp_pools_free_in(pools, parts[i], behind_an_event),
+				 0);
 	fake.done = fake.submitted;
 	gcp_stream_event_look_all(pool);
 	must_be_sound(pools);
@@ -292,17 +287,12 @@ static void a_head_waits_for_no_epoch(void **state)
 /* An allocation waits for parts that fill a segment only with its head. */
 static void what_waits_fills_a_segment_with_its_head(void **state)
 {
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	struct gcp_pool *pool;
+	struct gcp_pools *pools = pools_without_caches();
+	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr whole, parts[2];
 	uint64_t epoch;
 
 	(void)state;
-	gcp_config_default(&config);
-	config.thread_cache_bytes = 0;
-	pools = fake_pools(&config);
-	pool = fake_pool(pools);
 	whole = must_alloc(pool, 64 * MIB);
 	must_free(pools, whole);
 	fake.done = fake.submitted;
@@ -319,20 +309,16 @@ static void what_waits_fills_a_segment_with_its_head(void **state)
 }
 
 /* Code that the library does not see frees blocks that fill their segments, as it may,
- * and the driver gives their addresses again: as ever smaller and larger ones. */
+ * and the driver gives their addresses again, to larger ones. */
 static void what_is_freed_elsewhere_leaves_the_books(void **state)
 {
 	enum { USED, ASYNC, FREE, PENDING, KINDS };
 
 	(void)state;
 	for (int kind = 0; kind < 2 * KINDS; kind++) {
-		struct gcp_config config;
-
 		fake_reset();
-		gcp_config_default(&config);
-		config.thread_cache_bytes = 0;
 
-		struct gcp_pools *pools = fake_pools(&config);
+		struct gcp_pools *pools = pools_without_caches();
 		struct gcp_pool *pool = fake_pool(pools);
 		gcp_addr other = must_alloc(pool, 40 * MIB), addr, again;
 		struct gcp_stats before = must_stats(pools), after;
@@ -392,6 +378,57 @@ static void several_blocks_are_freed_elsewhere(void **state)
 	gcp_mutex_unlock(&pool->lock);
 }
 
+/* What a graph has stays in the books, beside what the driver gives instead. */
+static void a_graphs_block_freed_elsewhere_stays(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_segment *first, *second;
+	struct gcp_heap *heap;
+	gcp_addr addr, again;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(pool, &heap), 0);
+	gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
+	assert_int_equal(gcp_heap_alloc(heap, 64 * MIB, GCP_USE_CAPTURED, &addr), 0);
+	assert_int_equal(fake_driver().mem_free(pool->ctx, addr), 0);
+	fake.next_addr = segment_of(addr);
+	again = must_alloc(pool, 64 * MIB);
+	assert_int_equal(again, addr);
+	first = RB_MIN(gcp_segment_tree, &pool->segments);
+	second = RB_NEXT(gcp_segment_tree, &pool->segments, first);
+	assert_non_null(second);
+	must_free(pools, again);
+	fake.done = fake.submitted;
+	gcp_pools_trim(pools, 0, 0);
+	assert_ptr_equal(RB_MIN(gcp_segment_tree, &pool->segments), first);
+	assert_null(RB_NEXT(gcp_segment_tree, &pool->segments, first));
+}
+
+/* Blocks of one size: how much of a device they fill. docs/limits.md says it. */
+static void blocks_of_one_size_fill_a_device(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		int least; /* of 1,000 */
+	} devices[] = {{1024 * MIB, 880}, {80 * 1024 * MIB, 993}};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct gcp_pools *pools;
+		uint64_t bytes = 0;
+		gcp_addr addr;
+
+		fake_reset();
+		fake.memory_limit = devices[i].bytes;
+		pools = fake_pools(NULL);
+		while (gcp_pool_alloc(fake_pool(pools), 2 * MIB, &addr) == 0)
+			bytes += 2 * MIB;
+		assert_in_range(bytes * 1000 / devices[i].bytes, devices[i].least,
+				1000);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -408,6 +445,8 @@ int main(void)
 	    cmocka_unit_test_setup(what_waits_fills_a_segment_with_its_head, setup),
 	    cmocka_unit_test_setup(what_is_freed_elsewhere_leaves_the_books, setup),
 	    cmocka_unit_test_setup(several_blocks_are_freed_elsewhere, setup),
+	    cmocka_unit_test_setup(a_graphs_block_freed_elsewhere_stays, setup),
+	    cmocka_unit_test_setup(blocks_of_one_size_fill_a_device, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

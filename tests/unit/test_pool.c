@@ -284,15 +284,7 @@ static void unused_segments_go_back_when_trimmed(void **state)
 	(void)state;
 	for (int i = 0; i < 40; i++)
 		addrs[i] = must_alloc(pool, (uint64_t)(i + 1) * 300 * KIB);
-	for (int i = 0; i < 40; i++) {
-		fake_submit();
-		must_free(pools, addrs[i]);
-	}
-	must_be_sound(pools);
-	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
-	gcp_pools_trim(pools, 0, 0);
-	assert_int_equal(fake.memory_used, 0);
-	fake_finish(pools);
+	must_go_back(pools, addrs, 40);
 }
 
 static void the_cache_limit_is_kept(void **state)
