@@ -136,13 +136,13 @@ static const char *hole_check(const struct gcp_block *hole)
 	return NULL;
 }
 
-/* But a HUGE one, which has one block. */
+/* B10, of an ordinary segment. A HUGE one has one block. */
 static const char *head_check(const struct gcp_segment *segment)
 {
 	const struct gcp_block *first = segment->first;
-	bool is_shared = first->upper || atomic_load(&first->state) == GCP_BLOCK_RUN;
+	bool is_cut = first->upper || atomic_load(&first->state) == GCP_BLOCK_RUN;
 
-	GCP_MUST(gcp_block_is_head(first) == (is_shared && !segment->chunks),
+	GCP_MUST(gcp_block_is_head(first) == is_cut,
 		 "B10: an ordinary segment has no head, or one for no other block");
 	GCP_MUST(!gcp_block_is_head(first) || !gcp_block_is_free(first->upper) ||
 		     first->upper->upper,

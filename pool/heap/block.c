@@ -51,7 +51,7 @@ struct gcp_block *gcp_block_make_head(struct gcp_block *block)
 
 	if (!rest)
 		return NULL;
-	/* What lies above has all that it had, until a later free. */
+	/* The block above has that epoch and group, until a later free. */
 	block->stream = 0;
 	block->epoch = GCP_EPOCH_FRESH;
 	block->group = GCP_GROUP_FRESH;

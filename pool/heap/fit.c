@@ -63,9 +63,10 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 	gcp_tree_insert(heap, block);
 }
 
-/* What would leave of a segment no more than plain CUDA does has all of it: it begins
- * with the block, as a handle of CUDA's for other processes has to. */
-static bool has_all(const struct gcp_block *block, uint64_t size)
+/* Whether the block is not cut for a request: a head would not fit, or less than a
+ * chunk would be left over, which plain CUDA leaves, too. A block that begins its
+ * segment can be opened by other processes with CUDA's own handle. */
+static bool is_left_whole(const struct gcp_block *block, uint64_t size)
 {
 	return block->size < size + GCP_PAGE ||
 	       (size >= GCP_WHOLE_LEAST && block->size - size < GCP_CHUNK);
@@ -80,7 +81,7 @@ struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 		return block;
 	if (gcp_block_begins_segment(block)) {
 		struct gcp_block *behind =
-		    has_all(block, size) ? NULL : gcp_block_make_head(block);
+		    is_left_whole(block, size) ? NULL : gcp_block_make_head(block);
 
 		if (!behind)
 			return block;
@@ -161,11 +162,14 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool 
 		return NULL;
 	gcp_tree_remove(heap, block);
 	run = gcp_block_begins_segment(block) ? gcp_block_make_head(block) : block;
-	if (!run)
+	if (!run) {
 		gcp_tree_insert(heap, block);
-	else if (run->size > bytes || gcp_block_is_head(run->lower))
-		gcp_block_split(heap, run,
-				gcp_block_is_head(run->lower) ? least : bytes);
+		return NULL;
+	}
+	if (gcp_block_is_head(run->lower))
+		bytes = least;
+	if (run->size > bytes)
+		gcp_block_split(heap, run, bytes);
 	unused_low_update(heap);
 	return run;
 }

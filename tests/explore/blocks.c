@@ -84,7 +84,6 @@ static void place_check(struct thread *t, const struct block *block)
 	struct model *w = t->model;
 
 	beginning_check(w, block);
-
 	if (block->addr == 0 || block->addr % 512 != 0)
 		failure(w, "a block at 0x%llx is not aligned",
 			(unsigned long long)block->addr);
