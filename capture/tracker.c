@@ -212,7 +212,7 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 		capture->ending = false; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
-	/* Before the hook returns, so before anyone can launch the graph. */
+	/* Before the hook returns, so before any thread can launch the graph. */
 	for (size_t i = 0; i < barriers.count; i++)
 		(void)gcp_pool_barrier(barriers.pools[i]);
 	gcp_pools_barriers_due(tracker->pools);

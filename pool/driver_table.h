@@ -50,8 +50,8 @@ struct gcp_driver {
 	 */
 	bool (*mem_release_prepare)(void *ctx);
 
-	/* Bytes that the device of `ctx` has left for anybody, now. Any error; may be
-	 * NULL. */
+	/* Bytes that the device of `ctx` has left for any process, now. Any error; may
+	 * be NULL. */
 	int (*mem_left)(void *ctx, uint64_t *ret_bytes);
 
 	/* Asks the driver's own stream-ordered and graph pools of the context's

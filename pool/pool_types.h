@@ -111,11 +111,11 @@ enum gcp_block_state {
 			      * private heap: its memory is a lane's, lane.c */
 	GCP_BLOCK_MOVING,    /* vmm.c works on it */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
-	GCP_BLOCK_HEAD,      /* no one's: the first page of an ordinary segment that is
-			      * cut. The driver frees the whole segment by that address,
-			      * which code may do that does not pass through here */
+	GCP_BLOCK_HEAD,      /* the first page of an ordinary segment that is cut; no
+			      * request gets it. The driver frees the whole segment by
+			      * that address, and other code may call the driver so */
 	GCP_BLOCK_LENT,      /* freed by the program, and other processes have it open:
-			      * no one's here, and it stays where it is */
+			      * no request gets it, and it stays where it is */
 };
 
 /* Invariants:

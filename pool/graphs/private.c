@@ -3,7 +3,7 @@
  * private.c - heaps that belong to captured graphs.
  *
  * A private heap has segments of its own, so nothing that a graph addresses
- * can be given to anyone else before gcp_heap_release. capture/ decides when
+ * has another owner before gcp_heap_release. capture/ decides when
  * its freed blocks may be allocated again (gcp_heap_set_reuse,
  * gcp_heap_release_groups), and when nothing can run on it any more.
  */

@@ -107,7 +107,7 @@ struct ring {
 };
 
 struct run {
-	const contender *who;
+	const contender *allocator;
 	const workload *what;
 	int threads;
 	std::atomic<bool> warm{false}, stop{false};
@@ -152,12 +152,14 @@ static size_t mixed_size(worker &self, size_t most)
 static void block_new(worker &self, block &block, size_t bytes)
 {
 	block = {nullptr, bytes, self.stream};
-	must(self.run->who->peer->alloc(&block.ptr, bytes, self.stream), "malloc");
+	must(self.run->allocator->peer->alloc(&block.ptr, bytes, self.stream),
+	     "malloc");
 }
 
 static void block_drop(worker &self, block &block)
 {
-	must(self.run->who->peer->free(block.ptr, block.bytes, block.stream), "free");
+	must(self.run->allocator->peer->free(block.ptr, block.bytes, block.stream),
+	     "free");
 	block.ptr = nullptr;
 }
 
@@ -174,7 +176,8 @@ static void pair_once(worker &self, bool mixed, bool flight)
 	block_new(self, *slot, bytes);
 	self.calls += ticks_now() - start;
 	if (flight)
-		must(self.run->who->cuda->launch(slot->ptr, self.stream), "launch");
+		must(self.run->allocator->cuda->launch(slot->ptr, self.stream),
+		     "launch");
 	if (mixed)
 		return;
 	start = ticks_now();
@@ -231,7 +234,7 @@ static void work(worker &self)
 {
 	auto &run = *self.run;
 
-	must(run.who->cuda->stream_create(&self.stream), "stream");
+	must(run.allocator->cuda->stream_create(&self.stream), "stream");
 	turns(self, run.warm);
 	pthread_barrier_wait(&run.barrier);
 	self.pairs = self.calls = 0;
@@ -249,8 +252,8 @@ static void work(worker &self)
 	       take_once(self, *run.rings[self.index / 2]))
 		;
 	pthread_barrier_wait(&run.barrier); /* streams live as long as their blocks */
-	must(run.who->cuda->device_sync(), "synchronize");
-	must(run.who->cuda->stream_destroy(self.stream), "stream");
+	must(run.allocator->cuda->device_sync(), "synchronize");
+	must(run.allocator->cuda->stream_destroy(self.stream), "stream");
 }
 
 struct figures {
@@ -282,14 +285,15 @@ static figures sum_up(const run &run, const std::vector<worker> &workers)
 	return found;
 }
 
-static figures run_once(const contender &who, const workload &what, int threads, int ms)
+static figures run_once(const contender &allocator, const workload &what, int threads,
+			int ms)
 {
 	std::vector<worker> workers(threads);
 	std::vector<std::thread> ids;
 	run run;
 	figures found;
 
-	run.who = &who, run.what = &what, run.threads = threads;
+	run.allocator = &allocator, run.what = &what, run.threads = threads;
 	pthread_barrier_init(&run.barrier, nullptr, threads + 1);
 	for (int i = 0; what.kind == kind::handed_on && i < threads / 2; i++)
 		run.rings.push_back(std::make_unique<ring>());
@@ -304,7 +308,7 @@ static figures run_once(const contender &who, const workload &what, int threads,
 	run.stop = true;
 	pthread_barrier_wait(&run.barrier);
 	found = sum_up(run, workers);
-	found.reserved = who.peer->reserved ? who.peer->reserved() : 0;
+	found.reserved = allocator.peer->reserved ? allocator.peer->reserved() : 0;
 	pthread_barrier_wait(&run.barrier);
 	pthread_barrier_wait(&run.barrier);
 	for (std::thread &id : ids)
@@ -326,23 +330,24 @@ static double median(std::vector<double> values)
 static std::vector<std::string> dishonest; /* what went another way than it says */
 
 /* Ours went to the library, and no other allocator's did. */
-static void check_path(const contender &who, uint64_t before)
+static void check_path(const contender &allocator, uint64_t before)
 {
 	uint64_t after = peers_library_allocations();
 
-	if ((after != before) != who.ours) {
-		dishonest.push_back(std::string(who.peer->name) + ": " +
+	if ((after != before) != allocator.ours) {
+		dishonest.push_back(std::string(allocator.peer->name) + ": " +
 				    std::to_string(after - before) +
 				    " allocations went through the library");
 	}
 }
 
-static void print_row(const workload &what, const contender &who, const runs &found)
+static void print_row(const workload &what, const contender &allocator,
+		      const runs &found)
 {
 	bool flight = what.kind == kind::kernels || what.kind == kind::mixed_kernels;
 	size_t reserved = 0, live = 0;
 
-	printf("| %s | %s |", what.name, who.peer->name);
+	printf("| %s | %s |", what.name, allocator.peer->name);
 	for (const auto &repeats : found) {
 		std::vector<double> ns, round;
 
@@ -357,7 +362,7 @@ static void print_row(const workload &what, const contender &who, const runs &fo
 			printf(" (%.1f us)", median(round));
 		printf(" |");
 	}
-	if (!who.peer->reserved)
+	if (!allocator.peer->reserved)
 		printf(" |\n");
 	else if (what.kind == kind::mixed || what.kind == kind::mixed_kernels)
 		printf(" %zu (%zu live) |\n", reserved >> 20, live >> 20);

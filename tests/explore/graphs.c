@@ -47,7 +47,7 @@ bool body_join_pool(struct model *w, struct body *body, uint32_t pool)
 	return true;
 }
 
-/* Nothing keeps the pool's memory any more: blocks that are freed are anyone's. */
+/* Nothing keeps the pool's memory any more: any request may get freed blocks. */
 static void pool_put(struct model *w, uint32_t pool)
 {
 	if (--w->pools[pool].refs > 0)

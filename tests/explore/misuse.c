@@ -45,7 +45,7 @@ static struct block *dead_find(struct model *w, bool host, unsigned older)
 }
 
 /* What was freed long ago may be CUDA's by now, for the rows that the library learns
- * a pitch from; those it would give back to anyone. */
+ * a pitch from; CUDA frees those for any caller. */
 static void free_again(struct thread *t, unsigned older, bool on_stream)
 {
 	struct model *w = t->model;

@@ -14,7 +14,7 @@ enum { MIB = 1 << 20 };
 
 /* --- time ----------------------------------------------------------------- */
 
-static void nothing_runs_until_somebody_waits(void **state)
+static void nothing_runs_until_a_thread_waits(void **state)
 {
 	uint32_t word = 0;
 
@@ -430,7 +430,7 @@ static void an_executable_may_free_at_its_launch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(nothing_runs_until_somebody_waits),
+	    TEST(nothing_runs_until_a_thread_waits),
 	    TEST(a_wait_runs_only_what_it_needs),
 	    TEST(a_missing_wait_shows_as_wrong_data),
 	    TEST(an_idle_device_is_done_at_once),

@@ -8,9 +8,9 @@
                                so a reviewer refuses a change that makes one grow.
                                Each line says why, behind the number
 
-CONTRIBUTING.md says which words take their place. Words of the first list are out
-everywhere, in names too; those of the second in comments and documents, where the
-subject of a sentence is a thing: the block, the epoch, the caller, the thread."""
+In comments, documents, names and messages: the subject of a sentence is a thing, the
+block, the epoch, the caller, the thread. CONTRIBUTING.md says which words take their
+place."""
 
 import collections
 import os
@@ -24,9 +24,8 @@ OUT = """bystander crowd hurried shelf shelves tally tallies swallow swallowed s
 surrendered world lodger widened dear regroup regrouped regroups settle settled settles
 visit visits visitor visitors vacate dissolve abandon abandoned depart retire patience
 spoil spoiled nap naps forget forgets forgot forgotten tide tides by_hand in_vain let_go
-""".split()
-PEOPLE = """who whoever whom nobody somebody someone everybody everyone he his him
-himself""".split()
+who whoever whom nobody no.one somebody someone everybody everyone anybody
+anyone he his him himself""".split()
 
 LIST = os.path.join("tests", "tidy", "vocabulary.txt")
 C = (".c", ".h", ".S", ".cu", ".cpp")
@@ -36,8 +35,7 @@ SKIPPED = re.compile(
     r"|tests/gpu/(results|bench)\.md|tests/explore/trial\.md|tests/bench/traces/")
 
 # An underscore parts words of a name: gcp_world_lock has "world".
-OUT_PATTERN = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join(OUT), re.I)
-PEOPLE_PATTERN = re.compile(r"(?<![A-Za-z_])(%s)(?![A-Za-z_])" % "|".join(PEOPLE), re.I)
+PATTERN = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join(OUT), re.I)
 
 
 def files(root):
@@ -47,24 +45,11 @@ def files(root):
             if (name.endswith(C + TEXT) or name in scripts) and not SKIPPED.match(name)]
 
 
-def comments_of(text):
-    """All else becomes blank; lines stay where they are."""
-    kept, end = [], 0
-    for found in re.finditer(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', text, re.S):
-        kept.append(re.sub(r"[^\n]", " ", text[end : found.start()]))
-        said = found.group()
-        kept.append(re.sub(r"[^\n]", " ", said) if said[0] == '"' else said)
-        end = found.end()
-    return "".join(kept)
-
-
 def found_in(root, name):
     with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
         text = file.read()
-    said = comments_of(text) if name.endswith(C) else text
-    for pattern, where in ((OUT_PATTERN, text), (PEOPLE_PATTERN, said)):
-        for found in pattern.finditer(where):
-            yield where.count("\n", 0, found.start()) + 1, found.group().lower()
+    for found in PATTERN.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1, found.group().lower()
 
 
 def listed(root):

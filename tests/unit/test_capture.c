@@ -8,7 +8,7 @@
 
 /* --- lifetimes ---------------------------------------------------------------- */
 
-static void without_captures_nobody_asks(void **state)
+static void without_captures_no_event_is_pending(void **state)
 {
 	(void)state;
 	assert_false(gcp_tracker_has_pending_events(tracker));
@@ -560,7 +560,7 @@ static void a_context_that_has_gone_proves_nothing(void **state)
 
 /* --- several captures --------------------------------------------------------- */
 
-static void nobody_joins_a_capture_whose_end_is_under_way(void **state)
+static void no_thread_joins_a_capture_whose_end_is_under_way(void **state)
 {
 	void *graph = begin(0);
 
@@ -668,7 +668,7 @@ static void a_capture_takes_over_no_huge_segment_that_it_cannot_use(void **state
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(without_captures_nobody_asks),
+	    TEST(without_captures_no_event_is_pending),
 	    TEST(memory_stays_private_until_the_graph_is_gone),
 	    TEST(blocks_that_the_program_holds_outlive_the_graph),
 	    TEST(released_memory_waits_for_a_fence),
@@ -695,7 +695,7 @@ int main(void)
 	    TEST(no_stream_is_asked_while_a_context_may_be_ending),
 	    TEST(no_stream_is_asked_of_a_context_that_has_gone),
 	    TEST(a_context_that_has_gone_proves_nothing),
-	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
+	    TEST(no_thread_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
 	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),
 	    TEST(of_two_named_pools_a_capture_uses_its_own),

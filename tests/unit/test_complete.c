@@ -188,7 +188,7 @@ static int waiting(void *fence)
 
 /* A trim waits for a kernel that waits for what another thread launches after its
  * next allocation: that must not be held back behind the kernel. */
-static void who_waits_for_work_holds_nobody_back(void **state)
+static void a_wait_for_work_holds_no_thread_back(void **state)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
@@ -325,7 +325,7 @@ int main(void)
 	    TEST(a_capture_that_ends_beside_another_waits_on_a_full_device),
 	    TEST(a_barrier_that_cannot_be_set_is_set_later),
 	    cmocka_unit_test(what_is_exported_is_done_behind_the_latest_free),
-	    cmocka_unit_test(who_waits_for_work_holds_nobody_back),
+	    cmocka_unit_test(a_wait_for_work_holds_no_thread_back),
 	    cmocka_unit_test(a_wait_that_fails_completes_nothing),
 	    TEST(a_free_that_completes_waits_for_no_later_copy),
 	    TEST(it_is_exported_while_another_capture_is_under_way_too),

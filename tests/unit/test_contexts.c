@@ -213,7 +213,7 @@ static void a_full_device_waits_for_a_context_that_stays(void **state)
 
 /* A context that joins while another may be ending waits a while, and stands behind
  * that one's barriers if it stays. */
-static void who_joins_waits_for_a_context_that_stays(void **state)
+static void a_joining_context_waits_for_a_context_that_stays(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
@@ -238,7 +238,7 @@ static long sleeps(void)
 }
 
 /* But not where nothing is behind a barrier. */
-static void who_joins_waits_for_barriers_only(void **state)
+static void a_joining_context_waits_for_barriers_only(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
@@ -272,7 +272,7 @@ static void barriers_are_set_again_when_a_context_stays(void **state)
 }
 
 /* Else what is done in the new context could come before that work. */
-static void who_joins_waits_by_a_free_where_waiting_fails(void **state)
+static void a_joining_context_waits_by_a_free_where_waiting_fails(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
@@ -289,7 +289,7 @@ static void who_joins_waits_by_a_free_where_waiting_fails(void **state)
 }
 
 /* It has joined in vain while the other was leaving, which then stays. */
-static void who_joined_waits_by_a_free_where_waiting_fails(void **state)
+static void a_joined_context_waits_by_a_free_where_waiting_fails(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
@@ -405,7 +405,7 @@ static void no_context_waits_for_another(void **state)
 	next = must_alloc(pool, 16 * MIB);
 	assert_int_not_equal(next, addr);
 	assert_int_equal(fake.orders, 0);
-	/* What is completed is anyone's. */
+	/* Any request may get what is completed. */
 	fake.done = fake.submitted;
 	assert_int_equal(must_alloc(pool, 16 * MIB), addr);
 	/* And alone again, it may wait for itself. */
@@ -679,11 +679,11 @@ int main(void)
 	    TEST(a_context_in_doubt_is_not_waited_for_long),
 	    TEST(addresses_pass_to_another_context),
 	    TEST(a_full_device_waits_for_a_context_that_stays),
-	    TEST(who_joins_waits_for_a_context_that_stays),
-	    TEST(who_joins_waits_for_barriers_only),
+	    TEST(a_joining_context_waits_for_a_context_that_stays),
+	    TEST(a_joining_context_waits_for_barriers_only),
 	    TEST(barriers_are_set_again_when_a_context_stays),
-	    TEST(who_joins_waits_by_a_free_where_waiting_fails),
-	    TEST(who_joined_waits_by_a_free_where_waiting_fails),
+	    TEST(a_joining_context_waits_by_a_free_where_waiting_fails),
+	    TEST(a_joined_context_waits_by_a_free_where_waiting_fails),
 	    TEST(epochs_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(epochs_are_completed_when_a_context_stays_and_others_write),
 	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),

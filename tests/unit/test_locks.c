@@ -70,7 +70,7 @@ static unsigned long lock_remotely(void)
 	return remote_locks;
 }
 
-static void a_remote_thread_sees_an_owner_who_has_just_come(void **state)
+static void a_remote_thread_sees_an_owner_that_has_just_come(void **state)
 {
 	(void)state;
 	for (unsigned long round = 0; round < rounds; round++) {
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
 #ifndef NDEBUG
 	    cmocka_unit_test(locks_are_taken_in_the_order_of_ranks),
 #endif
-	    cmocka_unit_test(a_remote_thread_sees_an_owner_who_has_just_come),
+	    cmocka_unit_test(a_remote_thread_sees_an_owner_that_has_just_come),
 	};
 
 	if (argc > 2)

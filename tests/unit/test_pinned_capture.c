@@ -55,7 +55,7 @@ static void a_block_is_never_given_out_twice_in_a_capture(void **state)
 	assert_int_equal(kept_bytes(), 0);
 }
 
-static void nobody_gets_it_while_the_graph_lives(void **state)
+static void it_is_not_given_out_while_the_graph_lives(void **state)
 {
 	void *graph = begin(0), *p = capture_take(MIB);
 
@@ -129,7 +129,7 @@ static void a_common_block_freed_in_a_capture_waits_for_its_end(void **state)
 	gcp_tracker_collect(tracker);
 }
 
-/* What a capture gets may have been anybody's before, when that is done. */
+/* What a capture gets may have had another owner before, when that is done. */
 static void a_capture_may_take_what_is_completed(void **state)
 {
 	void *p = take(MIB), *q = take(MIB), *graph;
@@ -220,7 +220,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(a_block_is_never_given_out_twice_in_a_capture),
-	    TEST(nobody_gets_it_while_the_graph_lives),
+	    TEST(it_is_not_given_out_while_the_graph_lives),
 	    TEST(after_the_graph_it_waits_for_a_fence),
 	    TEST(a_block_that_is_held_outlives_the_graph),
 	    TEST(a_common_block_freed_in_a_capture_waits_for_its_end),

@@ -37,7 +37,7 @@ static void where_fences_fail_the_driver_frees(void **state)
 	must_be_sound(pools);
 }
 
-static void a_capture_nobody_told_of_is_no_failure(void **state)
+static void a_capture_that_was_not_told_of_is_no_failure(void **state)
 {
 	void *p = take(MIB), *q;
 
@@ -170,7 +170,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(without_context_fences_nothing_is_pooled),
 	    TEST(where_fences_fail_the_driver_frees),
-	    TEST(a_capture_nobody_told_of_is_no_failure),
+	    TEST(a_capture_that_was_not_told_of_is_no_failure),
 	    TEST(a_sticky_error_is_handed_on),
 	    TEST(the_error_of_another_context_is_not_the_frees),
 	    TEST(the_error_of_another_context_is_not_the_allocations),

@@ -109,7 +109,7 @@ static void free_meanwhile(void)
 	give(take(2 * MIB));
 }
 
-static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
+static void a_fence_is_not_used_again_while_a_thread_waits_for_it(void **state)
 {
 	struct gcp_config config = configured();
 	void *blocks[4];
@@ -611,7 +611,7 @@ int main(void)
 	    TEST(a_full_host_waits_for_what_no_fence_covers_yet),
 	    TEST(a_full_host_waits_for_what_no_fence_can_cover),
 	    TEST(a_full_host_waits_for_the_newest),
-	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
+	    TEST(a_fence_is_not_used_again_while_a_thread_waits_for_it),
 	    TEST(a_full_host_waits_only_where_that_helps),
 	    TEST(a_quota_waits_only_where_that_helps),
 	    TEST(a_request_that_is_not_pooled_waits_for_nothing),

@@ -276,7 +276,7 @@ static void *free_and_wait(void *arg)
 	return NULL;
 }
 
-static void fences_do_not_run_out_under_those_who_wait(void **state)
+static void fences_do_not_run_out_under_waiting_threads(void **state)
 {
 	struct gcp_config config;
 
@@ -408,7 +408,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
 	    cmocka_unit_test_setup(a_context_that_goes_takes_nothing_of_another_along,
 				   setup),
-	    cmocka_unit_test_setup(fences_do_not_run_out_under_those_who_wait, setup),
+	    cmocka_unit_test_setup(fences_do_not_run_out_under_waiting_threads, setup),
 	    cmocka_unit_test_setup(idle_threads_keep_little_from_those_that_work,
 				   setup),
 	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),

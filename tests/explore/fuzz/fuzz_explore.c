@@ -45,7 +45,7 @@ static void start(void)
 	covered = mmap(NULL, counter_count, PROT_READ | PROT_WRITE,
 		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (counter_count == 0 || covered == MAP_FAILED) {
-		fputs("fuzz_explore: nobody counts what is covered\n", stderr);
+		fputs("fuzz_explore: what is covered is not counted\n", stderr);
 		exit(2);
 	}
 	trial_child_ends = child_ends;

@@ -670,7 +670,7 @@ static void blocks_of_a_primary_context_of_unknown_state(void)
 }
 
 /* Whose memory is a graph's is not to be found out: nothing of it may be the pool's. */
-static void captures_that_nobody_can_ask_about(void)
+static void captures_that_cannot_be_asked_about(void)
 {
 	int (*active)(void);
 	CUstream stream;
@@ -706,7 +706,7 @@ static void trim_beside_a_capture_without_modes(void)
 
 /* Which context captures, and whose memory a stream may free, is told by the stream:
  * a driver that does not tell it is left alone. */
-static void streams_whose_context_nobody_tells(void)
+static void streams_whose_context_is_not_told(void)
 {
 	CUstream captured, others;
 	CUcontext other = context_new(&others), here = context_new(&captured);
@@ -936,9 +936,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),
-    SCENARIO(captures_that_nobody_can_ask_about),
+    SCENARIO(captures_that_cannot_be_asked_about),
     SCENARIO(trim_beside_a_capture_without_modes),
-    SCENARIO(streams_whose_context_nobody_tells),
+    SCENARIO(streams_whose_context_is_not_told),
     SCENARIO(event_recorded_for_others_in_a_capture),
     SCENARIO(event_record_refused_in_a_capture),
     SCENARIO(event_recorded_anew_in_a_capture),

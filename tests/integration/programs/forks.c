@@ -206,7 +206,7 @@ static void *eager_run(void *arg)
 	return NULL;
 }
 
-/* Waits for the thread of eager work to be in CUDA before anybody captures. */
+/* Waits for the thread of eager work to be in CUDA before any thread captures. */
 static void eager_begin(struct worker *w)
 {
 	sem_init(&entered, 0, 0);

@@ -2,7 +2,7 @@
 /*
  * graphs.c - graphs whose captured code allocates and frees its temporaries,
  * replayed beside eager work that would overwrite them if their memory were
- * given to anyone else too early.
+ * given to another owner too early.
  *
  * Plain CUDA refuses to allocate during these captures: the program needs the
  * library. The lives of graphs that are tried:
@@ -68,7 +68,7 @@ struct life {
 };
 
 static atomic_bool stop;
-static pthread_barrier_t begun; /* CUDA is entered before anybody captures */
+static pthread_barrier_t begun; /* CUDA is entered before any thread captures */
 
 /* --- pieces ------------------------------------------------------------------ */
 

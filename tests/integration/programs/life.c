@@ -24,7 +24,7 @@
 static struct gcpt_kernels kernels;
 static CUstream stream;
 
-static void work(const char *who)
+static void work(const char *program)
 {
 	void *p, *q;
 
@@ -33,7 +33,7 @@ static void work(const char *who)
 	GCPT_OK(gcpt_free(p));
 	GCPT_OK(gcpt_malloc(&q, 1 << 20));
 	GCPT_OK(gcpt_launch_fill_slow(&kernels, stream, q, 1000, 1, 50000));
-	printf("%s: works, and leaves a block and work behind\n", who);
+	printf("%s: works, and leaves a block and work behind\n", program);
 }
 
 static int by_fork(void)

@@ -82,7 +82,7 @@ static CUgraphExec capture(struct scene *s, CUstreamCaptureMode mode, void *befo
 	return exec;
 }
 
-/* What anybody else does with pinned memory meanwhile. */
+/* What other code does with pinned memory meanwhile. */
 static void eager_once(struct scene *s, uint32_t value)
 {
 	void *p;
