@@ -58,8 +58,6 @@
 #ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
 /* What a recapture calls for parameters that differ; handed on as it is. */
 typedef CUresult gcp_recapture_callback(void *);
-/* What a capture for a graphics API goes into (CUDA 13.1); handed on as it is. */
-struct CUstreamCigCaptureParams_st;
 #endif
 
 /* clang-format off */
@@ -387,18 +385,6 @@ struct CUstreamCigCaptureParams_st;
 	  (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,                   \
 	   gcp_recapture_callback * callback, void *user_data),                        \
 	  (stream, mode, graph, callback, user_data))                                  \
-	X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010, 0,              \
-	  GCP_OPTIONAL,                                                                \
-	  (CUstream stream, struct CUstreamCigCaptureParams_st * params),              \
-	  (stream, params))                                                            \
-	X(cuStreamBeginCaptureToCig_ptsz, cuStreamBeginCaptureToCig, 13010, 2,         \
-	  GCP_OPTIONAL,                                                                \
-	  (CUstream stream, struct CUstreamCigCaptureParams_st * params),              \
-	  (stream, params))                                                            \
-	X(cuStreamEndCaptureToCig, cuStreamEndCaptureToCig, 13010, 0, GCP_OPTIONAL,    \
-	  (CUstream stream), (stream))                                                 \
-	X(cuStreamEndCaptureToCig_ptsz, cuStreamEndCaptureToCig, 13010, 2,             \
-	  GCP_OPTIONAL, (CUstream stream), (stream))                                   \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, GCP_OPTIONAL,              \
 	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
 	X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, 2, GCP_OPTIONAL,         \

@@ -104,7 +104,7 @@ void gcp_unknown_capture_hold(void)
 
 /* Returns when no fence can be recorded any more, also where another thread steps aside
  * just now. */
-static void step_aside(const char *name, const char *what)
+static void capture_begins(const char *name)
 {
 	if (gcp_process_passive())
 		return;
@@ -115,21 +115,11 @@ static void step_aside(const char *name, const char *what)
 			fences_pause();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
 		gcp_log(GCP_LOG_WARNING,
-			"%s %s: from now on every allocation goes to CUDA", name, what);
+			"%s begins a capture in a way that this version does not know: "
+			"from now on every allocation goes to CUDA",
+			name);
 	}
 	pthread_mutex_unlock(&aside_lock);
-}
-
-static void capture_begins(const char *name)
-{
-	step_aside(name, "begins a capture in a way that this version does not know");
-}
-
-void gcp_unseen_work_captured(const char *name)
-{
-	step_aside(name, "captures work that a graphics API runs");
-	if (gcp_process_pooling())
-		unseen_calls();
 }
 
 void *gcp_unknown_call_called(uint32_t stub)

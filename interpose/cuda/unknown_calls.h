@@ -16,9 +16,6 @@
  * work, or change the order of a capture: it gets a stub too, and while a capture is
  * under way a call of it counts as both.
  *
- * A capture for a graphics API (cuStreamBeginCaptureToCig) is known and makes the
- * library step aside, too: see hooks_capture.c.
- *
  * A program that is linked with such a function of libcuda, instead of asking for it
  * by name, is out of reach.
  */
@@ -46,11 +43,6 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer);
 
 /* Whether the library has stepped aside. One relaxed load. */
 bool gcp_unknown_capture_seen(void);
-
-/* `name` has captured work that runs where no fence, stream or launch tells of it: the
- * library steps aside, and all graphs that share memory get their own, for which it may
- * wait for their latest launches. Any thread, in captures; no lock of the caller's. */
-void gcp_unseen_work_captured(const char *name);
 
 /* When the library steps aside it calls `pause`, which returns when no fence is being
  * recorded by a thread that saw gcp_unknown_capture_seen false, outside of the pools.

@@ -7,13 +7,10 @@
  * on the old order. The real calls are made here, in the caller's own context and
  * capture mode, and their results go back untouched.
  */
-#include <errno.h>
-
 #include "hooks.h"
 #include "../process/process_life.h"
 #include "../cuda/streams.h"
 #include "../cuda/contexts.h"
-#include "../cuda/unknown_calls.h"
 #include "handles.h"
 #include "../observe/observe.h"
 
@@ -399,86 +396,6 @@ CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
 	    capture_begun(&begin, mode,
 			  gcp_real.cuStreamBeginRecaptureToGraph_ptsz(
 			      stream, mode, graph, callback, user_data)));
-}
-
-/* --- captures for a graphics API ---------------------------------------------- */
-
-/* CUDA in Graphics (CIG): a stream captures into a command list, which the program
- * hands to the graphics API. There is no graph and no launch, and CUDA's documentation
- * says nothing of events beside such a capture, nor that a fence, a barrier or a free
- * of the context counts the list's work (CUDA 13.2, cuda.h). So nothing is taken for
- * granted:
- *
- *   at the begin     no fence is recorded, and none afterwards: the library steps aside
- *                    (unknown_calls.h), if the call succeeds
- *                    blocks that stand behind a barrier are completed before: the list
- *                    may come before what the barrier holds back
- *   then             no memory that was freed is given out again, as plain CUDA has it
- *                    after a cuMemFree; captures that follow are plain CUDA's
- *   at the end       a capture whose begin was not seen is known at the latest
- */
-
-/* gcp_pools_context_joined: no barrier will do, the host waits. */
-static int barrier_is_not_enough(void *ctx, void *fence)
-{
-	(void)ctx, (void)fence;
-	return -ENOTSUP;
-}
-
-/* It begins as any capture, and then there is nothing to follow. */
-static CUresult graphics_begin(CUresult (*real)(CUstream,
-						struct CUstreamCigCaptureParams_st *),
-			       CUstream stream, bool per_thread,
-			       struct CUstreamCigCaptureParams_st *params)
-{
-	struct gcp_begin begin = capture_prepare(stream, per_thread);
-	CUresult result;
-
-	if (begin.refused)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (begin.capture)
-		gcp_pools_context_joined(gcp_process.pools, NULL,
-					 barrier_is_not_enough);
-	result = real(stream, params);
-	if (begin.capture && result == CUDA_SUCCESS)
-		gcp_unseen_work_captured("cuStreamBeginCaptureToCig");
-	(void)capture_begun(&begin, CU_STREAM_CAPTURE_MODE_RELAXED,
-			    CUDA_ERROR_NOT_SUPPORTED);
-	return result;
-}
-
-CUresult gcp_hook_cuStreamBeginCaptureToCig(CUstream stream,
-					    struct CUstreamCigCaptureParams_st *params)
-{
-	return graphics_begin(gcp_real.cuStreamBeginCaptureToCig, stream, false,
-			      params);
-}
-
-CUresult
-gcp_hook_cuStreamBeginCaptureToCig_ptsz(CUstream stream,
-					struct CUstreamCigCaptureParams_st *params)
-{
-	return graphics_begin(gcp_real.cuStreamBeginCaptureToCig_ptsz, stream, true,
-			      params);
-}
-
-static CUresult graphics_end(CUresult (*real)(CUstream), CUstream stream)
-{
-	CUresult result = real(stream);
-
-	if (result == CUDA_SUCCESS)
-		gcp_unseen_work_captured("cuStreamEndCaptureToCig");
-	return result;
-}
-
-CUresult gcp_hook_cuStreamEndCaptureToCig(CUstream stream)
-{
-	return graphics_end(gcp_real.cuStreamEndCaptureToCig, stream);
-}
-
-CUresult gcp_hook_cuStreamEndCaptureToCig_ptsz(CUstream stream)
-{
-	return graphics_end(gcp_real.cuStreamEndCaptureToCig_ptsz, stream);
 }
 
 /* --- end ---------------------------------------------------------------------- */

@@ -376,49 +376,6 @@ CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMod
 					     callbackFunc, userData);
 }
 
-/* CUDA 13.1, as far as cuda.h says; never compared with a driver. Where it says nothing
- * the worst is assumed: events in the context are refused as beside other captures, and
- * no call tells that the stream captures. What was captured never runs. */
-static CUresult graphics_begin(CUstream hStream)
-{
-	struct sim_stream *stream;
-
-	SIM_TRY(begin_check(hStream, CU_STREAM_CAPTURE_MODE_RELAXED, &stream));
-	if (!stream->ctx->graphics)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED, sim_graph_new());
-	stream->capture->graphics = true;
-	return CUDA_SUCCESS;
-}
-
-int gcpsim_graphics_begin(void *stream)
-{
-	CUresult result;
-
-	sim_lock();
-	result = graphics_begin(stream);
-	sim_unlock();
-	return (int)result;
-}
-
-CUresult
-cuStreamBeginCaptureToCig(CUstream hStream,
-			  struct CUstreamCigCaptureParams_st *streamCigCaptureParams)
-{
-	SIM_LOCKED(cuStreamBeginCaptureToCig);
-	/* Its first member is a pointer that must not be NULL. */
-	if (!streamCigCaptureParams || !*(void **)streamCigCaptureParams)
-		return CUDA_ERROR_INVALID_VALUE;
-	return graphics_begin(hStream);
-}
-
-CUresult cuStreamBeginCaptureToCig_ptsz(
-    CUstream hStream, struct CUstreamCigCaptureParams_st *streamCigCaptureParams)
-{
-	return cuStreamBeginCaptureToCig(SIM_PTSZ(hStream), streamCigCaptureParams);
-}
-
-/* Its first parameter shows that the way to it keeps all registers. */
 CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
 				      CUstreamCaptureMode mode)
 {
@@ -482,27 +439,6 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	else
 		sim_graph_delete(graph);
 	return result;
-}
-
-CUresult cuStreamEndCaptureToCig(CUstream hStream)
-{
-	struct sim_stream *stream;
-	struct sim_capture *c;
-	bool good;
-
-	SIM_LOCKED(cuStreamEndCaptureToCig);
-	SIM_TRY(sim_stream_get(hStream, &stream));
-	c = stream->capture;
-	if (!c || !c->graphics || c->origin != stream)
-		return CUDA_ERROR_INVALID_VALUE;
-	good = !c->invalid && is_joined(c);
-	sim_graph_delete(capture_close(c));
-	return good ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-}
-
-CUresult cuStreamEndCaptureToCig_ptsz(CUstream hStream)
-{
-	return cuStreamEndCaptureToCig(SIM_PTSZ(hStream));
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)

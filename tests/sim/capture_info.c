@@ -16,7 +16,7 @@ static CUresult info_stream(CUstream hStream, struct sim_stream **ret_stream)
 
 static CUstreamCaptureStatus status_of(const struct sim_stream *stream)
 {
-	if (!stream->capture || stream->capture->graphics)
+	if (!stream->capture)
 		return CU_STREAM_CAPTURE_STATUS_NONE;
 	return stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 					: CU_STREAM_CAPTURE_STATUS_ACTIVE;

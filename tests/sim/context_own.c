@@ -46,10 +46,8 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 			unsigned int flags, CUdevice dev)
 {
 	SIM_LOCKED(cuCtxCreate_v4);
-	SIM_TRY(ctx_create(pctx, flags, dev));
-	((struct sim_ctx *)*pctx)->graphics =
-	    ctxCreateParams && ctxCreateParams->cigParams;
-	return CUDA_SUCCESS;
+	(void)ctxCreateParams;
+	return ctx_create(pctx, flags, dev);
 }
 
 static CUresult ctx_destroy(CUcontext handle)

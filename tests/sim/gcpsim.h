@@ -67,9 +67,6 @@ GCPSIM_API uint64_t gcpsim_hazards(void);
  * not see has. */
 GCPSIM_API struct CUgreenCtx_st *gcpsim_green_context(int device);
 
-/* Such code has a stream, a CUstream, capture for a graphics API. 0, or a CUresult. */
-GCPSIM_API int gcpsim_graphics_begin(void *stream);
-
 /* Operations that, when they ran, did not find memory as the operations before
  * them left it: overtaken in this very run. Found by data tags, independently
  * of the above: 0 hazards means 0 disorders, or one of the two errs. One mistake

@@ -75,7 +75,6 @@ struct sim_capture {
 	struct sim_stream *origin;
 	struct sim_graph *graph;
 	bool invalid;
-	bool graphics;            /* for a graphics API: no call tells of it */
 	struct sim_nodes orphans; /* frontiers of streams that were destroyed */
 	struct sim_capture *next;
 };

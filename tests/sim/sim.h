@@ -431,7 +431,6 @@ struct sim_ctx {
 	int device;
 	unsigned flags, api_version;
 	bool primary, active;
-	bool graphics; /* made for work of a graphics API (CIG) */
 	uint32_t retains;
 	uint32_t greens; /* of a primary one: green contexts, each keeps it active */
 	CUresult error;  /* sticky */

@@ -7,10 +7,9 @@
 #ifndef SIM_TABLE_GRAPH_H
 #define SIM_TABLE_GRAPH_H
 
-/* Functions that cuda.h of CUDA 13.0 does not have. The first ones are CUDA 13.3's and
- * CUDA 13.1's; no driver has the others: they stand for what a later driver may bring.
+/* Functions that cuda.h of CUDA 13.0 does not have. The first ones are CUDA 13.3's;
+ * no driver has the others: they stand for what a later driver may bring.
  */
-struct CUstreamCigCaptureParams_st;
 #pragma GCC visibility push(default)
 CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode,
 				       CUgraph hGraph, void *callbackFunc,
@@ -18,13 +17,6 @@ CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mod
 CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
 					    CUgraph hGraph, void *callbackFunc,
 					    void *userData);
-CUresult
-cuStreamBeginCaptureToCig(CUstream hStream,
-			  struct CUstreamCigCaptureParams_st *streamCigCaptureParams);
-CUresult cuStreamBeginCaptureToCig_ptsz(
-    CUstream hStream, struct CUstreamCigCaptureParams_st *streamCigCaptureParams);
-CUresult cuStreamEndCaptureToCig(CUstream hStream);
-CUresult cuStreamEndCaptureToCig_ptsz(CUstream hStream);
 CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
 				      CUstreamCaptureMode mode);
 CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
@@ -47,10 +39,6 @@ CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type);
 	  cuStreamBeginCaptureToGraph_ptsz)                                            \
 	S(cuStreamBeginRecaptureToGraph, 13000, cuStreamBeginRecaptureToGraph,         \
 	  cuStreamBeginRecaptureToGraph_ptsz)                                          \
-	S(cuStreamBeginCaptureToCig, 13000, cuStreamBeginCaptureToCig,                 \
-	  cuStreamBeginCaptureToCig_ptsz)                                              \
-	S(cuStreamEndCaptureToCig, 13000, cuStreamEndCaptureToCig,                     \
-	  cuStreamEndCaptureToCig_ptsz)                                                \
 	S(cuStreamBeginCaptureInvented, 13000, cuStreamBeginCaptureInvented,           \
 	  cuStreamBeginCaptureInvented_ptsz)                                           \
 	S(cuMemsetInvented, 13000, cuMemsetInvented, cuMemsetInvented_ptsz)            \

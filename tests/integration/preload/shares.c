@@ -578,35 +578,6 @@ static void an_unknown_capture_waits_for_no_graph(void)
 	launch_both();
 }
 
-struct CUstreamCigCaptureParams_st;
-CUresult cuStreamBeginCaptureToCig(CUstream stream,
-				   struct CUstreamCigCaptureParams_st *params);
-
-/* No call tells that the stream captures, and what it captures may run any time. */
-static void beside_captures_for_a_graphics_api_graphs_share_nothing(void)
-{
-	struct gcpool_graph_lane found[GRAPHS];
-	static int list;
-	static void *pointers[] = {&list};
-	CUctxCigParam shared = {.sharedData = &list};
-	CUctxCreateParams params = {.cigParams = &shared};
-	CUstream capturing;
-	CUcontext other;
-
-	make_graphs();
-	launch_both();
-	must(lanes(NULL, 0) == 1, "not one lane");
-	OK(cuCtxCreate_v4(&other, &params, 0, 0));
-	OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamBeginCaptureToCig(capturing,
-				     (struct CUstreamCigCaptureParams_st *)pointers));
-	must(lanes(found, GRAPHS) == GRAPHS && found[0].graphs == 1 &&
-		 found[1].graphs == 1,
-	     "graphs share memory");
-	OK(cuCtxSetCurrent(ctx));
-	launch_both();
-}
-
 /* No fence can be set then, and no stream be asked: that one follows the other is said
  * by an event that stands there since before. */
 static void beside_a_capture_the_host_waits_for_no_graph(void)
@@ -915,7 +886,6 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),
     SCENARIO(an_unknown_capture_waits_for_no_graph),
-    SCENARIO(beside_captures_for_a_graphics_api_graphs_share_nothing),
     SCENARIO(what_is_made_of_a_graph_shares_as_it_does),
     SCENARIO(a_graph_that_is_used_otherwise_shares_nothing),
     SCENARIO(an_executable_whose_update_failed_shares_with_one),
