@@ -40,9 +40,9 @@ extern "C" {
 /* --- 1 version --------------------------------------------------------------- */
 
 #define GCPOOL_VERSION_MAJOR  0
-#define GCPOOL_VERSION_MINOR  1
+#define GCPOOL_VERSION_MINOR  2
 #define GCPOOL_VERSION_PATCH  0
-#define GCPOOL_VERSION_STRING "0.1.0"
+#define GCPOOL_VERSION_STRING "0.2.0"
 
 /* The version of the library that is loaded: major * 10000 + minor * 100 +
  * patch. Compare with GCPOOL_VERSION of the header. */
@@ -50,6 +50,10 @@ extern "C" {
 	(GCPOOL_VERSION_MAJOR * 10000 + GCPOOL_VERSION_MINOR * 100 +                   \
 	 GCPOOL_VERSION_PATCH)
 GCPOOL_API int gcpool_version(void);
+
+/* The commit that the library was built from, as "b56b6bd0"; with "-dirty" behind it
+ * where files had changed since; empty where it was built outside a repository. */
+GCPOOL_API const char *gcpool_commit(void);
 
 /* Whether allocations of this process are served from the pool.
  * @return 1: yes. 2: those of gcpool_malloc alone, for the library is loaded and not

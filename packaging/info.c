@@ -23,15 +23,19 @@ static void *function_find(const char *path, const char *name)
 
 static int version_print(const char *path)
 {
+	const char *(*commit)(void);
 	int (*version)(void);
 	int number;
 
 	*(void **)&version = function_find(path, "gcpool_version");
-	if (!version)
+	*(void **)&commit = version ? function_find(path, "gcpool_commit") : NULL;
+	if (!commit)
 		return EXIT_WRONG;
 	number = version();
-	printf("libgcpool %d.%d.%d (%s)\n", number / 10000, number / 100 % 100,
-	       number % 100, path);
+	printf("libgcpool %d.%d.%d", number / 10000, number / 100 % 100, number % 100);
+	if (commit()[0])
+		printf(" (%s)", commit());
+	printf(", %s\n", path);
 	return 0;
 }
 

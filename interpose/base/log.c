@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../../pool/pool.h"
+#include "../gcpool.h"
 #include "clock.h"
 #include "log.h"
 
@@ -399,6 +400,16 @@ int gcp_file_close(int fd)
 }
 
 /* Not strerror: it may allocate, and speaks the program's language. */
+/* The library has another one, of commit.c. */
+__attribute__((weak)) const char gcp_commit[] = "";
+
+void gcp_text_add_version(struct gcp_text *text)
+{
+	gcp_text_add(text, "%s", GCPOOL_VERSION_STRING);
+	if (gcp_commit[0])
+		gcp_text_add(text, " (%s)", gcp_commit);
+}
+
 void gcp_text_add_errno(struct gcp_text *text, int error)
 {
 	static const struct {

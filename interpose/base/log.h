@@ -50,6 +50,9 @@ void gcp_message_debug(const char *format, ...) __attribute__((format(printf, 1,
 /* Whether a message of that level would be said. One relaxed load. */
 bool gcp_log_wanted(enum gcp_log_level level);
 
+/* The commit that the library was built from; empty: unknown. */
+extern const char gcp_commit[];
+
 /* --- text into a buffer, for reports ----------------------------------------- */
 
 /* Invariant: length < capacity, bytes[length] == 0; what does not fit is
@@ -64,6 +67,8 @@ struct gcp_text {
 void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity);
 void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The version and, where it is known, the commit: "0.2.0 (b56b6bd0)". */
+void gcp_text_add_version(struct gcp_text *text);
 void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
 
 /* What is quoted is another's, as a value of the environment: it may have line breaks,

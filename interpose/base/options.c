@@ -79,14 +79,16 @@ static void idle_say(const struct gcp_options *options)
 /* The proof that we are in the process: GCPOOL_LOG=info. */
 static void presence_say(const struct gcp_options *options)
 {
-	char mode[16];
+	char mode[16], version[64];
 	struct gcp_text text;
 
 	if (!gcp_log_wanted(GCP_LOG_INFO))
 		return;
 	gcp_text_init(&text, mode, sizeof(mode));
 	gcp_option_show_value(&gcp_option_table[0], options, &text);
-	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", GCPOOL_VERSION_STRING,
+	gcp_text_init(&text, version, sizeof(version));
+	gcp_text_add_version(&text);
+	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version,
 		program_invocation_name, mode);
 }
 

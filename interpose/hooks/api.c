@@ -89,6 +89,11 @@ int gcpool_version(void)
 	return GCPOOL_VERSION;
 }
 
+const char *gcpool_commit(void)
+{
+	return gcp_commit;
+}
+
 int gcpool_active(void)
 {
 	return gcp_process_run_mode() == GCP_RUN_LOADED ? 2 : gcp_process_pooling();

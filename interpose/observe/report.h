@@ -18,7 +18,8 @@
  * (several processes: one line each). Names stay; new ones may come.
  *
  *   schema             1; grows when a name goes or changes its meaning
- *   library, version   "libgcpool", "0.1.0"
+ *   library, version   "libgcpool", "0.2.0"
+ *   commit             that it was built from, "b56b6bd0"; empty: unknown
  *   mode               "pool" or "count"
  *   final              false: the process goes on (GCPOOL_STATS_EVERY)
  *   pid, program       of the process

@@ -223,9 +223,11 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 	char host[256];
 
 	hostname_read(host, sizeof(host));
-	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d on %s",
-		     GCPOOL_VERSION_STRING, report_mode_name(report->mode),
-		     program_invocation_name, (int)getpid(), host);
+	gcp_text_add(text, "libgcpool ");
+	gcp_text_add_version(text);
+	gcp_text_add(text, ", mode %s: %s, process %d on %s",
+		     report_mode_name(report->mode), program_invocation_name,
+		     (int)getpid(), host);
 	line_end(text, before);
 	before = text->length;
 	gcp_text_add(text, "  command:");
@@ -325,8 +327,9 @@ void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *t
 
 	gcp_text_add(text,
 		     "{\"schema\": 1, \"library\": \"libgcpool\", \"version\": \"%s\", "
-		     "\"mode\": \"%s\", \"final\": %s, \"pid\": %d, \"program\": ",
-		     GCPOOL_VERSION_STRING, report_mode_name(report->mode),
+		     "\"commit\": \"%s\", \"mode\": \"%s\", \"final\": %s, \"pid\": "
+		     "%d, \"program\": ",
+		     GCPOOL_VERSION_STRING, gcp_commit, report_mode_name(report->mode),
 		     report->under_way ? "false" : "true", (int)getpid());
 	report_string_json(program_invocation_name, text);
 	gcp_text_add(text, ", \"arguments\": [");

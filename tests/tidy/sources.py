@@ -197,6 +197,7 @@ def check_shape(tree):
 
 # Split, so that this file does not find itself.
 UNWANTED = ["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]
+ADDRESS = re.compile(r"@example\.\w+")  # of contacts that were made up
 MACHINE = ["/wo" + "rk/", "/ro" + "ot/", "/tmp/br" + "ief"]
 
 
@@ -208,6 +209,8 @@ def check_words(tree):
             for word in UNWANTED:
                 if re.search(r"\b%s\b" % word, line):
                     yield name, "line %d: %s" % (number, word)
+            if ADDRESS.search(line):
+                yield name, "line %d: an address that leads nowhere" % number
             for path in MACHINE:
                 if path in line:
                     yield name, "line %d: a path of one machine" % number
@@ -423,8 +426,15 @@ def check_version(tree):
     package = re.match(r"libgcpool \(([\d.]+)\)", tree.read("debian/changelog"))
     if not package or package.group(1) != meson:
         yield "debian/changelog", "does not open with version %s" % meson
-    if not re.search(r"^## %s \(" % re.escape(meson), tree.read("CHANGELOG.md"), re.M):
-        yield "CHANGELOG.md", "says nothing of version %s" % meson
+    newest = re.search(r"^## (.*) \(", tree.read("CHANGELOG.md"), re.M)
+    if not newest or newest.group(1) != meson:
+        yield "CHANGELOG.md", "does not open with version %s" % meson
+    wheel = re.search(r"""^path = "(.*)"\npattern = "(.*)"$""",
+                      tree.read("packaging/python/pyproject.toml"), re.M)
+    source = os.path.normpath(os.path.join("packaging/python", wheel.group(1)))
+    found = re.search(wheel.group(2), tree.read(source), re.M)
+    if not found or found.group("version") != meson:
+        yield "packaging/python/pyproject.toml", "does not find version %s" % meson
 
 
 # --- other programs ------------------------------------------------------------

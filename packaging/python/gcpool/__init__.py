@@ -44,7 +44,7 @@ def loaded():
 
 
 def version():
-    """The version of the library in this process, as "0.1.0"; None without it."""
+    """The version of the library in this process, as "0.2.0"; None without it."""
     function = _function("gcpool_version")
     if function is None:
         return None

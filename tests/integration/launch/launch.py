@@ -6,6 +6,8 @@ GCPT_PATH (simulated libraries), GCPT_SOLVER and GCPT_ALLOCATE (programs)."""
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -128,11 +130,24 @@ class Launcher(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.stderr)
 
     def test_tells_the_version_of_the_library(self):
+        form = "libgcpool (%s)( \\(([0-9a-f]{8,}(-dirty)?)\\))?, (.*)\n" % re.escape(
+            os.environ["GCPT_VERSION"])
         done = run("gcpool", "--library", LIBRARY, "--version")
-        self.assertEqual(done.stdout, "libgcpool %s (%s)\n" % (
-            os.environ["GCPT_VERSION"], LIBRARY), done.stderr)
-        done = run("gcpool", "--version", "--library", LIBRARY)
-        self.assertEqual(done.returncode, 0)
+        found = re.fullmatch(form, done.stdout)
+        self.assertTrue(found, done.stdout + done.stderr)
+        self.assertEqual(found.group(5), LIBRARY)
+        if os.path.exists(os.path.join(SCRIPTS, "..", ".git")) and shutil.which("git"):
+            self.assertTrue(found.group(3), "the library does not know its commit")
+        self.assertEqual(run("gcpool", "--version", "--library", LIBRARY).stdout, done.stdout)
+        # Statistics and messages say the same.
+        version = found.group(1) + (found.group(2) or "")
+        report = run("gcpool", "--library", LIBRARY, "--stats=json", "--", *SOLVER).stderr
+        report = json.loads(report.splitlines()[-1])
+        self.assertEqual((report["version"], report["commit"]),
+                         (found.group(1), found.group(3) or ""))
+        done = run("gcpool", "--library", LIBRARY, "--stats", "--log", "info", "--", *SOLVER)
+        self.assertIn("]: version %s is in " % version, done.stderr)
+        self.assertIn("libgcpool %s, mode pool: " % version, done.stderr)
 
     def test_prints_options_with_the_values_in_force(self):
         done = run("gcpool", "--library", LIBRARY, "--options")
