@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,12 +41,18 @@ static __thread bool inside __attribute__((tls_model("initial-exec")));
 static unsigned int site_count(const char *format);
 static int above_stderr(int fd);
 
+/* Not fstat: the headers of a new glibc make of it what an old one has not. */
+static int file_stat(int fd, struct stat *ret_about)
+{
+	return (int)syscall(SYS_fstat, fd, ret_about);
+}
+
 void gcp_log_setup(enum gcp_log_level level, const char *file)
 {
 	struct gcp_text text;
-
 	int saved = errno;
 
+	gcp_stderr_note();
 	gcp_text_init(&text, messages.file, sizeof(messages.file));
 	gcp_text_add(&text, "%s", file);
 	if (!getcwd(messages.here, sizeof(messages.here)) || messages.here[0] != '/')
@@ -62,11 +70,8 @@ bool gcp_log_wanted(enum gcp_log_level level)
 /* A log that cannot be written is no reason to lose the line. */
 static void line_write(const struct gcp_text *text)
 {
-	int fd = gcp_file_open(messages.file);
-
-	if (fd < 0 || gcp_text_write(text, fd) != 0)
-		(void)gcp_text_write(text, STDERR_FILENO);
-	(void)gcp_file_close(fd);
+	if (gcp_text_put(text, messages.file) != 0 && messages.file[0])
+		(void)gcp_text_put(text, "");
 }
 
 static void line_say(const char *format, va_list list, const char *end)
@@ -205,6 +210,8 @@ void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
 	gcp_text_add(text, "%.1f %s", number, units[unit]);
 }
 
+/* --- write -------------------------------------------------------------------- */
+
 /* What a write may send to a program that has not written anything: nothing reads the
  * pipe, or the file is as large as the process may make one. */
 static const int write_signals[] = {SIGPIPE, SIGXFSZ};
@@ -222,6 +229,8 @@ static void signals_hold(struct held_signals *held)
 	sigemptyset(&ours);
 	for (int i = 0; i < WRITE_SIGNALS; i++)
 		sigaddset(&ours, write_signals[i]);
+	/* Stops a job in the background (stty tostop); not sent where it is blocked. */
+	sigaddset(&ours, SIGTTOU);
 	sigemptyset(&held->pending);
 	sigpending(&held->pending);
 	/* Of this thread: Linux means no more by sigprocmask. */
@@ -247,51 +256,69 @@ static void signals_release(const struct held_signals *held)
 	sigprocmask(SIG_SETMASK, &held->mask, NULL);
 }
 
-/* A descriptor that does not block was full for so long: not waited for again before a
- * write has worked, so that a program which reads its own pipe goes on. */
+/* A descriptor was full for so long: it is not waited for again before a write has
+ * worked, so that a program which reads its own pipe goes on. */
 static atomic_bool unread;
 
-enum { READER_WAIT_MS = 1000 };
+enum {
+	READER_WAIT_MS = 1000,
+	PIECE = 4096, /* bytes: a pipe that has room takes so much without waiting */
+};
 
-/* Waits until `fd` takes more, but not for ever: the library must not stop a program
- * because nothing reads what it says. */
-static bool reader_await(int fd, uint64_t since_ns)
+/* Waits until `fd` takes more, until READER_WAIT_MS after `since_ns` at most. False: it
+ * does not. */
+static bool room_await(int fd, uint64_t since_ns)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-	uint64_t waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
+	uint64_t waited_ms = 0;
+	int ready = -1;
 
-	if (atomic_load(&unread))
-		return false;
-	if (waited_ms < READER_WAIT_MS) {
-		(void)poll(&poll_fd, 1, READER_WAIT_MS - (int)waited_ms);
-		return true;
+	while (ready < 0 && waited_ms < READER_WAIT_MS) {
+		int left_ms = READER_WAIT_MS - (int)waited_ms;
+
+		ready = poll(&poll_fd, 1, atomic_load(&unread) ? 0 : left_ms);
+		if (ready > 0 || (ready < 0 && errno != EINTR))
+			return true;
+		waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
 	}
 	atomic_store(&unread, true);
 	return false;
 }
 
-/* stderr is another's: a terminal, or a pipe that a launcher reads without blocking. */
+/* What `fd` takes of the bytes, as write(2) says it. */
+static ssize_t piece_write(int fd, mode_t mode, const char *bytes, size_t count)
+{
+	if (S_ISSOCK(mode))
+		return send(fd, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (!S_ISREG(mode) && count > PIECE)
+		count = PIECE;
+	return write(fd, bytes, count);
+}
+
+/* A regular file gets all by one write(2): other processes append to it. */
 static int bytes_write(const struct gcp_text *text, int fd)
 {
 	const char *next = text->bytes;
 	size_t left = text->length;
-	uint64_t since_ns = 0; /* when it took nothing more; 0: it takes */
+	uint64_t since_ns = gcp_clock_ns(); /* when it last took something */
+	struct stat about;
 
-	while (fd >= 0 && left > 0) {
-		ssize_t written = write(fd, next, left);
+	if (file_stat(fd, &about) != 0)
+		return errno;
+	while (left > 0) {
+		ssize_t written;
 
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0 && errno == EAGAIN) {
-			since_ns = since_ns ? since_ns : gcp_clock_ns();
-			if (reader_await(fd, since_ns))
-				continue;
+		if (!room_await(fd, since_ns))
 			return EAGAIN;
-		}
+		written = piece_write(fd, about.st_mode, next, left);
+		if (written < 0 && errno == EAGAIN)
+			gcp_sleep(1000 * 1000);
+		if (written < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
 		if (written <= 0)
 			return written < 0 ? errno : EIO;
 		atomic_store(&unread, false);
-		since_ns = 0;
+		since_ns = gcp_clock_ns();
 		next += written;
 		left -= (size_t)written;
 	}
@@ -307,6 +334,68 @@ int gcp_text_write(const struct gcp_text *text, int fd)
 	result = bytes_write(text, fd);
 	signals_release(&held);
 	return result;
+}
+
+/* --- stderr -------------------------------------------------------------------- */
+
+/* The file that descriptor 2 was at the first call. */
+static struct {
+	_Atomic uint64_t device, inode;
+	atomic_bool noted;
+} first;
+
+void gcp_stderr_note(void)
+{
+	struct stat about;
+	int saved = errno;
+
+	if (!atomic_load(&first.noted) && file_stat(STDERR_FILENO, &about) == 0) {
+		atomic_store(&first.device, about.st_dev);
+		atomic_store(&first.inode, about.st_ino);
+	}
+	atomic_store(&first.noted, true);
+	errno = saved;
+}
+
+/* A program that has closed its stderr, as daemons do, may have a file of its own data
+ * or a connection as descriptor 2. Its stderr is not close-on-exec, and is a terminal,
+ * a pipe, or the file of the first call. */
+static bool stderr_is_open(struct stat *ret_about)
+{
+	long flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD);
+
+	if (flags < 0 || flags & FD_CLOEXEC || file_stat(STDERR_FILENO, ret_about) != 0)
+		return false;
+	gcp_stderr_note();
+	return S_ISFIFO(ret_about->st_mode) ||
+	       (S_ISCHR(ret_about->st_mode) && isatty(STDERR_FILENO)) ||
+	       (ret_about->st_dev == atomic_load(&first.device) &&
+		ret_about->st_ino == atomic_load(&first.inode));
+}
+
+/* A write to a pipe or a terminal waits, if another process has filled it after the
+ * poll or if it takes only a part. So both are opened once more, not to block; where
+ * that is not allowed, they are written as they are. */
+static int stderr_open(void)
+{
+	struct stat about, again;
+	int fd;
+
+	if (!stderr_is_open(&about)) {
+		errno = EBADF;
+		return -1;
+	}
+	if (!S_ISFIFO(about.st_mode) && !isatty(STDERR_FILENO))
+		return STDERR_FILENO;
+	fd = above_stderr(
+	    open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+	if (fd < 0)
+		return STDERR_FILENO;
+	if (file_stat(fd, &again) == 0 && again.st_dev == about.st_dev &&
+	    again.st_ino == about.st_ino)
+		return fd;
+	close(fd);
+	return STDERR_FILENO;
 }
 
 /* --- files --------------------------------------------------------------------- */
@@ -332,55 +421,6 @@ static void path_make(struct gcp_text *path, const char *pattern)
 	gcp_text_add_path(path, pattern);
 }
 
-/* Does not wait until something reads a FIFO: ENXIO. */
-static int file_open(const char *path, int flags)
-{
-	flags |= O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-	return above_stderr(open(path, flags, 0666));
-}
-
-int gcp_file_open(const char *pattern)
-{
-	char path[GCP_PATH_MAX];
-	struct gcp_text text;
-
-	if (!pattern[0])
-		return STDERR_FILENO;
-	gcp_text_init(&text, path, sizeof(path));
-	path_make(&text, pattern);
-	if (text.cut) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	return file_open(path, O_APPEND);
-}
-
-int gcp_file_replace(const char *pattern, const struct gcp_text *text)
-{
-	char path[GCP_PATH_MAX], new_path[GCP_PATH_MAX];
-	struct gcp_text name, new_name;
-	int fd, result, closed;
-
-	gcp_text_init(&name, path, sizeof(path));
-	path_make(&name, pattern);
-	gcp_text_init(&new_name, new_path, sizeof(new_path));
-	gcp_text_add(&new_name, "%s.new", path);
-	if (name.cut || new_name.cut)
-		return ENAMETOOLONG;
-	fd = file_open(new_path, O_TRUNC);
-	if (fd < 0)
-		return errno;
-	result = gcp_text_write(text, fd);
-	closed = gcp_file_close(fd);
-	if (result == 0)
-		result = closed;
-	if (result == 0 && rename(new_path, path) != 0)
-		result = errno;
-	if (result != 0)
-		unlink(new_path);
-	return result;
-}
-
 /* A program may have closed 0, 1 or 2: our file must not take their place. */
 static int above_stderr(int fd)
 {
@@ -394,9 +434,128 @@ static int above_stderr(int fd)
 	return moved;
 }
 
+/* The directory of `path`, to open names in; *ret_name: what follows it. */
+static int directory_open(const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	char bytes[GCP_PATH_MAX];
+	struct gcp_text directory;
+
+	*ret_name = slash ? slash + 1 : path;
+	gcp_text_init(&directory, bytes, sizeof(bytes));
+	gcp_text_add(&directory, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		     slash ? path : ".");
+	return open(bytes, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Another user may have made a file there, or linked one of ours to the name. */
+static bool is_own(int fd)
+{
+	struct stat about;
+
+	return file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
+	       (!S_ISREG(about.st_mode) || about.st_nlink == 1);
+}
+
+int gcp_path_open(const char *path, int flags, mode_t mode)
+{
+	struct stat about;
+	const char *name;
+	int directory = directory_open(path, &name), fd = -1;
+	bool shared;
+
+	if (directory < 0)
+		return -1;
+	shared = file_stat(directory, &about) != 0 || about.st_mode & S_IWOTH;
+	flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (shared ? O_NOFOLLOW : 0);
+	fd = above_stderr(openat(directory, name, flags, mode));
+	if (fd >= 0 && shared && !is_own(fd)) {
+		close(fd);
+		fd = -1;
+		errno = EPERM;
+	}
+	(void)syscall(SYS_close, directory); /* errno stays */
+	return fd;
+}
+
+int gcp_path_make_beside(const char *path, mode_t mode, struct gcp_text *name)
+{
+	static _Atomic uint64_t made;
+	size_t length = name->length;
+	int fd;
+
+	do {
+		uint64_t mixed = (gcp_clock_ns() ^ (uint64_t)getpid() << 40 ^
+				  atomic_fetch_add(&made, 1) << 32) *
+				 0x9e3779b97f4a7c15u;
+
+		name->length = length;
+		gcp_text_add(name, "%s.%08x", path, (unsigned int)(mixed >> 32));
+		if (name->cut) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		fd = gcp_path_open(name->bytes, O_RDWR | O_CREAT | O_EXCL, mode);
+	} while (fd < 0 && errno == EEXIST);
+	return fd;
+}
+
+int gcp_file_open(const char *pattern)
+{
+	char path[GCP_PATH_MAX];
+	struct gcp_text text;
+
+	if (!pattern[0])
+		return stderr_open();
+	gcp_text_init(&text, path, sizeof(path));
+	path_make(&text, pattern);
+	if (text.cut) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	return gcp_path_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+}
+
 int gcp_file_close(int fd)
 {
 	return fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
+}
+
+/* Writes and closes. */
+static int text_finish(const struct gcp_text *text, int fd)
+{
+	int result = gcp_text_write(text, fd), closed = gcp_file_close(fd);
+
+	return result ? result : closed;
+}
+
+int gcp_text_put(const struct gcp_text *text, const char *pattern)
+{
+	int fd = gcp_file_open(pattern);
+
+	return fd < 0 ? errno : text_finish(text, fd);
+}
+
+int gcp_file_replace(const char *pattern, const struct gcp_text *text)
+{
+	char path[GCP_PATH_MAX], new_path[GCP_PATH_MAX];
+	struct gcp_text name, new_name;
+	int fd, result;
+
+	gcp_text_init(&name, path, sizeof(path));
+	path_make(&name, pattern);
+	gcp_text_init(&new_name, new_path, sizeof(new_path));
+	if (name.cut)
+		return ENAMETOOLONG;
+	fd = gcp_path_make_beside(path, 0666, &new_name);
+	if (fd < 0)
+		return errno;
+	result = text_finish(text, fd);
+	if (result == 0 && rename(new_path, path) != 0)
+		result = errno;
+	if (result != 0)
+		unlink(new_path);
+	return result;
 }
 
 /* Not strerror: it may allocate, and speaks the program's language. */
@@ -430,6 +589,9 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 	    {EAGAIN, "nothing reads it"},
 	    {ENXIO, "nothing reads it"},
 	    {EPIPE, "nothing reads it"},
+	    {EPERM, "another user's, in a directory of all users"},
+	    {ELOOP, "a symbolic link in a directory of all users"},
+	    {EBADF, "the program has closed it"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* In the order of GCPOOL_LOG's choices. */
 enum gcp_log_level {
@@ -92,20 +93,34 @@ static inline uint64_t gcp_digits_read(const char *digits)
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
 
 /* Writes all of it, whatever write(2) takes at a time. 0, or the errno of the write
- * that failed (the file may have a part then), of which the program gets no signal. A
- * descriptor that does not block is waited for; EAGAIN: nothing was read for a second.
- */
+ * that failed (the file may have a part then), of which the program gets no signal.
+ * EAGAIN: nothing was read for a second. */
 int gcp_text_write(const struct gcp_text *text, int fd);
 
+/* Notes which file descriptor 2 is, if that was not done before. Called before the
+ * first call of the program does anything else. */
+void gcp_stderr_note(void);
+
 /* Opens `pattern` for appending, with %p replaced by the process id; "" gives
- * stderr. Returns a descriptor to close with gcp_file_close, or -1. A FIFO is
- * not waited for. */
+ * stderr, or EBADF where descriptor 2 is something else of the program's. Returns a
+ * descriptor to close with gcp_file_close, or -1. A FIFO is not waited for. */
 int gcp_file_open(const char *pattern);
 /* 0, or the errno of a write that failed after all. */
 int gcp_file_close(int fd);
+/* Opens, writes and closes. 0 or an errno. */
+int gcp_text_put(const struct gcp_text *text, const char *pattern);
 /* Puts `text` in the place of the whole file at `pattern`: readers see the old one or
  * the new one. 0 or an errno, and then the old one is still there. */
 int gcp_file_replace(const char *pattern, const struct gcp_text *text);
+
+/* All other files that the library makes or opens for writing. Close-on-exec, above
+ * descriptor 2, without waiting. In a directory that all users may write a
+ * symbolic link (ELOOP) and a file of another user, or with another name (EPERM), are
+ * refused. */
+int gcp_path_open(const char *path, int flags, mode_t mode);
+/* Makes a new file, for reading and writing, in the directory of `path`, and adds its
+ * name to `name`, which is empty: `path` with a random ending. A descriptor or -1. */
+int gcp_path_make_beside(const char *path, mode_t mode, struct gcp_text *name);
 
 /* Adds `pattern` with %p replaced by the process id. */
 void gcp_text_add_path(struct gcp_text *text, const char *pattern);

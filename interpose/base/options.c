@@ -114,7 +114,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 
 		gcp_text_init(&text, bytes, sizeof(bytes));
 		gcp_options_show(ret_options, &text);
-		gcp_text_write(&text, STDERR_FILENO);
+		(void)gcp_text_put(&text, "");
 	}
 	if (wrong > 0 && ret_options->strict)
 		_exit(GCP_OPTIONS_EXIT);

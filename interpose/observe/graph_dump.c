@@ -336,7 +336,7 @@ static int file_write(const char *path, write_all *all,
 	if (!writer)
 		return -ENOMEM;
 	writer->error = 0;
-	writer->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	writer->fd = gcp_path_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
 	error = writer->fd < 0 ? errno : 0;
 	if (!error) {
 		gcp_text_init(&writer->text, writer->bytes, sizeof(writer->bytes));

@@ -29,16 +29,9 @@ static atomic_flag writing = ATOMIC_FLAG_INIT;
 
 static int text_put(const struct gcp_options *options, const struct gcp_text *text)
 {
-	int fd, result, closed;
-
 	if (options->stats_every && strstr(options->stats_file, "%p"))
 		return gcp_file_replace(options->stats_file, text);
-	fd = gcp_file_open(options->stats_file);
-	if (fd < 0)
-		return errno;
-	result = gcp_text_write(text, fd);
-	closed = gcp_file_close(fd);
-	return result ? result : closed;
+	return gcp_text_put(text, options->stats_file);
 }
 
 static void failure_say(const struct gcp_options *options, int error, bool final)
@@ -77,7 +70,7 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	if (error)
 		failure_say(options, error, final);
 	if (error && final && options->stats_file[0])
-		(void)gcp_text_write(&text, STDERR_FILENO);
+		(void)gcp_text_put(&text, "");
 	munmap(memory, REPORT_BYTES_MAX);
 	gcp_cancel_restore(cancel);
 }

@@ -190,6 +190,7 @@ static void resolve_begins(void)
 {
 	static atomic_bool registered;
 
+	gcp_stderr_note();
 	if (!__register_atfork || atomic_load(&registered))
 		return;
 	__register_atfork(NULL, NULL, fork_child, __dso_handle);

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * manners.c - programs in whose process a library has to behave: their files, users,
+ * signals and limits are their own.
+ *
+ *   manners SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "edge_cases.h"
+
+/* The library has a line to say about it. */
+static void memory_is_refused(void)
+{
+	CUdeviceptr p;
+
+	must(cuMemAlloc(&p, (size_t)1 << 45) == CUDA_ERROR_OUT_OF_MEMORY, "refused");
+}
+
+/* --- descriptor 2 ----------------------------------------------------------------- */
+
+static void probes_for_memory(void)
+{
+	(void)primary();
+	memory_is_refused();
+}
+
+/* A daemon: what it opens next is descriptor 2. */
+static void stderr_closed(void)
+{
+	(void)primary();
+	(void)close(STDERR_FILENO);
+}
+
+/* The program writes 9 bytes before the line and 9 after it. */
+static void records_written(int fd, int end)
+{
+	char bytes[4096];
+
+	must(fd == STDERR_FILENO, "the program's file is descriptor 2");
+	must(write(fd, "RECORD-1\n", 9) == 9, "written");
+	memory_is_refused();
+	must(write(fd, "RECORD-2\n", 9) == 9, "written");
+	must((end < 0 ? pread(fd, bytes, sizeof(bytes), 0)
+		      : read(end, bytes, sizeof(bytes))) == 18,
+	     "what the program wrote, and no more");
+}
+
+static int database_open(int flags)
+{
+	char name[] = "/tmp/gcpool-test-XXXXXX";
+	int fd = mkostemp(name, flags);
+
+	unlink(name);
+	return fd;
+}
+
+static void a_file_takes_the_place_of_stderr(void)
+{
+	stderr_closed();
+	records_written(database_open(0), -1);
+}
+
+static void a_file_takes_it_after_an_allocation(void)
+{
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	stderr_closed();
+	records_written(database_open(0), -1);
+}
+
+static void a_file_that_is_closed_on_exec_takes_it(void)
+{
+	(void)close(STDERR_FILENO);
+	int fd = database_open(O_CLOEXEC);
+
+	(void)primary();
+	records_written(fd, -1);
+}
+
+static void a_connection_takes_it(void)
+{
+	int ends[2];
+
+	stderr_closed();
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
+	records_written(ends[0], ends[1]);
+}
+
+/* As a test runner that captures what is written does until its end. */
+static void stderr_is_another_terminal_or_pipe_later(void)
+{
+	int kept = fcntl(STDERR_FILENO, F_DUPFD, 10), file = database_open(0);
+
+	must(dup2(file, STDERR_FILENO) == STDERR_FILENO, "moved");
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	must(dup2(kept, STDERR_FILENO) == STDERR_FILENO, "moved back");
+	memory_is_refused();
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(probes_for_memory),
+    SCENARIO(a_file_takes_the_place_of_stderr),
+    SCENARIO(a_file_takes_it_after_an_allocation),
+    SCENARIO(a_file_that_is_closed_on_exec_takes_it),
+    SCENARIO(a_connection_takes_it),
+    SCENARIO(stderr_is_another_terminal_or_pipe_later),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
