@@ -480,6 +480,10 @@ void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
 
 /* Zeroed memory of the system's, for good or until munmap; NULL. */
 void *gcp_zeroed_map(size_t bytes);
+/* The same, to be read; a part of it may be written once it was opened. What was not
+ * costs no memory, also in a process that locks its memory. */
+void *gcp_sparse_map(size_t bytes);
+bool gcp_sparse_open(void *at, size_t bytes); /* false: no memory */
 
 int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
 void gcp_classes_destroy(struct gcp_classes *classes);

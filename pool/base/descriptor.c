@@ -10,18 +10,41 @@
 #include "../pool_types.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { DESCRIPTOR_CHUNK = 256 << 10, DESCRIPTOR_LINE = 64 };
 
-/* Costs memory only where it is written. */
-void *gcp_zeroed_map(size_t bytes)
+static void *private_map(size_t bytes, int access)
 {
 	int saved = errno;
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	void *memory = mmap(NULL, bytes, access,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	errno = saved;
 	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Costs memory only where it is written. */
+void *gcp_zeroed_map(size_t bytes)
+{
+	return private_map(bytes, PROT_READ | PROT_WRITE);
+}
+
+void *gcp_sparse_map(size_t bytes)
+{
+	return private_map(bytes, PROT_READ);
+}
+
+bool gcp_sparse_open(void *at, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = (uintptr_t)at / page * page;
+	int saved = errno;
+	bool open = mprotect((void *)first, (uintptr_t)at + bytes - first,
+			     PROT_READ | PROT_WRITE) == 0;
+
+	errno = saved;
+	return open;
 }
 
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,

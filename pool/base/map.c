@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * map.c - see map.h. Both tables come from mmap, so they cost memory only where blocks
- * start, and are never unmapped, so readers need no lock.
+ * start, and are never unmapped, so readers need no lock. The table of leaves, 128 MiB
+ * of addresses, may be written only around the leaves that there are: else a process
+ * that locks its memory (mlockall) would have all of it in memory.
  */
 #include "../pool_types.h"
 
@@ -11,7 +13,13 @@ static_assert(1 << GCP_MAP_UNIT_BITS == GCP_UNIT, "an entry for each unit");
 
 struct gcp_map *gcp_map_create(void)
 {
-	return gcp_zeroed_map(sizeof(struct gcp_map));
+	struct gcp_map *map = gcp_sparse_map(sizeof(*map));
+
+	if (map && !gcp_sparse_open(&map->all, sizeof(map->all))) {
+		munmap(map, sizeof(*map));
+		map = NULL;
+	}
+	return map;
 }
 
 void gcp_map_destroy(struct gcp_map *map)
@@ -37,6 +45,10 @@ static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
 	struct gcp_map_leaf *fresh = gcp_zeroed_map(sizeof(*fresh));
 	if (!fresh)
 		return NULL;
+	if (!gcp_sparse_open(slot, sizeof(*slot))) {
+		munmap(fresh, sizeof(*fresh));
+		return NULL;
+	}
 	if (!atomic_compare_exchange_strong(slot, &leaf, fresh)) {
 		munmap(fresh, sizeof(*fresh));
 		return leaf;

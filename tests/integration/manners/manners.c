@@ -104,6 +104,54 @@ static void stderr_is_another_terminal_or_pipe_later(void)
 	memory_is_refused();
 }
 
+/* --- locked memory ---------------------------------------------------------------- */
+
+static long resident_kib(void)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[256];
+	long kib = 0;
+
+	while (file && fgets(line, sizeof(line), file))
+		(void)sscanf(line, "VmRSS: %ld", &kib);
+	if (file)
+		fclose(file);
+	return kib;
+}
+
+enum { ALLOWED_KIB = 8 << 10, SKIP = 77 };
+
+static void memory_is_locked(int flags)
+{
+	if (mlockall(flags) != 0)
+		exit(SKIP);
+}
+
+/* What the first allocation costs. */
+static void memory_is_locked_before(void)
+{
+	long before;
+
+	(void)primary();
+	memory_is_locked(MCL_FUTURE);
+	before = resident_kib();
+	OK(cuMemFree(allocated(1000)));
+	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
+}
+
+static void memory_is_locked_later(void)
+{
+	long before;
+
+	(void)primary();
+	memory_is_locked(MCL_CURRENT);
+	before = resident_kib();
+	munlockall();
+	OK(cuMemFree(allocated(1000)));
+	memory_is_locked(MCL_CURRENT);
+	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(probes_for_memory),
     SCENARIO(a_file_takes_the_place_of_stderr),
@@ -111,6 +159,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_file_that_is_closed_on_exec_takes_it),
     SCENARIO(a_connection_takes_it),
     SCENARIO(stderr_is_another_terminal_or_pipe_later),
+    SCENARIO(memory_is_locked_before),
+    SCENARIO(memory_is_locked_later),
 };
 
 int main(int argc, char **argv)

@@ -164,6 +164,17 @@ class Manners:
             self.checks.equal(f"{options}: ends as", self.background(options, False)[0], code)
             self.checks.that(b"out of memory" in said, f"{said!r}")
 
+    # --- locked memory ----------------------------------------------------------------
+
+    def check_locked_memory(self):
+        if preload.sanitized():
+            sys.exit(preload.SKIP)
+        for scenario in ("memory_is_locked_before", "memory_is_locked_later"):
+            if preload.run([self.program, scenario], extra={"GCPSIM_MEMORY": "256M"}).code:
+                sys.exit(preload.SKIP)  # not allowed here, or not without the library either
+            for options in ({}, {"GCPOOL_STATS": "text", "GCPOOL_LIVE": "1"}):
+                self.play(scenario, {"GCPSIM_MEMORY": "256M", **options})
+
 
 def main():
     checks = preload.Checks()
