@@ -5,49 +5,83 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "process_identity.h"
 
-/* Up to `capacity` - 1 bytes of a small file, and a zero. */
-static size_t file_read(const char *path, char *bytes, size_t capacity)
+/* Up to `capacity` - 1 bytes of a small file, and a zero. How many; -1: it cannot be
+ * read. The system calls themselves: functions of libc are cancellation points. */
+static long file_read(const char *path, char *bytes, size_t capacity)
 {
-	int saved = errno, fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? 0 : read(fd, bytes, capacity - 1);
+	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), got = -1;
 
-	if (fd >= 0)
-		close(fd);
-	errno = saved;
+	if (fd >= 0) {
+		got = syscall(SYS_read, fd, bytes, capacity - 1);
+		(void)syscall(SYS_close, fd);
+	}
 	bytes[got > 0 ? got : 0] = '\0';
-	return got > 0 ? (size_t)got : 0;
+	return got;
 }
 
-/* /proc/PID/stat: the 3rd field is the state and the 22nd the start; the 2nd, in
- * parentheses, may hold anything. */
-uint64_t gcp_process_start_time(int pid)
+static void stat_path(char *ret_path, pid_t pid)
 {
-	char path[64], bytes[1024];
-	struct gcp_text text;
-	const char *next;
-	uint64_t ticks = 0;
+	static const char end[] = "/stat";
+	char digits[16];
+	int count = 0, at = 6;
 
-	gcp_text_init(&text, path, sizeof(path));
-	gcp_text_add(&text, "/proc/%d/stat", pid);
-	file_read(path, bytes, sizeof(bytes));
-	next = strrchr(bytes, ')');
-	if (!next || strlen(next) < 3 || next[2] == 'Z' || next[2] == 'X')
+	memcpy(ret_path, "/proc/", 6);
+	do
+		digits[count++] = (char)('0' + pid % 10);
+	while ((pid /= 10) > 0);
+	while (count > 0)
+		ret_path[at++] = digits[--count];
+	memcpy(ret_path + at, end, sizeof(end));
+}
+
+/* proc(5): fields 3 (state), 20 (threads) and 22 (start) follow the name, which may
+ * hold anything and ends with the last parenthesis. What is left of a process whose
+ * last thread has ended is a zombie with one thread; its files are closed. */
+uint64_t gcp_process_start_time(pid_t pid)
+{
+	char path[40], text[1024], *field;
+	uint64_t threads = 0;
+	int saved = errno;
+	bool there, gone;
+
+	if (pid <= 0)
 		return 0;
-	for (int field = 2; field < 22 && next; field++)
-		next = strchr(next + 1, ' ');
-	for (; next && next[1] >= '0' && next[1] <= '9'; next++)
-		ticks = 10 * ticks + (uint64_t)(next[1] - '0');
-	return ticks;
+	stat_path(path, pid);
+	there = file_read(path, text, sizeof(text)) > 0;
+	/* There may be no /proc any more, or it may hide other users' processes. */
+	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
+	errno = saved;
+	if (!there)
+		return gone ? 0 : GCP_PROCESS_UNKNOWN;
+	field = strrchr(text, ')');
+	if (!field || strlen(field) < 4)
+		return 0;
+	field += 2;
+	char state = *field;
+	for (int i = 3; field && i < 22; i++) {
+		if (i == 20)
+			threads = gcp_digits_read(field);
+		field = strchr(field, ' ');
+		field += field != NULL;
+	}
+	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
+		return 0;
+	return gcp_digits_read(field);
 }
 
-bool gcp_process_lives(int pid, uint64_t start_time)
+bool gcp_process_may_live(pid_t pid, uint64_t start_time)
 {
-	return pid > 0 && start_time && gcp_process_start_time(pid) == start_time;
+	uint64_t started = gcp_process_start_time(pid);
+
+	return started != 0 &&
+	       (started == start_time || started == GCP_PROCESS_UNKNOWN ||
+		start_time == GCP_PROCESS_UNKNOWN);
 }
 
 /* The link says "pid:[4026531836]". */
@@ -69,9 +103,12 @@ uint64_t gcp_process_namespace(void)
 
 void gcp_process_program(char *bytes, size_t capacity)
 {
-	size_t length = file_read("/proc/self/cmdline", bytes, capacity);
+	int saved = errno;
+	long length = file_read("/proc/self/cmdline", bytes, capacity);
 
-	for (size_t i = 0; i + 1 < length; i++)
+	errno = saved;
+
+	for (long i = 0; i + 1 < length; i++)
 		if (!bytes[i] || bytes[i] == '\n')
 			bytes[i] = ' ';
 }

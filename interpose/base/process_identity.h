@@ -10,13 +10,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-/* When process `pid` began, in clock ticks since boot; 0: there is none, or it has
- * ended and is waited for. */
-uint64_t gcp_process_start_time(int pid);
+/* When process `pid` began, in clock ticks since boot. 0: there is none, or its last
+ * thread has ended. UNKNOWN: it cannot be told, as where no file is left to look. */
+#define GCP_PROCESS_UNKNOWN UINT64_MAX
+uint64_t gcp_process_start_time(pid_t pid);
 
-/* Whether the process that began then is still there. */
-bool gcp_process_lives(int pid, uint64_t start_time);
+/* Returns false if the process that began then is gone. */
+bool gcp_process_may_live(pid_t pid, uint64_t start_time);
 
 /* What tells the numbers of processes here from those of other containers; 0: it is not
  * known. */

@@ -32,6 +32,7 @@
 #include "ipc_exports.h"
 #include "ipc_wire.h"
 #include "../base/log.h"
+#include "../base/process_identity.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
@@ -286,7 +287,7 @@ static bool connection_add(int fd)
 	if (!connection)
 		return false;
 	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
-	connection->started = gcp_ipc_process_started(connection->pid);
+	connection->started = gcp_process_start_time(connection->pid);
 	connection->process = -1;
 	connection->fd = fd;
 	connection->file = gcp_ipc_file(fd);
@@ -311,9 +312,9 @@ static bool process_has_ended(const struct connection *connection)
 
 	if (has_process(connection))
 		return gcp_ipc_process_has_ended(connection->process);
-	started = gcp_ipc_process_started(connection->pid);
-	return connection->started != 0 && connection->started != GCP_IPC_UNKNOWN &&
-	       started != GCP_IPC_UNKNOWN && started != connection->started;
+	started = gcp_process_start_time(connection->pid);
+	return connection->started != 0 && connection->started != GCP_PROCESS_UNKNOWN &&
+	       started != GCP_PROCESS_UNKNOWN && started != connection->started;
 }
 
 static void connection_end(struct connection *connection)
@@ -560,7 +561,7 @@ static bool server_start(void)
 		    atexit(server_end) != 0)
 			return false;
 		server.self.pid = (uint32_t)getpid();
-		server.self.started = gcp_ipc_process_started(getpid());
+		server.self.started = gcp_process_start_time(getpid());
 		atomic_store(&server.has_cookie, true);
 	}
 	if (!gcp_ipc_door_open(server.self.cookie, &server.door))

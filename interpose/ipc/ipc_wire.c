@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../base/log.h"
+#include "../base/process_identity.h"
 
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
@@ -396,56 +396,6 @@ bool gcp_ipc_peer_is_trusted(int fd)
 	return gcp_ipc_peer(fd, &pid, &uid) && user_is_trusted(uid);
 }
 
-static void pid_path(char *ret_path, pid_t pid)
-{
-	static const char end[] = "/stat";
-	char digits[16];
-	int count = 0, at = 6;
-
-	memcpy(ret_path, "/proc/", 6);
-	do
-		digits[count++] = (char)('0' + pid % 10);
-	while ((pid /= 10) > 0);
-	while (count > 0)
-		ret_path[at++] = digits[--count];
-	memcpy(ret_path + at, end, sizeof(end));
-}
-
-/* proc(5): fields 3 (state), 20 (threads) and 22 (start) follow the name, which may
- * hold anything and ends with the last parenthesis. What is left of a process whose
- * last thread has ended is a zombie with one thread; its files are closed. */
-uint64_t gcp_ipc_process_started(pid_t pid)
-{
-	char path[40], text[1024], *field;
-	uint64_t threads = 0;
-	int saved = errno;
-	bool there, gone;
-
-	if (pid <= 0)
-		return 0;
-	pid_path(path, pid);
-	there = file_read(path, text, sizeof(text)) > 0;
-	/* There may be no /proc any more, or it may hide other users' processes. */
-	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
-	errno = saved;
-	if (!there)
-		return gone ? 0 : GCP_IPC_UNKNOWN;
-	field = strrchr(text, ')');
-	if (!field || strlen(field) < 4)
-		return 0;
-	field += 2;
-	char state = *field;
-	for (int i = 3; field && i < 22; i++) {
-		if (i == 20)
-			threads = gcp_digits_read(field);
-		field = strchr(field, ' ');
-		field += field != NULL;
-	}
-	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
-		return 0;
-	return gcp_digits_read(field);
-}
-
 int gcp_ipc_process_self(void)
 {
 	int saved = errno;
@@ -722,11 +672,8 @@ static int connect_through(int door, const uint64_t cookie[2], long deadline)
 /* Or may be there. */
 static bool process_is_there(const struct gcp_ipc_handle *handle)
 {
-	uint64_t started = gcp_ipc_process_started((pid_t)handle->pid);
-
-	return handle->started != 0 && started != 0 &&
-	       (started == handle->started || started == GCP_IPC_UNKNOWN ||
-		handle->started == GCP_IPC_UNKNOWN);
+	return handle->started != 0 &&
+	       gcp_process_may_live((pid_t)handle->pid, handle->started);
 }
 
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,

@@ -150,11 +150,6 @@ void gcp_ipc_leave(int fd, uint64_t file);
 
 /* --- processes ------------------------------------------------------------------ */
 
-/* When the process started. 0: there is none of this number, or it has ended. UNKNOWN:
- * it cannot be told, as where no file is left to look. */
-#define GCP_IPC_UNKNOWN UINT64_MAX
-uint64_t gcp_ipc_process_started(pid_t pid);
-
 /* A file descriptor by which another process, in whatever namespace, hears that this
  * one has ended, though another one may have its number then. -1: the system has none.
  */

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -104,32 +105,90 @@ static bool path_make(const char *pattern)
 	return !text.cut || refuse_error(pattern, ENAMETOOLONG);
 }
 
-/* Whether the file may be replaced, if there is one: an empty one, or a recording of a
- * process that has ended. */
-static bool is_replaceable(void)
+static void host_name(char *bytes, size_t capacity)
+{
+	if (gethostname(bytes, capacity - 1) != 0)
+		bytes[0] = '\0';
+}
+
+/* The same file as before. A descriptor or -1. */
+static int same_open(dev_t device, ino_t inode, int flags)
+{
+	struct stat about;
+	int fd = gcp_path_open(file.path, flags, 0);
+
+	if (fd >= 0 && (file_stat(fd, &about) != 0 || about.st_dev != device ||
+			about.st_ino != inode)) {
+		close(fd);
+		errno = ENOENT;
+		fd = -1;
+	}
+	return fd;
+}
+
+/* NULL: the process has ended, or why it may go on with its recording. Processes of
+ * another host, and of another container, cannot be seen. */
+static const char *goes_on(const struct gcp_trace_header *header)
+{
+	char host[sizeof(header->host)] = "";
+
+	host_name(host, sizeof(host));
+	if (header->end_ns)
+		return NULL;
+	if (strncmp(header->host, host, sizeof(host)) != 0 ||
+	    (header->pid_namespace && header->pid_namespace != gcp_process_namespace()))
+		return "is of a process on another host or in another container, which "
+		       "may go on (remove it or use another name)";
+	return gcp_process_may_live((pid_t)header->pid, header->start_time)
+		   ? "is written by another process (use %p in its name)"
+		   : NULL;
+}
+
+/* Returns true for an empty file and for a recording of a process that has ended. */
+static bool is_replaceable(int fd)
 {
 	struct gcp_trace_header header;
 	struct stat about;
-	bool regular;
+	const char *why;
 	ssize_t bytes;
-	int fd = open(file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int same;
 
-	if (fd < 0)
-		return errno == ENOENT || refuse_error(file.path, errno);
-	regular = file_stat(fd, &about) == 0 && S_ISREG(about.st_mode);
-	bytes = regular ? read(fd, &header, sizeof(header)) : 0;
-	close(fd);
-	if (!regular)
+	if (file_stat(fd, &about) != 0 || !S_ISREG(about.st_mode))
 		return refuse(file.path, "is not a regular file");
+	/* Of processes that begin at the same time one has the lock; what it replaces
+	 * is no longer what another one has opened. */
+	if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
+	    (same = same_open(about.st_dev, about.st_ino, O_RDONLY)) < 0)
+		return refuse(file.path, "is written by another process (use %p in its "
+					 "name)");
+	close(same);
+	bytes = read(fd, &header, sizeof(header));
 	if (bytes == 0)
 		return true;
 	if (bytes != sizeof(header) ||
 	    memcmp(header.magic, GCP_TRACE_MAGIC, sizeof(header.magic)) != 0)
 		return refuse(file.path, "exists and is not a recording");
-	if (!header.end_ns && gcp_process_lives((int)header.pid, header.start_time))
-		return refuse(file.path, "is written by another process (use %p in its "
-					 "name)");
-	return true;
+	why = goes_on(&header);
+	return !why || refuse(file.path, why);
+}
+
+/* The file that is to be replaced, locked; an empty one is made if there is none. -1:
+ * it is left alone, and one line has said why. */
+static int old_take(bool *ret_made)
+{
+	int fd = gcp_path_open(file.path, O_RDONLY | O_CREAT | O_EXCL, 0600);
+
+	*ret_made = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = gcp_path_open(file.path, O_RDONLY, 0);
+	if (fd < 0) {
+		refuse_error(file.path, errno);
+		return -1;
+	}
+	if (is_replaceable(fd))
+		return fd;
+	close(fd);
+	return -1;
 }
 
 enum { PAGE = 4096 };
@@ -181,37 +240,30 @@ static void header_fill(struct gcp_trace_header *header)
 	header->chunk_slots = GCP_TRACE_CHUNK_SLOTS;
 	header->frames = file.frames;
 	header->pid = (uint32_t)getpid();
-	header->start_time = gcp_process_start_time((int)header->pid);
+	header->start_time = gcp_process_start_time((pid_t)header->pid);
 	header->realtime_ns =
 	    (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
 	header->monotonic_ns =
 	    (uint64_t)monotonic.tv_sec * 1000000000u + (uint64_t)monotonic.tv_nsec;
 	header->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
-	if (gethostname(header->host, sizeof(header->host) - 1) != 0)
-		header->host[0] = '\0';
+	host_name(header->host, sizeof(header->host));
+	header->pid_namespace = gcp_process_namespace();
 	gcp_process_program(header->program, sizeof(header->program));
 	memcpy(header->magic, GCP_TRACE_MAGIC, sizeof(header->magic));
 }
 
-/* The new file, with its header, under a name of its own. 0 or an errno. */
-static int header_make(const char *new_path)
+/* The header of the new file. 0 or an errno. */
+static int header_make(int fd)
 {
 	struct stat about;
-	int fd, error = 0;
-	void *header;
+	int error = space_take(fd, 0, GCP_TRACE_HEADER_BYTES);
+	void *header = MAP_FAILED;
 
-	unlink(new_path);
-	fd = open(new_path,
-		  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return errno;
-	error = space_take(fd, 0, GCP_TRACE_HEADER_BYTES);
-	header = error ? MAP_FAILED
-		       : mmap(NULL, GCP_TRACE_HEADER_BYTES, PROT_READ | PROT_WRITE,
+	if (!error)
+		header = mmap(NULL, GCP_TRACE_HEADER_BYTES, PROT_READ | PROT_WRITE,
 			      MAP_SHARED, fd, 0);
 	if (!error && (header == MAP_FAILED || file_stat(fd, &about) != 0))
 		error = errno;
-	close(fd);
 	if (error)
 		return error;
 	file.device = about.st_dev;
@@ -219,6 +271,26 @@ static int header_make(const char *new_path)
 	file.header = header;
 	header_fill(file.header);
 	return 0;
+}
+
+/* Puts a new file, with its header, in the place of the old one. 0 or an errno. */
+static int old_replace(void)
+{
+	char new_path[GCP_PATH_MAX];
+	struct gcp_text name;
+	int fd, error;
+
+	gcp_text_init(&name, new_path, sizeof(new_path));
+	fd = gcp_path_make_beside(file.path, 0600, &name);
+	if (fd < 0)
+		return errno;
+	error = header_make(fd);
+	close(fd);
+	if (!error && rename(new_path, file.path) != 0)
+		error = errno;
+	if (error)
+		unlink(new_path);
+	return error;
 }
 
 static bool tables_make(void)
@@ -237,30 +309,40 @@ static bool tables_make(void)
 	return true;
 }
 
+/* Removes the file, if it is the recording. */
+static void file_remove(void)
+{
+	int fd = same_open(file.device, file.inode, O_RDONLY);
+
+	if (fd < 0)
+		return;
+	close(fd);
+	unlink(file.path);
+}
+
 bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 {
-	char new_path[GCP_PATH_MAX];
-	struct gcp_text name;
+	int old, error;
 	uint32_t stamp;
-	int error;
+	bool made;
 
 	file.frames = frames;
 	file.chunks_max = bytes / GCP_TRACE_CHUNK_BYTES;
-	if (!path_make(pattern) || !is_replaceable() || !tables_make())
+	if (!path_make(pattern) || !tables_make())
 		return false;
-	gcp_text_init(&name, new_path, sizeof(new_path));
-	gcp_text_add(&name, "%s.%d", file.path, (int)getpid());
-	error = name.cut ? ENAMETOOLONG : header_make(new_path);
-	if (!error && rename(new_path, file.path) != 0)
-		error = errno;
-	if (error) {
-		unlink(new_path);
+	old = old_take(&made);
+	if (old < 0)
+		return false;
+	error = old_replace();
+	if (error && made)
+		unlink(file.path);
+	close(old);
+	if (error)
 		return refuse_error(file.path, error);
-	}
 	/* One chunk at least: a full disk is known now. */
 	if (gcp_trace_slot(&stamp))
 		return true;
-	unlink(file.path);
+	file_remove();
 	return false;
 }
 
@@ -277,21 +359,6 @@ void gcp_trace_file_leave(void)
 }
 
 /* --- grow -------------------------------------------------------------------- */
-
-/* The same file as before, for one chunk more. A descriptor or -1. */
-static int file_reopen(void)
-{
-	struct stat about;
-	int fd = open(file.path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
-
-	if (fd >= 0 && (file_stat(fd, &about) != 0 || about.st_dev != file.device ||
-			about.st_ino != file.inode)) {
-		close(fd);
-		errno = ENOENT;
-		fd = -1;
-	}
-	return fd;
-}
 
 static void full_say(int error)
 {
@@ -321,7 +388,7 @@ static struct gcp_trace_chunk *chunk_create(void)
 
 	if (file.full || file.chunks == file.chunks_max)
 		return NULL;
-	fd = file_reopen();
+	fd = same_open(file.device, file.inode, O_RDWR);
 	error = fd < 0 ? errno : space_take(fd, at, GCP_TRACE_CHUNK_BYTES);
 	if (!error) {
 		memory = mmap(place, GCP_TRACE_CHUNK_BYTES, PROT_READ | PROT_WRITE,

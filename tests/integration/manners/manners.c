@@ -152,6 +152,36 @@ static void memory_is_locked_later(void)
 	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
 }
 
+/* --- processes -------------------------------------------------------------------- */
+
+/* Allocates and frees until its stdin ends. */
+static void works_until_told(void)
+{
+	char byte;
+
+	(void)primary();
+	(void)fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+	do {
+		OK(cuMemFree(allocated(MIB)));
+		usleep(1000);
+	} while (read(STDIN_FILENO, &byte, 1) < 0);
+}
+
+static void *work(void *arg)
+{
+	(void)arg;
+	works_until_told();
+	exit(wrong);
+}
+
+static void first_thread_ends(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, work, NULL);
+	pthread_exit(NULL);
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(probes_for_memory),
     SCENARIO(a_file_takes_the_place_of_stderr),
@@ -159,6 +189,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_file_that_is_closed_on_exec_takes_it),
     SCENARIO(a_connection_takes_it),
     SCENARIO(stderr_is_another_terminal_or_pipe_later),
+    SCENARIO(works_until_told),
+    SCENARIO(first_thread_ends),
     SCENARIO(memory_is_locked_before),
     SCENARIO(memory_is_locked_later),
 };

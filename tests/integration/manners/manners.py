@@ -175,6 +175,125 @@ class Manners:
             for options in ({}, {"GCPOOL_STATS": "text", "GCPOOL_LIVE": "1"}):
                 self.play(scenario, {"GCPSIM_MEMORY": "256M", **options})
 
+    # --- recordings -------------------------------------------------------------------
+
+    def until(self, what, there):
+        """Waits until `there` gives something, and returns it."""
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            found = there()
+            if found:
+                return found
+            time.sleep(0.02)
+        self.checks.that(False, f"not within {SECONDS} s: {what}")
+        return None
+
+    def working(self, scenario, options, words=(), **how):
+        """A program that works until its stdin is closed."""
+        env = preload.environment(preload.library(), options)
+        return subprocess.Popen([*words, self.program, scenario], env=env, text=True,
+                                stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                                stdout=subprocess.DEVNULL, **how)
+
+    def told(self, process):
+        """Ends it; what it has said."""
+        _, said = process.communicate(timeout=SECONDS)
+        self.checks.equal("exit code", 0, process.returncode)
+        return said
+
+    def recorded(self, path):
+        """The inode of the recording there, once it has begun."""
+        return self.until("a recording", lambda: os.path.exists(path) and
+                          os.path.getsize(path) > 1 << 20 and os.stat(path).st_ino)
+
+    def check_recording_deletes_nothing(self):
+        """A name that the program's user may have given is none of the library's."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "results")
+
+            def measured():
+                with open(f"{path}.{os.getpid()}", "w") as file:
+                    file.write("a year")
+
+            process = self.begin("probes_for_memory", {"GCPOOL_TRACE": path},
+                                 stderr=subprocess.DEVNULL, preexec_fn=measured)
+            self.checks.equal("exit code", 0, self.end(process))
+            self.checks.equal("files", ["results", f"results.{process.pid}"],
+                              sorted(os.listdir(directory)))
+
+    def left_alone(self, path, words):
+        """A program that would record there says why not, and the file stays."""
+        before = os.stat(path).st_ino
+        result = self.play("probes_for_memory", {"GCPOOL_TRACE": path})
+        self.checks.that(words in result.err, f"{result.err!r}")
+        self.checks.equal("the same file", before, os.stat(path).st_ino)
+
+    def check_recording_of_a_process_without_its_first_thread(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "trace")
+            process = self.working("first_thread_ends", {"GCPOOL_TRACE": path})
+            self.recorded(path)
+            self.left_alone(path, "is written by another process")
+            self.told(process)
+
+    def check_recording_of_a_process_elsewhere(self):
+        """Of which nothing can be seen here."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "trace")
+            self.play("probes_for_memory", {"GCPOOL_TRACE": path})
+            with open(path, "rb") as file:
+                ended = file.read(4096)
+            for at, change in ((96, b"elsewhere\0"), (416, b"\1\2\3\4\5\6\7\0")):
+                header = bytearray(ended)
+                header[64:72] = bytes(8)  # when it ended
+                header[at:at + len(change)] = change
+                with open(path, "wb") as file:
+                    file.write(header)
+                self.left_alone(path, "on another host or in another container")
+            with open(path, "wb") as file:
+                file.write(ended)
+            self.checks.that("GCPOOL_TRACE" not in
+                             self.play("probes_for_memory", {"GCPOOL_TRACE": path}).err,
+                             "one that ended is left alone")
+
+    def check_recordings_begin_together(self):
+        """Of processes with the same name one records."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "trace")
+            processes = [self.working("works_until_told", {"GCPOOL_TRACE": path})
+                         for _ in range(6)]
+            first = self.recorded(path)
+            time.sleep(0.5)
+            said = [self.told(process) for process in processes]
+            self.checks.equal("the others", 5, sum("is written by another process" in line
+                                                   for line in said))
+            self.checks.equal("the same file", first, os.stat(path).st_ino)
+            self.checks.equal("files", ["trace"], os.listdir(directory))
+
+    def container(self):
+        """Words before a command that give it process numbers of its own."""
+        for words in ([], ["--map-root-user"]):
+            words = ["unshare", *words, "--pid", "--fork", "--kill-child", "--mount-proc"]
+            try:
+                if subprocess.run([*words, "true"], capture_output=True).returncode == 0:
+                    return words
+            except FileNotFoundError:
+                pass
+        sys.exit(preload.SKIP)
+
+    def check_recordings_of_containers(self):
+        """They share a directory, and each has a process 1."""
+        words = self.container()
+        with tempfile.TemporaryDirectory() as directory:
+            options = {"GCPOOL_TRACE": os.path.join(directory, "%p.trace")}
+            path = os.path.join(directory, "1.trace")
+            first = self.working("works_until_told", options, words)
+            before = self.recorded(path)
+            second = self.working("works_until_told", options, words)
+            self.checks.that("in another container" in self.told(second), "nothing was said")
+            self.checks.equal("the same file", before, os.stat(path).st_ino)
+            self.checks.equal("the first says", "", self.told(first))
+
 
 def main():
     checks = preload.Checks()

@@ -534,7 +534,7 @@ static void a_file_that_is_not_the_entrance_gets_no_message(void)
 {
 	struct gcp_ipc_process process = {
 	    .cookie = {4, (uint64_t)getpid()},
-	    .started = gcp_ipc_process_started(getpid()),
+	    .started = gcp_process_start_time(getpid()),
 	    .pid = (uint32_t)getpid(),
 	};
 	CUipcMemHandle handle;

@@ -14,6 +14,7 @@
 
 #include "edge_cases.h"
 
+#include "../../../interpose/base/process_identity.h"
 #include "../../../interpose/ipc/ipc_wire.h"
 
 __attribute__((unused)) static CUipcMemHandle exported(CUdeviceptr p)
