@@ -220,11 +220,29 @@ bool gcp_resolve_now(void)
  * files of a parent are none of its child's, also of one that fork_child has not seen
  * (_Fork, or the system call). */
 
+/* The launcher waits for no program. It asks this process, which it has become, to say
+ * that the library was loaded, where no statistics say so. */
+static void unused_say(void)
+{
+	const char *pid = secure_getenv("_GCPOOL_PID");
+	struct gcp_options options;
+
+	if (!pid || gcp_digits_read(pid) != (uint64_t)getpid())
+		return;
+	gcp_options_parse(&options, environ, NULL, NULL);
+	gcp_log_setup(options.log_level, options.log_file);
+	gcp_log(GCP_LOG_WARNING,
+		"loaded into %s, which allocated no memory by CUDA: no statistics",
+		program_invocation_name);
+}
+
 __attribute__((destructor)) static void life_end(void)
 {
 	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
+	if (mode == GCP_RUN_FRESH)
+		unused_say();
 	if (process != getpid())
 		return;
 	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)

@@ -48,7 +48,61 @@ class Launcher(unittest.TestCase):
 
     def test_keeps_what_is_preloaded(self):
         env = launched(LD_PRELOAD="libm.so.6 libdl.so.2")
-        self.assertEqual(env["LD_PRELOAD"], LIBRARY + ":libm.so.6 libdl.so.2")
+        self.assertEqual(env["LD_PRELOAD"], "libm.so.6 libdl.so.2:" + LIBRARY)
+
+    def test_programs_with_address_sanitizer_run(self):
+        """gcc's wants to be loaded first, and would take what the library keeps for leaks."""
+        program = os.environ.get("GCPT_SANITIZED")
+        if not program:
+            self.skipTest("no libasan here")
+        library = "LD_PRELOAD=" + os.path.realpath(subprocess.run(
+            ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip())
+        for before in ([], ["env", library] if os.path.exists(library[11:]) else []):
+            plain = subprocess.run([*before, program], env=environment(), capture_output=True)
+            self.assertEqual((plain.returncode, plain.stdout, plain.stderr), (7, b"done\n", b""))
+            for command in ([program], ["sh", "-c", program]):
+                done = subprocess.run(
+                    [*before, os.path.join(SCRIPTS, "gcpool"), "--library", LIBRARY, *command],
+                    env=environment(), capture_output=True)
+                self.assertEqual((done.returncode, done.stdout, done.stderr),
+                                 (7, b"done\n", b""))
+        done = run("gcpool", "--library", LIBRARY, program, "wrong",
+                   ASAN_OPTIONS="exitcode=23")
+        self.assertEqual(done.returncode, 23)
+        self.assertIn("heap-buffer-overflow", done.stderr)
+        found = launched(ASAN_OPTIONS="exitcode=23", LSAN_OPTIONS="exitcode=24")
+        self.assertTrue(found["ASAN_OPTIONS"].endswith(":exitcode=23"))
+        self.assertTrue(found["LSAN_OPTIONS"].endswith(":exitcode=24"))
+
+    def test_says_whether_the_library_was_loaded(self):
+        """Where statistics were asked for, and there are none."""
+        done = run("gcpool", "--library", LIBRARY, "--stats", "true")
+        self.assertRegex(done.stderr, r"^libgcpool\[\d+\]: loaded into true, which allocated no"
+                         r" memory by CUDA: no statistics\n$")
+        # What it starts says nothing, and nothing is said unasked.
+        done = run("gcpool", "--library", LIBRARY, "--stats", "sh", "-c", "true; exec false")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
+        self.assertEqual(run("gcpool", "--library", LIBRARY, "true").stderr, "")
+        done = run("gcpool", "--library", LIBRARY, "--stats", "--", *SOLVER)
+        self.assertNotIn("loaded into", done.stderr)
+
+    def test_says_that_the_library_cannot_be_loaded(self):
+        program = os.environ.get("GCPT_STATIC")
+        if not program or not shutil.which("ldd"):
+            self.skipTest("no static libc here, or no ldd")
+        done = run("gcpool", "--library", LIBRARY, "--stats", program)
+        self.assertEqual((done.returncode, done.stderr), (
+            0, "gcpool: '%s' is statically linked: the library is not loaded into it\n" % program))
+        self.assertEqual(run("gcpool", "--library", LIBRARY, program).stderr, "")
+        if os.getuid():
+            return
+        with tempfile.TemporaryDirectory() as place:
+            copy = shutil.copy(program, place)
+            os.chown(copy, 65534, 65534)
+            os.chmod(copy, 0o4755)
+            done = run("gcpool", "--library", LIBRARY, "--stats", copy)
+            self.assertEqual(done.stderr, "gcpool: '%s' runs with the rights of another user or"
+                             " group: the library is not loaded into it\n" % copy)
 
     def test_options_become_variables(self):
         env = launched("--stats", "--count", "--log", "debug", "--set", "SEGMENT=64M",
@@ -91,6 +145,9 @@ class Launcher(unittest.TestCase):
             (("--set", "A B=1", "true"), "--set needs NAME=VALUE, not 'A B=1'"),
             (("--set",), "--set needs a value, see --help"),
             (("--log",), "--log needs a value, see --help"),
+            (("--log", "./app"), "--log needs off, error, warn, info or debug, not './app'"),
+            (("--stats-file", "./app"),
+             "no program to run ('./app' is the file of --stats-file), see --help"),
             (("--stats-file",), "--stats-file needs a value, see --help"),
             (("--library",), "--library needs a value, see --help"),
             (("--library", "/nonexistent", "true"), "no file '/nonexistent'"),
@@ -118,6 +175,11 @@ class Launcher(unittest.TestCase):
                 done = run("gcpool", "--library", LIBRARY, program)
                 self.assertEqual(done.stderr, "gcpool: %s\n" % words)
                 self.assertEqual(done.returncode, code)
+
+    def test_its_help_fits_a_terminal(self):
+        for words in (["--help"], ["top", "--help"], ["ctl", "--help"]):
+            lines = run("gcpool", *words, COLUMNS="80").stdout.splitlines()
+            self.assertEqual([line for line in lines if len(line) > 80], [])
 
     def test_looks_for_a_program_as_the_shell_does(self):
         with tempfile.TemporaryDirectory() as place:
