@@ -103,12 +103,7 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 
 /* --- the table of GCPOOL_HELP ----------------------------------------------------- */
 
-enum { COLUMNS = 5, CELL_MAX = 64 };
-
-struct help_row {
-	char cells[COLUMNS - 1][CELL_MAX]; /* all but the meaning */
-	bool changed;
-};
+enum { HELP_WIDTH = 100, CELL_MAX = 60 };
 
 static void cell_fill(char cell[CELL_MAX], const struct gcp_option *option,
 		      const struct gcp_options *options)
@@ -116,67 +111,59 @@ static void cell_fill(char cell[CELL_MAX], const struct gcp_option *option,
 	struct gcp_text text;
 
 	gcp_text_init(&text, cell, CELL_MAX);
-	if (options)
-		gcp_option_show_value(option, options, &text);
-	else
-		gcp_option_show_bounds(option, &text);
+	gcp_option_show_value(option, options, &text);
 	if (text.cut)
 		memcpy(cell + CELL_MAX - 4, "...", 4);
 }
 
-static void help_row_fill(struct help_row *row, const struct gcp_option *option,
-			  const struct gcp_options *defaults,
-			  const struct gcp_options *options)
+/* Adds words, with a break before each that does not fit into the line, which has
+ * `used` columns already. */
+static void words_add(struct gcp_text *text, size_t used, const char *words)
 {
-	struct gcp_text name;
+	while (*words) {
+		size_t length = strcspn(words, " ");
 
-	gcp_text_init(&name, row->cells[0], CELL_MAX);
-	gcp_text_add(&name, "%s", option->name);
-	cell_fill(row->cells[1], option, defaults);
-	cell_fill(row->cells[2], option, options);
-	cell_fill(row->cells[3], option, NULL);
-	row->changed = strcmp(row->cells[1], row->cells[2]) != 0;
+		if (used + 1 + length > HELP_WIDTH) {
+			gcp_text_add(text, "\n     ");
+			used = 5;
+		}
+		gcp_text_add(text, " %.*s", (int)length, words);
+		used += 1 + length;
+		words += length + (words[length] == ' ');
+	}
 }
 
-/* A value that is much wider than the others may stand out. */
-static void widths_fill(const struct gcp_options *defaults,
-			const struct gcp_options *options, int widths[COLUMNS - 1])
+static void meaning_add(struct gcp_text *text, const struct gcp_option *option)
 {
-	enum { WIDTH_MAX = 38 };
-	struct help_row row;
+	size_t before = text->length;
 
-	for (size_t i = 0; i < gcp_option_count; i++) {
-		help_row_fill(&row, &gcp_option_table[i], defaults, options);
-		for (int column = 0; column < COLUMNS - 1; column++) {
-			int width = (int)strlen(row.cells[column]);
-
-			if (width <= WIDTH_MAX && width > widths[column])
-				widths[column] = width;
-		}
-	}
+	gcp_text_add(text, "      [");
+	gcp_option_show_bounds(option, text);
+	gcp_text_add(text, "]");
+	words_add(text, text->length - before, option->meaning);
+	gcp_text_add(text, "\n");
 }
 
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 {
-	int widths[COLUMNS - 1] = {4, 7, 3, 6}; /* those of the headings */
+	char standard[CELL_MAX], now[CELL_MAX];
 	struct gcp_options defaults;
-	struct help_row row;
 
 	gcp_options_default(&defaults);
-	widths_fill(&defaults, options, widths);
-	gcp_text_add(
-	    text,
-	    "libgcpool %s: options are environment variables. Sizes take K, M, "
-	    "G or T, as in 1.5G; limits N%% of\nthe memory there is, or none. "
-	    "* is not the default.\n\n  %-*s  %-*s  %-*s  %-*s  %s\n",
-	    GCPOOL_VERSION_STRING, widths[0], "NAME", widths[1], "DEFAULT", widths[2],
-	    "NOW", widths[3], "VALUES", "MEANING");
+	gcp_text_add(text,
+		     "libgcpool %s: options are environment variables. Sizes take K, "
+		     "M, G or T, as in 1.5G;\nlimits N%% of the memory there is, or "
+		     "none. * is not the default.\n\n  %-23s  %-8s  %s\n",
+		     GCPOOL_VERSION_STRING, "NAME", "DEFAULT", "NOW");
 	for (size_t i = 0; i < gcp_option_count; i++) {
-		help_row_fill(&row, &gcp_option_table[i], &defaults, options);
-		gcp_text_add(text, "%c %-*s  %-*s  %-*s  %-*s  %s\n",
-			     row.changed ? '*' : ' ', widths[0], row.cells[0],
-			     widths[1], row.cells[1], widths[2], row.cells[2],
-			     widths[3], row.cells[3], gcp_option_table[i].meaning);
+		const struct gcp_option *option = &gcp_option_table[i];
+
+		cell_fill(standard, option, &defaults);
+		cell_fill(now, option, options);
+		gcp_text_add(text, "%c %-23s  %-8s  %s\n",
+			     strcmp(standard, now) != 0 ? '*' : ' ', option->name,
+			     standard, now);
+		meaning_add(text, option);
 	}
 }
 
