@@ -87,9 +87,9 @@ struct gcp_hold {
 };
 
 /* A graph or an executable, and the graph pools that it can run on. holders.c
- *  H1 each graph pool at most once
- *  H2 a part holds nothing: the graph at the top does. But for what is set in place of
- *     a node's child */
+ *  Y10 each graph pool at most once
+ *  Y11 a part holds nothing: the graph at the top does. But for what is set in place
+ *      of a node's child */
 struct gcp_holder {
 	const void *handle; /* CUDA's; NULL: it has none yet, and is in no list */
 	bool is_exec;
@@ -137,8 +137,8 @@ struct gcp_open_end {
 	bool resting;    /* a stream that another one waited for, and that has had no
 			  * work since */
 	bool resumed;    /* it had work then: it rests no more */
-	TAILQ_HEAD(, gcp_open_end) events;   /* of a stream; oldest first */
-	SLIST_ENTRY(gcp_open_end) link;      /* of a stream */
+	TAILQ_HEAD(gcp_event_list, gcp_open_end) events; /* of a stream; oldest first */
+	SLIST_ENTRY(gcp_open_end) link;                  /* of a stream */
 	TAILQ_ENTRY(gcp_open_end) line_link; /* of an event: stream->events */
 	RB_ENTRY(gcp_open_end) node;         /* of an event */
 };

@@ -132,12 +132,14 @@ uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
  * holds follow when freed. */
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
+	assert(gcp_graph_pool_references(graph_pool) == 0);
 	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
 	if (gcp_graph_pool_has_memory(graph_pool))
 		GCP_CAPTURE_LOG(
 		    tracker, "graph pool %p released: no graph can run on its memory",
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
+	assert(SLIST_EMPTY(&graph_pool->heaps) && !graph_pool->pinned_set); /* P2 */
 	graph_pool->launched = (struct gcp_launched){NULL, false};
 	graph_pool->generation++;
 	if (graph_pool->named)

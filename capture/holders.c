@@ -28,6 +28,17 @@
  * the executable, until something else is set there.
  *
  * Too many holders only keep memory longer; one too few would be corruption.
+ *
+ * Rules of families:
+ *  Y1 a graph holds the pools that its nodes address
+ *  Y2 what is made of a graph holds what the graph holds
+ *  Y3 a graph holds what its parts hold
+ *  Y4 what is made holds the memory before the real call
+ *  Y5 after an update that failed the executable holds the memory of both graphs
+ *  Y6 a capture is lost only with its graph; a graph that is told late holds all of it
+ *  Y7 memory of a gone graph waits for its launches and for the work on what was freed
+ *  Y8 it waits in every context that the program has launched it in
+ *  Y9 a block that outlives its graph is a common one
  */
 #include "holders.h"
 #include "share.h"
@@ -62,6 +73,7 @@ static int hold_new(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool
 	errno = saved;
 	if (!hold)
 		return -ENOMEM;
+	assert(!holds(holder, graph_pool)); /* Y10 */
 	hold->stays = false;
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;

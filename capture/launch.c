@@ -26,6 +26,15 @@
  * How it waits: drivers lose what cuStreamWaitEvent says beside launches of graphs by
  * other threads (docs/captures.md). So all later work of the context waits, by
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
+ *
+ * Rules of lanes:
+ *  X1 a launch follows the latest launch on its lane
+ *  X2 memory of a graph moves only while no launch of it is on its way
+ *  X3 what the program held when the capture ended is no scratch
+ *  X4 launches of each executable that holds the memory are guarded
+ *  X5 a lane ends when all work of its context is completed
+ *  X6 scratch becomes a lane's when work submitted beside the capture is completed
+ *  X7 a graph whose launches are not all seen has memory of its own
  */
 #include <sched.h>
 

@@ -288,6 +288,16 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 /* Until the call that records one anew has succeeded, it stands for the old place and
  * for the new one. With two such calls at once it is unknown which was the last. */
 
+/* Returns true if rule O2 holds for the latest two events of a stream. */
+static bool ends_in_order(const struct gcp_open_end *of_stream)
+{
+	const struct gcp_open_end *last =
+	    TAILQ_LAST(&of_stream->events, gcp_event_list);
+	const struct gcp_open_end *before = TAILQ_PREV(last, gcp_event_list, line_link);
+
+	return !before || (before->record < last->record && before->look <= last->look);
+}
+
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record)
 {
@@ -306,6 +316,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 	end->covers = of_stream->covers;
 	RB_INSERT(gcp_event_tree, &capture->events, end);
 	TAILQ_INSERT_TAIL(&of_stream->events, end, line_link);
+	assert(ends_in_order(of_stream));
 }
 
 static void event_remove(struct gcp_capture *capture, struct gcp_open_end *end)

@@ -20,11 +20,9 @@ struct gcp_last {
 
 /* A captured graph that may share, with its executables. Lives as long as the memory of
  * its graph pool.
- *  G1 all that runs on its addresses are launches of these executables, of which each
- *     holds the memory of no other graph that may share: another use gives the graph
- *     memory of its own first
- *  G2 own: it keeps memory of its own for good
- *  G3 stays: its memory is mapped where it is, and neither moved nor given back */
+ * All that runs on its addresses are launches of these executables, of which each holds
+ * the memory of no other graph that may share: another use gives the graph memory of
+ * its own first (X7). */
 struct gcp_share {
 	uint64_t id;
 	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
@@ -33,10 +31,10 @@ struct gcp_share {
 	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	LIST_HEAD(, gcp_holder) execs;
-	const void *last_exec; /* launched last; NULL: not known, or gone */
-	bool confirmed;        /* the end of the capture gave that graph */
-	bool copied;           /* into others, which may be there still */
-	bool own;
+	const void *last_exec;   /* launched last; NULL: not known, or gone */
+	bool confirmed;          /* the end of the capture gave that graph */
+	bool copied;             /* into others, which may be there still */
+	bool own;                /* it keeps memory of its own */
 	bool unseen;             /* for good: a call that is not known was made */
 	bool bound;              /* its scratch is a lane's */
 	struct gcp_track *track; /* bound: whose */
@@ -55,12 +53,11 @@ struct gcp_share {
 };
 
 /* A lane, and what is known of the launches on it.
- *  K1 each launch follows the one before it: it is in the same stream, or of the same
- *     executable (owner and its last_exec), or that one was completed, or a barrier
- *     stands between
- *  K2 `last` holds for all calls in progress; but if one of them is switching to
- * another stream and relies on its executable, only launches of that are known to
- * follow */
+ * A launch follows the latest one (X1) where it is in the same stream, or of the same
+ * executable (owner and its last_exec), or that one is completed, or a barrier is
+ * between them. `last` holds for all calls in progress; but if one of them is switching
+ * to another stream and relies on its executable, only launches of that are known to
+ * follow. */
 struct gcp_track {
 	uint64_t id;
 	struct gcp_lane *lane;

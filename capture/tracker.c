@@ -6,6 +6,15 @@
  * end that failed may have left the capture as it was, and a stream that is
  * destroyed takes its capture with it. Each capture under way holds fences off
  * (gcp_pools_fences_hold) from before its begin until after its end.
+ *
+ * Rules of captures:
+ *  C1 no fence is recorded while a stream captures
+ *  C2 no barrier is set while a stream captures
+ *  C3 a capture is counted from before its begin until an end that CUDA accepts
+ *  C4 the end of a stream ends the capture that was there before the real call
+ *  C5 the library makes no call that a capture forbids, and keeps the thread's mode
+ *  C6 nothing idle goes back to the driver while a stream captures
+ *  C7 captured work is told before the real call
  */
 #include "share.h"
 

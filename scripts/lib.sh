@@ -368,8 +368,7 @@ packages_for_aarch64() {
 	has_command qemu-aarch64 || has_command qemu-aarch64-static || echo qemu-user
 }
 
-# One of the shares in which the planted bugs are built (tests/explore/mutants/meson.build):
-# as 3/16, and its target is mutants_3.
+# One of the shares of the planted bugs, as 3/16 (tests/explore/mutants/mutants.py).
 share_of() { # NUMBER
 	echo "$(($1 % 16))/16"
 }
@@ -393,6 +392,6 @@ compile_also() { # DIR TARGET...
 
 build() { # OPTION...
 	cuda_find
-	configure "$BUILD" -Dmutants=true "$@"
+	configure "$BUILD" "$@"
 	compile "building in $BUILD" "$BUILD"
 }

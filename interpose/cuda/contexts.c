@@ -12,6 +12,16 @@
  * so that our own retain and release cannot be the one that ends it unnoticed. No
  * thread is cancelled in one. The driver may call a tool within them, which may call
  * them again: a thread does not wait for itself to be done with a primary context.
+ *
+ * Rules of contexts:
+ *  K1 what belongs to a context goes with it
+ *  K2 no barrier is set while a context may be ending
+ *  K3 a context with the handle of one that has ended is a new one
+ *  K4 no thread uses a context that is being destroyed
+ *  K5 a pool whose context may be ending serves no call
+ *  K6 the current context of a thread stays as it was
+ *  K7 no thread ends by pthread_cancel while it keeps a context from ending
+ *  K8 in the child of a fork every call passes through
  */
 #include <errno.h>
 #include <pthread.h>

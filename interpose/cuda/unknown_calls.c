@@ -2,6 +2,16 @@
 /*
  * unknown_calls.c - see unknown_calls.h. Called by the look-up hooks, maybe before
  * cuInit, and by the stubs of unknown_calls_stubs.S. Makes no CUDA call.
+ *
+ * Rules of work that is seen, and of stepping aside:
+ *  A1 work on a stream that does not capture is counted before the real call
+ *  A2 while a capture is under way every submission goes through its hook
+ *  A3 so does each variant of a call, for default streams of threads as well
+ *  A4 a call that is not known may submit work
+ *  A5 a call that is not known may have copied any graph
+ *  A6 once a capture began in an unknown way nothing is recorded and nothing is served
+ *  A7 CUDA never gets an address of the library's that the program has freed
+ *  A8 a function that the driver lacks is not replaced by an older form
  */
 #include <errno.h>
 #include <pthread.h>

@@ -12,6 +12,14 @@
  *          +-- free, open --> lent ------+  closed by the last one
  *
  * A handle is good until the free: nothing opens a lent block.
+ *
+ * Rules of exported memory:
+ *  I1 no free takes a block that another process may have open
+ *  I2 an exported block is freed behind all work of its context
+ *  I3 memory that another process has open is given to nothing else
+ *  I4 what is opened begins where the block begins
+ *  I5 a block is exported when earlier work on its memory is completed
+ *  I6 memory is handed to processes of the same user and of root alone
  */
 #include "ipc_exports.h"
 

@@ -24,7 +24,7 @@ struct gcp_chain {
 };
 
 /* The blocks of one class: cache.h.
- *  C2 each chain is as long as its count says */
+ *  M2 each chain is as long as its count says */
 struct gcp_magazine {
 	struct gcp_block *loaded; /* taken from; older than previous */
 	struct gcp_block **loaded_last;
@@ -47,9 +47,9 @@ struct gcp_repeat {
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
  * it. All fields: own.
- *  C1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
+ *  M1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
  *     blocks: what it takes and puts is counted once for both
- *  C3 blocks of no class are of repeat.size */
+ *  M3 blocks of no class are of repeat.size */
 struct gcp_cache {
 	struct gcp_owner own;
 	struct gcp_pool *pool;

@@ -4,7 +4,7 @@
  * check.h.
  *
  * Each check gives NULL or a sentence that names what is broken. Takes the
- * locks itself; while threads allocate and free, only C1 and the lists are
+ * locks itself; while threads allocate and free, only M1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
 #include "../cache/cache.h"
@@ -400,17 +400,17 @@ static const char *timeline_check(struct gcp_timeline *timeline)
 		 ready = atomic_load(&timeline->ready);
 	uint64_t last = completed, bytes = 0;
 
-	GCP_MUST(completed <= ready, "F1: a completed epoch is not ready");
-	GCP_MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
+	GCP_MUST(completed <= ready, "E6: a completed epoch is not ready");
+	GCP_MUST(ready < atomic_load(&timeline->open), "E6: the open epoch is ready");
 	for (uint32_t i = 0; i < timeline->count; i++) {
 		GCP_MUST(gcp_timeline_at(timeline, i)->epoch > last,
-			 "F2: closed epochs are out of order");
+			 "E7: closed epochs are out of order");
 		last = gcp_timeline_at(timeline, i)->epoch;
 		bytes += gcp_timeline_at(timeline, i)->bytes;
 	}
-	GCP_MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
+	GCP_MUST(last < atomic_load(&timeline->open), "E7: the open epoch is closed");
 	GCP_MUST(bytes == timeline->pending_bytes,
-		 "F3: bytes of closed epochs are miscounted");
+		 "E8: bytes of closed epochs are miscounted");
 	return NULL;
 }
 
@@ -431,7 +431,7 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 
 		for (; first; first = first->batch.next)
 			GCP_MUST(chain_bytes(first, first->batch.count, &found),
-				 "C2: a batch is not as long as it says");
+				 "M2: a batch is not as long as it says");
 	}
 	GCP_MUST(found == atomic_load(&pool->depot_bytes),
 		 "a pool miscounts the bytes in its depots");
@@ -501,19 +501,19 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 					     &bytes) &&
 				     chain_bytes(magazine->previous,
 						 magazine->previous_count, &bytes),
-				 "C2: a magazine miscounts its blocks");
+				 "M2: a magazine miscounts its blocks");
 			GCP_MUST(i < pool->pools->classes.count ||
 				     (uint64_t)(bytes - before) ==
 					 cache->repeat.size *
 					     (magazine->loaded_count +
 					      magazine->previous_count),
-				 "C3: blocks of no class are of several sizes");
+				 "M3: blocks of no class are of several sizes");
 		}
 		const char *broken = streams_check(cache, &bytes);
 		GCP_MUST(!broken, broken);
 		GCP_MUST(bytes ==
 			     cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
-			 "C1: a cache miscounts its bytes");
+			 "M1: a cache miscounts its bytes");
 		for (int i = 0; i < GCP_STATS_LEVELS; i++)
 			GCP_MUST(cache->delta.net[i] <= cache->delta.high[i],
 				 "T1: a thread has missed a peak");
@@ -566,7 +566,7 @@ static const char *pool_check(struct gcp_pool *pool)
 	GCP_MUST(!broken, broken);
 	broken = stream_events_check(pool, &cached);
 	GCP_MUST(!broken, broken);
-	GCP_MUST(cached == sums.cached, "C1: cached blocks are in no cache");
+	GCP_MUST(cached == sums.cached, "M1: cached blocks are in no cache");
 	sums.lanes = gcp_lanes_bytes(pool);
 	sums.reserved += sums.lanes;
 	sums.private += sums.lanes;

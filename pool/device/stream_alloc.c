@@ -27,6 +27,12 @@
  * A thread keeps the blocks that it freed, by stream and size, within the bound of its
  * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
  * waits there for its epoch or for that stream (stream_heap.c).
+ *
+ * Rules of stream-ordered memory:
+ *  U1 memory that waits serves the stream of its free, and no other
+ *  U2 only a free in a stream of the block's own context gives it to that stream
+ *  U3 a stream is known by its id, not by its handle
+ *  U4 a stream that captures gets memory of CUDA
  */
 #include "../cache/cache.h"
 

@@ -14,8 +14,8 @@ struct gcp_lane_stack {
 	uint32_t count, room;
 };
 
-/*  L1 of each size a heap is mapped to the first `lane_used` handles
- *  L2 what is above that of all its heaps is mapped nowhere */
+/*  X8 of each size a heap is mapped to the first `lane_used` handles
+ *  X9 what is above that of all its heaps is mapped nowhere */
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;

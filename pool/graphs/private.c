@@ -6,6 +6,20 @@
  * has another owner before gcp_heap_release. capture/ decides when
  * its freed blocks may be allocated again (gcp_heap_set_reuse,
  * gcp_heap_release_groups), and when nothing can run on it any more.
+ *
+ * Rules of the heap of a captured graph:
+ *  G1 an allocation belongs to every capture that its work may be in
+ *  G2 what may belong to several captures is kept by all of them
+ *  G3 memory that captured work has used serves no eager allocation
+ *  G4 what is freed in a capture that has forked waits for a proof
+ *  G5 proved: all nodes that existed at the free precede every open end
+ *  G6 work at an end that rests is made to follow what was freed and given out again
+ *  G7 a graph that the program may have edited proves nothing
+ *  G8 a graph is launched behind the work that used its blocks before
+ *  G9 a restored pool keeps what was live at its checkpoint
+ *  G10 the end of one capture changes nothing for another one that uses the pool
+ *  G11 a pool of many graphs gives each block out once
+ *  G12 a pinned block that a graph can address serves no other allocation
  */
 #include "../space/vmm.h"
 

@@ -34,6 +34,15 @@
  *      gcp_pool_complete_by_free   a wait during a capture, on a full device
  *
  * Memory of live graphs is never given back. Called with no lock held.
+ *
+ * Rules of waiting (NO NEW WAITS):
+ *  W1 a barrier is set only on an epoch that a free has closed
+ *  W2 no barrier makes a context wait for work of another one
+ *  W3 an allocation waits only for epochs that a free had closed when it began
+ *  W4 an allocation does not wait for a context that is at work to get its memory
+ *  W5 what is freed during a capture waits up to a bound; beyond it a free waits
+ *  W6 with GCPOOL_BLOCKING_FREE a free waits for the context
+ *  W7 memory is not out before what frees have closed was waited for
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"

@@ -14,6 +14,13 @@
  *
  * What threads keep goes to the heap first: blocks there cannot be seen to lie side by
  * side.
+ *
+ * Rules of amounts:
+ *  Q1 what is called free can be allocated
+ *  Q2 no more than the quota is taken from a device
+ *  Q3 a full device gets back what all its contexts have cached
+ *  Q4 before memory is out the driver's own caches are emptied
+ *  Q5 with a limit of 0 nothing that is unused is kept
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"

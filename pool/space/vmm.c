@@ -21,6 +21,12 @@
  *
  * Memory that we map is not the context's: it does not go with it. When a context
  * is gone, so is its work, and what was mapped for it is given back here.
+ *
+ * Rules of mapped memory:
+ *  D1 addresses are unmapped only when the work on them is completed
+ *  D2 mapped memory is open to its device
+ *  D3 addresses that a handle has left are unmapped when their work is completed
+ *  D4 memory that moves keeps the epoch of its work
  */
 #include "vmm.h"
 

@@ -12,6 +12,13 @@
  *
  * Called without a lock of the room, by frees, by allocations that find nothing, and
  * when contexts come and go.
+ *
+ * Rules of what is completed and what is ready:
+ *  R1 an epoch is ready behind a barrier only when every live context waits there
+ *  R2 a barrier completes nothing
+ *  R3 a context that joins waits at the barriers that are set
+ *  R4 where a device writes in no stream's order, only completed epochs are ready
+ *  R5 only completed memory goes to the driver or to another process
  */
 #include "../pool_types.h"
 

@@ -62,6 +62,14 @@
  * fence that is in the freed block's own context, as plain cudaFreeHost does. The work
  * of other contexts may be waiting for what this thread does next. (What waits when
  * memory is out: reclaim.c, pinned_reclaim.c.)
+ *
+ * Rules of fences:
+ *  F1 a fence is recorded behind all work of its scope: of one context, or of all
+ *  F2 an epoch is completed only when its own fence, or a later one, has passed
+ *  F3 a fence that has passed completes the epochs up to its own, and no younger one
+ *  F4 a fence that a thread waits for is neither recorded again nor destroyed
+ *  F5 a wait that fails completes nothing
+ *  F6 an epoch without a fence of its own is covered by the next one in the queue
  */
 #include "../pool_types.h"
 

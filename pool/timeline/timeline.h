@@ -4,6 +4,13 @@
  *
  * There are two kinds, which share all that stands here: of the device memory of one
  * context (context_fence.c), and of the pinned memory of the process (pinned_fence.c).
+ *
+ * Rules of stamps and epochs (E6 to E8: struct gcp_timeline):
+ *  E1 a free stamps its block with the open epoch, read behind a full memory fence
+ *  E2 an epoch's fence is recorded after the epoch is closed, and covers no later one
+ *  E3 a block is given out only when its epoch is ready; pinned memory, when completed
+ *  E4 a block carries the youngest epoch of all parts that it is made of
+ *  E5 of several frees of one block one succeeds
  */
 #ifndef GCP_POOL_TIMELINE_H
 #define GCP_POOL_TIMELINE_H
@@ -72,9 +79,9 @@ struct gcp_fence_scope {
 /* A sequence of epochs. Numbers only grow. A block freed into epoch e may be used again
  * through any context's queue once e <= ready, by anything at all once
  * e <= completed.
- *  F1 completed <= ready < open
- *  F2 queue is ascending, all of it > completed and < open
- *  F3 pending_bytes is the sum of the bytes in the queue */
+ *  E6 completed <= ready < open
+ *  E7 queue is ascending, all of it > completed and < open
+ *  E8 pending_bytes is the sum of the bytes in the queue */
 struct gcp_timeline {
 	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
 	_Atomic uint64_t ready;                   /* max of ordered and completed */

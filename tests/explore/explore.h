@@ -59,6 +59,31 @@
 
 #include <cuda.h>
 
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+/* What the host waits for is work of the legacy stream, as in the other build. */
+#define EXPLORE_LEGACY(name) extern __typeof__(name##_ptds) name
+#undef cuMemcpyDtoD
+#undef cuMemcpyDtoH
+#undef cuMemcpyHtoD
+#undef cuMemcpyPeer
+#undef cuMemsetD8
+EXPLORE_LEGACY(cuMemcpyDtoD_v2);
+EXPLORE_LEGACY(cuMemcpyDtoH_v2);
+EXPLORE_LEGACY(cuMemcpyHtoD_v2);
+EXPLORE_LEGACY(cuMemcpyPeer);
+EXPLORE_LEGACY(cuMemsetD8_v2);
+#define cuMemcpyDtoD cuMemcpyDtoD_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
+#define cuMemsetD8   cuMemsetD8_v2
+#ifndef cuStreamUpdateCaptureDependencies_v2 /* CUDA 13 has it under another name */
+#define cuStreamUpdateCaptureDependencies_v2 cuStreamUpdateCaptureDependencies_v2_ptsz
+#endif
+enum { STREAM_0_IS_PER_THREAD = 1 };
+#else
+enum { STREAM_0_IS_PER_THREAD = 0 };
+#endif
+
 #include "draw.h"
 #include "excuses.h"
 #include "gcpsim.h"

@@ -57,7 +57,8 @@ static bool context_load(struct thread *t, struct context *context)
 	if (!context->counter)
 		return false;
 	work_legacy(t);
-	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) && wait_asked(t, 0);
+	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) &&
+	       wait_asked(t, CU_STREAM_LEGACY);
 }
 
 static void peers_enable(struct thread *t, int slot)
@@ -326,8 +327,11 @@ CUstream stream_handle(struct thread *t, struct stream *s)
 	if (t->worked != s)
 		t->worked = NULL;
 	t->last = s; /* events, too, tell the library which stream is worked on */
+	if (s->kind == (STREAM_0_IS_PER_THREAD ? STREAM_PER_THREAD : STREAM_LEGACY) &&
+	    !(s->count & 1))
+		return NULL;
 	if (s->kind == STREAM_LEGACY)
-		return s->count & 1 ? CU_STREAM_LEGACY : NULL;
+		return CU_STREAM_LEGACY;
 	return s->kind == STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : s->handle;
 }
 
