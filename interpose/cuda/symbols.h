@@ -496,6 +496,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDeviceGetName, cuDeviceGetName, 2000, 0, GCP_OPTIONAL,                     \
 	  (char *ret_name, int capacity, CUdevice device),                             \
 	  (ret_name, capacity, device))                                                \
+	X(cuDeviceGetUuid_v2, cuDeviceGetUuid, 11040, 0, GCP_OPTIONAL,                 \
+	  (CUuuid *ret_uuid, CUdevice device), (ret_uuid, device))                     \
+	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, 0, GCP_OPTIONAL,             \
+	  (char *ret_id, int capacity, CUdevice device), (ret_id, capacity, device))   \
 	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_OPTIONAL,               \
 	  (int *ret_version), (ret_version))                                           \
 	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_OPTIONAL,                \

@@ -196,7 +196,7 @@ void gcp_live_after_fork(void)
 	page = NULL;
 }
 
-void gcp_live_device_note(int device, const char *name, uint64_t bytes)
+void gcp_live_device_note(int device, const struct gcp_gpu *gpu)
 {
 	struct gcp_live_device *to;
 	struct gcp_text text;
@@ -205,8 +205,10 @@ void gcp_live_device_note(int device, const char *name, uint64_t bytes)
 		return;
 	to = &page->devices[device];
 	gcp_text_init(&text, to->name, sizeof(to->name));
-	gcp_text_add(&text, "%.*s", (int)sizeof(to->name) - 1, name);
-	to->memory = bytes;
+	gcp_text_add(&text, "%s", gpu->name);
+	memcpy(to->uuid, gpu->uuid, sizeof(to->uuid));
+	memcpy(to->pci, gpu->pci, sizeof(to->pci));
+	to->memory = gpu->bytes;
 }
 
 /* --- write ------------------------------------------------------------------- */

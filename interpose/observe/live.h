@@ -17,11 +17,12 @@
 #include <stdint.h>
 
 #include "../base/options.h"
+#include "report.h"
 
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 2,
+	GCP_LIVE_VERSION = 3,
 	GCP_LIVE_BYTES = 16384,
 	GCP_LIVE_DEVICES = 16,
 	GCP_LIVE_FIGURES = 64,
@@ -36,7 +37,7 @@ enum gcp_live_kind {
 };
 
 struct gcp_live_device {
-	char name[32];
+	char name[64], uuid[48], pci[16]; /* as in struct gcp_gpu */
 	uint64_t number, memory;
 	uint64_t figures[GCP_LIVE_FIGURES]; /* in the order of `names` in the page */
 };
@@ -80,7 +81,7 @@ void gcp_live_end(void);
 void gcp_live_after_fork(void);
 
 /* A device is used for the first time. */
-void gcp_live_device_note(int device, const char *name, uint64_t bytes);
+void gcp_live_device_note(int device, const struct gcp_gpu *gpu);
 
 /* An occasion inside a call of the program, with no lock of the pools held. free: plain
  * CUDA would wait for the device in this call. Cheap when there is nothing to do. */

@@ -88,12 +88,12 @@ void gcp_observe_driver(struct gcp_driver *driver)
 		gcp_debug_driver(driver);
 }
 
-void gcp_observe_device(int device, const char *name, uint64_t bytes)
+void gcp_observe_device(int device, const struct gcp_gpu *gpu)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
-		gcp_trace_device(device, name, bytes);
+		gcp_trace_device(device, gpu->name, gpu->bytes);
 	if (gcp_observers & GCP_OBSERVE_LIVE)
-		gcp_live_device_note(device, name, bytes);
+		gcp_live_device_note(device, gpu);
 }
 
 /* Once for each, or for a thread that uses several in turn, more often. */

@@ -22,6 +22,7 @@
 #include "../../pool/pool.h"
 #include "../base/options.h"
 #include "../cuda/symbols.h"
+#include "report.h"
 #include "trace_stacks.h"
 
 /* What observes: bits, set once before the first allocation. */
@@ -43,7 +44,7 @@ void gcp_observe_load(void);
 /* What pool/ is to see of the driver. */
 void gcp_observe_driver(struct gcp_driver *driver);
 /* A device, or a context of one, is used; maybe not for the first time. */
-void gcp_observe_device(int device, const char *name, uint64_t bytes);
+void gcp_observe_device(int device, const struct gcp_gpu *gpu);
 void gcp_observe_context(const void *ctx, int device);
 void gcp_observe_context_gone(CUcontext ctx);
 

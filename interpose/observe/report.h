@@ -41,7 +41,8 @@
  *     bucket_active      of these, those that the program holds
  *   devices            [ one object for each device used:
  *     device             its number
- *     name, memory_bytes of the device; absent: unknown
+ *     name, uuid, pci, memory_bytes
+ *                        of the device; absent: unknown
  *     GAUGE of pool.h    {current, peak, allocated, freed}
  *     COUNTER of pool.h  number
  *     pages, regroups, held_frees
@@ -149,11 +150,17 @@ void gcp_report_blocks_json(const struct gcp_report *report, int device,
 /* "2026-01-31T23:59:59Z", of seconds since 1970. */
 void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
 
-/* What CUDA says of a device, asked by the hooks while it can be. `cuda`: 13000 for
- * 13.0. */
-enum { GCP_GPU_NAME_MAX = 96 };
+/* What CUDA says of a device, asked by the hooks in a call of the program that uses the
+ * device. Empty strings: unknown. */
+struct gcp_gpu {
+	char name[96];
+	char uuid[48]; /* "GPU-" or "MIG-" and 36 characters, as nvidia-smi prints it */
+	char pci[16];  /* "0000:3b:00.0" */
+	uint64_t bytes;
+	int cuda; /* 13000: CUDA 13.0; 0: unknown */
+};
 bool gcp_report_knows_gpu(int device);
-void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda);
+void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called

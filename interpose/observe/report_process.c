@@ -35,12 +35,9 @@ enum { GPUS_MAX = 64 };
 
 static struct {
 	pthread_mutex_t lock; /* for writing */
-	struct {
-		char name[GCP_GPU_NAME_MAX];
-		uint64_t bytes;
-	} gpus[GPUS_MAX];
+	struct gcp_gpu gpus[GPUS_MAX];
 	_Atomic(uint64_t) known; /* bit per device that is filled in */
-	_Atomic(int) cuda;       /* 13000: CUDA 13.0; 0: unknown */
+	_Atomic(int) cuda;       /* as in struct gcp_gpu */
 } noted = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool gcp_report_knows_gpu(int device)
@@ -48,18 +45,16 @@ bool gcp_report_knows_gpu(int device)
 	return device < 0 || device >= GPUS_MAX || (noted.known >> device & 1);
 }
 
-void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda)
+void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 {
-	struct gcp_text text;
-
 	if (device < 0 || device >= GPUS_MAX)
 		return;
 	pthread_mutex_lock(&noted.lock);
 	if (!gcp_report_knows_gpu(device)) {
-		gcp_text_init(&text, noted.gpus[device].name, GCP_GPU_NAME_MAX);
-		gcp_text_add(&text, "%s", name[0] ? name : "unknown");
-		noted.gpus[device].bytes = bytes;
-		noted.cuda = cuda;
+		noted.gpus[device] = *gpu;
+		if (!gpu->name[0])
+			strcpy(noted.gpus[device].name, "unknown");
+		noted.cuda = gpu->cuda;
 		noted.known |= 1ull << device; /* what is known stays as it is */
 	}
 	pthread_mutex_unlock(&noted.lock);
@@ -201,6 +196,10 @@ static void gpus_text(struct gcp_text *text)
 		gcp_text_add(text, "  device %d: %s, ", device,
 			     noted.gpus[device].name);
 		gcp_text_add_bytes(text, noted.gpus[device].bytes);
+		if (noted.gpus[device].uuid[0])
+			gcp_text_add(text, ", %s", noted.gpus[device].uuid);
+		if (noted.gpus[device].pci[0])
+			gcp_text_add(text, " at %s", noted.gpus[device].pci);
 		if (version[0])
 			gcp_text_add(text, ", driver %s", version);
 		if (noted.cuda)
@@ -348,11 +347,20 @@ void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *t
 	gcp_text_add(text, "}");
 }
 
+static void known_json(const char *name, const char *value, struct gcp_text *text)
+{
+	if (!value[0])
+		return;
+	gcp_text_add(text, ", \"%s\": ", name);
+	report_string_json(value, text);
+}
+
 void gcp_report_gpu_json(int device, struct gcp_text *text)
 {
 	if (device < 0 || device >= GPUS_MAX || !(noted.known >> device & 1))
 		return;
-	gcp_text_add(text, ", \"name\": ");
-	report_string_json(noted.gpus[device].name, text);
+	known_json("name", noted.gpus[device].name, text);
+	known_json("uuid", noted.gpus[device].uuid, text);
+	known_json("pci", noted.gpus[device].pci, text);
 	gcp_text_add(text, ", \"memory_bytes\": %llu", ULL(noted.gpus[device].bytes));
 }

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "calling_thread.h"
 #include "../cuda/ctx_scope.h"
@@ -62,24 +63,43 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 	return pool;
 }
 
+/* A MIG instance has a UUID of its own, which nvidia-smi prints with another prefix. */
+static void uuid_write(struct gcp_gpu *gpu, const CUuuid *uuid)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, gpu->uuid, sizeof(gpu->uuid));
+	gcp_text_add(&text, strstr(gpu->name, " MIG ") ? "MIG" : "GPU");
+	for (int i = 0; i < 16; i++)
+		gcp_text_add(&text, "%s%02x",
+			     i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+			     (unsigned char)uuid->bytes[i]);
+}
+
 void gcp_thread_note_gpu(int device)
 {
-	char name[GCP_GPU_NAME_MAX] = "";
+	struct gcp_gpu gpu = {0};
 	struct gcp_ctx_scope scope;
 	size_t bytes = 0;
-	int version = 0;
+	CUuuid uuid;
 
 	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_observers) ||
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
 	if (gcp_real.cuDeviceGetName)
-		(void)gcp_real.cuDeviceGetName(name, sizeof(name), device);
+		(void)gcp_real.cuDeviceGetName(gpu.name, sizeof(gpu.name), device);
+	if (gcp_real.cuDeviceGetUuid_v2 &&
+	    gcp_real.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS)
+		uuid_write(&gpu, &uuid);
+	if (gcp_real.cuDeviceGetPCIBusId)
+		(void)gcp_real.cuDeviceGetPCIBusId(gpu.pci, sizeof(gpu.pci), device);
 	if (gcp_real.cuDeviceTotalMem_v2)
 		(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
 	if (gcp_real.cuDriverGetVersion)
-		(void)gcp_real.cuDriverGetVersion(&version);
+		(void)gcp_real.cuDriverGetVersion(&gpu.cuda);
 	gcp_ctx_scope_end(&scope);
-	gcp_report_note_gpu(device, name, bytes, version);
-	gcp_observe_device(device, name, bytes);
+	gpu.bytes = bytes;
+	gcp_report_note_gpu(device, &gpu);
+	gcp_observe_device(device, &gpu);
 }

@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The live view: what `gcpool top` and `gcpool ctl` do. Reads the pages of shared memory that
-processes with GCPOOL_LIVE=1 write (interpose/observe/live.h); only those of the same user."""
+processes with GCPOOL_LIVE=1 write (interpose/observe/live.h): those of the same user, and for
+root those of all users. What another user's page says is shown, and never obeyed."""
 
 import argparse
 import curses
 import glob
 import json
-import mmap
 import os
 import pickle
+import pwd
+import re
+import shutil
+import stat
 import struct
 import sys
 import tempfile
 import time
+import unicodedata
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -23,12 +28,13 @@ from gcpool_trace.summary import duration, plain, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 2
+VERSION = 3
 PLACE = "/dev/shm"
 HEAD = struct.Struct("<8s4I11Q4I2Q256s256s1024s2048s")
 SEQUENCE = struct.calcsize("<8s4I3Q")
 REQUEST = struct.calcsize("<8s4I11Q")
-DEVICE = struct.Struct("<32s2Q64Q")
+PAGE = 16384
+DEVICE = struct.Struct("<64s48s16s2Q64Q")
 BLOCK = struct.Struct("<3Q2I")
 KINDS = {"trim": 1, "stats": 2, "snapshot": 3}
 ANSWER_S = 10
@@ -48,38 +54,89 @@ def start_time(pid):
     return 0 if words[0] in "ZX" else int(words[19])
 
 
-def prefix():
-    """Of the names of pages: this user's, in this namespace of process numbers. Containers may
-    share /dev/shm, and each has a process 1."""
+def namespace():
+    """Of process numbers. Containers may share /dev/shm, and each has a process 1."""
     try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
+        return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
-        namespace = 0
-    return f"{PLACE}/gcpool.{os.getuid()}.{namespace}."
+        return 0
+
+
+def real_user(pid):
+    """The user id with which the process was started; None: there is none."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return int(re.search(r"^Uid:\s+(\d+)", file.read(), re.M).group(1))
+    except (OSError, AttributeError):
+        return None
+
+
+def user_name(uid):
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def gpu_numbers():
+    """PCI address -> number of the GPU on this machine, as nvidia-smi counts. A process counts
+    those that it may see."""
+    try:
+        found = sorted(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        return {}
+    return {pci_key(pci): number for number, pci in enumerate(found)}
+
+
+def pci_key(pci):
+    domain, _, rest = pci.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 class Page:
-    """One process: pid, program, devices (number, name, memory, figures by name), updated (s
-    since its last update), begun, pinned_held, pinned_allocated, handles_used, handles_kept, trace."""
+    """One process: pid, uid, user, program, devices (number, gpu, name, uuid, pci, memory, figures
+    by name), updated (s since its last update), begun, pinned_held, pinned_allocated,
+    handles_used, handles_kept, trace. Read and written as a file: what is mapped could be made
+    shorter by its owner meanwhile, which is a signal."""
+
+    NAME = re.compile(r"gcpool\.(\d+)\.(\d+)\.(\d+)")
 
     def __init__(self, path):
-        about = os.lstat(path)
-        if about.st_uid != os.getuid():
-            raise Wrong(f"{path} is another user's")
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        name = self.NAME.fullmatch(os.path.basename(path))
+        self.fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            self.map = mmap.mmap(fd, 0)
-        finally:
-            os.close(fd)
-        self.path = path
-        self.read()
+            about = os.fstat(self.fd)
+            self.uid = about.st_uid
+            if not name or self.uid != int(name.group(1)) or not stat.S_ISREG(about.st_mode):
+                raise Wrong(f"{path} is not its user's, or no file")
+            if os.geteuid() not in (0, self.uid):
+                raise Wrong(f"{path} is another user's")
+            self.path, self.user = path, user_name(self.uid)
+            self.read()
+            if self.pid != int(name.group(3)):
+                raise Wrong(f"{path} is of another process")
+        except BaseException:
+            os.close(self.fd)
+            self.fd = -1
+            raise
+
+    def __del__(self):
+        if getattr(self, "fd", -1) >= 0:
+            os.close(self.fd)
+
+    def words(self, form, at):
+        raw = os.pread(self.fd, struct.calcsize(form), at)
+        return struct.unpack(form, raw)
+
+    def put(self, form, at, value):
+        os.pwrite(self.fd, struct.pack(form, value), at)
 
     def copy(self):
         """The page as it was at one moment."""
         for _ in range(1000):
-            (before,) = struct.unpack_from("<Q", self.map, SEQUENCE)
-            raw = self.map[:]
-            if before % 2 == 0 and struct.unpack_from("<Q", self.map, SEQUENCE)[0] == before:
+            (before,) = self.words("<Q", SEQUENCE)
+            raw = os.pread(self.fd, PAGE, 0)
+            if before % 2 == 0 and self.words("<Q", SEQUENCE)[0] == before:
                 return raw
             time.sleep(0.0005)
         return raw
@@ -123,16 +180,40 @@ class Page:
         self.updated = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - updated / 1e9)
         self.names = text(names).split()[:figures]
         self.devices = []
+        numbers = gpu_numbers()
         for i in range(min(count, 16)):
-            name, number, memory, *values = DEVICE.unpack_from(raw, HEAD.size + i * DEVICE.size)
-            self.devices.append(
-                {"number": number, "name": text(name), "memory": memory, **dict(zip(self.names, values))}
+            name, uuid, pci, number, memory, *values = DEVICE.unpack_from(
+                raw, HEAD.size + i * DEVICE.size
             )
+            if not name[0] and not any(values):
+                continue  # not used by the process
+            self.devices.append(
+                {
+                    "number": number,
+                    "gpu": numbers.get(pci_key(text(pci)), number),
+                    "name": text(name),
+                    "uuid": text(uuid),
+                    "pci": text(pci),
+                    "memory": memory,
+                    **dict(zip(self.names, values)),
+                }
+            )
+
+    def base_name(self):
+        """Of the program, without its arguments."""
+        return os.path.basename(self.program.split(" ")[0]) or "?"
+
+    def short_name(self):
+        """With the script, where the program is an interpreter."""
+        words = self.program.split()
+        if len(words) > 1 and re.match(r"python|perl|ruby|bash$|sh$", self.base_name()):
+            return " ".join([self.base_name(), *map(os.path.basename, words[1:2])])
+        return self.base_name()
 
     def lives(self):
         """Whether the process is there, and still the program that made the page: another
         program that it has executed does not map it."""
-        if start_time(self.pid) != self.start_time:
+        if start_time(self.pid) != self.start_time or real_user(self.pid) != self.uid:
             return False
         try:
             with open(f"/proc/{self.pid}/maps", encoding="utf-8", errors="replace") as file:
@@ -146,6 +227,7 @@ class Page:
     def as_json(self):
         return {
             "pid": self.pid,
+            "user": self.user,
             "program": self.program,
             "updated_seconds_ago": round(self.updated, 3),
             "library": f"{self.library // 10000}.{self.library // 100 % 100}.{self.library % 100}",
@@ -162,26 +244,32 @@ class Page:
 
     def ask(self, command, argument=0, reply=""):
         """Waits till the process has done it in one of its calls; None: it made none."""
-        asked = struct.unpack_from("<I", self.map, REQUEST)[0] + 1 & 0xFFFFFFFF
-        struct.pack_into("<I", self.map, REQUEST + 8, KINDS[command])
-        struct.pack_into("<Q", self.map, REQUEST + 16, argument)
-        struct.pack_into("<256s", self.map, REQUEST + 32, reply.encode())
-        struct.pack_into("<I", self.map, REQUEST, asked)
+        asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
+        self.put("<I", REQUEST + 8, KINDS[command])
+        self.put("<Q", REQUEST + 16, argument)
+        self.put("<256s", REQUEST + 32, reply.encode())
+        self.put("<I", REQUEST, asked)
         end = time.monotonic() + ANSWER_S
         while time.monotonic() < end and self.lives():
-            _, done, _, result, _, answer = struct.unpack_from("<4I2Q", self.map, REQUEST)
+            _, done, _, result, _, answer = self.words("<4I2Q", REQUEST)
             if done == asked:
                 return result, answer
             time.sleep(0.005)
         # Not to be done later, when nothing waits for it.
-        struct.pack_into("<I", self.map, REQUEST, asked - 1 & 0xFFFFFFFF)
+        self.put("<I", REQUEST, asked - 1 & 0xFFFFFFFF)
         return None
 
 
+def paths(pid="*"):
+    """Of pages: this user's, for root all users'."""
+    user = "*" if os.geteuid() == 0 else os.getuid()
+    return sorted(glob.glob(f"{PLACE}/gcpool.{user}.{namespace()}.{pid}"))
+
+
 def pages():
-    """Of all living processes of this user; those of dead ones are taken away."""
+    """Of all living processes; those of dead ones are taken away."""
     found = []
-    for path in sorted(glob.glob(f"{prefix()}*")):
+    for path in paths():
         try:
             page = Page(path)
         except (OSError, Wrong, ValueError, struct.error):
@@ -197,13 +285,13 @@ def pages():
 
 
 def page_of(pid):
-    path = f"{prefix()}{pid}"
-    if not os.path.exists(path):
+    found = paths(pid)
+    if not found:
         raise Wrong(f"process {pid} has no live view: it needs GCPOOL_LIVE=1, and to be of this user")
-    page = Page(path)
-    if not page.lives():
-        raise Wrong(f"process {pid} has ended, or runs another program now")
-    return page
+    for page in map(Page, found):
+        if page.lives():
+            return page
+    raise Wrong(f"process {pid} has ended, or runs another program now")
 
 
 # --- top -------------------------------------------------------------------------------------
@@ -217,59 +305,136 @@ class Rates:
     def __init__(self):
         self.last = {}
 
-    def of(self, page):
-        now = {name: page.total(name) for name in RATES}
-        before = self.last.get(page.pid)
+    def of(self, page, device):
+        key = (page.pid, page.start_time, device["number"])
+        now = {name: device.get(name, 0) for name in RATES}
+        before = self.last.get(key)
         if before is None or page.updated_ns <= before[0]:
-            self.last.setdefault(page.pid, (page.updated_ns, now, dict.fromkeys(RATES, 0.0)))
-            return self.last[page.pid][2]
+            self.last.setdefault(key, (page.updated_ns, now, dict.fromkeys(RATES, 0.0)))
+            return self.last[key][2]
         seconds = (page.updated_ns - before[0]) / 1e9
         rates = {name: (now[name] - before[1][name]) / seconds for name in RATES}
-        self.last[page.pid] = (page.updated_ns, now, rates)
+        self.last[key] = (page.updated_ns, now, rates)
         return rates
 
 
+def short(value, step=1000, units=("", "k", "M", "G", "T")):
+    """A number in at most five columns."""
+    for unit in units:
+        if value < step or unit == units[-1]:
+            break
+        value /= step
+    return f"{value:.1f}{unit}" if unit and round(value, 1) < 10 else f"{value:.0f}{unit}"
+
+
 def rate(value):
-    for unit in ("", "k", "M"):
-        if value < 1000 or unit == "M":
-            return f"{value:.0f}{unit}" if unit == "" else f"{value:.1f}{unit}"
-        value /= 1000
+    return short(value)
 
 
+def memory(value):
+    """Bytes: 14M."""
+    return short(value, 1024, ("", "K", "M", "G", "T"))
+
+
+def parts_of(device):
+    """Bytes: live, pending, of graphs, cached; together they are what is reserved."""
+    live, active = device["allocated_bytes"], device["active_bytes"]
+    reserved, private = device["reserved_bytes"], device["private_bytes"]
+    cached = max(0, reserved - active - private)
+    return live, max(0, active - live), max(0, reserved - active - cached), cached
+
+
+class Row:
+    """A device of a process, as `top` lists it."""
+
+    def __init__(self, page, device, rates):
+        self.page, self.device, self.rates = page, device, rates.of(page, device)
+        self.used, self.pending, self.graphs, self.cached = parts_of(device)
+
+    def holds(self, word):
+        """True if the filter keeps it."""
+        text = f"{self.page.pid} {self.page.user} {self.page.program} {self.device['uuid']}"
+        return word.lower() in text.lower()
+
+
+# Name, width (negative: to the left), cell. The first ones are shown where there is room for
+# 80 columns, and those behind them where there is more.
 COLUMNS = (
-    ("PID", 8),
-    ("LIVE", 10),
-    ("PENDING", 10),
-    ("CACHED", 10),
-    ("GRAPH", 10),
-    ("RESERVED", 10),
-    ("ALLOC/S", 8),
-    ("DRIVER/S", 8),
-    ("AGE", 7),
+    ("PID", 7, lambda row: str(row.page.pid)),
+    ("USER", -8, lambda row: row.page.user),
+    ("GPU", 3, lambda row: str(row.device["gpu"])),
+    ("USED", 6, lambda row: memory(row.used)),
+    ("CACHED", 6, lambda row: memory(row.cached)),
+    ("RESERVED", 8, lambda row: memory(row.device["reserved_bytes"])),
+    ("ALLOC/S", 7, lambda row: rate(row.rates["allocations"])),
 )
+MORE = (
+    ("PENDING", 7, lambda row: memory(row.pending)),
+    ("GRAPHS", 6, lambda row: memory(row.graphs)),
+    ("DRIVER/S", 8, lambda row: rate(row.rates["driver_calls"])),
+    ("AGE", 5, lambda row: f"{row.page.updated:.1f}s"),
+    ("PCI", -12, lambda row: row.device["pci"]),
+    ("UUID", -40, lambda row: row.device["uuid"]),
+)
+LEAVE = ("CACHED", "USER", "ALLOC/S", "RESERVED")  # in a narrow terminal, in this order
+PROGRAM = 24  # columns that more columns leave it
+
+SORTS = {
+    "p": lambda row: -row.page.pid,
+    "u": lambda row: row.used,
+    "c": lambda row: row.cached,
+    "r": lambda row: row.device["reserved_bytes"],
+    "a": lambda row: row.rates["allocations"],
+}
 
 
-def list_lines(found, rates):
-    yield " ".join(name.rjust(width) for name, width in COLUMNS) + "  PROGRAM"
-    for page in found:
-        live, active = page.total("allocated_bytes"), page.total("active_bytes")
-        reserved, private = page.total("reserved_bytes"), page.total("private_bytes")
-        now = rates.of(page)
-        cells = (
-            str(page.pid),
-            size(live),
-            size(max(0, active - live)),
-            size(max(0, reserved - active - private)),
-            size(private),
-            size(reserved),
-            rate(now["allocations"]),
-            rate(now["driver_calls"]),
-            f"{page.updated:.1f}s",
-        )
-        words = [cell.rjust(width) for cell, (_, width) in zip(cells, COLUMNS)]
-        yield " ".join(words) + "  " + page.program
-    if not found:
-        yield "no process of this user runs with GCPOOL_LIVE=1"
+def rows_of(found, rates, sort="p", word=""):
+    rows = [Row(page, device, rates) for page in found for device in page.devices]
+    return sorted(filter(lambda row: row.holds(word), rows), key=SORTS[sort], reverse=True)
+
+
+def columns_for(width):
+    def room(columns):
+        return width - sum(abs(size) + 1 for _, size, _ in columns)
+
+    columns = list(COLUMNS)
+    for name in LEAVE:
+        if room(columns) < 8:
+            columns = [column for column in columns if column[0] != name]
+    for column in MORE:
+        if room(columns + [column]) >= PROGRAM:
+            columns.append(column)
+        else:
+            break
+    return columns
+
+
+def cells_of(columns, cells):
+    return " ".join(
+        cell.rjust(width) if width > 0 else cell[:-width].ljust(-width)
+        for cell, (_, width, _) in zip(cells, columns)
+    )
+
+
+def cut(line, width):
+    """What fits into so many columns of a terminal."""
+    used = 0
+    for at, letter in enumerate(line):
+        used += 0 if unicodedata.combining(letter) else 1 + (
+            unicodedata.east_asian_width(letter) in "WF")
+        if used > width:
+            return line[:at]
+    return line
+
+
+def list_lines(rows, width):
+    columns = columns_for(width)
+    yield cells_of(columns, [name for name, _, _ in columns]) + " PROGRAM"
+    for row in rows:
+        yield cells_of(columns, [cell(row) for _, _, cell in columns]) + " " + row.page.short_name()
+    if not rows:
+        of = "" if os.geteuid() == 0 else " of this user"
+        yield f"no process{of} runs with GCPOOL_LIVE=1"
 
 
 def bar(parts, whole, width):
@@ -280,48 +445,72 @@ def bar(parts, whole, width):
     return "[" + drawn[:width].ljust(width) + "]"
 
 
-def device_lines(device, width):
-    live, active = device["allocated_bytes"], device["active_bytes"]
-    reserved = device["reserved_bytes"]
-    private = device["private_bytes"]
-    pending, cached = max(0, active - live), max(0, reserved - active - private)
-    kept = max(0, reserved - active - cached)  # by graphs
+def flow(width, *parts):
+    """Lines of parts, each of them whole."""
+    line = ""
+    for part in filter(None, parts):
+        if line and len(line) + 3 + len(part) > width:
+            yield line
+            line = ""
+        line += ("   " if line else "  ") + part
+    yield line
+
+
+def device_lines(device, width, now):
+    live, pending, kept, cached = parts_of(device)
     parts = (("#", live), ("+", pending), ("g", kept), (".", cached))
     hits, misses = device["hits"], device["misses"]
     share = 100 * hits / (hits + misses) if hits + misses else 0
     yield ""
-    yield f"device {device['number']}  {device['name']}, {size(device['memory'])}"
-    yield "  " + bar(parts, max(device["reserved_bytes_peak"], 1), width - 14)
     yield (
-        f"  # live {size(live)} of at most {size(device['allocated_bytes_peak'])}   "
-        f"+ pending {size(pending)}   g for graphs {size(kept)}   . cached {size(cached)}"
+        f"GPU {device['gpu']}  {device['name']}, {size(device['memory'])}"
+        + (f" (device {device['number']} of the process)" if device["gpu"] != device["number"] else "")
     )
-    yield (
-        f"  reserved {size(reserved)} in {device['segments']:,} segments, of graphs "
-        f"{size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}   asked for "
-        f"{size(device['requested_bytes'])}"
+    yield from flow(width, device["uuid"], device["pci"])
+    yield "  " + bar(parts, max(device["reserved_bytes_peak"], 1), min(width, 100) - 4)
+    yield from flow(
+        width,
+        f"# live {size(live)} of at most {size(device['allocated_bytes_peak'])}",
+        f"+ pending {size(pending)}",
+        f"g for graphs {size(kept)}",
+        f". cached {size(cached)}",
+    )
+    yield from flow(
+        width,
+        f"reserved {size(device['reserved_bytes'])} in {device['segments']:,} segments",
+        f"of graphs {size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}",
+        f"asked for {size(device['requested_bytes'])}",
     )
     if device.get("lanes") or device.get("graph_remaps"):
-        yield (
-            f"  graphs share {size(device['lane_bytes'])} in {device['lanes']:,} lanes   mapped anew "
-            f"{device['graph_remaps']:,}   to another lane {device['graph_moves']:,}   wait "
-            f"{device['graph_waits']:,}"
+        yield from flow(
+            width,
+            f"graphs share {size(device['lane_bytes'])} in {device['lanes']:,} lanes",
+            f"mapped anew {device['graph_remaps']:,}",
+            f"to another lane {device['graph_moves']:,}",
+            f"wait {device['graph_waits']:,}",
         )
-    yield f"  hits {hits:,} ({share:.2f}%)   misses {misses:,}   out of memory {device['ooms']:,}"
-    yield (
-        f"  fences {device['fences']:,}   barriers {device['barriers']:,}   waits "
-        f"{device['waits']:,}   driver calls {device['driver_calls']:,} in "
-        f"{duration(device['driver_ns'])}"
+    yield from flow(
+        width, f"hits {hits:,} ({share:.2f}%)", f"misses {misses:,}", f"out of memory {device['ooms']:,}"
+    )
+    yield from flow(
+        width,
+        f"fences {device['fences']:,}",
+        f"barriers {device['barriers']:,}",
+        f"waits {device['waits']:,}",
+        f"driver calls {device['driver_calls']:,} in {duration(device['driver_ns'])}",
     )
     refused = [(device[f"reuse_{name}"], name) for name in ("order_unknown", "eager_work", "unknown_calls")]
     if any(count for count, _ in refused):
         yield "  in captures not reused at once: " + ", ".join(
-            f"{name.replace('_', ' ')} {count:,}" for count, name in refused)
+            f"{name.replace('_', ' ')} {count:,}" for count, name in refused
+        )
+    yield from flow(
+        width, "per second:", *(f"{name.replace('_', ' ')} {rate(now[name])}" for name in RATES)
+    )
 
 
 def one_lines(page, rates, width=100):
-    now = rates.of(page)
-    yield f"process {page.pid}   {page.program}"
+    yield f"process {page.pid} of {page.user}   {page.program}"
     yield (
         f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
         f"{size(page.pinned_allocated)} taken"
@@ -329,15 +518,13 @@ def one_lines(page, rates, width=100):
     if page.handles_used or page.handles_kept:
         yield f"library handles {page.handles_used:,} in use, {page.handles_kept:,} kept"
     for device in page.devices:
-        yield from device_lines(device, width)
-    yield ""
-    yield "per second  " + "   ".join(f"{name.replace('_', ' ')} {rate(now[name])}" for name in RATES)
+        yield from device_lines(device, width, rates.of(page, device))
 
 
 def sites_lines(page, most=10):
     """From the recording, if there is one with call stacks."""
-    if not page.trace:
-        return
+    if not page.trace or page.uid != os.getuid():
+        return  # the file that another user names is not opened
     try:
         found = Recording(page.trace)
     except Wrong:
@@ -350,29 +537,138 @@ def sites_lines(page, most=10):
         yield f"  {size(total):>10}  {count:>7,} blocks  {names.path(stack)}"
 
 
-def lines_of(arguments, rates):
+def lines_of(arguments, rates, width):
     if arguments.pid:
         page = page_of(arguments.pid)
-        lines = [*one_lines(page, rates), *(sites_lines(page) if arguments.sites else ())]
+        lines = [*one_lines(page, rates, width), *(sites_lines(page) if arguments.sites else ())]
     else:
-        lines = list_lines(pages(), rates)
+        lines = list_lines(rows_of(pages(), rates), width)
     return [plain(line) for line in lines]
+
+
+KEYS = "q quit  enter one  / filter  t trim  sort: Pid Used Cached Reserved Allocs"
+
+
+class Screen:
+    """What fills the terminal: the list, or one process, and a line of keys or of what was just
+    done."""
+
+    def __init__(self, window, arguments):
+        self.window, self.arguments, self.rates = window, arguments, Rates()
+        self.sort, self.word, self.chosen, self.said = "p", "", 0, ""
+        self.pid = arguments.pid
+        self.rows = []
+
+    def lines(self, width):
+        if self.pid:
+            page = page_of(self.pid)
+            return [*one_lines(page, self.rates, width),
+                    *(sites_lines(page) if self.arguments.sites else ())]
+        self.rows = rows_of(pages(), self.rates, self.sort, self.word)
+        self.chosen = max(0, min(self.chosen, len(self.rows) - 1))
+        return list(list_lines(self.rows, width))
+
+    def draw(self):
+        height, width = self.window.getmaxyx()
+        lines = [plain(line) for line in self.lines(width - 1)]
+        first = 0 if self.pid else max(0, self.chosen + 4 - height)  # the chosen row is in sight
+        lines = lines[:1] + lines[1 + first:]
+        said = self.said or (f"filter: {self.word}" if self.word else "")
+        self.window.erase()
+        for row, line in enumerate(lines[:max(0, height - 2)]):
+            style = curses.A_BOLD if row == 0 else 0
+            if not self.pid and self.rows and row == self.chosen - first + 1:
+                style = curses.A_REVERSE
+            self.put(row, line, width, style)
+        self.put(height - 2, said, width)
+        keys = "q quit  esc list  t trim" if self.pid else KEYS
+        self.put(height - 1, keys, width, curses.A_DIM)
+        self.window.refresh()
+
+    def put(self, row, line, width, style=0):
+        if row >= 0:
+            try:
+                self.window.addstr(row, 0, cut(line, width - 1), style)
+            except curses.error:  # the terminal has just become smaller
+                pass
+
+    def asked(self, question, one=False):
+        """What was typed, to the end of the line or one letter."""
+        typed = ""
+        self.window.timeout(-1)
+        while True:
+            height, width = self.window.getmaxyx()
+            self.window.move(max(0, height - 2), 0)
+            self.window.clrtoeol()
+            self.put(height - 2, question + typed, width, curses.A_BOLD)
+            key = self.window.getch()
+            if one:
+                return chr(key) if 0 <= key < 128 else ""
+            if key in (10, 13, curses.KEY_ENTER):
+                return typed
+            if key == 27:
+                return ""
+            if key in (8, 127, curses.KEY_BACKSPACE):
+                typed = typed[:-1]
+            elif 32 <= key < 127:
+                typed += chr(key)
+
+    def trim(self):
+        pid = self.pid or (self.rows and self.rows[self.chosen].page.pid)
+        if not pid or self.asked(f"give unused memory of process {pid} back? y/n ", True) != "y":
+            return
+        try:
+            page = page_of(pid)
+            found = page.ask("trim")
+            self.said = (f"{size(found[1])} went back to the driver" if found
+                         else f"process {pid} made no free within {ANSWER_S} s")
+        except (Wrong, OSError) as error:
+            self.said = str(error)
+
+    def obey(self, key):
+        """False: the end."""
+        if key != -1:
+            self.said = ""
+        if key == ord("q") or (key == 27 and (self.arguments.pid or not self.pid)):
+            return False
+        if key == 27:
+            self.pid = None
+        elif key == ord("t"):
+            self.trim()
+        elif self.pid:
+            pass
+        elif key in (curses.KEY_DOWN, ord("j")):
+            self.chosen += 1
+        elif key in (curses.KEY_UP, ord("k")):
+            self.chosen -= 1
+        elif key in (10, 13, curses.KEY_ENTER) and self.rows:
+            self.pid = self.rows[self.chosen].page.pid
+        elif key == ord("/"):
+            self.word = self.asked("filter by program, user, pid or UUID: ")
+        elif 0 <= key < 128 and chr(key).lower() in SORTS:
+            self.sort = chr(key).lower()
+        return True
+
+    def run(self):
+        while True:
+            try:
+                self.draw()
+            except Wrong as error:  # the process has ended
+                if self.arguments.pid:
+                    raise
+                self.pid, self.said = None, str(error)
+                continue
+            self.window.timeout(max(1, int(self.arguments.interval * 1000)))  # 0: without a pause
+            if not self.obey(self.window.getch()):
+                return
 
 
 def screen(arguments):
     def loop(window):
         curses.curs_set(0)
-        window.timeout(max(1, int(arguments.interval * 1000)))  # 0: without a pause
-        rates = Rates()
-        while True:
-            window.erase()
-            height, width = window.getmaxyx()
-            for row, line in enumerate([*lines_of(arguments, rates), "", "q: leave"][:height]):
-                window.addnstr(row, 0, line, width - 1, curses.A_BOLD if row == 0 else 0)
-            window.refresh()
-            if window.getch() in (ord("q"), 27):
-                return
+        Screen(window, arguments).run()
 
+    os.environ.setdefault("ESCDELAY", "25")
     try:
         curses.wrapper(loop)
     except KeyboardInterrupt:
@@ -412,7 +708,10 @@ def prometheus(found):
         lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
         for page in found:
             for device in page.devices:
-                labels = f'pid="{page.pid}",program="{label(page.program)}",device="{device["number"]}"'
+                labels = (
+                    f'pid="{page.pid}",program="{label(page.base_name())}",'
+                    f'device="{device["gpu"]}",uuid="{label(device["uuid"])}"'
+                )
                 lines.append(f"{metric}{{{labels}}} {device.get(name, 0)}")
     lines += [
         "# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
@@ -420,7 +719,7 @@ def prometheus(found):
     ]
     for page in found:
         lines.append(
-            f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.program)}"}} {page.pinned_held}'
+            f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.base_name())}"}} {page.pinned_held}'
         )
     return "\n".join(lines) + "\n"
 
@@ -435,7 +734,7 @@ def replace(path, content):
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
-        os.chmod(new, 0o644)
+        os.chmod(new, 0o640)
         os.replace(new, path)
     except BaseException:
         os.unlink(new)
@@ -454,10 +753,11 @@ def top(arguments):
         found = [page.as_json() for page in chosen or pages()]
         print(json.dumps(found[0] if arguments.pid else found, indent=1))
     elif arguments.once or not sys.stdout.isatty():
-        rates = Rates()
-        lines_of(arguments, rates)
+        rates, width = Rates(), shutil.get_terminal_size((120, 24)).columns
+        lines_of(arguments, rates, width)
         time.sleep(min(arguments.interval, 0.3))  # rates need two looks
-        print("\n".join(lines_of(arguments, rates)))
+        lines = lines_of(arguments, rates, width)
+        print("\n".join(cut(line, width) for line in lines))
     else:
         screen(arguments)
 

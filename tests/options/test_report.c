@@ -273,17 +273,24 @@ static void devices_have_the_names_that_were_noted(void **state)
 {
 	(void)state;
 	assert_false(gcp_report_knows_gpu(3));
-	gcp_report_note_gpu(3, "a \"GPU\"", 3ull << 30, 12050);
+	gcp_report_note_gpu(3, &(struct gcp_gpu){.name = "a \"GPU\"",
+						 .uuid = "GPU-1-2",
+						 .pci = "0000:3b:00.0",
+						 .bytes = 3ull << 30,
+						 .cuda = 12050});
 	assert_true(gcp_report_knows_gpu(3));
 	assert_true(gcp_report_knows_gpu(-1)); /* and not to be asked about */
 	assert_true(gcp_report_knows_gpu(64));
-	gcp_report_note_gpu(64, "none", 0, 0);
+	gcp_report_note_gpu(64, &(struct gcp_gpu){.name = "none"});
 	report(true);
 	assert_non_null(strstr(bytes, "\"name\": \"a \\\"GPU\\\"\""));
+	assert_non_null(
+	    strstr(bytes, "\"uuid\": \"GPU-1-2\", \"pci\": \"0000:3b:00.0\""));
 	assert_non_null(strstr(bytes, "\"memory_bytes\": 3221225472"));
 	assert_non_null(strstr(bytes, "\"cuda\": \"12.5\""));
 	report(false);
-	assert_non_null(strstr(bytes, "device 3: a \"GPU\", 3.0 GiB"));
+	assert_non_null(
+	    strstr(bytes, "device 3: a \"GPU\", 3.0 GiB, GPU-1-2 at 0000:3b:00.0"));
 }
 
 /* Of the blocks of the model, the largest first. */

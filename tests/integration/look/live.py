@@ -9,8 +9,10 @@ import json
 import os
 import pickle
 import pty
+import pwd
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +21,14 @@ import time
 import look
 import preload
 
+from gcpool_trace import live
+
 GCPOOL = os.path.join(look.SCRIPTS, "gcpool")
 
 
-def page_path(pid):
-    return f"/dev/shm/gcpool.{os.getuid()}.{os.stat('/proc/self/ns/pid').st_ino}.{pid}"
+def page_path(pid, user=None):
+    user = os.getuid() if user is None else user
+    return f"/dev/shm/gcpool.{user}.{os.stat('/proc/self/ns/pid').st_ino}.{pid}"
 
 
 def gcpool(*words):
@@ -73,6 +78,7 @@ def figures_grow_while_it_runs(checks, directory):
         second = running.figures()
         device = second["devices"][0]
         checks.that("loop-shared" in second["program"], second["program"])
+        checks.equal("user", pwd.getpwuid(os.getuid()).pw_name, second["user"])
         checks.that(
             device["allocations"] > first["devices"][0]["allocations"], "allocations stand still"
         )
@@ -95,6 +101,11 @@ def figures_are_those_of_the_statistics(checks, directory):
         checks.that(0 < stats["hits"] <= after["hits"], f"{stats['hits']} and {after['hits']}")
         checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
         checks.equal("mapped", (0, 0), (stats["mapped_bytes"], after["mapped_bytes"]))
+        for name in ("name", "uuid", "pci"):
+            checks.equal(name, stats[name], after[name])
+        checks.equal("memory", stats["memory_bytes"], after["memory"])
+        checks.that(re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", stats["uuid"]), stats)
+        checks.equal("pci", "0000:01:00.0", stats["pci"])
         checks.equal("handles", 0, running.figures()["handles_used"])
 
 
@@ -287,6 +298,108 @@ def containers_keep_their_pages(checks, directory):
         os.unlink(path)
 
 
+# A program that allocates on the second device alone.
+SECOND = """
+import ctypes, time
+cuda, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(found), 1) == 0
+assert cuda.cuCtxSetCurrent(found) == 0
+while cuda.cuMemAlloc_v2(ctypes.byref(found), ctypes.c_size_t(1 << 20)) == 0:
+    cuda.cuMemFree_v2(found)
+    time.sleep(0.0001)
+"""
+
+
+def devices_are_named(checks, directory):
+    env = {"GCPSIM_DEVICES": "2", "LD_PRELOAD": preload.library()}
+    with Running(env, loaded=[sys.executable, "-c", SECOND]) as running:
+        found = [(device["number"], device["pci"], device["uuid"][-4:])
+                 for device in running.figures()["devices"] if device["allocations"]]
+        checks.equal("devices", [(1, "0000:02:00.0", "0001")], found)
+
+
+def rows_are_sorted_and_filtered(checks, directory):
+    with Running() as running:
+        page = live.page_of(running.pid)
+    device = {**page.devices[0], "active_bytes": 0, "private_bytes": 0}
+    page.devices = [{**device, "number": number, "allocated_bytes": used, "reserved_bytes": reserved}
+                    for number, used, reserved in ((0, 1, 30), (1, 3, 20), (2, 2, 40))]
+    for key, wanted in (("p", [0, 1, 2]), ("u", [1, 2, 0]), ("c", [2, 0, 1]), ("r", [2, 0, 1])):
+        rows = live.rows_of([page], live.Rates(), key)
+        checks.equal(f"sorted by {key}", wanted, [row.device["number"] for row in rows])
+    for word, count in (("LOOP", 3), (str(running.pid), 3), ("gpu-", 3), ("none", 0)):
+        checks.equal(word, count, len(live.rows_of([page], live.Rates(), "p", word)))
+    for value, wanted in ((0, "0"), (1023, "1023"), (14 << 20, "14M"), (1536 << 20, "1.5G"),
+                          (9999 << 10, "9.8M"), (80 << 30, "80G"), (1 << 42, "4.0T")):
+        checks.equal(str(value), wanted, live.memory(value))
+
+
+def a_row_fits_its_terminal(checks, directory):
+    with Running() as running:
+        for width, there, left in (
+            (45, ("PID", "USED", "PROGRAM"), ("CACHED", "PCI")),
+            (80, ("PID", "USER", "GPU", "USED", "CACHED", "RESERVED", "ALLOC/S", "PROGRAM"), ("PCI",)),
+            (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)),
+            (170, ("PCI", "UUID"), ()),
+        ):
+            done = subprocess.run([GCPOOL, "top", "--once"], capture_output=True, text=True,
+                                  env={**os.environ, "COLUMNS": str(width)})
+            head, *rows = done.stdout.splitlines()
+            row = next(row for row in rows if row.split()[0] == str(running.pid))
+            checks.that(all(name in head for name in there), f"{width}: {head}")
+            checks.that(not any(name in head for name in left), f"{width}: {head}")
+            checks.that(" loop-sha" in row and len(row) <= width, f"{width}: {row}")
+            checks.that(re.search(r" \d\.?\dM ", row), row)  # reserved
+        done = subprocess.run([GCPOOL, "top", "--once", str(running.pid)], capture_output=True,
+                              text=True, env={**os.environ, "COLUMNS": "80"})
+        wide = [line for line in done.stdout.splitlines()[1:] if len(line) > 80]
+        checks.equal("wide lines", [], wide)
+        checks.that("GPU-" in done.stdout and "0000:01:00.0" in done.stdout, done.stdout)
+
+
+def root_sees_all_users_and_trusts_no_page(checks, directory):
+    """As root: a process of another user, and pages that say what is not so."""
+    if os.getuid() != 0 or not shutil.which("setpriv"):
+        print("left out: root_sees_all_users_and_trusts_no_page: not root")
+        return
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    probe = [*other, "test", "-x", look.program("loop-shared"), "-a", "-r", preload.library()]
+    if subprocess.run(probe).returncode != 0:
+        print("left out: root_sees_all_users_and_trusts_no_page: another user cannot read the build")
+        return
+    loaded = [*other, look.program("loop-shared"), *Running.LOOP]
+    with Running({"LD_PRELOAD": preload.library()}, loaded=loaded) as running:
+        found = {page["pid"]: page["user"] for page in json.loads(gcpool("top", "--json")[1])}
+        checks.equal("user", pwd.getpwuid(65534).pw_name, found.get(running.pid))
+        page = page_path(running.pid, 65534)
+        done = subprocess.run([*other, GCPOOL, "top", "--json"], capture_output=True, text=True)
+        checks.that(str(running.pid) in done.stdout, done.stderr)
+        # A page of this user that is said to be of a process of root.
+        with open(page, "rb") as file:
+            raw = bytearray(file.read())
+        raw[16:20] = os.getpid().to_bytes(4, "little")
+        forged = page_path(os.getpid(), 65534)
+        with open(forged, "wb") as file:
+            file.write(raw)
+        os.chown(forged, 65534, 65534)
+        strange = page_path(running.pid, 1)
+        os.symlink(page, strange)
+        fifo = page_path(running.pid, 2)
+        os.mkfifo(fifo)
+        os.chown(fifo, 2, 2)
+        short = page_path(running.pid, 3)
+        open(short, "w").close()
+        os.chown(short, 3, 3)
+        try:
+            code, out, err = gcpool("top", "--json")
+            shown = [page["pid"] for page in json.loads(out)]
+            checks.equal("shown", (0, 1, 0), (code, shown.count(running.pid), shown.count(os.getpid())))
+        finally:
+            for path in (forged, strange, fifo, short):
+                if os.path.lexists(path):
+                    os.unlink(path)
+
+
 def metrics_are_text_for_prometheus(checks, directory):
     path = os.path.join(directory, "gcpool.prom")
     with Running() as running:
@@ -295,36 +408,89 @@ def metrics_are_text_for_prometheus(checks, directory):
     with open(path) as file:
         text = file.read()
     form = re.compile(
-        r'^(# (HELP|TYPE) gcpool_\w+ .+|gcpool_\w+\{pid="\d+",program="[^"\n]*"(,device="\d+")?\} \d+)$'
+        r"^(# (HELP|TYPE) gcpool_\w+ .+|"
+        r'gcpool_\w+\{pid="\d+",program="[^" \n]*"(,device="\d+",uuid="GPU-[-0-9a-f]{36}")?\} \d+)$'
     )
     wrong = [line for line in text.splitlines() if not form.match(line)]
     checks.equal("lines of another form", [], wrong)
-    checks.that(f'gcpool_hits_total{{pid="{running.pid}"' in text, text[:500])
+    checks.that(f'gcpool_hits_total{{pid="{running.pid}",program="loop-shared",' in text, text[:500])
+    checks.equal("rights", 0o640, os.stat(path).st_mode & 0o777)
+
+
+class Terminal:
+    """gcpool top in a terminal of its own, as a person sees it; None where there are none."""
+
+    def __init__(self, columns, *words):
+        try:
+            self.pid, self.fd = pty.fork()
+        except OSError as error:  # a chroot without /dev/pts
+            print(f"left out: {sys._getframe(1).f_code.co_name}: {error}")
+            self.pid = None
+            return
+        if self.pid == 0:
+            os.environ.update(TERM="xterm", LINES="40", COLUMNS=str(columns))
+            os.execv(GCPOOL, [GCPOOL, "top", *words, "--interval", "0.2"])
+
+    def sees(self, *wanted):
+        """What has come till all of that was there."""
+        seen, end = b"", time.monotonic() + 30
+        while not all(word in seen for word in wanted) and time.monotonic() < end:
+            if select.select([self.fd], [], [], 0.5)[0]:
+                try:
+                    seen += os.read(self.fd, 65536)
+                except OSError:
+                    break
+        return seen
+
+    def types(self, keys):
+        os.write(self.fd, keys)
+
+    def ends(self):
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    os.read(self.fd, 65536)
+                except OSError:
+                    pass
+        return None
 
 
 def the_terminal_is_filled(checks, directory):
-    """In a terminal of its own, as a person sees it."""
     with Running() as running:
-        try:
-            pid, fd = pty.fork()
-        except OSError as error:  # a chroot without /dev/pts
-            print(f"left out: the_terminal_is_filled: {error}")
+        terminal = Terminal(140, str(running.pid))
+        if terminal.pid:
+            seen = terminal.sees(b"driver calls", b"reserved")
+            checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
+            terminal.types(b"q")
+            checks.equal("exit code", 0, terminal.ends())
+
+
+def keys_sort_filter_and_trim(checks, directory):
+    name = os.path.join(directory, "filtered-program")
+    os.symlink(look.program("loop-shared"), name)
+    with Running(program=name) as running:
+        terminal = Terminal(80)
+        if not terminal.pid:
             return
-        if pid == 0:
-            os.environ.update(TERM="xterm", LINES="40", COLUMNS="140")
-            os.execv(GCPOOL, [GCPOOL, "top", str(running.pid), "--interval", "0.2"])
-        seen, end = b"", time.monotonic() + 30
-        while b"driver calls" not in seen and time.monotonic() < end:
-            if select.select([fd], [], [], 0.5)[0]:
-                seen += os.read(fd, 65536)
-        os.write(fd, b"q")
-        while time.monotonic() < end and os.waitpid(pid, os.WNOHANG)[0] == 0:
-            if select.select([fd], [], [], 0.1)[0]:
-                try:
-                    os.read(fd, 65536)
-                except OSError:
-                    pass
-        checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
+        checks.that(b"ALLOC/S" in terminal.sees(b"ALLOC/S", b"q quit"), "no list")
+        for keys, wanted in (
+            (b"/", b"filter by"),
+            (b"filtered-p\r", b"filter: filtered-p"),
+            (b"\r", b"per second"),
+            (b"t", b"y/n"),
+            (b"y", b"went back to the driver"),
+            (b"\x1b", b"PROGRAM"),
+        ):
+            terminal.types(keys)
+            seen = terminal.sees(wanted)
+            checks.that(wanted in seen, f"{keys}: {seen[-400:]}")
+        checks.that(running.figures()["devices"][0]["trims"] > 0, "nothing was given back")
+        terminal.types(b"q")
+        checks.equal("exit code", 0, terminal.ends())
 
 
 def wrong_words_are_one_line(checks, directory):
@@ -380,8 +546,13 @@ def main():
             requests_are_done_by_threads_that_are_cancelled,
             dead_processes_are_told_from_living_ones,
             the_page_goes_with_the_process,
+            devices_are_named,
+            rows_are_sorted_and_filtered,
+            a_row_fits_its_terminal,
+            root_sees_all_users_and_trusts_no_page,
             metrics_are_text_for_prometheus,
             the_terminal_is_filled,
+            keys_sort_filter_and_trim,
             wrong_words_are_one_line,
             a_process_that_makes_no_call_is_said,  # last: it takes 10 s
         ],
