@@ -50,9 +50,10 @@ static bool device_has(CUdevice device, CUdevice_attribute attribute)
 	       value;
 }
 
-/* Of cuda.h, where it is recent enough: CU_DEVICE_ATTRIBUTE_<first> and
- * CU_MEM_CREATE_USAGE_<second>. */
-enum { MEM_DECOMPRESS_ALGORITHM_MASK = 136, HW_DECOMPRESS = 0x2 };
+/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS, of newer headers. */
+enum { HW_DECOMPRESS = 0x2 };
+
+static atomic_bool refuses_decompress[DEVICES_MAX];
 
 static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 {
@@ -63,9 +64,8 @@ static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 	/* What cuMemAlloc gives is capable where the device is. */
 	ret_properties->allocFlags.gpuDirectRDMACapable = device_has(
 	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-	/* And capable of cuMemBatchDecompressAsync. */
-	if (device_has(device, (CUdevice_attribute)MEM_DECOMPRESS_ALGORITHM_MASK))
-		ret_properties->allocFlags.usage = HW_DECOMPRESS;
+	/* And of cuMemBatchDecompressAsync, even where no hardware does that (H100). */
+	ret_properties->allocFlags.usage = HW_DECOMPRESS;
 	/* So that other processes can be given it. */
 	if (device_has(device,
 		       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
@@ -194,12 +194,22 @@ static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 
 static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
+	CUmemAllocationProp how = properties[device];
 	CUmemGenericAllocationHandle handle = 0;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	if (atomic_load_explicit(&refuses_decompress[device], memory_order_relaxed))
+		how.allocFlags.usage = 0;
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemCreate(&handle, bytes, &properties[device], 0);
+	result = gcp_real.cuMemCreate(&handle, bytes, &how, 0);
+	if (how.allocFlags.usage && result != CUDA_SUCCESS &&
+	    result != CUDA_ERROR_OUT_OF_MEMORY) {
+		how.allocFlags.usage = 0;
+		result = gcp_real.cuMemCreate(&handle, bytes, &how, 0);
+		if (result == CUDA_SUCCESS)
+			atomic_store(&refuses_decompress[device], true);
+	}
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
 		*ret_handle = handle;

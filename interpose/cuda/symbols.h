@@ -193,13 +193,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
 	X(cuCtxSetLimit, cuCtxSetLimit, 3010, 0, GCP_OPTIONAL,                         \
 	  (CUlimit limit, size_t value), (limit, value))                               \
-	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
-	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
-	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
-	  (ptr, bytes, offset, handle, flags))                                         \
-	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
-	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
-	  (ptr, bytes, access, count))                                                 \
 	X(cuTexObjectCreate, cuTexObjectCreate, 5000, 0, GCP_OPTIONAL,                 \
 	  (CUtexObject *ret_texture, const CUDA_RESOURCE_DESC *resource,               \
 	   const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view),     \
@@ -211,6 +204,20 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUgraphExec exec, CUstream stream), (exec, stream))                         \
 	X(cuGraphUpload_ptsz, cuGraphUpload, 11010, 2, GCP_OPTIONAL,                   \
 	  (CUgraphExec exec, CUstream stream), (exec, stream))
+
+/* Memory that the program maps itself. */
+#define GCP_HOOKS_MAPPINGS(X)                                                          \
+	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
+	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
+	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
+	  (ptr, bytes, offset, handle, flags))                                         \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
+	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
+	  (ptr, bytes, access, count))                                                 \
+	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_OPTIONAL,                              \
+	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
+	X(cuMemAddressFree, cuMemAddressFree, 10020, 0, GCP_OPTIONAL,                  \
+	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))
 
 /* Stream-ordered memory, and what programs set and ask of CUDA's pools of it. */
 #define GCP_HOOKS_ASYNC(X)                                                             \
@@ -288,6 +295,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (void *ret_handle, CUdeviceptr ptr, size_t bytes, int type,                  \
 	   unsigned long long flags),                                                  \
 	  (ret_handle, ptr, bytes, type, flags))                                       \
+	X(cuMemGetAccess, cuMemGetAccess, 10020, 0, GCP_OPTIONAL,                      \
+	  (unsigned long long *ret_flags, const CUmemLocation *location,               \
+	   CUdeviceptr ptr),                                                           \
+	  (ret_flags, location, ptr))                                                  \
 	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0,          \
 	  GCP_OPTIONAL, (CUmemGenericAllocationHandle *ret_handle, void *ptr),         \
 	  (ret_handle, ptr))
@@ -451,6 +462,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_CREATORS(X)                                                          \
 	GCP_HOOKS_CODE(X)                                                              \
 	GCP_HOOKS_MAKERS(X)                                                            \
+	GCP_HOOKS_MAPPINGS(X)                                                          \
 	GCP_HOOKS_ASYNC(X)                                                             \
 	GCP_HOOKS_HOST(X)                                                              \
 	GCP_HOOKS_RANGES(X)                                                            \
@@ -513,12 +525,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUdeviceptr *ret_ptr, size_t bytes, size_t alignment, CUdeviceptr wish,     \
 	   unsigned long long flags),                                                  \
 	  (ret_ptr, bytes, alignment, wish, flags))                                    \
-	X(cuMemAddressFree, cuMemAddressFree, 10020, 0, GCP_OPTIONAL,                  \
-	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
 	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_OPTIONAL,                          \
 	  (CUmemGenericAllocationHandle handle), (handle))                             \
-	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_OPTIONAL,                              \
-	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0,        \
 	  GCP_OPTIONAL,                                                                \
 	  (void *ret_fd, CUmemGenericAllocationHandle handle,                          \

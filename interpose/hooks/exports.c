@@ -34,6 +34,7 @@
 #include "../cuda/resolve.h"
 #include "../cuda/streams.h"
 #include "handles.h"
+#include "sync_memops.h"
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -108,7 +109,57 @@ GCP_HOOKS_OTHERS(GCP_X)
 		return slow_##name arguments;                                          \
 	}
 GCP_HOOKS_SUBMISSIONS(GCP_X)
+#undef GCP_X
+
+/* Which addresses a call in the default stream copies or fills, by its name. */
+#define GCP_TO_FROM                                    to, from
+#define GCP_TO                                         to, 0
+#define GCP_FROM                                       0, from
+#define GCP_SIDE(which)                                (copy ? copy->which##Device : 0)
+#define GCP_COPY_SIDES                                 GCP_SIDE(dst), GCP_SIDE(src)
+#define GCP_NO_SIDES                                   0, 0
+#define GCP_SIDES_cuMemcpy                             GCP_TO_FROM
+#define GCP_SIDES_cuMemcpyHtoD                         GCP_TO
+#define GCP_SIDES_cuMemcpyDtoH                         GCP_FROM
+#define GCP_SIDES_cuMemcpyDtoD                         GCP_TO_FROM
+#define GCP_SIDES_cuMemcpyDtoA                         GCP_FROM
+#define GCP_SIDES_cuMemcpyAtoD                         GCP_TO
+#define GCP_SIDES_cuMemcpy2D                           GCP_COPY_SIDES
+#define GCP_SIDES_cuMemcpy2DUnaligned                  GCP_COPY_SIDES
+#define GCP_SIDES_cuMemcpy3D                           GCP_COPY_SIDES
+#define GCP_SIDES_cuMemcpyPeer                         GCP_TO_FROM
+#define GCP_SIDES_cuMemcpy3DPeer                       GCP_COPY_SIDES
+#define GCP_SIDES_cuMemsetD8                           GCP_TO
+#define GCP_SIDES_cuMemsetD2D8                         GCP_TO
+#define GCP_SIDES_cuMemsetD16                          GCP_TO
+#define GCP_SIDES_cuMemsetD2D16                        GCP_TO
+#define GCP_SIDES_cuMemsetD32                          GCP_TO
+#define GCP_SIDES_cuMemsetD2D32                        GCP_TO
+#define GCP_SIDES_cuMemcpyHtoA                         GCP_NO_SIDES
+#define GCP_SIDES_cuMemcpyAtoH                         GCP_NO_SIDES
+#define GCP_SIDES_cuMemcpyAtoA                         GCP_NO_SIDES
+#define GCP_SIDES_cuLaunch                             GCP_NO_SIDES
+#define GCP_SIDES_cuLaunchGrid                         GCP_NO_SIDES
+#define GCP_SIDES_cuLaunchCooperativeKernelMultiDevice GCP_NO_SIDES
+
+#define GCP_SYNC(name, flags, unseen, sides, parameters, arguments)                    \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (GCP_LIKELY((unseen) && !gcp_sync_memops_any()))                    \
+			return gcp_real.name arguments;                                \
+		return gcp_sync_memops_wait(slow_##name arguments, sides,              \
+					    (flags) == 2);                             \
+	}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SYNC(name, flags, GCP_UNSEEN(name), GCP_SIDES_##base, parameters, arguments)
 GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SYNC(name, flags, GCP_UNSEEN(name) && !gcp_contexts_are_several(),         \
+		 GCP_SIDES_##base, parameters, arguments)
+GCP_HOOKS_COPIES_SYNC(GCP_X)
 #undef GCP_X
 
 /* With several contexts another device may take part. */
@@ -122,7 +173,6 @@ GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 	}
 GCP_HOOKS_COPIES(GCP_X)
 GCP_HOOKS_COPIES_BATCH(GCP_X)
-GCP_HOOKS_COPIES_SYNC(GCP_X)
 #undef GCP_X
 
 /* What lacks memory is launched by the hook once more, after some was given back. */

@@ -530,6 +530,23 @@ GCP_HOOKS_CODE(GCP_X)
 GCP_HOOKS_MAKERS(GCP_X)
 #undef GCP_X
 
+/* Memory of cudaMalloc is not the program's to map, and CUDA refuses it. */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		struct gcp_tries tries = {0};                                          \
+		CUresult result;                                                       \
+                                                                                       \
+		if (gcp_memory_overlaps(ptr, bytes))                                   \
+			return CUDA_ERROR_INVALID_VALUE;                               \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_maker_reclaims(&tries, #base, result));                     \
+		return result;                                                         \
+	}
+GCP_HOOKS_MAPPINGS(GCP_X)
+#undef GCP_X
+
 /* Which statistics a call belongs to, and the bytes it asks for. */
 #define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
 #define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes

@@ -63,6 +63,11 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr);
  * memory that is not ours. */
 CUresult gcp_memory_complete(CUdeviceptr ptr);
 
+/* Returns true if the library has mapped, or set aside, one of the addresses: for a
+ * pool, or for memory of another process. The driver knows what it has mapped itself.
+ */
+bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes);
+
 /* A creator of memory returned `result`. Whether it failed for want of memory and
  * something was given back since: by this thread, or by another one, which may have
  * had what this one has looked for. A call that no memory helps ends, whatever other

@@ -19,6 +19,7 @@
 #include "../ipc/ipc_server.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
+#include "sync_memops.h"
 
 /* What programs are told of an address, where the driver would tell them otherwise. */
 struct asked_range {
@@ -110,6 +111,16 @@ static bool is_freed(CUdeviceptr ptr)
 	return found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr));
 }
 
+bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
+{
+	CUdeviceptr last;
+
+	if (__builtin_add_overflow(ptr, bytes ? bytes - 1 : 0, &last))
+		last = UINT64_MAX - 1;
+	return gcp_process_pooling() && (gcp_pools_map(gcp_process.pools, ptr, last) ||
+					 gcp_imports_overlap(ptr, last));
+}
+
 CUresult gcp_memory_complete(CUdeviceptr ptr)
 {
 	struct gcp_block_info info;
@@ -178,15 +189,44 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 	return CUDA_SUCCESS;
 }
 
+/* A block that the program has by cuMemAlloc. */
+static bool is_malloced(const struct asked_range *range)
+{
+	return range->id && !range->async;
+}
+
+/* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
+enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
+
+/* What is behind `ptr` of the memory of a block, where CUDA itself had allocated it: 2
+ * MiB that small blocks share, or as many times 2 MiB as a larger one needs. */
+static void mapping_correct(void *value, int attribute, const struct asked_range *range,
+			    CUdeviceptr ptr)
+{
+	const size_t page = (size_t)2 << 20;
+	bool shares = range->bytes <= page;
+
+	if (attribute == MAPPING_SIZE)
+		*(size_t *)value =
+		    shares ? page : (range->bytes + page - 1) / page * page;
+	else
+		*(CUdeviceptr *)value = shares ? ptr / page * page : range->addr;
+}
+
 /* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
  * for what cudaMalloc gives them; that other processes can open that; that its memory
  * has no handles; and that it may be read and written, asked from any device (measured:
  * without peer access, too). */
 static void range_correct(void *value, CUpointer_attribute attribute,
-			  const struct asked_range *range)
+			  const struct asked_range *range, CUdeviceptr ptr)
 {
 	if (!value)
 		return;
+	if (is_malloced(range) &&
+	    ((int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR))
+		mapping_correct(value, (int)attribute, range, ptr);
+	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_malloced(range))
+		*(int *)value = gcp_sync_memops_get(range->addr, range->id);
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->async)
 		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
 	else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->ctx)
@@ -224,6 +264,8 @@ static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
 	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
 	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+	       attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+	       (int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
 	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES ||
 	       attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
@@ -254,37 +296,21 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
 	if (result == CUDA_SUCCESS)
-		range_correct(ret_value, attribute, &range);
+		range_correct(ret_value, attribute, &range, ptr);
 	return result;
 }
 
-/* What CUDA answers for an address that it does not know, without an error (measured).
- */
-static void attribute_unknown(void *value, CUpointer_attribute attribute,
-			      CUdeviceptr ptr)
+/* Of memory that the program has freed the driver is to say what it says of an address
+ * that it does not know: that of HOST_POINTER is the address (measured). */
+static CUresult attributes_unknown(unsigned int count, CUpointer_attribute *attributes,
+				   void **values, CUdeviceptr ptr)
 {
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*(CUdeviceptr *)value = ptr;
-		break;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)value = CU_DEVICE_INVALID;
-		break;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned int *)value = 0;
-		break;
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(CUdeviceptr *)value = 0;
-		break;
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-		*(int *)value = 0;
-		break;
-	default:
-		break;
-	}
+	CUresult result = gcp_real.cuPointerGetAttributes(count, attributes, values, 0);
+
+	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(CUdeviceptr *)values[i] = ptr;
+	return result;
 }
 
 CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
@@ -295,6 +321,8 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	CUresult result = CUDA_SUCCESS;
 	int found = attributes && values ? range_find(ptr, &range) : -ENOENT;
 
+	if (found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr)))
+		return attributes_unknown(count, attributes, values, ptr);
 	for (unsigned int i = 0; found == 0 && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 			result = memory_tell(ptr);
@@ -305,13 +333,8 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	     found == -ENOENT && result == CUDA_SUCCESS && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
 			found = range_find_inside(ptr, &range);
-	if (found == -ENOENT && is_freed_pinned(ptr))
-		found = -EINVAL;
 	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
-		range_correct(values[i], attributes[i], &range);
-	for (unsigned int i = 0;
-	     found == -EINVAL && result == CUDA_SUCCESS && i < count; i++)
-		attribute_unknown(values[i], attributes[i], ptr);
+		range_correct(values[i], attributes[i], &range, ptr);
 	return result;
 }
 
@@ -319,6 +342,7 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 					CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult result = CUDA_SUCCESS;
+	struct asked_range range;
 
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -326,6 +350,12 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 		result = memory_tell(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+	    range_find(ptr, &range) == 0 && is_malloced(&range))
+		return gcp_sync_memops_set(range.addr, range.id,
+					   *(const unsigned int *)value != 0)
+			   ? CUDA_SUCCESS
+			   : CUDA_ERROR_OUT_OF_MEMORY;
 	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
 }
 
@@ -365,6 +395,15 @@ CUresult gcp_hook_cuMemHostUnregister(void *ptr)
 	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	return gcp_real.cuMemHostUnregister(ptr);
+}
+
+/* The driver knows memory that the program has freed. */
+CUresult gcp_hook_cuMemGetAccess(unsigned long long *ret_flags,
+				 const CUmemLocation *location, CUdeviceptr ptr)
+{
+	if (is_freed(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	return gcp_real.cuMemGetAccess(ret_flags, location, ptr);
 }
 
 /* A chunk that holds a part of the block, and others': neither is the program's to

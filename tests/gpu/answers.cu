@@ -113,12 +113,13 @@ static void asked(const char *what, CUdeviceptr p, CUdeviceptr begin)
 	NUMBER(MEMPOOL_HANDLE);
 	NUMBER(HOST_POINTER);
 	NUMBER(RANGE_SIZE);
+	NUMBER(MAPPING_SIZE);
+	NUMBER(IS_HW_DECOMPRESS_CAPABLE);
 	RELATION(CONTEXT, (unsigned long long)here);
 	RELATION(DEVICE_POINTER, p);
 	RELATION(RANGE_START_ADDR, begin);
 	location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	if (begin != 0)
-		SAY(cuMemGetAccess(&flags, &location, p));
+	SAY(cuMemGetAccess(&flags, &location, p));
 	SAY(cuMemRetainAllocationHandle(&handle, (void *)p));
 	cudaGetLastError();
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What CUDA answers about memory of cudaMalloc, and what processes that share it see: the
-transcripts of answers.cu and two_processes.c, plain and with each backend."""
+transcripts of answers.cu, introspection.c and two_processes.c, plain and with
+each backend."""
 
 import difflib
 
@@ -41,6 +42,14 @@ def answers(bench):
     rows = []
     for section in SECTIONS:
         rows += compared(bench, f"answers, {section}", [bench.program("answers"), section])
+    return rows
+
+
+def programs(bench):
+    """What can be mapped, attributes."""
+    rows = []
+    for name in ("introspection-linked",):
+        rows += compared(bench, f"answers, {name}", [bench.program(name)])
     return rows
 
 

@@ -150,6 +150,9 @@ bool sim_copy_waits(const struct sim_copy *c, struct sim_tracked tracked)
 
 	if (!tracked.dst)
 		return true;
+	if (!c->async &&
+	    (sim_memory_synchronizes(c->dst) || sim_memory_synchronizes(c->src)))
+		return true;
 	if (c->async || (to_device && sim_memory_is_device(c->src)))
 		return false;
 	return !(sim.staging && to_device && !tracked.src &&

@@ -123,6 +123,7 @@ static int device_attribute(CUdevice_attribute attrib, CUdevice dev)
 	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
@@ -139,12 +140,15 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGetAttribute);
 	if (!pi || attrib <= 0 ||
-	    (attrib >= CU_DEVICE_ATTRIBUTE_MAX && !(sim.decompress && attrib == 136)))
+	    (attrib >= CU_DEVICE_ATTRIBUTE_MAX &&
+	     !(sim.decompress > 0 && attrib == 136)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	/* CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, for older headers, too */
-	*pi = attrib == 136 ? sim.decompress : device_attribute(attrib, dev);
+	*pi = attrib != 136        ? device_attribute(attrib, dev)
+	      : sim.decompress > 0 ? sim.decompress
+				   : 0;
 	return CUDA_SUCCESS;
 }
 

@@ -20,7 +20,8 @@
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_PITCH=BYTES        rows of cuMemAllocPitch are multiples of it
  *   GCPSIM_DECOMPRESS=MASK    the algorithms of CUmemDecompressAlgorithm that devices
- *                             decompress by themselves (default: none)
+ *                             decompress by themselves (default: none); -1: memory
+ *                             cannot be mapped for it either
  *   GCPSIM_VMM=0              devices say that they have no virtual memory management
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what

@@ -441,6 +441,13 @@ bool sim_memory_is_closed(uint64_t addr)
 	       alloc->open[(addr - alloc->addr) / SIM_CHUNK] == 0;
 }
 
+bool sim_memory_synchronizes(uint64_t addr)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	return alloc && alloc->sync_memops;
+}
+
 int sim_memory_map(uint64_t addr, uint64_t bytes, int fd, uint64_t offset)
 {
 	const struct device *d = &devices[device_of(addr)];

@@ -120,12 +120,14 @@ int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes)
 
 int gcpsim_usage(uint64_t addr)
 {
+	const struct sim_physical *physical;
 	const struct sim_alloc *alloc;
 	int usage;
 
 	sim_lock();
 	alloc = sim_memory_find(addr);
-	usage = alloc ? sim_physical_usage(alloc, addr) : -1;
+	physical = alloc ? sim_physical_at(alloc, addr) : NULL;
+	usage = physical ? (int)physical->usage : -1;
 	sim_unlock();
 	return usage;
 }

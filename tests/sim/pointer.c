@@ -22,6 +22,32 @@ static bool is_closed(CUdeviceptr ptr)
 					     sim_memory_is_foreign(ptr, ctx->device));
 }
 
+/* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
+enum {
+	MAPPING_SIZE = 18,
+	MAPPING_BASE_ADDR = 19,
+	MEMORY_BLOCK_ID = 20,
+	IS_HW_DECOMPRESS_CAPABLE = 21,
+};
+
+/* The bytes of the physical memory behind `ptr`: what is mapped there, or as the driver
+ * maps memory of cuMemAlloc (H100: 2 MiB that small blocks share, 4 MiB of 4 MiB). */
+static uint64_t mapping_of(const struct sim_alloc *alloc, uint64_t ptr,
+			   uint64_t *ret_base)
+{
+	uint64_t bytes;
+
+	if (alloc->kind == SIM_MEMORY_RESERVED) {
+		(void)sim_memory_piece(alloc, ptr, ret_base, &bytes);
+		return bytes;
+	}
+	*ret_base = alloc->addr;
+	if (alloc->bytes > SIM_CHUNK)
+		return (alloc->bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
+	*ret_base = ptr / SIM_CHUNK * SIM_CHUNK;
+	return SIM_CHUNK;
+}
+
 /* Stores `value` in the attribute's own width. */
 #define STORE(type, value)                                                             \
 	do {                                                                           \
@@ -34,8 +60,11 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 {
 	bool managed = alloc->kind == SIM_MEMORY_MANAGED;
 	bool pooled = alloc->kind == SIM_MEMORY_ASYNC;
+	bool device = alloc->kind == SIM_MEMORY_DEVICE;
+	const struct sim_physical *physical = sim_physical_at(alloc, ptr);
+	uint64_t base;
 
-	switch (which) {
+	switch ((int)which) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		STORE(CUcontext, pooled ? NULL : alloc->ctx);
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -55,7 +84,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		STORE(int, sim_physical_device(alloc, ptr));
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
+		STORE(int, device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		STORE(CUdeviceptr, alloc->addr + alloc->ipc_skip);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
@@ -65,7 +94,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		STORE(unsigned long long, 0);
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
+		STORE(int, device || (physical && physical->rdma));
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		STORE(int,
 		      is_closed(ptr) ? 0 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
@@ -73,6 +102,15 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 		if (!pooled)
 			STORE(CUmemoryPool, 0);
 		STORE(CUmemoryPool, sim_pool_default(alloc->device));
+	case MAPPING_SIZE:
+		STORE(size_t, mapping_of(alloc, ptr, &base));
+	case MAPPING_BASE_ADDR:
+		(void)mapping_of(alloc, ptr, &base);
+		STORE(CUdeviceptr, base);
+	case MEMORY_BLOCK_ID:
+		STORE(unsigned long long, alloc->buffer_id);
+	case IS_HW_DECOMPRESS_CAPABLE:
+		STORE(int, device || (physical && physical->usage & 0x2));
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -143,7 +181,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes,
 		if (!data[i])
 			return CUDA_ERROR_INVALID_VALUE;
 		if ((int)attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
-		    attributes[i] > CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+		    (int)attributes[i] > IS_HW_DECOMPRESS_CAPABLE)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (alloc)
 			(void)attribute(data[i], attributes[i], ptr, alloc);
@@ -162,6 +200,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
 	alloc = find_exact(ptr);
 	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->kind == SIM_MEMORY_RESERVED)
+		return CUDA_ERROR_NOT_SUPPORTED; /* H100, driver 580 */
 	alloc->sync_memops = *(const unsigned *)value != 0;
 	return CUDA_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * set.c - memset and stream-ordered single writes, from entry points to work
- * on a stream. Under the big lock. None of them waits: setting device memory
- * is asynchronous even in its synchronous form.
+ * on a stream. Under the big lock. Setting device memory is asynchronous even in its
+ * synchronous form, except with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
  */
 #include "sim.h"
 
@@ -49,7 +49,10 @@ static CUresult set(const struct set *s)
 	if (!s->async && sim_memory_is_closed(s->dst))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_set_work(&work, s->dst, s->pitch, s->value, s->width, s->count, s->rows);
-	return sim_stream_submit(stream, &work, NULL);
+	SIM_TRY(sim_stream_submit(stream, &work, NULL));
+	if (s->async || !sim_memory_synchronizes(s->dst))
+		return CUDA_SUCCESS;
+	return sim_stream_wait(stream);
 }
 
 static CUresult set_line(CUstream stream, bool async, uint64_t dst, uint32_t value,

@@ -373,6 +373,7 @@ struct sim_physical {
 	uint32_t maps;
 	uint32_t handles; /* that the program has */
 	uint32_t usage;   /* allocFlags.usage that it was made with */
+	bool rdma;        /* the same: allocFlags.gpuDirectRDMACapable */
 	bool shareable;   /* made with a type of handle for other processes */
 	bool imported;    /* accounted in the process that made it */
 };
@@ -392,8 +393,9 @@ void sim_memory_reset(uint64_t addr, uint64_t bytes);
  * mapped; 0: it has none. And the device that it is on. */
 uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr);
 int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr);
-/* What it was made for (allocFlags.usage); -1: it is not mapped memory. */
-int sim_physical_usage(const struct sim_alloc *alloc, uint64_t addr);
+/* What is mapped there. NULL: it is not mapped memory. */
+const struct sim_physical *sim_physical_at(const struct sim_alloc *alloc,
+					   uint64_t addr);
 /* What CUDA takes for one allocation at `addr` within `alloc`: of memory that is mapped
  * by hand what one piece of physical memory covers. False: nothing is there. */
 bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
@@ -411,6 +413,9 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 			     bool writes);
 /* Memory that is mapped by hand and not, or not yet, open to any device. */
 bool sim_memory_is_closed(uint64_t addr);
+/* Whether synchronous operations on it return when they are done
+ * (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS). */
+bool sim_memory_synchronizes(uint64_t addr);
 /* The same of another device, and not open to `device`. */
 bool sim_memory_is_foreign(uint64_t addr, int device);
 bool sim_memory_account(int device, int64_t bytes); /* false: does not fit */

@@ -178,6 +178,7 @@
 	F(cuMemAddressReserve, 10020, cuMemAddressReserve)                             \
 	F(cuMemAddressFree, 10020, cuMemAddressFree)                                   \
 	F(cuMemSetAccess, 10020, cuMemSetAccess)                                       \
+	F(cuMemGetAccess, 10020, cuMemGetAccess)                                       \
 	F(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity)         \
 	F(cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle)           \
 	F(cuMemImportFromShareableHandle, 10020, cuMemImportFromShareableHandle)       \

@@ -75,22 +75,18 @@ uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr)
 	return physical_name(alloc->mapped[i], alloc->piece[i]) + addr % SIM_CHUNK;
 }
 
-int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
+const struct sim_physical *sim_physical_at(const struct sim_alloc *alloc, uint64_t addr)
 {
-	const struct sim_physical *physical = NULL;
-
-	if (alloc->kind == SIM_MEMORY_RESERVED)
-		physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
-	return physical ? physical->device : alloc->device;
+	return alloc->kind == SIM_MEMORY_RESERVED
+		   ? alloc->mapped[(addr - alloc->addr) / SIM_CHUNK]
+		   : NULL;
 }
 
-int sim_physical_usage(const struct sim_alloc *alloc, uint64_t addr)
+int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
 {
-	const struct sim_physical *physical = NULL;
+	const struct sim_physical *physical = sim_physical_at(alloc, addr);
 
-	if (alloc->kind == SIM_MEMORY_RESERVED)
-		physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
-	return physical ? (int)physical->usage : -1;
+	return physical ? physical->device : alloc->device;
 }
 
 bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
@@ -129,8 +125,8 @@ static void physical_release(struct sim_physical *physical)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS; what CUDA says without it is not known. */
-	unsigned usages = sim.decompress ? 0x2 : 0;
+	/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
+	unsigned usages = sim.decompress >= 0 ? 0x2 : 0;
 	struct sim_physical *physical;
 
 	SIM_LOCKED(cuMemCreate);
@@ -146,6 +142,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 			     &physical));
 	physical->usage = prop->allocFlags.usage;
+	physical->rdma = prop->allocFlags.gpuDirectRDMACapable;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -330,6 +327,31 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 		for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
 			access_set(&alloc->open[i], desc[d].location.id, desc[d].flags);
 	}
+	return CUDA_SUCCESS;
+}
+
+/* Memory of cuMemAlloc is open to its device, as mapped memory may be. */
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+			CUdeviceptr ptr)
+{
+	const struct sim_alloc *alloc;
+	bool open;
+
+	SIM_LOCKED(cuMemGetAccess);
+	alloc = sim_memory_find(ptr);
+	if (!flags || !location || !alloc || ptr >= alloc->addr + alloc->bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(location->id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	open = alloc->device == location->id;
+	if (alloc->kind == SIM_MEMORY_RESERVED) {
+		uint64_t i = (ptr - alloc->addr) / SIM_CHUNK;
+
+		if (!alloc->mapped[i])
+			return CUDA_ERROR_INVALID_VALUE;
+		open = alloc->open[i] >> location->id & 1;
+	}
+	*flags = open ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
 	return CUDA_SUCCESS;
 }
 

@@ -273,6 +273,11 @@ static void memory_for_hardware_decompression(void)
 
 static void memory_where_no_hardware_decompresses(void)
 {
+	is_memory_for(2);
+}
+
+static void memory_that_cannot_be_made_for_decompression(void)
+{
 	is_memory_for(0);
 }
 
@@ -290,6 +295,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(later_versions_are_unknown),
     SCENARIO(memory_for_hardware_decompression),
     SCENARIO(memory_where_no_hardware_decompresses),
+    SCENARIO(memory_that_cannot_be_made_for_decompression),
 };
 
 int main(int argc, char **argv)

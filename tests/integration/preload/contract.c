@@ -476,11 +476,44 @@ static void a_recording_where_files_cannot_be_allocated(void)
 	must(about.st_blocks * 512 >= about.st_size, "its disk space");
 }
 
+static void many_blocks_synchronize(void)
+{
+	enum { BLOCKS = 300 };
+	CUdeviceptr block[BLOCKS];
+	unsigned value, bad = 0;
+	int set = 1;
+
+	(void)primary();
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = allocated(1000);
+	for (int i = BLOCKS - 1; i >= 0; i -= 2)
+		OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					 block[i]));
+	for (int i = 0; i < BLOCKS; i++) {
+		OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					 block[i]));
+		bad += value != (unsigned)i % 2;
+	}
+	must(bad == 0, "another block has it");
+	for (int i = 0; i < BLOCKS; i++) {
+		OK(cuMemsetD8Async(block[0], 1, 1000, NULL));
+		OK(cuMemcpyDtoD(block[i], block[0], 1000));
+		bad +=
+		    (cuStreamQuery(CU_STREAM_LEGACY) == CUDA_SUCCESS) != (i % 2 == 1);
+		OK(cuMemsetD8Async(block[0], 1, 1000, NULL));
+		OK(cuMemcpyDtoD(block[0], block[i], 1000));
+		bad +=
+		    (cuStreamQuery(CU_STREAM_LEGACY) == CUDA_SUCCESS) != (i % 2 == 1);
+	}
+	must(bad == 0, "a copy waits, or does not");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(auto_maps_beside_other_devices),
     SCENARIO(auto_maps_on_the_only_device),
     SCENARIO(auto_maps_nothing_where_a_device_is_out_of_reach),
     SCENARIO(rows_of_a_driver_with_another_rule),
+    SCENARIO(many_blocks_synchronize),
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),
     SCENARIO(device_memory_beside_a_capture),

@@ -854,22 +854,26 @@ static void handles_of_mapped_memory(void)
 	OK(cuMemAddressFree(p, 2 * MIB));
 }
 
-/* What is set is the driver's to keep, and to refuse. */
 static void attributes_are_set(void)
 {
-	CUdeviceptr block;
+	CUdeviceptr managed;
 	int set = 1;
 
 	(void)primary();
-	block = allocated(MIB);
-	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block));
-	must(gcpsim_calls("cuPointerSetAttribute") == 1, "the driver was not told");
+	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+				 allocated(MIB)));
 	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
 				   (CUdeviceptr)(uintptr_t)&set) ==
 		 CUDA_ERROR_INVALID_VALUE,
 	     "set on the stack");
+	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				   allocated(MIB)) == CUDA_ERROR_INVALID_VALUE,
+	     "the type is set");
+	/* Of memory that is not the pool's it is the driver's to keep, and to refuse.
+	 */
+	OK(cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
 	must(gcpsim_fail("cuPointerSetAttribute:1:999") == 0, "no such plan");
-	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block) ==
+	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, managed) ==
 		 CUDA_ERROR_UNKNOWN,
 	     "another code");
 }

@@ -56,6 +56,16 @@
 	X(cuMemHostGetDevicePointer)                                                   \
 	X(cuMemHostGetFlags)                                                           \
 	X(cuMemHostUnregister)                                                         \
+	X(cuMemCreate)                                                                 \
+	X(cuMemRelease)                                                                \
+	X(cuMemAddressReserve)                                                         \
+	X(cuMemAddressFree)                                                            \
+	X(cuMemMap)                                                                    \
+	X(cuMemUnmap)                                                                  \
+	X(cuMemSetAccess)                                                              \
+	X(cuMemGetAccess)                                                              \
+	X(cuMemRetainAllocationHandle)                                                 \
+	X(cuMemsetD8)                                                                  \
 	X(cuMemcpy)                                                                    \
 	X(cuMemcpyAsync)                                                               \
 	X(cuMemsetD8Async)                                                             \

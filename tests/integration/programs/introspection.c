@@ -107,6 +107,209 @@ static void freed(size_t bytes)
 	say_all("inside", p[1] + inside, true);
 }
 
+/* --- memory that is not the program's to map ------------------------------------- */
+
+enum { PAGE = 2 << 20 };
+
+static const CUmemAccessDesc opened = {
+    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+};
+
+static CUmemGenericAllocationHandle page_made(void)
+{
+	static const CUmemAllocationProp how = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	GCPT_OK((int)cu.cuMemCreate(&handle, PAGE, &how, 0));
+	return handle;
+}
+
+static void say_refused(const char *what, CUdeviceptr at, size_t bytes)
+{
+	CUmemGenericAllocationHandle page = page_made();
+
+	printf("%s: opened %d, mapped %d", what,
+	       (int)cu.cuMemSetAccess(at, bytes, &opened, 1),
+	       (int)cu.cuMemMap(at, PAGE, 0, page, 0));
+	printf(", unmapped %d, given back %d\n", (int)cu.cuMemUnmap(at, bytes),
+	       (int)cu.cuMemAddressFree(at, bytes));
+	GCPT_OK((int)cu.cuMemRelease(page));
+}
+
+/* What the program maps itself. */
+static void own_page(void)
+{
+	CUmemGenericAllocationHandle page = page_made(), told;
+	CUdeviceptr at;
+
+	GCPT_OK((int)cu.cuMemAddressReserve(&at, PAGE, 0, 0, 0));
+	printf("own: mapped %d", (int)cu.cuMemMap(at, PAGE, 0, page, 0));
+	printf(", opened %d", (int)cu.cuMemSetAccess(at, PAGE, &opened, 1));
+	printf(", its handle %d",
+	       (int)cu.cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)at));
+	GCPT_OK((int)cu.cuMemRelease(told));
+	GCPT_OK((int)cu.cuMemRelease(page));
+	printf(", unmapped %d", (int)cu.cuMemUnmap(at, PAGE));
+	printf(", given back %d\n", (int)cu.cuMemAddressFree(at, PAGE));
+}
+
+/* It stays where it is, with what is in it. */
+static void mappings(size_t bytes)
+{
+	CUmemGenericAllocationHandle told;
+	unsigned long long flags = 0;
+	unsigned char first = 0;
+	CUdeviceptr at, page;
+	void *p;
+
+	if (!cu.cuMemMap)
+		return;
+	GCPT_OK(gcpt_malloc(&p, bytes));
+	at = (CUdeviceptr)(uintptr_t)p;
+	page = at / PAGE * PAGE;
+	GCPT_OK(gcpt_set_async(p, 7, bytes, NULL));
+	say_refused("the block", at, bytes);
+	say_refused("its pages", page, (at + bytes - page + PAGE - 1) / PAGE * PAGE);
+	say_refused("one page", page, PAGE);
+	say_refused("more than it", page - PAGE, 32ull * PAGE);
+	say_refused("a great deal", page - ((size_t)64 << 30), (size_t)128 << 30);
+	printf("its access %d", (int)cu.cuMemGetAccess(&flags, &opened.location, at));
+	printf(" %d, its handle %d\n", (int)flags,
+	       (int)cu.cuMemRetainAllocationHandle(&told, p));
+	own_page();
+	GCPT_OK(gcpt_copy(&first, p, 1));
+	printf("it holds %d\n", first);
+	GCPT_OK(gcpt_free(p));
+	say_refused("freed", page, PAGE);
+	printf("its access %d\n", (int)cu.cuMemGetAccess(&flags, &opened.location, at));
+}
+
+/* --- attributes ------------------------------------------------------------------ */
+
+/* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
+enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 };
+
+static void attributes(size_t bytes)
+{
+	static const int numbers[] = {
+	    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+	    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+	    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+	    CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+	    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+	    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+	    MAPPING_SIZE,
+	    IS_HW_DECOMPRESS_CAPABLE,
+	};
+	unsigned long long value, base = 0;
+	CUdeviceptr at;
+	void *p;
+
+	GCPT_OK(gcpt_malloc(&p, bytes));
+	at = (CUdeviceptr)(uintptr_t)p;
+	printf("attributes:");
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+		value = 0;
+		printf(" %d:%d", numbers[i],
+		       (int)cu.cuPointerGetAttribute(
+			   &value, (CUpointer_attribute)numbers[i], at + bytes / 2));
+		printf(" %llu", value);
+	}
+	printf("; base %d",
+	       (int)cu.cuPointerGetAttribute(
+		   &base, (CUpointer_attribute)MAPPING_BASE_ADDR, at + bytes - 1));
+	printf(" %s\n", bytes > PAGE ? base == at ? "is its start" : "is elsewhere"
+			: base % PAGE == 0 && at + bytes - 1 - base < PAGE
+			    ? "of its page"
+			    : "of another page");
+	GCPT_OK(gcpt_free(p));
+}
+
+/* Of memory that is freed, all at once: what is not written stays. */
+static void attributes_freed(size_t bytes)
+{
+	CUpointer_attribute which[] = {
+	    CU_POINTER_ATTRIBUTE_CONTEXT,
+	    CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+	    CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+	    CU_POINTER_ATTRIBUTE_HOST_POINTER,
+	    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+	    CU_POINTER_ATTRIBUTE_BUFFER_ID,
+	    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+	    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+	    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+	    CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+	    CU_POINTER_ATTRIBUTE_MAPPED,
+	    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+	    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+	    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+	};
+	enum { COUNT = sizeof(which) / sizeof(*which) };
+	unsigned long long values[COUNT];
+	void *at[COUNT], *p;
+
+	for (int i = 0; i < COUNT; i++) {
+		values[i] = 0x7777777777777777;
+		at[i] = &values[i];
+	}
+	GCPT_OK(gcpt_malloc(&p, bytes));
+	GCPT_OK(gcpt_free(p));
+	printf("freed, at once: %d:", (int)cu.cuPointerGetAttributes(
+					  COUNT, which, at, (CUdeviceptr)(uintptr_t)p));
+	for (int i = 0; i < COUNT; i++) {
+		if (values[i] == (uintptr_t)p)
+			printf(" itself");
+		else
+			printf(" %llx", values[i]);
+	}
+	printf("\n");
+}
+
+/* A fill returns before it is done, but of memory with the attribute. */
+static void synchronizes(size_t bytes)
+{
+	unsigned on = 1, off = 0, value = 7;
+	struct gcpt_kernels k;
+	CUdeviceptr p[2];
+	void *q[2];
+
+	GCPT_OK(gcpt_kernels_load(&k));
+	for (int i = 0; i < 2; i++) {
+		GCPT_OK(gcpt_malloc(&q[i], bytes));
+		p[i] = (CUdeviceptr)(uintptr_t)q[i];
+	}
+	printf("synchronous: %d", (int)cu.cuPointerSetAttribute(
+				      &on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[0]));
+	for (int i = 0; i < 2; i++) {
+		GCPT_OK((int)cu.cuPointerGetAttribute(
+		    &value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[i] + bytes / 2));
+		GCPT_OK(gcpt_launch_spin(&k, CU_STREAM_LEGACY, 30000000));
+		GCPT_OK((int)cu.cuMemsetD8(p[i], 1, bytes));
+		printf(", reads %u, then %d", value,
+		       (int)cu.cuStreamQuery(CU_STREAM_LEGACY));
+	}
+	GCPT_OK(gcpt_sync());
+	GCPT_OK((int)cu.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					      p[0]));
+	GCPT_OK((int)cu.cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					      p[0]));
+	printf(", ended: %u", value);
+	GCPT_OK(
+	    (int)cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[0]));
+	GCPT_OK(gcpt_free(q[0]));
+	GCPT_OK(gcpt_malloc(&q[0], bytes));
+	GCPT_OK((int)cu.cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					      (CUdeviceptr)(uintptr_t)q[0]));
+	printf(", anew: %u\n", value);
+	for (int i = 0; i < 2; i++)
+		GCPT_OK(gcpt_free(q[i]));
+	GCPT_OK((int)cu.cuModuleUnload(k.module));
+}
+
 /* Calls on memory of one context while another is current. */
 static void current_context(size_t bytes)
 {
@@ -205,6 +408,10 @@ int main(int argc, char **argv)
 		current_context(sizes[i]);
 		ranges(sizes[i]);
 		freed(sizes[i]);
+		mappings(sizes[i]);
+		attributes(sizes[i]);
+		attributes_freed(sizes[i]);
+		synchronizes(sizes[i]);
 	}
 	return 0;
 }
