@@ -260,6 +260,35 @@ static struct gcp_context *primary_find(CUdevice device)
 	return context;
 }
 
+/* --- errors that stay --------------------------------------------------------- */
+
+static atomic_bool any_failed;
+/* The context that was current at the last one, and the generation that it made. */
+static _Atomic(CUcontext) failed_in;
+static _Atomic(uint64_t) failed_at;
+
+void gcp_contexts_failed(void)
+{
+	CUcontext ctx = NULL;
+
+	(void)gcp_real.cuCtxGetCurrent(&ctx);
+	if (atomic_load(&failed_in) == ctx && atomic_load(&failed_at) == contexts_now())
+		return; /* each thread looks again already */
+	atomic_store(&any_failed, true);
+	atomic_store(&failed_in, ctx);
+	atomic_store(&failed_at, atomic_fetch_add(&gcp_contexts_generation, 1) + 1);
+}
+
+/* Whether the current context has such an error: it may have been another one's that
+ * was seen, and it may have ended. In a gcp_ctx_scope. */
+static bool context_is_failed(void)
+{
+	size_t available, total;
+
+	return atomic_load(&any_failed) && gcp_real.cuMemGetInfo_v2 &&
+	       gcp_error_stays(gcp_real.cuMemGetInfo_v2(&available, &total));
+}
+
 /* --- whose pool --------------------------------------------------------------- */
 
 /* Under the lock and in a gcp_ctx_scope; `ctx` is current. */
@@ -302,6 +331,7 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	gcp_contexts_lock();
 	found = contexts_classify(ctx, ret_home, &device);
 	gcp_contexts_unlock();
+	found = found && !context_is_failed();
 	gcp_ctx_scope_end(&scope);
 	contexts_join_late();
 	*ret_device = device;

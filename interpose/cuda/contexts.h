@@ -50,8 +50,46 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
 void gcp_contexts_attached(CUcontext ctx);
 
 /* The context in whose pool allocations under the current context `ctx`
- * belong. False: in none, they pass through. */
+ * belong. False: in none, they pass through. So do those of a context whose work has
+ * failed, for the driver to give the error. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
+
+/* A call gave an error that its context keeps, whatever is called next. */
+void gcp_contexts_failed(void) __attribute__((cold));
+
+/* True for an error that a context keeps until it ends (cuda.h: "this leaves the
+ * process in an inconsistent state"). */
+static inline bool gcp_error_stays(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case 226: /* CUDA_ERROR_CONTAINED */
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
+	case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
+	case 911: /* CUDA_ERROR_EXTERNAL_DEVICE */
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Takes note of what a call of the driver returned, and returns it. */
+static inline CUresult gcp_contexts_note(CUresult result)
+{
+	if (__builtin_expect(result != CUDA_SUCCESS, 0) && gcp_error_stays(result))
+		gcp_contexts_failed();
+	return result;
+}
 
 /* Whether there is one context and no other, as far as is known. */
 bool gcp_contexts_are_one(void);

@@ -455,6 +455,23 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, 0, GCP_OPTIONAL,       \
 	  (CUcontext peer), (peer))
 
+/* What waits for work, or asks whether it is done: for the errors of the work. */
+#define GCP_HOOKS_WAITS(X)                                                             \
+	X(cuCtxSynchronize, cuCtxSynchronize, 2000, 0, GCP_REQUIRED, (void), ())       \
+	X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, 0, GCP_OPTIONAL,               \
+	  (CUcontext ctx), (ctx))                                                      \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
+	  (CUstream stream), (stream))                                                 \
+	X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 2, GCP_OPTIONAL,        \
+	  (CUstream stream), (stream))                                                 \
+	X(cuStreamQuery, cuStreamQuery, 2000, 0, GCP_OPTIONAL, (CUstream stream),      \
+	  (stream))                                                                    \
+	X(cuStreamQuery_ptsz, cuStreamQuery, 7000, 2, GCP_OPTIONAL, (CUstream stream), \
+	  (stream))                                                                    \
+	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
+	  (CUevent event), (event))                                                    \
+	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event))
+
 /* Those that do not submit work. */
 #define GCP_HOOKS_OTHERS(X)                                                            \
 	GCP_HOOKS_LOOKUP(X)                                                            \
@@ -476,6 +493,7 @@ typedef CUresult gcp_recapture_callback(void *);
 
 #define GCP_DRIVER_HOOKS(X)                                                            \
 	GCP_HOOKS_OTHERS(X)                                                            \
+	GCP_HOOKS_WAITS(X)                                                             \
 	GCP_HOOKS_LAUNCHES(X)                                                          \
 	GCP_HOOKS_LAUNCHES_BY_CONFIG(X)                                                \
 	GCP_HOOKS_LAUNCHES_COOPERATIVE(X)                                              \
@@ -494,7 +512,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0, GCP_REQUIRED,                       \
 	  (CUdevice *ret_device), (ret_device))                                        \
-	X(cuCtxSynchronize, cuCtxSynchronize, 2000, 0, GCP_REQUIRED, (void), ())       \
 	X(cuDeviceGetCount, cuDeviceGetCount, 2000, 0, GCP_REQUIRED, (int *ret_count), \
 	  (ret_count))                                                                 \
 	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 0,             \
@@ -548,9 +565,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_pool, device))                                                          \
 	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
 	  (CUdevice device), (device))                                                 \
-	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
-	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
-	  (CUevent event), (event))                                                    \
 	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, GCP_OPTIONAL,                  \
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
 	X(cuCtxWaitEvent, cuCtxWaitEvent, 12050, 0, GCP_OPTIONAL,                      \
@@ -589,12 +603,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream stream, unsigned long long *ret_id), (stream, ret_id))             \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_OPTIONAL,                   \
 	  (CUstream stream, unsigned int *ret_flags), (stream, ret_flags))             \
-	X(cuStreamQuery, cuStreamQuery, 2000, 0, GCP_OPTIONAL, (CUstream stream),      \
-	  (stream))                                                                    \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
-	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
-	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
-	  (CUstream stream), (stream))
+	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))
 
 /* --- the short cut for shared cudart --------------------------------------- */
 

@@ -13,8 +13,8 @@
  * free (UCX). It gets the entry, so all frees of the program go through the entry: the
  * short cut of hooks_runtime.c is taken only while nothing is patched.
  *
- * While nothing captures, an entry that submits work costs a few loads, and jumps to
- * the real function; a launch calls it, for it may lack memory.
+ * While nothing captures, an entry that submits work costs a few loads before the real
+ * function, and a look at its result.
  */
 
 /* Arguments in memory go on as the caller has just written them, eight bytes at a time:
@@ -53,7 +53,7 @@
 	}                                                                              \
 	result = gcp_hook_##name arguments;                                            \
 	errno = saved;                                                                 \
-	return result;
+	return gcp_contexts_note(result);
 
 /* Where the entry, gcp_entry_<name>, jumps to. */
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
@@ -69,7 +69,7 @@
 		gcp_observe_enter_frame(gcp_frame_register());                         \
 		result = gcp_hook_##name arguments;                                    \
 		errno = saved;                                                         \
-		return result;                                                         \
+		return gcp_contexts_note(result);                                      \
 	}
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -105,10 +105,11 @@ GCP_HOOKS_OTHERS(GCP_X)
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		if (GCP_LIKELY(GCP_UNSEEN(name)))                                      \
-			return gcp_real.name arguments;                                \
+			return gcp_contexts_note(gcp_real.name arguments);             \
 		return slow_##name arguments;                                          \
 	}
 GCP_HOOKS_SUBMISSIONS(GCP_X)
+GCP_HOOKS_WAITS(GCP_X)
 #undef GCP_X
 
 /* Which addresses a call in the default stream copies or fills, by its name. */
@@ -147,9 +148,9 @@ GCP_HOOKS_SUBMISSIONS(GCP_X)
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		if (GCP_LIKELY((unseen) && !gcp_sync_memops_any()))                    \
-			return gcp_real.name arguments;                                \
-		return gcp_sync_memops_wait(slow_##name arguments, sides,              \
-					    (flags) == 2);                             \
+			return gcp_contexts_note(gcp_real.name arguments);             \
+		return gcp_contexts_note(                                              \
+		    gcp_sync_memops_wait(slow_##name arguments, sides, (flags) == 2)); \
 	}
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -168,7 +169,7 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))       \
-			return gcp_real.name arguments;                                \
+			return gcp_contexts_note(gcp_real.name arguments);             \
 		return slow_##name arguments;                                          \
 	}
 GCP_HOOKS_COPIES(GCP_X)
@@ -198,10 +199,13 @@ GCP_HOOKS_COPIES_BATCH(GCP_X)
 		if (!GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))      \
 			return slow_##name arguments;                                  \
 		if (!GCP_LIKELY(!gcp_process_shares_graphs()))                         \
-			return gcp_graph_launch_again(exec, stream, (flags) == 2,      \
-						      gcp_real.name, slow_##name);     \
+			return gcp_contexts_note(gcp_graph_launch_again(               \
+			    exec, stream, (flags) == 2, gcp_real.name, slow_##name));  \
 		result = gcp_real.name arguments;                                      \
-		return GCP_LACKS_MEMORY(result) ? again_##name arguments : result;     \
+		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
+			return result;                                                 \
+		return GCP_LACKS_MEMORY(result) ? again_##name arguments               \
+						: gcp_contexts_note(result);           \
 	}
 GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 #undef GCP_X
@@ -212,7 +216,7 @@ GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 	{                                                                              \
 		if (GCP_LIKELY(GCP_UNSEEN(name) &&                                     \
 			       gcp_stream_is_seen(stream, (flags) == 2)))              \
-			return gcp_real.name arguments;                                \
+			return gcp_contexts_note(gcp_real.name arguments);             \
 		return slow_##name arguments;                                          \
 	}
 GCP_HOOKS_EVENTS(GCP_X)
@@ -226,7 +230,10 @@ GCP_HOOKS_EVENTS(GCP_X)
 	if (GCP_LIKELY(unseen && gcp_stream_is_seen(stream, per_thread))) {            \
 		CUresult result = call;                                                \
                                                                                        \
-		return GCP_LACKS_MEMORY(result) ? again_##name kept : result;          \
+		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
+			return result;                                                 \
+		return GCP_LACKS_MEMORY(result) ? again_##name kept                    \
+						: gcp_contexts_note(result);           \
 	}                                                                              \
 	return slow_##name kept;
 

@@ -27,3 +27,11 @@ GCP_HOOKS_SUBMISSIONS(GCP_X)
 	}
 GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 #undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_WAITS(GCP_X)
+#undef GCP_X

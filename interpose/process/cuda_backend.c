@@ -273,7 +273,7 @@ static int driver_fence_record(void *ctx, void *handle)
 	CUresult result;
 
 	fence->foreign = gcp_foreign_work_latest();
-	result = gcp_real.cuCtxRecordEvent(ctx, fence->event);
+	result = gcp_contexts_note(gcp_real.cuCtxRecordEvent(ctx, fence->event));
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_DEBUG,
 			"context %p cannot be fenced (error %d): frees there wait", ctx,
@@ -363,7 +363,7 @@ static int driver_fence_order(void *handle, bool alone)
 /* The thread's mode is relaxed, if a capture is under way. */
 static CUresult fence_query(const struct context_fence *fence)
 {
-	CUresult result = gcp_real.cuEventQuery(fence->event);
+	CUresult result = gcp_contexts_note(gcp_real.cuEventQuery(fence->event));
 
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
@@ -400,7 +400,7 @@ static CUresult fence_wait(const struct context_fence *fence, bool own)
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuEventSynchronize(fence->event);
+	result = gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event));
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(fence->ctx, fence->foreign, own);
@@ -425,7 +425,7 @@ static int driver_ctx_sync(void *ctx)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuCtxSynchronize();
+	result = gcp_contexts_note(gcp_real.cuCtxSynchronize());
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(ctx, foreign, false);

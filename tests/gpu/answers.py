@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What CUDA answers about memory of cudaMalloc, and what processes that share it see: the
-transcripts of answers.cu, introspection.c and two_processes.c, plain and with
+transcripts of answers.cu, introspection.c, errors.c and two_processes.c, plain and with
 each backend."""
 
 import difflib
@@ -46,9 +46,9 @@ def answers(bench):
 
 
 def programs(bench):
-    """What can be mapped, attributes."""
+    """What can be mapped, attributes, what a failed kernel leaves."""
     rows = []
-    for name in ("introspection-linked",):
+    for name in ("introspection-linked", "errors-linked", "errors-shared"):
         rows += compared(bench, f"answers, {name}", [bench.program(name)])
     return rows
 

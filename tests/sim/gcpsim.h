@@ -74,7 +74,7 @@ GCPSIM_API struct CUgreenCtx_st *gcpsim_green_context(int device);
  * can count often, each time that an operation meets what it left. */
 GCPSIM_API uint64_t gcpsim_disorders(void);
 
-/* Operations that touched memory which is not allocated, or trapped. */
+/* Operations that touched memory which is not allocated. */
 GCPSIM_API uint64_t gcpsim_faults(void);
 
 /* Uses of destroyed handles, and CUDA calls made inside a host callback. */

@@ -172,7 +172,6 @@ static CUresult run_kernel(struct sim_ctx *ctx, const struct sim_work *work)
 	case SIM_KERNEL_ADD:
 		return run_add(ctx, work);
 	case SIM_KERNEL_TRAP:
-		sim_report(&sim.faults, "fault: gcpt_trap traps");
 		return CUDA_ERROR_LAUNCH_FAILED;
 	case SIM_KERNEL_SPIN:
 	case SIM_KERNEL_COUNT:

@@ -508,12 +508,40 @@ static void many_blocks_synchronize(void)
 	must(bad == 0, "a copy waits, or does not");
 }
 
+/* The context's work fails, and the program makes it anew. */
+static void allocations_after_a_reset(void)
+{
+	CUdeviceptr block;
+	CUmodule module;
+	CUfunction trap;
+	uint64_t calls;
+
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&trap, module, "gcpt_trap"));
+	OK(cuLaunchKernel(trap, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	must(cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED, "it did not fail");
+	for (int i = 0; i < 3; i++)
+		must(cuMemAlloc(&block, MIB) == CUDA_ERROR_LAUNCH_FAILED,
+		     "the pool gave memory");
+	OK(cuDevicePrimaryCtxReset(0));
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	calls = gcpsim_calls("cuMemAlloc_v2") + gcpsim_calls("cuMemCreate");
+	for (int i = 0; i < 10; i++)
+		OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_calls("cuMemAlloc_v2") + gcpsim_calls("cuMemCreate") == calls,
+	     "the pool is gone for good");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(auto_maps_beside_other_devices),
     SCENARIO(auto_maps_on_the_only_device),
     SCENARIO(auto_maps_nothing_where_a_device_is_out_of_reach),
     SCENARIO(rows_of_a_driver_with_another_rule),
     SCENARIO(many_blocks_synchronize),
+    SCENARIO(allocations_after_a_reset),
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),
     SCENARIO(device_memory_beside_a_capture),

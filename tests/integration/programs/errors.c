@@ -113,6 +113,35 @@ static void other_kinds(void)
 	say("synchronize", gcpt_sync());
 }
 
+/* What a kernel has done wrong is reported by all that follows. Frees may report it
+ * later. */
+static void after_a_failure(void)
+{
+	static const size_t sizes[] = {1000, 100000, 3 << 20, 64 << 20};
+	struct gcpt_kernels k;
+	size_t available, total;
+	void *p;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		GCPT_OK(gcpt_malloc(&p, sizes[i]));
+		GCPT_OK(gcpt_free(p)); /* it is there, for a cache */
+	}
+	GCPT_OK(gcpt_malloc_host(&p, 1000));
+	GCPT_OK(gcpt_free_host(p));
+	GCPT_OK(gcpt_malloc_async(&p, 1000, NULL));
+	GCPT_OK(gcpt_free_async(p, NULL));
+	GCPT_OK(gcpt_kernels_load(&k));
+	GCPT_OK(gcpt_launch_trap(&k, NULL));
+	say("synchronize after a trap", gcpt_sync());
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		say("malloc of what was freed", gcpt_malloc(&p, sizes[i]));
+	say("malloc of more", gcpt_malloc(&p, 200 << 20));
+	say("pinned memory", gcpt_malloc_host(&p, 1000));
+	say("stream-ordered memory", gcpt_malloc_async(&p, 1000, NULL));
+	say("what is left", gcpt_mem_info(&available, &total));
+	say("malloc again", gcpt_malloc(&p, 1000));
+}
+
 int main(void)
 {
 	printf("errors upon the %s\n", gcpt_api_name());
@@ -126,5 +155,6 @@ int main(void)
 	wrong_frees(64 << 20);
 	foreign_frees();
 	other_kinds();
+	after_a_failure();
 	return 0;
 }
