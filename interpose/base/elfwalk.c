@@ -268,7 +268,7 @@ bool gcp_elf_is_before_libc(void)
 /* --- any library ---------------------------------------------------------- */
 
 struct gcp_elf_search {
-	const char *name;
+	const char *name;    /* NULL: any */
 	const void *address; /* that it must have; NULL: any */
 	bool by_version;
 	struct gcp_elf *result;
@@ -290,8 +290,9 @@ GCP_EARLY static int elf_object_check(struct dl_phdr_info *info, size_t size,
 						      info->dlpi_phdr[i].p_vaddr);
 	if (!dynamic || dynamic == _DYNAMIC ||
 	    !elf_read(elf, info->dlpi_addr, dynamic) ||
-	    !(search->by_version ? elf_defines(elf, search->name)
-				 : elf_same(elf->soname, search->name)))
+	    (search->name &&
+	     !(search->by_version ? elf_defines(elf, search->name)
+				  : elf_same(elf->soname, search->name))))
 		return 0;
 	elf->phdr = info->dlpi_phdr;
 	elf->phdr_count = info->dlpi_phnum;
@@ -327,13 +328,16 @@ GCP_EARLY bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf)
 	return elf_search(&search);
 }
 
-bool gcp_elf_has(const char *name, const void *address)
+bool gcp_elf_at(const void *address, struct gcp_elf *ret_elf)
 {
-	struct gcp_elf elf;
-	struct gcp_elf_search search = {
-	    .name = name, .address = address, .result = &elf};
+	struct gcp_elf_search search = {.address = address, .result = ret_elf};
 
 	return elf_search(&search);
+}
+
+bool gcp_elf_is(const struct gcp_elf *elf, const char *name)
+{
+	return elf_same(elf->soname, name) || elf_defines(elf, name);
 }
 
 bool gcp_elf_pin(const struct gcp_elf *elf)

@@ -43,8 +43,11 @@ struct gcp_elf {
  * first that defines the symbol version `name`. NVIDIA's libraries define one of their
  * own name, and a package that renames a library (auditwheel) leaves it. */
 bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf);
-/* Whether there is one that has this address. */
-bool gcp_elf_has(const char *name, const void *address);
+/* The loaded library, but this one, or program that has this address. */
+bool gcp_elf_at(const void *address, struct gcp_elf *ret_elf);
+
+/* True if gcp_elf_find could return this library for `name`. */
+bool gcp_elf_is(const struct gcp_elf *elf, const char *name);
 
 /* The function `name` that this library defines and exports, or NULL. */
 void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);

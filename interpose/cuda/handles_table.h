@@ -10,10 +10,12 @@
 #ifndef GCP_INTERPOSE_HANDLES_TABLE_H
 #define GCP_INTERPOSE_HANDLES_TABLE_H
 
+#ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "../base/elfwalk.h"
+#endif
 
 /* clang-format off */
 
@@ -22,22 +24,24 @@
  * which library the caller belongs to, so several may be loaded at once. A version
  * that is not listed is not hooked at all. */
 #define GCP_HANDLE_LIBRARIES(X)                                                        \
-	X(cublas12, "libcublas.so.12", CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
-	X(cublas13, "libcublas.so.13", CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
-	X(cublasLt12, "libcublasLt.so.12", CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
-	X(cublasLt13, "libcublasLt.so.13", CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
-	X(cudnn9, "libcudnn.so.9", CUDNN, cudnnCreate, cudnnDestroy)                   \
-	X(cusolverDn11, "libcusolver.so.11", CUSOLVERDN, cusolverDnCreate,             \
+	X(cublas12, libcublas.so.12, CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
+	X(cublas13, libcublas.so.13, CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
+	X(cublasLt12, libcublasLt.so.12, CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
+	X(cublasLt13, libcublasLt.so.13, CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
+	X(cudnn9, libcudnn.so.9, CUDNN, cudnnCreate, cudnnDestroy)                   \
+	X(cusolverDn11, libcusolver.so.11, CUSOLVERDN, cusolverDnCreate,             \
 	  cusolverDnDestroy)                                                           \
-	X(cusolverDn12, "libcusolver.so.12", CUSOLVERDN, cusolverDnCreate,             \
+	X(cusolverDn12, libcusolver.so.12, CUSOLVERDN, cusolverDnCreate,             \
 	  cusolverDnDestroy)                                                           \
-	X(cusolverSp11, "libcusolver.so.11", CUSOLVERSP, cusolverSpCreate,             \
+	X(cusolverSp11, libcusolver.so.11, CUSOLVERSP, cusolverSpCreate,             \
 	  cusolverSpDestroy)                                                           \
-	X(cusolverSp12, "libcusolver.so.12", CUSOLVERSP, cusolverSpCreate,             \
+	X(cusolverSp12, libcusolver.so.12, CUSOLVERSP, cusolverSpCreate,             \
 	  cusolverSpDestroy)                                                           \
-	X(cusparse12, "libcusparse.so.12", CUSPARSE, cusparseCreate, cusparseDestroy)
+	X(cusparse12, libcusparse.so.12, CUSPARSE, cusparseCreate, cusparseDestroy)
 
 /* clang-format on */
+
+#ifndef __ASSEMBLER__
 
 enum {
 #define GCP_X(tag, soname, kind, create, destroy) GCP_HANDLE_INDEX_##tag,
@@ -88,4 +92,5 @@ const char *gcp_handle_unknown_setter(const struct gcp_handle_kind *kind,
 /* Whether a function of that name looks like a setter, and is not in the table. */
 bool gcp_handle_setter_unknown(const struct gcp_handle_kind *kind, const char *name);
 
+#endif
 #endif

@@ -12,41 +12,22 @@
 #include "../base/elfwalk.h"
 #include "../hooks/hooks.h"
 #include "resolve.h"
+#include "rows.h"
 
 struct gcp_real gcp_real;
 atomic_bool gcp_resolve_done;
 
-struct gcp_row {
-	const char *name;
-	const char *base;
-	int version;
-	cuuint64_t flags;
-	bool required;
-	void **slot;
-	void *entry; /* NULL: used, not hooked */
-};
-
-/* No helper macro in between: it would expand `base`, which cuda.h renames. */
-#define GCP_HOOKED(name, base, version, flags, need, parameters, arguments)            \
-	{#name,                                                                        \
-	 #base,                                                                        \
-	 version,                                                                      \
-	 flags,                                                                        \
-	 need,                                                                         \
-	 (void **)&gcp_real.name,                                                      \
-	 (void *)gcp_entry_##name},
-#define GCP_CALLED(name, base, version, flags, need, parameters, arguments)            \
-	{#name, #base, version, flags, need, (void **)&gcp_real.name, NULL},
-
-static const struct gcp_row rows[] = {GCP_DRIVER_HOOKS(GCP_HOOKED)
-					  GCP_DRIVER_USED(GCP_CALLED)};
-
-enum { ROW_COUNT = sizeof(rows) / sizeof(*rows) };
+/* The slots of gcp_real are in the order of the rows. */
+static void **row_slot(int row)
+{
+	return (void **)&gcp_real + row;
+}
+_Static_assert(sizeof(gcp_real) == GCP_ROWS_DRIVER * sizeof(void *), "a slot a row");
 
 /* Real address to entry, open addressing. A function has up to two addresses:
  * that of the exported symbol and that which cuGetProcAddress gives. */
 enum { MAP_BITS = 11, MAP_SLOTS = 1 << MAP_BITS };
-_Static_assert(MAP_SLOTS >= 4 * ROW_COUNT, "the map must stay sparse");
+_Static_assert(MAP_SLOTS >= 4 * GCP_ROWS_DRIVER, "the map must stay sparse");
 static struct {
 	void *real;
 	void *entry;
@@ -112,16 +93,17 @@ static void map_add(void *real, void *entry)
 /* What cuGetProcAddress gives for a row, or NULL. */
 static void *row_ask(const struct gcp_row *row)
 {
+	const char *base = gcp_row_base(row);
 	void *found = NULL;
 	int status = 0;
 	CUresult result;
 
 	if (gcp_real.cuGetProcAddress_v2)
-		result = gcp_real.cuGetProcAddress_v2(row->base, &found, row->version,
+		result = gcp_real.cuGetProcAddress_v2(base, &found, row->version,
 						      row->flags, &status);
 	else if (gcp_real.cuGetProcAddress)
-		result = gcp_real.cuGetProcAddress(row->base, &found, row->version,
-						   row->flags);
+		result =
+		    gcp_real.cuGetProcAddress(base, &found, row->version, row->flags);
 	else
 		return NULL;
 	return result == CUDA_SUCCESS ? found : NULL;
@@ -131,7 +113,7 @@ static void *row_ask(const struct gcp_row *row)
  * the driver answers with an older one, of other parameters. */
 static bool is_exported(void *const *exported, const void *given)
 {
-	for (int i = 0; i < ROW_COUNT; i++)
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
 		if (exported[i] == given)
 			return true;
 	return false;
@@ -139,31 +121,31 @@ static bool is_exported(void *const *exported, const void *given)
 
 static void resolve_locked(const struct gcp_elf *found)
 {
-	void *exported[ROW_COUNT], *given;
+	void *exported[GCP_ROWS_DRIVER], *given;
 
 	libcuda = *found;
-	for (int i = 0; i < ROW_COUNT; i++) {
-		exported[i] = gcp_elf_symbol(&libcuda, rows[i].name);
-		*rows[i].slot = exported[i];
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
+		exported[i] = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
+		*row_slot(i) = exported[i];
 	}
 	/* Exported addresses go first: a row that the driver answers with another
 	 * form of the function must not claim that form. */
-	for (int i = 0; i < ROW_COUNT; i++)
-		map_add(exported[i], rows[i].entry);
-	for (int i = 0; i < ROW_COUNT; i++) {
-		given = row_ask(&rows[i]);
-		if (!*rows[i].slot && !is_exported(exported, given) &&
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+		map_add(exported[i], gcp_row_entry(&gcp_rows[i]));
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
+		given = row_ask(&gcp_rows[i]);
+		if (!*row_slot(i) && !is_exported(exported, given) &&
 		    gcp_resolve_hook(given) == given)
-			*rows[i].slot = given;
-		if (*rows[i].slot)
-			map_add(given, rows[i].entry);
+			*row_slot(i) = given;
+		if (*row_slot(i))
+			map_add(given, gcp_row_entry(&gcp_rows[i]));
 	}
 }
 
 bool gcp_resolve_complete(void)
 {
-	for (int i = 0; i < ROW_COUNT; i++)
-		if (rows[i].required && !*rows[i].slot)
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+		if (gcp_rows[i].required && !*row_slot(i))
 			return false;
 	/* In one of its forms: else it is unknown which memory is a graph's. */
 	return gcp_real.cuStreamGetCaptureInfo || gcp_real.cuStreamGetCaptureInfo_v2 ||
@@ -172,9 +154,9 @@ bool gcp_resolve_complete(void)
 
 static const struct gcp_row *row_find(const char *name)
 {
-	for (int i = 0; i < ROW_COUNT; i++)
-		if (rows[i].entry && strcmp(rows[i].name, name) == 0)
-			return &rows[i];
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+		if (gcp_rows[i].entry && strcmp(gcp_row_name(&gcp_rows[i]), name) == 0)
+			return &gcp_rows[i];
 	return NULL;
 }
 
@@ -189,7 +171,7 @@ void *gcp_resolve_real(const char *name)
 {
 	const struct gcp_row *row = row_find(name);
 
-	return row ? *row->slot : NULL;
+	return row ? *row_slot((int)(row - gcp_rows)) : NULL;
 }
 
 void *gcp_resolve_symbol(const char *name)

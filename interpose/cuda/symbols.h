@@ -628,9 +628,9 @@ typedef CUresult gcp_recapture_callback(void *);
  * library, tells which cudart the caller belongs to. References without a version
  * are left alone: they belong to a static cudart that some library exports. */
 #define GCP_RUNTIMES(V)                                                                \
-	V(cudart11, "libcudart.so.11.0")                                               \
-	V(cudart12, "libcudart.so.12")                                                 \
-	V(cudart13, "libcudart.so.13")
+	V(cudart11, libcudart.so.11.0)                                               \
+	V(cudart12, libcudart.so.12)                                                 \
+	V(cudart13, libcudart.so.13)
 
 /* clang-format on */
 

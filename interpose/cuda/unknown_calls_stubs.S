@@ -5,8 +5,10 @@
  * Each puts its number into a scratch register and goes to the common part, which
  * keeps all registers that can hold parameters, calls gcp_unknown_call_called with
  * the number, and jumps to the function that this returns, with the caller's stack and
- * registers as they were.
+ * registers as they were. exports_stubs.S comes to gcp_call_routed with a function of
+ * its own in place of that one.
  */
+
 #if defined(__x86_64__)
 
 	.text
@@ -26,6 +28,10 @@ gcp_unknown_call_stubs:
 	.endr
 	.p2align 4
 .Lcommon:
+	leaq	gcp_unknown_call_called(%rip), %r10
+	.hidden	gcp_call_routed
+	.globl	gcp_call_routed
+gcp_call_routed:
 	pushq	%rbp
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset %rbp, 0
@@ -48,7 +54,7 @@ gcp_unknown_call_stubs:
 	movaps	%xmm6, 160(%rsp)
 	movaps	%xmm7, 176(%rsp)
 	movl	%r11d, %edi
-	call	gcp_unknown_call_called
+	call	*%r10
 	movq	%rax, %r11
 	movq	(%rsp), %rdi
 	movq	8(%rsp), %rsi
@@ -90,6 +96,11 @@ gcp_unknown_call_stubs:
 	.endr
 	.p2align 4
 .Lcommon:
+	adrp	x17, gcp_unknown_call_called
+	add	x17, x17, :lo12:gcp_unknown_call_called
+	.hidden	gcp_call_routed
+	.globl	gcp_call_routed
+gcp_call_routed:
 	stp	x29, x30, [sp, #-224]!
 	.cfi_adjust_cfa_offset 224
 	.cfi_rel_offset x29, 0
@@ -105,7 +116,7 @@ gcp_unknown_call_stubs:
 	stp	q4, q5, [sp, #160]
 	stp	q6, q7, [sp, #192]
 	mov	w0, w16
-	bl	gcp_unknown_call_called
+	blr	x17
 	mov	x16, x0
 	ldp	x0, x1, [sp, #16]
 	ldp	x2, x3, [sp, #32]

@@ -18,7 +18,7 @@
 
 #define GCP_X(tag, name, id, create_fn, destroy_fn)                                    \
 	{                                                                              \
-	    .soname = name,                                                            \
+	    .soname = #name,                                                           \
 	    .kind = &gcp_handle_kinds[GCP_HANDLE_##id],                                \
 	    .create_name = #create_fn,                                                 \
 	    .destroy_name = #destroy_fn,                                               \

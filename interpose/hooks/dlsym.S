@@ -6,12 +6,14 @@
  * answers RTLD_NEXT and RTLD_DEFAULT by that. A hook that *called* it would
  * become the asker: libraries would get themselves from RTLD_NEXT, or miss
  * what only they can see. So the stub tests the name, and unless it begins
- * with "cu" jumps to the real dlsym with every register as it was.
+ * with "cu" jumps to the real dlsym with every register as it was. The real one is the
+ * next in the order of look-up: another preloaded library may have a dlsym as well.
  *
  * For the few others gcp_dlsym_answer (dlsym.c) decides; if it has no answer
  * the stub jumps as well. gcp_dlsym_real holds the real dlsym; before the first
  * use it points to gcp_dlsym_first, which finds it.
  */
+
 #if defined(__x86_64__)
 
 	.text

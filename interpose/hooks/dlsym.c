@@ -30,6 +30,7 @@
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 
+/* The next dlsym behind this library: what the stub jumps to. */
 void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
 /* A process without any dlsym cannot get here; be polite nevertheless. */
@@ -40,10 +41,29 @@ GCP_EARLY static void *dlsym_absent(void *handle, const char *name)
 	return NULL;
 }
 
+/* Not the next one: what is behind this library only glibc's own can tell. */
+GCP_EARLY static void *libc_next(const char *name)
+{
+	static void *(*libc_dlsym)(void *, const char *);
+	void *found = __atomic_load_n((void **)&libc_dlsym, __ATOMIC_RELAXED);
+
+	if (!found)
+		found = gcp_elf_libc_symbol("dlsym");
+	if (!found)
+		return NULL;
+	__atomic_store_n((void **)&libc_dlsym, found, __ATOMIC_RELAXED);
+	found = libc_dlsym(RTLD_NEXT, name);
+	if (!found)
+		libc_dlsym(RTLD_DEFAULT, "dlsym"); /* succeeds: dlerror is clear */
+	return found;
+}
+
 GCP_EARLY void *gcp_dlsym_find(void)
 {
-	void *found = gcp_elf_libc_symbol("dlsym");
+	void *found = libc_next("dlsym");
 
+	if (!found) /* this library was loaded late */
+		found = gcp_elf_libc_symbol("dlsym");
 	if (!found)
 		found = (void *)dlsym_absent;
 	__atomic_store_n((void **)&gcp_dlsym_real, found, __ATOMIC_RELEASE);
@@ -61,10 +81,8 @@ static void *dlsym_ask(void *handle, const char *name)
 void *gcp_dlsym_next(const char *name)
 {
 	int saved = errno;
-	void *found = dlsym_ask(RTLD_NEXT, name);
+	void *found = libc_next(name);
 
-	if (!found)
-		dlsym_ask(RTLD_DEFAULT, "dlsym"); /* succeeds, and so clears dlerror */
 	errno = saved;
 	return found;
 }

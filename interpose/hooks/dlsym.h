@@ -5,10 +5,10 @@
 #ifndef GCP_INTERPOSE_DLSYM_H
 #define GCP_INTERPOSE_DLSYM_H
 
-/* glibc's dlsym, or the stub's half that finds it at the first use. */
+/* The next dlsym, or the stub's half that finds it at the first use. */
 extern void *(*gcp_dlsym_real)(void *handle, const char *name);
 
-/* Finds glibc's dlsym and remembers it. */
+/* Finds the next dlsym and remembers it. */
 void *gcp_dlsym_find(void);
 
 /* Called for names that begin with "cu". 1: *ret_answer is the answer;

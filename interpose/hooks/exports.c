@@ -362,16 +362,12 @@ GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
  * them, and dlsym never finds them. */
 
 #define GCP_X(tag, soname, kind, create, destroy)                                      \
-	GCP_VERSIONED(gcp_entry_##tag##_create, #create "@" soname)                    \
-	__attribute__((visibility("default"))) int gcp_entry_##tag##_create(           \
-	    void **ret_handle)                                                         \
+	int gcp_entry_##tag##_create(void **ret_handle)                                \
 	{                                                                              \
 		return gcp_handles_create(                                             \
 		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], ret_handle);        \
 	}                                                                              \
-	GCP_VERSIONED(gcp_entry_##tag##_destroy, #destroy "@" soname)                  \
-	__attribute__((visibility("default"))) int gcp_entry_##tag##_destroy(          \
-	    void *handle)                                                              \
+	int gcp_entry_##tag##_destroy(void *handle)                                    \
 	{                                                                              \
 		return gcp_handles_destroy(                                            \
 		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], handle);            \

@@ -1,22 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exports_stubs.S - the entries of exports.c, each known outside under the name of its
- * row in symbols.h.
+ * exports_stubs.S - every hooked function: the table of rows.h, the exported symbol, and
+ * for functions of the driver the entry.
  *
- * Libraries that want to learn of every cuMemFree patch the first bytes of the function
- * that they find, and move the instructions that stood there elsewhere. They know only
- * a few kinds of instruction (UCX: bistro), not those that a compiler may begin a
- * function with. So an entry begins with 15 bytes of such a kind that do nothing: with
- * and without frame pointers, and whatever the compiler and its options are. That they
- * are known also tells whether an entry is patched (GCP_ENTRY_CODE in hooks.h).
+ * A program linked with libcuda, cudart or another library of the tables is bound to
+ * the exported symbol. It jumps to the entry, unless a library stands behind this one
+ * that has a function of the same name and is not NVIDIA's: linked.c finds that out at
+ * the first call of all.
+ *
+ * The entry is what look-ups give (dlsym.c, getprocaddress.c). Libraries that want to
+ * learn of every cuMemFree patch the first bytes of the function that they find, and
+ * move the instructions that stood there elsewhere. They know only a few kinds of
+ * instruction (UCX: bistro), not those that a compiler may begin a function with, and
+ * not endbr64. So an entry of the driver begins with 15 bytes of such a kind that do
+ * nothing: with and without frame pointers, and whatever the compiler and its options
+ * are. That they are known also tells whether an entry is patched (GCP_ENTRY_CODE in
+ * hooks.h). It goes on to gcp_called_<name> of exports.c.
  */
+#include "../cuda/handles_table.h"
 #include "../cuda/symbols.h"
 
 #if defined(__x86_64__)
 
-#define GCP_STUB(name)                                                                 \
-	.symver gcp_entry_##name, name@GCPOOL;                                         \
+#define GCP_LINKED(entry, symbol)                                                      \
+	.symver gcp_linked_##entry, symbol;                                            \
+	.globl gcp_linked_##entry;                                                     \
+	.type gcp_linked_##entry, @function;                                           \
+	.p2align 4;                                                                    \
+	gcp_linked_##entry: .cfi_startproc;                                            \
+	cmpb $0, gcp_linked_alone(%rip);                                               \
+	jne gcp_entry_##entry;                                                         \
+	movl $number, %r11d;                                                           \
+	jmp .Llook;                                                                    \
+	.cfi_endproc;                                                                  \
+	.size gcp_linked_##entry, . - gcp_linked_##entry;
+
+#define GCP_ENTRY(name)                                                                \
 	.globl gcp_entry_##name;                                                       \
+	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, @function;                                             \
 	.p2align 4;                                                                    \
 	gcp_entry_##name: .cfi_startproc;                                              \
@@ -27,11 +48,32 @@
 	.cfi_endproc;                                                                  \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
+	.text
+.Llook:
+	leaq gcp_linked_target(%rip), %r10
+	jmp gcp_call_routed
+
 #elif defined(__aarch64__)
 
-#define GCP_STUB(name)                                                                 \
-	.symver gcp_entry_##name, name@GCPOOL;                                         \
+#define GCP_LINKED(entry, symbol)                                                      \
+	.symver gcp_linked_##entry, symbol;                                            \
+	.globl gcp_linked_##entry;                                                     \
+	.type gcp_linked_##entry, %function;                                           \
+	.p2align 4;                                                                    \
+	gcp_linked_##entry: .cfi_startproc;                                            \
+	hint 34; /* bti c */                                                           \
+	adrp x17, gcp_linked_alone;                                                    \
+	ldrb w17, [x17, :lo12:gcp_linked_alone];                                       \
+	cbz w17, 1f;                                                                   \
+	b gcp_entry_##entry;                                                           \
+	1: movz w16, number;                                                           \
+	b .Llook;                                                                      \
+	.cfi_endproc;                                                                  \
+	.size gcp_linked_##entry, . - gcp_linked_##entry;
+
+#define GCP_ENTRY(name)                                                                \
 	.globl gcp_entry_##name;                                                       \
+	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, %function;                                             \
 	.p2align 4;                                                                    \
 	gcp_entry_##name: .cfi_startproc;                                              \
@@ -43,13 +85,59 @@
 	.cfi_endproc;                                                                  \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
+	.text
+.Llook:
+	adrp x17, gcp_linked_target
+	add x17, x17, :lo12:gcp_linked_target
+	b gcp_call_routed
+
 #else
 #error "no stubs for this processor"
 #endif
 
-#define GCP_X(name, ...) GCP_STUB(name)
+/* struct gcp_row, whose fields are distances. */
+#define GCP_ROW(entry, name, base, version, flags, need)                               \
+	.pushsection .rodata.str1.1, "aMS", %progbits, 1;                              \
+	2: .asciz name;                                                                \
+	3: .asciz base;                                                                \
+	.popsection;                                                                   \
+	.pushsection .rodata.gcp_rows, "a", %progbits;                                 \
+	.long entry, 2b - ., 3b - .;                                                   \
+	.short version;                                                                \
+	.byte flags, need;                                                             \
+	.popsection;                                                                   \
+	.set number, number + 1;
+
+	.section .rodata.gcp_rows, "a", %progbits
+	.hidden gcp_rows
+	.globl gcp_rows
+	.p2align 2
+gcp_rows:
 
 	.text
+	.set number, 0
+#define GCP_X(name, base, version, flags, need, ...)                                   \
+	GCP_LINKED(name, name@GCPOOL)                                                  \
+	GCP_ENTRY(name)                                                                \
+	GCP_ROW(gcp_entry_##name - ., #name, #base, version, flags, need)
 GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, flags, need, ...)                                   \
+	GCP_ROW(0, #name, #base, version, flags, need)
+GCP_DRIVER_USED(GCP_X)
+#undef GCP_X
+
+/* Of cudart and the libraries of handles: base is the library. */
+#define GCP_OTHER(entry, name, library)                                                \
+	GCP_LINKED(entry, name@library)                                                \
+	GCP_ROW(gcp_entry_##entry - ., #name, #library, 0, 0, GCP_OPTIONAL)
+#define GCP_X(tag, library, name, ...) GCP_OTHER(tag##_##name, name, library)
+#define GCP_V(tag, library)	       GCP_RUNTIME_HOOKS(GCP_X, tag, library)
+GCP_RUNTIMES(GCP_V)
+#undef GCP_X
+#define GCP_X(tag, library, kind, create, destroy)                                     \
+	GCP_OTHER(tag##_create, create, library)                                       \
+	GCP_OTHER(tag##_destroy, destroy, library)
+GCP_HANDLE_LIBRARIES(GCP_X)
 
 	.section .note.GNU-stack, "", %progbits

@@ -64,14 +64,4 @@ struct gcp_tries; /* hooks_memory.h */
  * and it is worth another try. */
 bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result);
 
-/* Before the definition of an entry: the name and version it is exported under. The
- * attribute outlives link-time optimization, which takes statements of assembler away
- * from their function; clang has no such attribute and keeps them together. */
-#if __has_attribute(symver)
-#define GCP_VERSIONED(entry, name) __attribute__((symver(name)))
-#else
-#define GCP_VERSIONED_BY(entry, name) __asm__(".symver " #entry ", " name);
-#define GCP_VERSIONED(entry, name)    GCP_VERSIONED_BY(entry, name)
-#endif
-
 #endif

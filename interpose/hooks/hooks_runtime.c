@@ -10,12 +10,10 @@
  * that is not ours, every error) goes to the real function, which comes back through
  * the driver's hooks, so that cudart's state and cudaGetLastError are as without us.
  *
- * Some want to learn of every cudaFree. A library that stands before cudart in the
- * order of look-up and has functions of the same names wraps cudart's (MPICH): then
- * its functions are called, as without us, and it calls cudart's. A library that
- * patches the code of cuMemFree or cudaFree (UCX) has to find it executed: so the short
- * cut looks at the first bytes of both, and is not taken when they are not as they
- * were.
+ * Some want to learn of every cudaFree. A library that wraps cudart's functions (MPICH)
+ * gets the calls before they come here (linked.c). A library that patches the code of
+ * cuMemFree or cudaFree (UCX) has to find it executed: so the short cut looks at the
+ * first bytes of both, and is not taken when they are not as they were.
  *
  * The real function belongs to the cudart that the caller is linked with, which
  * the symbol version tells (symbols.h). If the same version was loaded twice from
@@ -26,7 +24,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "dlsym.h"
 #include "../base/elfwalk.h"
 #include "hooks.h"
 #include "hooks_async.h"
@@ -76,47 +73,25 @@ static const uint64_t no_code;
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
-/* Whether `address` lies in a cudart, of whatever version. */
-static bool in_runtime(const void *address)
-{
-#define GCP_V(tag, version)                                                            \
-	if (gcp_elf_has(version, address))                                             \
-		return true;
-	GCP_RUNTIMES(GCP_V)
-#undef GCP_V
-	return false;
-}
-
-/* The function that the program would call without us: a wrapper's, or cudart's. */
-static void *runtime_function(const struct gcp_elf *elf, const char *name,
-			      bool *ret_wrapped)
-{
-	void *next = gcp_dlsym_next(name);
-
-	*ret_wrapped = next && !in_runtime(next);
-	return *ret_wrapped ? next : gcp_elf_symbol(elf, name);
-}
-
 /* What the code at `function` begins with, and must begin with later, too. Code that
  * jumps away at once is patched already. */
-static void code_remember(void *function, bool wrapped, const uint64_t **ret_code,
+static void code_remember(void *function, const uint64_t **ret_code,
 			  uint64_t *ret_bytes)
 {
 	uint64_t bytes;
 
 	memcpy(&bytes, function, sizeof(bytes));
 	*ret_code = function;
-	*ret_bytes = wrapped || gcp_code_jumps(bytes) ? ~bytes : bytes;
+	*ret_bytes = gcp_code_jumps(bytes) ? ~bytes : bytes;
 }
 
 static void *streamed_function(const struct gcp_elf *elf, const char *name,
 			       struct gcp_code *ret_code)
 {
-	bool wrapped;
-	void *function = runtime_function(elf, name, &wrapped);
+	void *function = gcp_elf_symbol(elf, name);
 
 	if (function)
-		code_remember(function, wrapped, &ret_code->at, &ret_code->bytes);
+		code_remember(function, &ret_code->at, &ret_code->bytes);
 	return function;
 }
 
@@ -137,18 +112,16 @@ static void streamed_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf
 
 static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
-	bool allocates, frees, sets;
 	struct gcp_runtime found = GCP_NO_RUNTIME;
 
-	*(void **)&found.cudaMalloc = runtime_function(elf, "cudaMalloc", &allocates);
-	*(void **)&found.cudaFree = runtime_function(elf, "cudaFree", &frees);
-	*(void **)&found.cudaSetDevice = runtime_function(elf, "cudaSetDevice", &sets);
+	*(void **)&found.cudaMalloc = gcp_elf_symbol(elf, "cudaMalloc");
+	*(void **)&found.cudaFree = gcp_elf_symbol(elf, "cudaFree");
+	*(void **)&found.cudaSetDevice = gcp_elf_symbol(elf, "cudaSetDevice");
 	if (!found.cudaMalloc || !found.cudaFree || !found.cudaSetDevice)
 		return false;
-	code_remember((void *)found.cudaMalloc, allocates, &found.malloc_code,
+	code_remember((void *)found.cudaMalloc, &found.malloc_code,
 		      &found.malloc_bytes);
-	code_remember((void *)found.cudaFree, frees, &found.free_code,
-		      &found.free_bytes);
+	code_remember((void *)found.cudaFree, &found.free_code, &found.free_bytes);
 	streamed_fill(&found, elf);
 	*runtime = found;
 	return true;
@@ -405,14 +378,13 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
                                                                                        \
 		if (gcp_observers)                                                     \
 			gcp_observe_enter_runtime(caller, gcp_frame_register());       \
-		real = runtime_get(&tag, &tag##_filled, version);                      \
+		real = runtime_get(&tag, &tag##_filled, #version);                     \
 		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
 			      : GCP_CUDART_UNLOADING;                                  \
 		gcp_observe_leave_runtime();                                           \
 		return result;                                                         \
 	}                                                                              \
-	GCP_VERSIONED(gcp_entry_##tag##_##name, #name "@" version)                     \
-	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
+	int gcp_entry_##tag##_##name parameters                                        \
 	{                                                                              \
 		int result = runtime_fast_##name(&tag, GCP_ARGUMENTS arguments);       \
                                                                                        \

@@ -316,7 +316,7 @@ static const struct row {
 	const char *soname;
 	enum gcp_handle_kind_id kind;
 } rows[] = {
-#define GCP_X(tag, soname, kind, create, destroy) {soname, GCP_HANDLE_##kind},
+#define GCP_X(tag, soname, kind, create, destroy) {#soname, GCP_HANDLE_##kind},
     GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 };

@@ -13,14 +13,14 @@ int main(void)
 #define GCP_X(name, ...) puts(#name "@GCPOOL");
 	GCP_DRIVER_HOOKS(GCP_X)
 #undef GCP_X
-#define GCP_X(tag, version, name, ...) puts(#name "@" version);
+#define GCP_X(tag, version, name, ...) puts(#name "@" #version);
 #define GCP_V(tag, version)            GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 	GCP_RUNTIMES(GCP_V)
 #undef GCP_V
 #undef GCP_X
 #define GCP_X(tag, soname, kind, create, destroy)                                      \
-	puts(#create "@" soname);                                                      \
-	puts(#destroy "@" soname);
+	puts(#create "@" #soname);                                                     \
+	puts(#destroy "@" #soname);
 	GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 	return 0;

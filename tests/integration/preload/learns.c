@@ -188,6 +188,15 @@ static void wrapped_runtime_function(void)
 	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
 }
 
+static void wrapped_driver_function(void)
+{
+	const long *saw = dlsym(RTLD_DEFAULT, "wrapper_saw_driver");
+
+	must(saw != NULL, "no wrapper");
+	driver_turns();
+	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
+}
+
 /* An entry can be patched by code that knows few instructions: pushes, moves of
  * numbers. */
 static void entries_begin_with_what_can_be_moved(void)
@@ -211,6 +220,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(patched_driver_function_of_streams),
     SCENARIO(patched_runtime_function_of_streams),
     SCENARIO(wrapped_runtime_function),
+    SCENARIO(wrapped_driver_function),
     SCENARIO(entries_begin_with_what_can_be_moved),
 };
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * learns_wrapper.c - a library that wraps cudaFree for all others, as MPI libraries do:
- * it stands before cudart, has a function of that name, and calls cudart's.
+ * learns_wrapper.c - a library that wraps cudaFree and cuMemFree for all others, as MPI
+ * libraries do: it stands before cudart and libcuda, has functions of those names, and
+ * calls theirs.
  */
 #include <dlfcn.h>
 #include <stddef.h>
 
 int cudaFree(void *p);
+int cuMemFree_v2(unsigned long long p);
 
-__attribute__((visibility("default"))) long wrapper_saw;
+__attribute__((visibility("default"))) long wrapper_saw, wrapper_saw_driver;
 
 __attribute__((visibility("default"))) int cudaFree(void *p)
 {
@@ -18,5 +20,15 @@ __attribute__((visibility("default"))) int cudaFree(void *p)
 		*(void **)&real =
 		    dlsym(dlopen("libcudart.so.13", RTLD_LAZY), "cudaFree");
 	wrapper_saw += p != NULL;
+	return real(p);
+}
+
+__attribute__((visibility("default"))) int cuMemFree_v2(unsigned long long p)
+{
+	static int (*real)(unsigned long long);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "cuMemFree_v2");
+	wrapper_saw_driver += p != 0;
 	return real(p);
 }
