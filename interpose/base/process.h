@@ -139,6 +139,9 @@ struct gcp_thread {
 	/* The same of the real cudaMallocAsync and cudaFreeAsync. */
 	bool runtime_streaming;
 	uint64_t runtime_streamed;
+	/* Not 0: the short cut was refused memory with this result, which the driver's
+	 * hook gives to the real function in place of another try. */
+	int runtime_refused;
 
 	uint64_t given; /* see gcp_given_by_others */
 
@@ -151,6 +154,15 @@ struct gcp_thread {
 
 extern __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* The refusal of the short cut that this call comes from; 0: none. */
+static inline int gcp_thread_take_refusal(void)
+{
+	int refused = gcp_thread.runtime_refused;
+
+	gcp_thread.runtime_refused = 0;
+	return refused;
+}
 
 /* This thread has given memory back to the driver, of a device or pinned. */
 void gcp_given(void);

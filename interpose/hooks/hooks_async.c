@@ -147,15 +147,17 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
 {
 	struct gcp_tries tries = {0};
-	int result;
+	int result = gcp_thread_take_refusal();
 
 	if (gcp_process_has_pending_events())
 		gcp_tracker_look(gcp_process.tracker);
-	do
+	if (!result)
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
 	while (result == GCP_CUDA_OUT_OF_MEMORY &&
-	       gcp_memory_comes_back(&tries, ref->pool));
+	       gcp_memory_comes_back(&tries, ref->pool))
+		result =
+		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
 	return result;
 }
 
@@ -512,14 +514,20 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 {
 	const struct gcp_stream_ref *ref;
 	gcp_addr addr;
+	int result;
 
 	if (!ret_ptr || !bytes || bytes > GCP_BYTES_MAX || !gcp_process.options.async ||
 	    gcp_process_has_pending_events()) /* as while a capture is under way */
 		return -1;
 	ref = gcp_stream_ref_find(stream);
-	if (!ref || !is_served(ref, NULL) ||
-	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0 ||
-	    !is_served_still(ref, stream, addr))
+	if (!ref || !is_served(ref, NULL))
+		return -1;
+	result = gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr);
+	if (__builtin_expect(result != 0, 0)) {
+		gcp_thread.runtime_refused = result > 0 ? result : 0;
+		return -1;
+	}
+	if (!is_served_still(ref, stream, addr))
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;

@@ -136,7 +136,9 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
 		return memory_pass_plain(ret_ptr, bytes);
-	result = gcp_memory_alloc(pool, bytes, &addr);
+	result = gcp_thread_take_refusal();
+	if (__builtin_expect(!result, 1))
+		result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes);
 	if (result == 0)

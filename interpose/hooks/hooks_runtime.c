@@ -188,19 +188,26 @@ static inline bool free_is_patched(const struct gcp_runtime *runtime)
 /* The short cuts, in each entry. < 0: the real function is needed. */
 #define GCP_SHORT static inline __attribute__((always_inline)) int
 
+/* A refusal is the driver's to tell the runtime, which keeps it as its last error. */
+GCP_SHORT runtime_alloc(struct gcp_pool *pool, void **ret_ptr, size_t bytes)
+{
+	gcp_addr addr;
+	int result = pool ? gcp_memory_alloc(pool, bytes, &addr) : -1;
+
+	if (__builtin_expect(result != 0, 0)) {
+		gcp_thread.runtime_refused = result > 0 ? result : 0;
+		return -1;
+	}
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return GCP_CUDART_SUCCESS;
+}
+
 GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
 				  size_t bytes)
 {
-	struct gcp_pool *pool;
-	gcp_addr addr;
-
 	if (!ret_ptr || !bytes || !runtime_confirmed() || malloc_is_patched(runtime))
 		return -1;
-	pool = gcp_thread_pool_confirmed();
-	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
-		return -1;
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return GCP_CUDART_SUCCESS;
+	return runtime_alloc(gcp_thread_pool_confirmed(), ret_ptr, bytes);
 }
 
 /* A sticky device error has the same number in both layers, and whatever the
@@ -242,6 +249,7 @@ static int streamed_alloc(const struct gcp_runtime_streamed *real, void **ret_pt
 	gcp_thread.runtime_streaming = true;
 	result = real->alloc(ret_ptr, bytes, stream);
 	gcp_thread.runtime_streaming = false;
+	gcp_thread.runtime_refused = 0;
 	return result;
 }
 
@@ -309,16 +317,9 @@ static bool runtime_is_observed(void)
 static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 				       size_t bytes)
 {
-	struct gcp_pool *pool;
-	gcp_addr addr;
-
 	if (!ret_ptr || !bytes || !runtime_is_observed() || malloc_is_patched(real))
 		return -1;
-	pool = gcp_thread_pool();
-	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
-		return -1;
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return GCP_CUDART_SUCCESS;
+	return runtime_alloc(gcp_thread_pool(), ret_ptr, bytes);
 }
 
 static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
@@ -341,6 +342,7 @@ static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 	gcp_thread.runtime_inside = true;
 	result = real->cudaMalloc(ret_ptr, bytes);
 	gcp_thread.runtime_inside = false;
+	gcp_thread.runtime_refused = 0;
 	if (result != GCP_CUDART_SUCCESS)
 		gcp_thread.runtime_confirmed = 0;
 	if (gcp_observers) { /* the short cut is not for calls that are observed */

@@ -5,15 +5,15 @@
  *
  *   learns SCENARIO    plays one; 0: all is as with plain CUDA
  */
-#include "edge_cases.h"
+#include "statistics.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
 int cudaMalloc(void **ret_ptr, size_t bytes);
 int cudaFree(void *p);
 int cudaSetDevice(int device);
+int cudaGetLastError(void);
 int cudaMallocAsync(void **ret_ptr, size_t bytes, CUstream stream);
 int cudaFreeAsync(void *p, CUstream stream);
 #ifdef GCPT_WRAPPED
@@ -197,6 +197,23 @@ static void wrapped_driver_function(void)
 	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
 }
 
+/* The runtime learns of a refusal of the short cut, which has looked for memory once.
+ */
+static void refused_once(void)
+{
+	void *p = NULL;
+
+	warm_up();
+	must(cudaMalloc(&p, (size_t)1 << 37) == 2, "128 GiB");
+	must(stats().ooms == 1, "one refusal is counted otherwise");
+	must(cudaGetLastError() == 2, "the runtime does not know");
+	stream_turns();
+	must(cudaMallocAsync(&p, (size_t)1 << 37, NULL) == 2, "128 GiB of a stream");
+	must(stats().ooms == 2, "one refusal of a stream is counted otherwise");
+	must(cudaGetLastError() == 2 && cudaGetLastError() == 0, "the last error");
+	runtime_turns();
+}
+
 /* An entry can be patched by code that knows few instructions: pushes, moves of
  * numbers. */
 static void entries_begin_with_what_can_be_moved(void)
@@ -221,6 +238,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(patched_runtime_function_of_streams),
     SCENARIO(wrapped_runtime_function),
     SCENARIO(wrapped_driver_function),
+    SCENARIO(refused_once),
     SCENARIO(entries_begin_with_what_can_be_moved),
 };
 
