@@ -29,7 +29,7 @@ static void cancel_restore(const int *state)
 /* Until the function returns the thread does not end by pthread_cancel: in the real
  * call it would leave a holder of memory that nothing ends any more. */
 #define GCP_CANCEL_LATER                                                               \
-	int cancel __attribute__((cleanup(cancel_restore))) = gcp_cancel_defer()
+	int cancel __attribute__((cleanup(cancel_restore), unused)) = gcp_cancel_defer()
 
 /* Something is about to be made of the graph or executable. One of gcp_holding_...
  * takes the result. */
