@@ -324,9 +324,16 @@ static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **re
 
 static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
+	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
+	struct gcp_block_info info;
+
 	if (!ptr || !runtime_is_observed() || free_is_patched(real))
 		return -1;
-	return gcp_memory_free((gcp_addr)(uintptr_t)ptr);
+	/* A wrong free goes through cudart to our cuMemFree, and is noted there alone.
+	 */
+	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
+		return -1;
+	return gcp_memory_free(addr);
 }
 
 /* --- the long way --------------------------------------------------------- */

@@ -4,6 +4,7 @@
 with its memory, and of correct programs nothing; it adds nothing to captures, and no wait to
 streams."""
 
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +104,18 @@ def mistakes_are_said_in_one_line(checks, _):
                 "use after free of BLOCK of 6291456 bytes WHERE: 4 bytes .* at offset 3145728",
                 extra,
             )
+
+
+def a_wrong_free_through_cudart_is_noted_once(checks, directory):
+    """It goes through cudart to the driver's function."""
+    trace = f"{directory}/run.trace"
+    run = preload.run([os.environ["GCPT_RUNTIME"]], preload.library(),
+                      {"GCPOOL_DEBUG": "leaks", "GCPOOL_TRACE": trace})
+    checks.equal("answers", "0 0 1\n", run.out)
+    said = [line for line in run.err.splitlines() if "double free of " in line]
+    checks.equal("lines", 1, len(said))
+    noted = [line for line in look.tool("events", trace)[1].splitlines() if " free_wrong " in line]
+    checks.equal("events", 1, len(noted))
 
 
 def wrong_frees_are_said_with_both_stacks(checks, _):
@@ -211,6 +224,7 @@ TESTS = {
     "mistakes": [
         mistakes_are_said_in_one_line,
         wrong_frees_are_said_with_both_stacks,
+        a_wrong_free_through_cudart_is_noted_once,
         leaks_are_said_at_exit,
         stacks_name_call_sites,
     ],
