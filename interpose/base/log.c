@@ -189,9 +189,21 @@ void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list)
 
 void gcp_text_mask(struct gcp_text *text, size_t from)
 {
-	for (char *next = text->bytes + from; *next; next++)
-		if ((unsigned char)*next < ' ' || *next == 0x7f)
+	unsigned char before = 0;
+
+	for (char *next = text->bytes + from; *next; next++) {
+		unsigned char byte = (unsigned char)*next;
+
+		/* C1, 0x80 to 0x9f: one byte, or in UTF-8 the second behind 0xc2;
+		 * behind any other byte from 0x80 on it is part of a letter. */
+		bool c1 = byte >> 5 == 4 && (before < 0x80 || before == 0xc2);
+
+		if (c1 && before == 0xc2)
+			next[-1] = '?';
+		if (c1 || byte < ' ' || byte == 0x7f)
 			*next = '?';
+		before = byte;
+	}
 }
 
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
@@ -402,6 +414,9 @@ static int stderr_open(void)
 
 void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 {
+	if (pattern[0] && pattern[0] != '/' && messages.here[0] &&
+	    strlen(messages.here) + strlen(pattern) + 16 < text->capacity)
+		gcp_text_add(text, "%s/", messages.here);
 	for (; *pattern; pattern++) {
 		if (pattern[0] == '%' && pattern[1] == 'p') {
 			gcp_text_add(text, "%d", (int)getpid());
@@ -410,15 +425,6 @@ void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 			gcp_text_add(text, "%c", *pattern);
 		}
 	}
-}
-
-/* The program may change its directory: a path is as it was when options were read. */
-static void path_make(struct gcp_text *path, const char *pattern)
-{
-	if (pattern[0] != '/' && messages.here[0] &&
-	    strlen(messages.here) + strlen(pattern) + 16 < path->capacity)
-		gcp_text_add(path, "%s/", messages.here);
-	gcp_text_add_path(path, pattern);
 }
 
 /* A program may have closed 0, 1 or 2: our file must not take their place. */
@@ -508,7 +514,7 @@ int gcp_file_open(const char *pattern)
 	if (!pattern[0])
 		return stderr_open();
 	gcp_text_init(&text, path, sizeof(path));
-	path_make(&text, pattern);
+	gcp_text_add_path(&text, pattern);
 	if (text.cut) {
 		errno = ENAMETOOLONG;
 		return -1;
@@ -543,7 +549,7 @@ int gcp_file_replace(const char *pattern, const struct gcp_text *text)
 	int fd, result;
 
 	gcp_text_init(&name, path, sizeof(path));
-	path_make(&name, pattern);
+	gcp_text_add_path(&name, pattern);
 	gcp_text_init(&new_name, new_path, sizeof(new_path));
 	if (name.cut)
 		return ENAMETOOLONG;

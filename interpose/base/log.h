@@ -122,7 +122,8 @@ int gcp_path_open(const char *path, int flags, mode_t mode);
  * name to `name`, which is empty: `path` with a random ending. A descriptor or -1. */
 int gcp_path_make_beside(const char *path, mode_t mode, struct gcp_text *name);
 
-/* Adds `pattern` with %p replaced by the process id. */
+/* Adds `pattern` with %p replaced by the process id; a relative one behind the
+ * directory in which the options were read, for the program may change it. */
 void gcp_text_add_path(struct gcp_text *text, const char *pattern);
 
 /* An errno in words, those that files come with. */

@@ -92,15 +92,11 @@ static bool refuse_error(const char *path, int error)
 	return false;
 }
 
-/* The program may change its directory. */
 static bool path_make(const char *pattern)
 {
-	char here[GCP_PATH_MAX] = "";
 	struct gcp_text text;
 
 	gcp_text_init(&text, file.path, sizeof(file.path));
-	if (pattern[0] != '/' && getcwd(here, sizeof(here)))
-		gcp_text_add(&text, "%s/", here);
 	gcp_text_add_path(&text, pattern);
 	return !text.cut || refuse_error(pattern, ENAMETOOLONG);
 }

@@ -118,6 +118,20 @@ def names_are_no_orders_to_a_terminal(checks, directory):
             checks.that("?]0;loop?" in out and "\x1b" not in out, f"{words}: {out!r}")
 
 
+def call_sites_are_found_from_any_directory(checks, directory):
+    extra = {"GCPOOL_TRACE": "live.trace", "GCPOOL_TRACE_STACKS": "8"}
+    before = os.getcwd()
+    os.chdir(directory)
+    try:
+        running = Running(extra)
+    finally:
+        os.chdir(before)
+    with running:
+        checks.equal("recording", os.path.join(directory, "live.trace"), running.figures()["trace"])
+        _, out, _ = gcpool("top", "--once", "--sites", str(running.pid))
+        checks.that("largest call sites, as recorded" in out, out)
+
+
 def mapped_memory_is_shown(checks, directory):
     with Running({"GCPOOL_BACKEND": "vmm"}) as running:
         code, out, err = gcpool("ctl", str(running.pid), "stats")
@@ -539,6 +553,7 @@ def main():
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
             names_are_no_orders_to_a_terminal,
+            call_sites_are_found_from_any_directory,
             mapped_memory_is_shown,
             lanes_are_shown,
             a_library_that_is_only_loaded_is_shown,

@@ -161,14 +161,14 @@ class Words:
     def check_controls(self):
         """What a terminal obeys, in names, arguments and options."""
         env = preload.environment(preload.library(), {
-            "GCPOOL_STATS": "text", "GCPOOL_TRACE": "/nowhere/\x1b[2J\n\x7f"})
+            "GCPOOL_STATS": "text", "GCPOOL_TRACE": "/nowhere/\x1b[2J\n\x7f\x9b\xe9\xc0\u20ac"})
         done = subprocess.run(["\x1b]0;a\x07\n\x7f", "blocks_are_left"],
                               executable=self.program, env=env, capture_output=True, text=True)
         self.checks.equal("exit code", 0, done.returncode)
         self.checks.that(re.search(r": \?\]0;a\?{3}, process \d+ on ", done.stderr), "the program's name")
         self.says(done.stderr, "  command: ?]0;a??? blocks_are_left\n",
-                  "GCPOOL_TRACE=/nowhere/?[2J??")
-        self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f]", done.stderr), "control characters")
+                  "GCPOOL_TRACE=/nowhere/?[2J????\xe9\xc0\u20ac")
+        self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stderr), "control characters")
 
     def check_text(self):
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_FENCE_BATCH="7")
