@@ -5,7 +5,10 @@ Live and reserved bytes are exact. Pending bytes are those of blocks that were f
 whose fence is neither done nor set as a barrier; a block that is merged with its neighbours
 before its memory is used again counts until its fence is done."""
 
+import bisect
 import collections
+
+from .recording import progress
 
 UNIT = 512
 
@@ -44,7 +47,7 @@ class Fence:
         self.recorded = self.done = None
         self.how = ""
         self.bytes = self.blocks = 0
-        self.left = {}  # addr -> size: of the blocks that wait yet
+        self.left = {}  # addr -> size: of the blocks that still wait
 
 
 class Segment:
@@ -84,6 +87,7 @@ class Device:
         self.live = self.requested = self.graph = self.pending = self.reserved = 0
         self.open = Fence(number, start)
         self.closed = collections.deque()
+        self.waits_for = {}  # addr of a freed block -> its fence
         self.points = [Point(start, 0, 0, 0, 0, 0)]
         self.peak = self.peak_time = self.peak_requested = 0
         self.peak_reserved = 0
@@ -112,11 +116,14 @@ class History:
         self.live = {}
         self.host_live, self.host_bytes, self.host_peak = {}, 0, 0
         self.pass_live = {}
-        self.segment_at, self.mapped, self.handles = {}, {}, {}
+        self.segment_at, self.handles = {}, {}
+        self.mapped, self.mapped_at = {}, []  # addr -> segment; its keys in order
         self.fence_of = {}
         self.capture_at = {}
         self.before_add()
-        for event in recording.events:
+        for number, event in enumerate(recording.events):
+            if number % 100000 == 0:
+                progress(f"following {number:,} of {len(recording.events):,} events")
             handler = getattr(self, "on_" + event.kind, None) if isinstance(event.kind, str) else None
             if handler:
                 handler(event)
@@ -159,11 +166,9 @@ class History:
         device.live += block.size
         device.requested += block.requested
         device.graph += block.size if block.graph else 0
-        for fence in (device.open, *device.closed):
-            waiting = fence.left.pop(block.addr, 0)
-            device.pending -= waiting
-            if waiting:
-                break
+        fence = device.waits_for.pop(block.addr, None)
+        if fence:
+            device.pending -= fence.left.pop(block.addr)
         device.point(time)
         return block
 
@@ -197,6 +202,7 @@ class History:
         if not block.graph:
             fence = block.fence = device.open
             fence.left[block.addr] = block.size
+            device.waits_for[block.addr] = fence
             fence.bytes += block.size
             fence.blocks += 1
             device.pending += block.size
@@ -273,12 +279,17 @@ class History:
         self.call_add("cuMemMap", event.more)
         number, _ = self.handles.get(event.arg, (0, 0))
         segment = Segment(event.addr, event.bytes, number, event.time, "mapped")
+        if event.addr not in self.mapped:
+            bisect.insort(self.mapped_at, event.addr)
         self.mapped[event.addr] = segment
         self.segments.append(segment)
 
     def on_vm_unmap(self, event):
-        for addr in [a for a in self.mapped if event.addr <= a < event.addr + event.bytes]:
+        first = bisect.bisect_left(self.mapped_at, event.addr)
+        last = bisect.bisect_left(self.mapped_at, event.addr + event.bytes)
+        for addr in self.mapped_at[first:last]:
             self.mapped.pop(addr).end = event.time
+        del self.mapped_at[first:last]
 
     def on_vm_reserve(self, event):
         self.call_add("cuMemAddressReserve", event.more)
@@ -308,6 +319,8 @@ class History:
             fence = device.closed.popleft()
             fence.done, fence.how = time, how
             device.pending -= sum(fence.left.values())
+            for addr in fence.left:
+                device.waits_for.pop(addr)
             fence.left = {}
             self.fences.append(fence)
         device.point(time)

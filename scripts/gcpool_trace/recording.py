@@ -5,7 +5,9 @@ The format is that of interpose/observe/trace_format.h. A file of a process that
 as far as it was written; what is missing is said in `notes`, a line for each thing."""
 
 import collections
+import os
 import struct
+import sys
 
 MAGIC = b"GCPTRACE"
 VERSION = 1
@@ -14,6 +16,8 @@ CHUNK = struct.Struct("<IIQQ40x")
 EVENT = struct.Struct("<QQQQIIHBBI")
 MODULE = struct.Struct("<QQQQQ")
 EVENTS, RARE, STACKS, MODULES = 1, 2, 3, 4
+HEADER_BYTES, CHUNK_BYTES, FRAMES_MAX = 4096, 1 << 20, 64
+CHUNK_SLOTS = (CHUNK_BYTES - CHUNK.size) // EVENT.size // 16 * 16
 
 KINDS = {
     1: "thread",
@@ -68,6 +72,22 @@ def text_of(*words):
     return raw.split(b"\0")[0].decode("utf-8", "replace")
 
 
+def progress(words):
+    """In one line of a terminal, which the next one replaces."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+
+
+def began(path):
+    """When a recording was begun, in ns of real time; 0: the file is none."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(HEADER.size)
+    except OSError:
+        return 0
+    return HEADER.unpack(raw)[10] if raw.startswith(MAGIC) and len(raw) == HEADER.size else 0
+
+
 class Recording:
     """path, pid, host, program, realtime_ns, start_ns, end_ns (the last event's time if the
     process was killed), ended, events (by time), stacks (number -> addresses), modules,
@@ -80,10 +100,11 @@ class Recording:
         self.threads, self.devices, self.contexts = {}, {}, {}
         try:
             with open(path, "rb") as file:
-                self.header_read(file.read(4096))
+                self.header_read(file.read(HEADER_BYTES))
                 self.chunks_read(file)
         except OSError as error:
             raise Wrong(f"cannot read {path}: {error.strerror}") from error
+        progress("sorting events")
         self.events.sort(key=lambda event: event.time)
         self.rare_take()
         self.end_ns = self.end_ns or (self.events[-1].time if self.events else self.start_ns)
@@ -91,19 +112,16 @@ class Recording:
     def header_read(self, raw):
         if not raw.startswith(MAGIC):
             raise Wrong(f"{self.path} is not a recording of libgcpool")
-        if len(raw) < 4096:
+        if len(raw) < HEADER_BYTES:
             raise Wrong(f"{self.path} is cut off in its header: nothing of it can be read")
         (
             _,
             version,
-            self.header_bytes,
-            self.chunk_bytes,
-            self.event_bytes,
-            self.chunk_slots,
+            *sizes,
             self.frames,
             self.pid,
-            self.page_bytes,
-            self.start_time,
+            _,
+            start_ticks,
             self.realtime_ns,
             self.start_ns,
             self.end_ns,
@@ -115,8 +133,11 @@ class Recording:
             raise Wrong(
                 f"{self.path} has version {version} of the format, this gcpool-trace reads {VERSION}"
             )
-        if self.event_bytes != EVENT.size or not self.chunk_slots or self.chunk_bytes < 4096:
+        if sizes != [HEADER_BYTES, CHUNK_BYTES, EVENT.size, CHUNK_SLOTS] or self.frames > FRAMES_MAX:
             raise Wrong(f"{self.path} has a header that makes no sense")
+        # About: the two clocks differ by the time that the machine slept.
+        ticks_ns = start_ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+        self.process_start_ns = self.realtime_ns - max(0, self.start_ns - ticks_ns) - 10**9
         names = raw[HEADER.size :]
         self.host = names[:64].split(b"\0")[0].decode("utf-8", "replace")
         self.program = names[64:320].split(b"\0")[0].decode("utf-8", "replace")
@@ -129,14 +150,13 @@ class Recording:
             self.notes.append(f"{self.lost_stacks:,} call stacks found no room and are missing")
 
     def chunks_read(self, file):
-        file.seek(self.header_bytes)
         for index in range(self.chunks):
-            raw = file.read(self.chunk_bytes)
-            if len(raw) < self.chunk_bytes:
-                self.notes.append(f"the file is cut off: {index} of {self.chunks} MiB are whole")
+            progress(f"reading {index} of {self.chunks} MiB")
+            raw = file.read(CHUNK_BYTES)
             if len(raw) >= CHUNK.size:
                 self.chunk_read(raw)
-            if len(raw) < self.chunk_bytes:
+            if len(raw) < CHUNK_BYTES:
+                self.notes.append(f"the file is cut off: {index} of {self.chunks} MiB are whole")
                 return
 
     def chunk_read(self, raw):
@@ -149,9 +169,9 @@ class Recording:
             self.modules_read(raw, used)
 
     def slots_read(self, raw, number):
-        slots = min(self.chunk_slots, (len(raw) - CHUNK.size) // EVENT.size)
+        slots = min(CHUNK_SLOTS, (len(raw) - CHUNK.size) // EVENT.size)
         part = memoryview(raw)[CHUNK.size : CHUNK.size + slots * EVENT.size]
-        stamp = number * self.chunk_slots
+        stamp = number * CHUNK_SLOTS
         add = self.events.append
         for time, addr, size, arg, more, stack, thread, kind, device, found in EVENT.iter_unpack(part):
             stamp += 1
@@ -161,7 +181,7 @@ class Recording:
     def stacks_read(self, raw, number):
         words = 1 + self.frames
         entry = struct.Struct(f"<{words}Q")
-        count = (self.chunk_bytes - CHUNK.size) // entry.size
+        count = (CHUNK_BYTES - CHUNK.size) // entry.size
         whole = (len(raw) - CHUNK.size) // entry.size
         for i in range(min(count, whole)):
             values = entry.unpack_from(raw, CHUNK.size + i * entry.size)

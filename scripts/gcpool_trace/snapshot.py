@@ -105,10 +105,12 @@ def joined(segments):
 
 def segments(history, symbols, time):
     there = held_or_waiting(history, time)
+    starts = [block.addr for block in there]
     result = []
     for segment in joined(history.segments_at(time)):
-        end = segment.addr + segment.size
-        inside = [b for b in there if segment.addr <= b.addr < end and b.device == segment.device]
+        first = bisect.bisect_left(starts, segment.addr)
+        last = bisect.bisect_left(starts, segment.addr + segment.size)
+        inside = [b for b in there[first:last] if b.device == segment.device]
         parts = blocks_of(segment, inside, time, symbols)
         live = [p for p in parts if p["state"] == "active_allocated"]
         active = [p for p in parts if p["state"] != "inactive"]
