@@ -40,9 +40,11 @@ typedef _Unwind_Reason_Code unwind_step(struct _Unwind_Context *, void *);
 static struct {
 	uint32_t frames;
 	enum gcp_trace_unwind unwind;
-	/* NULL: none; `address` is there before it. */
+	/* NULL: none; the next three are there before it. */
 	_Unwind_Reason_Code (*_Atomic backtrace)(unwind_step *, void *);
 	_Unwind_Ptr (*address)(struct _Unwind_Context *);
+	_Unwind_Word (*stack)(struct _Unwind_Context *);
+	_Unwind_Word (*saved)(struct _Unwind_Context *, int);
 	/* High half: of the hash, low half: the stack's number. 0: empty. */
 	_Atomic uint64_t *table;
 	pthread_mutex_t lock; /* for what follows; files are read under it: cancel.h */
@@ -193,6 +195,22 @@ void gcp_stacks_modules(void)
 	gcp_cancel_unlock(&stacks.lock, cancel);
 }
 
+/* How many frames from the caller outwards lie in code. Libraries may have come since
+ * the mappings were read; code that is made at run time is read no more than so often.
+ */
+static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (range_has(frames[i] - 1))
+			continue;
+		if (gcp_clock_ns() - stacks.read_ns > 10 * 1000 * 1000)
+			modules_read_locked();
+		if (!range_has(frames[i] - 1))
+			return i;
+	}
+	return count;
+}
+
 /* --- walk -------------------------------------------------------------------- */
 
 static bool stack_note(void *arg, const struct mapping *mapping)
@@ -259,11 +277,125 @@ walk_frames(const struct gcp_caller *caller, uintptr_t *ret_frames)
 	return count;
 }
 
+/* --- trampolines of CPython -------------------------------------------------- */
+
+/* What a function finds when the one that it has called returns. */
+struct registers {
+	uintptr_t address, stack, rbx, rbp, r12, r13, r14, r15;
+};
+
+#if defined(__x86_64__)
+
+/* Calls backtrace(step, arg) as if from where `registers` are: what unwinds this
+ * function, by the rules below, reads them at rbx. */
+void gcp_walk_from(const struct registers *registers,
+		   _Unwind_Reason_Code (*backtrace)(unwind_step *, void *),
+		   unwind_step *step, void *arg);
+__asm__("	.text\n"
+	"	.hidden	gcp_walk_from\n"
+	"	.globl	gcp_walk_from\n"
+	"	.type	gcp_walk_from, @function\n"
+	"gcp_walk_from:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	pushq	%rbx\n"
+	"	movq	%rdi, %rbx\n"
+	"	.cfi_escape 0x0f, 3, 0x73, 8, 0x06\n" /* the stack: *(rbx + 8) */
+	"	.cfi_escape 0x10, 16, 2, 0x73, 0\n"   /* the address: at rbx */
+	"	.cfi_escape 0x10, 3, 2, 0x73, 16\n"   /* rbx: at rbx + 16 */
+	"	.cfi_escape 0x10, 6, 2, 0x73, 24\n"   /* rbp */
+	"	.cfi_escape 0x10, 12, 2, 0x73, 32\n"
+	"	.cfi_escape 0x10, 13, 2, 0x73, 40\n"
+	"	.cfi_escape 0x10, 14, 2, 0x73, 48\n"
+	"	.cfi_escape 0x10, 15, 2, 0x73, 56\n"
+	"	movq	%rsi, %rax\n"
+	"	movq	%rdx, %rdi\n"
+	"	movq	%rcx, %rsi\n"
+	"	call	*%rax\n"
+	"	popq	%rbx\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"	.size	gcp_walk_from, . - gcp_walk_from\n");
+
+static void registers_note(struct registers *ret, struct _Unwind_Context *context,
+			   uintptr_t address)
+{
+	*ret = (struct registers){
+	    address,
+	    stacks.stack(context),
+	    stacks.saved(context, 3),
+	    stacks.saved(context, 6),
+	    stacks.saved(context, 12),
+	    stacks.saved(context, 13),
+	    stacks.saved(context, 14),
+	    stacks.saved(context, 15),
+	};
+}
+
+/* With -X perf CPython runs each function of the program through a copy of a
+ *trampoline, for which there are no tables:
+ *
+ *	sub $8, %rsp; call *%rcx; add $8, %rsp; ret		3.12, 3.13
+ *	push %rbp; mov %rsp, %rbp; call *%rcx; pop %rbp; ret	3.14
+ *
+ * If the address is behind its call, sets the registers to those of its caller. */
+static bool trampoline_leave(struct registers *registers)
+{
+	const unsigned char *code = (const unsigned char *)registers->address;
+	const uintptr_t *stack = (const uintptr_t *)registers->stack;
+	int cancel = gcp_cancel_lock(&stacks.lock);
+	const struct range *range = NULL;
+	bool add, pop;
+
+	if (frames_in_code(&registers->address, 1) == 1)
+		range = range_find(registers->address - 1);
+	if (range && registers->address - range->start < 2)
+		range = NULL;
+	if (range && range->end - registers->address < 5)
+		range = NULL;
+	gcp_cancel_unlock(&stacks.lock, cancel);
+	if (!range || memcmp(code - 2, "\xff\xd1", 2) != 0)
+		return false;
+	add = memcmp(code, "\x48\x83\xc4\x08\xc3", 5) == 0;
+	pop = memcmp(code, "\x5d\xc3", 2) == 0;
+	if (!add && !pop)
+		return false;
+	if (pop)
+		registers->rbp = stack[0];
+	registers->address = stack[1];
+	registers->stack += 2 * sizeof(*stack);
+	return true;
+}
+
+#else /* such a stack ends with the innermost function of the Python program */
+
+static void gcp_walk_from(const struct registers *registers,
+			  _Unwind_Reason_Code (*backtrace)(unwind_step *, void *),
+			  unwind_step *step, void *arg)
+{
+	(void)registers, (void)backtrace, (void)step, (void)arg;
+}
+
+static void registers_note(struct registers *ret, struct _Unwind_Context *context,
+			   uintptr_t address)
+{
+	(void)ret, (void)context, (void)address;
+}
+
+static bool trampoline_leave(struct registers *registers)
+{
+	(void)registers;
+	return false;
+}
+
+#endif
+
 struct walk {
 	uintptr_t from; /* the caller: what lies inside of it is ours; 0: not known */
 	uintptr_t *frames;
 	uint32_t count;
 	bool reached;
+	struct registers last; /* of the last frame */
 };
 
 static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
@@ -275,16 +407,28 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
 		walk->reached = walk->reached || address == walk->from;
 	else
 		walk->reached = address < stacks.own.start || address >= stacks.own.end;
-	if (walk->reached && address)
+	if (walk->reached && address) {
 		walk->frames[walk->count++] = address;
+		registers_note(&walk->last, context, address);
+	}
 	return walk->count < stacks.frames ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
 static uint32_t walk_tables(const struct gcp_caller *caller, uintptr_t *ret_frames)
 {
 	struct walk walk = {.from = caller->address, .frames = ret_frames};
+	struct registers registers;
 
 	stacks.backtrace(walk_step, &walk);
+	while (walk.count && walk.count < stacks.frames &&
+	       trampoline_leave(&walk.last)) {
+		registers = walk.last;
+		walk.from = registers.address;
+		walk.reached = false;
+		gcp_walk_from(&registers, stacks.backtrace, walk_step, &walk);
+		if (!walk.reached)
+			break;
+	}
 	return walk.count;
 }
 
@@ -353,22 +497,6 @@ static uint32_t table_add(uint64_t hash, const uintptr_t *frames, uint32_t count
 	__atomic_store_n(&entry[0], hash, __ATOMIC_RELEASE);
 	atomic_store_explicit(slot, hash >> 32 << 32 | number, memory_order_release);
 	return number;
-}
-
-/* How many frames from the caller outwards lie in code. Libraries may have come since
- * the mappings were read; code that is made at run time is read no more than so often.
- */
-static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		if (range_has(frames[i] - 1))
-			continue;
-		if (gcp_clock_ns() - stacks.read_ns > 10 * 1000 * 1000)
-			modules_read_locked();
-		if (!range_has(frames[i] - 1))
-			return i;
-	}
-	return count;
 }
 
 static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *caller,
@@ -471,7 +599,9 @@ void gcp_stacks_load(void)
 	}
 	*(void **)&stacks.address = gcp_elf_symbol(&elf, "_Unwind_GetIP");
 	*(void **)&backtrace = gcp_elf_symbol(&elf, "_Unwind_Backtrace");
-	if (stacks.address)
+	*(void **)&stacks.stack = gcp_elf_symbol(&elf, "_Unwind_GetCFA");
+	*(void **)&stacks.saved = gcp_elf_symbol(&elf, "_Unwind_GetGR");
+	if (stacks.address && stacks.stack && stacks.saved)
 		atomic_store(&stacks.backtrace, backtrace);
 	errno = saved;
 }

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
 """From the addresses of call stacks to functions and lines: by addr2line and nm of binutils,
-asked once for each module. Without them a frame is its module and offset."""
+asked once for each module. Without them a frame is its module and offset. Code that is made at
+run time has its names from perf_map.py: functions of a Python program with their files."""
 
 import bisect
 import os
 import shutil
 import struct
 import subprocess
+
+from .perf_map import PerfMap
+from .recording import progress
 
 # Whose frames are between the program and the library: not what allocates.
 RUNTIME = ("libcudart", "libcuda.so", "libgcpool", "ld-linux")
@@ -31,14 +35,22 @@ STEPS = ("c10::impl::", "c10::Dispatcher", "c10::OperatorHandle")
 BEGINNINGS = ("_start", "__libc_start", "start_thread", "clone", "__clone", "thread_start")
 
 
+# What lies between functions of a Python program, and between it and what it calls.
+INTERPRETER = ("python3", "libpython", "libffi", "_ctypes.")
+PYTHON = "py::"  # begins their names in a perf map
+
+
 class Frame:
+    """module: "py" of a function of a Python program, which has a file and no line."""
+
     __slots__ = ("function", "file", "line", "module")
 
     def __init__(self, function, file, line, module):
         self.function, self.file, self.line, self.module = function, file, line, module
 
     def __str__(self):
-        where = f" at {os.path.basename(self.file)}:{self.line}" if self.file else ""
+        line = f":{self.line}" if self.line else ""
+        where = f" at {os.path.basename(self.file)}{line}" if self.file else ""
         told = self.file or self.function.startswith(f"{self.module}+0x")
         module = f" ({self.module})" if self.module and not told else ""
         return short(self.function) + where + module
@@ -85,6 +97,14 @@ def load_bias(path):
     return parts
 
 
+def made_frame(name):
+    """py::function:file, or what another runtime has written."""
+    if not name.startswith(PYTHON):
+        return Frame(name, "", 0, "")
+    function, _, file = name[len(PYTHON) :].partition(":")
+    return Frame(function, file, 0, "py")
+
+
 class Symbols:
     """frames(recording, stack): the frames of a stack, innermost first."""
 
@@ -110,22 +130,26 @@ class Symbols:
 
     def resolve(self):
         """All addresses of all stacks at once: each tool is started once for each module."""
-        wanted = {}
+        wanted, made = {}, PerfMap(self.recording)
         for frames in self.recording.stacks.values():
             for address in frames:
                 if address in self.known:
                     continue
-                module = self.module_of(address - 1)
-                if module:
+                module, name = self.module_of(address - 1), made.find(address - 1)
+                if name:
+                    self.known[address] = made_frame(name)
+                elif module:
                     offset = address - 1 - module.start + module.offset
                     wanted.setdefault(module.path, {})[address] = offset
                     name = f"{os.path.basename(module.path) or module.path}+0x{offset + 1:x}"
                     self.known[address] = Frame(name, "", 0, os.path.basename(module.path))
                 else:
                     self.known[address] = Frame(f"0x{address:x}", "", 0, "")
-        for path, offsets in wanted.items():
+        for number, (path, offsets) in enumerate(wanted.items()):
+            progress(f"names of {number + 1} of {len(wanted)} files")
             if is_module(path):
                 self.module_resolve(path, offsets)
+        progress("")
         self.resolved = True
 
     def module_resolve(self, path, offsets):
@@ -202,13 +226,19 @@ class Symbols:
 
     def program_frames(self, stack):
         """Without those of CUDA, of the beginning of a thread, and those that only hand an
-        allocation on; all of them, if nothing else is left."""
+        allocation on; all of them, if nothing else is left. Of a Python program its functions, and
+        the innermost of what they have called."""
+        frames = self.frames(stack)
+        python = any(frame.module == "py" for frame in frames)
+        hidden = RUNTIME + INTERPRETER if python else RUNTIME
         frames = [
             frame
-            for frame in self.frames(stack)
-            if not frame.module.startswith(RUNTIME) and not frame.function.startswith(BEGINNINGS + STEPS)
+            for frame in frames
+            if not frame.module.startswith(hidden) and not frame.function.startswith(BEGINNINGS + STEPS)
         ]
         first = 0
         while first < len(frames) - 1 and frames[first].function.startswith(HANDS_ON):
             first += 1
+        if python:
+            return frames[first : first + 1] + [f for f in frames[first + 1 :] if f.module == "py"]
         return frames[first:]

@@ -84,7 +84,7 @@ def frames_of(path, values, like=None):
     places = [value - base + at for value in values for at, size, base in parts if 0 <= value - base < size]
     module = types.SimpleNamespace(path=path, start=1 << 32, end=1 << 33, offset=0, time=0)
     stack = [module.start + place + 1 for place in places]
-    recording = types.SimpleNamespace(modules=[module], stacks={1: stack})
+    recording = types.SimpleNamespace(path=path, pid=0, host="", modules=[module], stacks={1: stack})
     return [frame.function for frame in Symbols(recording).frames(1)]
 
 
@@ -425,6 +425,61 @@ def frame_pointers_lead_to_the_callers(checks, directory):
         checks.equal(kind, ["innermost", "middle", "outermost", "calls_lie_in_calls"], names[:4])
 
 
+def trampolines_of_python_are_left(checks, directory):
+    """Code without tables, by which CPython calls each function."""
+    if os.uname().machine != "x86_64":
+        return
+    command = [os.environ["GCPT_WATCHED"], "trampolines_are_left"]
+    extra = {"GCPOOL_TRACE_STACKS": "16", "GCPOOL_TRACE_UNWIND": "tables"}
+    found = look.Recorded(directory, command, extra)
+    symbols = found.symbols()
+    for kind in ("alloc", "free"):
+        event = [event for event in found.recording.events if event.kind == kind][-1]
+        names = [frame.function for frame in symbols.frames(event.stack)]
+        named = [name for name in names if "+0x" not in name]
+        checks.equal(kind, ["innermost", "behind_both", "between_them", "trampolines_are_left"], named[:4])
+        checks.equal(f"{kind}: trampolines", 2, sum(name.startswith("+0x") for name in names))
+
+
+PROGRAM = """
+import ctypes, sys
+runtime = ctypes.CDLL("libcudart.so.13")
+def take(size):
+    pointer = ctypes.c_void_p()
+    assert runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+    return pointer
+class Model:
+    def step(self):
+        return take(1 << 20)
+def train():
+    return [Model().step() for _ in range(4)]
+kept = train()
+"""
+
+
+def python_programs_have_their_functions(checks, directory):
+    """Python 3.12 or newer, where there is one: GCPT_PYTHON, or that of the tests."""
+    python = os.environ.get("GCPT_PYTHON", sys.executable)
+    code = "import sys; print(hasattr(sys, 'activate_stack_trampoline'))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if "True" not in done.stdout:
+        print("left out: this Python is older than 3.12")
+        return
+    script = os.path.join(directory, "train.py")
+    with open(script, "w") as file:
+        file.write(PROGRAM)
+    command = [os.path.join(look.SCRIPTS, "gcpool"), "record", "--library", preload.library(), python, script]
+    env = preload.environment(None, {})
+    done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True)
+    checks.equal("exit code", 0, done.returncode)
+    (name,) = [name for name in os.listdir(directory) if name.endswith(".trace")]
+    out = look.tool(os.path.join(directory, name))[1]
+    frames = ("take at train.py", "Model.step at train.py", "train at train.py", "<module> at train.py")
+    checks.that(" < ".join(frames[: 4 if os.uname().machine == "x86_64" else 1]) in out, out)
+    pid = name.split(".")[1]
+    checks.that(not os.path.exists(f"/tmp/perf-{pid}.map"), "the map is left in /tmp")
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -450,6 +505,8 @@ def main():
             threads_that_are_cancelled_leave_the_recording,
             frame_pointers_are_followed_in_the_stack_alone,
             frame_pointers_lead_to_the_callers,
+            trampolines_of_python_are_left,
+            python_programs_have_their_functions,
         ],
     )
 

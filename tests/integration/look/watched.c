@@ -152,11 +152,62 @@ static void calls_lie_in_calls(void)
 		outermost(&p);
 }
 
+#if defined(__x86_64__)
+/* With -X perf CPython calls each function of the program through such code, made at
+ * run time: that of 3.12, and that of 3.14. */
+typedef void trampoline(CUdeviceptr *p, void *, void *,
+			void (*function)(CUdeviceptr *));
+static trampoline *trampolines[2];
+
+static void trampolines_make(void)
+{
+	static const char codes[2][16] = {
+	    "\x48\x83\xec\x08\xff\xd1\x48\x83\xc4\x08\xc3",
+	    "\x55\x48\x89\xe5\xff\xd1\x5d\xc3",
+	};
+	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	memcpy(page, codes, sizeof(codes));
+	mprotect(page, 4096, PROT_READ | PROT_EXEC);
+	for (int i = 0; i < 2; i++)
+		*(void **)&trampolines[i] = page + i * sizeof(codes[0]);
+}
+
+static void behind_both(CUdeviceptr *ret_p)
+{
+	innermost(ret_p);
+	*ret_p = 0;
+}
+
+static void between_them(CUdeviceptr *ret_p)
+{
+	trampolines[1](ret_p, NULL, NULL, behind_both);
+	*ret_p = 1;
+}
+
+static void trampolines_are_left(void)
+{
+	CUdeviceptr p;
+
+	ctx = primary();
+	trampolines_make();
+	for (int i = 0; i < 3; i++)
+		trampolines[0](&p, NULL, NULL, between_them);
+}
+#else
+static void trampolines_are_left(void)
+{
+	puts("left out on this processor");
+}
+#endif
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_cancelled_thread_leaves_no_lock),
     SCENARIO(cancelled_threads_come_and_go),
     SCENARIO(the_frame_register_points_anywhere),
     SCENARIO(calls_lie_in_calls),
+    SCENARIO(trampolines_are_left),
 };
 
 int main(int argc, char **argv)
