@@ -114,7 +114,6 @@ packages_for_tests() {
 # What shows the report of gcpool-trace, 100 MB: with --all only.
 packages_for_browser() {
 	has_command chromium || has_command google-chrome || echo chromium
-	[ -f /usr/share/javascript/dygraphs/dygraph.min.js ] || echo libjs-dygraphs
 }
 
 # clang, and libFuzzer, which Debian keeps in a package of its own.

@@ -6,7 +6,7 @@ _gcpool_trace() {
 	local current=${COMP_WORDS[COMP_CWORD]} words=
 
 	case $current in
-	-*) words="--help --at --top --library" ;;
+	-*) words="--help --at --top --from --to" ;;
 	*) [ "$COMP_CWORD" = 1 ] && words="summary snapshot chrome html compare events replay" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current"; compgen -f -- "$current")

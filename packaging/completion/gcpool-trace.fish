@@ -9,5 +9,6 @@ complete -c gcpool-trace -n '__fish_is_nth_token 1' -a events -d 'every event as
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a replay -d 'allocations for the replay benchmark'
 complete -c gcpool-trace -l at -x -a 'peak end' -d 'moment of a snapshot'
 complete -c gcpool-trace -l top -x -d 'how many call sites'
-complete -c gcpool-trace -l library -r -d 'where the plotting library is'
+complete -c gcpool-trace -l from -x -d 'first second of a report'
+complete -c gcpool-trace -l to -x -d 'last second of a report'
 complete -c gcpool-trace -s h -l help -d 'print help'

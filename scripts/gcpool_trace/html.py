@@ -1,46 +1,34 @@
 # SPDX-License-Identifier: MIT
 """A recording as a report in one HTML file, which a browser shows without a network: bytes
-over time, the map of segments, lives of blocks, call sites, fragmentation, fences. Curves are
-drawn by Dygraphs (Debian: libjs-dygraphs), which becomes part of the file."""
+over time, the map of segments, lives of blocks, call sites, fragmentation, fences. report.js
+draws it."""
 
 import bisect
+import collections
 import json
 import os
 import string
 
 from . import chrome
-from .recording import Wrong
 from .summary import duration, size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Of the Debian package; what packaging/wheel puts into the wheel.
-LIBRARIES = (
-    "/usr/share/javascript/dygraphs/dygraph.min.js",
-    os.path.join(HERE, "dygraph.min.js"),
-)
 SEGMENT, MAPPED, BLOCK = 0, 1, 2
 POINTS, BLOCKS, FENCES, MOMENTS, SITES = 4000, 20000, 3000, 120, 40
+BINS = 500  # of time, for the choice of blocks
 
 
-def library_read(path):
-    """(script, style) of Dygraphs."""
-    places = [path] if path else [place for place in LIBRARIES if os.path.exists(place)]
-    if not places:
-        raise Wrong(
-            "the report needs Dygraphs: install libjs-dygraphs, or say --library with the path of "
-            "its dygraph.min.js"
-        )
-    with open(places[0], encoding="utf-8") as file:
-        script = file.read()
-    style = places[0].replace(".js", ".css")
-    css = ""
-    if os.path.exists(style):
-        with open(style, encoding="utf-8") as file:
-            css = file.read()
-    # No word of where its source maps would be.
-    lines = [line for line in script.splitlines() if not line.startswith("//# sourceMappingURL")]
-    rules = [line for line in css.splitlines() if "sourceMappingURL" not in line]
-    return "\n".join(lines), "\n".join(rules)
+class Window:
+    """What the report shows: from `first` to `last`, in ns, of a recording."""
+
+    def __init__(self, recording, first, last):
+        self.recording, self.first, self.last = recording, first, last
+
+    def seconds(self, time):
+        return None if time is None else round(self.recording.seconds(time), 7)
+
+    def has(self, start, end):
+        return start <= self.last and (end is None or end >= self.first)
 
 
 class Names:
@@ -56,30 +44,28 @@ class Names:
         return self.numbers[text]
 
 
-def curve(recording, device):
-    """[seconds, live, graph, pending, cached] at each point."""
+def curve(window, device):
+    """[seconds, live, graph, pending, cached] at each point, and at both ends."""
+    times = [point.time for point in device.points]
+    low = max(0, bisect.bisect_right(times, window.first) - 1)
+    high = bisect.bisect_right(times, window.last)
+    points = chrome.thin(device.points[low:high], POINTS)
     rows = []
-    for point in chrome.thin(device.points, POINTS):
-        row = [
-            round(recording.seconds(point.time), 7),
-            point.common,
-            point.private,
-            point.pending,
-            point.cached,
-        ]
-        if rows and rows[-1][0] >= row[0]:
-            row[0] = round(rows[-1][0] + 1e-7, 7)
-        rows.append(row)
-    end = recording.seconds(recording.end_ns)
+    for point in points:
+        time = max(window.seconds(point.time), window.seconds(window.first))
+        if rows and rows[-1][0] >= time:
+            time = round(rows[-1][0] + 1e-7, 7)
+        rows.append([time, point.common, point.private, point.pending, point.cached])
+    end = window.seconds(window.last)
     if rows and rows[-1][0] < end:
         rows.append([end, *rows[-1][1:]])
     return rows
 
 
-def fragmentation(recording, history, device):
-    """[seconds, free bytes, largest hole, holes] at some moments: what lies between the live
-    blocks of the segments that there are."""
-    first, last = recording.start_ns, recording.end_ns
+def fragmentation(window, history, device):
+    """[seconds, free bytes, largest hole] at some moments: what lies between the live blocks of
+    the segments that there are."""
+    first, last = window.first, window.last
     moments = [first + (last - first) * (i + 1) // MOMENTS for i in range(MOMENTS)]
     alive = [[] for _ in moments]
     for items in (history.blocks, history.segments):
@@ -94,55 +80,73 @@ def fragmentation(recording, history, device):
     rows = []
     for moment, items in zip(moments, alive):
         items.sort()
-        rows.append([round(recording.seconds(moment), 7), *holes(items)])
+        rows.append([window.seconds(moment), *holes(items)])
     return rows
 
 
 def holes(items):
-    """(free bytes, largest hole, holes) of segments and blocks in the order of addresses. A
-    hole may lie across mapped chunks, and not across segments."""
-    free = largest = count = 0
+    """(free bytes, largest hole) of segments and blocks in the order of addresses. A hole may
+    lie across mapped chunks, and not across segments."""
+    free = largest = 0
     at = end = None
+
+    def hole(to):
+        nonlocal free, largest
+        if at is not None and to > at:
+            free, largest = free + to - at, max(largest, to - at)
+
     for addr, kind, length in items:
         if kind == SEGMENT or (kind == MAPPED and addr != end):
-            if at is not None and end > at:
-                free, largest, count = free + end - at, max(largest, end - at), count + 1
+            hole(end or 0)
             at, end = addr, addr + length
         elif kind == MAPPED:
             end = addr + length
         elif at is not None:
-            if addr > at:
-                free, largest, count = free + addr - at, max(largest, addr - at), count + 1
+            hole(addr)
             at = max(at, addr + length)
-    if at is not None and end > at:
-        free, largest, count = free + end - at, max(largest, end - at), count + 1
-    return free, largest, count
+    hole(end or 0)
+    return free, largest
 
 
-def blocks_rows(recording, history, symbols, names):
-    """The blocks that take most bytes for most time; [addr, size, asked, start, end, site,
-    graph, thread], end null if it was never freed."""
-    end = recording.end_ns
-    chosen = sorted(history.blocks, key=lambda b: -b.size * ((b.end or end) - b.start))[:BLOCKS]
-    rows = []
-    for block in sorted(chosen, key=lambda b: b.start):
-        rows.append(
-            [
-                block.addr,
-                block.size,
-                block.requested,
-                round(recording.seconds(block.start), 7),
-                None if block.end is None else round(recording.seconds(block.end), 7),
-                names.number(symbols.path(block.stack)),
-                1 if block.graph else 0,
-                block.thread,
-                block.device,
-            ]
-        )
-    return rows
+def blocks_chosen(window, history):
+    """(blocks, how many there are): those that take most bytes for most time, and of each bin of
+    time the largest that begin there, so that no time in which the program works looks idle."""
+    first, last = window.first, window.last
+    alive = [block for block in history.blocks if window.has(block.start, block.end)]
+    if len(alive) <= BLOCKS:
+        return alive, len(alive)
+
+    def area(block):
+        end = last if block.end is None else min(block.end, last)
+        return block.size * (end - max(block.start, first))
+
+    alive.sort(key=area, reverse=True)
+    seen = collections.Counter()
+    rest = []
+    for at, block in enumerate(alive[BLOCKS // 2 :]):
+        bin_ = (max(block.start, first) - first) * BINS // (last - first + 1)
+        rest.append((seen[bin_], at, block))
+        seen[bin_] += 1
+    rest.sort()
+    chosen = alive[: BLOCKS // 2] + [block for _, _, block in rest[: BLOCKS - BLOCKS // 2]]
+    return sorted(chosen, key=lambda block: block.start), len(alive)
 
 
-def sites_rows(recording, history, symbols, names):
+def block_row(window, symbols, names, block):
+    return [
+        block.addr,
+        block.size,
+        block.requested,
+        window.seconds(block.start),
+        window.seconds(block.end),  # null: it was never freed
+        names.number(symbols.path(block.stack)),
+        1 if block.graph else 0,
+        block.thread,
+        block.device,
+    ]
+
+
+def sites_rows(history, symbols, names):
     """[site, bytes at the peak, blocks then, bytes never freed, allocations, bytes in all]"""
     rows = {}
 
@@ -161,30 +165,25 @@ def sites_rows(recording, history, symbols, names):
     return order[:SITES]
 
 
-def fences_rows(recording, history):
-    """[seconds, bytes, blocks, ms to ready or null, how, device]"""
-    fences = [fence for fence in history.fences if fence.recorded]
+def fences_rows(window, history):
+    """[seconds, bytes, blocks, ms to ready or null, device]"""
+    fences = [f for f in history.fences if f.recorded and window.has(f.recorded, f.recorded)]
     step = -(-len(fences) // FENCES) or 1
-    rows = []
-    for fence in fences[::step]:
-        wait = None if fence.done is None else (fence.done - fence.recorded) / 1e6
-        rows.append(
-            [
-                round(recording.seconds(fence.recorded), 7),
-                fence.bytes,
-                fence.blocks,
-                wait,
-                fence.how,
-                fence.device,
-            ]
-        )
-    return rows
+    return [
+        [
+            window.seconds(fence.recorded),
+            fence.bytes,
+            fence.blocks,
+            None if fence.done is None else (fence.done - fence.recorded) / 1e6,
+            fence.device,
+        ]
+        for fence in fences[::step]
+    ]
 
 
-def facts(recording, history):
-    device = history.main_device()
-    counts = history.counts
-    rows = [
+def facts(history):
+    device, counts, calls = history.main_device(), history.counts, history.calls
+    return [
         ("live at most", size(device.peak)),
         ("asked for at most", size(device.peak_requested)),
         ("reserved at most", size(device.peak_reserved)),
@@ -192,58 +191,47 @@ def facts(recording, history):
         ("allocations", f"{counts['allocations']:,}"),
         ("frees", f"{counts['frees']:,}"),
         ("captures", f"{len(history.captures):,}"),
-        ("fences", f"{history.calls.get('cuCtxRecordEvent', (0,))[0]:,}"),
-        ("barriers", f"{history.calls.get('cuCtxWaitEvent', (0,))[0]:,}"),
-        ("failed for want of memory", f"{len(history.refused):,}"),
-        ("time in driver calls", duration(sum(ns for _, ns, _ in history.calls.values()))),
+        ("fences", f"{calls.get('cuCtxRecordEvent', (0,))[0]:,}"),
+        ("barriers", f"{calls.get('cuCtxWaitEvent', (0,))[0]:,}"),
+        ("out of memory", f"{len(history.refused):,}"),
+        ("time in driver calls", duration(sum(ns for _, ns, _ in calls.values()))),
         ("pinned at most", size(history.host_peak)),
     ]
-    return rows
 
 
-def data(recording, history, symbols):
+def data(recording, history, symbols, window):
     names = Names()
-    devices = []
-    for number in sorted(history.devices):
-        device = history.devices[number]
-        name = recording.devices.get(number, ("", 0))[0]
-        devices.append(
-            {
-                "number": number,
-                "name": name,
-                "peak": device.peak,
-                "peak_time": recording.seconds(device.peak_time) if device.peak else 0,
-                "curve": curve(recording, device),
-                "fragmentation": fragmentation(recording, history, device),
-            }
-        )
-    segments = [
-        [
-            s.addr,
-            s.size,
-            round(recording.seconds(s.start), 7),
-            None if s.end is None else round(recording.seconds(s.end), 7),
-            s.device,
-        ]
-        for s in history.segments
-    ]
-    shown = {
+    blocks, count = blocks_chosen(window, history)
+    return {
         "program": recording.program,
         "pid": recording.pid,
         "host": recording.host,
         "seconds": recording.seconds(recording.end_ns),
+        "window": [window.seconds(window.first), window.seconds(window.last)],
         "notes": recording.notes,
-        "facts": facts(recording, history),
-        "devices": devices,
-        "segments": segments,
-        "blocks": blocks_rows(recording, history, symbols, names),
-        "blocks_all": len(history.blocks),
-        "sites": sites_rows(recording, history, symbols, names),
-        "fences": fences_rows(recording, history),
+        "facts": facts(history),
+        "devices": [
+            {
+                "number": number,
+                "name": recording.devices.get(number, ("", 0))[0],
+                "peak": device.peak,
+                "curve": curve(window, device),
+                "fragmentation": fragmentation(window, history, device),
+            }
+            for number, device in sorted(history.devices.items())
+        ],
+        "segments": [
+            [s.addr, s.size, window.seconds(s.start), window.seconds(s.end), s.device]
+            for s in history.segments
+            if window.has(s.start, s.end)
+        ],
+        "blocks": [block_row(window, symbols, names, block) for block in blocks],
+        "blocks_all": count,
+        "sites": sites_rows(history, symbols, names),
+        "fences": fences_rows(window, history),
         "threads": recording.threads,
+        "names": names.list,
     }
-    shown["names"] = names.list
-    return shown
 
 
 def file_text(name):
@@ -251,14 +239,22 @@ def file_text(name):
         return file.read()
 
 
-def report(recording, history, symbols, library=None):
-    script, style = library_read(library)
-    page = string.Template(file_text("report.html"))
-    # "</" would end the script in which the numbers stand.
-    numbers = json.dumps(data(recording, history, symbols), separators=(",", ":")).replace("</", "<\\/")
-    return page.substitute(
-        style=style + "\n" + file_text("report.css"),
-        library=script.replace("</script", "<\\/script"),
-        data=numbers,
+def script_data(value):
+    """JSON in which nothing ends or begins a script, whatever the program was called."""
+    text = json.dumps(value, separators=(",", ":"))  # ASCII: U+2028 is escaped
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def report(recording, history, symbols, first=None, last=None):
+    """first, last: the seconds to show; all of them if not given."""
+    start, end = recording.start_ns, recording.end_ns
+    low = start if first is None else min(end, start + int(first * 1e9))
+    high = end if last is None else min(end, start + int(last * 1e9))
+    window = Window(recording, low, max(high, low + 1))
+    return string.Template(file_text("report.html")).substitute(
+        style=file_text("report.css"),
+        data=script_data(data(recording, history, symbols, window)),
         code=file_text("report.js"),
     )

@@ -5,14 +5,12 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
-// From the top of the stack to its foot.
-const KINDS = ["cached", "pending", "graph", "live"];
-const COLOURS = ["#c3ccd5", "#e0a030", "#8a5fbf", "#2f6fb3"];
+const LEFT = 84, RIGHT = 12, FOOT = 20; // around the area of a panel
 let device = data.devices.reduce((a, b) => (b.peak > a.peak ? b : a), data.devices[0] || null);
 // report.html#4.2-4.6 shows these seconds first.
 const asked = location.hash.match(/^#([\d.]+)-([\d.]+)$/);
-let range = asked ? [Number(asked[1]), Number(asked[2])] : [0, data.seconds || 1e-6];
-let fixed = null, hovered = null, cursor = null, plots = [];
+let range = asked && Number(asked[1]) < Number(asked[2]) ? asked.slice(1).map(Number) : data.window;
+const panels = [];
 
 // --- words ---------------------------------------------------------------------------
 
@@ -26,18 +24,27 @@ function bytes(count) {
 	return (unit ? count.toFixed(1) : String(Math.round(count))) + " " + units[unit];
 }
 
-// As many digits as tell two moments of the range that is shown apart.
-function seconds(value) {
-	const span = range[1] - range[0], [unit, factor] = span < 2e-3 ? ["us", 1e6] : span < 2 ? ["ms", 1e3] : ["s", 1];
-	const digits = Math.min(6, Math.max(0, Math.ceil(3 - Math.log10(span * factor))));
-	return parseFloat((value * factor).toFixed(digits)) + " " + unit;
+// In one unit for the whole range, with the digits that tell moments `step` apart.
+function seconds(value, step) {
+	const [unit, factor] = range[1] < 1e-3 ? ["us", 1e6] : range[1] < 1 ? ["ms", 1e3] : ["s", 1];
+	const digits = Math.ceil(-Math.log10((step || (range[1] - range[0]) / 1000) * factor) - 1e-9);
+	return (value * factor).toFixed(Math.min(7, Math.max(0, digits))) + " " + unit;
 }
+
+function duration(value) {
+	const [unit, factor] = value > 0 && value < 1e-3 ? ["us", 1e6] : value < 1 ? ["ms", 1e3] : ["s", 1];
+	return parseFloat((value * factor).toPrecision(4)) + " " + unit;
+}
+
+const count = (value) => value.toLocaleString("en");
+const hex = (address) => "0x" + address.toString(16);
+const theme = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name);
 
 function colour(name) {
 	let hash = 7;
 	for (const letter of data.names[name] || "")
 		hash = (hash * 31 + letter.codePointAt(0)) % 3600;
-	return `hsl(${hash % 360} ${45 + (hash % 3) * 12}% ${48 + (hash % 4) * 5}%)`;
+	return `hsl(${hash % 360} ${40 + (hash % 3) * 9}% ${48 + (hash % 4) * 5}%)`;
 }
 
 function element(kind, text, style) {
@@ -49,393 +56,372 @@ function element(kind, text, style) {
 	return made;
 }
 
-// --- head ----------------------------------------------------------------------------
+// 0, and steps of 1, 2 or 5 times a power of ten; of a power of 1024 for bytes.
+function ticks(low, high, most, binary) {
+	let unit = 1;
+	while (binary && high / unit >= 1024)
+		unit *= 1024;
+	const least = (high - low) / unit / most, power = 10 ** Math.floor(Math.log10(least));
+	const step = unit * power * [1, 2, 5, 10].find((times) => times * power >= least * 0.999);
+	const found = [];
+	for (let at = Math.ceil(low / step); at * step <= high; at++)
+		found.push(at * step);
+	return [found, step];
+}
 
-function headShow() {
-	$("head").textContent = `${data.program} · process ${data.pid} on ${data.host} · ${seconds(data.seconds)} recorded`;
-	for (const note of data.notes)
-		$("notes").append(element("li", note));
-	for (const [name, value] of data.facts) {
-		const box = element("div");
-		box.append(element("b", value), element("span", name));
-		$("facts").append(box);
-	}
-	for (const one of data.devices) {
-		const option = element("option", `${one.number} ${one.name}`);
-		option.value = one.number;
-		option.selected = one === device;
-		$("device").append(option);
-	}
-	$("device").onchange = (event) => {
-		device = data.devices.find((one) => one.number === Number(event.target.value));
-		allShow();
+// --- panels: drawings over the seconds of `range` ------------------------------------------
+
+// make.axis(view) draws at the left of the area and gives it a scale, make.draw(view) inside of
+// it; make.hover(time, y, view) says what is under the mouse, with null nothing.
+function panelMake(place, make) {
+	const canvas = element("canvas"), cursor = element("i", "", "cursor"), chosen = element("i", "", "chosen");
+	place.replaceChildren(canvas, cursor, chosen);
+	const panel = Object.assign({ place, canvas, cursor }, make);
+	const inside = (x) => Math.min(Math.max(x, LEFT), canvas.clientWidth - RIGHT);
+	let down = null;
+	canvas.onmousemove = (event) => {
+		const x = inside(event.offsetX);
+		cursorMove(panel.view.time(x));
+		panel.hover(panel.view.time(x), event.offsetY, panel.view);
+		chosen.style.display = down === null ? "none" : "block";
+		chosen.style.left = Math.min(x, down) + "px";
+		chosen.style.width = Math.abs(x - down) + "px";
 	};
+	canvas.onmouseleave = () => {
+		down = null;
+		chosen.style.display = "none";
+		cursorMove(null);
+		panel.hover(null);
+	};
+	canvas.onmousedown = (event) => { down = inside(event.offsetX); };
+	canvas.onmouseup = (event) => {
+		const ends = [down, inside(event.offsetX)].sort((a, b) => a - b);
+		chosen.style.display = "none";
+		if (down !== null && ends[1] - ends[0] > 8)
+			rangeSet(ends.map(panel.view.time));
+		else if (panel.click)
+			panel.click();
+		down = null;
+	};
+	canvas.ondblclick = () => rangeSet(data.window);
+	panels.push(panel);
+}
+
+function panelDraw(panel) {
+	const { canvas } = panel, ratio = window.devicePixelRatio || 1;
+	const width = canvas.clientWidth, height = canvas.clientHeight, inner = width - LEFT - RIGHT;
+	const context = canvas.getContext("2d"), [low, high] = range;
+	canvas.width = width * ratio;
+	canvas.height = height * ratio;
+	context.scale(ratio, ratio);
+	context.font = "11px system-ui, sans-serif";
+	const view = panel.view = {
+		context, width, foot: height - FOOT,
+		x: (time) => LEFT + (time - low) / (high - low) * inner,
+		time: (x) => low + (x - LEFT) / inner * (high - low),
+	};
+	const [times, step] = ticks(low, high, inner / 110);
+	context.textAlign = "center";
+	for (const time of times) {
+		line(view, view.x(time), 0, view.x(time), view.foot + 4);
+		context.fillStyle = theme("faint");
+		if (view.x(time) < width - 24)
+			context.fillText(seconds(time, step), view.x(time), height - 4);
+	}
+	context.textAlign = "right";
+	panel.axis(view);
+	context.save();
+	context.beginPath();
+	context.rect(LEFT, 0, inner, view.foot + 1);
+	context.clip();
+	panel.draw(view);
+	context.restore();
+}
+
+function line({ context }, ...ends) {
+	const [left, top, right, bottom] = ends.map((value) => Math.round(value) + 0.5);
+	context.strokeStyle = theme("line");
+	context.beginPath();
+	context.moveTo(left, top);
+	context.lineTo(right, bottom);
+	context.stroke();
+}
+
+function cursorMove(time) {
+	for (const { cursor, view } of panels) {
+		cursor.style.display = time === null ? "none" : "block";
+		cursor.style.left = (time === null ? 0 : view.x(time)) + "px";
+	}
+}
+
+function rangeSet(ends) {
+	range = ends;
+	$("all").hidden = range === data.window;
+	cursorMove(null);
+	panels.forEach(panelDraw);
 }
 
 // --- curves --------------------------------------------------------------------------
 
-function legendShow(id, labels, colours, values, shown) {
-	const place = $(id);
-	place.replaceChildren();
-	labels.map((label, i) => [label, i]).reverse().forEach(([label, i]) => {
-		const span = element("span");
-		const mark = element("i");
-		mark.style.background = colours[i];
-		span.append(mark, `${label} ${values ? shown(values[i], i) : ""}`);
-		place.append(span);
-	});
-}
-
-function curveMake(id, rows, labels, colours, shown, more) {
-	const legend = id + "-legend";
-	legendShow(legend, labels, colours, null, shown);
-	const plot = new Dygraph($(id), rows, Object.assign({
-		labels: ["time", ...labels],
-		colors: colours,
-		legend: "never",
-		dateWindow: range.slice(),
-		strokeWidth: 1,
-		axisLabelFontSize: 11,
-		xRangePad: 0,
-		axes: {
-			x: { valueFormatter: seconds, axisLabelFormatter: (x) => seconds(x), pixelsPerLabel: 90 },
-			y: { axisLabelFormatter: (y) => shown(y, 0), axisLabelWidth: 76, labelsKMG2: true },
-		},
-		highlightCallback(event, x, points, row) {
-			const values = rows[row].slice(1);
-			legendShow(legend, labels, colours, values, shown);
-			$(legend).prepend(element("span", "at " + seconds(x)));
-			cursorMove(x, plot);
-		},
-		unhighlightCallback() { cursorMove(null, plot); },
-		zoomCallback(low, high) { rangeSet(low, high, plot); },
-		underlayCallback: cursorDraw,
-	}, more || {}));
-	plots.push(plot);
-	return plot;
-}
-
-function cursorDraw(context, area, plot) {
-	if (cursor === null)
-		return;
-	const x = plot.toDomXCoord(cursor);
-	context.strokeStyle = "#b03030";
-	context.beginPath();
-	context.moveTo(x, area.y);
-	context.lineTo(x, area.y + area.h);
-	context.stroke();
-}
-
-function cursorMove(x, from) {
-	cursor = x;
-	for (const plot of plots)
-		if (plot !== from)
-			plot.renderGraph_();
-	mapDraw();
-}
-
-function rangeSet(low, high, from) {
-	range = [low, high];
-	for (const plot of plots)
-		if (plot !== from)
-			plot.updateOptions({ dateWindow: range.slice() });
-	mapDraw();
-}
-
-// All areas at once, as steps: what Dygraphs fills between stacked curves that jump has gaps.
-function areasDraw(event) {
-	if (event.seriesIndex !== 0)
-		return;
-	const plot = event.dygraph, context = event.drawingContext, rows = device.curve;
-	const x = (time) => plot.toDomXCoord(time), y = (value) => plot.toDomYCoord(value);
-	const tops = rows.map(() => 0);
-	[1, 2, 3, 4].forEach((column, i) => {
-		context.beginPath();
-		context.moveTo(x(rows[0][0]), y(tops[0]));
-		const feet = tops.slice();
-		rows.forEach((row, at) => {
-			const next = rows[Math.min(at + 1, rows.length - 1)][0];
-			tops[at] += row[column];
-			context.lineTo(x(row[0]), y(tops[at]));
-			context.lineTo(x(next), y(tops[at]));
-		});
-		for (let at = rows.length - 1; at >= 0; at--) {
-			context.lineTo(x(rows[Math.min(at + 1, rows.length - 1)][0]), y(feet[at]));
-			context.lineTo(x(rows[at][0]), y(feet[at]));
-		}
-		context.fillStyle = COLOURS[3 - i];
-		context.fill();
-	});
-}
-
-function memoryShow() {
-	const rows = device.curve.map(([time, live, graph, pending, cached]) => [time, cached, pending, graph, live]);
-	curveMake("memory", rows, KINDS, COLOURS, bytes, { stackedGraph: true, plotter: areasDraw });
-}
-
-function holesShow() {
-	const rows = device.fragmentation.map(([time, free, largest]) => [time, free, largest]);
-	if (rows.length)
-		curveMake("holes", rows, ["not live", "largest hole"], ["#c3ccd5", "#b85c38"], bytes,
-			{ fillGraph: true, fillAlpha: 0.25 });
-}
-
-function fencesShow() {
-	const rows = data.fences.filter((row) => row[5] === device.number)
-		.map(([time, freed, , wait]) => [time, freed, wait]);
-	for (let i = 1; i < rows.length; i++)
-		if (rows[i][0] <= rows[i - 1][0])
-			rows[i][0] = rows[i - 1][0] + 1e-7;
-	const shown = (value, i) => (value === null ? "-" : i === 0 ? bytes(value) : value.toFixed(3) + " ms");
-	if (!rows.length) {
-		$("fences").textContent = "No fence was recorded.";
-		return;
+// The row at a moment: the last one that begins before it.
+function rowAt(rows, time) {
+	let low = 0, high = rows.length;
+	while (low < high) {
+		const middle = (low + high) >> 1;
+		if (rows[middle][0] <= time)
+			low = middle + 1;
+		else
+			high = middle;
 	}
-	curveMake("fences", rows, ["bytes behind the fence", "until it was ready"], ["#2f6fb3", "#e0a030"], shown, {
-		drawPoints: true, pointSize: 2, strokeWidth: 0.6,
-		series: { "until it was ready": { axis: "y2" } },
-		axes: {
-			x: { valueFormatter: seconds, axisLabelFormatter: (x) => seconds(x), pixelsPerLabel: 90 },
-			y: { axisLabelFormatter: bytes, axisLabelWidth: 76 },
-			y2: { axisLabelFormatter: (y) => y.toFixed(2) + " ms", axisLabelWidth: 70 },
-		},
+	return Math.max(0, low - 1);
+}
+
+// series: [name, column, colour]; the first is the lowest where they are stacked. A click on a name
+// in the legend hides it. style: areas, steps or points.
+function curveMake(id, rows, series, style, shown) {
+	const hidden = new Set(), legend = $(id + "-legend"), stacked = style === "areas";
+	const open = () => series.filter(([name]) => !hidden.has(name));
+
+	function legendShow(row) {
+		legend.replaceChildren(...series.map(([name, column, tone]) => {
+			const button = element("button", "", hidden.has(name) ? "off" : ""), mark = element("i");
+			mark.style.background = `var(--${tone})`;
+			button.append(mark, name, row ? " " + shown(row[column]) : "");
+			button.onclick = () => {
+				hidden.delete(name) || hidden.add(name);
+				legendShow(null);
+				panels.forEach(panelDraw);
+			};
+			return button;
+		}), element("span", row ? "at " + seconds(row[0]) : ""));
+	}
+
+	function axis(view) {
+		const first = rowAt(rows, range[0]), last = rowAt(rows, range[1]);
+		let top = 0;
+		for (const row of rows.slice(first, last + 1)) {
+			const values = open().map(([, column]) => row[column] || 0);
+			top = Math.max(top, stacked ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values));
+		}
+		top = top * 1.06 || 1;
+		view.rows = rows.slice(first, last + 2);
+		view.y = (value) => view.foot - value / top * (view.foot - 8);
+		for (const value of ticks(0, top, view.foot / 45, shown === bytes)[0]) {
+			line(view, LEFT, view.y(value), view.width - RIGHT, view.y(value));
+			view.context.fillStyle = theme("faint");
+			view.context.fillText(shown(value), LEFT - 8, view.y(value) + 4);
+		}
+	}
+
+	// Values stay until the next row: an outline of steps, forth along tops and back along feet.
+	function steps(view, tops, feet) {
+		const { context, x, y, rows: seen } = view;
+		const end = (at) => x(at + 1 < seen.length ? seen[at + 1][0] : range[1]);
+		context.beginPath();
+		tops.forEach((top, at) => {
+			context.lineTo(x(seen[at][0]), y(top));
+			context.lineTo(end(at), y(top));
+		});
+		for (let at = tops.length - 1; feet && at >= 0; at--) {
+			context.lineTo(end(at), y(feet[at]));
+			context.lineTo(x(seen[at][0]), y(feet[at]));
+		}
+	}
+
+	function draw(view) {
+		const { context, x, y, rows: seen } = view;
+		let feet = seen.map(() => 0);
+		for (const [, column, tone] of open()) {
+			context.fillStyle = context.strokeStyle = theme(tone);
+			if (style === "points") {
+				for (const row of seen)
+					if (row[column] !== null)
+						context.fillRect(x(row[0]) - 1, y(row[column]) - 1.5, 3, 3);
+				continue;
+			}
+			const tops = seen.map((row, at) => row[column] + (stacked ? feet[at] : 0));
+			steps(view, tops, stacked ? feet : null);
+			stacked ? context.fill() : context.stroke();
+			feet = tops;
+		}
+	}
+
+	legendShow(null);
+	panelMake($(id), {
+		axis, draw,
+		hover: (time) => legendShow(time === null ? null : rows[rowAt(rows, time)]),
 	});
 }
 
 // --- map of segments -----------------------------------------------------------------
 
-const map = { rows: [], height: 0, drawn: [], left: 80, right: 5 };
-
-function mapPrepare() {
+function mapMake() {
 	const segments = data.segments.filter((row) => row[4] === device.number);
-	const places = new Map();
+	const blocks = data.blocks.filter((row) => row[8] === device.number);
+	const outline = element("i", "", "outline");
+	let height = 0, drawn = [], hovered = null, fixed = null;
+	const sizes = new Map();
 	for (const [addr, size] of segments)
-		places.set(addr, Math.max(size, places.get(addr) || 0));
-	let at = 0;
-	map.rows = [...places].sort((a, b) => a[0] - b[0]).map(([addr, size]) => {
-		const row = { addr, size, at };
-		at += size;
-		return row;
-	});
-	map.height = at || 1;
-	map.segments = segments;
-	map.blocks = data.blocks.filter((row) => row[8] === device.number);
-}
+		sizes.set(addr, Math.max(size, sizes.get(addr) || 0));
+	const rows = [...sizes].sort((a, b) => a[0] - b[0]).map(([addr, size]) => [addr, size, (height += size) - size]);
+	const last = (end) => (end === null ? data.seconds : end);
 
-function mapRow(addr) {
-	let low = 0, high = map.rows.length - 1;
-	while (low <= high) {
-		const middle = (low + high) >> 1, row = map.rows[middle];
-		if (addr < row.addr)
-			high = middle - 1;
-		else if (addr >= row.addr + row.size)
-			low = middle + 1;
-		else
-			return row;
-	}
-	return null;
-}
-
-function mapScale() {
-	const canvas = $("map"), ratio = window.devicePixelRatio || 1;
-	const width = canvas.clientWidth, height = canvas.clientHeight;
-	if (canvas.width !== width * ratio || canvas.height !== height * ratio) {
-		canvas.width = width * ratio;
-		canvas.height = height * ratio;
-	}
-	const context = canvas.getContext("2d");
-	context.setTransform(ratio, 0, 0, ratio, 0, 0);
-	const area = plots.length ? plots[0].getArea() : { x: 80, w: width - 85 };
-	map.left = area.x;
-	map.right = Math.max(0, width - area.x - area.w);
-	const inner = width - map.left - map.right, [low, high] = range;
-	return {
-		context, width, height,
-		x: (time) => map.left + (time - low) / (high - low) * inner,
-		time: (x) => low + (x - map.left) / inner * (high - low),
-		y: (offset) => offset / map.height * (height - 20),
-	};
-}
-
-function mapDraw() {
-	if (!device || !map.rows.length)
-		return;
-	const { context, width, height, x, y } = mapScale();
-	context.clearRect(0, 0, width, height);
-	context.save();
-	context.beginPath();
-	context.rect(map.left, 0, width - map.left - map.right, height - 20);
-	context.clip();
-	context.fillStyle = "#e9edf1";
-	for (const [addr, size, start, end] of map.segments) {
-		const row = mapRow(addr);
-		context.fillRect(x(start), y(row.at), Math.max(1, x(end === null ? data.seconds : end) - x(start)), Math.max(0.5, y(size) - 0.5));
-	}
-	map.drawn = [];
-	for (const block of map.blocks) {
-		const [addr, size, , start, end, name] = block;
-		const row = mapRow(addr);
-		if (!row || start > range[1] || (end !== null && end < range[0]))
-			continue;
-		const left = x(start), top = y(row.at + addr - row.addr);
-		const box = [left, top, Math.max(1, x(end === null ? data.seconds : end) - left), Math.max(1, y(size))];
-		map.drawn.push([box, block]);
-		context.fillStyle = colour(name);
-		context.fillRect(...box);
-		if (block === fixed || block === hovered) {
-			context.strokeStyle = "#000";
-			context.strokeRect(...box);
+	function axis(view) {
+		view.y = (offset) => offset / (height || 1) * view.foot;
+		view.context.fillStyle = theme("faint");
+		let before = -20, words = "";
+		for (const [, size, at] of rows) {
+			if (bytes(size) === words || view.y(at) - before < 14 || view.y(at) + 10 > view.foot)
+				continue;
+			words = bytes(size);
+			before = view.y(at);
+			view.context.fillText(words, LEFT - 8, before + 10);
 		}
 	}
-	if (cursor !== null) {
-		context.strokeStyle = "#b03030";
-		context.beginPath();
-		context.moveTo(x(cursor), 0);
-		context.lineTo(x(cursor), height);
-		context.stroke();
-	}
-	context.restore();
-	mapAxes(context, width, height, x, y);
-}
 
-function mapAxes(context, width, height, x, y) {
-	context.fillStyle = "#66707c";
-	context.font = "11px system-ui, sans-serif";
-	context.textAlign = "right";
-	let last = -20;
-	for (const row of map.rows) {
-		const top = y(row.at);
-		if (top - last < 14)
-			continue;
-		last = top;
-		context.fillText(bytes(row.size), map.left - 6, top + 10);
-	}
-	context.textAlign = "center";
-	for (let i = 0; i <= 6; i++) {
-		const time = range[0] + (range[1] - range[0]) * i / 6;
-		context.textAlign = i === 0 ? "left" : i === 6 ? "right" : "center";
-		context.fillText(seconds(time), x(time), height - 5);
-	}
-}
-
-function blockText(block) {
-	const [addr, size, asked, start, end, name, graph, thread] = block;
-	const life = end === null ? `${seconds(start)} to the end, never freed` : `${seconds(start)} to ${seconds(end)} (${seconds(end - start)})`;
-	return `0x${addr.toString(16)}   ${bytes(size)}, ${asked.toLocaleString("en")} bytes asked for${graph ? ", of a graph" : ""}\n` +
-		`${life}, thread ${data.threads[thread] || thread}\n${data.names[name]}`;
-}
-
-function blockUnder(event) {
-	const box = $("map").getBoundingClientRect();
-	const px = event.clientX - box.left, py = event.clientY - box.top;
-	for (let i = map.drawn.length - 1; i >= 0; i--) {
-		const [[left, top, w, h], block] = map.drawn[i];
-		if (px >= left - 1 && px <= left + w + 1 && py >= top && py <= top + h)
-			return block;
-	}
-	return null;
-}
-
-function mapListen() {
-	const canvas = $("map");
-	let down = null;
-	canvas.onmousemove = (event) => {
-		hovered = blockUnder(event);
-		$("block").textContent = hovered || fixed ? blockText(hovered || fixed) : "";
-		cursorMove(mapScale().time(event.offsetX), null);
-	};
-	canvas.onmouseleave = () => {
-		hovered = null;
-		cursorMove(null, null);
-	};
-	canvas.onmousedown = (event) => { down = event.offsetX; };
-	canvas.onmouseup = (event) => {
-		const scale = mapScale();
-		if (down !== null && Math.abs(event.offsetX - down) > 8) {
-			const ends = [scale.time(down), scale.time(event.offsetX)].sort((a, b) => a - b);
-			rangeSet(Math.max(0, ends[0]), Math.min(data.seconds, ends[1]), null);
-		} else {
-			fixed = blockUnder(event);
-			mapDraw();
+	function draw({ context, x, y }) {
+		const box = (start, end, at, size, least) => [x(start), y(at), Math.max(1, x(last(end)) - x(start)), Math.max(least, y(size) - 0.5)];
+		const row = (addr) => rows[rowAt(rows, addr)];
+		const seen = (start, end) => start <= range[1] && last(end) >= range[0];
+		context.fillStyle = theme("segment");
+		for (const [addr, size, start, end] of segments)
+			if (seen(start, end))
+				context.fillRect(...box(start, end, row(addr)[2], size, 0.5));
+		drawn = [];
+		for (const block of blocks) {
+			const [addr, size, , start, end, name] = block;
+			if (!rows.length || !seen(start, end) || addr < row(addr)[0])
+				continue;
+			const place = box(start, end, row(addr)[2] + addr - row(addr)[0], size, 1);
+			drawn.push([place, block]);
+			context.fillStyle = colour(name);
+			context.fillRect(...place);
 		}
-		down = null;
-	};
-	canvas.ondblclick = () => rangeSet(0, data.seconds, null);
-	window.addEventListener("resize", mapDraw);
+		outlineShow();
+	}
+
+	function outlineShow() {
+		const found = drawn.find(([, block]) => block === (hovered || fixed));
+		outline.style.display = found ? "block" : "none";
+		if (found)
+			["left", "top", "width", "height"].forEach((side, i) => { outline.style[side] = found[0][i] + "px"; });
+	}
+
+	function text([addr, size, requested, start, end, name, graph, thread]) {
+		const life = end === null ? `${seconds(start)} to the end, never freed` : `${seconds(start)} to ${seconds(end)} (${duration(end - start)})`;
+		return `${hex(addr)}   ${bytes(size)}, ${count(requested)} bytes asked for${graph ? ", of a graph" : ""}\n` +
+			`${life}, thread ${data.threads[thread] || thread}\n${data.names[name]}`;
+	}
+
+	function hover(time, py, view) {
+		const px = time === null ? 0 : view.x(time);
+		const found = time === null ? null : drawn.findLast(([[left, top, w, h]]) =>
+			px >= left - 1 && px <= left + w + 1 && py >= top && py <= top + h);
+		hovered = found ? found[1] : null;
+		$("block").textContent = hovered || fixed ? text(hovered || fixed) : "";
+		outlineShow();
+	}
+
+	$("map-count").textContent = blocks.length < data.blocks_all && data.blocks.length < data.blocks_all
+		? `Drawn: ${count(data.blocks.length)} of ${count(data.blocks_all)} blocks, those with most bytes for most time, and of each stretch of time the largest that begin there.`
+		: `All ${count(blocks.length)} blocks are drawn.`;
+	panelMake($("map"), { axis, draw, hover, click: () => { fixed = hovered; } });
+	$("map").append(outline);
 }
 
 // --- tables --------------------------------------------------------------------------
 
+// columns: [name, text of a row, value of a row, site of a row]
 function tableShow(id, columns, rows, sorted) {
 	const table = $(id), head = element("tr");
-	table.replaceChildren();
-	columns.forEach(([name, , number], i) => {
-		const cell = element("th", name + (i === sorted ? " ↓" : ""), number ? "number" : "");
+	columns.forEach(([name, , , site], i) => {
+		const cell = element("th", name + (i === sorted ? " ↓" : ""), site ? "" : "number");
 		cell.onclick = () => tableShow(id, columns, rows, i);
 		head.append(cell);
 	});
-	table.append(head);
-	const key = columns[sorted][3] || ((row) => columns[sorted][1](row));
+	table.replaceChildren(head);
+	const key = columns[sorted][2];
 	for (const row of [...rows].sort((a, b) => (key(b) > key(a) ? 1 : key(b) < key(a) ? -1 : 0)).slice(0, 200)) {
-		const line = element("tr");
-		for (const [, shown, number, , mark] of columns) {
-			const cell = element("td", undefined, number ? "number" : "site");
-			if (mark) {
-				const colourBox = element("i");
-				colourBox.style.background = colour(mark(row));
-				cell.append(colourBox);
-			}
-			cell.append(shown(row));
-			line.append(cell);
+		const made = element("tr");
+		for (const [, text, , site] of columns) {
+			const cell = element("td", "", site ? "site" : "number"), mark = element("i");
+			mark.style.background = site ? colour(site(row)) : "";
+			cell.append(...(site ? [mark] : []), text(row));
+			made.append(cell);
 		}
-		table.append(line);
+		table.append(made);
 	}
 }
 
+function siteColumn(index) {
+	const name = (row) => data.names[row[index]];
+	return ["call site", name, name, (row) => row[index]];
+}
+
 function sitesShow() {
-	const column = (name, i, shown) => [name, (row) => shown(row[i]), true, (row) => row[i]];
-	const count = (value) => value.toLocaleString("en");
+	const column = (name, i, shown) => [name, (row) => shown(row[i]), (row) => row[i]];
 	tableShow("sites", [
 		column("at the peak", 1, bytes), column("blocks then", 2, count), column("never freed", 3, bytes),
-		column("allocations", 4, count), column("bytes in all", 5, bytes),
-		["call site", (row) => data.names[row[0]], false, (row) => data.names[row[0]], (row) => row[0]],
+		column("allocations", 4, count), column("bytes in all", 5, bytes), siteColumn(0),
 	], data.sites, 0);
 }
 
 function livesShow() {
 	const word = $("filter").value.toLowerCase();
-	const blocks = data.blocks.filter((row) => row[8] === device.number && (!word ||
-		data.names[row[5]].toLowerCase().includes(word) || ("0x" + row[0].toString(16)).includes(word)));
-	$("lives-hint").textContent = `${blocks.length.toLocaleString("en")} of ${data.blocks_all.toLocaleString("en")} blocks: those that took most bytes for most time.`;
+	const blocks = data.blocks.filter((row) => row[8] === device.number &&
+		(data.names[row[5]].toLowerCase().includes(word) || hex(row[0]).includes(word)));
+	$("lives-hint").textContent = `${count(blocks.length)} of ${count(data.blocks_all)} blocks, the first 200 of them by the column that is clicked.`;
 	const life = (row) => (row[4] === null ? data.seconds : row[4]) - row[3];
 	tableShow("lives", [
-		["size", (row) => bytes(row[1]), true, (row) => row[1]],
-		["asked for", (row) => row[2].toLocaleString("en"), true, (row) => row[2]],
-		["from", (row) => seconds(row[3]), true, (row) => row[3]],
-		["held for", (row) => (row[4] === null ? "to the end" : seconds(life(row))), true, life],
-		["address", (row) => "0x" + row[0].toString(16), true, (row) => row[0]],
-		["call site", (row) => data.names[row[5]], false, (row) => data.names[row[5]], (row) => row[5]],
+		["size", (row) => bytes(row[1]), (row) => row[1]],
+		["asked for", (row) => count(row[2]), (row) => row[2]],
+		["from", (row) => seconds(row[3]), (row) => row[3]],
+		["held for", (row) => (row[4] === null ? "to the end" : duration(life(row))), life],
+		["address", (row) => hex(row[0]), (row) => row[0]],
+		siteColumn(5),
 	], blocks, 3);
 }
 
+// --- the page ------------------------------------------------------------------------
+
+function headShow() {
+	const [first, last] = data.window, part = first > 0 || last < data.seconds;
+	$("head").textContent = `${data.program} · process ${data.pid} on ${data.host} · ${duration(data.seconds)} recorded` +
+		(part ? `, shown from ${seconds(first)} to ${seconds(last)}` : "");
+	$("notes").append(...data.notes.map((note) => element("li", note)));
+	for (const [name, value] of data.facts) {
+		const box = element("div");
+		box.append(element("b", value), element("span", name));
+		$("facts").append(box);
+	}
+	for (const one of data.devices)
+		$("device").append(new Option(`${one.number} ${one.name}`, one.number, false, one === device));
+	$("device").onchange = (event) => {
+		device = data.devices.find((one) => one.number === Number(event.target.value));
+		allShow();
+	};
+	$("all").onclick = () => rangeSet(data.window);
+	$("filter").oninput = livesShow;
+}
+
 function allShow() {
-	for (const plot of plots)
-		plot.destroy();
-	plots = [];
-	memoryShow();
-	mapPrepare();
-	mapDraw();
-	holesShow();
-	fencesShow();
+	const fences = data.fences.filter((row) => row[4] === device.number);
+	panels.length = 0;
+	curveMake("memory", device.curve, [["live", 1, "live"], ["graph", 2, "graph"], ["pending", 3, "pending"], ["cached", 4, "cached"]], "areas", bytes);
+	mapMake();
+	curveMake("holes", device.fragmentation, [["not live", 1, "pending"], ["largest hole", 2, "live"]], "steps", bytes);
+	curveMake("fences", fences, [["bytes behind the fence", 1, "live"]], "points", bytes);
+	curveMake("waits", fences, [["until it was ready", 3, "pending"]], "points", (ms) => (ms === null ? "-" : duration(ms / 1e3)));
 	livesShow();
+	rangeSet(range);
 }
 
 headShow();
 sitesShow();
 if (device) {
-	mapListen();
-	$("filter").oninput = livesShow;
 	allShow();
+	for (const [target, what] of [[window, "resize"], [matchMedia("(prefers-color-scheme: dark)"), "change"]])
+		target.addEventListener(what, () => panels.forEach(panelDraw));
 }
 document.documentElement.dataset.ready = "yes";
 })();

@@ -15,7 +15,18 @@ sys.path[:0] = [os.path.join(HERE, "..", "preload"), SCRIPTS]
 import preload  # noqa: E402
 
 from gcpool_trace.history import History  # noqa: E402
-from gcpool_trace.recording import Recording  # noqa: E402
+from gcpool_trace.recording import (  # noqa: E402
+    CHUNK,
+    CHUNK_BYTES,
+    CHUNK_SLOTS,
+    EVENT,
+    EVENTS,
+    HEADER,
+    HEADER_BYTES,
+    KINDS,
+    MAGIC,
+    Recording,
+)
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 
@@ -23,13 +34,14 @@ def program(name):
     return os.path.join(os.environ["GCPT_PROGRAMS"], name)
 
 
-def tool(*words):
+def tool(*words, **more):
     """gcpool-trace: (exit code, output, errors)."""
     done = subprocess.run(
         [sys.executable, "-S", os.path.join(SCRIPTS, "gcpool-trace"), *words],
         capture_output=True,
         text=True,
         timeout=300,
+        **more,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -63,6 +75,22 @@ class Recorded:
 
     def device(self):
         return self.history.main_device()
+
+
+def forge(path, events, program="forged", sizes=(HEADER_BYTES, CHUNK_BYTES, EVENT.size, CHUNK_SLOTS, 0)):
+    """Writes a recording of 1 s: events are (ns, kind, addr, bytes, arg, more)."""
+    numbers = {name: number for number, name in KINDS.items()}
+    chunks = -(-len(events) // CHUNK_SLOTS)
+    header = HEADER.pack(MAGIC, 1, *sizes, 1, 4096, 1, 0, 0, 10**9, chunks, 0, 0)
+    with open(path, "wb") as file:
+        file.write((header + b"host".ljust(64, b"\0") + program.encode()).ljust(HEADER_BYTES, b"\0"))
+        for chunk in range(chunks):
+            raw = bytearray(CHUNK.pack(EVENTS, 0, chunk, 0))
+            first = chunk * CHUNK_SLOTS
+            part = events[first : first + CHUNK_SLOTS]
+            for stamp, (time, kind, addr, size, arg, more) in enumerate(part, first + 1):
+                raw += EVENT.pack(time, addr, size, arg, more, 0, 1, numbers[kind], 0, stamp)
+            file.write(bytes(raw).ljust(CHUNK_BYTES, b"\0"))
 
 
 def each(checks, tests):
