@@ -23,7 +23,9 @@ _gcpool() {
 	# The first word that is no option of ours is the program.
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--stats-file | --log | --set | --library) ((i++)) ;;
+		record) [ "$i" = 1 ] || { _gcpool_program "$i"; return; }
+			options="$options -o --stacks --size" ;;
+		--stats-file | --log | --set | --library | -o | --stacks | --size) ((i++)) ;;
 		--stats)
 			case ${COMP_WORDS[i + 1]} in
 			text | json) ((i++)) ;;
@@ -40,7 +42,7 @@ _gcpool() {
 		compopt -o nospace
 		mapfile -t COMPREPLY < <(compgen -S = -W "$(_gcpool_variables)" -- "$current")
 		;;
-	--library | --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+	--library | --stats-file | -o) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
 	*)
 		case $current in
 		-*) mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current") ;;

@@ -22,6 +22,10 @@ function __gcpool_processes
     string replace -r '.*\.' '' -- $pages
 end
 
+complete -c gcpool -n '__fish_is_nth_token 1' -a record -d 'run a program and write a report of its memory'
+complete -c gcpool -n '__fish_seen_subcommand_from record' -s o -r -d 'the report'
+complete -c gcpool -n '__fish_seen_subcommand_from record' -l stacks -x -d 'frames of call stacks'
+complete -c gcpool -n '__fish_seen_subcommand_from record' -l size -x -d 'the recording grows to this'
 complete -c gcpool -n '__fish_is_nth_token 1' -a top -d 'show processes that run with GCPOOL_LIVE=1'
 complete -c gcpool -n '__fish_is_nth_token 1' -a ctl -d 'ask one of them for something'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l once -d 'print once instead of filling the terminal'
@@ -31,5 +35,5 @@ complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'wri
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
 complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'
 complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim stats snapshot'
-complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from --' -x \
+complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from -- record' -x \
     -a '(__fish_complete_subcommand)'

@@ -9,11 +9,15 @@ import json
 import os
 import pickle
 import re
+import resource
 import site
 import subprocess
+import types
 
 import look
 import preload
+
+from gcpool_trace.symbols import Symbols
 
 
 def memory_viz():
@@ -243,6 +247,134 @@ def no_recording_is_written_over(checks, directory):
         checks.equal("what is no recording", 0, look.tool(first.path, other)[0])
 
 
+def data_of(path, *words):
+    """What a report has in its script."""
+    code, _, err = look.tool("html", path, path + ".html", *words)
+    if code:
+        return err
+    with open(path + ".html", encoding="utf-8") as file:
+        return json.loads(re.search(r'<script id="data"[^>]*>([^<>&]*)</script>', file.read())[1])
+
+
+def the_map_has_blocks_wherever_the_program_works(checks, directory):
+    """First many large blocks, then many more small ones, which all took less of the map."""
+    path = os.path.join(directory, "many")
+    events = []
+    for at in range(25000):
+        time, addr = at * 16000, at << 20
+        events += [(time, "alloc", addr, 1 << 20, 0, 2048), (time + 15000, "free", addr, 1 << 20, 0, 2048)]
+    for at in range(25000):
+        time, addr = (at + 25000) * 16000, at << 20
+        events += [(time, "alloc", addr, 512, 0, 1), (time + 15000, "free", addr, 512, 0, 1)]
+    look.forge(path, events)
+    data = data_of(path)
+    checks.equal("blocks", (20000, 50000), (len(data["blocks"]), data["blocks_all"]))
+    drawn = {int(row[3] * 100) for row in data["blocks"]}
+    checks.equal("bins of time with blocks", set(range(80)), drawn)
+    data = data_of(path, "--from", "0.5", "--to", "0.6")
+    checks.equal("window", [0.5, 0.6], data["window"])
+    checks.that(6240 < data["blocks_all"] == len(data["blocks"]) < 6260, f"{data['blocks_all']} blocks")
+    checks.that(all(row[4] >= 0.5 and row[3] <= 0.6 for row in data["blocks"]), "blocks of other times")
+    curve = data["devices"][0]["curve"]
+    checks.equal("curve", (0.5, 0.6), (curve[0][0], curve[-1][0]))
+    checks.that("is no number of seconds" in str(data_of(path, "--from", "nan")), "--from nan")
+
+
+def many_handles_take_no_longer_each(checks, directory):
+    """Each is unmapped and mapped while all the others are mapped."""
+    path = os.path.join(directory, "handles")
+    events = [(at, "vm_map", at << 21, 2 << 20, at + 1, 100) for at in range(16000)]
+    for at in range(16000):
+        events += [(at + 16000, "vm_unmap", at << 21, 2 << 20, 0, 100),
+                   (at + 16000, "vm_map", at << 21, 2 << 20, at + 1, 100)]
+    look.forge(path, events)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    code, out, _ = look.tool(path)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    checks.that(code == 0 and "32,000" in out, out)
+    checks.that(spent < 15, f"{spent:.1f} s for 32,000 mappings")
+
+
+def sizes_of_a_header_are_not_believed(checks, directory):
+    path = os.path.join(directory, "forged")
+    good = (4096, 1 << 20, 48, 21840, 0)
+    wrong = ((0, 1 << 31), (1, (1 << 32) - 4096), (1, 4096), (2, 40), (3, 1 << 30), (4, (1 << 32) - 1))
+    for at, value in wrong:
+        sizes = [value if i == at else size for i, size in enumerate(good)]
+        look.forge(path, [(1000, "alloc", 1 << 30, 512, 0, 1)], "x", sizes)
+        limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))}
+        line = f"gcpool-trace: {path} has a header that makes no sense\n"
+        checks.equal(f"{sizes}", (1, "", line), look.tool(path, **limit))
+    name = os.path.join(directory, "\x1b]0;x\x07\x9b")
+    look.forge(name, [], "x", (0, 0, 0, 0, 0))
+    line = f"gcpool-trace: {directory}/?]0;x?? has a header that makes no sense\n"
+    checks.equal("name", line, look.tool(name)[2])
+
+
+def functions_of_python_have_names(checks, directory):
+    """A map of CPython beside a recording, and those of others, which are not believed."""
+    path = os.path.join(directory, "python.trace")
+    stack = (0x7000100F, 0x70002020, 0x7000300F, 0x7000400F)
+    lines = ("70001000 f py::take:/app/pool.py", "70003000 f py::Model.step:/app/model.py", "wrong line",
+             "70004000 f py::<module>:/app/main.py")
+    interpreter = types.SimpleNamespace(
+        path="/usr/bin/python3.13", start=0x70002000, end=0x70003000, offset=0, time=0
+    )
+    recording = types.SimpleNamespace(path=path, stacks={1: stack}, modules=[interpreter], pid=0, host="")
+    wanted = "take at pool.py < Model.step at model.py < <module> at main.py"
+    for kind, good in (("file", True), ("link", False), ("shared", False), ("fifo", False)):
+        place = path + ".map"
+        if kind == "fifo":
+            os.mkfifo(place)
+        else:
+            real = place + ".real" if kind == "link" else place
+            with open(real, "w") as file:
+                file.write("\n".join(lines))
+            os.chmod(real, 0o666 if kind == "shared" else 0o600)
+        if kind == "link":
+            os.symlink(real, place)
+        checks.equal(kind, good, Symbols(recording).path(1) == wanted)
+        os.unlink(place)
+
+
+def the_report_comes_with_the_recording(checks, directory):
+    """gcpool record: twice in one place, of several processes, and with the program's exit code."""
+    launcher = [os.path.join(look.SCRIPTS, "gcpool"), "record"]
+    env = preload.environment(None, {})
+    env.pop("LD_PRELOAD", None)
+    solver = ["--library", preload.library(), look.program("solver-shared")]
+    solver += ["--steps", "2", "--size", "64k"]
+
+    def record(*words):
+        done = subprocess.run([*launcher, *words], env=env, cwd=directory, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    for _ in range(2):
+        code, err = record(*solver)
+        name = re.fullmatch(r"gcpool: report (gcpool\.\d+)\.html, recording \1\.trace\n", err)
+        checks.that(code == 0 and name, f"{code} {err}")
+        with open(os.path.join(directory, f"{name[1]}.html")) as file:
+            checks.that("level_pass at solver.c" in file.read(), "no call site")
+    for _ in range(2):
+        code, err = record("-o", "one.html", "--stacks", "0", "--size", "8M", *solver)
+        checks.that(code == 0 and "report one.html, recording one." in err, err)
+    both = " ".join(solver[2:])
+    code, err = record("-o", "two.html", "--", "sh", "-c", f"{both}; {both}; exit 7")
+    said = re.findall(r"report two\.(\d+)\.html, recording two\.\1\.trace", err)
+    checks.that(code == 7 and len(said) == 2, err)
+    none = "gcpool: no process allocated from the pool: there is no recording\n"
+    checks.equal("no CUDA", (0, none), record("true"))
+    checks.equal("killed", (137, none), record("sh", "-c", "kill -9 $$"))
+    checks.equal("no program", (127, "gcpool: no program '/nowhere'\n"), record("/nowhere"))
+    for words, line in (
+        (("-o", "x.txt", "true"), "'x.txt' does not end in .html"),
+        (("-o", "/nowhere/x.html", "true"), "cannot write into the directory of '/nowhere/x.html'"),
+    ):
+        code, err = record(*words)
+        line = f"gcpool record: error: argument -o: {line}"
+        checks.equal(f"{words}", (2, line), (code, err.splitlines()[-1]))
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -257,6 +389,11 @@ def main():
             the_replay_benchmark_reads_recordings,
             wrong_calls_are_one_line,
             no_recording_is_written_over,
+            the_map_has_blocks_wherever_the_program_works,
+            many_handles_take_no_longer_each,
+            sizes_of_a_header_are_not_believed,
+            functions_of_python_have_names,
+            the_report_comes_with_the_recording,
         ],
     )
 
