@@ -367,9 +367,9 @@ packages_for_aarch64() {
 	has_command qemu-aarch64 || has_command qemu-aarch64-static || echo qemu-user
 }
 
-# One of the shares of the planted bugs, as 3/16 (tests/explore/mutants/mutants.py).
+# One of the shares of the planted bugs, as 3/8 (tests/explore/mutants/mutants.py).
 share_of() { # NUMBER
-	echo "$(($1 % 16))/16"
+	echo "$(($1 % 8))/8"
 }
 
 # Whether Meson has a target of this name.
