@@ -81,6 +81,22 @@ static int open_by(bool first_form, void **ret_p, const struct gcpt_ipc *handle)
 	return (int)code;
 }
 
+/* What is open is not this process's to unmap, and stays. 0: CUDA refuses it. */
+static unsigned long long unmap(const void *p)
+{
+	/* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
+	enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
+	CUdeviceptr at = (CUdeviceptr)(uintptr_t)p, base = 0;
+	size_t size = 0;
+
+	if (!cu.cuMemUnmap ||
+	    cu.cuPointerGetAttribute(&base, (CUpointer_attribute)MAPPING_BASE_ADDR,
+				     at) ||
+	    cu.cuPointerGetAttribute(&size, (CUpointer_attribute)MAPPING_SIZE, at))
+		return 0;
+	return cu.cuMemUnmap(base, size) == CUDA_SUCCESS;
+}
+
 /* It is there until it was closed as often as it was opened, and leaves no file. */
 static unsigned long long open_again(const struct gcpt_kernels *k,
 				     const struct note *note, bool first_form)
@@ -94,6 +110,7 @@ static unsigned long long open_again(const struct gcpt_kernels *k,
 		GCPT_OK(open_by(first_form, &p, &note->handle));
 		GCPT_OK(open_by(first_form, &q, &note->handle));
 		GCPT_OK(gcpt_ipc_close(p));
+		wrong += unmap(q);
 		wrong += count_wrong(k, q, note->words, PARENT_VALUE + EXPORTED);
 		GCPT_OK(gcpt_sync());
 		GCPT_OK(gcpt_ipc_close(q));
