@@ -43,38 +43,12 @@ struct gcp_capture_state {
 	void *graph;      /* the graph being built; NULL if the driver hides it */
 };
 
-/* How many nodes of each CUgraphNodeType a graph has; the last number is that of all
- * types from there on. */
-enum { GCP_NODE_TYPES = 15 };
-struct gcp_graph_nodes {
-	bool known;
-	uint64_t edges;
-	uint32_t types[GCP_NODE_TYPES];
-};
-
 /* The handles of a graph's nodes. */
 struct gcp_node_handles {
 	size_t count;
 	bool sorted;
 	void *handles[];
 };
-
-/* The nodes of a graph one by one, and its edges, in the order in which the driver
- * tells them. What is kept is bounded, in nodes and edges together: of one graph, and
- * of all graphs of the tracker (4 MiB). It does not change once a holder has it. */
-enum { GCP_NODE_LIST_MAX = 65536, GCP_NODE_LISTS_MAX = 16 * GCP_NODE_LIST_MAX };
-struct gcp_node_list {
-	uint64_t id;         /* from 1 on, each once */
-	uint64_t picture;    /* the latest one that has it; tracker->lock */
-	uint32_t references; /* of holders and pictures; tracker->lock */
-	uint32_t node_count, edge_count;
-	uint8_t *types; /* of each node; below GCP_NODE_TYPES */
-	struct gcp_node_edge {
-		uint16_t from, to; /* numbers of nodes, from 0 on */
-	} edges[];
-};
-/* With room for so many; free() frees it. NULL: no memory. (node_list.c) */
-struct gcp_node_list *gcp_node_list_create(size_t nodes, size_t edges);
 
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
@@ -91,13 +65,9 @@ struct gcp_capture_driver {
 	 * of a captured node do not change. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
-	/* How many nodes and edges a graph has that only the calling thread knows; and
-	 * which, in *ret_list, if they are at most `room`, else or without memory NULL;
-	 * and their handles, or without memory NULL. 0 or a CUresult: then there are
-	 * neither. NULL: not known here. */
-	int (*graph_nodes)(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
-			   struct gcp_node_list **ret_list,
-			   struct gcp_node_handles **ret_handles);
+	/* The handles of the nodes of a graph that only the calling thread knows; NULL
+	 * if it has none. 0 or a CUresult. NULL: not known here. */
+	int (*graph_nodes)(void *graph, struct gcp_node_handles **ret_handles);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. NULL: not possible here. */
@@ -353,7 +323,7 @@ bool gcp_tracker_shares(const struct gcp_tracker *tracker);
 const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker);
 
 /* The end of a capture gave the graph, after end_done. */
-void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
+void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
@@ -485,39 +455,5 @@ struct gcp_graph_pool_memory {
 /* -ENOENT: there is no such pool. */
 int gcp_graph_pool_memory(struct gcp_tracker *tracker, uint64_t id,
 			  struct gcp_graph_pool_memory *ret_memory);
-
-/* A graph pool as it is at a moment, for people to look at. */
-struct gcp_graph_pool_picture {
-	struct gcp_graph_pool_info info;
-	uint64_t held;     /* of info.references, the program's */
-	uint64_t lane;     /* its number; 0: none */
-	bool named;        /* made by the program */
-	bool once;         /* each block of it is given out once */
-	bool pinned;       /* it has pinned memory, too */
-	size_t heap_count; /* one for each context */
-	struct gcp_heap_picture_of {
-		size_t count;
-		struct gcp_block_picture *blocks;
-	} * heaps;
-	size_t graph_count; /* holders: of info.graphs, those with a handle */
-	struct gcp_graph_picture_of {
-		bool is_exec;
-		bool first; /* no graph before it in the pictures has this list */
-		struct gcp_graph_nodes nodes;
-		struct gcp_node_list *list; /* NULL: none is kept */
-	} * graphs;
-};
-/* The end of a capture gave this graph, which no other thread knows yet: counts its
- * nodes and lists them, if it holds memory. Its executables and clones have the same.
- * Before gcp_share_captured, which needs the handles.
- * Takes the lock for itself; the driver is asked without. */
-void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph);
-/* All that have references. -ENOMEM. */
-int gcp_graph_pools_picture(struct gcp_tracker *tracker,
-			    struct gcp_graph_pool_picture **ret_pictures,
-			    size_t *ret_count);
-void gcp_graph_pools_picture_free(struct gcp_tracker *tracker,
-				  struct gcp_graph_pool_picture *pictures,
-				  size_t count);
 
 #endif

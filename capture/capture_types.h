@@ -65,7 +65,6 @@ struct gcp_graph_pool {
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_pinned_set *pinned_set;      /* pinned memory; NULL: none yet */
 	struct gcp_share *share;                /* share.h; NULL: it shares nothing */
-	struct gcp_graph_pool_picture *picture; /* while one is made: graph_picture.c */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
@@ -105,9 +104,6 @@ struct gcp_holder {
 	struct gcp_launched launched;      /* of an executable */
 	struct gcp_share *share;           /* of which it is an executable, or NULL */
 	LIST_ENTRY(gcp_holder) share_link; /* share->execs */
-	/* At the end of its capture, or of that which it was made of; or not known. */
-	struct gcp_graph_nodes nodes;
-	struct gcp_node_list *list;  /* of these; NULL: none is kept */
 	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
@@ -268,8 +264,6 @@ struct gcp_tracker {
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	bool pinned_released;     /* pinned memory, while the lock is held */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
-	uint64_t listed_nodes;            /* and edges, in lists of nodes */
-	uint64_t last_list, last_picture; /* ids */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
 	struct gcp_waiting_fence {

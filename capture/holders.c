@@ -155,7 +155,6 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 		atomic_fetch_sub(&tracker->holder_count, 1);
 	}
 	holds_drop(tracker, holder);
-	gcp_node_list_drop(tracker, holder->list);
 	free(holder);
 }
 

@@ -47,19 +47,4 @@ void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to);
 int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		 struct gcp_holder *to);
 
-/* --- node_list.c -------------------------------------------------------------- */
-
-/* One reference more, and one less; NULL is none. */
-struct gcp_node_list *gcp_node_list_take(struct gcp_node_list *list);
-void gcp_node_list_drop(struct gcp_tracker *tracker, struct gcp_node_list *list);
-/* How many nodes and edges the next list may have. */
-size_t gcp_node_list_room(const struct gcp_tracker *tracker);
-/* The holder's graph has these nodes, and the list (or NULL) instead of the one before.
- * Returns the list if there is no room for it: others may have taken that since it was
- * looked at. */
-struct gcp_node_list *gcp_node_list_keep(struct gcp_tracker *tracker,
-					 struct gcp_holder *holder,
-					 const struct gcp_graph_nodes *nodes,
-					 struct gcp_node_list *list);
-
 #endif

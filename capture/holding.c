@@ -7,14 +7,6 @@
 
 /* --- what is made of a holder ------------------------------------------------- */
 
-static void nodes_copy(const struct gcp_holder *from, struct gcp_holder *to)
-{
-	if (!from)
-		return;
-	to->nodes = from->nodes;
-	to->list = gcp_node_list_take(from->list);
-}
-
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      struct gcp_holder **ret_holding)
 {
@@ -29,7 +21,6 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		return -ENOMEM;
 	gcp_tracker_lock(tracker);
 	result = gcp_holds_of(tracker, handle, is_exec, holding);
-	nodes_copy(gcp_holder_find(tracker, handle, is_exec), holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
 	else

@@ -153,36 +153,50 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 
 /* --- the graph and its end ----------------------------------------------------- */
 
-struct gcp_node_handles *gcp_share_nodes_keep(struct gcp_tracker *tracker,
-					      const void *graph,
-					      struct gcp_node_handles *nodes)
+static struct gcp_share *share_unconfirmed(struct gcp_tracker *tracker,
+					   const void *graph)
 {
 	struct gcp_share *share;
 
-	TAILQ_FOREACH (share, &tracker->shares, link) {
-		if (share->graph != graph || share->confirmed || share->nodes)
-			continue;
-		share->nodes = nodes;
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		if (share->graph == graph && !share->confirmed)
+			return share;
+	return NULL;
+}
+
+/* The driver is asked without the lock. NULL: they are not known, or not wanted. */
+static struct gcp_node_handles *nodes_of(struct gcp_tracker *tracker, void *graph)
+{
+	struct gcp_node_handles *nodes = NULL;
+	bool wanted;
+
+	gcp_tracker_lock(tracker);
+	wanted = share_unconfirmed(tracker, graph) != NULL;
+	gcp_tracker_unlock(tracker);
+	if (!wanted || !tracker->driver.graph_nodes ||
+	    tracker->driver.graph_nodes(graph, &nodes) != 0)
 		return NULL;
-	}
 	return nodes;
 }
 
-void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
+void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 {
+	struct gcp_node_handles *nodes;
 	struct gcp_share *share;
 
 	if (!graph || !gcp_tracker_shares(tracker))
 		return;
+	nodes = nodes_of(tracker, graph);
 	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (share, &tracker->shares, link) {
-		if (share->graph != graph || share->confirmed)
-			continue;
+	while ((share = share_unconfirmed(tracker, graph))) {
 		share->confirmed = true;
+		share->nodes = nodes;
+		nodes = NULL;
 		/* A fence behind what was submitted beside the capture. */
 		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
 	}
 	gcp_tracker_unlock(tracker);
+	free(nodes);
 }
 
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,

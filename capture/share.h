@@ -164,11 +164,6 @@ static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
-/* The end of the capture gave the graph: its nodes. Returns them where none that may
- * share has it. */
-struct gcp_node_handles *gcp_share_nodes_keep(struct gcp_tracker *tracker,
-					      const void *graph,
-					      struct gcp_node_handles *nodes);
 /* Brings graphs into lanes of which that is possible by now; one of them. */
 void gcp_shares_bind(struct gcp_tracker *tracker);
 void gcp_shares_prepare(struct gcp_tracker *tracker); /* without the lock */

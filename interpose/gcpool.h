@@ -264,25 +264,6 @@ GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
 					struct gcpool_graph_pool_memory *memory,
 					size_t size);
 
-/* Writes all graph pools that have references into a file, whose old content goes: what
- * refers to them, the lane that each uses, their segments, and each block with its
- * address, size in bytes and state (held: by the program; fresh: never given out; free;
- * freed in capture: its order in the graph is not proved; pending: behind a fence;
- * lane: the addresses stand for memory of the lane). Blocks that are not held say when
- * they were freed (free_group, which grows). Each graph and executable that holds the
- * pool says how many nodes of each type, and edges, its graph had at the end of its
- * capture, and which: the type of each node, and each edge as the numbers of two nodes
- * (in JSON node_list and edge_list). Of a graph with more than 65,536 nodes and edges,
- * and beyond 1,048,576 of all graphs of the process, there are only the numbers
- * (nodes_left_out). No graph is touched, as other threads may use it. `path` ends in
- * .json or .dot (Graphviz). Takes locks of the allocator while it copies, none while it
- * writes; other threads may go on. Asks CUDA as gcpool_get_stats does; may be called
- * while a stream is being captured.
- * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.
- * -ENOMEM, or the errno of the file as a negative number: the file may have a part
- * then. */
-GCPOOL_API int gcpool_graph_dump(const char *path);
-
 /* For frameworks that share a pool between graphs and replay only some of them.
  * A replay allocates nothing, so the pool's state does not say that its results are
  * live.

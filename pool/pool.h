@@ -410,28 +410,6 @@ struct gcp_heap_usage {
 };
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
 
-/* A block of a private heap at a moment. */
-enum gcp_picture_state {
-	GCP_PICTURE_HELD,             /* by the program */
-	GCP_PICTURE_FRESH,            /* never given out since it came to the heap */
-	GCP_PICTURE_FREE,             /* for the next allocation */
-	GCP_PICTURE_FREED_IN_CAPTURE, /* its order in the graph is not proved yet */
-	GCP_PICTURE_PENDING,          /* for captures to come, behind a fence */
-	GCP_PICTURE_LANE,             /* addresses of memory that graphs share */
-};
-struct gcp_block_picture {
-	int device;
-	gcp_addr segment;
-	uint64_t segment_size;
-	gcp_addr addr;
-	uint64_t size, requested; /* requested: of those held */
-	uint64_t group;           /* of the others: grows with the time of the free */
-	enum gcp_picture_state state;
-};
-/* All blocks, by segment and address; the caller frees them. -ENOMEM. */
-int gcp_heap_picture(struct gcp_heap *heap, struct gcp_block_picture **ret_blocks,
-		     size_t *ret_count);
-
 /* --- memory that graphs share (lane.c, lane_move.c) ------------------------------- */
 
 /* Physical memory of a pool that several private heaps have what is free in them mapped

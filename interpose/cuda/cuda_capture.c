@@ -187,166 +187,36 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 
 /* --- nodes of a graph -------------------------------------------------------- */
 
-/* The handles of a graph's nodes, and their numbers by the handles: each in the first
- * free place from its own on. */
-struct node_numbers {
-	struct gcp_node_handles *handles; /* NULL: none */
-	CUgraphNode *nodes;               /* in there */
-	size_t count;
-	uint32_t *places;  /* a number + 1, or 0 */
-	unsigned int bits; /* 1 << bits places, of which half are free */
-};
-
-static CUresult nodes_get(CUgraph graph, struct node_numbers *ret_numbers)
+static CUresult nodes_get(CUgraph graph, struct gcp_node_handles **ret_handles)
 {
-	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &ret_numbers->count);
 	struct gcp_node_handles *handles;
+	size_t count = 0;
+	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &count);
 
-	if (result != CUDA_SUCCESS || ret_numbers->count == 0)
+	if (result != CUDA_SUCCESS || count == 0)
 		return result;
-	handles = malloc(sizeof(*handles) + ret_numbers->count * sizeof(CUgraphNode));
+	handles = malloc(sizeof(*handles) + count * sizeof(CUgraphNode));
 	if (!handles)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	ret_numbers->handles = handles;
-	ret_numbers->nodes = (CUgraphNode *)handles->handles;
 	result =
-	    gcp_real.cuGraphGetNodes(graph, ret_numbers->nodes, &ret_numbers->count);
-	*handles = (struct gcp_node_handles){.count = ret_numbers->count};
-	return result;
-}
-
-/* Without room for them they are only counted, also those that have data. */
-static CUresult edges_count(CUgraph graph, size_t *ret_count)
-{
-	return gcp_real.cuGraphGetEdges_v2
-		   ? gcp_real.cuGraphGetEdges_v2(graph, NULL, NULL, NULL, ret_count)
-		   : gcp_real.cuGraphGetEdges(graph, NULL, NULL, ret_count);
-}
-
-static CUresult types_get(const struct node_numbers *numbers,
-			  struct gcp_graph_nodes *ret_nodes, struct gcp_node_list *list)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	for (size_t i = 0; result == CUDA_SUCCESS && i < numbers->count; i++) {
-		CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
-
-		result = gcp_real.cuGraphNodeGetType(numbers->nodes[i], &type);
-		if ((unsigned int)type >= GCP_NODE_TYPES)
-			type = (CUgraphNodeType)(GCP_NODE_TYPES - 1);
-		ret_nodes->types[type]++;
-		if (list)
-			list->types[i] = (uint8_t)type;
-	}
-	return result;
-}
-
-/* Where the node's number is, or would be. */
-static uint32_t *number_place(const struct node_numbers *numbers, CUgraphNode node)
-{
-	const uint64_t hash = (uint64_t)(uintptr_t)node * 0x9e3779b97f4a7c15u;
-	const size_t mask = ((size_t)1 << numbers->bits) - 1;
-	size_t place = (size_t)(hash >> (64 - numbers->bits));
-
-	while (numbers->places[place] &&
-	       numbers->nodes[numbers->places[place] - 1] != node)
-		place = (place + 1) & mask;
-	return &numbers->places[place];
-}
-
-/* False: no memory. */
-static bool numbers_make(struct node_numbers *numbers)
-{
-	numbers->bits = 1;
-	while ((size_t)1 << numbers->bits < 2 * numbers->count)
-		numbers->bits++;
-	numbers->places = calloc((size_t)1 << numbers->bits, sizeof(*numbers->places));
-	for (size_t i = 0; numbers->places && i < numbers->count; i++)
-		*number_place(numbers, numbers->nodes[i]) = (uint32_t)i + 1;
-	return numbers->places != NULL;
-}
-
-/* Edges with data are refused to callers that give no room for it. */
-static bool edges_get(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t room)
-{
-	CUgraphEdgeData *data = (CUgraphEdgeData *)(to + room);
-	size_t count = room;
-	CUresult result =
-	    gcp_real.cuGraphGetEdges_v2
-		? gcp_real.cuGraphGetEdges_v2(graph, from, to, data, &count)
-		: gcp_real.cuGraphGetEdges(graph, from, to, &count);
-
-	return result == CUDA_SUCCESS && count == room;
-}
-
-/* False: no memory, or the driver tells other nodes than before. */
-static bool edges_list(CUgraph graph, struct node_numbers *numbers,
-		       struct gcp_node_list *list)
-{
-	size_t count = list->edge_count;
-	CUgraphNode *from, *to;
-	bool good;
-
-	if (count == 0)
-		return true;
-	from = malloc(count * (2 * sizeof(*from) + sizeof(CUgraphEdgeData)));
-	to = from ? from + count : NULL;
-	good = from && numbers_make(numbers) && edges_get(graph, from, to, count);
-	for (size_t i = 0; good && i < count; i++) {
-		uint32_t a = *number_place(numbers, from[i]);
-		uint32_t b = *number_place(numbers, to[i]);
-
-		good = a > 0 && b > 0;
-		list->edges[i] =
-		    (struct gcp_node_edge){(uint16_t)(a - 1), (uint16_t)(b - 1)};
-	}
-	free(numbers->places);
-	free(from);
-	return good;
-}
-
-static CUresult graph_nodes(CUgraph graph, size_t room,
-			    struct gcp_graph_nodes *ret_nodes,
-			    struct gcp_node_list **ret_list,
-			    struct gcp_node_handles **ret_handles)
-{
-	struct node_numbers numbers = {0};
-	struct gcp_node_list *list = NULL;
-	size_t edges = 0;
-	CUresult result = nodes_get(graph, &numbers);
-
-	if (result == CUDA_SUCCESS)
-		result = edges_count(graph, &edges);
-	if (result == CUDA_SUCCESS && numbers.count <= room &&
-	    edges <= room - numbers.count)
-		list = gcp_node_list_create(numbers.count, edges);
-	if (result == CUDA_SUCCESS)
-		result = types_get(&numbers, ret_nodes, list);
-	ret_nodes->edges = edges;
-	if (list && (result != CUDA_SUCCESS || !edges_list(graph, &numbers, list))) {
-		free(list);
-		list = NULL;
-	}
+	    gcp_real.cuGraphGetNodes(graph, (CUgraphNode *)handles->handles, &count);
 	if (result != CUDA_SUCCESS) {
-		free(numbers.handles);
-		numbers.handles = NULL;
+		free(handles);
+		return result;
 	}
-	*ret_list = list;
-	*ret_handles = numbers.handles;
-	return result;
+	*handles = (struct gcp_node_handles){.count = count};
+	*ret_handles = handles;
+	return CUDA_SUCCESS;
 }
 
-static int driver_graph_nodes(void *graph, size_t room,
-			      struct gcp_graph_nodes *ret_nodes,
-			      struct gcp_node_list **ret_list,
-			      struct gcp_node_handles **ret_handles)
+static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
 	struct gcp_ctx_scope scope;
 	int saved = errno;
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = graph_nodes(graph, room, ret_nodes, ret_list, ret_handles);
+	result = nodes_get(graph, ret_handles);
 	gcp_ctx_scope_end(&scope);
 	errno = saved;
 	return (int)result;
@@ -524,7 +394,6 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
 	    gcp_real.cuGraphNodeGetDependencies)
 		ret_driver->node_dependencies = driver_node_dependencies;
-	if (gcp_real.cuGraphGetNodes && gcp_real.cuGraphNodeGetType &&
-	    (gcp_real.cuGraphGetEdges_v2 || gcp_real.cuGraphGetEdges))
+	if (gcp_real.cuGraphGetNodes)
 		ret_driver->graph_nodes = driver_graph_nodes;
 }

@@ -42,7 +42,6 @@
 #undef cuStreamGetCaptureInfo
 #undef cuStreamUpdateCaptureDependencies
 #undef cuGraphNodeGetDependencies
-#undef cuGraphGetEdges
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
 #undef cuIpcOpenMemHandle
@@ -589,16 +588,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (graph, ret_nodes, ret_count))                                               \
 	X(cuGraphExecGetFlags, cuGraphExecGetFlags, 12000, 0, GCP_OPTIONAL,            \
 	  (CUgraphExec exec, cuuint64_t *ret_flags), (exec, ret_flags))                \
-	X(cuGraphNodeGetType, cuGraphNodeGetType, 10000, 0, GCP_OPTIONAL,              \
-	  (CUgraphNode node, CUgraphNodeType *ret_type), (node, ret_type))             \
-	X(cuGraphGetEdges, cuGraphGetEdges, 10000, 0, GCP_OPTIONAL,                    \
-	  (CUgraph graph, CUgraphNode *ret_from, CUgraphNode *ret_to,                  \
-	   size_t *ret_count),                                                         \
-	  (graph, ret_from, ret_to, ret_count))                                        \
-	X(cuGraphGetEdges_v2, cuGraphGetEdges, 12030, 0, GCP_OPTIONAL,                 \
-	  (CUgraph graph, CUgraphNode *ret_from, CUgraphNode *ret_to,                  \
-	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
-	  (graph, ret_from, ret_to, ret_edges, ret_count))                             \
 	X(cuStreamGetId, cuStreamGetId, 12000, 0, GCP_OPTIONAL,                        \
 	  (CUstream stream, unsigned long long *ret_id), (stream, ret_id))             \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_OPTIONAL,                   \

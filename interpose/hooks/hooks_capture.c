@@ -410,12 +410,6 @@ static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
 	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
 }
 
-static void capture_gave(CUgraph graph)
-{
-	gcp_graph_nodes_note(gcp_process.tracker, graph);
-	gcp_share_captured(gcp_process.tracker, graph);
-}
-
 static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
 			    bool per_thread, CUgraph *ret_graph)
 {
@@ -437,7 +431,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 			 graph && graph_is_lost(result, ctx, named));
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS && ret_graph)
-		capture_gave(*ret_graph);
+		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_capture(false, named, (uint32_t)result);
 	gcp_cancel_restore(cancel);
 	return result;

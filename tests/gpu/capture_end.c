@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * capture_end.c - what the end of a capture costs: the library asks the driver for the
- * nodes and edges of the graph there (capture/node_list.c).
+ * nodes of a graph that may share memory there (capture/share.c).
  *
  *   capture_end [--memory] NODES ...    graphs of so many fills, in one line and in
  * two;

@@ -340,11 +340,9 @@ static void handles_of_a_lent_block_are_told(void **state)
 static void a_lent_block_of_a_graph_outlives_it(void **state)
 {
 	struct gcp_pools *pools = mapped_pools();
-	struct gcp_block_picture *picture;
 	struct gcp_heap_usage usage;
 	struct gcp_heap *heap;
 	gcp_addr addr;
-	size_t count;
 
 	(void)state;
 	for (int released = 0; released < 2; released++) {
@@ -356,12 +354,6 @@ static void a_lent_block_of_a_graph_outlives_it(void **state)
 		gcp_heap_usage(heap, &usage);
 		assert_int_equal(usage.blocks, 0);
 		assert_int_equal(usage.allocated_bytes, 0);
-		assert_int_equal(gcp_heap_picture(heap, &picture, &count), 0);
-		for (size_t i = 0; i < count; i++)
-			assert_int_equal(picture[i].state, picture[i].addr == addr
-							       ? GCP_PICTURE_PENDING
-							       : GCP_PICTURE_FRESH);
-		free(picture);
 		must_be_sound(pools);
 		assert_int_equal(gcp_pools_unheld(pools, 0), 0);
 		gcp_heap_ends(heap, true);

@@ -71,14 +71,9 @@ static int node_of(const void *graph, int number)
 	return number;
 }
 
-static int no_nodes(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
-		    struct gcp_node_list **ret_list,
-		    struct gcp_node_handles **ret_handles)
+static int no_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
 	(void)graph;
-	(void)room;
-	(void)ret_nodes;
-	*ret_list = NULL;
 	*ret_handles = NULL;
 	return 0;
 }
@@ -89,17 +84,12 @@ static void *node(const void *graph, uintptr_t number)
 	return (void *)((uintptr_t)graph * 0x1000 + (number + 2) % 3 * 8);
 }
 
-static int three_nodes(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
-		       struct gcp_node_list **ret_list,
-		       struct gcp_node_handles **ret_handles)
+static int three_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
 	struct gcp_node_handles *handles =
 	    malloc(sizeof(*handles) + 3 * sizeof(void *));
 
-	(void)room;
 	assert_non_null(handles);
-	*ret_nodes = (struct gcp_graph_nodes){.types = {3}};
-	*ret_list = NULL;
 	*handles = (struct gcp_node_handles){.count = 3};
 	for (uintptr_t i = 0; i < 3; i++)
 		handles->handles[i] = node(graph, i);
@@ -117,7 +107,6 @@ static struct graph *make_listed(int number)
 	graph->bytes = 16 * MIB;
 	must_free(pools, graph->scratch);
 	end(0);
-	gcp_graph_nodes_note(tracker, graph->graph);
 	gcp_share_captured(tracker, graph->graph);
 	device_catches_up();
 	instantiate(graph);

@@ -235,26 +235,6 @@ static size_t lanes(struct gcpool_graph_lane *found, size_t count)
 	return list(found, count);
 }
 
-/* The dump tells of the lane what the list tells. */
-static void dump_has(uint64_t lane)
-{
-	static char text[1 << 16];
-	char wanted[32], path[] = "/tmp/gcpool-shares-XXXXXX.json";
-	__typeof__(gcpool_graph_dump) *dump;
-	int fd = mkstemps(path, 5);
-	FILE *file;
-
-	*(void **)&dump = dlsym(RTLD_DEFAULT, "gcpool_graph_dump");
-	must(fd >= 0 && dump(path) == 0, "no dump");
-	file = fdopen(fd, "r");
-	must(fread(text, 1, sizeof(text) - 1, file) > 0, "an empty dump");
-	fclose(file);
-	unlink(path);
-	snprintf(wanted, sizeof(wanted), "\"lane\": %llu,", (unsigned long long)lane);
-	must(strstr(text, wanted) && strstr(text, "\"state\": \"lane\""),
-	     "no lane in the dump");
-}
-
 /* While the first graph runs the second one, in another stream, takes another lane. */
 static void launch_beside(void)
 {
@@ -286,7 +266,6 @@ static void lanes_are_listed(void)
 	     "the statistics");
 	must(stats().graph_launches == GRAPHS, "launches in the statistics");
 	memory_is_told(&found[0]);
-	dump_has(found[0].id);
 	launch_beside();
 	must(lanes(found, 2) == 2 && found[0].id != found[1].id, "not two lanes");
 	must(found[0].graphs == 1 && found[1].graphs == 1, "one graph each");

@@ -639,7 +639,6 @@ static void null_is_refused(void)
 	FOUND(gcpool_graph_pool_memory);
 	FOUND(gcpool_graph_pool_checkpoint);
 	FOUND(gcpool_graph_pool_checkpoint_free);
-	FOUND(gcpool_graph_dump);
 	FOUND(gcpool_malloc);
 	FOUND(gcpool_free);
 	FOUND(gcpool_record_stream);
@@ -650,7 +649,6 @@ static void null_is_refused(void)
 	must(gcpool_graph_pool_memory_(1, NULL, 8) == -EINVAL, "memory of a pool");
 	must(gcpool_graph_pool_checkpoint_(1, NULL) == -EINVAL, "a checkpoint");
 	gcpool_graph_pool_checkpoint_free_(NULL);
-	must(gcpool_graph_dump_(NULL) == -EINVAL, "a dump");
 	must(gcpool_malloc_(NULL, 512, 0, NULL) == CUDA_ERROR_INVALID_VALUE, "memory");
 	must(gcpool_free_(NULL, NULL) == 0, "nothing is freed");
 	must(gcpool_record_stream_(NULL, NULL) == 0, "nothing is recorded");
