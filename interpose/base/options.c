@@ -518,15 +518,22 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_option_show_bounds(option, &text);
 	if (option->type == GCP_OPTION_SIZES)
 		gcp_text_add(&text, ", ascending, at most %d", GCP_CLASS_LIST_MAX);
-	if (option->type == GCP_OPTION_CHOICE || option->type == GCP_OPTION_SET)
-		gcp_option_nearest_word(&text, option->choices, value);
-	else if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
-		 strchr(value, '%'))
+	if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
+	    strchr(value, '%'))
 		gcp_text_add(&text, ", a percentage has no meaning here");
 	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
 		 strcmp(value, "0") == 0)
 		gcp_text_add(&text, " (no limit is none)");
 	complain(parse, &text, instead);
+}
+
+static bool is_known(const char *variable, size_t length)
+{
+	for (size_t i = 0; i < gcp_option_count; i++)
+		if (strlen(gcp_option_table[i].name) == length &&
+		    strncmp(gcp_option_table[i].name, variable, length) == 0)
+			return true;
+	return is_old_name(variable, length);
 }
 
 /* Names that begin like ours but are none of ours. */
@@ -537,19 +544,12 @@ static void unknown_complain(struct parse *parse)
 
 	for (char *const *next = parse->environment; next && *next; next++) {
 		size_t length = strcspn(*next, "=");
-		const char *nearest;
 
-		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_old_name(*next, length))
-			continue;
-		nearest = gcp_option_nearest_name(*next, length);
-		if (nearest && strlen(nearest) == length &&
-		    strncmp(*next, nearest, length) == 0)
+		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known(*next, length))
 			continue;
 		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_text_add(&text, "%.*s is not an option%s%s",
-			     length > 100 ? 100 : (int)length, *next,
-			     nearest ? ", the nearest is " : "",
-			     nearest ? nearest : "");
+		gcp_text_add(&text, "%.*s is not an option",
+			     length > 100 ? 100 : (int)length, *next);
 		complain(parse, &text, "ignoring it");
 	}
 }

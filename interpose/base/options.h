@@ -111,12 +111,6 @@ void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text);
 void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
 
-/* The option that may be meant by `name` (GCPOOL_...); NULL: none is near. */
-const char *gcp_option_nearest_name(const char *name, size_t length);
-/* Adds ", the nearest is " with that of the words (| between) which may be meant. */
-void gcp_option_nearest_word(struct gcp_text *text, const char *words,
-			     const char *value);
-
 /* All rows, aligned, as GCPOOL_HELP=1 prints them. */
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);
 
