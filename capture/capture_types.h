@@ -63,8 +63,8 @@ struct gcp_graph_pool {
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
-	struct gcp_pinned_set *pinned_set;      /* pinned memory; NULL: none yet */
-	struct gcp_share *share;                /* share.h; NULL: it shares nothing */
+	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
+	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
@@ -104,7 +104,7 @@ struct gcp_holder {
 	struct gcp_launched launched;      /* of an executable */
 	struct gcp_share *share;           /* of which it is an executable, or NULL */
 	LIST_ENTRY(gcp_holder) share_link; /* share->execs */
-	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
+	LIST_ENTRY(gcp_holder) link;       /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
 

@@ -57,7 +57,7 @@ GCPOOL_API const char *gcpool_commit(void);
 
 /* Whether allocations of this process are served from the pool.
  * @return 1: yes. 2: those of gcpool_malloc alone, for the library is loaded and not
- * preloaded (section 6). 0: no: GCPOOL_MODE is count or off, this is a forked child
+ * preloaded (section 6). 0: no: GCPOOL_MODE is off, this is a forked child
  * of a process that used CUDA, or nothing was allocated yet. */
 GCPOOL_API int gcpool_active(void);
 
@@ -85,8 +85,7 @@ struct gcpool_calls {
 };
 
 /* Names are those of PyTorch's memory_stats where the meaning is the same.
- * In count mode, the figures of plain CUDA. Later versions add fields at the
- * end, and only there. */
+ * Later versions add fields at the end, and only there. */
 struct gcpool_stats {
 	/* Gauges. */
 	struct gcpool_gauge allocation;      /* blocks held by the program */
@@ -381,7 +380,7 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
  * Memory lives in the primary context of the device, as that of the CUDA runtime. Of a
  * block of gcpool_malloc all of CUDA works but functions that end an allocation:
  * cudaFree, cudaFreeAsync and cudaIpcGetMemHandle know it only if the library is
- * preloaded. GCPOOL_MODE=off and count make these functions cudaMalloc and cudaFree.
+ * preloaded. GCPOOL_MODE=off makes these functions cudaMalloc and cudaFree.
  *
  * The results are CUDA's own: 0 or a CUresult, of which these have the same number as
  * cudaError_t: 1 invalid value, 2 out of memory, 3 not initialized, 101 no such device,

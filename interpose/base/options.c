@@ -144,6 +144,13 @@ static const char *value_of(char *const *environment, const char *name)
 	return NULL;
 }
 
+/* Also an old value, which means off. */
+static bool is_count_mode(const char *name, const char *value)
+{
+	return strcmp(name, "GCPOOL_MODE") == 0 && value &&
+	       strcasecmp(value, "count") == 0;
+}
+
 /* The value of `name`, or else of its old name. */
 static const char *variable_find(const struct parse *parse, const char *name)
 {
@@ -152,7 +159,7 @@ static const char *variable_find(const struct parse *parse, const char *name)
 	for (int i = 0; i < RENAMED && !value; i++)
 		if (strcmp(renamed[i].name, name) == 0)
 			value = value_of(parse->environment, renamed[i].old);
-	return value;
+	return is_count_mode(name, value) ? "off" : value;
 }
 
 static bool is_old_name(const char *variable, size_t length)
@@ -172,6 +179,9 @@ static void renamed_say(char *const *environment)
 				"%s is called %s now; the old name goes with the next "
 				"version",
 				renamed[i].old, renamed[i].name);
+	if (is_count_mode("GCPOOL_MODE", value_of(environment, "GCPOOL_MODE")))
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_MODE=count is no longer a mode, using off");
 }
 
 /* --- one value ----------------------------------------------------------------- */

@@ -16,9 +16,8 @@
 #include "log.h"
 
 enum gcp_mode {
-	GCP_MODE_POOL,  /* allocate from the pool */
-	GCP_MODE_COUNT, /* every call to the driver as without us, but counted */
-	GCP_MODE_OFF,   /* every call to the driver as without us */
+	GCP_MODE_POOL, /* allocate from the pool */
+	GCP_MODE_OFF,  /* every call to the driver as without us */
 };
 
 enum gcp_stats_format {
@@ -95,7 +94,7 @@ struct gcp_option {
 	size_t size;             /* of the field, in bytes */
 	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
 	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
-	const char *choices;     /* CHOICE, SET: "pool|count|off" */
+	const char *choices;     /* CHOICE, SET: "pool|off" */
 	const char *on;          /* CHOICE: of these, what 1, yes, on and true mean */
 	enum gcp_share share_of; /* LIMIT */
 	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */

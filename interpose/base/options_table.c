@@ -20,9 +20,8 @@
 	.size = sizeof(((struct gcp_options *)0)->field)
 
 const struct gcp_option gcp_option_table[] = {
-    {"GCPOOL_MODE",
-     "pool; count: plain CUDA, but count and time calls; off: plain CUDA",
-     GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off", .on = "pool"},
+    {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
+     .choices = "pool|off", .on = "pool"},
     {"GCPOOL_BACKEND",
      "vmm: unused memory anywhere serves any request, by mapping it there; segments: "
      "memory of the driver; auto: mapped where it does all that the driver's does",

@@ -21,7 +21,6 @@
 enum gcp_run_mode {
 	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
 	GCP_RUN_POOL,    /* allocations are served from the pools */
-	GCP_RUN_COUNT,   /* everything passes through, counted and timed */
 	GCP_RUN_LOADED,  /* not preloaded: hooks pass, frameworks.c is served */
 	GCP_RUN_PASSIVE, /* everything passes through: off, or a forked child */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * api.c - the public functions of gcpool.h, for programs that ask. They answer
- * from the pools, or in count mode from the call statistics; before the first
- * allocation and in forked children there is nothing to answer.
+ * from the pools; before the first allocation and in forked children there is nothing
+ * to answer.
  */
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "../gcpool.h"
@@ -49,8 +49,6 @@ static int stats_get(int device, struct gcp_stats *ret_stats)
 		/* Memory of graphs that are gone is not theirs any more. */
 		gcp_tracker_collect(gcp_process.tracker);
 		return gcp_pools_stats(gcp_process.pools, device, ret_stats);
-	case GCP_RUN_COUNT:
-		return gcp_call_stats_stats(device, ret_stats);
 	case GCP_RUN_FRESH:
 	case GCP_RUN_PASSIVE:
 		break;
@@ -123,10 +121,7 @@ int gcpool_reset_peaks(int device)
 
 	if (result != 0)
 		return result;
-	if (gcp_process_has_pools())
-		gcp_pools_reset_peaks(gcp_process.pools, device);
-	else
-		gcp_call_stats_reset_peaks(device);
+	gcp_pools_reset_peaks(gcp_process.pools, device);
 	return 0;
 }
 

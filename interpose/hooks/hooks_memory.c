@@ -26,49 +26,18 @@
 
 /* --- passing through ----------------------------------------------------------- */
 
-/* What count mode wants to know of the current context. */
-static CUcontext memory_here(int *ret_device)
-{
-	CUcontext ctx = NULL;
-	CUdevice device = -1;
-
-	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
-	    gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		ctx = NULL;
-	*ret_device = device;
-	return ctx;
-}
-
-static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint64_t ns)
-{
-	CUcontext ctx;
-	int device;
-
-	if (result != CUDA_SUCCESS || gcp_process_run_mode() != GCP_RUN_COUNT)
-		return;
-	ctx = memory_here(&device);
-	if (!ctx)
-		return;
-	gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
-	gcp_thread_note_gpu(device);
-	gcp_report_tick(&gcp_process.options, NULL);
-}
-
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	uint64_t start = gcp_clock_ns();
 	struct gcp_tries tries = {0};
 	CUresult result;
-	uint64_t ns;
 
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
 	while (gcp_passthrough_reclaim(&tries, result));
-	ns = gcp_clock_ns() - start;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
 	if (result == CUDA_SUCCESS && ret_ptr)
 		gcp_observe_pass_alloc(*ret_ptr, bytes, start);
-	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
 	return result;
 }
 
@@ -82,10 +51,6 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 		gcp_observe_pass_free(ptr, start);
 	else if (result == CUDA_ERROR_INVALID_VALUE)
 		gcp_observe_free_unknown(ptr);
-	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
-		gcp_call_stats_free(ptr, gcp_clock_ns() - start);
-		gcp_report_tick(&gcp_process.options, NULL);
-	}
 	return result;
 }
 
@@ -217,10 +182,8 @@ static size_t pitch_of(size_t width, unsigned int element)
 static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 			   size_t height, unsigned int element)
 {
-	uint64_t start = gcp_clock_ns(), ns;
+	uint64_t start = gcp_clock_ns();
 	struct gcp_tries tries = {0};
-	CUcontext ctx = NULL;
-	CUdevice device = -1;
 	CUresult result;
 	size_t bytes;
 
@@ -228,13 +191,8 @@ static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width
 		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
 						     element);
 	while (gcp_passthrough_reclaim(&tries, result));
-	ns = gcp_clock_ns() - start;
 	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
-	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
-	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
-	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
 	return result;
 }
 

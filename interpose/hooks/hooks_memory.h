@@ -53,8 +53,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	return result;
 }
 
-/* The real functions, with their call counted (GCP_RUN_COUNT: and the
- * pointer remembered). */
+/* The real functions, with their call counted. */
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);
 CUresult gcp_memory_pass_free(CUdeviceptr ptr);
 

@@ -272,8 +272,7 @@ static void *room_make(size_t bytes)
 
 static int stats_reply(void)
 {
-	struct gcp_report report = {gcp_process.options.mode, gcp_process.pools,
-				    &gcp_process.options, true};
+	struct gcp_report report = {gcp_process.pools, &gcp_process.options, true};
 	struct gcp_text text;
 	char *memory = room_make(REPLY_MAX);
 	int error;

@@ -81,15 +81,13 @@ static const struct gcp_call_cost *cost_at(const struct gcp_stats *stats, size_t
 
 static int device_max(const struct gcp_report *report)
 {
-	return report->pools ? gcp_pools_device_max(report->pools)
-			     : gcp_call_stats_device_max();
+	return report->pools ? gcp_pools_device_max(report->pools) : -1;
 }
 
 static int device_stats(const struct gcp_report *report, int device,
 			struct gcp_stats *ret_stats)
 {
-	return report->pools ? gcp_pools_stats(report->pools, device, ret_stats)
-			     : gcp_call_stats_stats(device, ret_stats);
+	return gcp_pools_stats(report->pools, device, ret_stats);
 }
 
 /* Driver calls that the pool made needless, and what they would have cost. */
@@ -104,14 +102,11 @@ static uint64_t mean_ns(const struct gcp_call_cost *cost)
 	return cost->count ? cost->ns / cost->count : 0;
 }
 
-static struct saved saved_of(const struct gcp_report *report,
-			     const struct gcp_stats *stats)
+static struct saved saved_of(const struct gcp_stats *stats)
 {
 	struct saved saved = {0};
 	uint64_t freed = stats->allocation.freed;
 
-	if (report->mode != GCP_MODE_POOL)
-		return saved;
 	saved.allocs = stats->hits;
 	saved.frees = freed > stats->mem_free.count ? freed - stats->mem_free.count : 0;
 	saved.estimated_ns = saved.allocs * mean_ns(&stats->mem_alloc) +
@@ -139,8 +134,7 @@ static void host_reached(const struct gcp_report *report, struct gcp_call_cost *
 #undef GCP_X
 }
 
-/* All calls that reached the driver. In count mode those of the devices are
- * the program's, which are in the call statistics already. */
+/* All calls that reached the driver. */
 static struct gcp_call_cost reached_of(const struct gcp_report *report)
 {
 	struct gcp_call_cost reached = {0};
@@ -152,8 +146,6 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 		reached.count += sum.count;
 		reached.ns += sum.ns;
 	}
-	if (report->mode != GCP_MODE_POOL)
-		return reached;
 	host_reached(report, &reached);
 	for (int device = 0; device <= device_max(report); device++) {
 		if (device_stats(report, device, &stats) != 0)
@@ -170,7 +162,7 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 
 static void device_text(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text);
-static void call_stats_text(const struct gcp_report *report, struct gcp_text *text);
+static void call_stats_text(struct gcp_text *text);
 static void report_host_text(const struct gcp_pinned_stats *stats,
 			     struct gcp_text *text);
 static void report_host_json(const struct gcp_pinned_stats *stats,
@@ -192,7 +184,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 	if (host_stats(report, &host))
 		report_host_text(&host, text);
 	gcp_handles_text(text);
-	call_stats_text(report, text);
+	call_stats_text(text);
 }
 
 static bool name_is_of_bytes(const char *name)
@@ -251,10 +243,9 @@ static void report_counter_json(const char *name, uint64_t number,
 				     ULL(number));
 }
 
-static void saved_text(const struct gcp_report *report, const struct gcp_stats *stats,
-		       struct gcp_text *text)
+static void saved_text(const struct gcp_stats *stats, struct gcp_text *text)
 {
-	struct saved saved = saved_of(report, stats);
+	struct saved saved = saved_of(stats);
 	uint64_t asked = stats->hits + stats->misses;
 	uint64_t peak = stats->allocated_bytes.peak;
 
@@ -300,17 +291,15 @@ static void device_text(const struct gcp_report *report, int device,
 			report_gauge_text(gauges[i].name, gauges[i].meaning,
 					  gauge_at(stats, i), text);
 	gcp_report_blocks_text(report, device, text);
-	if (report->mode != GCP_MODE_POOL)
-		return; /* the calls are the program's: they follow */
 	for (size_t i = 0; i < COUNT_OF(counters); i++)
 		if (counter_at(stats, i) > 0)
 			report_counter_text(counters[i].name, counters[i].meaning,
 					    counter_at(stats, i), text);
 	costs_text(stats, text);
-	saved_text(report, stats, text);
+	saved_text(stats, text);
 }
 
-static void call_stats_text(const struct gcp_report *report, struct gcp_text *text)
+static void call_stats_text(struct gcp_text *text)
 {
 	struct gcp_call_stats_sum sum;
 	bool titled = false;
@@ -321,9 +310,8 @@ static void call_stats_text(const struct gcp_report *report, struct gcp_text *te
 			continue;
 		if (!titled)
 			gcp_text_add(text, "%-19s %10s %10s %10s %10s\n",
-				     report->mode == GCP_MODE_POOL ? "passed through"
-								   : "calls",
-				     "count", "failed", "ms", "asked for");
+				     "passed through", "count", "failed", "ms",
+				     "asked for");
 		titled = true;
 		gcp_text_add(text, "  %-17s %10llu %10llu %10.3f",
 			     counted_calls[i].name, ULL(sum.count), ULL(sum.failed),
@@ -378,7 +366,7 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 static void device_json(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text)
 {
-	struct saved saved = saved_of(report, stats);
+	struct saved saved = saved_of(stats);
 
 	gcp_text_add(text, "{\"device\": %d", device);
 	gcp_report_gpu_json(device, text);

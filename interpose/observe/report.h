@@ -6,13 +6,8 @@
  * Callable from any thread, with no lock of the pools held. Never calls CUDA,
  * never changes errno, never uses malloc or stdio.
  *
- * Which calls are counted
- *
- *   count mode   every call of GCP_COUNTED_CALLS that reaches the driver, which is
- *                every one, and each live device pointer (gcp_call_stats_alloc,
- *                gcp_call_stats_free)
- *   pool mode    only calls that pass through to the driver. What the pool
- *                serves is counted by the pool itself, without shared counters
+ * Counted are calls of GCP_COUNTED_CALLS that pass through to the driver. What the pool
+ * serves is counted by the pool itself, without shared counters.
  *
  * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
  * (several processes: one line each). Names stay; new ones may come.
@@ -20,7 +15,7 @@
  *   schema             1; grows when a name goes or changes its meaning
  *   library, version   "libgcpool", "0.2.0"
  *   commit             that it was built from, "b56b6bd0"; empty: unknown
- *   mode               "pool" or "count"
+ *   mode               "pool"
  *   final              false: the process goes on (GCPOOL_STATS_EVERY)
  *   pid, program       of the process
  *   arguments          [ its command line, 2 KiB of it at most ]
@@ -33,7 +28,7 @@
  *                      program and of the library
  *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns} }; bytes
  *                      of those that succeeded
- *   host               pinned memory (pool mode, if there was any):
+ *   host               pinned memory, if there was any:
  *     GAUGE of pool.h's GCP_PINNED_ tables  {current, peak, allocated, freed}
  *     COUNTER            number
  *     driver_calls       { CALL: {count, ns, mean_ns, min_ns, max_ns} }
@@ -48,24 +43,19 @@
  *     pages, regroups, held_frees
  *                        epochs, consolidations and deferred_frees by the names that
  *                        version 0.1 gave them; they go with version 0.3
- *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
- *                        in count mode, the program's own
+ *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library
  *     largest_free_bytes, reserved_at_peak_bytes, mapped_bytes
  *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
  *                        blocks of each class when the report was made; beyond the
- *                        classes, those held of bytes to twice as much (pool mode)
+ *                        classes, those held of bytes to twice as much
  *     unfreed            {blocks, bytes, largest: [ {address, bytes} ]}: what the
  *                        program holds
  *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
  *                        calls that the pool made needless, and an ESTIMATE of
  *                        their time: their number times the mean cost of the
  *                        estimated_from real calls made here (none: 0). Those
- *                        are mostly large, so it tends to be high;
- *                        gcpool-compare measures instead
+ *                        are mostly large, so it tends to be high
  *   ]
- *
- * In count mode a device's bytes are the sizes asked for: the driver rounds
- * them up by itself, and does not say how far.
  */
 #ifndef GCP_INTERPOSE_REPORT_H
 #define GCP_INTERPOSE_REPORT_H
@@ -107,28 +97,8 @@ void gcp_call_stats_begin(void);
 void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
 			int result);
 
-/* Count mode only. A device pointer came to life in `ctx` on `device`, or was
- * freed by the program (call after the real free succeeded), or died with its
- * context. Unknown pointers are ignored. `ns` is what the real call took. */
-void gcp_call_stats_alloc(void *ctx, int device, gcp_addr addr, uint64_t bytes,
-			  uint64_t ns);
-void gcp_call_stats_free(gcp_addr addr, uint64_t ns);
-void gcp_call_stats_context_gone(void *ctx);
-
-/* Count mode: what gcp_pools_stats would say. -ENOENT: nothing on that device. */
-int gcp_call_stats_stats(int device, struct gcp_stats *ret_stats);
-int gcp_call_stats_device_max(void);
-void gcp_call_stats_reset_peaks(int device);
-
-/* Count mode: shows all live pointers as blocks that are used. */
-void gcp_call_stats_blocks(int device,
-			   void (*scope)(void *arg, const struct gcp_block_view *block),
-			   void *arg);
-
-/* Where the figures come from: `pools` in pool mode, NULL in count mode. */
 struct gcp_report {
-	enum gcp_mode mode;
-	struct gcp_pools *pools;
+	struct gcp_pools *pools;           /* NULL: there are none */
 	const struct gcp_options *options; /* those in force; may be NULL */
 	bool under_way;                    /* the process goes on */
 };

@@ -108,8 +108,6 @@ static void survey_make(const struct gcp_report *report, int device)
 	survey.used = survey.used_bytes = 0;
 	if (report->pools)
 		gcp_pools_blocks(report->pools, device, block_count, NULL);
-	else
-		gcp_call_stats_blocks(device, block_count, NULL);
 }
 
 /* --- text ---------------------------------------------------------------------- */

@@ -18,17 +18,6 @@
 #include "report.h"
 #include "call_stats.h"
 
-static const char *report_mode_name(enum gcp_mode mode)
-{
-	static const char *const names[] = {
-	    [GCP_MODE_POOL] = "pool",
-	    [GCP_MODE_COUNT] = "count",
-	    [GCP_MODE_OFF] = "off",
-	};
-
-	return names[mode];
-}
-
 #define ULL(number) ((unsigned long long)(number))
 
 enum { GPUS_MAX = 64 };
@@ -224,8 +213,7 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 	hostname_read(host, sizeof(host));
 	gcp_text_add(text, "libgcpool ");
 	gcp_text_add_version(text);
-	gcp_text_add(text, ", mode %s: %s, process %d on %s",
-		     report_mode_name(report->mode), program_invocation_name,
+	gcp_text_add(text, ": %s, process %d on %s", program_invocation_name,
 		     (int)getpid(), host);
 	line_end(text, before);
 	before = text->length;
@@ -326,9 +314,9 @@ void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *t
 
 	gcp_text_add(text,
 		     "{\"schema\": 1, \"library\": \"libgcpool\", \"version\": \"%s\", "
-		     "\"commit\": \"%s\", \"mode\": \"%s\", \"final\": %s, \"pid\": "
+		     "\"commit\": \"%s\", \"mode\": \"pool\", \"final\": %s, \"pid\": "
 		     "%d, \"program\": ",
-		     GCPOOL_VERSION_STRING, gcp_commit, report_mode_name(report->mode),
+		     GCPOOL_VERSION_STRING, gcp_commit,
 		     report->under_way ? "false" : "true", (int)getpid());
 	report_string_json(program_invocation_name, text);
 	gcp_text_add(text, ", \"arguments\": [");

@@ -59,12 +59,6 @@ static void pool_stays(CUcontext ctx)
 		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
 }
 
-static void call_stats_gone(CUcontext ctx)
-{
-	if (ctx && gcp_process_run_mode() == GCP_RUN_COUNT)
-		gcp_call_stats_context_gone(ctx);
-}
-
 static void handles_ending(CUcontext ctx)
 {
 	if (gcp_process_pooling())
@@ -102,7 +96,6 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},
-    {.gone = call_stats_gone},
     {.gone = gcp_exports_context_gone, .stays = gcp_exports_context_stays},
     {.gone = gcp_imports_context_gone},
     {.gone = gcp_ipc_opened_context_gone},

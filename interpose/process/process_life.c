@@ -51,8 +51,6 @@ enum gcp_run_mode gcp_process_start(void)
 		gcp_observe_start(&gcp_process.options);
 		if (gcp_process.options.mode == GCP_MODE_POOL)
 			mode = start_pooling();
-		else if (gcp_process.options.mode == GCP_MODE_COUNT)
-			mode = GCP_RUN_COUNT;
 		else
 			mode = GCP_RUN_PASSIVE;
 		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
@@ -245,7 +243,7 @@ __attribute__((destructor)) static void life_end(void)
 		unused_say();
 	if (process != getpid())
 		return;
-	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)
+	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();
 	errno = saved;

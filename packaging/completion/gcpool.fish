@@ -7,7 +7,6 @@ end
 
 complete -c gcpool -l stats -d 'print statistics at the end'
 complete -c gcpool -l stats-file -r -d 'append statistics to a file'
-complete -c gcpool -l count -d 'plain CUDA, but count and time its calls'
 complete -c gcpool -l off -d 'plain CUDA'
 complete -c gcpool -l log -x -a 'off error warn info debug' -d 'what is said'
 complete -c gcpool -l set -x -a '(__gcpool_variables)' -d 'set an option'

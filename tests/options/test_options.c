@@ -264,18 +264,18 @@ static void classes_are_a_list_of_sizes(void **state)
 static void words_are_read_in_any_case(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_MODE=Count", "GCPOOL_LOG=DEBUG",
+	assert_int_equal(PARSE("GCPOOL_MODE=Off", "GCPOOL_LOG=DEBUG",
 			       "GCPOOL_STRICT=Yes", "GCPOOL_REUSE=completed",
 			       "GCPOOL_BLOCKING_FREE=off"),
 			 0);
-	assert_int_equal(options.mode, GCP_MODE_COUNT);
+	assert_int_equal(options.mode, GCP_MODE_OFF);
 	assert_int_equal(options.log_level, GCP_LOG_DEBUG);
 	assert_true(options.strict);
 	assert_true(options.pool.completed_only);
 	assert_false(options.pool.blocking_free);
 	assert_int_equal(PARSE("GCPOOL_MODE=poo"), 1);
 	assert_string_equal(complaints.last,
-			    "GCPOOL_MODE=poo is wrong, it must be pool|count|off, "
+			    "GCPOOL_MODE=poo is wrong, it must be pool|off, "
 			    "using the default (pool)");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_report.c - call statistics against a model of them, and the shape of reports.
- * In count mode; reports of pools are read by the tests of the scripts.
+ * test_report.c - call statistics, and the shape of reports, of a pool over the driver
+ * made of counters.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,12 +15,14 @@
 
 #include "../../interpose/base/clock.h"
 #include "../../interpose/observe/report.h"
+#include "../unit/fake.h"
 
+static struct gcp_pools *pools;
 static char bytes[1 << 20];
 
 static const char *report(bool json)
 {
-	struct gcp_report what = {.mode = GCP_MODE_COUNT};
+	struct gcp_report what = {.pools = pools};
 	struct gcp_text text;
 
 	gcp_text_init(&text, bytes, sizeof(bytes));
@@ -30,117 +32,6 @@ static const char *report(bool json)
 		gcp_report_text(&what, &text);
 	assert_false(text.cut);
 	return bytes;
-}
-
-/* --- call statistics ---------------------------------------------------------- */
-
-enum { POINTERS = 20000 };
-
-/* The model: what is alive, by number. */
-static struct {
-	uint64_t bytes; /* 0: not alive */
-	int ctx;
-} model[POINTERS];
-
-static gcp_addr address(int i)
-{
-	return 0x7f0000000000ull + (gcp_addr)i * 512;
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	return z ^ (z >> 27);
-}
-
-static void model_check(uint64_t allocations)
-{
-	struct gcp_stats stats;
-	uint64_t count = 0, sum = 0;
-
-	for (int i = 0; i < POINTERS; i++) {
-		count += model[i].bytes > 0;
-		sum += model[i].bytes;
-	}
-	assert_int_equal(gcp_call_stats_stats(3, &stats), 0);
-	assert_int_equal(stats.allocation.current, count);
-	assert_int_equal(stats.allocated_bytes.current, sum);
-	assert_int_equal(stats.allocation.allocated, allocations);
-	assert_int_equal(stats.allocation.freed, allocations - count);
-	assert_true(stats.allocated_bytes.peak >= sum);
-	assert_int_equal(stats.mem_alloc.count, allocations);
-}
-
-static void live_pointers_are_those_of_the_model(void **state)
-{
-	uint64_t random = 1, allocations = 0;
-
-	(void)state;
-	for (int step = 0; step < 400000; step++) {
-		int i = (int)(random_next(&random) % POINTERS);
-
-		if (step % 50000 == 49999) {
-			int ctx = (int)(random_next(&random) % 4);
-
-			gcp_call_stats_context_gone((void *)(intptr_t)(ctx + 1));
-			for (int j = 0; j < POINTERS; j++)
-				if (model[j].ctx == ctx)
-					model[j].bytes = 0;
-			model_check(allocations);
-		} else if (model[i].bytes) {
-			gcp_call_stats_free(address(i), 10);
-			model[i].bytes = 0;
-		} else {
-			model[i].bytes = 1 + random_next(&random) % 100000;
-			model[i].ctx = (int)(random_next(&random) % 4);
-			gcp_call_stats_alloc((void *)(intptr_t)(model[i].ctx + 1), 3,
-					     address(i), model[i].bytes, 10);
-			allocations++;
-		}
-	}
-	model_check(allocations);
-	assert_int_equal(gcp_call_stats_device_max(), 3);
-}
-
-static void peaks_can_be_reset(void **state)
-{
-	struct gcp_stats stats;
-
-	(void)state;
-	gcp_call_stats_reset_peaks(3);
-	assert_int_equal(gcp_call_stats_stats(3, &stats), 0);
-	assert_int_equal(stats.allocated_bytes.peak, stats.allocated_bytes.current);
-}
-
-static void strange_pointers_and_devices_are_ignored(void **state)
-{
-	struct gcp_stats stats;
-
-	(void)state;
-	gcp_call_stats_free(0, 0);
-	gcp_call_stats_free(12345, 0);
-	gcp_call_stats_alloc(NULL, -1, 4096, 1, 0);
-	gcp_call_stats_alloc(NULL, 64, 4096, 1, 0);
-	assert_int_equal(gcp_call_stats_stats(-1, &stats), -ENOENT);
-	assert_int_equal(gcp_call_stats_stats(0, &stats), -ENOENT);
-	assert_int_equal(gcp_call_stats_stats(64, &stats), -ENOENT);
-}
-
-static void an_address_that_comes_again_counts_once(void **state)
-{
-	struct gcp_stats before, after;
-
-	(void)state;
-	gcp_call_stats_alloc(NULL, 5, 4096, 100, 0);
-	gcp_call_stats_stats(5, &before);
-	gcp_call_stats_alloc(NULL, 5, 4096, 300, 0);
-	gcp_call_stats_stats(5, &after);
-	assert_int_equal(before.allocated_bytes.current, 100);
-	assert_int_equal(after.allocated_bytes.current, 300);
-	assert_int_equal(after.allocation.current, 1);
-	gcp_call_stats_free(4096, 0);
 }
 
 static void failed_calls_count_but_give_no_bytes(void **state)
@@ -272,13 +163,13 @@ static void times_are_dates(void **state)
 static void devices_have_the_names_that_were_noted(void **state)
 {
 	(void)state;
-	assert_false(gcp_report_knows_gpu(3));
-	gcp_report_note_gpu(3, &(struct gcp_gpu){.name = "a \"GPU\"",
+	assert_false(gcp_report_knows_gpu(0));
+	gcp_report_note_gpu(0, &(struct gcp_gpu){.name = "a \"GPU\"",
 						 .uuid = "GPU-1-2",
 						 .pci = "0000:3b:00.0",
 						 .bytes = 3ull << 30,
 						 .cuda = 12050});
-	assert_true(gcp_report_knows_gpu(3));
+	assert_true(gcp_report_knows_gpu(0));
 	assert_true(gcp_report_knows_gpu(-1)); /* and not to be asked about */
 	assert_true(gcp_report_knows_gpu(64));
 	gcp_report_note_gpu(64, &(struct gcp_gpu){.name = "none"});
@@ -290,32 +181,34 @@ static void devices_have_the_names_that_were_noted(void **state)
 	assert_non_null(strstr(bytes, "\"cuda\": \"12.5\""));
 	report(false);
 	assert_non_null(
-	    strstr(bytes, "device 3: a \"GPU\", 3.0 GiB, GPU-1-2 at 0000:3b:00.0"));
+	    strstr(bytes, "device 0: a \"GPU\", 3.0 GiB, GPU-1-2 at 0000:3b:00.0"));
 }
 
-/* Of the blocks of the model, the largest first. */
+/* The largest first. */
 static void blocks_that_are_left_are_named(void **state)
 {
+	gcp_addr addrs[9];
+	char wanted[160];
 	const char *line;
 	int commas = 0;
 
 	(void)state;
-	gcp_call_stats_alloc((void *)9, 4, 0x123000, 100, 1);
-	for (int i = 1; i <= 9; i++)
-		gcp_call_stats_alloc((void *)9, 4, 0x200000 + (gcp_addr)i * 512,
-				     (uint64_t)i * 1024, 1);
-	gcp_call_stats_free(0x200000 + 9 * 512, 1);
-	line = strstr(report(false), "device 4");
-	line = line ? strstr(line, "never freed: 9 blocks, 36.1 KiB; the largest: "
-				   "0x201000 8.0 KiB, 0x200e00 7.0 KiB")
-		    : NULL;
+	for (uint64_t i = 0; i < 9; i++)
+		addrs[i] = must_alloc(fake_pool(pools), (i + 1) * 1000);
+	must_free(pools, addrs[8]);
+	snprintf(wanted, sizeof(wanted),
+		 "never freed: 8 blocks, 35.2 KiB; the largest: "
+		 "0x%llx 7.8 KiB, 0x%llx 6.8 KiB",
+		 (unsigned long long)addrs[7], (unsigned long long)addrs[6]);
+	line = strstr(report(false), "device 0 ");
+	line = line ? strstr(line, wanted) : NULL;
 	assert_non_null(line);
 	for (; *line != '\n'; line++)
 		commas += *line == ',';
 	assert_int_equal(commas, 5); /* five of them */
-	gcp_call_stats_context_gone((void *)9);
-	line = strstr(report(false), "device 4");
-	assert_null(strstr(line, "never freed"));
+	for (int i = 0; i < 8; i++)
+		must_free(pools, addrs[i]);
+	assert_null(strstr(report(false), "never freed"));
 }
 
 static void the_text_fits_a_screen(void **state)
@@ -327,20 +220,32 @@ static void the_text_fits_a_screen(void **state)
 	for (const char *next = report(false); *next; next++)
 		lines += *next == '\n';
 	assert_true(lines <= 40);
-	assert_non_null(strstr(bytes, "mode count: program, process "));
+	assert_non_null(strstr(bytes, ": program, process "));
 	assert_non_null(strstr(bytes, "/test_report"));
 	assert_non_null(strstr(bytes, "bytes taken from the driver"));
 	assert_null(strstr(bytes, "MiB bytes"));
-	assert_non_null(strstr(bytes, "device 3"));
+	assert_non_null(strstr(bytes, "device 0"));
+}
+
+static int pool_begin(void **state)
+{
+	(void)state;
+	fake_reset();
+	pools = fake_pools(NULL);
+	must_free(pools, must_alloc(fake_pool(pools), 1000));
+	return 0;
+}
+
+static int pool_end(void **state)
+{
+	(void)state;
+	fake_finish(pools);
+	return 0;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(live_pointers_are_those_of_the_model),
-	    cmocka_unit_test(peaks_can_be_reset),
-	    cmocka_unit_test(strange_pointers_and_devices_are_ignored),
-	    cmocka_unit_test(an_address_that_comes_again_counts_once),
 	    cmocka_unit_test(failed_calls_count_but_give_no_bytes),
 	    cmocka_unit_test(the_json_is_one_object_on_one_line),
 	    cmocka_unit_test(the_json_names_everything_that_is_counted),
@@ -350,5 +255,5 @@ int main(void)
 	    cmocka_unit_test(blocks_that_are_left_are_named),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, pool_begin, pool_end);
 }

@@ -105,9 +105,9 @@ class Launcher(unittest.TestCase):
                              " group: the library is not loaded into it\n" % copy)
 
     def test_options_become_variables(self):
-        env = launched("--stats", "--count", "--log", "debug", "--set", "SEGMENT=64M",
+        env = launched("--stats", "--log", "debug", "--set", "SEGMENT=64M",
                        "--set", "GCPOOL_QUOTA=1G", "--stats-file", "a b")
-        wanted = {"STATS": "text", "MODE": "count", "LOG": "debug", "SEGMENT": "64M",
+        wanted = {"STATS": "text", "LOG": "debug", "SEGMENT": "64M",
                   "QUOTA": "1G", "STATS_FILE": "a b"}
         for name, value in wanted.items():
             self.assertEqual(env["GCPOOL_" + name], value)
@@ -209,7 +209,7 @@ class Launcher(unittest.TestCase):
                          (found.group(1), found.group(3) or ""))
         done = run("gcpool", "--library", LIBRARY, "--stats", "--log", "info", "--", *SOLVER)
         self.assertIn("]: version %s is in " % version, done.stderr)
-        self.assertIn("libgcpool %s, mode pool: " % version, done.stderr)
+        self.assertIn("libgcpool %s: " % version, done.stderr)
 
     def test_prints_options_with_the_values_in_force(self):
         done = run("gcpool", "--library", LIBRARY, "--options")
@@ -218,17 +218,17 @@ class Launcher(unittest.TestCase):
         self.assertTrue(any("GCPOOL_QUOTA" in row for row in rows))
         self.assertFalse([row for row in rows if row.startswith("*")])
         done = run("gcpool", "--library", LIBRARY, "--set", "QUOTA=8G", "--options",
-                   GCPOOL_MODE="count", GCPOOL_HELP="1")
+                   GCPOOL_MODE="off", GCPOOL_HELP="1")
         changed = [line.split()[1:4] for line in done.stdout.splitlines()
                    if line.startswith("*")]
-        self.assertIn(["GCPOOL_MODE", "pool", "count"], changed)
+        self.assertIn(["GCPOOL_MODE", "pool", "off"], changed)
         self.assertTrue(any(row[0] == "GCPOOL_QUOTA" for row in changed))
         self.assertEqual(done.stderr, "")
 
     def test_complains_of_wrong_options_as_the_library_does(self):
         done = run("gcpool", "--library", LIBRARY, "--set", "QOUTA=8G", "--options")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("GCPOOL_QUOTA", done.stderr)
+        self.assertIn("GCPOOL_QOUTA is not an option", done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("GCPOOL_QUOTA", done.stdout)
 
@@ -265,13 +265,13 @@ class Compare(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         plain, pool = result["plain"], result["pool"]
         self.assertEqual(result["agree"], {"exit_code": "same", "output": "same"})
-        self.assertEqual(plain["allocations"], pool["allocations"])
-        self.assertEqual(plain["requested_bytes"], pool["requested_bytes"])
-        self.assertEqual(plain["driver_calls"], plain["allocations"] + plain["frees"])
-        self.assertLess(pool["driver_calls"], plain["driver_calls"] / 2)
+        self.assertLess(pool["driver_calls"], (pool["allocations"] + pool["frees"]) / 2)
         saved = pool["reports"][0]["devices"][0]["saved"]
         self.assertEqual(saved["allocs"], pool["hits"])
-        self.assertLess(result["ratios"]["driver_calls"], 0.5)
+        for side in (plain, pool):
+            self.assertGreater(side["seconds"], 0)
+            self.assertGreater(side["peak_host_bytes"], 1 << 20)
+        self.assertEqual(set(result["ratios"]), {"seconds", "peak_host_bytes"})
 
     def test_the_table_names_both_sides(self):
         done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--", *SOLVER)
@@ -284,22 +284,21 @@ class Compare(unittest.TestCase):
         done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--headline", "--", *SOLVER)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?m)^The program runs .*with libgcpool: [0-9.]+ s instead")
-        self.assertRegex(done.stdout, r"us for a malloc and its free instead of [0-9.]+ us: [0-9,]+"
-                         " of [0-9,]+ mallocs")
+        self.assertRegex(done.stdout, r"(?m)^[0-9,]+ of [0-9,]+ mallocs do not reach CUDA\.$")
         self.assertIn("run 1 of 1, plain CUDA", done.stderr)
 
     def test_a_ratio_is_how_many_times_more_or_less(self):
         done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--", *SOLVER)
         rows = {line[:32].strip(): line[63:].strip() for line in done.stdout.splitlines()}
-        self.assertEqual(rows["allocations"], "same")
-        self.assertRegex(rows["calls that reached the driver"], r"^[0-9.,]+ times less$")
+        self.assertRegex(rows["wall time, s"], r"^(same|[0-9.,]+ times (less|more))$")
+        self.assertEqual(rows["allocations"], "")
 
     def test_processes_are_added(self):
         twice = '"$@" && "$@"'
         done, result = self.compare("sh", "-c", twice, "sh", *SOLVER)
         single = self.compare(*SOLVER)[1]
-        self.assertEqual(result["plain"]["processes"], 2)
-        self.assertEqual(result["plain"]["allocations"], 2 * single["plain"]["allocations"])
+        self.assertEqual(result["pool"]["processes"], 2)
+        self.assertEqual(result["pool"]["allocations"], 2 * single["pool"]["allocations"])
 
     def test_a_python_program_is_compared(self):
         code = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
@@ -332,10 +331,9 @@ class Compare(unittest.TestCase):
             cut = 'printf \'%s\' >"${GCPOOL_STATS_FILE%%?p}0"; "$@"' % rest
             done, result = self.compare("sh", "-c", cut, "sh", *SOLVER)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stderr.splitlines(), [
-                "gcpool-compare: statistics of a process of a %s run are cut off, leaving them out"
-                % side for side in ("plain", "pool")])
-            self.assertEqual(result["plain"]["processes"], 1)
+            self.assertIn("gcpool-compare: statistics of a process are cut off, leaving them out",
+                          done.stderr.splitlines())
+            self.assertEqual(result["pool"]["processes"], 1)
 
     def test_runs_are_a_number(self):
         for word in ("0", "-1", "many", "1.5"):
@@ -348,7 +346,7 @@ class Compare(unittest.TestCase):
     def test_a_program_without_cuda_cannot_be_compared(self):
         done, result = self.compare("true")
         self.assertEqual((done.returncode, result), (2, None))
-        self.assertIn("no statistics from the plain runs", done.stderr)
+        self.assertIn("no statistics: the program made no CUDA allocation", done.stderr)
 
     def test_a_program_that_is_not_there_is_told_once(self):
         done, result = self.compare("/nonexistent")
