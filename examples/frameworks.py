@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A program chooses libgcpool for the frameworks that it uses, without a preload: those
-of PyTorch, CuPy and RMM that are here allocate from one pool.
+"""A program chooses libgcpool for the frameworks that it uses: those of PyTorch, CuPy
+and RMM that are here allocate from one pool.
 
     pip install gcpool-*.whl torch cupy-cuda13x
-    python3 frameworks.py
+    gcpool python3 frameworks.py
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import gc
 import sys
 
 try:
+    import gcpool
     from gcpool import frameworks
 except ImportError:
     print("the wheel of gcpool is not installed")
@@ -113,6 +114,9 @@ def one_block():
 
 def main():
     wrong = False
+    if not gcpool.loaded():
+        print("plain CUDA: start this with gcpool")
+        sys.exit(77)
     for name, works in (("pool", driver_works), ("torch", torch_works),
                         ("cupy", cupy_works), ("rmm", rmm_works)):
         try:

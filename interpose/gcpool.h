@@ -56,9 +56,8 @@ GCPOOL_API int gcpool_version(void);
 GCPOOL_API const char *gcpool_commit(void);
 
 /* Whether allocations of this process are served from the pool.
- * @return 1: yes. 2: those of gcpool_malloc alone, for the library is loaded and not
- * preloaded (section 6). 0: no: GCPOOL_MODE is off, this is a forked child
- * of a process that used CUDA, or nothing was allocated yet. */
+ * @return 1: yes. 0: no: the library is not preloaded, GCPOOL_MODE is off, this is a
+ * forked child of a process that used CUDA, or nothing was allocated yet. */
 GCPOOL_API int gcpool_active(void);
 
 /* Writes the table of options (environment variables) to a file descriptor: names,
@@ -347,8 +346,9 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
 /* --- 6 memory for frameworks ------------------------------------------------------ */
 
 /* For frameworks that let the program choose an allocator (PyTorch, CuPy, RMM), so that
- * all of them use one pool: examples/ shows how. The library may be loaded with dlopen;
- * preloaded, it is the same library, and the same pool serves all else as well.
+ * all of them use the pool that serves the rest of the program: examples/ shows how.
+ * The library must be preloaded. Where it is only loaded, and with GCPOOL_MODE=off,
+ * these functions are cudaMalloc and cudaFree.
  *
  * Memory is used in the order of a stream (a CUstream or cudaStream_t; NULL: the legacy
  * default stream). A block may be used in `stream` of gcpool_malloc from that call on;
@@ -356,37 +356,21 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
  * gcpool_free says in which stream the last work on the block is, or comes before; work
  * of further streams is named by gcpool_record_stream, or ordered before that stream.
  *
- *                          only loaded                       preloaded, too
- *   the freed block serves
- *     the same stream      at once                           at once
- *     another stream       when the event is completed that  when a fence behind all
- *                          the free records in its stream    work is completed
- *   the stream captures
- *     gcpool_malloc        cudaErrorStreamCaptureUnsupported  memory of the graph
- *     gcpool_free          the block is free with the next    free in the graph's order
- *                          call that names the stream when
- *                          it does not capture any more
- *   waits for the device   never, but in gcpool_trim, and when memory is out (20,000
- *                          looks, 50 us and more apart: about two seconds on an idle
- *                          host)
- *   other functions (cudaMalloc, ...)  are CUDA's             are served, too
+ * A freed block serves the same stream at once, and another stream when a fence behind
+ * all work of the context is completed. While the stream captures, gcpool_malloc gives
+ * memory of the graph, and a block that is freed is free in the graph's order. Nothing
+ * waits for the device, but when memory is out (20,000 looks, 50 us and more apart:
+ * about two seconds on an idle host).
  *
- * Only loaded, the library does not see that a device is reset (cudaDeviceReset): it
- * must not be while memory of it is in use or cached. Streams of gcpool_record_stream
- * must live until the block is freed. A block that is freed in a stream that captures,
- * and that no call has named before, is lost (CUDA does not tell such a stream's
- * identity); a thread must not name a stream while another begins a capture of it.
+ * Streams of gcpool_record_stream must live until the block is freed.
  *
- * Memory lives in the primary context of the device, as that of the CUDA runtime. Of a
- * block of gcpool_malloc all of CUDA works but functions that end an allocation:
- * cudaFree, cudaFreeAsync and cudaIpcGetMemHandle know it only if the library is
- * preloaded. GCPOOL_MODE=off makes these functions cudaMalloc and cudaFree.
+ * Memory lives in the primary context of the device, as that of the CUDA runtime. All
+ * of CUDA works on a block of gcpool_malloc.
  *
  * The results are CUDA's own: 0 or a CUresult, of which these have the same number as
  * cudaError_t: 1 invalid value, 2 out of memory, 3 not initialized, 101 no such device,
- * 900 to 907 the stream captures. Needs a driver of CUDA 12.0 or newer; older ones are
- * served by cudaMalloc and cudaFree. May be called from any thread; as calls of CUDA,
- * not from a host function (cudaLaunchHostFunc). */
+ * 900 to 907 the stream captures. May be called from any thread; as calls of CUDA, not
+ * from a host function (cudaLaunchHostFunc). */
 
 /* Allocates `bytes` on `device` (as CUDA numbers it), for use in `stream`. *ptr is set
  * to NULL on an error, and for 0 bytes. Aligned to 256 bytes or more.
@@ -397,13 +381,13 @@ GCPOOL_API int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
  * is no error. An address that is not the pool's goes to cuMemFree in the current
  * context, with its result and its wait for the device.
  * @return 0; 1: a block of the pool that is free already. On another error the block is
- * not freed: that of the stream; 2 if, only loaded, no host memory is left. */
+ * not freed: that of the stream. */
 GCPOOL_API int gcpool_free(void *ptr, void *stream);
 
 /* The block is also used by work in `stream`: when it is freed it serves nothing before
  * what that stream was given until the free is completed.
  * @return 0, also for NULL and before the first allocation; 1: no block of the pool; 2:
- * no host memory is left; only loaded, also an error of the stream. */
+ * no host memory is left. */
 GCPOOL_API int gcpool_record_stream(void *ptr, void *stream);
 
 /* The same in the form of torch.cuda.memory.CUDAPluggableAllocator. A failure gives a

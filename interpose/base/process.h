@@ -21,8 +21,8 @@
 enum gcp_run_mode {
 	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
 	GCP_RUN_POOL,    /* allocations are served from the pools */
-	GCP_RUN_LOADED,  /* not preloaded: hooks pass, frameworks.c is served */
-	GCP_RUN_PASSIVE, /* everything passes through: off, or a forked child */
+	GCP_RUN_PASSIVE, /* everything passes through: off, not preloaded, a forked
+			    child */
 };
 
 struct gcp_process {
@@ -31,7 +31,7 @@ struct gcp_process {
 	bool special;
 	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
-	struct gcp_pools *pools;     /* NULL unless _POOL or _LOADED was reached */
+	struct gcp_pools *pools;     /* NULL unless _POOL was reached */
 	struct gcp_tracker *tracker; /* the same */
 	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
 	const _Atomic uint32_t *pending_events;
@@ -65,22 +65,12 @@ static inline enum gcp_run_mode gcp_process_run_mode(void)
 /* Whether hooks have nothing to do. */
 static inline bool gcp_process_passive(void)
 {
-	enum gcp_run_mode mode = gcp_process_run_mode();
-
-	return mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED;
+	return gcp_process_run_mode() == GCP_RUN_PASSIVE;
 }
 
 static inline bool gcp_process_pooling(void)
 {
 	return gcp_process_run_mode() == GCP_RUN_POOL;
-}
-
-/* Whether there are pools, with hooks or without. */
-static inline bool gcp_process_has_pools(void)
-{
-	enum gcp_run_mode mode = gcp_process_run_mode();
-
-	return mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED;
 }
 
 /* gcp_tracker_has_pending_events for each allocation. Only while pooling. */

@@ -45,7 +45,6 @@ static int stats_get(int device, struct gcp_stats *ret_stats)
 {
 	switch (gcp_process_run_mode()) {
 	case GCP_RUN_POOL:
-	case GCP_RUN_LOADED:
 		/* Memory of graphs that are gone is not theirs any more. */
 		gcp_tracker_collect(gcp_process.tracker);
 		return gcp_pools_stats(gcp_process.pools, device, ret_stats);
@@ -94,7 +93,7 @@ const char *gcpool_commit(void)
 
 int gcpool_active(void)
 {
-	return gcp_process_run_mode() == GCP_RUN_LOADED ? 2 : gcp_process_pooling();
+	return gcp_process_pooling();
 }
 
 int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size)
@@ -127,7 +126,7 @@ int gcpool_reset_peaks(int device)
 
 uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
-	if (device < 0 || !gcp_process_has_pools())
+	if (device < 0 || !gcp_process_pooling())
 		return 0;
 	gcp_tracker_fetch(gcp_process.tracker);
 	return gcp_pools_trim(gcp_process.pools, device, keep_bytes) +

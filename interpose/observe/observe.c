@@ -4,7 +4,6 @@
  * observe.h.
  */
 #include "debug.h"
-#include "../base/elfwalk.h"
 #include "../hooks/hooks_memory.h"
 #include "live.h"
 #include "../base/log.h"
@@ -23,28 +22,17 @@ static __thread bool inside_runtime __attribute__((tls_model("initial-exec")));
 /* What gcp_process.pending_events points to while calls are observed. */
 static const _Atomic uint32_t always = 1;
 
-/* Those that give the device work, or wait for it, where captures are seen. */
-static void observe_by_work(const struct gcp_options *options)
-{
-	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
-		gcp_observers |= GCP_OBSERVE_NVTX;
-	if (options->mode == GCP_MODE_POOL &&
-	    gcp_debug_start(options, gcp_observers & GCP_OBSERVE_TRACE))
-		gcp_observers |= GCP_OBSERVE_DEBUG;
-}
-
 void gcp_observe_start(const struct gcp_options *options)
 {
 	if (options->mode == GCP_MODE_POOL && gcp_trace_start(options))
 		gcp_observers |= GCP_OBSERVE_TRACE;
 	if (options->mode == GCP_MODE_POOL && gcp_live_start(options))
 		gcp_observers |= GCP_OBSERVE_LIVE;
-	if (gcp_elf_is_before_libc())
-		observe_by_work(options);
-	else if (options->mode == GCP_MODE_POOL && options->debug)
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_DEBUG needs the library to be preloaded, "
-			"looking for no mistakes");
+	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
+		gcp_observers |= GCP_OBSERVE_NVTX;
+	if (options->mode == GCP_MODE_POOL &&
+	    gcp_debug_start(options, gcp_observers & GCP_OBSERVE_TRACE))
+		gcp_observers |= GCP_OBSERVE_DEBUG;
 	if (gcp_observers)
 		gcp_process.special = true;
 }

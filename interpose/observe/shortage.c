@@ -107,7 +107,7 @@ void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 	int saved = errno;
 
 	gcp_observe_shortage(bytes, (uint32_t)why);
-	if (!gcp_process_has_pools() || !is_worth_a_line(&device_count, &number))
+	if (!gcp_process_pooling() || !is_worth_a_line(&device_count, &number))
 		return;
 	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		device = -1;

@@ -23,7 +23,6 @@
 #include "../base/log.h"
 #include "../observe/observe.h"
 #include "../observe/report.h"
-#include "../cuda/stream_fences.h"
 #include "stream_refs.h"
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
@@ -34,6 +33,18 @@ static pid_t process; /* that has started; changed under start_lock */
 static enum gcp_run_mode start_pooling(void);
 static void thread_exit(void *data);
 static void watch_quick_exit(void);
+
+/* Without a preload the library sees neither captures nor work. */
+static void preload_check(struct gcp_options *options)
+{
+	if (options->mode == GCP_MODE_OFF || gcp_elf_is_before_libc())
+		return;
+	gcp_log(
+	    GCP_LOG_WARNING,
+	    "the library is loaded and not preloaded: gcpool_malloc and gcpool_free "
+	    "are cudaMalloc and cudaFree");
+	options->mode = GCP_MODE_OFF;
+}
 
 enum gcp_run_mode gcp_process_start(void)
 {
@@ -48,6 +59,7 @@ enum gcp_run_mode gcp_process_start(void)
 		process = getpid();
 		gcp_call_stats_begin();
 		gcp_options_read(&gcp_process.options);
+		preload_check(&gcp_process.options);
 		gcp_observe_start(&gcp_process.options);
 		if (gcp_process.options.mode == GCP_MODE_POOL)
 			mode = start_pooling();
@@ -55,7 +67,7 @@ enum gcp_run_mode gcp_process_start(void)
 			mode = GCP_RUN_PASSIVE;
 		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
 			watch_quick_exit();
-		if (mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED)
+		if (mode == GCP_RUN_PASSIVE)
 			gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
@@ -71,10 +83,9 @@ static enum gcp_run_mode start_pooling(void)
 {
 	struct gcp_capture_driver capture_driver;
 	struct gcp_driver driver;
-	bool hooked = gcp_elf_is_before_libc();
 	int result;
 
-	if (!gcp_resolve_complete() || (!hooked && !gcp_stream_fences_possible())) {
+	if (!gcp_resolve_complete()) {
 		gcp_log(GCP_LOG_WARNING,
 			"the CUDA driver lacks functions that libgcpool needs, "
 			"passing every call through");
@@ -89,10 +100,6 @@ static enum gcp_run_mode start_pooling(void)
 			    : GCP_LOG_INFO,
 			"the CUDA driver has no virtual memory management, using "
 			"ordinary segments");
-	if (!hooked) {
-		gcp_stream_fences_fill(&driver);
-		gcp_process.options.pool.completed_only = true;
-	}
 	gcp_observe_driver(&driver);
 	gcp_driver_fill_capture(&capture_driver);
 	result =
@@ -116,11 +123,6 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
-	if (!hooked) {
-		gcp_log(GCP_LOG_INFO, "loaded, and not preloaded: serves gcpool_malloc "
-				      "alone, and sees no captures");
-		return GCP_RUN_LOADED;
-	}
 	gcp_handle_libraries_say();
 	return GCP_RUN_POOL;
 }
@@ -136,7 +138,7 @@ static void thread_exit(void *data)
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
 	gcp_thread.runtime_streamed = 0;
-	if (!gcp_process_has_pools())
+	if (!gcp_process_pooling())
 		return;
 	if (gcp_thread.launch.share) /* cancelled in it: it may have been made */
 		gcp_launch_end(gcp_process.tracker, NULL, &gcp_thread.launch,
@@ -243,7 +245,7 @@ __attribute__((destructor)) static void life_end(void)
 		unused_say();
 	if (process != getpid())
 		return;
-	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED)
+	if (mode == GCP_RUN_POOL)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();
 	errno = saved;

@@ -147,39 +147,31 @@ def overhead(bench):
 # --- programs that choose the library ----------------------------------------------------
 
 
-def chosen_row(bench, preloaded, what, good):
+def chosen_row(bench, what, good):
     command = [bench.program("chosen"), *what.split(), bench.library]
-    result = bench.run(command, bench.library if preloaded else None,
-                       {"GCPOOL_LOG": "error"}, 120)
+    result = bench.run(command, bench.library, {"GCPOOL_LOG": "error"}, 120)
     words = result.out.strip().splitlines()[-1:] or [f"code {result.code}"]
-    return Row(f"{what}, {'preloaded' if preloaded else 'loaded'}", "", words[0], good,
-               verdict(re.search(good, words[0]) is not None), result.tail())
+    return Row(what, "", words[0], good, verdict(re.search(good, words[0]) is not None),
+               result.tail())
 
 
 def chosen(bench):
-    """Memory in the order of streams, with and without a preload; frees in the wrong
-    stream must be seen, or the looks prove nothing."""
-    rows = []
-    for preloaded in (False, True):
-        rows += [chosen_row(bench, preloaded, what, good) for what, good in (
-            ("stress", "^0 wrong words"), ("wrong", "^[1-9][0-9]* wrong words"),
-            ("capture", f"^{'served' if preloaded else 'refused'} in a capture, 0 wrong"))]
-    return rows
+    """Memory in the order of streams; frees in the wrong stream must be seen, or the
+    looks prove nothing."""
+    return [chosen_row(bench, what, good) for what, good in (
+        ("stress", "^0 wrong words"), ("wrong", "^[1-9][0-9]* wrong words"),
+        ("capture", "^served in a capture, 0 wrong"))]
 
 
 def chosen_frameworks(bench):
     """PyTorch, CuPy and RMM, as far as they are here, from one pool."""
-    rows = []
-    for preloaded in (False, True):
-        python_path = os.path.join(bench.root, "packaging", "python")
-        result = bench.run([sys.executable, os.path.join(bench.root, "examples", "frameworks.py")],
-                           bench.library if preloaded else None,
-                           {"PYTHONPATH": python_path, "LIBGCPOOL_PATH": bench.library}, 200)
-        words = "; ".join(line for line in result.out.splitlines() if ": " in line)
-        rows.append(Row(f"frameworks.py, {'preloaded' if preloaded else 'loaded'}", "", words,
-                        "equal", verdict(result.code == 0 and "pool: equal" in words),
-                        "" if result.code == 0 else result.tail()))
-    return rows
+    python_path = os.path.join(bench.root, "packaging", "python")
+    result = bench.run([sys.executable, os.path.join(bench.root, "examples", "frameworks.py")],
+                       bench.library, {"PYTHONPATH": python_path}, 200)
+    words = "; ".join(line for line in result.out.splitlines() if ": " in line)
+    return [Row("frameworks.py", "", words, "equal",
+                verdict(result.code == 0 and "pool: equal" in words),
+                "" if result.code == 0 else result.tail())]
 
 
 # --- a plugin that the library does not see ----------------------------------------------

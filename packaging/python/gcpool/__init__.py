@@ -4,7 +4,7 @@
 The package carries the library and its launcher: `gcpool python train.py`. In a
 process that was started so, the functions below ask the library what it does; in any
 other they say that it is not there. Nothing here loads the library or calls CUDA, but
-for gcpool.frameworks, by which a program chooses the library without its launcher.
+for gcpool.frameworks.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Lets PyTorch, CuPy and RMM allocate from libgcpool because the program says so, and
-not because the library is preloaded:
+"""Lets PyTorch, CuPy and RMM allocate from libgcpool in the order of their streams, in a
+program that was started with gcpool:
 
     from gcpool import frameworks
     frameworks.use_in_torch()      # before the first CUDA tensor
     frameworks.use_in_cupy()
     frameworks.use_in_rmm()
 
-All of them use one pool. What is promised stands in gcpool.h, section 6: without a
-preload a stream that captures gets no memory.
+All of them use the pool that serves the rest of the program (gcpool.h, section 6).
+Without a preload the library calls CUDA, and says so once.
 """
 
 import ctypes

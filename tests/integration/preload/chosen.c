@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * chosen.c - a program that chooses the library: memory by gcpool_malloc, in the order
- * of streams that it names. The library is loaded with dlopen; preloaded, it is the
- * same one, and knows more.
+ * of streams that it names. The library is found with dlopen: the preloaded one, but in
+ * without_a_preload.
  *
  *   chosen SCENARIO    plays one; 0: all is as gcpool.h promises
  */
@@ -22,12 +22,7 @@ static struct {
 	__typeof__(gcpool_trim) *trim;
 	__typeof__(gcpool_active) *active;
 	__typeof__(gcpool_get_stats) *stats;
-	CUresult (*hook_alloc)(CUdeviceptr *, size_t);
-	CUresult (*hook_free)(CUdeviceptr);
 } pool;
-
-/* Whether it is loaded alone: then nothing but our calls tells it anything. */
-static bool alone;
 
 static void pool_load(void)
 {
@@ -43,9 +38,6 @@ static void pool_load(void)
 	*(void **)&pool.trim = dlsym(library, "gcpool_trim");
 	*(void **)&pool.active = dlsym(library, "gcpool_active");
 	*(void **)&pool.stats = dlsym(library, "gcpool_get_stats");
-	*(void **)&pool.hook_alloc = dlvsym(library, "cuMemAlloc_v2", "GCPOOL");
-	*(void **)&pool.hook_free = dlvsym(library, "cuMemFree_v2", "GCPOOL");
-	alone = !getenv("LD_PRELOAD") || !strstr(getenv("LD_PRELOAD"), "libgcpool");
 }
 
 static CUstream stream_new(void)
@@ -112,9 +104,8 @@ static void same_stream_at_once(void)
 	given(p, stream);
 	must(taken(MIB, stream) == p, "the stream waits for its own memory");
 	worked(p, MIB, stream);
-	must(pool.active() == (alone ? 2 : 1), "what is active");
+	must(pool.active() == 1, "it is not active");
 	must(gcpsim_pending() > 0, "the work is done");
-	must(!alone || gcpsim_calls("cuCtxRecordEvent") == 0, "a fence of the context");
 	must_be_in_order();
 }
 
@@ -244,8 +235,7 @@ static void stream_that_is_recorded(void)
 /* A free that fails does not drop the streams in which the block is used. */
 static void recorded_block_stays_after_a_free_that_fails(void)
 {
-	const char *plan = alone ? "cuEventRecord:2:999"
-				 : "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
+	const char *plan = "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
 	CUstream stream, other, strange;
 	void *p;
 
@@ -303,21 +293,11 @@ static CUgraph capture_end(CUstream stream)
 	return graph;
 }
 
-static uint64_t program_holds(void)
-{
-	struct gcpool_stats stats = {0};
-
-	OK((CUresult)pool.stats(0, &stats, sizeof(stats)));
-	return stats.allocated_bytes.current;
-}
-
 static void stream_that_captures(void)
 {
-	void *p, *held, *q = NULL;
+	void *p, *held, *q;
 	CUstream stream, other;
-	uint64_t before;
 	CUgraph graph;
-	int code;
 
 	start();
 	stream = stream_new();
@@ -325,41 +305,22 @@ static void stream_that_captures(void)
 	held = taken(MIB, stream);
 	worked(held, MIB, stream);
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	code = pool.malloc(&q, MIB, 0, stream);
-	must(code == (alone ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0),
-	     "the code while the stream captures");
-	must(alone == !q, "memory while the stream captures");
+	q = taken(MIB, stream);
 	given(held, stream);
-	if (alone)
-		must(pool.free(held, stream) == CUDA_ERROR_INVALID_VALUE,
-		     "a block is freed twice");
-	if (alone)
-		must(pool.free(held, other) == CUDA_ERROR_INVALID_VALUE,
-		     "a block is freed twice, in another stream");
 	p = taken(MIB, other); /* other streams go on */
 	worked(p, MIB, other);
 	given(p, other);
 	must_not_come(held, MIB, other);
-	if (!alone) {
-		worked(q, MIB, stream);
-		given(q, stream);
-	}
+	worked(q, MIB, stream);
+	given(q, stream);
 	graph = capture_end(stream);
 	must_not_come(held, MIB, other);
-	before = program_holds();
-	if (!alone) {
-		OK(cuCtxSynchronize());
-		for (int i = 0; i < 4; i++)
-			given(taken(MIB, other), other);
-		OK(cuCtxSynchronize());
-		must_not_come(q, MIB, other); /* the graph may be launched */
-	}
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 4; i++)
+		given(taken(MIB, other), other);
+	OK(cuCtxSynchronize());
+	must_not_come(q, MIB, other); /* the graph may be launched */
 	OK(cuGraphDestroy(graph));
-	if (alone) {
-		must(program_holds() == before, "the block is free too early");
-		given(taken(512, stream), stream);
-		must(program_holds() == before - MIB, "the block is never free");
-	}
 	must_be_in_order();
 }
 
@@ -392,16 +353,13 @@ static void legacy_stream_beside_a_capture(void)
 {
 	CUstream captured;
 	void *p, *q = NULL;
-	int code;
 
 	start();
 	OK(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
 	p = taken(MIB, NULL);
 	worked(p, MIB, NULL);
 	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-	code = pool.malloc(&q, MIB, 0, NULL);
-	must(!alone || code == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-	     "the code beside a capture");
+	(void)pool.malloc(&q, MIB, 0, NULL);
 	given(p, NULL);
 	OK(cuGraphDestroy(capture_end(captured)));
 	must_not_come(p, MIB, stream_new());
@@ -483,26 +441,6 @@ static void devices_and_contexts(void)
 	must(now == NULL, "a context has become current");
 }
 
-/* Loaded alone, the hooks hand everything on: they would not know of captures. */
-static void hooks_hand_on(void)
-{
-	uint64_t allocations;
-	CUdeviceptr p = 0;
-
-	start();
-	(void)taken(MIB, NULL);
-	allocations = gcpsim_allocations(0);
-	if (!alone || !pool.hook_alloc || !pool.hook_free)
-		return;
-	OK(pool.hook_alloc(&p, MIB));
-	must(gcpsim_allocations(0) == allocations + 1, "a hook takes from the pool");
-	OK(pool.hook_free(p));
-	must(gcpsim_allocations(0) == allocations, "a hook gives to the pool");
-	must(pool.hook_free((CUdeviceptr)(uintptr_t)taken(MIB, NULL)) ==
-		 CUDA_ERROR_INVALID_VALUE,
-	     "a hook frees what is the pool's");
-}
-
 /* The first call reads options and makes files, and the driver does what it does. */
 static void errno_stays(void)
 {
@@ -573,27 +511,6 @@ static void threads_share_streams(void)
 	must_be_in_order();
 }
 
-/* GCPOOL_DEBUG: a program that loads the library says in which streams it works only
- * where memory comes and goes. What the library wrote there by itself could come before
- * or after its work. */
-static void debug_needs_a_preload(void)
-{
-	static const char *const work[] = {"cuMemsetD8Async", "cuMemsetD32Async",
-					   "cuMemcpyDtoHAsync_v2"};
-	CUstream stream;
-	void *p;
-
-	start();
-	stream = stream_new();
-	for (int i = 0; i < 3; i++) {
-		p = taken(MIB, stream);
-		given(p, stream);
-	}
-	(void)pool.trim(0, 0);
-	for (size_t i = 0; i < sizeof(work) / sizeof(*work); i++)
-		must(gcpsim_calls(work[i]) == 0, "the library gives the device work");
-}
-
 static atomic_int signals;
 
 static void count_signal(int number)
@@ -628,8 +545,27 @@ static void trim_waits(void)
 		must(gcpsim_memory_used(0) < 32 * MIB,
 		     "memory is kept that was to go back");
 	}
-	must(!alone || atomic_load(&signals) > 0, "no signal came");
 	must_be_in_order();
+}
+
+/* All of it is CUDA's own. */
+static void without_a_preload(void)
+{
+	void *p = NULL;
+	CUstream stream;
+
+	start();
+	stream = stream_new();
+	for (int i = 0; i < 3; i++) {
+		p = taken(MIB, stream);
+		must(gcpsim_allocations(0) == 1, "not an allocation of CUDA");
+		OK((CUresult)pool.record(p, stream));
+		given(p, stream);
+		must(gcpsim_allocations(0) == 0, "it is kept");
+	}
+	must(pool.active() == 0, "it is active");
+	must(pool.malloc(&p, MIB, 9, stream) == CUDA_ERROR_INVALID_DEVICE, "device 9");
+	must(pool.trim(0, 0) == 0, "something is given back");
 }
 
 static const struct scenario scenarios[] = {
@@ -647,11 +583,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(memory_is_out),
     SCENARIO(wrong_calls),
     SCENARIO(devices_and_contexts),
-    SCENARIO(hooks_hand_on),
     SCENARIO(errno_stays),
     SCENARIO(threads_share_streams),
     SCENARIO(trim_waits),
-    SCENARIO(debug_needs_a_preload),
+    SCENARIO(without_a_preload),
 };
 
 int main(int argc, char **argv)
