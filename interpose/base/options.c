@@ -23,7 +23,7 @@ struct parse {
 };
 
 static const char *variable_find(const struct parse *parse, const char *name);
-static void renamed_say(char *const *environment);
+static void count_mode_say(char *const *environment);
 static bool value_parse(const struct gcp_option *option, const char *value,
 			struct gcp_options *options);
 static void config_fit(struct parse *parse);
@@ -43,7 +43,7 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 	for (int pass = 0; pass < 2; pass++) {
 		if (pass == 1)
 			gcp_options_fit(&ret_options->pool);
-		for (size_t i = 0; i < gcp_option_count; i++) {
+		for (size_t i = 0; i < gcp_option_all_count; i++) {
 			const struct gcp_option *option = &gcp_option_table[i];
 			const char *value = variable_find(&parse, option->name);
 
@@ -106,7 +106,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 		level = GCP_LOG_ERROR;
 	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
-	renamed_say(environment);
+	count_mode_say(environment);
 	idle_say(ret_options);
 	if (ret_options->help) {
 		char bytes[8192];
@@ -121,17 +121,6 @@ int gcp_options_read(struct gcp_options *ret_options)
 	presence_say(ret_options);
 	return wrong;
 }
-
-/* Earlier names, read for one version more. */
-static const struct renamed {
-	const char *old, *name;
-} renamed[] = {
-    {"GCPOOL_PAGE", "GCPOOL_FENCE_BATCH"},
-    {"GCPOOL_HOST_PAGE", "GCPOOL_HOST_FENCE_BATCH"},
-    {"GCPOOL_HOST_THREAD", "GCPOOL_THREAD"},
-};
-
-enum { RENAMED = sizeof(renamed) / sizeof(renamed[0]) };
 
 /* An empty value counts as none. */
 static const char *value_of(char *const *environment, const char *name)
@@ -151,34 +140,15 @@ static bool is_count_mode(const char *name, const char *value)
 	       strcasecmp(value, "count") == 0;
 }
 
-/* The value of `name`, or else of its old name. */
 static const char *variable_find(const struct parse *parse, const char *name)
 {
 	const char *value = value_of(parse->environment, name);
 
-	for (int i = 0; i < RENAMED && !value; i++)
-		if (strcmp(renamed[i].name, name) == 0)
-			value = value_of(parse->environment, renamed[i].old);
 	return is_count_mode(name, value) ? "off" : value;
 }
 
-static bool is_old_name(const char *variable, size_t length)
+static void count_mode_say(char *const *environment)
 {
-	for (int i = 0; i < RENAMED; i++)
-		if (strlen(renamed[i].old) == length &&
-		    strncmp(renamed[i].old, variable, length) == 0)
-			return true;
-	return false;
-}
-
-static void renamed_say(char *const *environment)
-{
-	for (int i = 0; i < RENAMED; i++)
-		if (value_of(environment, renamed[i].old))
-			gcp_log(GCP_LOG_WARNING,
-				"%s is called %s now; the old name goes with the next "
-				"version",
-				renamed[i].old, renamed[i].name);
 	if (is_count_mode("GCPOOL_MODE", value_of(environment, "GCPOOL_MODE")))
 		gcp_log(GCP_LOG_WARNING,
 			"GCPOOL_MODE=count is no longer a mode, using off");
@@ -498,7 +468,7 @@ static void config_fit(struct parse *parse)
 	const char *why = "";
 
 	/* To ask for larger segments only is not to ask for unsplit ones. */
-	if (!variable_find(parse, "GCPOOL_SPLIT_LIMIT") &&
+	if (!variable_find(parse, "GCPOOL_TEST_SPLIT_LIMIT") &&
 	    config->split_limit < config->segment_bytes)
 		config->split_limit = config->segment_bytes;
 	if (gcp_config_check(config, &why) == 0)
@@ -537,13 +507,20 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	complain(parse, &text, instead);
 }
 
-static bool is_known(const char *variable, size_t length)
+/* True if `prefix` with the variable behind it is the name of an option. */
+static bool is_known(const char *prefix, const char *variable, size_t length)
 {
-	for (size_t i = 0; i < gcp_option_count; i++)
-		if (strlen(gcp_option_table[i].name) == length &&
-		    strncmp(gcp_option_table[i].name, variable, length) == 0)
+	size_t before = strlen(prefix);
+
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
+		const char *name = gcp_option_table[i].name;
+
+		if (strncmp(name, prefix, before) == 0 &&
+		    strlen(name + before) == length &&
+		    strncmp(name + before, variable, length) == 0)
 			return true;
-	return is_old_name(variable, length);
+	}
+	return false;
 }
 
 /* Names that begin like ours but are none of ours. */
@@ -555,11 +532,14 @@ static void unknown_complain(struct parse *parse)
 	for (char *const *next = parse->environment; next && *next; next++) {
 		size_t length = strcspn(*next, "=");
 
-		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known(*next, length))
+		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known("", *next, length))
 			continue;
 		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_text_add(&text, "%.*s is not an option",
-			     length > 100 ? 100 : (int)length, *next);
+		gcp_text_add(&text, "%.*s is %s an option",
+			     length > 100 ? 100 : (int)length, *next,
+			     is_known("GCPOOL_TEST_", *next + 7, length - 7)
+				 ? "no longer"
+				 : "not");
 		complain(parse, &text, "ignoring it");
 	}
 }

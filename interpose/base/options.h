@@ -100,8 +100,9 @@ struct gcp_option {
 	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */
 };
 
+/* First those of users, then those that only tests set (GCPOOL_TEST_...). */
 extern const struct gcp_option gcp_option_table[];
-extern const size_t gcp_option_count;
+extern const size_t gcp_option_count, gcp_option_all_count;
 
 /* --- as people read them: options_show.c ------------------------------------------ */
 

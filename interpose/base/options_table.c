@@ -19,6 +19,8 @@
 	.offset = offsetof(struct gcp_options, field),                                 \
 	.size = sizeof(((struct gcp_options *)0)->field)
 
+enum { TEST_OPTIONS = 13 }; /* the last ones */
+
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
      .choices = "pool|off", .on = "pool"},
@@ -26,29 +28,6 @@ const struct gcp_option gcp_option_table[] = {
      "vmm: unused memory anywhere serves any request, by mapping it there; segments: "
      "memory of the driver; auto: mapped where it does all that the driver's does",
      GCP_OPTION_CHOICE, FIELD(pool.backend), .choices = "auto|vmm|segments"},
-    {"GCPOOL_CLASS_STEPS", "size classes (buckets) per power of two", GCP_OPTION_COUNT,
-     FIELD(pool.class_steps), .min = 1, .max = 64},
-    {"GCPOOL_CLASS_MIN", "smallest size class", GCP_OPTION_BYTES, FIELD(pool.class_min),
-     .min = 512, .max = 64 * MIB, .multiple = 512},
-    {"GCPOOL_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
-     GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
-     .multiple = 512},
-    {"GCPOOL_CLASSES",
-     "at most 256 size classes, ascending, instead of the three above",
-     GCP_OPTION_SIZES, FIELD(pool.class_list), .min = 512, .max = 64 * MIB,
-     .multiple = 512, .nothing = "computed"},
-    {"GCPOOL_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
-     FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
-    {"GCPOOL_SEGMENT", "driver allocation that smaller blocks share", GCP_OPTION_BYTES,
-     FIELD(pool.segment_bytes), .min = 2 * MIB, .max = BYTES_MAX, .multiple = 2 * MIB},
-    {"GCPOOL_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
-     FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
-    {"GCPOOL_WINDOW", "growth bound: freed bytes that may wait for the device",
-     GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
-    {"GCPOOL_WINDOW_BLOCKS", "growth bound: freed blocks of one size that may wait",
-     GCP_OPTION_COUNT, FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
-    {"GCPOOL_FENCE_BATCH", "frees of one thread that share a fence", GCP_OPTION_COUNT,
-     FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
     {"GCPOOL_THREAD_CACHE", "most that a thread keeps for itself", GCP_OPTION_BYTES,
      FIELD(pool.thread_cache_bytes), .max = BYTES_MAX, .nothing = "none"},
     {"GCPOOL_CACHE_LIMIT",
@@ -66,12 +45,6 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
     {"GCPOOL_HOST", "pinned host memory is pooled, too", GCP_OPTION_BOOL,
      FIELD(pool.pinned)},
-    {"GCPOOL_HOST_POW2", "pinned sizes up to this round up to a power of two",
-     GCP_OPTION_BYTES, FIELD(pool.pinned_pow2_max), .min = 512, .max = BYTES_MAX},
-    {"GCPOOL_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_steps), .min = 1, .max = 64},
-    {"GCPOOL_HOST_FENCE_BATCH", "frees of pinned memory that share a fence",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_epoch_blocks), .min = 1, .max = 1 << 16},
     {"GCPOOL_HOST_WINDOW",
      "freed pinned bytes that may wait for the device; then a free waits",
      GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
@@ -123,8 +96,43 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_BOOL, FIELD(strict)},
     {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
      FIELD(help)},
+    /* For tests alone: not shown to users, and not promised. */
+    {"GCPOOL_TEST_CLASS_STEPS", "size classes (buckets) per power of two",
+     GCP_OPTION_COUNT, FIELD(pool.class_steps), .min = 1, .max = 64},
+    {"GCPOOL_TEST_CLASS_MIN", "smallest size class", GCP_OPTION_BYTES,
+     FIELD(pool.class_min), .min = 512, .max = 64 * MIB, .multiple = 512},
+    {"GCPOOL_TEST_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
+     GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
+     .multiple = 512},
+    {"GCPOOL_TEST_CLASSES",
+     "at most 256 size classes, ascending, instead of the three above",
+     GCP_OPTION_SIZES, FIELD(pool.class_list), .min = 512, .max = 64 * MIB,
+     .multiple = 512, .nothing = "computed"},
+    {"GCPOOL_TEST_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
+     FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
+    {"GCPOOL_TEST_SEGMENT", "driver allocation that smaller blocks share",
+     GCP_OPTION_BYTES, FIELD(pool.segment_bytes), .min = 2 * MIB, .max = BYTES_MAX,
+     .multiple = 2 * MIB},
+    {"GCPOOL_TEST_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
+     FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
+    {"GCPOOL_TEST_WINDOW", "growth bound: freed bytes that may wait for the device",
+     GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
+    {"GCPOOL_TEST_WINDOW_BLOCKS",
+     "growth bound: freed blocks of one size that may wait", GCP_OPTION_COUNT,
+     FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
+    {"GCPOOL_TEST_FENCE_BATCH", "frees of one thread that share a fence",
+     GCP_OPTION_COUNT, FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
+    {"GCPOOL_TEST_HOST_POW2", "pinned sizes up to this round up to a power of two",
+     GCP_OPTION_BYTES, FIELD(pool.pinned_pow2_max), .min = 512, .max = BYTES_MAX},
+    {"GCPOOL_TEST_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
+     GCP_OPTION_COUNT, FIELD(pool.pinned_steps), .min = 1, .max = 64},
+    {"GCPOOL_TEST_HOST_FENCE_BATCH", "frees of pinned memory that share a fence",
+     GCP_OPTION_COUNT, FIELD(pool.pinned_epoch_blocks), .min = 1, .max = 1 << 16},
 };
-const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);
+const size_t gcp_option_all_count =
+    sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);
+const size_t gcp_option_count =
+    sizeof(gcp_option_table) / sizeof(gcp_option_table[0]) - TEST_OPTIONS;
 
 void gcp_options_fit(struct gcp_config *config)
 {

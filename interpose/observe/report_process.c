@@ -149,7 +149,7 @@ static void options_for_each(const struct gcp_options *options,
 	int number = 0;
 
 	gcp_options_default(&defaults);
-	for (size_t i = 0; options && i < gcp_option_count; i++) {
+	for (size_t i = 0; options && i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
 		gcp_text_init(&shown, standard, sizeof(standard));

@@ -18,7 +18,7 @@
 	X(QUOTA, "quota", \
 	  "`GCPOOL_QUOTA` and `GCPOOL_HOST_QUOTA` refuse what plain CUDA would give") \
 	X(ROUNDED, "rounded", \
-	  "sizes are rounded up, those of pinned memory and those of `GCPOOL_CLASSES`, " \
+	  "sizes are rounded up, " \
 	  "so less of them fits below a limit") \
 	X(FRAGMENTS, "fragments", \
 	  "a nearly full device: blocks in use keep the rest of their segment, or " \

@@ -112,7 +112,7 @@ void plain_lose(struct block *block)
 /* What the library takes for a block of device memory. */
 static uint64_t class_bytes(uint64_t wanted)
 {
-	const char *text = getenv("GCPOOL_CLASSES");
+	const char *text = getenv("GCPOOL_TEST_CLASSES");
 	char *end = NULL;
 
 	for (; text && *text; text = *end ? end + 1 : end) {
@@ -241,7 +241,7 @@ static uint64_t piece_mark(uint64_t at, bool host, uint64_t *marks, unsigned *co
  * the handles on either side. */
 static uint64_t slab_beyond(const struct model *w, const struct block *block)
 {
-	uint64_t most = plain_option("GCPOOL_SLAB_MAX", DEFAULT_SLAB_MAX);
+	uint64_t most = plain_option("GCPOOL_TEST_SLAB_MAX", DEFAULT_SLAB_MAX);
 	uint64_t slab = LEAST_SLAB;
 
 	if (!w->setting->vmm || block->host || block->bytes > most)
@@ -413,7 +413,7 @@ static uint64_t epoch_bytes(const struct model *w, int context)
 
 void plain_closes(struct model *w, struct block *block, bool waits)
 {
-	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
 
 	if (block->host || !is_scarce(w))
 		return;
@@ -680,21 +680,21 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
  * 2 MiB), the library takes the defaults of all. */
 uint64_t plain_option(const char *name, uint64_t otherwise)
 {
-	return option_given("GCPOOL_SEGMENT", CHUNK) % CHUNK
+	return option_given("GCPOOL_TEST_SEGMENT", CHUNK) % CHUNK
 		   ? otherwise
 		   : option_given(name, otherwise);
 }
 
 static uint64_t segment_bytes(void)
 {
-	return plain_option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
+	return plain_option("GCPOOL_TEST_SEGMENT", DEFAULT_SEGMENT);
 }
 
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
 static uint64_t bound_device(const struct model *w, int device)
 {
 	uint64_t plain = gcpsim_plain_peak(device);
-	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
 	uint64_t segment = segment_bytes();
 
 	if (w->deferred_peak[device] > window)
@@ -705,7 +705,7 @@ static uint64_t bound_device(const struct model *w, int device)
 
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 {
-	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
 	uint64_t segment = segment_bytes();
 
 	if (device < 0)

@@ -218,29 +218,30 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 
 	switch (draw_below(draw, 6)) {
 	case 0:
-		set("GCPOOL_CLASSES", lists[draw_below(draw, 4)]);
+		set("GCPOOL_TEST_CLASSES", lists[draw_below(draw, 4)]);
 		break;
 	case 1:
-		set_number("GCPOOL_CLASS_STEPS", 1 + draw_below(draw, 16));
+		set_number("GCPOOL_TEST_CLASS_STEPS", 1 + draw_below(draw, 16));
 		break;
 	case 2:
-		set_number("GCPOOL_CLASS_MIN", 512u << draw_below(draw, 5));
-		set_number("GCPOOL_CLASS_MAX", 65536u << draw_below(draw, 6));
+		set_number("GCPOOL_TEST_CLASS_MIN", 512u << draw_below(draw, 5));
+		set_number("GCPOOL_TEST_CLASS_MAX", 65536u << draw_below(draw, 6));
 		break;
 	default:
 		break;
 	}
 	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_SLAB_MAX",
+		set_number("GCPOOL_TEST_SLAB_MAX",
 			   draw_below(draw, 3) ? 1024u << draw_below(draw, 9) : 0);
 	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_SEGMENT", 2ull << (20 + draw_below(draw, 6)));
+		set_number("GCPOOL_TEST_SEGMENT", 2ull << (20 + draw_below(draw, 6)));
 	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_SPLIT_LIMIT", 64ull << (20 + draw_below(draw, 4)));
+		set_number("GCPOOL_TEST_SPLIT_LIMIT",
+			   64ull << (20 + draw_below(draw, 4)));
 	/* So little that one small block keeps, where memory is scarce. */
 	if (setting->pinned) {
-		set("GCPOOL_SEGMENT", "2M");
-		set_number("GCPOOL_SPLIT_LIMIT", setting->pinned);
+		set("GCPOOL_TEST_SEGMENT", "2M");
+		set_number("GCPOOL_TEST_SPLIT_LIMIT", setting->pinned);
 	}
 }
 
@@ -256,12 +257,12 @@ static const char *backend(const struct setting *setting)
 static void set_reuse(const struct setting *setting, struct draw *draw)
 {
 	if (draw_below(draw, 2))
-		set_number("GCPOOL_WINDOW",
+		set_number("GCPOOL_TEST_WINDOW",
 			   draw_below(draw, 3) ? 4096ull << draw_below(draw, 14) : 0);
 	if (draw_below(draw, 2))
-		set_number("GCPOOL_WINDOW_BLOCKS", 1 + draw_below(draw, 12));
+		set_number("GCPOOL_TEST_WINDOW_BLOCKS", 1 + draw_below(draw, 12));
 	if (draw_below(draw, 4))
-		set_number("GCPOOL_FENCE_BATCH", 1 + draw_below(draw, 8));
+		set_number("GCPOOL_TEST_FENCE_BATCH", 1 + draw_below(draw, 8));
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_THREAD_CACHE",
 			   draw_below(draw, 2) ? 65536ull << draw_below(draw, 8) : 0);
@@ -279,11 +280,11 @@ static void set_pinned(const struct setting *setting, struct draw *draw)
 	if (draw_below(draw, 12) == 0)
 		set("GCPOOL_HOST", "0");
 	if (draw_below(draw, 4) == 0)
-		set_number("GCPOOL_HOST_POW2", 512ull << draw_below(draw, 16));
+		set_number("GCPOOL_TEST_HOST_POW2", 512ull << draw_below(draw, 16));
 	if (draw_below(draw, 4) == 0)
-		set_number("GCPOOL_HOST_STEPS", 1 + draw_below(draw, 64));
+		set_number("GCPOOL_TEST_HOST_STEPS", 1 + draw_below(draw, 64));
 	if (draw_below(draw, 3))
-		set_number("GCPOOL_HOST_FENCE_BATCH",
+		set_number("GCPOOL_TEST_HOST_FENCE_BATCH",
 			   draw_below(draw, 3) ? 1 + draw_below(draw, 4) : 65536);
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_HOST_WINDOW",
@@ -316,12 +317,18 @@ static void set_voice(struct draw *draw)
 static void set_extremes(const struct setting *setting, struct draw *draw)
 {
 	static const char *const ends[][2] = {
-	    {"GCPOOL_CLASS_STEPS", "64"},    {"GCPOOL_CLASS_STEPS", "1"},
-	    {"GCPOOL_FENCE_BATCH", "65536"}, {"GCPOOL_WINDOW_BLOCKS", "1048576"},
-	    {"GCPOOL_WINDOW", "16T"},        {"GCPOOL_THREAD_CACHE", "16T"},
-	    {"GCPOOL_SPLIT_LIMIT", "16T"},   {"GCPOOL_SLAB_MAX", "256K"},
-	    {"GCPOOL_CACHE_LIMIT", "0"},     {"GCPOOL_HOST_STEPS", "64"},
-	    {"GCPOOL_HOST_POW2", "16T"},     {"GCPOOL_HOST_QUOTA", "none"},
+	    {"GCPOOL_TEST_CLASS_STEPS", "64"},
+	    {"GCPOOL_TEST_CLASS_STEPS", "1"},
+	    {"GCPOOL_TEST_FENCE_BATCH", "65536"},
+	    {"GCPOOL_TEST_WINDOW_BLOCKS", "1048576"},
+	    {"GCPOOL_TEST_WINDOW", "16T"},
+	    {"GCPOOL_THREAD_CACHE", "16T"},
+	    {"GCPOOL_TEST_SPLIT_LIMIT", "16T"},
+	    {"GCPOOL_TEST_SLAB_MAX", "256K"},
+	    {"GCPOOL_CACHE_LIMIT", "0"},
+	    {"GCPOOL_TEST_HOST_STEPS", "64"},
+	    {"GCPOOL_TEST_HOST_POW2", "16T"},
+	    {"GCPOOL_HOST_QUOTA", "none"},
 	};
 	const char *const *end = ends[draw_below(draw, 12)];
 
@@ -329,8 +336,8 @@ static void set_extremes(const struct setting *setting, struct draw *draw)
 		return;
 	if (draw_below(draw, 6) == 0) {
 		set("GCPOOL_LOG_FILE", "/dev/null");
-		set("GCPOOL_SEGMENT", "3M");
-		set("GCPOOL_CLASS_MIN", "64M");
+		set("GCPOOL_TEST_SEGMENT", "3M");
+		set("GCPOOL_TEST_CLASS_MIN", "64M");
 		set("GCPOOL_STRICT", "0");
 		return;
 	}

@@ -18,7 +18,7 @@ STYLES = ("faults", "faults-shared")
 # The fault, and whether plain CUDA can run the program at all.
 FAULTS = {"none": True, "overrun": True, "freed": True, "graph": False}
 MISTAKES = ("overrun", "freed")
-AT_ONCE = {"GCPOOL_WINDOW": "0", "GCPOOL_FENCE_BATCH": "1"}  # freed memory comes again
+AT_ONCE = {"GCPOOL_TEST_WINDOW": "0", "GCPOOL_TEST_FENCE_BATCH": "1"}  # freed memory comes again
 WITHOUT_NVTX = "built without NVTX's headers"
 
 

@@ -71,7 +71,7 @@ static void every_default_lies_within_its_bounds(void **state)
 	(void)state;
 	gcp_options_default(&options);
 	assert_int_equal(gcp_config_check(&options.pool, &why), 0);
-	for (size_t i = 0; i < gcp_option_count; i++) {
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
 		if (option->type != GCP_OPTION_COUNT &&
@@ -89,7 +89,7 @@ static void numbers_beyond_their_bounds_are_wrong(void **state)
 	char pair[80];
 
 	(void)state;
-	for (size_t i = 0; i < gcp_option_count; i++) {
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
 		if (option->type != GCP_OPTION_COUNT &&
@@ -112,9 +112,9 @@ static void numbers_beyond_their_bounds_are_wrong(void **state)
 static void sizes_take_suffixes(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_WINDOW=128MiB",
+	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
 			       "GCPOOL_THREAD_CACHE=2kB", "GCPOOL_CACHE_LIMIT=1T",
-			       "GCPOOL_SLAB_MAX=1000"),
+			       "GCPOOL_TEST_SLAB_MAX=1000"),
 			 0);
 	assert_int_equal(options.pool.quota, 3ull << 30);
 	assert_int_equal(options.pool.window_bytes, 128 << 20);
@@ -124,14 +124,15 @@ static void sizes_take_suffixes(void **state)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3Q"), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
-	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=1K"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1K"), 1);
 }
 
 static void sizes_may_be_fractions(void **state)
 {
 	(void)state;
 	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
-			       "GCPOOL_SEGMENT=2.0M", "GCPOOL_CLASSES=0.5K,1.5K"),
+			       "GCPOOL_TEST_SEGMENT=2.0M",
+			       "GCPOOL_TEST_CLASSES=0.5K,1.5K"),
 			 0);
 	assert_int_equal(options.pool.quota, 3ull << 29);
 	assert_int_equal(options.pool.cache_limit, 307);
@@ -142,8 +143,8 @@ static void sizes_may_be_fractions(void **state)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=.5G"), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5.5G"), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=1.00000001G"), 1);
-	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=1.5"), 1);
-	assert_int_equal(PARSE("GCPOOL_SEGMENT=2.1M"), 1); /* no multiple of 2M */
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1.5"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
 }
 
 static void limits_may_be_shares_or_none(void **state)
@@ -175,9 +176,9 @@ static void limits_may_be_shares_or_none(void **state)
 	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=0.00%"), 1);
 	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=99999999999999999999%"), 1);
-	assert_int_equal(PARSE("GCPOOL_WINDOW=50%"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=50%"), 1);
 	assert_non_null(strstr(complaints.last, "a percentage has no meaning here"));
-	assert_int_equal(PARSE("GCPOOL_WINDOW=none"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
 }
 
 static void a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused(void **state)
@@ -216,7 +217,7 @@ static void what_is_shown_can_be_read(void **state)
 			 0);
 	assert_int_equal(options.pool.decay_ms, 0);
 	assert_int_equal(options.pool.thread_cache_bytes, 0);
-	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=never"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=never"), 1);
 }
 
 static void choices_that_can_be_off_are_switches_too(void **state)
@@ -250,15 +251,15 @@ static void statistics_are_written_every_so_many_seconds(void **state)
 static void classes_are_a_list_of_sizes(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_CLASSES=512,4K,1M"), 0);
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=512,4K,1M"), 0);
 	assert_int_equal(options.pool.class_list_count, 3);
 	assert_int_equal(options.pool.class_list[1], 4096);
 	assert_int_equal(options.pool.class_list[3], 0);
-	assert_int_equal(PARSE("GCPOOL_CLASSES=4K,512"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=4K,512"), 1);
 	assert_int_equal(options.pool.class_list_count, 0);
-	assert_int_equal(PARSE("GCPOOL_CLASSES=512,"), 1);
-	assert_int_equal(PARSE("GCPOOL_CLASSES=,512"), 1);
-	assert_int_equal(PARSE("GCPOOL_CLASSES=700"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=512,"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=,512"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=700"), 1);
 }
 
 static void words_are_read_in_any_case(void **state)
@@ -295,15 +296,20 @@ static void an_unknown_name_is_ignored(void **state)
 					     "off|text|json, using the default (off)");
 }
 
-static void names_of_version_0_1_are_read(void **state)
+static void options_that_went_are_ignored(void **state)
 {
+	struct gcp_options defaults;
+
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_PAGE=7", "GCPOOL_HOST_PAGE=9"), 0);
+	gcp_options_default(&defaults);
+	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=7"), 1);
+	assert_string_equal(complaints.last,
+			    "GCPOOL_FENCE_BATCH is no longer an option, ignoring it");
+	assert_int_equal(options.pool.epoch_blocks, defaults.pool.epoch_blocks);
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=7"), 0);
 	assert_int_equal(options.pool.epoch_blocks, 7);
-	assert_int_equal(options.pool.pinned_epoch_blocks, 9);
-	assert_int_equal(PARSE("GCPOOL_PAGE=7", "GCPOOL_FENCE_BATCH=8"), 0);
-	assert_int_equal(options.pool.epoch_blocks, 8);
-	assert_int_equal(PARSE("GCPOOL_PAGE=none"), 1);
+	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=1G", "GCPOOL_TEST_=1", "GCPOOL_T=1"),
+			 2);
 }
 
 static void a_long_name_and_value_do_no_harm(void **state)
@@ -324,7 +330,7 @@ static void a_long_name_and_value_do_no_harm(void **state)
 static void sizes_that_do_not_fit_together_are_dropped(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_CLASS_MIN=2M", "GCPOOL_SEGMENT=32M",
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MIN=2M", "GCPOOL_TEST_SEGMENT=32M",
 			       "GCPOOL_QUOTA=1G", "GCPOOL_DECAY=500",
 			       "GCPOOL_REUSE=completed"),
 			 1);
@@ -334,24 +340,26 @@ static void sizes_that_do_not_fit_together_are_dropped(void **state)
 	/* What the operator has bounded stays bounded. */
 	assert_int_equal(options.pool.quota, 1 << 30);
 	assert_int_equal(options.pool.decay_ms, 500);
-	assert_int_equal(PARSE("GCPOOL_HOST_POW2=3M", "GCPOOL_HOST_QUOTA=1G"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_HOST_POW2=3M", "GCPOOL_HOST_QUOTA=1G"), 1);
 	assert_int_equal(options.pool.pinned_quota, 1 << 30);
 }
 
 static void a_larger_segment_takes_the_split_limit_along(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_SEGMENT=1G"), 0);
+	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G"), 0);
 	assert_int_equal(options.pool.split_limit, 1 << 30);
-	assert_int_equal(PARSE("GCPOOL_SEGMENT=1G", "GCPOOL_SPLIT_LIMIT=64M"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G", "GCPOOL_TEST_SPLIT_LIMIT=64M"),
+			 1);
 	assert_int_equal(options.pool.segment_bytes, 16 << 20);
 }
 
 static void the_first_of_two_values_counts_and_an_empty_one_does_not(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    PARSE("GCPOOL_FENCE_BATCH=5", "GCPOOL_FENCE_BATCH=6", "GCPOOL_MODE="), 0);
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
+			       "GCPOOL_MODE="),
+			 0);
 	assert_int_equal(options.pool.epoch_blocks, 5);
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 }
@@ -396,7 +404,8 @@ static void the_help_is_aligned_and_narrow(void **state)
 
 	(void)state;
 	memset(value + strlen(value), 'x', sizeof(value) - strlen(value) - 1);
-	PARSE("GCPOOL_CLASSES=512,1024,2048,4096,8192", "GCPOOL_QUOTA=1234567", value);
+	PARSE("GCPOOL_TEST_CLASSES=512,1024,2048,4096,8192", "GCPOOL_QUOTA=1234567",
+	      value);
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_options_show(&options, &text);
 	now = strstr(bytes, "NOW") - strstr(bytes, "  NAME");
@@ -426,9 +435,10 @@ static int read_strictly(const char *name, const char *value)
 static void strictness_ends_the_process(void **state)
 {
 	(void)state;
-	assert_int_equal(read_strictly("GCPOOL_FENCE_BATCH", "x"), GCP_OPTIONS_EXIT);
+	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "x"),
+			 GCP_OPTIONS_EXIT);
 	assert_int_equal(read_strictly("GCPOOL_PGAE", "1"), GCP_OPTIONS_EXIT);
-	assert_int_equal(read_strictly("GCPOOL_FENCE_BATCH", "1"), 0);
+	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "1"), 0);
 }
 
 int main(void)
@@ -447,7 +457,7 @@ int main(void)
 	    cmocka_unit_test(classes_are_a_list_of_sizes),
 	    cmocka_unit_test(words_are_read_in_any_case),
 	    cmocka_unit_test(an_unknown_name_is_ignored),
-	    cmocka_unit_test(names_of_version_0_1_are_read),
+	    cmocka_unit_test(options_that_went_are_ignored),
 	    cmocka_unit_test(a_long_name_and_value_do_no_harm),
 	    cmocka_unit_test(sizes_that_do_not_fit_together_are_dropped),
 	    cmocka_unit_test(a_larger_segment_takes_the_split_limit_along),

@@ -53,8 +53,8 @@ static void show_and_read(const struct gcp_options *options)
 	static struct gcp_options again;
 	int count = 0, complaints = 0;
 
-	must(gcp_option_count <= SHOWN_MAX, "more options than there is room for");
-	for (size_t i = 0; i < gcp_option_count; i++) {
+	must(gcp_option_all_count <= SHOWN_MAX, "more options than there is room for");
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 		struct gcp_text text;
 		char value[8000];

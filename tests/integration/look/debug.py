@@ -14,7 +14,7 @@ import preload
 
 PROGRAM = sys.argv[1]
 MARK = "GCPOOL_DEBUG: "
-AT_ONCE = {"GCPOOL_WINDOW": "0", "GCPOOL_FENCE_BATCH": "1"}  # memory comes again
+AT_ONCE = {"GCPOOL_TEST_WINDOW": "0", "GCPOOL_TEST_FENCE_BATCH": "1"}  # memory comes again
 STACKS = {"GCPOOL_TRACE_STACKS": "8"}
 FRAME = r"debug\+0x[0-9a-f]+"
 

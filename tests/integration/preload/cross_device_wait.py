@@ -12,9 +12,9 @@ import preload
 
 SCHEDULES = [
     (110, {}),
-    (3, {"GCPOOL_WINDOW": "0", "GCPOOL_FENCE_BATCH": "1"}),
-    (3, {"GCPOOL_WINDOW": "0", "GCPOOL_FENCE_BATCH": "1", "GCPOOL_BACKEND": "vmm"}),
-    (3, {"GCPOOL_WINDOW": "0", "GCPOOL_THREAD_CACHE": "0"}),
+    (3, {"GCPOOL_TEST_WINDOW": "0", "GCPOOL_TEST_FENCE_BATCH": "1"}),
+    (3, {"GCPOOL_TEST_WINDOW": "0", "GCPOOL_TEST_FENCE_BATCH": "1", "GCPOOL_BACKEND": "vmm"}),
+    (3, {"GCPOOL_TEST_WINDOW": "0", "GCPOOL_THREAD_CACHE": "0"}),
 ]
 
 

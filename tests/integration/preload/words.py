@@ -107,11 +107,11 @@ class Words:
     # --- statistics -------------------------------------------------------------------
 
     def check_report(self):
-        report = self.report("blocks_are_left", GCPOOL_FENCE_BATCH="7")
+        report = self.report("blocks_are_left", GCPOOL_TEST_FENCE_BATCH="7")
         self.checks.equal("schema", 1, report["schema"])
         self.checks.equal("arguments", [self.program, "blocks_are_left"], report["arguments"])
         self.checks.equal("host", socket.gethostname(), report["hostname"])
-        self.checks.equal("option", "7", report["options"].get("GCPOOL_FENCE_BATCH"))
+        self.checks.equal("option", "7", report["options"].get("GCPOOL_TEST_FENCE_BATCH"))
         self.checks.that("GCPOOL_MODE" not in report["options"], "a default is named")
         self.checks.equal("CUDA", "13.0", report["cuda"])
         started = time.mktime(time.strptime(report["started"], "%Y-%m-%dT%H:%M:%SZ"))
@@ -171,10 +171,10 @@ class Words:
         self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stderr), "control characters")
 
     def check_text(self):
-        result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_FENCE_BATCH="7")
+        result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_TEST_FENCE_BATCH="7")
         self.says(result.err, f"  command: {self.program} blocks_are_left\n",
                   f" on {socket.gethostname()}\n", "device 0: Simulated CUDA device, 16.0 GiB",
-                  "GCPOOL_FENCE_BATCH=7", "never freed: 3 blocks, 8.0 MiB; the largest: 0x",
+                  "GCPOOL_TEST_FENCE_BATCH=7", "never freed: 3 blocks, 8.0 MiB; the largest: 0x",
                   " 1000 B", "allocations served without the driver", "blocks by size class")
         self.checks.that("MiB bytes" not in result.err, "MiB bytes")
         self.check_controls()

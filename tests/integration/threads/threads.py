@@ -19,14 +19,14 @@ import preload
 # Not GCPOOL_THREAD: the library starts that thread past ThreadSanitizer.
 SCHEDULES = [
     {"GCPSIM_SPEED": "random"},
-    {"GCPSIM_SPEED": "never", "GCPOOL_WINDOW": "1M", "GCPOOL_FENCE_BATCH": "2"},
+    {"GCPSIM_SPEED": "never", "GCPOOL_TEST_WINDOW": "1M", "GCPOOL_TEST_FENCE_BATCH": "2"},
     {"GCPSIM_SPEED": "2000", "GCPOOL_THREAD_CACHE": "64K"},
-    {"GCPSIM_SPEED": "random", "GCPOOL_WINDOW": "0", "GCPOOL_CACHE_LIMIT": "8M"},
+    {"GCPSIM_SPEED": "random", "GCPOOL_TEST_WINDOW": "0", "GCPOOL_CACHE_LIMIT": "8M"},
     {"GCPSIM_SPEED": "idle", "GCPOOL_REUSE": "completed"},
     {"GCPSIM_SPEED": "random", "GCPOOL_BACKEND": "vmm"},
-    {"GCPSIM_SPEED": "2000", "GCPOOL_BACKEND": "vmm", "GCPOOL_WINDOW": "4M",
+    {"GCPSIM_SPEED": "2000", "GCPOOL_BACKEND": "vmm", "GCPOOL_TEST_WINDOW": "4M",
      "GCPOOL_HOST_WINDOW": "1M"},
-    {"GCPSIM_SPEED": "random", "GCPOOL_HOST_WINDOW": "0", "GCPOOL_HOST_FENCE_BATCH": "2"},
+    {"GCPSIM_SPEED": "random", "GCPOOL_HOST_WINDOW": "0", "GCPOOL_TEST_HOST_FENCE_BATCH": "2"},
 ]
 FAST_SCHEDULES = [
     {"GCPSIM_SPEED": "2000", "GCPOOL_THREAD_CACHE": "64K", "GCPOOL_DECAY": "5"},
