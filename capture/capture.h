@@ -400,8 +400,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 /* A new graph pool with one reference, the program's. -ENOMEM. */
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id);
 /* -ENOENT: no such pool. A pool without references is empty; its id stays good, and may
- * be retained and used again. */
-int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id);
+ * be used again. */
 int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id);
 /* Captures that the calling thread begins from now on allocate from this graph
  * pool; 0: each from a new one. -ENOENT. */
@@ -427,33 +426,13 @@ struct gcp_graph_pool_info {
 	uint64_t graphs;     /* of these, graphs and executables */
 	uint64_t reserved_bytes, allocated_bytes;
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
+	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
+	uint64_t lane, lane_bytes;
+	uint64_t launches; /* of its graph, as launch.c counts */
 };
 /* Fills up to `max` of the graph pools that hold memory or references; returns
  * how many there are. */
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 			    struct gcp_graph_pool_info *infos, size_t max);
-
-/* A lane: memory that graphs share, one at a time (track.c). */
-struct gcp_graph_lane_info {
-	uint64_t id; /* from 1 on, each once */
-	uint64_t device, bytes;
-	uint64_t graphs; /* that use it */
-	uint64_t launches;
-};
-/* Fills up to `max` of the lanes; returns how many there are. */
-size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
-			    struct gcp_graph_lane_info *infos, size_t max);
-/* The lane of a graph pool's graph; 0: none. */
-uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id);
-
-struct gcp_graph_pool_memory {
-	uint64_t own_bytes;    /* of its heaps */
-	uint64_t shared_bytes; /* addresses that stand for memory of a lane */
-	uint64_t lane, lane_bytes;
-	uint64_t launches; /* of its graph, as launch.c counts */
-};
-/* -ENOENT: there is no such pool. */
-int gcp_graph_pool_memory(struct gcp_tracker *tracker, uint64_t id,
-			  struct gcp_graph_pool_memory *ret_memory);
 
 #endif

@@ -132,18 +132,6 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 	return graph_pool ? 0 : -ENOMEM;
 }
 
-int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id)
-{
-	struct gcp_graph_pool *graph_pool;
-
-	gcp_tracker_lock(tracker);
-	graph_pool = gcp_graph_pool_named(tracker, id);
-	if (graph_pool)
-		graph_pool->held++;
-	gcp_tracker_unlock(tracker);
-	return graph_pool ? 0 : -ENOENT;
-}
-
 int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
@@ -178,6 +166,7 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 static void info_fill(struct gcp_graph_pool *graph_pool,
 		      struct gcp_graph_pool_info *info)
 {
+	const struct gcp_share *share = graph_pool->share;
 	struct gcp_graph_heap *entry;
 
 	*info = (struct gcp_graph_pool_info){
@@ -193,7 +182,14 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 		gcp_heap_usage(entry->heap, &usage);
 		info->reserved_bytes += usage.reserved_bytes;
 		info->allocated_bytes += usage.allocated_bytes;
+		info->shared_bytes += usage.shared_bytes;
 	}
+	if (share)
+		info->launches = share->launches;
+	if (!share || !share->track)
+		return;
+	info->lane = share->track->id;
+	info->lane_bytes = gcp_lane_bytes(share->track->lane);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

@@ -80,8 +80,6 @@ void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
 void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
-/* The id of the lane that it is in, or 0. */
-uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool);
 /* The graph pool's memory was released. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 /* With an empty lane. NULL: no memory. */

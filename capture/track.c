@@ -97,13 +97,6 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 	}
 }
 
-uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool)
-{
-	const struct gcp_share *share = graph_pool->share;
-
-	return share && share->track ? share->track->id : 0;
-}
-
 /* --- what is completed -------------------------------------------------------- */
 
 uint64_t gcp_stream_default_id(const void *stream)

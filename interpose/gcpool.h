@@ -156,7 +156,11 @@ struct gcpool_stats {
  * (cudaLaunchHostFunc). */
 GCPOOL_API int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size);
 
-/* Sets the peaks of a device to what is current. Asks CUDA as gcpool_get_stats does.
+/* In the place of a device: pinned host memory. */
+#define GCPOOL_HOST (-1)
+
+/* Sets the peaks of a device (or GCPOOL_HOST) to what is current. Asks CUDA as
+ * gcpool_get_stats does.
  * @return 0, or -ENOENT as above. */
 GCPOOL_API int gcpool_reset_peaks(int device);
 
@@ -166,9 +170,10 @@ GCPOOL_API int gcpool_reset_peaks(int device);
  * `keep_bytes` (bytes) of it stay cached in each context of `device`, and as many in
  * all lanes (section 4) of the device together. Waits on the host for work of these
  * contexts, also while a stream is being captured; not from a host function
- * (cudaLaunchHostFunc).
+ * (cudaLaunchHostFunc). GCPOOL_HOST: the same of pinned memory; what was freed in a
+ * capture that is under way stays.
  * @return the bytes given back. 0 also where there was nothing to give, for an unknown
- * device, in the modes count and off, and before the first allocation. */
+ * device, with GCPOOL_MODE=off, and before the first allocation. */
 GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
 
 /* --- 4 graph pools ----------------------------------------------------------- */
@@ -190,7 +195,7 @@ GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
  *
  * All of them may be called while a stream is being captured. None waits; some ask CUDA
  * as gcpool_get_stats does. Unless gcpool_active() is 1 those that return an int give
- * -ENOENT (-EINVAL, if an argument is wrong), lists and ids of lanes are 0. */
+ * -ENOENT (-EINVAL, if an argument is wrong), and the list is empty. */
 
 /* Makes a graph pool with one reference, the caller's.
  * @return 0 and *id (never 0). -ENOENT: the pool is not active, or nothing was
@@ -202,13 +207,10 @@ GCPOOL_API int gcpool_graph_pool_create(uint64_t *id);
  * @return 0. -ENOENT: there is no such pool. */
 GCPOOL_API int gcpool_graph_pool_use(uint64_t id);
 
-/* Takes and drops a reference of the program's. A pool that has lost its last
- * reference is empty: its free memory has gone to the common pool, and blocks
- * that the program holds stay valid until it frees them. Its id stays good: it
- * may be retained, and captured into, again.
- * @return 0. -ENOENT: there is no such pool, or (release) no reference of the
- * program's is left. */
-GCPOOL_API int gcpool_graph_pool_retain(uint64_t id);
+/* Drops the program's reference. A pool that has lost its last reference is empty: its
+ * free memory has gone to the common pool, and blocks that the program holds stay valid
+ * until it frees them. Its id stays good: it may be captured into again.
+ * @return 0. -ENOENT: there is no such pool, or the program has no reference. */
 GCPOOL_API int gcpool_graph_pool_release(uint64_t id);
 
 struct gcpool_graph_pool {
@@ -219,48 +221,18 @@ struct gcpool_graph_pool {
 	uint64_t reserved_bytes;  /* taken from the driver */
 	uint64_t allocated_bytes; /* of these, in blocks that the program holds */
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
+	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
+	uint64_t lane;            /* the id of the lane that its graph uses, or 0 */
+	uint64_t lane_bytes;      /* what that lane has taken from the driver, for all
+				   * of its graphs; 0: given back till the next launch */
+	uint64_t launches;        /* of its graph that the library has looked at */
 };
 
-/* Lists the graph pools that have references, or had, and whose launches may still be
- * under way: fills up to `count` of `pools` (NULL: none).
+/* A lane is memory that several graphs use for what their captures have freed, one at a
+ * time (GCPOOL_GRAPH_SHARE). Lists the graph pools that have references, or had, and
+ * whose launches may still be under way: fills up to `count` of `pools` (NULL: none).
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
-
-/* A lane: memory that several graphs use for what their captures have freed, one at a
- * time (GCPOOL_GRAPH_SHARE). */
-struct gcpool_graph_lane {
-	uint64_t id;     /* never 0, and never again that of another one */
-	uint64_t device; /* as CUDA numbers it in this process */
-	uint64_t bytes;  /* taken from the driver; 0: given back till the next launch */
-	uint64_t graphs; /* that use it */
-	uint64_t launches;
-};
-
-/* Lists the lanes that graphs use: fills up to `count` of `lanes` (NULL: none).
- * @return how many there are, which may be more than `count`. */
-GCPOOL_API size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count);
-
-/* The id of the lane that the graph of this graph pool uses.
- * @return 0: its memory is its own, or there is no such pool. */
-GCPOOL_API uint64_t gcpool_graph_pool_lane(uint64_t id);
-
-/* Whose the memory of a graph pool is. Later versions add fields at the end. */
-struct gcpool_graph_pool_memory {
-	uint64_t own_bytes;    /* taken from the driver, for this graph pool alone */
-	uint64_t shared_bytes; /* addresses that stand for memory of a lane */
-	uint64_t lane;         /* the id of that lane, or 0 */
-	uint64_t lane_bytes;   /* what the lane has taken from the driver, for all of
-				* its graphs */
-	uint64_t launches;     /* of its graph that the library has looked at */
-};
-
-/* `size` is sizeof(struct gcpool_graph_pool_memory) as the caller knows it, as that of
- * gcpool_get_stats.
- * @return 0, and *memory filled. -ENOENT: there is no such pool. -EINVAL: memory is
- * NULL or size is 0. On failure *memory is untouched. */
-GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
-					struct gcpool_graph_pool_memory *memory,
-					size_t size);
 
 /* For frameworks that share a pool between graphs and replay only some of them.
  * A replay allocates nothing, so the pool's state does not say that its results are
@@ -331,18 +303,6 @@ struct gcpool_host_stats {
  * -EINVAL. */
 GCPOOL_API int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size);
 
-/* Sets the peaks to what is current; sets totals, counters and times to zero.
- * @return 0, or -ENOENT as above. */
-GCPOOL_API int gcpool_reset_host_peaks(void);
-GCPOOL_API int gcpool_reset_host_accumulated(void);
-
-/* Gives pinned memory that the program does not hold back to the driver, until at most
- * `keep_bytes` of it stay. May wait for the device, also while a stream is being
- * captured: what was freed meanwhile stays then. Not from a host function
- * (cudaLaunchHostFunc).
- * @return the bytes given back. 0 also where pinned memory is not pooled. */
-GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
-
 /* --- 6 memory for frameworks ------------------------------------------------------ */
 
 /* For frameworks that let the program choose an allocator (PyTorch, CuPy, RMM), so that
@@ -390,12 +350,12 @@ GCPOOL_API int gcpool_free(void *ptr, void *stream);
  * no host memory is left. */
 GCPOOL_API int gcpool_record_stream(void *ptr, void *stream);
 
-/* The same in the form of torch.cuda.memory.CUDAPluggableAllocator. A failure gives a
+/* The same in the form of torch.cuda.memory.CUDAPluggableAllocator, which takes
+ * gcpool_record_stream as it is. A failure gives a
  * line at level warn; gcpool_torch_malloc then throws std::bad_alloc of the process's
  * libstdc++, which PyTorch makes an exception of Python (without libstdc++: NULL). */
 GCPOOL_API void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream);
 GCPOOL_API void gcpool_torch_free(void *ptr, ptrdiff_t bytes, int device, void *stream);
-GCPOOL_API void gcpool_torch_record_stream(void *ptr, void *stream);
 
 #ifdef __cplusplus
 }

@@ -782,7 +782,6 @@ struct gcp_pinned_stats {
 int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats);
 /* Peaks become what is current; totals, counters and times become zero. */
 void gcp_pinned_reset_peaks(struct gcp_pools *pools);
-void gcp_pinned_reset_accumulated(struct gcp_pools *pools);
 
 /* Sleeps for 50 us or a little more. Leaves errno alone. */
 void gcp_backoff(void);

@@ -113,22 +113,35 @@ int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size)
 	return 0;
 }
 
+static bool host_is_pooled(void)
+{
+	struct gcp_pinned_stats stats;
+
+	return gcp_process_pooling() &&
+	       gcp_pinned_stats(gcp_process.pools, &stats) == 0;
+}
+
 int gcpool_reset_peaks(int device)
 {
 	struct gcp_stats stats;
-	int result = stats_get(device, &stats);
+	bool host = device == GCPOOL_HOST;
 
-	if (result != 0)
-		return result;
-	gcp_pools_reset_peaks(gcp_process.pools, device);
+	if (host ? !host_is_pooled() : stats_get(device, &stats) != 0)
+		return -ENOENT;
+	if (host)
+		gcp_pinned_reset_peaks(gcp_process.pools);
+	else
+		gcp_pools_reset_peaks(gcp_process.pools, device);
 	return 0;
 }
 
 uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
-	if (device < 0 || !gcp_process_pooling())
+	if (device < GCPOOL_HOST || !gcp_process_pooling())
 		return 0;
 	gcp_tracker_fetch(gcp_process.tracker);
+	if (device == GCPOOL_HOST)
+		return gcp_pinned_trim(gcp_process.pools, keep_bytes);
 	return gcp_pools_trim(gcp_process.pools, device, keep_bytes) +
 	       gcp_share_trim(gcp_process.tracker, device, keep_bytes);
 }
@@ -180,8 +193,8 @@ int gcpool_print_options(int fd)
 /* The public struct is the one of capture.h under a public name. */
 static_assert(sizeof(struct gcpool_graph_pool) == sizeof(struct gcp_graph_pool_info),
 	      "gcpool.h and capture.h list the same of a graph pool");
-static_assert(offsetof(struct gcpool_graph_pool, last_capture_id) ==
-		  offsetof(struct gcp_graph_pool_info, last_capture_id),
+static_assert(offsetof(struct gcpool_graph_pool, launches) ==
+		  offsetof(struct gcp_graph_pool_info, launches),
 	      "gcpool.h and capture.h list it in the same order");
 
 int gcpool_graph_pool_create(uint64_t *id)
@@ -198,12 +211,6 @@ int gcpool_graph_pool_use(uint64_t id)
 				     : -ENOENT;
 }
 
-int gcpool_graph_pool_retain(uint64_t id)
-{
-	return gcp_process_pooling() ? gcp_graph_pool_retain(gcp_process.tracker, id)
-				     : -ENOENT;
-}
-
 int gcpool_graph_pool_release(uint64_t id)
 {
 	return gcp_process_pooling() ? gcp_graph_pool_release(gcp_process.tracker, id)
@@ -217,48 +224,6 @@ size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 	return gcp_graph_pools_list(gcp_process.tracker,
 				    (struct gcp_graph_pool_info *)pools,
 				    pools ? count : 0);
-}
-
-static_assert(sizeof(struct gcpool_graph_lane) == sizeof(struct gcp_graph_lane_info) &&
-		  offsetof(struct gcpool_graph_lane, launches) ==
-		      offsetof(struct gcp_graph_lane_info, launches),
-	      "gcpool.h and capture.h list the same of a lane");
-
-size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count)
-{
-	if (!gcp_process_pooling())
-		return 0;
-	return gcp_graph_lanes_list(gcp_process.tracker,
-				    (struct gcp_graph_lane_info *)lanes,
-				    lanes ? count : 0);
-}
-
-uint64_t gcpool_graph_pool_lane(uint64_t id)
-{
-	return gcp_process_pooling() ? gcp_graph_pool_lane(gcp_process.tracker, id) : 0;
-}
-
-static_assert(sizeof(struct gcpool_graph_pool_memory) ==
-		      sizeof(struct gcp_graph_pool_memory) &&
-		  offsetof(struct gcpool_graph_pool_memory, launches) ==
-		      offsetof(struct gcp_graph_pool_memory, launches),
-	      "gcpool.h and capture.h list the same of a graph pool's memory");
-
-int gcpool_graph_pool_memory(uint64_t id, struct gcpool_graph_pool_memory *memory,
-			     size_t size)
-{
-	struct gcp_graph_pool_memory full;
-	int result = -ENOENT;
-
-	if (!memory || size == 0)
-		return -EINVAL;
-	if (gcp_process_pooling())
-		result = gcp_graph_pool_memory(gcp_process.tracker, id, &full);
-	if (result != 0)
-		return result;
-	memset(memory, 0, size);
-	memcpy(memory, &full, size < sizeof(full) ? size : sizeof(full));
-	return 0;
 }
 
 int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpoint)
@@ -309,14 +274,6 @@ GCP_X(bucket_active)
 static_assert(sizeof(struct gcpool_host_stats) == sizeof(struct gcp_pinned_stats),
 	      "gcpool.h has no field that pool.h lacks");
 
-static bool host_is_pooled(void)
-{
-	struct gcp_pinned_stats stats;
-
-	return gcp_process_pooling() &&
-	       gcp_pinned_stats(gcp_process.pools, &stats) == 0;
-}
-
 int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size)
 {
 	struct gcp_pinned_stats full;
@@ -331,28 +288,4 @@ int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size)
 	memset(stats, 0, size);
 	memcpy(stats, &full, size < sizeof(full) ? size : sizeof(full));
 	return 0;
-}
-
-int gcpool_reset_host_peaks(void)
-{
-	if (!host_is_pooled())
-		return -ENOENT;
-	gcp_pinned_reset_peaks(gcp_process.pools);
-	return 0;
-}
-
-int gcpool_reset_host_accumulated(void)
-{
-	if (!host_is_pooled())
-		return -ENOENT;
-	gcp_pinned_reset_accumulated(gcp_process.pools);
-	return 0;
-}
-
-uint64_t gcpool_trim_host(uint64_t keep_bytes)
-{
-	if (!gcp_process_pooling())
-		return 0;
-	gcp_tracker_fetch(gcp_process.tracker);
-	return gcp_pinned_trim(gcp_process.pools, keep_bytes);
 }

@@ -348,14 +348,3 @@ void gcpool_torch_free(void *p, ptrdiff_t bytes, int device, void *stream)
 			"%p of device %d is not freed for PyTorch (error %d)", p,
 			device, result);
 }
-
-void gcpool_torch_record_stream(void *p, void *stream)
-{
-	int result = gcpool_record_stream(p, stream);
-
-	if (result != CUDA_SUCCESS)
-		gcp_log(GCP_LOG_WARNING,
-			"the use of %p in stream %p is not noted "
-			"(error %d)",
-			p, stream, result);
-}

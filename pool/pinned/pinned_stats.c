@@ -80,18 +80,11 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 	if (!pinned)
 		return -ENOSYS;
 	totals(pools, ret_stats);
-	gcp_mutex_lock(&pinned->lock);
 #define GCP_X(name, meaning)                                                           \
 	ret_stats->name.current = pinned->name.current;                                \
-	ret_stats->name.peak = pinned->name.peak;                                      \
-	ret_stats->name.allocated -= pinned->base.name.allocated;                      \
-	ret_stats->name.freed -= pinned->base.name.freed;
+	ret_stats->name.peak = pinned->name.peak;
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-#define GCP_X(name, meaning) ret_stats->name -= pinned->base.name;
-	GCP_PINNED_COUNTERS(GCP_X)
-#undef GCP_X
-	gcp_mutex_unlock(&pinned->lock);
 	return 0;
 }
 
@@ -105,20 +98,4 @@ void gcp_pinned_reset_peaks(struct gcp_pools *pools)
 	atomic_store(&pinned->name.peak, atomic_load(&pinned->name.current));
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-}
-
-void gcp_pinned_reset_accumulated(struct gcp_pools *pools)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-	struct gcp_pinned_stats base;
-
-	if (!pinned)
-		return;
-	totals(pools, &base);
-	gcp_mutex_lock(&pinned->lock);
-	pinned->base = base;
-	gcp_mutex_unlock(&pinned->lock);
-	for (int call = 0; call < GCP_PINNED_CALL_COUNT; call++)
-		for (int cost = 0; cost < GCP_COSTS; cost++)
-			atomic_store(&pinned->calls[call][cost], 0);
 }

@@ -126,7 +126,6 @@ struct gcp_pinned {
 #undef GCP_X
 	_Atomic uint64_t misses, alloc_retries, ooms, waits, trims, deferred_frees;
 	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
-	struct gcp_pinned_stats base; /* totals at the latest reset; pinned->lock */
 };
 
 /* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */

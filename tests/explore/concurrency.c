@@ -153,8 +153,8 @@ static void look(struct member *m, uint64_t what)
 		library.get_stats(device, &stats, sizeof(stats));
 	else if (what == 2 && library.trim)
 		library.trim(device, draw_below(&m->draw, 4 << 20));
-	else if (what == 3 && library.trim_host && !pinned_is_slow())
-		library.trim_host(0);
+	else if (what == 3 && library.trim && !pinned_is_slow())
+		library.trim(GCPOOL_HOST, 0);
 	else if (what == 4 && library.pool_create && library.pool_create(&id) == 0)
 		library.pool_release(id);
 }

@@ -681,16 +681,12 @@ struct library {
 	int (*pool_create)(uint64_t *);
 	int (*pool_use)(uint64_t);
 	int (*pool_release)(uint64_t);
-	int (*pool_retain)(uint64_t);
 	size_t (*pools)(struct gcpool_graph_pool *, size_t);
 	int (*checkpoint)(uint64_t, struct gcpool_checkpoint **);
 	int (*restore)(uint64_t, const struct gcpool_checkpoint *);
 	void (*checkpoint_free)(struct gcpool_checkpoint *);
 	int (*reset_peaks)(int);
 	int (*get_host_stats)(struct gcpool_host_stats *, size_t);
-	int (*reset_host_peaks)(void);
-	int (*reset_host_accumulated)(void);
-	uint64_t (*trim_host)(uint64_t);
 	const char *(*check)(void);
 	uint64_t (*lent)(void);
 	uint64_t (*captures)(void);

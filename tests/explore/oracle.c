@@ -32,17 +32,12 @@ void oracle_init(void)
 	*(void **)&library.pool_create = find("gcpool_graph_pool_create");
 	*(void **)&library.pool_use = find("gcpool_graph_pool_use");
 	*(void **)&library.pool_release = find("gcpool_graph_pool_release");
-	*(void **)&library.pool_retain = find("gcpool_graph_pool_retain");
 	*(void **)&library.pools = find("gcpool_graph_pools");
 	*(void **)&library.checkpoint = find("gcpool_graph_pool_checkpoint");
 	*(void **)&library.restore = find("gcpool_graph_pool_restore");
 	*(void **)&library.checkpoint_free = find("gcpool_graph_pool_checkpoint_free");
 	*(void **)&library.reset_peaks = find("gcpool_reset_peaks");
 	*(void **)&library.get_host_stats = find("gcpool_get_host_stats");
-	*(void **)&library.reset_host_peaks = find("gcpool_reset_host_peaks");
-	*(void **)&library.reset_host_accumulated =
-	    find("gcpool_reset_host_accumulated");
-	*(void **)&library.trim_host = find("gcpool_trim_host");
 	*(void **)&library.finish = find("gcpool_explore_finish");
 	*(void **)&library.check = find("gcpool_explore_check");
 	*(void **)&library.lent = find("gcpool_explore_lent");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pools.c - graph pools that the program names: made, used, listed, retained and
+ * pools.c - graph pools that the program names: made, used, listed and
  * released; checkpoints of them, and restoring.
  *
  * A program restores only what it knows all of: where it cannot say whether a block
@@ -81,7 +81,7 @@ static bool is_capturing(const struct model *w, uint32_t pool)
 	return false;
 }
 
-/* --- create, use, retain, release --- */
+/* --- create, use, release --- */
 
 static void pool_create(struct model *w, unsigned slot)
 {
@@ -117,17 +117,6 @@ static void pool_release(struct model *w, unsigned slot)
 	w->past = w->checkpoints[slot].handle;
 	w->checkpoints[slot].handle = NULL;
 	checkpoint_release(&w->checkpoints[slot]);
-}
-
-/* A second reference, and no more of it. */
-static void pool_retain(struct model *w, unsigned slot)
-{
-	uint64_t id = pool_named(w, slot)->id;
-
-	if (library.pool_retain(id) != 0 || library.pool_release(id) != 0)
-		failure(w, "a graph pool cannot be retained");
-	if (library.pool_retain(~id) != -ENOENT)
-		failure(w, "a graph pool that does not exist can be retained");
 }
 
 /* --- the list --- */
@@ -274,7 +263,7 @@ void pools_play(struct thread *t, const struct op *op)
 	else if (op->kind == OP_POOL_RELEASE)
 		pool_release(w, slot);
 	else if (op->kind == OP_POOL_RETAIN)
-		pool_retain(w, slot);
+		return; /* what older histories did is no function any more */
 	else if (op->kind == OP_POOL_LIST)
 		pool_list(w, slot, op->how);
 	else if (op->kind == OP_POOL_CHECKPOINT)

@@ -113,7 +113,7 @@ def use_in_torch(path=None):
     path = path or path_of_library()
     allocator = memory.CUDAPluggableAllocator(path, "gcpool_torch_malloc",
                                               "gcpool_torch_free")
-    record = ctypes.cast(ctypes.CDLL(path).gcpool_torch_record_stream, ctypes.c_void_p)
+    record = ctypes.cast(ctypes.CDLL(path).gcpool_record_stream, ctypes.c_void_p)
     allocator.allocator().set_record_stream_fn(record.value)
     memory.change_current_allocator(allocator)
     return allocator

@@ -506,18 +506,15 @@ static CUgraph with_a_body(CUgraph graph)
 static size_t pools_that_share(size_t *ret_count)
 {
 	struct gcpool_graph_pool found[8];
-	struct gcpool_graph_pool_memory memory;
 	__typeof__(gcpool_graph_pools) *list;
-	__typeof__(gcpool_graph_pool_memory) *tell;
 	size_t shared = 0;
 
 	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
-	*(void **)&tell = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_memory");
 	*ret_count = list(found, 8);
 	for (size_t i = 0; i < *ret_count && i < 8; i++) {
-		must(tell(found[i].id, &memory, sizeof(memory)) == 0, "a pool");
-		must((memory.lane != 0) == (memory.shared_bytes > 0), "half a lane");
-		shared += memory.lane != 0;
+		must((found[i].lane != 0) == (found[i].shared_bytes > 0),
+		     "half a lane");
+		shared += found[i].lane != 0;
 	}
 	return shared;
 }
@@ -636,7 +633,6 @@ static void null_is_refused(void)
 	FOUND(gcpool_get_stats);
 	FOUND(gcpool_get_host_stats);
 	FOUND(gcpool_graph_pool_create);
-	FOUND(gcpool_graph_pool_memory);
 	FOUND(gcpool_graph_pool_checkpoint);
 	FOUND(gcpool_graph_pool_checkpoint_free);
 	FOUND(gcpool_malloc);
@@ -646,7 +642,6 @@ static void null_is_refused(void)
 	must(gcpool_get_stats_(0, NULL, 8) == -EINVAL, "statistics");
 	must(gcpool_get_host_stats_(NULL, 8) == -EINVAL, "statistics of the host");
 	must(gcpool_graph_pool_create_(NULL) == -EINVAL, "a pool");
-	must(gcpool_graph_pool_memory_(1, NULL, 8) == -EINVAL, "memory of a pool");
 	must(gcpool_graph_pool_checkpoint_(1, NULL) == -EINVAL, "a checkpoint");
 	gcpool_graph_pool_checkpoint_free_(NULL);
 	must(gcpool_malloc_(NULL, 512, 0, NULL) == CUDA_ERROR_INVALID_VALUE, "memory");
@@ -660,12 +655,10 @@ static void public_functions_refuse_null(void)
 	FOUND(gcpool_graph_pool_checkpoint);
 	FOUND(gcpool_graph_pool_restore);
 	FOUND(gcpool_graph_pools);
-	FOUND(gcpool_graph_lanes);
 	uint64_t id;
 
 	null_is_refused();
-	must(gcpool_graph_pools_(NULL, 5) == 0 && gcpool_graph_lanes_(NULL, 5) == 0,
-	     "lists without pools");
+	must(gcpool_graph_pools_(NULL, 5) == 0, "a list without pools");
 	begin();
 	for (int i = 0; i < 2; i++)
 		launch(made(MIB), streams[0]);
@@ -675,8 +668,6 @@ static void public_functions_refuse_null(void)
 	must(gcpool_graph_pool_restore_(id, NULL) == -ESTALE, "no checkpoint");
 	must(gcpool_graph_pools_(NULL, 5) == gcpool_graph_pools_(NULL, 0), "pools");
 	must(gcpool_graph_pools_(NULL, 0) > 0, "no pools");
-	must(gcpool_graph_lanes_(NULL, 5) == gcpool_graph_lanes_(NULL, 0), "lanes");
-	must(gcpool_graph_lanes_(NULL, 0) > 0, "no lanes");
 }
 
 static const struct scenario scenarios[] = {

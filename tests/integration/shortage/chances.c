@@ -282,11 +282,11 @@ static void *pinned;
 
 static void unpins(void)
 {
-	__typeof__(gcpool_trim_host) *trim;
+	__typeof__(gcpool_trim) *trim;
 
-	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim_host");
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
 	OK(cuMemFreeHost(pinned));
-	trim(0);
+	trim(GCPOOL_HOST, 0);
 }
 
 /* The same of pinned memory. */
