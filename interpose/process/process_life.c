@@ -181,7 +181,9 @@ static void fork_child(void)
  * not, and its programs are to start all the same. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)
     __attribute__((weak));
-extern void *__dso_handle __attribute__((visibility("hidden")));
+/* atexit of glibc passes it on. Weak: the library is linked without start files, which
+ * define it otherwise (meson.build). */
+void *__dso_handle __attribute__((weak, visibility("hidden"))) = &__dso_handle;
 
 /* libcuda is there. Before any thread takes a lock: a fork while one holds it leaves it
  * taken in the child. Of threads that meet here each may register fork_child, which may
@@ -241,8 +243,10 @@ __attribute__((destructor)) static void life_end(void)
 	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
-	if (mode == GCP_RUN_FRESH)
+	if (mode == GCP_RUN_FRESH) {
 		unused_say();
+		return;
+	}
 	if (process != getpid())
 		return;
 	if (mode == GCP_RUN_POOL)
