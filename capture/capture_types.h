@@ -12,7 +12,6 @@
 #define GCP_CAPTURE_TYPES_H
 
 #include <assert.h>
-#include <bsd/sys/tree.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +20,7 @@
 #include <sys/queue.h>
 
 #include "capture.h"
+#include "../pool/base/treap.h"
 
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
@@ -136,7 +136,7 @@ struct gcp_open_end {
 	TAILQ_HEAD(gcp_event_list, gcp_open_end) events; /* of a stream; oldest first */
 	SLIST_ENTRY(gcp_open_end) link;                  /* of a stream */
 	TAILQ_ENTRY(gcp_open_end) line_link; /* of an event: stream->events */
-	RB_ENTRY(gcp_open_end) node;         /* of an event */
+	struct gcp_treap_node node;          /* of an event */
 };
 
 /* A list of nodes that grows. */
@@ -181,8 +181,8 @@ struct gcp_capture {
 	bool graph_gone;          /* its handle is another graph's by now */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) streams;
-	RB_HEAD(gcp_event_tree, gcp_open_end) events; /* by handle, then by record */
-	STAILQ_HEAD(, gcp_free_group) free_groups;    /* closed; oldest first */
+	struct gcp_treap events;                   /* by handle, then by record */
+	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */
 	bool events_count; /* a stream waited for an event that stood before `released`:
 			    * from then on events are open ends like streams */

@@ -94,17 +94,14 @@ static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void 
 	return NULL;
 }
 
-static int event_order(const struct gcp_open_end *a, const struct gcp_open_end *b)
+static bool event_before(const struct gcp_open_end *a, const struct gcp_open_end *b)
 {
 	uintptr_t event = (uintptr_t)a->handle, other = (uintptr_t)b->handle;
 
-	if (event != other)
-		return event < other ? -1 : 1;
-	return (a->record > b->record) - (a->record < b->record);
+	return event != other ? event < other : a->record < b->record;
 }
 
-RB_PROTOTYPE(gcp_event_tree, gcp_open_end, node, event_order)
-RB_GENERATE(gcp_event_tree, gcp_open_end, node, event_order)
+GCP_TREAP(events, gcp_open_end, node, event_before, NULL)
 
 static struct gcp_open_end *event_if(struct gcp_open_end *end, const void *event)
 {
@@ -116,12 +113,12 @@ static struct gcp_open_end *event_first(struct gcp_capture *capture, const void 
 {
 	struct gcp_open_end oldest = {.handle = (void *)event};
 
-	return event_if(RB_NFIND(gcp_event_tree, &capture->events, &oldest), event);
+	return event_if(events_from(&capture->events, &oldest), event);
 }
 
 static struct gcp_open_end *event_next(struct gcp_open_end *end)
 {
-	return event_if(RB_NEXT(gcp_event_tree, NULL, end), end->handle);
+	return event_if(events_next(end), end->handle);
 }
 
 /* NULL: no memory; the order is lost then. */
@@ -314,14 +311,14 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 	end->line = of_stream->line;
 	end->look = of_stream->look;
 	end->covers = of_stream->covers;
-	RB_INSERT(gcp_event_tree, &capture->events, end);
+	events_insert(&capture->events, end);
 	TAILQ_INSERT_TAIL(&of_stream->events, end, line_link);
 	assert(ends_in_order(of_stream));
 }
 
 static void event_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 {
-	RB_REMOVE(gcp_event_tree, &capture->events, end);
+	events_remove(&capture->events, end);
 	TAILQ_REMOVE(&end->stream->events, end, line_link);
 	free(end);
 	capture->stuck = false;

@@ -43,10 +43,10 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <bsd/sys/tree.h>
 
 #include "base/calls.h"
 #include "base/lock.h"
+#include "base/treap.h"
 #include "reclaim/maintain.h"
 #include "base/map.h"
 #include "pool.h"
@@ -152,7 +152,7 @@ struct gcp_block {
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain, or an event's */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
-		RB_ENTRY(gcp_block) node;    /* FREE */
+		struct gcp_treap_node node;  /* FREE */
 	};
 	/* The rest: pool->lock, but batch. */
 	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
@@ -176,7 +176,6 @@ struct gcp_block {
 	};
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
-RB_HEAD(gcp_block_tree, gcp_block);
 LIST_HEAD(gcp_bin, gcp_block);
 
 /* Blocks by how many chunks each has: bins.c. */
@@ -228,10 +227,9 @@ struct gcp_segment {
 	 * change under vmm_lock; the others do not. */
 	struct gcp_chunk *chunks;
 	TAILQ_ENTRY(gcp_segment) link; /* heap->segments, pool->orphans */
-	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
+	struct gcp_treap_node node;    /* pool->segments, by address */
 };
 TAILQ_HEAD(gcp_segment_list, gcp_segment);
-RB_HEAD(gcp_segment_tree, gcp_segment);
 
 /* A run cut into equal blocks. All fields: pool->lock.
  *  L1 listed counts its blocks in heap->classes[]
@@ -278,7 +276,7 @@ struct gcp_heap {
 	enum gcp_reuse reuse;
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
-	struct gcp_block_tree free[GCP_KINDS];
+	struct gcp_treap free[GCP_KINDS];
 	struct gcp_class_list *classes;     /* [class], up to slab_max */
 	struct gcp_slab_list idle_slabs;    /* of which no block is used */
 	struct gcp_block_list pending;      /* freed, epoch not ready; oldest first */
@@ -376,7 +374,7 @@ struct gcp_pool {
 	struct gcp_heap common;
 	struct gcp_listed_epoch listed[GCP_LISTED_EPOCHS]; /* slab.c; lock */
 	struct gcp_heap_list private_heaps;
-	struct gcp_segment_tree segments;
+	struct gcp_treap segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
 	bool vmm;                        /* its segments are mapped by vmm.c */
 	_Atomic bool vmm_mixed;          /* it has had to take ordinary ones, too */
@@ -729,8 +727,12 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_slab_coalesce_unused(struct gcp_heap *heap);
 uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
-int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
-RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+static inline bool gcp_segment_before(const struct gcp_segment *a,
+				      const struct gcp_segment *b)
+{
+	return a->addr != b->addr ? a->addr < b->addr : a->number < b->number;
+}
+GCP_TREAP(gcp_segments, gcp_segment, node, gcp_segment_before, NULL)
 
 /* --- private.c --- */
 

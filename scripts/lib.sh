@@ -96,7 +96,6 @@ packages_missing() {
 	has_command xz || echo xz-utils
 	has_header stdio.h || echo libc6-dev
 	has_header cmocka.h || echo libcmocka-dev
-	has_header bsd/sys/tree.h || echo libbsd-dev
 	cuda_look || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 

@@ -24,10 +24,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <bsd/sys/tree.h>
 
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
@@ -54,24 +53,15 @@ struct import {
 	uint64_t span;
 	int location;   /* the device of the memory */
 	uint64_t opens; /* by the program, not closed yet */
-	RB_ENTRY(import) node;
+	LIST_ENTRY(import) entry;
 };
-
-static int import_order(const struct import *a, const struct import *b)
-{
-	return (a->info.ptr > b->info.ptr) - (a->info.ptr < b->info.ptr);
-}
-
-RB_HEAD(import_tree, import);
-RB_GENERATE_INTERNAL(import_tree, import, node, import_order,
-		     static __attribute__((unused)))
 
 /* The first one is held while another process is asked; the second one, taken under it
  * or alone, only for a moment, so that what is open can be found meanwhile. */
 static pthread_mutex_t asking_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct link *links;         /* guarded by asking_lock */
-static struct import_tree imports; /* by address; changed under both, read under one */
+static struct link *links;          /* guarded by asking_lock */
+static LIST_HEAD(, import) imports; /* changed under both locks, read under one */
 static _Atomic(uint64_t) imports_count;
 
 /* --- the other process ----------------------------------------------------------- */
@@ -231,7 +221,7 @@ static bool link_has(const struct link *link, uint64_t id)
 {
 	struct import *import;
 
-	RB_FOREACH (import, import_tree, &imports)
+	LIST_FOREACH (import, &imports, entry)
 		if (import->link == link && import->id == id)
 			return true;
 	return false;
@@ -302,7 +292,7 @@ void gcp_imports_device_joined(int device)
 	if (atomic_load(&imports_count) == 0)
 		return;
 	cancel = gcp_cancel_lock(&asking_lock);
-	RB_FOREACH (import, import_tree, &imports) {
+	LIST_FOREACH (import, &imports, entry) {
 		users = gcp_vmm_users(import->location, import->info.device);
 		if (users >> device & 1)
 			(void)gcp_vmm_open_to(users, import->base, import->span);
@@ -354,7 +344,7 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 	struct import *import;
 
 	*ret_import = NULL;
-	RB_FOREACH (import, import_tree, &imports) {
+	LIST_FOREACH (import, &imports, entry) {
 		if (import->info.device != here->device ||
 		    memcmp(import->link->cookie, handle->cookie,
 			   sizeof(handle->cookie)) != 0)
@@ -439,7 +429,7 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 		}
 		import->link->users++;
 		pthread_mutex_lock(&imports_lock);
-		RB_INSERT(import_tree, &imports, import);
+		LIST_INSERT_HEAD(&imports, import, entry);
 		pthread_mutex_unlock(&imports_lock);
 		atomic_fetch_add(&imports_count, 1);
 	}
@@ -498,12 +488,12 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 /* What holds `ptr`. One of the locks is held. */
 static struct import *import_at(CUdeviceptr ptr)
 {
-	struct import key = {.info.ptr = ptr + 1}, *import;
+	struct import *import;
 
-	import = RB_NFIND(import_tree, &imports, &key);
-	import = import ? RB_PREV(import_tree, &imports, import)
-			: RB_MAX(import_tree, &imports);
-	return import && ptr - import->info.ptr < import->info.bytes ? import : NULL;
+	LIST_FOREACH (import, &imports, entry)
+		if (ptr - import->info.ptr < import->info.bytes)
+			return import;
+	return NULL;
 }
 
 /* asking_lock is held. Nothing works on it any more. */
@@ -512,7 +502,7 @@ static void import_end(struct import *import)
 	struct gcp_ctx_scope scope;
 
 	pthread_mutex_lock(&imports_lock);
-	RB_REMOVE(import_tree, &imports, import);
+	LIST_REMOVE(import, entry);
 	pthread_mutex_unlock(&imports_lock);
 	atomic_fetch_sub(&imports_count, 1);
 	gcp_ctx_scope_begin(&scope, NULL);
@@ -603,7 +593,7 @@ bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
 	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
 		return false;
 	pthread_mutex_lock(&imports_lock);
-	RB_FOREACH (import, import_tree, &imports)
+	LIST_FOREACH (import, &imports, entry)
 		found |= import->base <= last && first < import->base + import->span;
 	pthread_mutex_unlock(&imports_lock);
 	return found;
@@ -617,8 +607,8 @@ void gcp_imports_context_gone(CUcontext ctx)
 	if (atomic_load(&imports_count) == 0)
 		return;
 	cancel = gcp_cancel_lock(&asking_lock);
-	RB_FOREACH_SAFE(import, import_tree, &imports, next)
-	{
+	for (import = LIST_FIRST(&imports); import; import = next) {
+		next = LIST_NEXT(import, entry);
 		if (import->info.ctx == ctx)
 			import_end(import);
 	}
@@ -634,6 +624,6 @@ void gcp_imports_after_fork(void)
 	pthread_mutex_init(&asking_lock, NULL);
 	pthread_mutex_init(&imports_lock, NULL);
 	links = NULL;
-	RB_INIT(&imports);
+	LIST_INIT(&imports);
 	atomic_store(&imports_count, 0);
 }

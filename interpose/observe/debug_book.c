@@ -9,18 +9,15 @@
 #include "debug_book.h"
 #include "trace_format.h"
 
-RB_HEAD(gcp_debug_tree, gcp_debug_range);
-
-static int range_compare(const struct gcp_debug_range *a,
+static bool range_before(const struct gcp_debug_range *a,
 			 const struct gcp_debug_range *b)
 {
-	return a->at < b->at ? -1 : a->at > b->at;
+	return a->at < b->at;
 }
 
-RB_PROTOTYPE(gcp_debug_tree, gcp_debug_range, link, range_compare)
-RB_GENERATE(gcp_debug_tree, gcp_debug_range, link, range_compare)
+GCP_TREAP(ranges, gcp_debug_range, node, range_before, NULL)
 
-static struct gcp_debug_tree tree = RB_INITIALIZER(&tree);
+static struct gcp_treap ranges;
 
 void gcp_debug_stack_fill(struct gcp_debug_stack *stack,
 			  const struct gcp_caller *caller)
@@ -36,11 +33,11 @@ void gcp_debug_stack_fill(struct gcp_debug_stack *stack,
 static struct gcp_debug_range *range_from(gcp_addr addr)
 {
 	struct gcp_debug_range key = {.at = addr + 1};
-	struct gcp_debug_range *behind = RB_NFIND(gcp_debug_tree, &tree, &key);
-	struct gcp_debug_range *before = behind ? RB_PREV(gcp_debug_tree, &tree, behind)
-						: RB_MAX(gcp_debug_tree, &tree);
+	struct gcp_debug_range *before = ranges_below(&ranges, &key);
 
-	return before && before->at + before->bytes > addr ? before : behind;
+	if (before && before->at + before->bytes > addr)
+		return before;
+	return ranges_from(&ranges, &key);
 }
 
 struct gcp_debug_range *gcp_debug_book_find(gcp_addr addr)
@@ -59,12 +56,12 @@ static void range_insert(const struct gcp_debug_range *range)
 	if (!copy)
 		return;
 	*copy = *range;
-	RB_INSERT(gcp_debug_tree, &tree, copy);
+	ranges_insert(&ranges, copy);
 }
 
 void gcp_debug_book_remove(struct gcp_debug_range *range)
 {
-	RB_REMOVE(gcp_debug_tree, &tree, range);
+	ranges_remove(&ranges, range);
 	free(range);
 }
 
@@ -114,6 +111,6 @@ void gcp_debug_book_each(void (*scope)(void *arg, const struct gcp_debug_range *
 {
 	struct gcp_debug_range *range;
 
-	RB_FOREACH (range, gcp_debug_tree, &tree)
+	for (range = ranges_first(&ranges); range; range = ranges_next(range))
 		scope(arg, range);
 }

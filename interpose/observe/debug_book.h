@@ -9,10 +9,10 @@
 #ifndef GCP_INTERPOSE_DEBUG_BOOK_H
 #define GCP_INTERPOSE_DEBUG_BOOK_H
 
-#include <bsd/sys/tree.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../../pool/base/treap.h"
 #include "../../pool/pool.h"
 #include "trace_stacks.h"
 
@@ -36,7 +36,7 @@ struct gcp_debug_block {
 };
 
 struct gcp_debug_range {
-	RB_ENTRY(gcp_debug_range) link;
+	struct gcp_treap_node node;
 	gcp_addr at;
 	uint64_t bytes;
 	bool freed;

@@ -233,34 +233,32 @@ static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
 	return a->addr < b->addr;
 }
 
-/* B7, and the order: false if not. *before: the block before this subtree. */
-static bool tree_is_sound(const struct gcp_block *block,
-			  const struct gcp_block **before, uint64_t *largest)
-{
-	uint64_t below = block ? block->size : 0;
+GCP_TREAP(free_blocks, gcp_block, node, stands_before, NULL)
 
-	if (!block)
-		return true;
-	if (!tree_is_sound(RB_LEFT(block, node), before, &below) ||
-	    (*before && !stands_before(*before, block)))
-		return false;
-	*before = block;
-	if (!tree_is_sound(RB_RIGHT(block, node), before, &below))
-		return false;
-	if (*largest < below)
-		*largest = below;
-	return block->largest == below;
+static bool largest_is_right(const struct gcp_block *block)
+{
+	uint64_t largest = block->size;
+
+	for (int side = 0; side < 2; side++) {
+		const struct gcp_block *child = free_blocks_of(block->node.child[side]);
+
+		if (child && child->largest > largest)
+			largest = child->largest;
+	}
+	return block->largest == largest;
 }
 
 static const char *trees_check(const struct gcp_heap *heap)
 {
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		const struct gcp_block *before = NULL;
-		uint64_t largest = 0;
+		const struct gcp_block *block = free_blocks_first(&heap->free[kind]);
 
-		GCP_MUST(tree_is_sound(RB_ROOT(&heap->free[kind]), &before, &largest),
-			 "B7: a tree of free blocks does not know the largest, or its "
-			 "order");
+		GCP_MUST(free_blocks_is_valid(&heap->free[kind]),
+			 "B7: a tree of free blocks is out of order");
+		for (; block; block = free_blocks_next(block))
+			GCP_MUST(largest_is_right(block),
+				 "B7: a free block does not know the largest of its "
+				 "subtree");
 	}
 	return NULL;
 }

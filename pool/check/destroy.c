@@ -56,12 +56,11 @@ static void pinned_destroy(struct gcp_pools *pools)
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
-	struct gcp_segment *segment, *next;
+	struct gcp_segment *segment;
 	struct gcp_stream_event *event;
 
-	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
-	{
-		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+	while ((segment = gcp_segments_first(&pool->segments))) {
+		gcp_segments_remove(&pool->segments, segment);
 		if (segment->chunks)
 			TAILQ_INSERT_TAIL(&pool->orphans, segment, link);
 		else if (pool->live)

@@ -102,7 +102,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->slot = -1;
 	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
 	TAILQ_INIT(&pool->private_heaps);
-	RB_INIT(&pool->segments);
+	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
 	gcp_mutex_init(&pool->event_lock, GCP_RANK_EVENTS);
@@ -394,11 +394,9 @@ static struct gcp_segment *pool_segment_at(struct gcp_pool *pool, gcp_addr first
 					   gcp_addr last)
 {
 	struct gcp_segment key = {.addr = last + 1}; /* the last one before this */
-	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+	struct gcp_segment *segment = gcp_segments_below(&pool->segments, &key);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
-			  : RB_MAX(gcp_segment_tree, &pool->segments);
 	return segment && first < segment->addr + segment->size ? segment : NULL;
 }
 

@@ -65,7 +65,8 @@ void gcp_pools_blocks(struct gcp_pools *pools, int device,
 		if (pool->device != device || !pool->live)
 			continue;
 		gcp_mutex_lock(&pool->lock);
-		RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
+		for (segment = gcp_segments_first(&pool->segments); segment;
+		     segment = gcp_segments_next(segment))
 			segment_show(&showing, segment);
 		gcp_mutex_unlock(&pool->lock);
 	}

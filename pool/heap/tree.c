@@ -14,11 +14,24 @@
 #include "../pool_types.h"
 #include "../space/vmm.h"
 
-static int block_order(const struct gcp_block *a, const struct gcp_block *b)
+static bool block_before(const struct gcp_block *a, const struct gcp_block *b)
 {
 	if (a->segment != b->segment)
-		return a->segment->number < b->segment->number ? -1 : 1;
-	return (a->addr > b->addr) - (a->addr < b->addr);
+		return a->segment->number < b->segment->number;
+	return a->addr < b->addr;
+}
+
+static gcp_treap_update largest_update;
+GCP_TREAP(blocks, gcp_block, node, block_before, largest_update)
+
+static struct gcp_block *lower(const struct gcp_block *block)
+{
+	return blocks_of(block->node.child[0]);
+}
+
+static struct gcp_block *higher(const struct gcp_block *block)
+{
+	return blocks_of(block->node.child[1]);
 }
 
 static bool below_fits(const struct gcp_block *block, uint64_t size)
@@ -26,31 +39,20 @@ static bool below_fits(const struct gcp_block *block, uint64_t size)
 	return block && block->largest >= size;
 }
 
-/* Looks again which block below, or this one itself, is the largest. */
-static void largest_update(struct gcp_block *block)
+/* Sets `largest` from the block's size and its children. Returns true if it changed. */
+static bool largest_update(struct gcp_treap_node *node)
 {
-	const struct gcp_block *left = RB_LEFT(block, node);
-	const struct gcp_block *right = RB_RIGHT(block, node);
+	struct gcp_block *block = blocks_of(node);
 	uint64_t largest = block->size;
 
-	if (below_fits(left, largest))
-		largest = left->largest;
-	if (below_fits(right, largest))
-		largest = right->largest;
+	if (below_fits(lower(block), largest))
+		largest = lower(block)->largest;
+	if (below_fits(higher(block), largest))
+		largest = higher(block)->largest;
+	if (block->largest == largest)
+		return false;
 	block->largest = largest;
-}
-
-/* Keeps rotations right. Of what lies above a place that changed <bsd/sys/tree.h>
- * looks at the next block only: tell_above does the rest. */
-#undef RB_AUGMENT
-#define RB_AUGMENT(block) largest_update(block)
-RB_PROTOTYPE(gcp_block_tree, gcp_block, node, block_order)
-RB_GENERATE(gcp_block_tree, gcp_block, node, block_order)
-
-static void tell_above(struct gcp_block *block)
-{
-	for (; block; block = RB_PARENT(block, node))
-		largest_update(block);
+	return true;
 }
 
 /* --- in and out ------------------------------------------------------------------- */
@@ -86,34 +88,16 @@ void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
-	block->largest = block->size;
 	donors_change(heap, block, gcp_bins_insert);
-	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
-	tell_above(block);
+	blocks_insert(&heap->free[block->segment->kind], block);
 	unused_count(heap, block, 1);
-}
-
-/* The lowest block whose subtree changes when `block` goes: in its place comes the
- * next one, if it has two children. */
-static struct gcp_block *lowest_changed(struct gcp_block *block)
-{
-	struct gcp_block *next = RB_RIGHT(block, node);
-
-	if (!RB_LEFT(block, node) || !next)
-		return RB_PARENT(block, node);
-	while (RB_LEFT(next, node))
-		next = RB_LEFT(next, node);
-	return RB_PARENT(next, node) == block ? next : RB_PARENT(next, node);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
-	struct gcp_block *changed = lowest_changed(block);
-
 	gcp_assert_held(GCP_RANK_POOL);
 	donors_change(heap, block, gcp_bins_remove);
-	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
-	tell_above(changed);
+	blocks_remove(&heap->free[block->segment->kind], block);
 	unused_count(heap, block, -1);
 }
 
@@ -122,12 +106,12 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 {
 	while (below_fits(block, size)) {
-		if (below_fits(RB_LEFT(block, node), size))
-			block = RB_LEFT(block, node);
+		if (below_fits(lower(block), size))
+			block = lower(block);
 		else if (block->size >= size)
 			return block;
 		else
-			block = RB_RIGHT(block, node);
+			block = higher(block);
 	}
 	return NULL;
 }
@@ -135,29 +119,29 @@ static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
 				      uint64_t size)
 {
-	return lowest_below(RB_ROOT(&heap->free[kind]), size);
+	return lowest_below(blocks_of(heap->free[kind].root), size);
 }
 
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size)
 {
 	struct gcp_block *parent;
 
-	if (below_fits(RB_RIGHT(block, node), size))
-		return lowest_below(RB_RIGHT(block, node), size);
-	for (; (parent = RB_PARENT(block, node)); block = parent) {
-		if (block != RB_LEFT(parent, node))
+	if (below_fits(higher(block), size))
+		return lowest_below(higher(block), size);
+	for (; (parent = blocks_of(block->node.parent)); block = parent) {
+		if (block != lower(parent))
 			continue;
 		if (parent->size >= size)
 			return parent;
-		if (below_fits(RB_RIGHT(parent, node), size))
-			return lowest_below(RB_RIGHT(parent, node), size);
+		if (below_fits(higher(parent), size))
+			return lowest_below(higher(parent), size);
 	}
 	return NULL;
 }
 
 uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind)
 {
-	const struct gcp_block *root = RB_ROOT(&heap->free[kind]);
+	const struct gcp_block *root = blocks_of(heap->free[kind].root);
 
 	return root ? root->largest : 0;
 }

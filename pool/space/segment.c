@@ -7,15 +7,6 @@
  */
 #include "../cache/cache.h"
 
-int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
-{
-	if (a->addr != b->addr)
-		return a->addr < b->addr ? -1 : 1;
-	return (a->number > b->number) - (a->number < b->number);
-}
-
-RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
-
 /* --- segments ----------------------------------------------------------------- */
 
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
@@ -57,7 +48,7 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		goto give_block;
 	segment->first = block;
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
-	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
+	gcp_segments_insert(&pool->segments, segment);
 	gcp_gauge_add(&pool->stats.segment, 1);
 	*ret_segment = segment;
 	return 0;
@@ -123,11 +114,9 @@ static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
 {
 	struct gcp_segment key = {.addr = addr + size}, *segment, *lower;
 
-	segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
-	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
-			  : RB_MAX(gcp_segment_tree, &pool->segments);
+	segment = gcp_segments_below(&pool->segments, &key);
 	for (; segment && segment->addr + segment->size > addr; segment = lower) {
-		lower = RB_PREV(gcp_segment_tree, &pool->segments, segment);
+		lower = gcp_segments_previous(segment);
 		if (!segment->chunks)
 			segment_drop(segment);
 	}
@@ -213,7 +202,7 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	gcp_assert_held(GCP_RANK_POOL);
 
 	TAILQ_REMOVE(&heap->segments, segment, link);
-	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+	gcp_segments_remove(&pool->segments, segment);
 	heap->reserved_bytes -= segment->mapped;
 	gcp_gauge_add(&pool->stats.segment, -1);
 	gcp_reserved_count(pool, -(int64_t)segment->mapped);
@@ -344,7 +333,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 			gcp_descriptor_free(&pools->segment_descriptors, segment);
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++)
-		RB_INIT(&heap->free[kind]);
+		heap->free[kind] = (struct gcp_treap){0};
 	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
 		TAILQ_INIT(&heap->classes[i].list);
 		heap->classes[i].count = 0;

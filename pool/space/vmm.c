@@ -437,9 +437,9 @@ static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)
 	struct gcp_segment key = {.addr = addr}, *segment;
 
 	gcp_mutex_lock(&pool->lock);
-	segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+	segment = gcp_segments_from(&pool->segments, &key);
 	while (segment && !segment->chunks)
-		segment = RB_NEXT(gcp_segment_tree, &pool->segments, segment);
+		segment = gcp_segments_next(segment);
 	gcp_mutex_unlock(&pool->lock);
 	return segment;
 }

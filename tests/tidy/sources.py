@@ -39,7 +39,7 @@ FOLDERS = {
     "interpose": ["base", "cuda", "observe", "ipc", "handles", "process", "hooks"],
 }
 # What others may include of a room.
-DOORS = {"pool": {"pool.h", "driver_table.h"}, "capture": {"capture.h"}, "interpose": set()}
+DOORS = {"pool": {"pool.h", "driver_table.h", "treap.h"}, "capture": {"capture.h"}, "interpose": set()}
 
 
 class Tree:

@@ -372,9 +372,9 @@ static void several_blocks_are_freed_elsewhere(void **state)
 	assert_int_equal(gcp_heap_add_segment(&pool->common, low, high + 1 - low + MIB,
 					      GCP_KIND_LARGE),
 			 0);
-	segment = RB_MIN(gcp_segment_tree, &pool->segments);
+	segment = gcp_segments_first(&pool->segments);
 	assert_int_equal(segment->addr, low);
-	assert_null(RB_NEXT(gcp_segment_tree, &pool->segments, segment));
+	assert_null(gcp_segments_next(segment));
 	gcp_mutex_unlock(&pool->lock);
 }
 
@@ -395,14 +395,14 @@ static void a_graphs_block_freed_elsewhere_stays(void **state)
 	fake.next_addr = segment_of(addr);
 	again = must_alloc(pool, 64 * MIB);
 	assert_int_equal(again, addr);
-	first = RB_MIN(gcp_segment_tree, &pool->segments);
-	second = RB_NEXT(gcp_segment_tree, &pool->segments, first);
+	first = gcp_segments_first(&pool->segments);
+	second = gcp_segments_next(first);
 	assert_non_null(second);
 	must_free(pools, again);
 	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);
-	assert_ptr_equal(RB_MIN(gcp_segment_tree, &pool->segments), first);
-	assert_null(RB_NEXT(gcp_segment_tree, &pool->segments, first));
+	assert_ptr_equal(gcp_segments_first(&pool->segments), first);
+	assert_null(gcp_segments_next(first));
 }
 
 /* Blocks of one size: how much of a device they fill. docs/limits.md says it. */
