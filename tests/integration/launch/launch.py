@@ -46,6 +46,22 @@ class Launcher(unittest.TestCase):
         self.assertEqual(launched(LD_PRELOAD=once)["LD_PRELOAD"], once)
         self.assertEqual(launched(LD_PRELOAD="")["LD_PRELOAD"], LIBRARY)
 
+    def test_takes_nothing_of_the_current_directory(self):
+        with tempfile.TemporaryDirectory() as place:
+            there = os.path.join(place, "@LIBDIR@", "gcpool", "gcpool_trace")
+            os.makedirs(there)
+            for name in ("../../libgcpool.so", "__init__.py", "live.py"):
+                with open(os.path.join(there, name), "w") as file:
+                    file.write("print('code of this directory runs')\n")
+            for script in ("gcpool", "gcpool-trace"):  # with the rest of the sources, or alone
+                shutil.copy(os.path.join(SCRIPTS, script), os.path.join(place, script))
+            for words in ([SCRIPTS + "/gcpool", "--where"], [SCRIPTS + "/gcpool-trace", "--help"],
+                          [place + "/gcpool", "--where"], [place + "/gcpool", "top"]):
+                done = subprocess.run(words, cwd=place, env=environment(), capture_output=True,
+                                      text=True, timeout=60)
+                self.assertNotIn("@LIBDIR@", done.stdout, words)
+                self.assertNotIn("code of this directory", done.stdout + done.stderr, words)
+
     def test_keeps_what_is_preloaded(self):
         env = launched(LD_PRELOAD="libm.so.6 libdl.so.2")
         self.assertEqual(env["LD_PRELOAD"], "libm.so.6 libdl.so.2:" + LIBRARY)
