@@ -4,8 +4,8 @@
 
 What the library runs in a call that submits work while nothing captures: at most 42
 instructions, whichever call it is. They are counted by callgrind, on the simulated
-device, in the entry and in the functions of the library that it calls. (gcc 12,
-x86-64: 41.8 at most.)"""
+device, in the entry and in the functions of the library that it calls. (gcc 12, x86-64:
+41.8 at most; others come to more, and do not count.)"""
 
 import os
 import re
