@@ -8,8 +8,10 @@ import os
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What the wheel has of the tree; manual pages have no place in one.
+# What the wheel has of the tree, in its own directory. The manual goes where `man` looks
+# for it beside the directory of the commands.
 PARTS = ["bin", "lib/libgcpool.so", "lib/gcpool/gcpool_trace", "include/gcpool.h", "share/doc/gcpool/COPYING"]
+MANUAL = "share/man"
 
 
 class TreeHook(BuildHookInterface):
@@ -21,5 +23,6 @@ class TreeHook(BuildHookInterface):
             place = "COPYING" if part.endswith("COPYING") else part
             build_data["force_include"][os.path.join(tree, part)] = "gcpool/" + place
         build_data["force_include"]["gcpool-info"] = "gcpool/lib/gcpool/gcpool-info"
+        build_data["shared_data"][os.path.join(tree, MANUAL)] = MANUAL
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + os.environ["GCPOOL_PLATFORM"]
