@@ -12,9 +12,12 @@ say() {
 	printf '%s: %s\n' "$(basename -- "$0")" "$*"
 }
 
-# The loader preloads nothing from a path with a colon or a space.
+# Sets BUILD, and TOOLS, where Meson and Ninja are put if they are missing. The loader
+# preloads nothing from a path with a colon or a space, so for one the build goes into a
+# directory that mktemp makes, and that this checkout remembers.
 build_place() {
 	BUILD=${BUILD:-$ROOT/build}
+	TOOLS=$ROOT/build-meson
 	case $BUILD in
 	/*) ;;
 	*) BUILD=$PWD/$BUILD ;;
@@ -22,10 +25,23 @@ build_place() {
 	case $BUILD in
 	*[:\ ]*)
 		say "the loader takes no path with a colon or a space: not building in '$BUILD',"
-		BUILD=${TMPDIR:-/tmp}/gcpool-build-$(id -u)-$(echo "$BUILD" | cksum | cut -d' ' -f1)
+		remembered=$ROOT/build-elsewhere.$(id -u).$(echo "$BUILD" | cksum | cut -d' ' -f1)
+		elsewhere=$(cat "$remembered" 2>/dev/null) || true
+		if ! own_directory "$elsewhere"; then
+			elsewhere=$(mktemp -d "${TMPDIR:-/tmp}/gcpool-build-XXXXXXXXXX")
+			echo "$elsewhere" >"$remembered"
+		fi
+		BUILD=$elsewhere/build
+		TOOLS=$elsewhere/build-meson
 		say "but in $BUILD"
 		;;
 	esac
+}
+
+# Returns true if only this user can have put something there.
+own_directory() { # DIR
+	[ -n "$1" ] && [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] &&
+		[ -z "$(find "$1" -prune -perm /077)" ]
 }
 build_place
 
@@ -86,21 +102,26 @@ has_header() {
 	echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1
 }
 
-# The Debian and Ubuntu packages that this machine still needs to build and to test.
+# The Debian and Ubuntu packages that this machine still needs to build. Without them
+# Meson, Ninja and CUDA's headers come from PyPI.
 packages_missing() {
 	has_command "$(compiler)" || echo gcc libc6-dev
+	has_header stdio.h || echo libc6-dev
 	has_command ninja || echo ninja-build
 	has_command meson || echo meson
-	has_command pkg-config || echo pkg-config
 	has_command python3 || echo python3
-	has_command xz || echo xz-utils
-	has_header stdio.h || echo libc6-dev
+	cuda_look || pip_is_there python3 || echo python3-pip
+}
+
+# Those without which whole suites are left out.
+packages_for_suites() {
 	has_header cmocka.h || echo libcmocka-dev
-	cuda_look || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+	has_command xz || echo xz-utils
 }
 
 # Those that only some tests need, which are skipped without.
 packages_for_tests() {
+	packages_for_suites
 	has_command git || echo git
 	has_fuzzer || clang_packages
 	has_command readelf || echo binutils
@@ -124,18 +145,15 @@ clang_packages() {
 	echo clang
 }
 
-# Says what comes, before anything is done.
-announce() { # TIME PACKAGE...
-	say "$1, on two cores, once all is installed"
-	shift
-	if [ $# -gt 0 ]; then
-		size=$(packages_size "$@")
-		say "to be installed first: $* (${size:-their size is known when apt-get has its lists})"
+# The reason why nothing can be installed here; nothing if it can.
+cannot_install() {
+	if ! has_command apt-get; then
+		echo "there is no apt-get here"
+	elif [ "$(id -u)" != 0 ] && ! has_command sudo; then
+		echo "not root, and there is no sudo"
+	elif [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null; then
+		echo "not root, and sudo wants a password"
 	fi
-}
-
-can_be_root() {
-	[ "$(id -u)" = 0 ] || has_command sudo
 }
 
 as_root() {
@@ -153,24 +171,15 @@ packages_size() {
 			END { if (NR) printf "%d packages, %d MB to fetch", NR, bytes / 1e6 + 1 }'
 }
 
-# Installs packages. The first word says whether what follows can do without.
-packages_install() { # needed|wanted PACKAGE...
-	need=$1
-	shift
+# Installs packages, or says in a line why not.
+packages_install() { # PACKAGE...
 	[ $# -gt 0 ] || return 0
-	if ! has_command apt-get; then
-		packages_lack "$need" "install by hand: $* (there is no apt-get here)"
+	why=$(cannot_install)
+	if [ -n "$why" ]; then
+		say "going on without $*: $why"
 		return 1
 	fi
-	if ! can_be_root; then
-		packages_lack "$need" "cannot install $*: not root, and there is no sudo"
-		return 1
-	fi
-	if [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null && ! { [ -t 0 ] && sudo -v; }; then
-		packages_lack "$need" "cannot install $*: sudo wants a password that is not given"
-		return 1
-	fi
-	log=${TMPDIR:-/tmp}/gcpool-install.$$
+	log=$(mktemp)
 	size=$(packages_size "$@")
 	if [ -z "$size" ]; then
 		progress "reading the lists of packages" "$log" as_root apt-get update -q ||
@@ -182,7 +191,7 @@ packages_install() { # needed|wanted PACKAGE...
 		# The lists may be older than the archive.
 		as_root apt-get update -q >/dev/null 2>&1 || true
 		if ! packages_fetch "$log" "$@"; then
-			packages_lack "$need" "could not install $*: $(grep -m 1 '^E:' "$log")"
+			say "going on without $*: $(grep -m 1 '^E:' "$log")"
 			rm -f "$log"
 			return 1
 		fi
@@ -197,13 +206,6 @@ packages_fetch() { # LOG PACKAGE...
 		apt-get install -q -y --no-install-recommends "$@"
 }
 
-packages_lack() {
-	if [ "$1" = needed ]; then
-		fail $MISSING "$2"
-	fi
-	say "$2" >&2
-}
-
 words() {
 	tr ' ' '\n' | sort -u | tr '\n' ' '
 }
@@ -212,39 +214,68 @@ has_fuzzer() {
 	has_command clang && "$ROOT/tests/explore/fuzz/check-libfuzzer" clang
 }
 
-# Tells how long all takes and installs what is missing: what the build needs, and the
-# PACKAGEs, without which tests are skipped.
+# Says how long all takes and installs what is missing, as far as that is possible: what
+# the build needs, and the PACKAGEs, without which tests are skipped.
 tools_install() { # TIME PACKAGE...
-	needed=$(packages_missing | words)
-	time=$1
+	say "$1, on two cores, once all is installed"
 	shift
-	# shellcheck disable=SC2086 # lists of words
-	announce "$time" $needed "$@"
-	# shellcheck disable=SC2086
-	packages_install needed $needed
-	packages_install wanted "$@" || say "going on without: $*"
+	# shellcheck disable=SC2046 # a list of words
+	packages_install $(packages_missing | words) || true
+	packages_install "$@" || true
+	if ! has_command "$(compiler)" || ! has_header stdio.h; then
+		fail $MISSING "no C compiler with its headers here: install gcc and libc6-dev, or set CC"
+	fi
+	has_command python3 || fail $MISSING "no Python here: install python3"
 	meson_find
 }
 
-# Whether Meson is 0.59 or newer.
+# --- what PyPI has ----------------------------------------------------------------
+
+# Sets pip_python to a Python that has pip: this machine's, or that of a virtual environment.
+pip_find() {
+	for pip_python in python3 "$TOOLS/venv/bin/python3"; do
+		! pip_is_there "$pip_python" || return 0
+	done
+	python3 -I -m venv "$TOOLS/venv" >/dev/null 2>&1 && return
+	fail $MISSING "this Python has neither pip nor ensurepip, to fetch $1:" \
+		"install python3-pip or python3-venv"
+}
+
+pip_is_there() { # PYTHON
+	(cd / && "$1" -m pip --version) >/dev/null 2>&1
+}
+
+# Python finds modules in the current directory first, which may belong to another user.
+pip_run() {
+	(cd / && "$pip_python" -m pip --disable-pip-version-check "$@")
+}
+
+# Returns true if there is Ninja, and Meson of 0.59 or newer.
 meson_will_do() {
-	version=$(meson --version 2>/dev/null) || return 1
+	version=$(meson --version 2>/dev/null) && has_command ninja || return 1
 	minor=${version#*.}
 	[ "${version%%.*}" -gt 0 ] || [ "${minor%%.*}" -ge 59 ]
 }
 
-# Where the packaged Meson is older (Debian 11), one of PyPI in build-meson/.
+# Finds Meson and Ninja; where they are missing, or Meson is older (Debian 11), it fetches
+# those of PyPI.
 meson_find() {
-	PATH=$ROOT/build-meson/bin:$PATH
+	PATH=$TOOLS/bin:$PATH
 	export PATH
 	meson_will_do && return
-	say "Meson $(meson --version) is too old, fetching a newer one into build-meson/ (2 MB)"
-	python3 -c 'import ensurepip, venv' 2>/dev/null || packages_install needed python3-venv
-	python3 -m venv "$ROOT/build-meson"
-	progress "fetching Meson" "$ROOT/build-meson/log" \
-		"$ROOT/build-meson/bin/python3" -m pip install meson || true
-	meson_will_do ||
-		fail $MISSING "no Meson of 0.59 or newer: $(grep -m 1 ERROR "$ROOT/build-meson/log")"
+	say "no Meson of 0.59 or newer with Ninja here: fetching them into $TOOLS (2 MB)"
+	pip_find "Meson and Ninja"
+	mkdir -p "$TOOLS"
+	progress "fetching Meson and Ninja" "$TOOLS/log" \
+		pip_run install --upgrade --target "$TOOLS" meson ninja || true
+	# Python finds modules beside the file that a link leads to.
+	printf '%s\n' '#!/usr/bin/env python3' 'import sys' \
+		'from mesonbuild.mesonmain import main' 'sys.exit(main())' >"$TOOLS/meson.py"
+	chmod +x "$TOOLS/meson.py"
+	mkdir -p "$TOOLS/bin"
+	ln -sf ../meson.py "$TOOLS/bin/meson"
+	meson_will_do || fail $MISSING "no Meson of 0.59 or newer with Ninja, install them:" \
+		"$(grep -m 1 ERROR "$TOOLS/log")"
 }
 
 # --- CUDA -----------------------------------------------------------------------
@@ -273,11 +304,11 @@ cuda_look() {
 # NVIDIA's Python packages of headers, 5 MB unpacked, into $ROOT/build-cuda.
 cuda_headers_fetch() {
 	mkdir -p "$ROOT/build-cuda"
-	progress "fetching CUDA's headers" "$ROOT/build-cuda/log" python3 -m pip download \
+	progress "fetching CUDA's headers" "$ROOT/build-cuda/log" pip_run download \
 		--no-deps -d "$ROOT/build-cuda" 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' ||
 		return 1
 	for wheel in "$ROOT"/build-cuda/*.whl; do
-		python3 -m zipfile -e "$wheel" "$ROOT/build-cuda"
+		python3 -I -m zipfile -e "$wheel" "$ROOT/build-cuda"
 	done
 }
 
@@ -296,9 +327,7 @@ cuda_find() {
 	else
 		say "no CUDA headers here: fetching them into build-cuda/ (5 MB)"
 	fi
-	if ! python3 -m pip --version >/dev/null 2>&1; then
-		packages_install needed python3-pip
-	fi
+	pip_find "CUDA's headers"
 	cuda_headers_fetch && cuda_look && return
 	fail $MISSING "no CUDA headers, set CUDA_HOME to a CUDA Toolkit:" \
 		"$(grep -m 1 -E 'ERROR|error' "$ROOT/build-cuda/log" 2>/dev/null)"
@@ -306,7 +335,7 @@ cuda_find() {
 
 # Whether there is a GPU that works: its name, or nothing.
 gpu_name() {
-	python3 - <<'PYTHON' 2>/dev/null || true
+	python3 -I - <<'PYTHON' 2>/dev/null || true
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
 name = ctypes.create_string_buffer(100)

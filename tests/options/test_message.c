@@ -21,7 +21,7 @@
 
 /* --- messages ------------------------------------------------------------------ */
 
-static char log_pattern[64], log_path[64];
+static char log_place[] = "/tmp/gcpool-test-XXXXXX", log_pattern[64], log_path[64];
 
 /* How many lines the log has; the last one is left in `last`. */
 static int log_lines(char *last, size_t size)
@@ -43,9 +43,10 @@ static int log_lines(char *last, size_t size)
 static int log_begin(void **state)
 {
 	(void)state;
-	snprintf(log_pattern, sizeof(log_pattern), "/tmp/gcpool-test-%%p.log");
-	snprintf(log_path, sizeof(log_path), "/tmp/gcpool-test-%d.log", (int)getpid());
-	unlink(log_path);
+	memset(strrchr(log_place, '-') + 1, 'X', 6);
+	assert_non_null(mkdtemp(log_place));
+	snprintf(log_pattern, sizeof(log_pattern), "%s/%%p.log", log_place);
+	snprintf(log_path, sizeof(log_path), "%s/%d.log", log_place, (int)getpid());
 	gcp_log_setup(GCP_LOG_INFO, log_pattern);
 	return 0;
 }
@@ -54,6 +55,7 @@ static int log_end(void **state)
 {
 	(void)state;
 	unlink(log_path);
+	rmdir(log_place);
 	gcp_log_setup(GCP_LOG_WARNING, "");
 	return 0;
 }
