@@ -154,26 +154,6 @@ def lanes_are_shown(checks, directory):
         checks.that("graphs share 16.0 MiB in 1 lanes" in out, out)
 
 
-# A program that loads the library, and allocates in the order of a stream.
-LOADS = """
-import ctypes, sys, time
-cuda, pool = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[1])
-cuda.cuInit(0)
-p = ctypes.c_void_p()
-while pool.gcpool_malloc(ctypes.byref(p), ctypes.c_size_t(1 << 20), 0, None) == 0:
-    pool.gcpool_free(p, None)
-    time.sleep(0.0001)
-"""
-
-
-def a_library_that_is_only_loaded_is_shown(checks, directory):
-    with Running(loaded=[sys.executable, "-c", LOADS, preload.library()]) as running:
-        first = sum(device["allocations"] for device in running.figures()["devices"])
-        time.sleep(0.3)
-        second = sum(device["allocations"] for device in running.figures()["devices"])
-        checks.that(0 < first < second, f"{first} and {second} allocations")
-
-
 def requests_are_done_by_threads_that_are_cancelled(checks, directory):
     loaded = [os.environ["GCPT_WATCHED"], "cancelled_threads_come_and_go"]
     with Running({"LD_PRELOAD": preload.library()}, loaded=loaded) as running:
@@ -556,7 +536,6 @@ def main():
             call_sites_are_found_from_any_directory,
             mapped_memory_is_shown,
             lanes_are_shown,
-            a_library_that_is_only_loaded_is_shown,
             requests_are_done_in_the_next_call,
             requests_are_done_by_threads_that_are_cancelled,
             dead_processes_are_told_from_living_ones,

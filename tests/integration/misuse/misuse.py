@@ -51,8 +51,9 @@ def run(options, library, log):
 
 
 def lines_of(text):
-    """What the library said, without the process id."""
-    return [re.sub(r"^libgcpool\[\d+\]: ", "", line) for line in text.splitlines()]
+    """What the library said, without the process id and the commit it was built from."""
+    return [re.sub(r"^libgcpool\[\d+\]: (version \S+(?= \())?(?(1) \([^)]*\))", r"\1", line)
+            for line in text.splitlines()]
 
 
 def check(what, got, wanted):

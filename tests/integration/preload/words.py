@@ -364,12 +364,6 @@ class Words:
                              f"reports after {written} s")
             self.checks.that(not any(report["final"] for report in reports), "a final one")
             os.unlink(path)
-            self.play("ends_without_exit", GCPOOL_STATS_EVERY="1", GCPOOL_MODE="count",
-                      **options)
-            with open(path) as file:
-                modes = {json.loads(line)["mode"] for line in file}
-            self.checks.equal("counted", {"count"}, modes)
-            os.unlink(path)
             self.play("ends_without_exit", **options)
             self.checks.that(not os.path.exists(path), "a report without GCPOOL_STATS_EVERY")
         self.checks.equal("quick_exit", True, self.report("ends_quickly")["final"])
