@@ -25,15 +25,15 @@
  * one place: bounded in any case. */
 enum { SITES_MAX = 64 };
 
+static _Atomic(enum gcp_log_level) wanted_level = GCP_LOG_WARNING;
 static struct {
-	_Atomic(enum gcp_log_level) level;
 	char file[GCP_PATH_MAX]; /* written once, by gcp_log_setup, as: */
 	char here[GCP_PATH_MAX]; /* where the process was then; empty: not known */
 	struct {
 		_Atomic(const char *) format;
 		atomic_uint count;
 	} sites[SITES_MAX + 1];
-} messages = {.level = GCP_LOG_WARNING};
+} messages;
 
 /* Whether this thread is inside gcp_log already. */
 static __thread bool inside __attribute__((tls_model("initial-exec")));
@@ -58,13 +58,13 @@ void gcp_log_setup(enum gcp_log_level level, const char *file)
 	if (!getcwd(messages.here, sizeof(messages.here)) || messages.here[0] != '/')
 		messages.here[0] = '\0';
 	errno = saved;
-	atomic_store_explicit(&messages.level, level, memory_order_release);
+	atomic_store_explicit(&wanted_level, level, memory_order_release);
 }
 
 bool gcp_log_wanted(enum gcp_log_level level)
 {
 	return level != GCP_LOG_OFF &&
-	       level <= atomic_load_explicit(&messages.level, memory_order_relaxed);
+	       level <= atomic_load_explicit(&wanted_level, memory_order_relaxed);
 }
 
 /* A log that cannot be written is no reason to lose the line. */

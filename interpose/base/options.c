@@ -184,7 +184,7 @@ static int choice_find(const struct gcp_option *option, const char *value)
 	on = switch_find(value);
 	if (on == 0)
 		return word_find(option->choices, "off");
-	return on == 1 && option->on ? word_find(option->choices, option->on) : -1;
+	return on == 1 && option->on[0] ? word_find(option->choices, option->on) : -1;
 }
 
 static void number_store(const struct gcp_option *option, struct gcp_options *options,
@@ -212,7 +212,7 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 		break;
 	case GCP_OPTION_COUNT:
 	case GCP_OPTION_BYTES:
-		if (option->nothing && strcasecmp(option->nothing, value) == 0)
+		if (option->nothing[0] && strcasecmp(option->nothing, value) == 0)
 			value += strlen(value); /* 0 */
 		else if (!number_parse(option, &value, &number))
 			return false;

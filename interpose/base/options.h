@@ -86,18 +86,20 @@ enum gcp_option_type {
 /* What a LIMIT in percent is a share of. */
 enum gcp_share { GCP_SHARE_DEVICE, GCP_SHARE_HOST };
 
+/* The texts lie in the row: pointers to them would have to be relocated at the start of
+ * each program. */
 struct gcp_option {
-	const char *name;    /* of the environment variable */
-	const char *meaning; /* one line */
+	char name[28];     /* of the environment variable */
+	char meaning[156]; /* one line */
 	enum gcp_option_type type;
 	size_t offset;           /* of the field in struct gcp_options */
 	size_t size;             /* of the field, in bytes */
 	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
 	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
-	const char *choices;     /* CHOICE, SET: "pool|off" */
-	const char *on;          /* CHOICE: of these, what 1, yes, on and true mean */
+	char choices[28];        /* CHOICE, SET: "pool|off" */
+	char on[8];              /* CHOICE: of these, what 1, yes, on and true mean */
 	enum gcp_share share_of; /* LIMIT */
-	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */
+	char nothing[12];        /* how 0 or "" is shown: "never", "stderr" */
 };
 
 /* First those of users, then those that only tests set (GCPOOL_TEST_...). */

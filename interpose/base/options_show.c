@@ -31,13 +31,13 @@ void gcp_option_show_value(const struct gcp_option *option,
 		gcp_text_add(text, "%s", number ? "1" : "0");
 		return;
 	case GCP_OPTION_COUNT:
-		if (number == 0 && option->nothing)
+		if (number == 0 && option->nothing[0])
 			gcp_text_add(text, "%s", option->nothing);
 		else
 			gcp_text_add(text, "%llu", (unsigned long long)number);
 		return;
 	case GCP_OPTION_BYTES:
-		if (number == 0 && option->nothing)
+		if (number == 0 && option->nothing[0])
 			gcp_text_add(text, "%s", option->nothing);
 		else
 			bytes_show(number, text);

@@ -14,7 +14,7 @@
 #define ULL(number) ((unsigned long long)(number))
 
 struct row {
-	const char *name, *meaning;
+	char name[28], meaning[100];
 	size_t offset; /* in struct gcp_stats */
 };
 
