@@ -61,7 +61,6 @@ enum {
 	GCP_CLASSES_MAX = 1024, /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
 	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
-	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
 	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
 };
 
@@ -365,7 +364,6 @@ struct gcp_pool {
 	uint64_t key;      /* of no other pool in this process's life */
 	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
-	int slot;                    /* in pools->slots, or -1 */
 	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
 				      * GCP_LIMIT_NONE; constant after create */
 	uint64_t memory; /* bytes that the device has, or UINT64_MAX; constant */
@@ -454,7 +452,6 @@ struct gcp_pools {
 	struct gcp_mutex vmm_lock;
 	struct gcp_mutex registry_lock;
 	struct gcp_pool *_Atomic first;
-	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
 	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */

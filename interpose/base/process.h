@@ -112,8 +112,11 @@ struct gcp_thread {
 	 * while `generation` is that of contexts.h. */
 	CUcontext ctx;
 	struct gcp_pool *pool; /* NULL: allocations in ctx pass through */
-	int device;
 	uint64_t generation;
+	int device;
+	/* Not 0: the short cut was refused memory with this result, which the driver's
+	 * hook gives to the real function in place of another try. */
+	int runtime_refused;
 
 	bool exit_registered; /* thread exit will be noticed */
 	bool free_direct;     /* and nothing observes: a free is the pool's alone */
@@ -123,14 +126,10 @@ struct gcp_thread {
 	 * long as `generation` is the one noted (0: it is not), that the thread's
 	 * current context is the one that the runtime would use. */
 	bool runtime_inside;
+	bool runtime_streaming; /* the same of cudaMallocAsync and cudaFreeAsync */
 	uint64_t runtime_confirmed;
 	uint64_t runtime_observed; /* what it would be, if nothing observed */
-	/* The same of the real cudaMallocAsync and cudaFreeAsync. */
-	bool runtime_streaming;
 	uint64_t runtime_streamed;
-	/* Not 0: the short cut was refused memory with this result, which the driver's
-	 * hook gives to the real function in place of another try. */
-	int runtime_refused;
 
 	uint64_t given; /* see gcp_given_by_others */
 

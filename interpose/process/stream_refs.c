@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "calling_thread.h"
 #include "../cuda/contexts.h"
@@ -21,9 +22,6 @@
 
 enum { REFS = 8, MARKERS_OF_A_THREAD = 8, MARKERS_SPARE = 256 };
 
-static __thread struct gcp_stream_ref refs[REFS]
-    __attribute__((tls_model("initial-exec")));
-
 /* --- markers --------------------------------------------------------------------- */
 
 /* An event of a context, and by which life of its pool it is known to be there: events
@@ -34,10 +32,19 @@ struct marker {
 	CUevent event;
 };
 
-/* A thread has its own: another one that recorded it between a record and a wait would
- * make streams wait for each other. Those of threads that are gone are used again. */
-static __thread struct marker mine[MARKERS_OF_A_THREAD]
-    __attribute__((tls_model("initial-exec")));
+/* Of a thread: made at its first call, given back when it ends. NULL: it has none. */
+static __thread struct own {
+	struct gcp_stream_ref refs[REFS];
+	/* No other thread has them: one that recorded such an event between a record
+	 * and a wait would make streams wait for each other. Those of threads that are
+	 * gone are used again. */
+	struct marker markers[MARKERS_OF_A_THREAD];
+	/* The stream that the thread asked for last, by its handle. */
+	CUstream latest;
+	const struct gcp_stream_ref *latest_ref;
+	uint64_t latest_gone; /* streams, by then */
+} * own __attribute__((tls_model("initial-exec")));
+
 static struct marker spare[MARKERS_SPARE];
 static int spare_count;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,6 +52,15 @@ static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool marker_is_of(const struct marker *marker, struct gcp_pool *pool)
 {
 	return marker->pool == pool && marker->life == gcp_pool_life(pool);
+}
+
+static __attribute__((noinline)) bool own_create(void)
+{
+	int saved = errno;
+
+	own = calloc(1, sizeof(*own));
+	errno = saved;
+	return own != NULL;
 }
 
 static CUevent marker_create(CUcontext home)
@@ -111,20 +127,22 @@ static void spare_put(struct marker *marker)
 static void mine_put(struct marker *marker)
 {
 	for (int i = 0; i < REFS; i++)
-		if (refs[i].marker == marker->event)
-			refs[i].generation = 0;
+		if (own->refs[i].marker == marker->event)
+			own->refs[i].generation = 0;
 	spare_put(marker);
 }
 
 static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 {
-	struct marker *place = &mine[0];
+	struct marker *place = &own->markers[0];
 
 	for (int i = 0; i < MARKERS_OF_A_THREAD; i++) {
-		if (mine[i].event && marker_is_of(&mine[i], pool))
-			return mine[i].event;
-		if (!mine[i].event)
-			place = &mine[i];
+		struct marker *marker = &own->markers[i];
+
+		if (marker->event && marker_is_of(marker, pool))
+			return marker->event;
+		if (!marker->event)
+			place = marker;
 	}
 	if (place->event)
 		mine_put(place);
@@ -136,11 +154,11 @@ static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 
 void gcp_stream_refs_thread_exit(void)
 {
-	for (int i = 0; i < MARKERS_OF_A_THREAD; i++)
-		if (mine[i].event)
-			spare_put(&mine[i]);
-	for (int i = 0; i < REFS; i++)
-		refs[i].generation = 0;
+	for (int i = 0; own && i < MARKERS_OF_A_THREAD; i++)
+		if (own->markers[i].event)
+			spare_put(&own->markers[i]);
+	free(own);
+	own = NULL;
 }
 
 /* --- refs ------------------------------------------------------------------ */
@@ -197,13 +215,6 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	return true;
 }
 
-/* The stream that the calling thread asked for last, by its handle. */
-static __thread struct {
-	CUstream stream;
-	const struct gcp_stream_ref *ref;
-	uint64_t gone; /* streams, by then */
-} latest __attribute__((tls_model("initial-exec")));
-
 /* Of a stream that has gone unnoticed by this library the block would be kept for that
  * one, which allocates nothing any more: no early reuse, for an allocation always asks
  * for the id. Where streams of other contexts may get the handle the free asks, too;
@@ -211,11 +222,11 @@ static __thread struct {
  * gone wait for would be recorded anew, in the one that has its handle. */
 const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
 {
-	const struct gcp_stream_ref *ref = latest.ref;
+	const struct gcp_stream_ref *ref = own ? own->latest_ref : NULL;
 
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD && ref &&
-	    latest.stream == stream && ref->alone && gcp_pool_is_fenced(ref->pool) &&
-	    latest.gone == gcp_tracker_streams_gone(gcp_process.tracker) &&
+	    own->latest == stream && ref->alone && gcp_pool_is_fenced(ref->pool) &&
+	    own->latest_gone == gcp_tracker_streams_gone(gcp_process.tracker) &&
 	    ref->generation ==
 		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
 		return ref;
@@ -225,9 +236,9 @@ const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
 static const struct gcp_stream_ref *ref_note(CUstream stream,
 					     const struct gcp_stream_ref *ref)
 {
-	latest.stream = stream;
-	latest.ref = ref;
-	latest.gone = gcp_tracker_streams_gone(gcp_process.tracker);
+	own->latest = stream;
+	own->latest_ref = ref;
+	own->latest_gone = gcp_tracker_streams_gone(gcp_process.tracker);
 	return ref;
 }
 
@@ -238,13 +249,15 @@ const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream)
 	if (gcp_real.cuStreamGetId &&
 	    gcp_real.cuStreamGetId(stream, &id) != CUDA_SUCCESS)
 		return NULL;
-	struct gcp_stream_ref *ref = &refs[id % REFS];
+	if (__builtin_expect(!own && !own_create(), 0))
+		return NULL;
+	struct gcp_stream_ref *ref = &own->refs[id % REFS];
 	if (__builtin_expect(id && ref->id == id &&
 				 ref->generation ==
 				     atomic_load_explicit(&gcp_contexts_generation,
 							  memory_order_acquire),
 			     1))
 		return ref_note(stream, ref);
-	latest.ref = NULL; /* its place is another stream's */
+	own->latest_ref = NULL; /* its place is another stream's */
 	return ref_fill(ref, stream, id) ? ref_note(stream, ref) : NULL;
 }

@@ -59,15 +59,15 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 {
 	int saved = errno;
 
-	if (pool->pools->config.thread_cache_bytes == 0 || pool->slot < 0)
+	if (pool->pools->config.thread_cache_bytes == 0)
 		return NULL;
-	if (gcp_tls.pools_id != pool->pools->id) {
-		memset(&gcp_tls, 0, sizeof(gcp_tls));
-		gcp_tls.pools_id = pool->pools->id;
+	if (gcp_tls.pools_id != pool->pools->id)
+		gcp_tls = (struct gcp_tls){.pools_id = pool->pools->id};
+	gcp_tls.cache = gcp_cache_if_any(pool);
+	if (!gcp_tls.cache && (gcp_tls.cache = cache_create(pool))) {
+		gcp_tls.cache->next = gcp_tls.caches;
+		gcp_tls.caches = gcp_tls.cache;
 	}
-	if (!gcp_tls.caches[pool->slot])
-		gcp_tls.caches[pool->slot] = cache_create(pool);
-	gcp_tls.cache = gcp_tls.caches[pool->slot];
 	gcp_tls.pool_key = gcp_tls.cache ? pool->key : 0;
 	errno = saved;
 	return gcp_tls.cache;
@@ -76,9 +76,12 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 /* The calling thread's cache of `pool`, if there is one. */
 struct gcp_cache *gcp_cache_if_any(struct gcp_pool *pool)
 {
-	if (gcp_tls.pools_id != pool->pools->id || pool->slot < 0)
-		return NULL;
-	return gcp_tls.caches[pool->slot];
+	struct gcp_cache *cache = NULL;
+
+	if (gcp_tls.pools_id == pool->pools->id)
+		for (cache = gcp_tls.caches; cache && cache->pool != pool;)
+			cache = cache->next;
+	return cache;
 }
 
 /* --- the records: cache->own is held ---------------------------------------------- */
@@ -542,10 +545,11 @@ void gcp_pools_thread_exit(struct gcp_pools *pools)
 {
 	if (gcp_tls.pools_id != pools->id)
 		return;
-	for (int i = 0; i < GCP_POOL_SLOTS; i++) {
-		if (gcp_tls.caches[i])
-			cache_destroy(pools, gcp_tls.caches[i]);
-		gcp_tls.caches[i] = NULL;
+	while (gcp_tls.caches) {
+		struct gcp_cache *cache = gcp_tls.caches;
+
+		gcp_tls.caches = cache->next;
+		cache_destroy(pools, cache);
 	}
 	gcp_tls.pool_key = 0;
 }

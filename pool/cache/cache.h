@@ -69,6 +69,7 @@ struct gcp_cache {
 	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
 	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
+	struct gcp_cache *next;          /* of the thread; no lock: the owner's */
 	struct gcp_repeat repeat;        /* no lock: the owner's */
 	struct gcp_magazine magazines[]; /* [class], and one for blocks of no class */
 };
@@ -141,7 +142,7 @@ struct gcp_tls {
 	uint64_t pool_key; /* of the pool used last: its cache is `cache` */
 	struct gcp_cache *cache;
 	uint64_t pools_id;
-	struct gcp_cache *caches[GCP_POOL_SLOTS];
+	struct gcp_cache *caches; /* by next */
 };
 extern __thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -99,7 +99,6 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->depots = depots;
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
-	pool->slot = -1;
 	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
 	TAILQ_INIT(&pool->private_heaps);
 	pool->segments = (struct gcp_treap){0};
@@ -112,12 +111,6 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
 	gcp_maintenance_reset(pool);
-	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
-		if (!atomic_load(&pools->slots[i])) {
-			atomic_store(&pools->slots[i], pool);
-			pool->slot = i;
-		}
-	}
 	return pool;
 }
 
