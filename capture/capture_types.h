@@ -241,7 +241,7 @@ struct gcp_tracker {
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
 	_Atomic uint64_t captures_begun;
 	_Atomic bool any_resting; /* a stream of a capture under way may rest */
-	pthread_mutex_t lock;
+	struct gcp_mutex lock;
 	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;

@@ -7,6 +7,7 @@
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	int saved = errno;
 	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
 
@@ -24,6 +25,7 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
 	int saved = errno, result;
 
@@ -54,6 +56,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
 			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	int result = 0;
 
 	if (!graph_pool->pinned_set)
@@ -64,10 +67,13 @@ int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
 
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
 
 	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
 		reuse = GCP_REUSE_NEVER;
+	assert(!graph_pool->into_existing_graph || reuse == GCP_REUSE_NEVER ||
+	       reuse == GCP_REUSE_FENCED);
 	graph_pool->reuse = reuse;
 	graph_pool->group += reuse == GCP_REUSE_FENCED;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
@@ -76,6 +82,7 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 
 uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t group = graph_pool->group++;
 	struct gcp_graph_heap *entry;
 	bool any = false;
@@ -87,6 +94,8 @@ uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
 
 void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(group < graph_pool->group);
 	struct gcp_graph_heap *entry;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
@@ -120,6 +129,7 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 	tracker->pinned_released |= graph_pool->pinned_set != NULL;
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
+	assert(!gcp_graph_pool_has_memory(graph_pool)); /* P2 */
 }
 
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
@@ -132,7 +142,7 @@ uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
  * holds follow when freed. */
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
-	assert(gcp_graph_pool_references(graph_pool) == 0);
+	assert(gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits);
 	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
 	if (gcp_graph_pool_has_memory(graph_pool))
 		GCP_CAPTURE_LOG(

@@ -38,6 +38,7 @@ static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
 static bool is_invalidated(struct gcp_tracker *tracker,
 			   const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
 	if ((uintptr_t)capture->stream == 2 && capture->thread != gcp_thread_number())
@@ -50,9 +51,11 @@ static bool is_invalidated(struct gcp_tracker *tracker,
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool_ref *pool_ref = capture->spare_pool_ref;
 	int result;
 
+	assert(!gcp_capture_holds(capture, graph_pool));
 	capture->spare_pool_ref = NULL;
 	if (!pool_ref)
 		pool_ref = gcp_pool_ref_create();
@@ -87,10 +90,12 @@ static void pool_ref_end(struct gcp_graph_pool *graph_pool)
 
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool_ref *pool_ref;
 
 	while ((pool_ref = SLIST_FIRST(&capture->pool_refs))) {
 		SLIST_REMOVE_HEAD(&capture->pool_refs, link);
+		assert(pool_ref->graph_pool->captures > 0);
 		pool_ref->graph_pool->captures--;
 		pool_ref_end(pool_ref->graph_pool);
 		gcp_graph_pool_ref_released(tracker, pool_ref->graph_pool);
@@ -102,6 +107,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool;
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
@@ -112,6 +118,7 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (thread_default_pool.tracker != tracker || thread_default_pool.id == 0)
 		return NULL;
 	return gcp_graph_pool_named(tracker, thread_default_pool.id);

@@ -8,6 +8,7 @@
 static struct gcp_holder_list *bucket_of(struct gcp_tracker *tracker,
 					 const void *handle)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uintptr_t number = (uintptr_t)handle;
 
 	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
@@ -29,17 +30,20 @@ static struct gcp_holder *first_of(struct gcp_holder *holder, const void *handle
 struct gcp_holder *gcp_holder_first(struct gcp_tracker *tracker, const void *handle,
 				    bool is_exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return first_of(LIST_FIRST(bucket_of(tracker, handle)), handle, is_exec);
 }
 
 struct gcp_holder *gcp_holder_next(const struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return first_of(LIST_NEXT(holder, link), holder->handle, holder->is_exec);
 }
 
 struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
 				   bool is_exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = gcp_holder_first(tracker, handle, is_exec);
 
 	while (holder && holder->ending)
@@ -50,6 +54,8 @@ struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *hand
 void gcp_holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 		     const void *handle, bool is_exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(handle && !holder->handle);
 	holder->handle = handle;
 	holder->is_exec = is_exec;
 	LIST_INSERT_HEAD(bucket_of(tracker, handle), holder, link);
@@ -69,6 +75,7 @@ struct gcp_holder *gcp_holder_create(void)
 struct gcp_holder *gcp_holder_get(struct gcp_tracker *tracker, const void *handle,
 				  bool is_exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
 
 	if (!holder)

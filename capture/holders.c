@@ -47,6 +47,7 @@
 
 void gcp_graph_pool_keep(struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	graph_pool->kept = true;
 }
 
@@ -100,6 +101,7 @@ static void launched_add(struct gcp_launched *to, const struct gcp_launched *mor
 
 static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_launched *launched = &gcp_holder_root(holder)->launched;
 	struct gcp_hold *hold;
 
@@ -115,11 +117,14 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 
 void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
+	assert(from != to);
 	launched_add(&to->launched, &from->launched);
 	while ((hold = SLIST_FIRST(&from->holds))) {
 		SLIST_REMOVE_HEAD(&from->holds, link);
+		assert(hold->graph_pool->graphs >= 1);
 		hold->graph_pool->graphs--;
 		if (to->stray)
 			gcp_graph_pool_keep(hold->graph_pool);
@@ -129,6 +134,7 @@ void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
 
 static void shares_leave(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
 	if (!holder->handle)
@@ -142,6 +148,7 @@ static void shares_leave(struct gcp_tracker *tracker, struct gcp_holder *holder)
 
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *part;
 
 	shares_leave(tracker, holder);
@@ -154,6 +161,7 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 		LIST_REMOVE(holder, link);
 		atomic_fetch_sub(&tracker->holder_count, 1);
 	}
+	assert(LIST_EMPTY(&holder->parts));
 	holds_drop(tracker, holder);
 	free(holder);
 }
@@ -161,8 +169,10 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 /* What the handle held as a graph of its own may be of one that is gone, or its own. */
 void gcp_holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
+	assert(!parent || gcp_holder_root(parent) != part);
 	SLIST_FOREACH (hold, &part->holds, link)
 		gcp_graph_pool_keep(hold->graph_pool);
 	if (part->parent)
@@ -175,6 +185,7 @@ void gcp_holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 
 void gcp_graph_is_part(struct gcp_tracker *tracker, const void *graph)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -184,6 +195,7 @@ void gcp_graph_is_part(struct gcp_tracker *tracker, const void *graph)
 
 static void graph_is_new(struct gcp_tracker *tracker, const void *graph)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -192,10 +204,13 @@ static void graph_is_new(struct gcp_tracker *tracker, const void *graph)
 
 void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder;
 
+	assert(handle);
 	while ((holder = gcp_holder_find(tracker, handle, is_exec)))
 		gcp_holder_free(tracker, holder);
+	assert(!gcp_holder_find(tracker, handle, is_exec));
 	for (holder = gcp_holder_first(tracker, handle, is_exec); holder;
 	     holder = gcp_holder_next(holder)) {
 		holder->replaced = true;
@@ -209,6 +224,7 @@ void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_
 /* Of any graph, and of captures under way. */
 static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool;
 	int result = 0;
 
@@ -235,6 +251,7 @@ static int holds_copy_own(const struct gcp_holder *from, struct gcp_holder *to)
 static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
 		      struct gcp_holder *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_holder *root = gcp_holder_root(from), *part;
 	int result;
 
@@ -250,6 +267,7 @@ static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
 /* Captures whose graph the driver did not tell: any graph may be theirs. */
 static int holds_of_hidden(struct gcp_tracker *tracker, struct gcp_holder *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 	struct gcp_pool_ref *pool_ref;
 	int result = 0;
@@ -264,6 +282,7 @@ static int holds_of_hidden(struct gcp_tracker *tracker, struct gcp_holder *to)
 int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		 struct gcp_holder *holding)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder;
 	int result = 0;
 
@@ -281,6 +300,7 @@ int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 static struct gcp_holder *holder_of(struct gcp_tracker *tracker, const void *graph,
 				    struct gcp_holder **spare)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
 
 	if (!holder && *spare) {
@@ -294,6 +314,7 @@ static struct gcp_holder *holder_of(struct gcp_tracker *tracker, const void *gra
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *spare = capture->spare_hold;
 	struct gcp_holder *holder;
 
@@ -314,6 +335,7 @@ int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 			     const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (capture->graph && !capture->into_existing_graph)
 		gcp_handle_is_new(tracker, capture->graph, false);
 }
@@ -322,6 +344,7 @@ void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
 				   const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return capture->into_existing_graph || capture->graph_gone
 		   ? NULL
 		   : gcp_holder_find(tracker, capture->graph, false);
@@ -330,6 +353,7 @@ static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
 void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
@@ -341,6 +365,7 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    const void *graph)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool_ref *pool_ref;
 	struct gcp_holder *holder;
 	struct gcp_hold *hold;
@@ -390,6 +415,7 @@ static void ending_set(struct gcp_holder *holder, bool ending)
 struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 					  const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
@@ -416,6 +442,7 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
  */
 static void holder_stays(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *other =
 	    gcp_holder_find(tracker, holder->handle, holder->is_exec);
 	struct gcp_holder *part, *next;

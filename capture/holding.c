@@ -52,6 +52,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 static void holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &holding->holds, link)
@@ -85,6 +86,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 static void set_drop(struct gcp_tracker *tracker, struct gcp_holder *exec,
 		     const void *node)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *part, *next;
 
 	for (part = LIST_FIRST(&exec->parts); part; part = next) {

@@ -68,6 +68,7 @@ static bool follows(const struct gcp_track *track, const struct gcp_share *share
 static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 			const void *exec, uint64_t stream_id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 
@@ -97,6 +98,7 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 static bool event_is_followed(struct gcp_tracker *tracker,
 			      const struct gcp_track *track, void *stream, void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool followed = false;
 
 	if (tracker->driver.event_wait_all && gcp_pools_captures_hold(tracker->pools)) {
@@ -112,6 +114,7 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
 			 void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool followed;
 	void *event;
 
@@ -133,6 +136,7 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	void *event;
 	int result;
 
+	assert(share->track == track && track->members > 0);
 	if (track->in_progress > 0)
 		return -EAGAIN;
 	gcp_pool_count_graph_wait(pool);
@@ -157,10 +161,12 @@ static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
 			const void *exec, const struct gcp_last *last,
 			struct gcp_launch *launch)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = last->stream_id;
 	int result;
 
+	assert(share->bound && track && track->pool == share->pool);
 	if (follows(track, share, exec, stream_id))
 		return 0;
 	if (track->in_progress == 0 && is_latest(track, share, exec)) {
@@ -185,6 +191,7 @@ static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
 
 static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
 	return gcp_streams_may_capture(tracker) && (uintptr_t)stream > 1 /* legacy */ &&
@@ -197,6 +204,7 @@ static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream
 static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *share,
 		       void *stream, uint64_t *ret_stream_id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	void *ctx = gcp_pool_context(share->pool);
 
 	*ret_stream_id =
@@ -218,6 +226,8 @@ static void launch_count(struct gcp_share *share, const void *exec,
 {
 	struct gcp_track *track = share->bound ? share->track : NULL;
 
+	assert(!share->bound || share->track);
+	assert(!launch->switching || track); /* K2 */
 	launch->share = share->id;
 	launch->stream = last->stream;
 	share->overlapped |= share->in_progress > 0 || launch->beside;
@@ -252,6 +262,7 @@ static void launch_count(struct gcp_share *share, const void *exec,
  * no events are needed, but beside captures (gcp_tracks_mark). */
 static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (tracker->first_stream == 0)
 		tracker->first_stream = stream_id;
 	if (!tracker->several_streams && tracker->first_stream != stream_id) {
@@ -266,6 +277,7 @@ static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 static bool share_follows(struct gcp_tracker *tracker, const struct gcp_share *share,
 			  const void *exec, const struct gcp_last *last)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share->last.stream_id == last->stream_id || share->last_exec == exec ||
 	       !gcp_share_in_flight(tracker, share, true);
 }
@@ -274,6 +286,7 @@ static bool share_follows(struct gcp_tracker *tracker, const struct gcp_share *s
 static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		      const void *exec, void *stream, struct gcp_launch *launch)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_last last = {.stream = stream};
 	int result = 0;
 
@@ -302,6 +315,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 static void launch_event(struct gcp_tracker *tracker, struct gcp_share *share,
 			 struct gcp_launch *launch)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	launch->event = gcp_share_event_made(share);
 	if (launch->event)
 		return;
@@ -351,6 +365,9 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 {
 	struct gcp_track *track = launch->tracked ? share->track : NULL;
 
+	assert(share->in_progress > 0);
+	assert(!track || track->in_progress > 0);
+	assert(!track || track->switching >= launch->switching);
 	share->in_progress--;
 	/* Of launches by several threads at once one may have moved the event
 	 * behind another one's. */
@@ -400,6 +417,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 static bool is_looked_at(const struct gcp_tracker *tracker,
 			 const struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_share *share;
 
 	TAILQ_FOREACH (share, &tracker->shares, link)

@@ -187,6 +187,7 @@ static int look_result(struct gcp_capture *capture, int result)
 static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     const struct gcp_open_end *only)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *frontier = &capture->frontier;
 	struct gcp_open_end *end;
 
@@ -243,6 +244,7 @@ static bool free_group_add(struct gcp_capture *capture)
 	free_group->count = frontier->count;
 	if (bytes > 0)
 		memcpy(free_group->nodes, frontier->items, bytes);
+	assert(!capture->released || capture->released->group < free_group->group);
 	STAILQ_INSERT_TAIL(&capture->free_groups, free_group, link);
 	capture->unread = 0;
 	return true;
@@ -254,6 +256,7 @@ static bool free_group_add(struct gcp_capture *capture)
 static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			     const struct gcp_open_end *recorded)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
 	uint64_t group = 0;
 	int result;
@@ -298,6 +301,7 @@ static bool ends_in_order(const struct gcp_open_end *of_stream)
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end, *of_stream;
 
 	gcp_order_stream_joined(capture, ctx, stream);
@@ -306,6 +310,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 	end = of_stream ? end_create(capture, ctx, event) : NULL;
 	if (!end)
 		return;
+	assert(!of_stream->stream);
 	end->record = record;
 	end->stream = of_stream;
 	end->line = of_stream->line;
@@ -327,6 +332,7 @@ static void event_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 			      uint64_t record, bool confirmed)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end, *next;
 
 	for (end = event_first(capture, event); end; end = next) {
@@ -342,6 +348,7 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 			  uint64_t moment)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end, *next;
 	bool any = false;
 
@@ -365,6 +372,7 @@ static void end_drop_handle(struct gcp_capture *capture, struct gcp_open_end *en
 
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
@@ -374,6 +382,7 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
@@ -387,6 +396,7 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 static bool end_rests(const struct gcp_tracker *tracker,
 		      const struct gcp_capture *capture, const struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!tracker->driver.stream_follow)
 		return false;
 	return end->stream ? !capture->events_count : end->resting;
@@ -397,9 +407,11 @@ static bool end_rests(const struct gcp_tracker *tracker,
 static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			  const struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_free_group *released = capture->released;
 	struct gcp_nodes *missing = &capture->frontier;
 
+	assert(released && !end->stream);
 	if (gcp_streams_hold(tracker)) {
 		(void)ends_look(tracker, capture, end); /* else more are missing */
 		gcp_streams_release(tracker);
@@ -417,6 +429,7 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 static int end_follow(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		      struct gcp_open_end *end, bool *ret_late)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_nodes *missing = &capture->frontier;
 
 	*ret_late = false;
@@ -436,6 +449,7 @@ static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    const struct gcp_open_end *stream,
 			    const struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *ends = &capture->frontier;
 
 	ends->count = 0;
@@ -452,6 +466,7 @@ static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *cap
 static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			 const void *event, const struct gcp_open_end *waited)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end, *stream;
 
 	if (!tracker->driver.stream_follow || capture->order_unknown ||
@@ -474,6 +489,7 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		       struct gcp_open_end *end, bool *ret_late)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	int result = end_follow(tracker, capture, end, ret_late);
 
 	end->resting = result != 0;
@@ -487,6 +503,7 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
 static int unnoted_waited(struct gcp_tracker *tracker,
 			  const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!capture->released || !tracker->driver.stream_follow)
 		return 0;
 	atomic_store(&tracker->any_resting, true);
@@ -496,6 +513,7 @@ static int unnoted_waited(struct gcp_tracker *tracker,
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    void *ctx, void *stream, const void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end = stream_find(capture, ctx, stream);
 	bool late;
 	int result;
@@ -511,6 +529,7 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *cap
 int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			   void *ctx, void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end = stream_find(capture, ctx, stream);
 	bool late;
 	int result;
@@ -531,6 +550,7 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 
 void gcp_order_node_gone(struct gcp_capture *capture, const void *node)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_free_group *released = capture->released;
 
 	for (size_t i = 0; released && i < released->count; i++)
@@ -540,6 +560,7 @@ void gcp_order_node_gone(struct gcp_capture *capture, const void *node)
 
 void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 	bool late;
 
@@ -573,6 +594,7 @@ static bool end_is_proven(struct gcp_tracker *tracker, struct gcp_capture *captu
 			  const struct gcp_free_group *free_group,
 			  struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return !end || end_rests(tracker, capture, end) ||
 	       free_group_precedes(capture, free_group, end);
 }
@@ -581,6 +603,7 @@ static bool free_group_is_proven(struct gcp_tracker *tracker,
 				 struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
@@ -596,6 +619,7 @@ static bool free_group_is_proven(struct gcp_tracker *tracker,
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     bool moved)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_free_group *free_group;
 	uint64_t proven = 0;
 
@@ -603,6 +627,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		return;
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
 	       free_group_is_proven(tracker, capture, free_group)) {
+		assert(free_group->group > proven);
 		proven = free_group->group;
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(capture->released);

@@ -34,6 +34,7 @@ static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
 	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
 	struct gcp_reach_place *place;
 
+	assert((reach->room & (reach->room - 1)) == 0 && reach->count < reach->room);
 	do {
 		place = &reach->places[at++ & (reach->room - 1)];
 	} while (place->node && (place->node != node || place->line != line));
@@ -83,11 +84,13 @@ uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_
 int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 		  const struct gcp_open_end *stream, void *node)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture_driver *driver = &tracker->driver;
 	size_t room = 16, count;
 	void **items;
 	int result;
 
+	assert(!stream != !node); /* one of the two is asked */
 	do {
 		if (!gcp_nodes_reserve(nodes, nodes->count + room))
 			return -ENOMEM;
@@ -105,10 +108,12 @@ int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		  uint32_t line, void **nodes, size_t count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *unseen = &capture->unseen;
 	uint64_t look = ++capture->looks;
 	int result = 0;
 
+	assert(line > 0 && line <= capture->lines);
 	unseen->count = 0;
 	if (!gcp_nodes_reserve(unseen, count))
 		return -ENOMEM;

@@ -16,7 +16,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 		return -ENOMEM;
 	tracker->pools = pools;
 	tracker->driver = *driver;
-	pthread_mutex_init(&tracker->lock, NULL);
+	gcp_mutex_init(&tracker->lock, GCP_RANK_TRACKER);
 	TAILQ_INIT(&tracker->captures);
 	TAILQ_INIT(&tracker->graph_pools);
 	TAILQ_INIT(&tracker->shares);
@@ -29,7 +29,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 /* The word is never held for long without the lock. */
 void gcp_tracker_lock(struct gcp_tracker *tracker)
 {
-	pthread_mutex_lock(&tracker->lock);
+	gcp_mutex_lock(&tracker->lock);
 	for (int turn = 0; !gcp_tracker_try(tracker); turn++)
 		gcp_pause(turn);
 }
@@ -40,7 +40,7 @@ void gcp_tracker_unlock(struct gcp_tracker *tracker)
 
 	tracker->pinned_released = false;
 	gcp_tracker_let(tracker);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_mutex_unlock(&tracker->lock);
 	if (pinned_released) /* not before: the driver frees memory */
 		gcp_pinned_keep_limit(tracker->pools);
 }
@@ -83,6 +83,7 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 
 void gcp_stream_goes(struct gcp_tracker *tracker, void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t gone = gcp_tracker_streams_gone(tracker);
 
 	tracker->gone[gone % GCP_GONE_KEPT] = stream;
@@ -216,6 +217,7 @@ bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
 bool gcp_capture_holds(const struct gcp_capture *capture,
 		       const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool_ref *pool_ref;
 
 	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)

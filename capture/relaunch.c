@@ -33,11 +33,13 @@ static struct gcp_relaunch *place_of(struct gcp_tracker *tracker, const void *ex
 
 void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	place_of(tracker, exec)->exec = NULL;
 }
 
 void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 
 	if (share && gcp_share_has_own(share))
@@ -70,6 +72,7 @@ static inline void count(struct gcp_share *share, const void *exec,
 {
 	struct gcp_track *track = share->track;
 
+	assert(share->in_progress == 0 && !share->own); /* is_in_line */
 	launch->share = share->id;
 	launch->at = share;
 	launch->tracked = track != NULL;
@@ -145,6 +148,7 @@ bool gcp_launch_again_ended(struct gcp_tracker *tracker,
 	if (same) {
 		struct gcp_track *track = share->track;
 
+		assert(share->in_progress > 0 && (!track || track->in_progress > 0));
 		share->in_progress--;
 		share->last.epoch = gcp_pool_work_now(share->pool);
 		if (track) {

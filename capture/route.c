@@ -78,6 +78,7 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 
 static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -97,6 +98,7 @@ static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 			       struct gcp_stream_hint hint,
 			       struct gcp_capture_state *ret_state)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	enum hint_says says = HINT_CANNOT;
 	enum gcp_gone gone;
 
@@ -134,6 +136,7 @@ static bool hint_may_mean(const struct gcp_capture *capture,
 static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state;
 	struct gcp_capture *capture;
 	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
@@ -161,6 +164,7 @@ static bool any_began_since(const struct candidates *candidates,
 
 static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	if (tracker->driver.thread_mode() != GCP_CAPTURE_GLOBAL)
@@ -189,6 +193,7 @@ static bool is_named(const struct candidates *candidates)
 /* Whether plain CUDA would have allowed the allocation. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 	int mode = tracker->driver.thread_mode();
 
@@ -229,6 +234,7 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 		    struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	STAILQ_FOREACH(capture, &candidates->captures, candidate)
@@ -256,6 +262,7 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 					     struct candidates *candidates,
 					     uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *small = tracker->small;
 
 	if (!small || small->given + bytes > SMALL_BYTES_OF_POOL)
@@ -263,6 +270,7 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 	tracker->small = small;
 	if (!small)
 		return NULL;
+	assert(small->given + bytes <= SMALL_BYTES_OF_POOL && !small->named);
 	small->once = small->shared = true;
 	small->given += bytes;
 	first_of(candidates)->small_bytes += bytes;
@@ -274,6 +282,7 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 				       struct candidates *candidates, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = NULL;
 
 	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
@@ -291,6 +300,7 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 			    struct gcp_stream_hint hint, struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool captured;
 	size_t own;
 
@@ -320,6 +330,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	      uint64_t bytes, struct gcp_graph_pool **ret_graph_pool,
 	      enum gcp_heap_use *ret_use)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
 	int result;
@@ -336,6 +347,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 		return -ENOMEM;
 	*ret_use = candidates.use;
 	result = join_all(tracker, &candidates, graph_pool);
+	assert(result != 0 || all_hold(&candidates, graph_pool));
 	if (result == 0)
 		*ret_graph_pool = graph_pool;
 	else

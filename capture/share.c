@@ -48,6 +48,7 @@ static struct gcp_heap *heap_of(const struct gcp_graph_pool *graph_pool,
 static void share_create(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			 struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool *pool = NULL;
 	struct gcp_heap *heap = heap_of(graph_pool, &pool);
 	int saved = errno;
@@ -56,6 +57,7 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	errno = saved;
 	if (!share)
 		return;
+	assert(gcp_pool_is_mapped(pool) && !graph_pool->share);
 	share->id = ++tracker->last_share;
 	share->graph_pool = graph_pool;
 	share->pool = pool;
@@ -70,6 +72,7 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 /* A capture whose graph the program has had in its hands may go on anywhere. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool_ref *pool_ref;
 
 	if (!atomic_load(&tracker->sharing) || !capture->graph ||
@@ -83,6 +86,7 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
  * is there already, whose memory may be in use: only this graph's addresses change. */
 static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
 	int result;
 
@@ -101,6 +105,7 @@ static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 /* With several contexts no fence of one tells of the work in another. */
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return !share->own && !share->bound && !LIST_EMPTY(&share->execs) &&
 	       share->stays == 0 && gcp_pool_is_only(share->pool) &&
 	       !gcp_share_in_flight(tracker, share, true);
@@ -108,6 +113,7 @@ static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *sha
 
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = NULL;
 	int result;
 
@@ -123,6 +129,8 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 		result = gcp_heap_share(share->heap, track->lane);
 	}
 	if (result == 0) {
+		assert(!share->own &&
+		       share->in_progress == 0); /* nothing is on its way */
 		share->bound = true;
 		gcp_share_move(tracker, share, track);
 		bind_to_any(tracker, share);
@@ -136,6 +144,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 
 void gcp_shares_bind(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share;
 
 	TAILQ_FOREACH (share, &tracker->shares, link)
@@ -156,6 +165,7 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 static struct gcp_share *share_unconfirmed(struct gcp_tracker *tracker,
 					   const void *graph)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share;
 
 	TAILQ_FOREACH (share, &tracker->shares, link)
@@ -202,6 +212,7 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_launches_reset(tracker);
 	if (holder->is_exec || share->graph != holder->handle)
 		return;
@@ -215,6 +226,7 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 
 bool gcp_share_has_own(const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share->own && (!share->bound || share->track->alone ||
 			      !gcp_heap_is_shared(share->heap));
 }
@@ -222,6 +234,7 @@ bool gcp_share_has_own(const struct gcp_share *share)
 /* It cannot leave its lane. (Its launches come before the latest one of that.) */
 static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share->stays > 0 || (gcp_share_in_flight(tracker, share, true) &&
 				    !gcp_track_is_idle(tracker, share->track));
 }
@@ -263,6 +276,7 @@ static int lane_keep(const struct gcp_share *share)
 /* All other graphs of its lane can leave it. */
 static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *other;
 
 	TAILQ_FOREACH (other, &tracker->shares, link)
@@ -274,10 +288,12 @@ static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share 
 
 int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
 	struct gcp_share *other;
 	int result;
 
+	assert(share->track && share->track->members > 0);
 	if (share->track->members == 1)
 		return 0;
 	if (!others_are_idle(tracker, share))
@@ -298,6 +314,7 @@ int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 /* Whichever can leave the lane without a wait does: it or the others. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
 	bool alone;
 	int result;

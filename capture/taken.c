@@ -44,6 +44,7 @@ static bool is_open(const struct gcp_share *share)
 
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t id = share->id;
 	int result = gcp_share_make_own(tracker, share);
 
@@ -120,6 +121,7 @@ static void holding_may_move(const struct gcp_holder *holding)
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		struct gcp_share *share = hold->graph_pool->share;
 
+		assert(!hold->stays || !share || share->stays > 0);
 		if (hold->stays && share)
 			share->stays--;
 		hold->stays = false;
@@ -193,6 +195,7 @@ void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holdi
 /* From the start again after each: the lock may have been let go. */
 int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *other = NULL;
 	struct gcp_holder *holder;
 	int result = 0;

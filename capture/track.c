@@ -14,6 +14,7 @@
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
 	return holder ? holder->share : NULL;
@@ -22,7 +23,9 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
 			struct gcp_holder *exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_launches_reset(tracker);
+	assert(exec->is_exec && exec->handle && !exec->share);
 	LIST_INSERT_HEAD(&share->execs, exec, share_link);
 	exec->share = share;
 }
@@ -30,7 +33,9 @@ void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
 /* No launch follows its launches any more: the handle may be given out again. */
 void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_launches_reset(tracker);
+	assert(exec->share);
 	if (exec->share->last_exec == exec->handle)
 		exec->share->last_exec = NULL;
 	LIST_REMOVE(exec, share_link);
@@ -39,6 +44,7 @@ void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec)
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share;
 
 	TAILQ_FOREACH (share, &tracker->shares, link)
@@ -51,6 +57,7 @@ struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	int saved = errno;
 	struct gcp_track *track = calloc(1, sizeof(*track));
 
@@ -70,7 +77,10 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_launches_reset(tracker);
+	assert(!share->track || share->track->members > 0);
+	assert(!track || track->pool == share->pool);
 	if (share->track)
 		share->track->members--;
 	/* What is recorded for the lane is not of this graph's launches any more. */
@@ -85,12 +95,14 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
  * launches are over. */
 void gcp_tracks_tidy(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track, *next;
 
 	for (track = TAILQ_FIRST(&tracker->tracks); track; track = next) {
 		next = TAILQ_NEXT(track, link);
 		if (track->members > 0 || track->in_progress > 0)
 			continue;
+		assert(!track->owner);
 		TAILQ_REMOVE(&tracker->tracks, track, link);
 		gcp_lane_destroy(track->lane);
 		free(track);
@@ -112,6 +124,7 @@ uint64_t gcp_stream_default_id(const void *stream)
  */
 bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return last->stream_id != 0 && !gcp_streams_may_capture(tracker) &&
 	       (!gcp_stream_is_default(last->stream) ||
 		last->stream_id == gcp_stream_default_id(last->stream));
@@ -120,6 +133,7 @@ bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last 
 static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   const struct gcp_last *last)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool done = false;
 
 	/* No capture begins meanwhile: it would be lost. That comes first: fences are
@@ -144,11 +158,13 @@ static bool event_is_there(const struct gcp_share *share)
 
 void *gcp_share_event_made(const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return event_is_there(share) ? share->event : NULL;
 }
 
 void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	void *ctx = gcp_pool_context(share->pool);
 
 	if (event_is_there(share))
@@ -163,6 +179,7 @@ void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
 /* The caller holds the context. True: it is the graph's from now on. */
 static bool event_take(struct gcp_tracker *tracker, uint64_t share_id, void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share = gcp_share_by_id(tracker, share_id);
 
 	if (!share || event_is_there(share))
@@ -194,12 +211,14 @@ void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
 
 void *gcp_share_marked(const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share && share->marked && event_is_there(share) ? share->event : NULL;
 }
 
 /* Events go with their context. */
 static void event_end(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!gcp_pool_context_hold(share->pool))
 		return;
 	if (event_is_there(share))
@@ -210,6 +229,7 @@ static void event_end(struct gcp_tracker *tracker, struct gcp_share *share)
 static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			  void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool done;
 
 	if (!gcp_pool_context_hold(pool))
@@ -222,6 +242,7 @@ static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 		     void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool recorded = false;
 
 	/* An event in the legacy stream orders all blocking streams by each other:
@@ -243,6 +264,7 @@ bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 /* What its stream says is done needs no event: that is noted. */
 static bool is_mark_wanted(struct gcp_tracker *tracker, struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (track->in_progress > 0 || !track->owner || gcp_share_marked(track->owner) ||
 	    !gcp_last_is_addressable(tracker, &track->last) ||
 	    gcp_last_is_done(tracker, track->pool, &track->last, NULL, false))
@@ -256,10 +278,12 @@ static bool is_mark_wanted(struct gcp_tracker *tracker, struct gcp_track *track)
 
 static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event;
 
 	if (!gcp_pool_context_hold(track->pool))
 		return;
+	assert(track->owner && track->in_progress == 0);
 	event = gcp_share_event(tracker, track->owner);
 	track->owner->marked = event && gcp_last_record(tracker, &track->last, event);
 	gcp_pool_context_release(track->pool);
@@ -267,6 +291,7 @@ static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *trac
 
 void gcp_tracks_mark(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link)
@@ -283,6 +308,7 @@ static void last_stays(struct gcp_last *last, const void *stream, uint64_t gone)
 
 void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t gone = gcp_tracker_streams_gone(tracker);
 	struct gcp_track *track;
 	struct gcp_share *share;
@@ -300,6 +326,7 @@ bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 		      const struct gcp_last *last, const struct gcp_share *share,
 		      bool look)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = gcp_share_marked(share);
 
 	if (last->epoch == 0 || gcp_pool_work_is_done(pool, last->epoch, false))
@@ -313,12 +340,14 @@ bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
 			 bool look)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share->in_progress > 0 ||
 	       !gcp_last_is_done(tracker, share->pool, &share->last, share, look);
 }
 
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return track->in_progress == 0 &&
 	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
 }
@@ -333,6 +362,8 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 
 	if (!share)
 		return;
+	assert(share->graph_pool == graph_pool);
+	assert(share->in_progress == 0 && share->stays == 0);
 	graph_pool->share = NULL;
 	while ((exec = LIST_FIRST(&share->execs)))
 		gcp_share_exec_left(tracker, exec);

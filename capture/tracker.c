@@ -50,6 +50,9 @@ void gcp_capture_into_graph(struct gcp_capture *capture)
 /* A capture is over, or did not begin: fences may be set again. */
 static void capturing_less(struct gcp_tracker *tracker)
 {
+	assert(atomic_load(&tracker->capturing) > 0);
+	assert(atomic_load(&tracker->pending_events) >=
+	       atomic_load(&tracker->capturing));
 	gcp_pools_fences_release(tracker->pools);
 	atomic_fetch_sub(&tracker->capturing, 1);
 	atomic_fetch_sub(&tracker->pending_events, 1);
@@ -78,11 +81,14 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->forked = !known;
 	capture->order_unknown = !known || capture->into_existing_graph;
 	gcp_order_stream_joined(capture, ctx, stream);
+	assert(capture->lines == 1 || capture->order_unknown);
+	assert(SLIST_EMPTY(&capture->pool_refs) && !capture->ending);
 	gcp_tracker_lock(tracker);
 	capture->begun = ++tracker->moment;
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
 	gcp_graph_capture_begun(tracker, capture);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
+	assert(!capture->shared || capture->shared->named);
 	/* Frees count from the begin on. */
 	if (capture->shared)
 		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
@@ -109,6 +115,7 @@ static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
 	for (size_t i = 0; i < barriers->count; i++)
 		if (barriers->pools[i] == pool)
 			return;
+	assert(barriers->count < BARRIERS_MAX);
 	barriers->pools[barriers->count++] = pool;
 }
 
@@ -130,12 +137,14 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
 			(unsigned long long)capture->id, capture->stream);
 	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
+	assert(SLIST_EMPTY(&capture->pool_refs));
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
 		atomic_store(&tracker->any_resting, false);
@@ -153,6 +162,7 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
 					void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -168,6 +178,7 @@ static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
 static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 				       void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -194,6 +205,7 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture,
 			    const struct ending *ending)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
 	if (ending->gone)
@@ -371,6 +383,7 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
  * before holds no more either: the next work may follow nothing. */
 static void order_revoke(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
@@ -405,6 +418,7 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
 static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *ctx,
 					     void *stream, int *ret_result)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
@@ -441,6 +455,7 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *strea
 
 static bool is_any_released(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -548,6 +563,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 {
 	int result;
 
+	assert(!ret_heap != !ret_set); /* one of the two is wanted */
 	gcp_tracker_lock(tracker);
 	result = gcp_route(tracker, ctx, hint, bytes, ret_graph_pool, ret_use);
 	if (result == 0 && *ret_graph_pool && ret_heap)
@@ -564,6 +580,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	gcp_tracker_lock(tracker);
+	assert(graph_pool->held > 0);
 	graph_pool->held--;
 	gcp_graph_pool_ref_released(tracker, graph_pool);
 	gcp_tracker_unlock(tracker);
@@ -586,6 +603,7 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 	if (!graph_pool)
 		return gcp_pool_alloc(pool, bytes, ret_addr);
 
+	assert(heap && gcp_graph_pool_references(graph_pool) > 0);
 	result = gcp_heap_alloc(heap, bytes, use, ret_addr);
 	hold_end(tracker, graph_pool);
 	return result;
@@ -620,6 +638,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	if (!tracker)
 		return;
 	gcp_tracker_collect(tracker);
+	gcp_tracker_lock(tracker);
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {
 		TAILQ_REMOVE(&tracker->captures, capture, link);
 		gcp_graph_pool_detach_all(tracker, capture);
@@ -627,5 +646,6 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	}
 	gcp_holders_destroy(tracker);
 	gcp_graph_pools_destroy(tracker);
+	gcp_tracker_unlock(tracker);
 	free(tracker);
 }

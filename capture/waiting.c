@@ -22,6 +22,7 @@
 
 static bool several_contexts(const struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return tracker->driver.contexts_are_one && !tracker->driver.contexts_are_one();
 }
 
@@ -41,6 +42,8 @@ static bool ran_at_home(const struct gcp_graph_pool *graph_pool)
  * wait. */
 static void look_after(struct gcp_tracker *tracker, bool *looked, bool look)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!*looked || atomic_load(&tracker->pending_events) > 0);
 	if (look && !*looked)
 		atomic_fetch_add(&tracker->pending_events, 1);
 	if (!look && *looked)
@@ -53,6 +56,7 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 {
 	if (!graph_pool->waits)
 		return;
+	assert(atomic_load(&tracker->waiting_count) > 0);
 	graph_pool->waits = false;
 	gcp_graph_pool_heaps_end(graph_pool, false);
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
@@ -64,8 +68,10 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
  * if it waited before and has been used since. */
 static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_share *share = graph_pool->share;
 
+	assert(gcp_graph_pool_references(graph_pool) == 0);
 	graph_pool->several = several_contexts(tracker) && !ran_at_home(graph_pool);
 	if (SLIST_EMPTY(&graph_pool->heaps) || (!graph_pool->several && !share)) {
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
@@ -91,6 +97,7 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (gcp_graph_pool_references(graph_pool) == 0 &&
 	    !memory_waits(tracker, graph_pool))
 		gcp_graph_pool_end(tracker, graph_pool);
@@ -104,6 +111,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 
 static int fence_record(struct gcp_tracker *tracker, struct gcp_waiting_fence *fence)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	int result = 0;
 
 	if (!fence->fence)
@@ -122,6 +130,7 @@ static void waiting_move(struct gcp_tracker *tracker,
 			 const struct gcp_waiting_fence *from,
 			 struct gcp_waiting_fence *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool;
 
 	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
@@ -131,6 +140,7 @@ static void waiting_move(struct gcp_tracker *tracker,
 
 static bool is_fence_wanted(const struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_pool *graph_pool;
 
 	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
@@ -141,11 +151,13 @@ static bool is_fence_wanted(const struct gcp_tracker *tracker)
 
 static bool is_fence_pending(const struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return tracker->fences[0].pending || tracker->fences[1].pending;
 }
 
 static void fence_set(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_waiting_fence *fence = &tracker->fences[tracker->first_fence];
 	int result;
 
@@ -153,6 +165,7 @@ static void fence_set(struct gcp_tracker *tracker)
 		return;
 	if (fence->pending)
 		fence = &tracker->fences[!tracker->first_fence];
+	assert(!fence->pending || tracker->fences[tracker->first_fence].pending);
 	result = fence_record(tracker, fence);
 	if (result == 0) {
 		fence->pending = true;
@@ -167,6 +180,7 @@ static void fence_set(struct gcp_tracker *tracker)
 /* What fails says nothing: those behind it get another one. */
 static void fence_look(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	for (;;) {
 		struct gcp_waiting_fence *fence =
 		    &tracker->fences[tracker->first_fence];
@@ -201,6 +215,7 @@ static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 
 static void release_those_over(struct gcp_tracker *tracker, bool set)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool, *next;
 
 	for (graph_pool = TAILQ_FIRST(&tracker->waiting); graph_pool;
@@ -227,6 +242,7 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 /* Programs allocate much oftener than fences are done. */
 static bool is_look_due(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	enum { LOOKS = 8, LOOKS_APART = 32 };
 	uint32_t looks = tracker->waiting_looks++;
 

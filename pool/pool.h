@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "base/cancel.h"
+#include "base/lock.h"
 #include "driver_table.h"
 
 struct gcp_pools;
@@ -473,13 +474,6 @@ void gcp_pools_captures_release(struct gcp_pools *pools);
 void gcp_pool_count_graph_move(struct gcp_pool *pool);
 void gcp_pool_count_graph_wait(struct gcp_pool *pool);
 void gcp_pool_count_graph_launch(struct gcp_pool *pool); /* one thread at a time */
-
-/* --- locks ---------------------------------------------------------------- */
-
-/* The calling thread has taken the lock over the contexts, which functions of the
- * driver table take (fence_all_query), or gives it up. It comes after all locks of the
- * pools: builds with assertions check that. */
-void gcp_contexts_are_locked(bool locked);
 
 /* --- memory pressure ------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  */
 #include "process.h"
 
-struct gcp_process gcp_process = {.runtime_lock = PTHREAD_MUTEX_INITIALIZER};
+struct gcp_process gcp_process = {.runtime_lock = GCP_MUTEX(GCP_RANK_RUNTIME)};
 
 static const _Atomic uint32_t unresolved = 1, none = 0;
 static const _Atomic uint64_t all_streams = UINT64_MAX;

@@ -35,7 +35,7 @@ struct gcp_process {
 	struct gcp_tracker *tracker; /* the same */
 	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
 	const _Atomic uint32_t *pending_events;
-	pthread_mutex_t runtime_lock; /* of hooks_runtime.c; new in a forked child */
+	struct gcp_mutex runtime_lock; /* of hooks_runtime.c; new in a forked child */
 };
 
 /* What every submission of work asks first. Pointing to constants until the pools are

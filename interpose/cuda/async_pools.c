@@ -43,7 +43,7 @@ static struct async_device {
 } devices[DEVICES_MAX];
 /* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
  * and what is noted of it are one step, or a set of another thread is missed. */
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex devices_lock = GCP_MUTEX(GCP_RANK_ASYNC_POOLS);
 
 /* --- what is known of a device --------------------------------------------------- */
 
@@ -59,6 +59,7 @@ static uint32_t state_of(const struct async_device *device)
 
 static bool is_current(const struct async_device *device)
 {
+	gcp_assert_held(GCP_RANK_ASYNC_POOLS);
 	CUmemoryPool current = NULL;
 
 	return gcp_real.cuDeviceGetMemPool(&current, (CUdevice)(device - devices)) ==
@@ -71,21 +72,21 @@ static bool device_learn(struct async_device *device)
 {
 	CUmemoryPool standard = NULL;
 	uint32_t state = DEVICE_KNOWN;
-	int count = 0, cancel;
+	int count = 0;
 
 	if (!gcp_real.cuDeviceGetDefaultMemPool || !gcp_real.cuDeviceGetMemPool ||
 	    gcp_real.cuDeviceGetDefaultMemPool(
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
 		return false;
-	cancel = gcp_cancel_lock(&devices_lock);
+	gcp_mutex_lock(&devices_lock);
 	device->standard = standard;
 	if (!is_current(device))
 		state |= DEVICE_ELSE;
 	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
 		state |= DEVICE_LONE;
 	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
-	gcp_cancel_unlock(&devices_lock, cancel);
+	gcp_mutex_unlock(&devices_lock);
 	return true;
 }
 
@@ -164,19 +165,18 @@ void gcp_async_passes(int number, CUmemoryPool named)
 	uint32_t state = device ? state_learnt(device) : 0;
 	cuuint64_t most = UINT64_MAX;
 	bool raised = false;
-	int cancel;
 
 	if (!state || (named ? named != device->standard : state & DEVICE_ELSE) ||
 	    !gcp_real.cuMemPoolSetAttribute)
 		return;
-	cancel = gcp_cancel_lock(&devices_lock);
+	gcp_mutex_lock(&devices_lock);
 	if (!device->threshold_set && !device->threshold_raised) {
 		raised = gcp_real.cuMemPoolSetAttribute(
 			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
 			     &most) == CUDA_SUCCESS;
 		device->threshold_raised = raised;
 	}
-	gcp_cancel_unlock(&devices_lock, cancel);
+	gcp_mutex_unlock(&devices_lock);
 	if (raised)
 		gcp_log(GCP_LOG_INFO,
 			"device %d: CUDA's default pool serves stream-ordered memory, "
@@ -213,11 +213,10 @@ uint64_t gcp_async_kept(int number)
  * of a fork another thread of the parent may have it. */
 static CUresult current_changed(CUresult result)
 {
-	int cancel;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	cancel = gcp_cancel_lock(&devices_lock);
+	gcp_mutex_lock(&devices_lock);
 	for (struct async_device *device = devices; device < devices + DEVICES_MAX;
 	     device++) {
 		if (!(state_of(device) & DEVICE_KNOWN))
@@ -227,7 +226,7 @@ static CUresult current_changed(CUresult result)
 		else
 			atomic_fetch_or(&device->state, DEVICE_ELSE);
 	}
-	gcp_cancel_unlock(&devices_lock, cancel);
+	gcp_mutex_unlock(&devices_lock);
 	return result;
 }
 
@@ -305,12 +304,12 @@ static struct served served_by(const struct async_device *device)
 
 static void reserved_seen(struct async_device *device, const struct served *served)
 {
-	pthread_mutex_lock(&devices_lock);
+	gcp_mutex_lock(&devices_lock);
 	if (device->reserved_high < served->reserved)
 		device->reserved_high = served->reserved;
 	if (device->reserved_high < served->used_high)
 		device->reserved_high = served->used_high;
-	pthread_mutex_unlock(&devices_lock);
+	gcp_mutex_unlock(&devices_lock);
 }
 
 static void attribute_correct(struct async_device *device,
@@ -355,12 +354,12 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 
 	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
 		return result;
-	pthread_mutex_lock(&devices_lock);
+	gcp_mutex_lock(&devices_lock);
 	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		device->threshold_set = true;
 	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		device->reserved_high = 0;
-	pthread_mutex_unlock(&devices_lock);
+	gcp_mutex_unlock(&devices_lock);
 	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && gcp_process_pooling())
 		gcp_pools_reset_async_peak(gcp_process.pools, (int)(device - devices));
 	return result;

@@ -47,8 +47,7 @@ struct gcp_context {
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
 
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
-static int contexts_cancel; /* its holder's; contexts_lock */
+static struct gcp_mutex contexts_lock = GCP_MUTEX(GCP_RANK_CONTEXTS);
 /* Written before any context is seen. */
 static const struct gcp_context_observer *observers;
 static size_t observer_count;
@@ -82,6 +81,7 @@ void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count)
 
 static void contexts_changed(void)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	atomic_fetch_add_explicit(&gcp_contexts_generation, 1, memory_order_release);
 }
 
@@ -100,6 +100,7 @@ static struct gcp_context *contexts_find(CUcontext ctx)
 
 static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kind)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context;
 
 	if (gcp_context_count == CONTEXTS_MAX) {
@@ -112,14 +113,11 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 	return context;
 }
 
-/* Until a thread that moves or ends a context is done. Other threads hold the lock
- * meanwhile, each with a cancellation state of its own. */
+/* Until a thread that moves or ends a context is done. */
 static void contexts_wait(void)
 {
-	int cancel = contexts_cancel;
-
-	pthread_cond_wait(&contexts_moved, &contexts_lock);
-	contexts_cancel = cancel;
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	gcp_mutex_wait(&contexts_lock, &contexts_moved);
 }
 
 /* --- joining the barriers ----------------------------------------------------- */
@@ -206,6 +204,7 @@ static bool primary_active(CUdevice device)
 
 static void primary_release(CUdevice device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	if (gcp_real.cuDevicePrimaryCtxRelease_v2)
 		gcp_real.cuDevicePrimaryCtxRelease_v2(device);
 	else if (gcp_real.cuDevicePrimaryCtxRelease)
@@ -214,6 +213,7 @@ static void primary_release(CUdevice device)
 
 static struct gcp_context *primary_known(CUdevice device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	for (int i = 0; i < gcp_context_count; i++)
 		if (contexts[i].kind == GCP_CONTEXT_PRIMARY &&
 		    contexts[i].device == device)
@@ -223,12 +223,14 @@ static struct gcp_context *primary_known(CUdevice device)
 
 static bool primary_moves(CUdevice device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	return device >= 0 && device < DEVICES_MAX && primaries[device].moving;
 }
 
 /* By a call of this thread, within which a tool was called. */
 static bool primary_moves_here(CUdevice device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	return primary_moves(device) &&
 	       pthread_equal(primaries[device].thread, pthread_self());
 }
@@ -238,6 +240,7 @@ static bool primary_moves_here(CUdevice device)
  * it just now. Under the lock and in a gcp_ctx_scope. */
 static struct gcp_context *primary_find(CUdevice device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context = primary_known(device);
 	CUcontext ctx = NULL;
 
@@ -294,6 +297,7 @@ static bool context_is_failed(void)
 /* Under the lock and in a gcp_ctx_scope; `ctx` is current. */
 static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_device)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context, *primary = NULL;
 
 	if (gcp_real.cuCtxGetDevice(ret_device) != CUDA_SUCCESS)
@@ -340,9 +344,9 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 
 bool gcp_contexts_are_one(void)
 {
-	pthread_mutex_lock(&contexts_lock);
+	gcp_mutex_lock(&contexts_lock);
 	bool one = gcp_context_count == 1;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_mutex_unlock(&contexts_lock);
 	return one;
 }
 
@@ -350,10 +354,10 @@ bool gcp_contexts_is_primary(CUcontext ctx)
 {
 	const struct gcp_context *context;
 
-	pthread_mutex_lock(&contexts_lock);
+	gcp_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	bool primary = context && context->kind == GCP_CONTEXT_PRIMARY;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_mutex_unlock(&contexts_lock);
 	return primary;
 }
 
@@ -362,6 +366,7 @@ bool gcp_contexts_is_primary(CUcontext ctx)
 /* False: one of them cannot be asked for now. */
 static bool contexts_find_primaries(void)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	if (device_count < 0 &&
 	    gcp_real.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
 		device_count = -1;
@@ -374,18 +379,12 @@ static bool contexts_find_primaries(void)
 /* Held over calls of the driver. */
 void gcp_contexts_lock(void)
 {
-	int cancel = gcp_cancel_lock(&contexts_lock);
-
-	gcp_contexts_are_locked(true);
-	contexts_cancel = cancel;
+	gcp_mutex_lock(&contexts_lock);
 }
 
 void gcp_contexts_unlock(void)
 {
-	int cancel = contexts_cancel;
-
-	gcp_contexts_are_locked(false);
-	gcp_cancel_unlock(&contexts_lock, cancel);
+	gcp_mutex_unlock(&contexts_lock);
 }
 
 bool gcp_context_is_ending(CUcontext ctx)
@@ -421,6 +420,7 @@ static bool contexts_none_ending(void)
 /* Removes those that are gone. */
 static void contexts_sweep(const bool *gone)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	int kept = 0;
 
 	for (int i = 0; i < gcp_context_count; i++) {
@@ -437,6 +437,7 @@ static void contexts_sweep(const bool *gone)
 /* Under the lock. */
 static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	bool gone[CONTEXTS_MAX] = {false};
 	int result = CUDA_SUCCESS, reached = 0;
 
@@ -472,6 +473,7 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 /* As far as is known: there may be primary ones that no hook has seen. */
 static bool contexts_are_several(void)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	int count = 0;
 
 	for (int i = 0; i < gcp_context_count; i++)
@@ -488,6 +490,7 @@ static int contexts_order(void *fence, CUcontext ctx)
 static int contexts_order_now(int (*order)(void *arg, CUcontext ctx), void *arg,
 			      bool alone)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	bool known = contexts_find_primaries();
 
 	if (alone && (!known || contexts_are_several()))
@@ -522,6 +525,7 @@ bool gcp_contexts_overflown(void)
 
 static void contexts_remove(struct gcp_context *context)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);
 	*context = contexts[--gcp_context_count];
@@ -771,7 +775,7 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 
 void gcp_contexts_after_fork(void)
 {
-	pthread_mutex_init(&contexts_lock, NULL);
+	gcp_mutex_init(&contexts_lock, GCP_RANK_CONTEXTS);
 	pthread_cond_init(&contexts_moved, NULL);
 	memset(primaries, 0, sizeof(primaries));
 	ending_count = 0;

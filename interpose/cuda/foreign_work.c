@@ -36,7 +36,7 @@ struct foreign {
 	struct foreign *next;
 };
 
-static pthread_mutex_t foreign_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex foreign_lock = GCP_MUTEX(GCP_RANK_FOREIGN);
 /* All that follows is guarded by it. */
 static CUcontext homes[HOMES_MAX];                   /* NULL: none */
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
@@ -52,6 +52,7 @@ static atomic_bool begun;               /* oldest_number is valid */
 
 static void oldest_tell(void)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	atomic_store(&oldest_number, oldest ? oldest->number : UINT64_MAX);
 	atomic_store(&begun, true);
 }
@@ -59,6 +60,7 @@ static void oldest_tell(void)
 /* Takes the one at *link out of the queue. */
 static void foreign_remove(struct foreign **link)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign *work = *link;
 
 	*link = work->next;
@@ -75,6 +77,7 @@ static void foreign_remove(struct foreign **link)
  * is told by the fences of that context, and by no others. */
 static bool says_nothing(CUresult result)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_INVALID_CONTEXT ||
 	       (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
 		result <= CUDA_ERROR_CAPTURED_EVENT);
@@ -82,6 +85,7 @@ static bool says_nothing(CUresult result)
 
 static CUresult foreign_query(const struct foreign *work)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
@@ -101,6 +105,7 @@ static CUresult foreign_query(const struct foreign *work)
  * are twice as many as were left. */
 static void foreign_sweep(void)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
 	if (length < sweep_at)
@@ -117,6 +122,7 @@ static void foreign_sweep(void)
 /* One whose event is of `ctx`, which is current. NULL: no memory. */
 static struct foreign *foreign_take(CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &unused, *work;
 
 	while (*link && (*link)->ctx != ctx)
@@ -139,6 +145,7 @@ static struct foreign *foreign_take(CUcontext ctx)
 
 static void foreign_publish(struct foreign *work)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	work->number = atomic_load(&latest) + 1;
 	work->next = NULL;
 	*youngest = work;
@@ -153,6 +160,7 @@ static void foreign_publish(struct foreign *work)
 /* 0: `ctx` has no bit, and gets none. */
 static uint64_t home_bit(CUcontext ctx, bool add)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	for (int i = 0; i < HOMES_MAX; i++)
 		if (homes[i] == ctx)
 			return UINT64_C(1) << i;
@@ -167,6 +175,7 @@ static uint64_t home_bit(CUcontext ctx, bool add)
 /* False: no room. */
 static bool homes_set(struct foreign *work, const CUcontext *contexts, int count)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	work->homes = 0;
 	work->every = !contexts;
 	for (int i = 0; i < count; i++) {
@@ -188,7 +197,7 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return NULL;
 	gcp_contexts_lock();
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	foreign_sweep();
 	work = foreign_take(ctx);
 	if (work && !homes_set(work, contexts, count)) {
@@ -196,7 +205,7 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 		unused = work;
 		work = NULL;
 	}
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 	gcp_contexts_unlock();
 	gcp_ctx_scope_end(&scope);
 	return work;
@@ -235,14 +244,14 @@ static CUresult work_submitted(CUcontext executing, CUstream stream,
 	if (!work)
 		return result;
 	result = work_record(work, executing, stream);
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	if (result == CUDA_SUCCESS) {
 		foreign_publish(work);
 	} else {
 		work->next = unused;
 		unused = work;
 	}
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -293,7 +302,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 
 	if (!gcp_foreign_work_is_pending(number))
 		return CUDA_SUCCESS;
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	bit = home_bit(ctx, false);
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) ||
@@ -305,7 +314,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 		if (result == CUDA_SUCCESS)
 			foreign_remove(link);
 	}
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -343,6 +352,7 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
 /* Which of the two contexts is gone the driver does not say. */
 static int foreign_order(const struct foreign *work, CUcontext waiting)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
 	if (!gcp_context_is_ending(work->ctx))
@@ -357,13 +367,13 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 	if (!gcp_foreign_work_is_pending(number))
 		return 0;
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	bit = home_bit(ctx, false);
 	for (struct foreign *work = oldest;
 	     work && work->number <= number && result == 0; work = work->next)
 		if (work->every || work->homes & bit)
 			result = foreign_order(work, waiting);
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -373,16 +383,17 @@ void gcp_foreign_work_green_ending(CUcontext green)
 {
 	CUcontext primary = event_context(green);
 
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	for (struct foreign *work = oldest; work; work = work->next)
 		if (work->ctx == green)
 			work->ctx = primary;
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 }
 
 /* Its events are gone, and the work in its streams is done. */
 static void foreign_of_context_drop(CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
 	while (*link) {
@@ -410,7 +421,7 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 
 	if (!ctx || !gcp_process_pooling())
 		return;
-	pthread_mutex_lock(&foreign_lock);
+	gcp_mutex_lock(&foreign_lock);
 	foreign_of_context_drop(ctx);
 	bit = home_bit(ctx, false);
 	while (*link) {
@@ -423,5 +434,5 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 	for (int i = 0; i < HOMES_MAX; i++)
 		if (homes[i] == ctx)
 			homes[i] = NULL;
-	pthread_mutex_unlock(&foreign_lock);
+	gcp_mutex_unlock(&foreign_lock);
 }

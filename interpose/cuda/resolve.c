@@ -33,7 +33,7 @@ static struct {
 	void *entry;
 } map[MAP_SLOTS];
 
-static pthread_mutex_t resolve_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex resolve_lock = GCP_MUTEX(GCP_RANK_RESOLVE);
 static struct gcp_elf libcuda;
 
 /* libcuda may look up its own functions while we ask it for them. */
@@ -45,7 +45,6 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 {
 	struct gcp_elf found;
 	bool done;
-	int cancel;
 
 	if (resolving)
 		return false;
@@ -57,7 +56,7 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 	if (!done)
 		return false;
 	begins();
-	cancel = gcp_cancel_lock(&resolve_lock);
+	gcp_mutex_lock(&resolve_lock);
 	resolving = true;
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
 		resolve_locked(&found);
@@ -65,7 +64,7 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 	}
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
 	resolving = false;
-	gcp_cancel_unlock(&resolve_lock, cancel);
+	gcp_mutex_unlock(&resolve_lock);
 	return done;
 }
 
@@ -78,6 +77,7 @@ static size_t map_slot(const void *real)
 
 static void map_add(void *real, void *entry)
 {
+	gcp_assert_held(GCP_RANK_RESOLVE);
 	size_t slot = map_slot(real);
 
 	if (!real || !entry)
@@ -93,6 +93,7 @@ static void map_add(void *real, void *entry)
 /* What cuGetProcAddress gives for a row, or NULL. */
 static void *row_ask(const struct gcp_row *row)
 {
+	gcp_assert_held(GCP_RANK_RESOLVE);
 	const char *base = gcp_row_base(row);
 	void *found = NULL;
 	int status = 0;
@@ -113,6 +114,7 @@ static void *row_ask(const struct gcp_row *row)
  * the driver answers with an older one, of other parameters. */
 static bool is_exported(void *const *exported, const void *given)
 {
+	gcp_assert_held(GCP_RANK_RESOLVE);
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
 		if (exported[i] == given)
 			return true;
@@ -121,6 +123,7 @@ static bool is_exported(void *const *exported, const void *given)
 
 static void resolve_locked(const struct gcp_elf *found)
 {
+	gcp_assert_held(GCP_RANK_RESOLVE);
 	void *exported[GCP_ROWS_DRIVER], *given;
 
 	libcuda = *found;
@@ -202,7 +205,7 @@ bool gcp_resolve_in_driver(const void *address)
 
 void gcp_resolve_after_fork(void)
 {
-	pthread_mutex_init(&resolve_lock, NULL);
+	gcp_mutex_init(&resolve_lock, GCP_RANK_RESOLVE);
 	/* The parent was at it: what it had found so far would count as known. */
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
 		memset(map, 0, sizeof(map));

@@ -31,8 +31,8 @@ enum {
 
 extern char gcp_unknown_call_stubs[] __attribute__((visibility("hidden")));
 
-static pthread_mutex_t stubs_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t aside_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex stubs_lock = GCP_MUTEX(GCP_RANK_STUBS);
+static struct gcp_mutex aside_lock = GCP_MUTEX(GCP_RANK_ASIDE);
 static struct {
 	void *_Atomic real; /* written once, under stubs_lock */
 	const char *name;   /* for the message; a copy in `names` */
@@ -118,7 +118,7 @@ static void capture_begins(const char *name)
 {
 	if (gcp_process_passive())
 		return;
-	pthread_mutex_lock(&aside_lock);
+	gcp_mutex_lock(&aside_lock);
 	if (!atomic_exchange(&seen, true)) {
 		gcp_unknown_capture_hold();
 		if (fences_pause)
@@ -129,7 +129,7 @@ static void capture_begins(const char *name)
 			"from now on every allocation goes to CUDA",
 			name);
 	}
-	pthread_mutex_unlock(&aside_lock);
+	gcp_mutex_unlock(&aside_lock);
 }
 
 void *gcp_unknown_call_called(uint32_t stub)
@@ -149,6 +149,7 @@ void *gcp_unknown_call_called(uint32_t stub)
 /* The stub of `real`, made when needed; STUBS: none is left. stubs_lock is held. */
 static uint32_t stub_find(const char *name, void *real)
 {
+	gcp_assert_held(GCP_RANK_STUBS);
 	uint32_t i = 0;
 
 	while (i < stub_count && atomic_load(&stubs[i].real) != real)
@@ -170,9 +171,9 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 
 	if (!real || !(newer || gcp_unknown_call_is(name)))
 		return real;
-	pthread_mutex_lock(&stubs_lock);
+	gcp_mutex_lock(&stubs_lock);
 	stub = stub_find(name, real);
-	pthread_mutex_unlock(&stubs_lock);
+	gcp_mutex_unlock(&stubs_lock);
 	if (stub == STUBS && gcp_unknown_capture_is(name))
 		capture_begins(name);
 	if (stub == STUBS) {
@@ -186,6 +187,6 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 
 void gcp_unknown_calls_after_fork(void)
 {
-	pthread_mutex_init(&stubs_lock, NULL);
-	pthread_mutex_init(&aside_lock, NULL);
+	gcp_mutex_init(&stubs_lock, GCP_RANK_STUBS);
+	gcp_mutex_init(&aside_lock, GCP_RANK_ASIDE);
 }

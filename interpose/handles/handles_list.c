@@ -118,14 +118,18 @@ static void table_remove(struct gcp_handle *handle)
  * cancel.h. */
 static void list_lock(struct gcp_handle_list *list)
 {
-	int cancel = gcp_cancel_lock(&list->lock);
+	int cancel = gcp_cancel_defer();
 
+	pthread_mutex_lock(&list->lock);
 	list->cancel = cancel;
 }
 
 static void list_unlock(struct gcp_handle_list *list)
 {
-	gcp_cancel_unlock(&list->lock, list->cancel);
+	int cancel = list->cancel;
+
+	pthread_mutex_unlock(&list->lock);
+	gcp_cancel_restore(cancel);
 }
 
 static struct gcp_handle_list *list_find(const struct gcp_handle_library *library,

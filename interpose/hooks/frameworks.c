@@ -107,7 +107,7 @@ struct mark {
 };
 
 enum { MARK_BITS = 10 };
-static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex marks_lock = GCP_MUTEX(GCP_RANK_FRAMEWORK_MARKS);
 static struct mark *marks[1 << MARK_BITS]; /* by block */
 static _Atomic uint32_t mark_count;
 
@@ -119,6 +119,7 @@ static struct mark **marks_of(CUdeviceptr ptr)
 /* Takes all of `list` on, unless they are there. marks_lock is held. */
 static void marks_add(struct mark *list)
 {
+	gcp_assert_held(GCP_RANK_FRAMEWORK_MARKS);
 	struct mark *next, *other;
 
 	for (; list; list = next) {
@@ -139,9 +140,9 @@ static void marks_add(struct mark *list)
 
 static void marks_put(struct mark *list)
 {
-	pthread_mutex_lock(&marks_lock);
+	gcp_mutex_lock(&marks_lock);
 	marks_add(list);
-	pthread_mutex_unlock(&marks_lock);
+	gcp_mutex_unlock(&marks_lock);
 }
 
 static CUresult mark_add(CUdeviceptr ptr, CUstream stream)
@@ -163,7 +164,7 @@ static struct mark *marks_take(CUdeviceptr ptr)
 
 	if (atomic_load(&mark_count) == 0)
 		return NULL;
-	pthread_mutex_lock(&marks_lock);
+	gcp_mutex_lock(&marks_lock);
 	while ((mark = *link)) {
 		if (mark->ptr != ptr) {
 			link = &mark->next;
@@ -174,7 +175,7 @@ static struct mark *marks_take(CUdeviceptr ptr)
 		list = mark;
 		atomic_fetch_sub(&mark_count, 1);
 	}
-	pthread_mutex_unlock(&marks_lock);
+	gcp_mutex_unlock(&marks_lock);
 	return list;
 }
 

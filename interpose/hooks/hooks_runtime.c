@@ -141,12 +141,12 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 		return runtime;
 	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf) &&
 	    runtime_fill(&found, &elf)) {
-		pthread_mutex_lock(&gcp_process.runtime_lock);
+		gcp_mutex_lock(&gcp_process.runtime_lock);
 		if (!atomic_load_explicit(filled, memory_order_relaxed)) {
 			*runtime = found;
 			atomic_store_explicit(filled, true, memory_order_release);
 		}
-		pthread_mutex_unlock(&gcp_process.runtime_lock);
+		gcp_mutex_unlock(&gcp_process.runtime_lock);
 	}
 	errno = saved;
 	return atomic_load(filled) ? runtime : NULL;

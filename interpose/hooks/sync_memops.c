@@ -21,13 +21,14 @@ static struct marked {
 	uint64_t id;
 } * marked;
 static size_t marked_count, marked_room;
-static pthread_mutex_t marked_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex marked_lock = GCP_MUTEX(GCP_RANK_SYNC_MEMOPS);
 
 atomic_bool gcp_sync_memops_seen;
 
 /* The index of the first one at or above `addr`. */
 static size_t marked_index(CUdeviceptr addr)
 {
+	gcp_assert_held(GCP_RANK_SYNC_MEMOPS);
 	size_t low = 0, high = marked_count;
 
 	while (low < high) {
@@ -43,6 +44,7 @@ static size_t marked_index(CUdeviceptr addr)
 
 static bool marked_grow(void)
 {
+	gcp_assert_held(GCP_RANK_SYNC_MEMOPS);
 	size_t room = 2 * marked_room + 64;
 	struct marked *more;
 
@@ -58,6 +60,7 @@ static bool marked_grow(void)
 
 static bool marked_put(CUdeviceptr addr, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_SYNC_MEMOPS);
 	size_t i = marked_index(addr);
 
 	if (i == marked_count || marked[i].addr != addr) {
@@ -76,9 +79,9 @@ bool gcp_sync_memops_set(CUdeviceptr addr, uint64_t id, bool on)
 
 	if (!on && !gcp_sync_memops_any())
 		return true;
-	pthread_mutex_lock(&marked_lock);
+	gcp_mutex_lock(&marked_lock);
 	done = marked_put(addr, on ? id : 0);
-	pthread_mutex_unlock(&marked_lock);
+	gcp_mutex_unlock(&marked_lock);
 	if (done)
 		atomic_store(&gcp_sync_memops_seen, true);
 	return done;
@@ -91,10 +94,10 @@ bool gcp_sync_memops_get(CUdeviceptr addr, uint64_t id)
 
 	if (!gcp_sync_memops_any())
 		return false;
-	pthread_mutex_lock(&marked_lock);
+	gcp_mutex_lock(&marked_lock);
 	i = marked_index(addr);
 	found = i < marked_count && marked[i].addr == addr && marked[i].id == id;
-	pthread_mutex_unlock(&marked_lock);
+	gcp_mutex_unlock(&marked_lock);
 	return found;
 }
 

@@ -41,7 +41,7 @@ struct export
 	struct export *next_by_id, *next_by_addr;
 };
 
-static pthread_mutex_t exports_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex exports_lock = GCP_MUTEX(GCP_RANK_EXPORTS);
 /* Guarded by exports_lock. No two have one address. */
 static struct export *by_id[BUCKETS], *by_addr[BUCKETS];
 static uint64_t last_id;
@@ -55,6 +55,7 @@ static struct export **bucket_of_addr(gcp_addr addr)
 
 static struct export *export_of(uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct export *export = by_id[id % BUCKETS];
 
 	while (export && export->id != id)
@@ -64,6 +65,7 @@ static struct export *export_of(uint64_t id)
 
 static struct export *export_at(gcp_addr addr)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct export *export = *bucket_of_addr(addr);
 
 	while (export && export->addr != addr)
@@ -87,6 +89,7 @@ static void export_remove(struct export *export)
 
 static struct export *export_new(const struct gcp_block_info *info)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct export *export = calloc(1, sizeof(*export)), **first;
 
 	if (!export)
@@ -112,6 +115,7 @@ static struct export *export_new(const struct gcp_block_info *info)
  * graph pool was set back to an earlier state. */
 static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	int result = gcp_pools_export(gcp_process.pools, info->addr);
 	struct export *export = export_at(info->addr);
 
@@ -140,9 +144,9 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 		result = gcp_pools_export(gcp_process.pools, info->addr);
 		return result == -EALREADY ? 0 : result;
 	}
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	result = export_add(info, ret_id);
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	errno = saved;
 	return result;
 }
@@ -163,7 +167,7 @@ static int export_freed(gcp_addr addr, bool *ret_unused)
 	struct export *export;
 	int result = 0;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	export = export_at(addr);
 	*ret_unused = !export || export->opens == 0;
 	if (export && gcp_pools_is_lent(gcp_process.pools, addr))
@@ -172,7 +176,7 @@ static int export_freed(gcp_addr addr, bool *ret_unused)
 		export_remove(export);
 	else if (export && gcp_pools_lend(gcp_process.pools, addr) != 0)
 		result = -EINVAL;
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	return result;
 }
 
@@ -181,10 +185,10 @@ static bool export_is_open(gcp_addr addr)
 	const struct export *export;
 	bool open;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	export = export_at(addr);
 	open = export && export->opens > 0;
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	return open;
 }
 
@@ -224,13 +228,13 @@ bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 {
 	const struct export *export;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	export = export_of(id);
 	if (export) {
 		*ret_addr = export->addr;
 		*ret_bytes = export->bytes;
 	}
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	return export != NULL;
 }
 
@@ -238,7 +242,7 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 {
 	struct export *export;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	export = export_of(id);
 	if (export && !gcp_pools_is_exported(gcp_process.pools, export->addr))
 		export = NULL;
@@ -247,7 +251,7 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 		*ret_addr = export->addr;
 		*ret_bytes = export->bytes;
 	}
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	return export != NULL;
 }
 
@@ -258,7 +262,7 @@ static void lent_end(struct export *export, struct gcp_pool *pool)
 	gcp_addr addr = export->addr;
 
 	export_remove(export);
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 	/* The free has waited for the work of this process. */
 	(void)gcp_pools_take_back(gcp_process.pools, addr);
 	gcp_pool_unpin(pool);
@@ -271,14 +275,14 @@ void gcp_exports_close(uint64_t id)
 	struct gcp_pool *pool = NULL;
 	struct export *export;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	export = export_of(id);
 	if (export && export->opens > 0 && --export->opens == 0)
 		pool = gcp_pools_pin_lent(gcp_process.pools, export->addr);
 	if (pool)
 		lent_end(export, pool);
 	else
-		pthread_mutex_unlock(&exports_lock);
+		gcp_mutex_unlock(&exports_lock);
 }
 
 /* --- ends ------------------------------------------------------------------------ */
@@ -287,19 +291,20 @@ void gcp_exports_context_gone(CUcontext ctx)
 {
 	struct export *export, *next;
 
-	pthread_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&exports_lock);
 	for (int i = 0; i < BUCKETS; i++)
 		for (export = by_id[i]; export; export = next) {
 			next = export->next_by_id;
 			if (export->ctx == ctx)
 				export_remove(export);
 		}
-	pthread_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&exports_lock);
 }
 
 /* A lent block that nothing has open; its pool is pinned. */
 static struct export *export_left(struct gcp_pool **ret_pool)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct export *export;
 
 	for (int i = 0; i < BUCKETS; i++)
@@ -319,12 +324,12 @@ void gcp_exports_take_back(void)
 	struct export *export;
 
 	do {
-		pthread_mutex_lock(&exports_lock);
+		gcp_mutex_lock(&exports_lock);
 		export = export_left(&pool);
 		if (export)
 			lent_end(export, pool);
 		else
-			pthread_mutex_unlock(&exports_lock);
+			gcp_mutex_unlock(&exports_lock);
 	} while (export);
 }
 
@@ -336,7 +341,7 @@ void gcp_exports_context_stays(CUcontext ctx)
 
 void gcp_exports_after_fork(void)
 {
-	pthread_mutex_init(&exports_lock, NULL);
+	gcp_mutex_init(&exports_lock, GCP_RANK_EXPORTS);
 	for (int i = 0; i < BUCKETS; i++)
 		by_id[i] = by_addr[i] = NULL;
 }

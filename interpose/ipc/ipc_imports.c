@@ -58,8 +58,8 @@ struct import {
 
 /* The first one is held while another process is asked; the second one, taken under it
  * or alone, only for a moment, so that what is open can be found meanwhile. */
-static pthread_mutex_t asking_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex asking_lock = GCP_MUTEX(GCP_RANK_ASKING);
+static struct gcp_mutex imports_lock = GCP_MUTEX(GCP_RANK_IMPORTS);
 static struct link *links;          /* guarded by asking_lock */
 static LIST_HEAD(, import) imports; /* changed under both locks, read under one */
 static _Atomic(uint64_t) imports_count;
@@ -68,6 +68,7 @@ static _Atomic(uint64_t) imports_count;
 
 static struct gcp_ipc_request request_of(const struct link *link, enum gcp_ipc_op op)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	return (struct gcp_ipc_request){
 	    .cookie = {link->cookie[0], link->cookie[1]},
 	    .op = op,
@@ -77,6 +78,7 @@ static struct gcp_ipc_request request_of(const struct link *link, enum gcp_ipc_o
 /* Where that cannot be, the other process goes by the number of this one. */
 static void link_introduce(const struct link *link)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ipc_request request = request_of(link, GCP_IPC_PROCESS);
 	int self = gcp_ipc_process_self();
 
@@ -89,6 +91,7 @@ static void link_introduce(const struct link *link)
 static struct link *link_get(const struct gcp_ipc_handle *handle, long deadline,
 			     CUresult *ret_result)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct link *link = links;
 
 	while (link && (link->broken || memcmp(link->cookie, handle->cookie,
@@ -116,6 +119,7 @@ static struct link *link_get(const struct gcp_ipc_handle *handle, long deadline,
 /* Waits until there is room for the request, but not where that was in vain before. */
 static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64_t from)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ipc_request request = request_of(link, op);
 
 	request.id = id;
@@ -132,6 +136,7 @@ static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64
 static bool link_receive(struct link *link, struct gcp_ipc_answer *answer, int *fds,
 			 unsigned int *ret_count, long deadline)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	*ret_count = 0;
 	if (gcp_ipc_file(link->fd) != link->file ||
 	    !gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
@@ -143,6 +148,7 @@ static bool link_receive(struct link *link, struct gcp_ipc_answer *answer, int *
 /* One without imports goes. */
 static void link_put(struct link *link)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct link **at = &links;
 
 	if (link->users > 0)
@@ -172,6 +178,7 @@ struct transfer {
 
 static CUresult part_import(struct transfer *transfer, int fd, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	CUmemGenericAllocationHandle handle;
 	CUresult result;
 
@@ -197,6 +204,7 @@ static CUresult part_import(struct transfer *transfer, int fd, uint64_t bytes)
 static CUresult answer_import(struct transfer *transfer, const int *fds,
 			      unsigned int count)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	const struct gcp_ipc_answer *answer = &transfer->answer;
 	CUresult result = CUDA_SUCCESS;
 
@@ -219,6 +227,7 @@ static CUresult answer_import(struct transfer *transfer, const int *fds,
 /* For another device. */
 static bool link_has(const struct link *link, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct import *import;
 
 	LIST_FOREACH (import, &imports, entry)
@@ -232,6 +241,7 @@ static bool link_has(const struct link *link, uint64_t id)
 static CUresult transfer_run(struct transfer *transfer, struct link *link, uint64_t id,
 			     long deadline, bool *ret_opened)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ipc_answer *answer = &transfer->answer;
 	enum gcp_ipc_op op = GCP_IPC_OPEN;
 	CUresult result = CUDA_SUCCESS;
@@ -258,6 +268,7 @@ static CUresult transfer_run(struct transfer *transfer, struct link *link, uint6
 
 static void transfer_end(struct transfer *transfer)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	for (size_t i = 0; i < transfer->count; i++)
 		(void)gcp_real.cuMemRelease(transfer->parts[i].handle);
 	free(transfer->parts);
@@ -269,6 +280,7 @@ static void transfer_end(struct transfer *transfer)
  * own: peers of the context's device may use it, and copies between devices may. */
 static CUresult access_set(struct import *import, CUmemGenericAllocationHandle handle)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	CUmemAllocationProp properties;
 	CUresult result;
 	uint64_t users;
@@ -287,27 +299,28 @@ void gcp_imports_device_joined(int device)
 {
 	struct import *import;
 	uint64_t users;
-	int cancel;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	cancel = gcp_cancel_lock(&asking_lock);
+	gcp_mutex_lock(&asking_lock);
 	LIST_FOREACH (import, &imports, entry) {
 		users = gcp_vmm_users(import->location, import->info.device);
 		if (users >> device & 1)
 			(void)gcp_vmm_open_to(users, import->base, import->span);
 	}
-	gcp_cancel_unlock(&asking_lock, cancel);
+	gcp_mutex_unlock(&asking_lock);
 }
 
 static void import_unmap(const struct import *import)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	(void)gcp_real.cuMemUnmap(import->base, import->span);
 	(void)gcp_real.cuMemAddressFree(import->base, import->span);
 }
 
 static CUresult transfer_map(const struct transfer *transfer, struct import *import)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	CUresult result;
 	uint64_t at = 0;
 
@@ -341,6 +354,7 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 			    const struct gcp_import_info *here,
 			    struct import **ret_import)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct import *import;
 
 	*ret_import = NULL;
@@ -360,6 +374,7 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 /* The other side has closed it, or the program has: nothing was waited for in vain. */
 static bool link_is_closed(const struct link *link)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	return gcp_ipc_file(link->fd) != link->file || gcp_ipc_is_ready(link->fd);
 }
 
@@ -367,6 +382,7 @@ static bool link_is_closed(const struct link *link)
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
 			   long deadline, bool *ret_broken)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct transfer transfer = {.count = 0};
 	const struct link *latest = links;
 	struct gcp_ctx_scope scope;
@@ -397,6 +413,7 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
  * to the program. */
 static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	const long deadline = gcp_ipc_deadline();
 	bool broken;
 	CUresult result = import_try(handle, import, deadline, &broken);
@@ -411,6 +428,7 @@ static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *
 static CUresult import_open(const struct gcp_ipc_handle *handle,
 			    const struct gcp_import_info *here, CUdeviceptr *ret_ptr)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct import *import;
 	CUresult result = import_find(handle, here, &import);
 
@@ -428,9 +446,9 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 			return result;
 		}
 		import->link->users++;
-		pthread_mutex_lock(&imports_lock);
+		gcp_mutex_lock(&imports_lock);
 		LIST_INSERT_HEAD(&imports, import, entry);
-		pthread_mutex_unlock(&imports_lock);
+		gcp_mutex_unlock(&imports_lock);
 		atomic_fetch_add(&imports_count, 1);
 	}
 	import->opens++;
@@ -461,7 +479,7 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 			  unsigned int flags)
 {
 	struct gcp_import_info here;
-	int saved = errno, cancel;
+	int saved = errno;
 	CUresult result;
 
 	if (!ret_ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
@@ -471,9 +489,9 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 		return result;
 	if (gcp_ipc_server_is_self(handle->cookie))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	cancel = gcp_cancel_lock(&asking_lock);
+	gcp_mutex_lock(&asking_lock);
 	result = import_open(handle, &here, ret_ptr);
-	gcp_cancel_unlock(&asking_lock, cancel);
+	gcp_mutex_unlock(&asking_lock);
 	if (result == CUDA_ERROR_OPERATING_SYSTEM)
 		gcp_log(GCP_LOG_ERROR,
 			"process %u, which has exported memory, does not hand it "
@@ -499,11 +517,12 @@ static struct import *import_at(CUdeviceptr ptr)
 /* asking_lock is held. Nothing works on it any more. */
 static void import_end(struct import *import)
 {
+	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ctx_scope scope;
 
-	pthread_mutex_lock(&imports_lock);
+	gcp_mutex_lock(&imports_lock);
 	LIST_REMOVE(import, entry);
-	pthread_mutex_unlock(&imports_lock);
+	gcp_mutex_unlock(&imports_lock);
 	atomic_fetch_sub(&imports_count, 1);
 	gcp_ctx_scope_begin(&scope, NULL);
 	import_unmap(import);
@@ -548,7 +567,7 @@ static CUresult context_wait(CUcontext ctx)
 bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 {
 	struct gcp_import_info info, here;
-	int saved = errno, cancel;
+	int saved = errno;
 	struct import *import;
 
 	if (!gcp_imports_find(ptr, &info) || info.ptr != ptr)
@@ -558,13 +577,13 @@ bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 		*ret_result = context_wait(info.ctx);
 	if (*ret_result != CUDA_SUCCESS)
 		return true;
-	cancel = gcp_cancel_lock(&asking_lock);
+	gcp_mutex_lock(&asking_lock);
 	import = import_at(ptr);
 	if (!import || import->info.ptr != ptr)
 		*ret_result = CUDA_ERROR_INVALID_VALUE;
 	else if (--import->opens == 0)
 		import_end(import);
-	gcp_cancel_unlock(&asking_lock, cancel);
+	gcp_mutex_unlock(&asking_lock);
 	errno = saved;
 	return true;
 }
@@ -577,11 +596,11 @@ bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info)
 
 	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
 		return false;
-	pthread_mutex_lock(&imports_lock);
+	gcp_mutex_lock(&imports_lock);
 	import = import_at(ptr);
 	if (import)
 		*ret_info = import->info;
-	pthread_mutex_unlock(&imports_lock);
+	gcp_mutex_unlock(&imports_lock);
 	return import != NULL;
 }
 
@@ -592,27 +611,27 @@ bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
 
 	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
 		return false;
-	pthread_mutex_lock(&imports_lock);
+	gcp_mutex_lock(&imports_lock);
 	LIST_FOREACH (import, &imports, entry)
 		found |= import->base <= last && first < import->base + import->span;
-	pthread_mutex_unlock(&imports_lock);
+	gcp_mutex_unlock(&imports_lock);
 	return found;
 }
 
 void gcp_imports_context_gone(CUcontext ctx)
 {
 	struct import *import, *next;
-	int saved = errno, cancel;
+	int saved = errno;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	cancel = gcp_cancel_lock(&asking_lock);
+	gcp_mutex_lock(&asking_lock);
 	for (import = LIST_FIRST(&imports); import; import = next) {
 		next = LIST_NEXT(import, entry);
 		if (import->info.ctx == ctx)
 			import_end(import);
 	}
-	gcp_cancel_unlock(&asking_lock, cancel);
+	gcp_mutex_unlock(&asking_lock);
 	errno = saved;
 }
 
@@ -621,8 +640,8 @@ void gcp_imports_after_fork(void)
 	for (struct link *link = links; link; link = link->next)
 		gcp_ipc_close(link->fd, link->file);
 	gcp_ipc_connect_after_fork();
-	pthread_mutex_init(&asking_lock, NULL);
-	pthread_mutex_init(&imports_lock, NULL);
+	gcp_mutex_init(&asking_lock, GCP_RANK_ASKING);
+	gcp_mutex_init(&imports_lock, GCP_RANK_IMPORTS);
 	links = NULL;
 	LIST_INIT(&imports);
 	atomic_store(&imports_count, 0);

@@ -2,10 +2,10 @@
 /*
  * ipc_opened.c - see ipc_opened.h.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "../../pool/pool.h"
 #include "ipc_opened.h"
 #include "../cuda/resolve.h"
 
@@ -18,7 +18,7 @@ struct opened_pointer {
 	struct opened_pointer *next;
 };
 
-static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex opened_lock = GCP_MUTEX(GCP_RANK_OPENED);
 static struct opened_pointer *opened_first; /* guarded by opened_lock */
 static _Atomic uint64_t calls_begun, calls_ended;
 
@@ -44,7 +44,7 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 	CUcontext ctx = NULL;
 
 	gcp_real.cuCtxGetCurrent(&ctx);
-	pthread_mutex_lock(&opened_lock);
+	gcp_mutex_lock(&opened_lock);
 	for (opened = opened_first; opened; opened = opened->next)
 		if (opened->ptr == base + offset && opened->base == base)
 			break;
@@ -60,7 +60,7 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 	}
 	if (opened)
 		opened->count++;
-	pthread_mutex_unlock(&opened_lock);
+	gcp_mutex_unlock(&opened_lock);
 	return opened != NULL;
 }
 
@@ -69,7 +69,7 @@ CUdeviceptr gcp_ipc_opened_close(CUdeviceptr ptr)
 	struct opened_pointer *opened;
 	CUdeviceptr base = ptr;
 
-	pthread_mutex_lock(&opened_lock);
+	gcp_mutex_lock(&opened_lock);
 	for (opened = opened_first; opened; opened = opened->next)
 		if (opened->ptr == ptr && opened->count > 0)
 			break;
@@ -78,7 +78,7 @@ CUdeviceptr gcp_ipc_opened_close(CUdeviceptr ptr)
 		opened->closing++;
 		base = opened->base;
 	}
-	pthread_mutex_unlock(&opened_lock);
+	gcp_mutex_unlock(&opened_lock);
 	return base;
 }
 
@@ -86,7 +86,7 @@ void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base, bool closed)
 {
 	struct opened_pointer **link, *opened;
 
-	pthread_mutex_lock(&opened_lock);
+	gcp_mutex_lock(&opened_lock);
 	for (link = &opened_first; (opened = *link) != NULL; link = &opened->next)
 		if (opened->ptr == ptr && opened->base == base && opened->closing > 0)
 			break;
@@ -98,14 +98,14 @@ void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base, bool closed)
 			free(opened);
 		}
 	}
-	pthread_mutex_unlock(&opened_lock);
+	gcp_mutex_unlock(&opened_lock);
 }
 
 void gcp_ipc_opened_context_gone(CUcontext ctx)
 {
 	struct opened_pointer **link = &opened_first, *opened;
 
-	pthread_mutex_lock(&opened_lock);
+	gcp_mutex_lock(&opened_lock);
 	while ((opened = *link) != NULL) {
 		if (opened->ctx != ctx) {
 			link = &opened->next;
@@ -114,12 +114,12 @@ void gcp_ipc_opened_context_gone(CUcontext ctx)
 		*link = opened->next;
 		free(opened);
 	}
-	pthread_mutex_unlock(&opened_lock);
+	gcp_mutex_unlock(&opened_lock);
 }
 
 void gcp_ipc_opened_after_fork(void)
 {
-	pthread_mutex_init(&opened_lock, NULL);
+	gcp_mutex_init(&opened_lock, GCP_RANK_OPENED);
 	atomic_store(&calls_begun, 0);
 	atomic_store(&calls_ended, 0);
 }

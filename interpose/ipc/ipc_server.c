@@ -61,25 +61,26 @@ struct connection {
 };
 
 static struct {
-	pthread_mutex_t starting; /* guards all down to `running` */
+	struct gcp_mutex starting; /* guards all down to `running` */
 	bool running;
 	struct gcp_ipc_process self;
 	struct gcp_ipc_door door;
 	uint64_t end_file, entrance_file;
-	atomic_bool has_cookie;  /* self.cookie does not change any more */
-	pthread_mutex_t serving; /* guards what follows, and CUDA calls */
+	atomic_bool has_cookie;   /* self.cookie does not change any more */
+	struct gcp_mutex serving; /* guards what follows, and CUDA calls */
 	struct connection *connections;
 	unsigned int count;
 	bool ended;
 } server = {
-    .starting = PTHREAD_MUTEX_INITIALIZER,
-    .serving = PTHREAD_MUTEX_INITIALIZER,
+    .starting = GCP_MUTEX(GCP_RANK_SERVER),
+    .serving = GCP_MUTEX(GCP_RANK_SERVING),
 };
 
 /* --- what is open ---------------------------------------------------------------- */
 
 static bool opened_add(struct connection *connection, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct opened *opened = connection->opened;
 
 	while (opened && opened->id != id)
@@ -99,6 +100,7 @@ static bool opened_add(struct connection *connection, uint64_t id)
 /* False: it was not open. */
 static bool opened_remove(struct connection *connection, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct opened **link = &connection->opened, *opened;
 
 	while (*link && (*link)->id != id)
@@ -115,6 +117,7 @@ static bool opened_remove(struct connection *connection, uint64_t id)
 
 static bool opened_has(const struct connection *connection, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	const struct opened *opened = connection->opened;
 
 	while (opened && opened->id != id)
@@ -125,6 +128,7 @@ static bool opened_has(const struct connection *connection, uint64_t id)
 /* All of it is closed. */
 static void opened_end(struct connection *connection)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct opened *opened;
 
 	while ((opened = connection->opened)) {
@@ -145,6 +149,7 @@ struct parts {
 /* gcp_pools_for_each_handle. 1: no more fit. */
 static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct parts *parts = arg;
 	struct gcp_ipc_answer *answer = parts->answer;
 	CUresult result;
@@ -167,6 +172,7 @@ static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 /* The parts of the block from `from` on, as many as a message holds. */
 static bool parts_send(int fd, struct gcp_ipc_answer *answer, gcp_addr from)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct parts parts = {.answer = answer};
 	struct gcp_ctx_scope scope;
 	bool sent;
@@ -189,6 +195,7 @@ static bool parts_send(int fd, struct gcp_ipc_answer *answer, gcp_addr from)
 static bool open_answer(struct connection *connection,
 			const struct gcp_ipc_request *request)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
 	bool sent;
 
@@ -214,6 +221,7 @@ static bool open_answer(struct connection *connection,
 static bool more_answer(const struct connection *connection,
 			const struct gcp_ipc_request *request)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct gcp_ipc_answer answer = {.result = CUDA_SUCCESS};
 
 	if (!opened_has(connection, request->id) ||
@@ -228,6 +236,7 @@ static bool more_answer(const struct connection *connection,
 static bool request_receive(struct connection *connection,
 			    struct gcp_ipc_request *request)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	int fds[GCP_IPC_PARTS];
 	unsigned int count = 0;
 
@@ -250,6 +259,7 @@ static bool request_receive(struct connection *connection,
 
 static bool request_serve(struct connection *connection)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct gcp_ipc_request request;
 
 	if (!request_receive(connection, &request))
@@ -278,6 +288,7 @@ static bool request_serve(struct connection *connection)
 /* False: it is to be closed. */
 static bool connection_add(int fd)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct connection *connection = NULL;
 	uid_t uid;
 
@@ -308,6 +319,7 @@ static bool has_process(const struct connection *connection)
 /* One that has sent nothing and is not seen from here is never known to have ended. */
 static bool process_has_ended(const struct connection *connection)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	uint64_t started;
 
 	if (has_process(connection))
@@ -319,6 +331,7 @@ static bool process_has_ended(const struct connection *connection)
 
 static void connection_end(struct connection *connection)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	gcp_ipc_close(connection->fd, connection->file);
 	connection->fd = -1;
 }
@@ -327,6 +340,7 @@ static void connection_end(struct connection *connection)
  * are some that are waited for, and whose end no file tells. */
 static bool connections_clean(void)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct connection **link = &server.connections, *connection;
 	bool waiting = false;
 
@@ -360,6 +374,7 @@ struct polled {
 
 static void polled_add(struct polled *polled, int fd)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	if (fd >= 0)
 		polled->fds[polled->count++] =
 		    (struct pollfd){.fd = fd, .events = POLLIN};
@@ -368,6 +383,7 @@ static void polled_add(struct polled *polled, int fd)
 /* No more than are open: the system refuses more than may be. */
 static bool polled_fill(struct polled *polled)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct connection *connection;
 
 	if (polled->room < 2 * server.count + 1) {
@@ -393,6 +409,7 @@ static bool polled_fill(struct polled *polled)
 /* All requests that have come. */
 static void connections_serve(void)
 {
+	gcp_assert_held(GCP_RANK_SERVING);
 	struct connection *connection;
 
 	for (connection = server.connections; connection; connection = connection->next)
@@ -408,10 +425,10 @@ void gcp_ipc_server_catch_up(void)
 {
 	int saved = errno;
 
-	pthread_mutex_lock(&server.serving);
+	gcp_mutex_lock(&server.serving);
 	if (!server.ended)
 		connections_serve();
-	pthread_mutex_unlock(&server.serving);
+	gcp_mutex_unlock(&server.serving);
 	errno = saved;
 }
 
@@ -442,9 +459,9 @@ static bool door_serve(void)
 	fd = gcp_ipc_accept(server.door.end, server.self.cookie, &no_file);
 	if (fd < 0)
 		return !no_file;
-	pthread_mutex_lock(&server.serving);
+	gcp_mutex_lock(&server.serving);
 	added = connection_add(fd);
-	pthread_mutex_unlock(&server.serving);
+	gcp_mutex_unlock(&server.serving);
 	if (!added)
 		(void)syscall(SYS_close, fd);
 	return true;
@@ -458,9 +475,9 @@ static void *server_run(void *unused)
 
 	(void)unused;
 	for (;;) {
-		pthread_mutex_lock(&server.serving);
+		gcp_mutex_lock(&server.serving);
 		bool going = !server.ended && door_is_ours() && polled_fill(&polled);
-		pthread_mutex_unlock(&server.serving);
+		gcp_mutex_unlock(&server.serving);
 		if (!going)
 			break;
 		/* Set anew: the system call sets it to what is left. The program may
@@ -473,7 +490,7 @@ static void *server_run(void *unused)
 			gcp_sleep(PAUSE_NS);
 			polled.fds[0].revents = POLLIN;
 		}
-		pthread_mutex_lock(&server.serving);
+		gcp_mutex_lock(&server.serving);
 		going = ready != 0 && !server.ended && door_is_ours();
 		if (going)
 			connections_serve();
@@ -483,22 +500,22 @@ static void *server_run(void *unused)
 			waiting = connections_clean();
 			gcp_pools_thread_exit(gcp_process.pools);
 		}
-		pthread_mutex_unlock(&server.serving);
+		gcp_mutex_unlock(&server.serving);
 		/* One that the process has no file for stays ready. */
 		if (going && polled.fds[0].revents && !door_serve())
 			gcp_sleep(PAUSE_NS);
 	}
 	free(polled.fds);
-	pthread_mutex_lock(&server.serving);
+	gcp_mutex_lock(&server.serving);
 	for (struct connection *one = server.connections; one; one = one->next) {
 		connection_end(one);
 		one->process = -1; /* may be the program's: see door_is_ours */
 	}
-	pthread_mutex_unlock(&server.serving);
-	pthread_mutex_lock(&server.starting);
+	gcp_mutex_unlock(&server.serving);
+	gcp_mutex_lock(&server.starting);
 	door_close();
 	server.running = false;
-	pthread_mutex_unlock(&server.starting);
+	gcp_mutex_unlock(&server.starting);
 	return NULL;
 }
 
@@ -509,13 +526,14 @@ static void server_end(void)
 {
 	if (server.self.pid != (uint32_t)getpid())
 		return;
-	pthread_mutex_lock(&server.serving);
+	gcp_mutex_lock(&server.serving);
 	server.ended = true;
-	pthread_mutex_unlock(&server.serving);
+	gcp_mutex_unlock(&server.serving);
 }
 
 static bool thread_start(void)
 {
+	gcp_assert_held(GCP_RANK_SERVER);
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
 	pthread_attr_t attributes;
@@ -541,10 +559,10 @@ static bool thread_start(void)
 static bool server_end_without_door(void)
 {
 	for (int i = 0; server.running && !door_is_ours() && i < ENDS_MS; i++) {
-		pthread_mutex_unlock(&server.starting);
+		gcp_mutex_unlock(&server.starting);
 		gcp_ipc_knock(server.self.cookie);
 		gcp_sleep(1000 * 1000);
-		pthread_mutex_lock(&server.starting);
+		gcp_mutex_lock(&server.starting);
 	}
 	return !server.running || door_is_ours();
 }
@@ -552,6 +570,7 @@ static bool server_end_without_door(void)
 /* `starting` is held. */
 static bool server_start(void)
 {
+	gcp_assert_held(GCP_RANK_SERVER);
 	if (!server_end_without_door())
 		return false;
 	if (server.running)
@@ -591,9 +610,9 @@ CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle)
 	int saved = errno;
 	bool running;
 
-	pthread_mutex_lock(&server.starting);
+	gcp_mutex_lock(&server.starting);
 	running = server_start();
-	pthread_mutex_unlock(&server.starting);
+	gcp_mutex_unlock(&server.starting);
 	errno = saved;
 	if (!running) {
 		gcp_log(GCP_LOG_ERROR,
@@ -621,8 +640,8 @@ void gcp_ipc_server_after_fork(void)
 		if (has_process(one))
 			gcp_ipc_close(one->process, one->process_file);
 	}
-	pthread_mutex_init(&server.starting, NULL);
-	pthread_mutex_init(&server.serving, NULL);
+	gcp_mutex_init(&server.starting, GCP_RANK_SERVER);
+	gcp_mutex_init(&server.serving, GCP_RANK_SERVING);
 	server.running = false;
 	atomic_store(&server.has_cookie, false);
 	server.connections = NULL;

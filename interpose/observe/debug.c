@@ -22,7 +22,7 @@ enum {
 };
 
 static uint32_t wanted; /* constant after start */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_DEBUG);
 static struct gcp_driver real; /* constant after gcp_debug_driver */
 
 bool gcp_debug_start(const struct gcp_options *options, bool stacks_started)
@@ -67,9 +67,9 @@ static void arrived_look(void)
 
 static void addresses_are_new(gcp_addr addr, uint64_t bytes)
 {
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_cut(addr, bytes, NULL, NULL);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }
 
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
@@ -109,6 +109,7 @@ struct freed_parts {
 
 static void part_note(void *arg, const struct gcp_debug_range *range)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
 	struct freed_parts *parts = arg;
 
 	if (!range->marked)
@@ -210,15 +211,15 @@ void gcp_debug_alloc(const struct gcp_block_info *block, struct gcp_debug_order 
 	struct gcp_debug_range range;
 
 	range_fill(&range, block, order, caller);
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_cut(block->addr, block->size, parts ? part_note : NULL, parts);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	if (parts && !block->heap && device_allowed())
 		range.marked = new_patterns(&range, block, order, parts);
 	free(parts);
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }
 
 /* --- a block is freed -------------------------------------------------------- */
@@ -271,14 +272,14 @@ static bool held_take(gcp_addr addr, struct gcp_debug_range *ret_range)
 	struct gcp_debug_range *range;
 	bool held;
 
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	range = gcp_debug_book_find(addr);
 	held = range && !range->freed && range->at == addr;
 	if (held) {
 		*ret_range = *range;
 		gcp_debug_book_remove(range);
 	}
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	return held;
 }
 
@@ -293,9 +294,9 @@ void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order o
 	range.freed = true;
 	range.marked =
 	    !block->heap && device_allowed() && old_patterns(&range, block, order);
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }
 
 void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
@@ -304,11 +305,11 @@ void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
 	struct gcp_debug_range copy, *range;
 
 	gcp_debug_stack_fill(&by, caller);
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	range = gcp_debug_book_find(addr);
 	if (range)
 		copy = *range;
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	if (range && copy.freed && copy.block.addr == addr)
 		gcp_debug_say_freed_twice(&copy.block, &by);
 	else
@@ -330,9 +331,9 @@ void gcp_debug_host_alloc(const void *p, uint64_t bytes,
 	};
 
 	gcp_debug_stack_fill(&range.block.alloc, caller);
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }
 
 void gcp_debug_host_free(const void *p)
@@ -358,6 +359,7 @@ struct leaks {
 /* Blocks go with their contexts, too: the pools know. */
 static void leak_look(void *arg, const struct gcp_debug_range *range)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
 	struct leaks *leaks = arg;
 	struct gcp_block_info info;
 	uint64_t requested;
@@ -383,9 +385,9 @@ void gcp_debug_end(struct gcp_pools *pools)
 	gcp_debug_device_end(gcp_debug_say_written);
 	if (!(wanted & GCP_DEBUG_LEAKS) || !pools)
 		return;
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	gcp_debug_book_each(leak_look, &leaks);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	if (leaks.blocks)
 		gcp_debug_say_leaks(leaks.blocks, leaks.bytes);
 }

@@ -38,8 +38,8 @@ struct slot {
 	struct gcp_debug_block block;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* slots, owns */
-static pthread_mutex_t stage_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_DEBUG_DEVICE); /* slots, owns */
+static struct gcp_mutex stage_lock = GCP_MUTEX(GCP_RANK_DEBUG_STAGE);
 static unsigned char *memory; /* STAGE_BYTES, then one slot after the other */
 static void *memory_ctx;      /* where it was registered; NULL: it is not */
 static struct slot *slots;
@@ -63,6 +63,7 @@ bool gcp_debug_device_possible(void)
 
 static unsigned char *slot_bytes(const struct slot *slot)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	return memory + STAGE_BYTES + (size_t)(slot - slots) * GCP_DEBUG_LATER_MAX;
 }
 
@@ -70,6 +71,7 @@ static unsigned char *slot_bytes(const struct slot *slot)
  * is held. */
 static bool memory_make(void *ctx)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	size_t bytes = STAGE_BYTES + (size_t)SLOTS * GCP_DEBUG_LATER_MAX;
 	size_t table = SLOTS * sizeof(struct slot);
 
@@ -99,6 +101,7 @@ static unsigned char pattern_byte(enum gcp_debug_pattern pattern, gcp_addr addr)
 static void pattern_put(enum gcp_debug_pattern pattern, gcp_addr addr,
 			unsigned char *bytes, uint64_t count)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	for (uint64_t i = 0; i < count; i++)
 		bytes[i] = pattern_byte(pattern, addr + i);
 }
@@ -134,7 +137,7 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 {
 	int result = CUDA_SUCCESS, at = -1;
 
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	for (int i = CONTEXTS_MAX - 1; i >= 0; i--)
 		if (owns[i].ctx == ctx || (!owns[i].ctx && (at < 0 || !owns[at].ctx)))
 			at = i;
@@ -147,7 +150,7 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 		owns[at].ctx = ctx;
 		*ret_stream = owns[at].stream;
 	}
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	return result;
 }
 
@@ -206,15 +209,16 @@ static bool memory_ready(void *ctx)
 {
 	bool ready;
 
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	ready = memory_make(ctx);
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	return ready;
 }
 
 /* stage_lock is held, in a scope of the stream's context. */
 static int stage_fill(CUstream stream, gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_STAGE);
 	CUresult result = gcp_real.cuMemcpyDtoHAsync_v2(memory, addr, bytes, stream);
 
 	return (int)(result == CUDA_SUCCESS ? gcp_real.cuStreamSynchronize(stream)
@@ -234,14 +238,14 @@ int gcp_debug_compare(void *ctx, enum gcp_debug_pattern pattern, gcp_addr addr,
 		return result;
 	if (!memory_ready(ctx))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&stage_lock);
+	gcp_mutex_lock(&stage_lock);
 	for (uint64_t done = 0, step; result == 0 && done < bytes; done += step) {
 		step = bytes - done < STAGE_BYTES ? bytes - done : STAGE_BYTES;
 		result = stage_fill(stream, addr + done, step);
 		if (result == 0)
 			pattern_compare(pattern, addr + done, memory, step, ret_found);
 	}
-	pthread_mutex_unlock(&stage_lock);
+	gcp_mutex_unlock(&stage_lock);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -251,6 +255,7 @@ int gcp_debug_compare(void *ctx, enum gcp_debug_pattern pattern, gcp_addr addr,
 /* lock is held. */
 static struct slot *slot_take(void)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[(slot_next + i) % SLOTS];
 
@@ -265,6 +270,7 @@ static struct slot *slot_take(void)
 /* An event of the queue's context, in a scope of it. lock is held. */
 static int slot_event(struct slot *slot, void *ctx)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	CUresult result;
 
 	if (slot->event && slot->ctx == ctx)
@@ -282,6 +288,7 @@ static int slot_event(struct slot *slot, void *ctx)
 /* The copy, and the event behind it. lock is held, in a scope. */
 static int slot_send(struct slot *slot, CUstream stream)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	CUresult result;
 
 	pattern_put(slot->pattern, slot->addr, slot_bytes(slot), slot->bytes);
@@ -306,7 +313,7 @@ int gcp_debug_compare_later(const struct gcp_debug_queue *queue,
 
 	if (result != 0)
 		return result;
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	slot = memory_make(queue->ctx) && memory_ctx ? slot_take() : NULL;
 	if (slot)
 		result = slot_event(slot, queue->ctx);
@@ -317,7 +324,7 @@ int gcp_debug_compare_later(const struct gcp_debug_queue *queue,
 		slot->block = *block;
 		result = slot_send(slot, stream);
 	}
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -325,6 +332,7 @@ int gcp_debug_compare_later(const struct gcp_debug_queue *queue,
 /* What the slot has, said; it stays taken. lock is held. */
 static void slot_look(const struct slot *slot, gcp_debug_found_fn *found)
 {
+	gcp_assert_held(GCP_RANK_DEBUG_DEVICE);
 	struct gcp_debug_found what = {0, 0};
 
 	pattern_compare(slot->pattern, slot->addr, slot_bytes(slot), slot->bytes,
@@ -339,7 +347,7 @@ void gcp_debug_device_poll(gcp_debug_found_fn *found)
 
 	if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
 
@@ -349,24 +357,24 @@ void gcp_debug_device_poll(gcp_debug_found_fn *found)
 		slot_look(slot, found);
 		slot->used = false;
 	}
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 	gcp_ctx_scope_end(&scope);
 }
 
 void gcp_debug_device_end(gcp_debug_found_fn *found)
 {
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		if (slots[i].used)
 			slot_look(&slots[i], found);
 		slots[i].used = false;
 	}
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }
 
 void gcp_debug_device_context_gone(void *ctx, gcp_debug_found_fn *found)
 {
-	pthread_mutex_lock(&lock);
+	gcp_mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		if (slots[i].ctx != ctx)
 			continue;
@@ -381,5 +389,5 @@ void gcp_debug_device_context_gone(void *ctx, gcp_debug_found_fn *found)
 			owns[i].ctx = NULL;
 	if (memory_ctx == ctx)
 		memory_ctx = NULL;
-	pthread_mutex_unlock(&lock);
+	gcp_mutex_unlock(&lock);
 }

@@ -108,7 +108,7 @@ struct book {
 
 static struct gcp_driver real; /* constant after gcp_nvtx_driver */
 /* Held over calls of the tool: see cancel.h. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_NVTX);
 static struct book heaps, regions;
 static struct book maps;          /* handles of mapped memory, where they are mapped */
 static nvtxDomainHandle_t domain; /* NULL is one, too */
@@ -120,6 +120,7 @@ static _Atomic bool deaf;         /* no tool listens to what is told here */
 /* The first entry that ends behind `addr`. */
 static size_t book_find(const struct book *book, gcp_addr addr)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t low = 0, high = book->count;
 
 	while (low < high) {
@@ -135,6 +136,7 @@ static size_t book_find(const struct book *book, gcp_addr addr)
 
 static bool book_grow(struct book *book)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t capacity = book->capacity ? 2 * book->capacity : 4096;
 	void *memory = mmap(NULL, capacity * sizeof(struct entry),
 			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -152,6 +154,7 @@ static bool book_grow(struct book *book)
 
 static bool book_add(struct book *book, const struct entry *entry)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t at = book_find(book, entry->addr);
 
 	if (book->count == book->capacity && !book_grow(book))
@@ -165,6 +168,7 @@ static bool book_add(struct book *book, const struct entry *entry)
 
 static void book_remove(struct book *book, size_t at)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	book->count--;
 	memmove(&book->entries[at], &book->entries[at + 1],
 		(book->count - at) * sizeof(struct entry));
@@ -174,6 +178,7 @@ static void book_remove(struct book *book, size_t at)
 
 static void *heap_register(gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	nvtxMemVirtualRangeDesc_t range = {bytes, (void *)(uintptr_t)addr};
 	nvtxMemHeapDesc_t desc = {
 	    .extCompatID = NVTX_EXT_COMPATID_MEM,
@@ -190,6 +195,7 @@ static void *heap_register(gcp_addr addr, uint64_t bytes)
 
 static void region_register(const struct entry *entry)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	nvtxMemVirtualRangeDesc_t range = {entry->bytes,
 					   (void *)(uintptr_t)entry->addr};
 	nvtxMemRegionHandle_t handle = NULL;
@@ -209,6 +215,7 @@ static void region_register(const struct entry *entry)
 
 static void region_unregister(gcp_addr addr)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	nvtxMemRegionRef_t ref = {.pointer = (void *)(uintptr_t)addr};
 	nvtxMemRegionsUnregisterBatch_t batch = {
 	    .extCompatID = NVTX_EXT_COMPATID_MEM,
@@ -225,6 +232,7 @@ static void region_unregister(gcp_addr addr)
 /* Regions in [addr, addr + bytes) go. lock is held. */
 static void regions_remove(gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t at = book_find(&regions, addr);
 
 	while (at < regions.count && regions.entries[at].addr < addr + bytes) {
@@ -237,6 +245,7 @@ static void regions_remove(gcp_addr addr, uint64_t bytes)
  * locks when it takes a segment. lock is held. */
 static void *heap_of(gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t at = book_find(&heaps, addr);
 	struct entry entry = {addr, bytes, NULL};
 
@@ -285,6 +294,7 @@ void gcp_nvtx_ready(void)
 /* The part of a block that lies in [addr, addr + bytes), a heap. lock is held. */
 static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t bytes)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	gcp_addr end = block->addr + block->requested;
 	struct entry entry = {.addr = block->addr > addr ? block->addr : addr};
 
@@ -300,6 +310,7 @@ static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t
  * several is a region in each. lock is held. */
 static void parts_add(const struct gcp_block_info *block)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	gcp_addr end = block->addr + block->requested;
 
 	for (size_t at = book_find(&maps, block->addr);
@@ -309,36 +320,35 @@ static void parts_add(const struct gcp_block_info *block)
 
 void gcp_nvtx_alloc(const struct gcp_block_info *block)
 {
-	int cancel;
 
 	if (deaf || !ready)
 		return;
-	cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 	regions_remove(block->addr, block->size);
 	if (block->mapped)
 		parts_add(block);
 	else
 		part_add(block, block->segment_addr, block->segment_size);
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
 {
-	int cancel;
 
 	if (deaf || !ready || block->heap)
 		return;
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
 	if (!gcp_process_capturing() && real.ctx_sync)
 		(void)real.ctx_sync(block->ctx);
-	cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 	regions_remove(block->addr, block->size);
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 }
 
 /* The heap that begins there, and its regions. lock is held. */
 static void heap_remove(gcp_addr addr)
 {
+	gcp_assert_held(GCP_RANK_NVTX);
 	size_t at = book_find(&heaps, addr);
 
 	if (at == heaps.count || heaps.entries[at].addr != addr)
@@ -350,45 +360,45 @@ static void heap_remove(gcp_addr addr)
 
 static int mem_free(void *ctx, gcp_addr addr)
 {
-	int cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 
 	heap_remove(addr);
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 	return real.mem_free(ctx, addr);
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	int cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 
 	heap_remove(addr);
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 	return real.mem_release(ctx, addr);
 }
 
 static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	const struct entry entry = {addr, bytes, NULL};
-	int result = real.vm_map(addr, bytes, handle), cancel;
+	int result = real.vm_map(addr, bytes, handle);
 
 	if (result != 0)
 		return result;
-	cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 	(void)book_add(&maps, &entry);
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 	return 0;
 }
 
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	int cancel = gcp_cancel_lock(&lock);
+	gcp_mutex_lock(&lock);
 	size_t at = book_find(&maps, addr);
 
 	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
 		heap_remove(maps.entries[at].addr);
 		book_remove(&maps, at);
 	}
-	gcp_cancel_unlock(&lock, cancel);
+	gcp_mutex_unlock(&lock);
 	return real.vm_unmap(addr, bytes);
 }
 

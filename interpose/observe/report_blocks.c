@@ -27,19 +27,20 @@ struct size_row {
 };
 
 static struct {
-	pthread_mutex_t lock; /* for all below */
+	struct gcp_mutex lock; /* for all below */
 	struct size_row rows[ROWS_MAX];
 	size_t count;
 	uint64_t used, used_bytes;
 	struct gcp_block_view largest[LARGEST_MAX]; /* used, largest first */
 	size_t largest_count;
-} survey = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} survey = {.lock = GCP_MUTEX(GCP_RANK_SURVEY)};
 
 /* --- counting -------------------------------------------------------------------- */
 
 /* The rows are in the order of their sizes. NULL: there is no room. */
 static struct size_row *row_find(uint64_t bytes, bool beyond)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	size_t low = 0, high = survey.count;
 
 	while (low < high) {
@@ -66,6 +67,7 @@ static struct size_row *row_find(uint64_t bytes, bool beyond)
 
 static void largest_note(const struct gcp_block_view *block)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	size_t at = survey.largest_count;
 
 	while (at > 0 && survey.largest[at - 1].requested < block->requested)
@@ -81,6 +83,7 @@ static void largest_note(const struct gcp_block_view *block)
 
 static void block_count(void *arg, const struct gcp_block_view *block)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	uint64_t bytes = block->class_size;
 	struct size_row *row;
 
@@ -104,6 +107,7 @@ static void block_count(void *arg, const struct gcp_block_view *block)
 
 static void survey_make(const struct gcp_report *report, int device)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	survey.count = survey.largest_count = 0;
 	survey.used = survey.used_bytes = 0;
 	if (report->pools)
@@ -114,6 +118,7 @@ static void survey_make(const struct gcp_report *report, int device)
 
 static void rows_text(struct gcp_text *text)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	struct gcp_text size, bytes;
 	char size_cell[32], bytes_cell[32];
 
@@ -135,6 +140,7 @@ static void rows_text(struct gcp_text *text)
 
 static void unfreed_text(const struct gcp_report *report, struct gcp_text *text)
 {
+	gcp_assert_held(GCP_RANK_SURVEY);
 	gcp_text_add(text, "  %s: %llu block%s, ",
 		     report->under_way ? "not freed yet" : "never freed",
 		     ULL(survey.used), survey.used == 1 ? "" : "s");
@@ -150,13 +156,13 @@ static void unfreed_text(const struct gcp_report *report, struct gcp_text *text)
 void gcp_report_blocks_text(const struct gcp_report *report, int device,
 			    struct gcp_text *text)
 {
-	pthread_mutex_lock(&survey.lock);
+	gcp_mutex_lock(&survey.lock);
 	survey_make(report, device);
 	if (report->pools && survey.count > 0)
 		rows_text(text);
 	if (survey.used > 0)
 		unfreed_text(report, text);
-	pthread_mutex_unlock(&survey.lock);
+	gcp_mutex_unlock(&survey.lock);
 }
 
 /* --- JSON ---------------------------------------------------------------------- */
@@ -164,7 +170,7 @@ void gcp_report_blocks_text(const struct gcp_report *report, int device,
 void gcp_report_blocks_json(const struct gcp_report *report, int device,
 			    struct gcp_text *text)
 {
-	pthread_mutex_lock(&survey.lock);
+	gcp_mutex_lock(&survey.lock);
 	survey_make(report, device);
 	gcp_text_add(text, ", \"size_classes\": [");
 	for (size_t i = 0; i < survey.count && report->pools; i++) {
@@ -186,5 +192,5 @@ void gcp_report_blocks_json(const struct gcp_report *report, int device,
 			     i ? ", " : "", ULL(survey.largest[i].addr),
 			     ULL(survey.largest[i].requested));
 	gcp_text_add(text, "]}");
-	pthread_mutex_unlock(&survey.lock);
+	gcp_mutex_unlock(&survey.lock);
 }

@@ -23,11 +23,11 @@
 enum { GPUS_MAX = 64 };
 
 static struct {
-	pthread_mutex_t lock; /* for writing */
+	struct gcp_mutex lock; /* for writing */
 	struct gcp_gpu gpus[GPUS_MAX];
 	_Atomic(uint64_t) known; /* bit per device that is filled in */
 	_Atomic(int) cuda;       /* as in struct gcp_gpu */
-} noted = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} noted = {.lock = GCP_MUTEX(GCP_RANK_NOTED)};
 
 bool gcp_report_knows_gpu(int device)
 {
@@ -38,7 +38,7 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 {
 	if (device < 0 || device >= GPUS_MAX)
 		return;
-	pthread_mutex_lock(&noted.lock);
+	gcp_mutex_lock(&noted.lock);
 	if (!gcp_report_knows_gpu(device)) {
 		noted.gpus[device] = *gpu;
 		if (!gpu->name[0])
@@ -46,7 +46,7 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 		noted.cuda = gpu->cuda;
 		noted.known |= 1ull << device; /* what is known stays as it is */
 	}
-	pthread_mutex_unlock(&noted.lock);
+	gcp_mutex_unlock(&noted.lock);
 }
 
 /* --- what the system knows ------------------------------------------------ */

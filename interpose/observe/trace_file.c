@@ -48,14 +48,14 @@ static struct {
 	char *base; /* addresses of all chunks */
 	uint64_t chunks_max;
 	uint32_t frames;
-	_Atomic bool over;    /* nothing more is written */
-	pthread_mutex_t lock; /* the file is opened under it: cancel.h */
-	uint64_t chunks;      /* lock */
-	bool full;            /* lock: it cannot grow any more */
+	_Atomic bool over;     /* nothing more is written */
+	struct gcp_mutex lock; /* the file is opened under it: cancel.h */
+	uint64_t chunks;       /* lock */
+	bool full;             /* lock: it cannot grow any more */
 	struct area areas[GCP_TRACE_MODULES];
 	struct gcp_trace_chunk *modules; /* the newest one */
 	uint32_t module_chunks;
-} file = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} file = {.lock = GCP_MUTEX(GCP_RANK_TRACE_FILE)};
 
 /* The calling thread's slots of events that it has taken and not used. */
 static __thread struct {
@@ -446,12 +446,14 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 						 uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	int saved = errno, cancel = gcp_cancel_lock(&file.lock);
+	int saved = errno;
+
+	gcp_mutex_lock(&file.lock);
 	bool ready = true;
 
 	while (ready && atomic_load(&area->ready) <= number)
 		ready = area_grow(area, content);
-	gcp_cancel_unlock(&file.lock, cancel);
+	gcp_mutex_unlock(&file.lock);
 	errno = saved;
 	return ready;
 }
@@ -558,7 +560,7 @@ void gcp_trace_count_lost_stack(void)
 static struct gcp_trace_chunk *modules_grow(void)
 {
 	struct gcp_trace_chunk *chunk = NULL;
-	int cancel = gcp_cancel_lock(&file.lock);
+	gcp_mutex_lock(&file.lock);
 
 	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
 		chunk = chunk_create();
@@ -567,7 +569,7 @@ static struct gcp_trace_chunk *modules_grow(void)
 		atomic_store(&chunk->content, GCP_TRACE_MODULES);
 		file.modules = chunk;
 	}
-	gcp_cancel_unlock(&file.lock, cancel);
+	gcp_mutex_unlock(&file.lock);
 	return chunk;
 }
 

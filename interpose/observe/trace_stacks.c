@@ -47,13 +47,13 @@ static struct {
 	_Unwind_Word (*saved)(struct _Unwind_Context *, int);
 	/* High half: of the hash, low half: the stack's number. 0: empty. */
 	_Atomic uint64_t *table;
-	pthread_mutex_t lock; /* for what follows; files are read under it: cancel.h */
-	struct range *ranges; /* executable mappings, ascending */
+	struct gcp_mutex lock; /* for what follows; files are read under it: cancel.h */
+	struct range *ranges;  /* executable mappings, ascending */
 	uint32_t range_count;
 	uint64_t read_ns; /* when they were read */
 	struct range own; /* this library's code; constant after start */
 	char text[1 << 16];
-} stacks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} stacks = {.lock = GCP_MUTEX(GCP_RANK_TRACE_STACKS)};
 
 /* The stack that the calling thread was on last, up to the thread's own variables,
  * where they lie above it: what is mapped behind them may go any time. */
@@ -73,6 +73,7 @@ struct mapping {
 
 static const char *hex_read(const char *next, uint64_t *ret_number)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	*ret_number = 0;
 	for (;; next++) {
 		if (*next >= '0' && *next <= '9')
@@ -87,6 +88,7 @@ static const char *hex_read(const char *next, uint64_t *ret_number)
 /* "start-end rwxp offset device inode   path" */
 static bool mapping_parse(const char *line, const char *end, struct mapping *ret)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	const char *next = hex_read(line, &ret->start);
 
 	if (*next++ != '-')
@@ -107,6 +109,7 @@ static bool mapping_parse(const char *line, const char *end, struct mapping *ret
 static void mappings_each(bool (*scope)(void *arg, const struct mapping *mapping),
 			  void *arg)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	size_t left = 0;
 	ssize_t got;
@@ -149,6 +152,7 @@ static const struct range *range_find(uintptr_t address)
 
 static bool range_has(uintptr_t address)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	return range_find(address) != NULL;
 }
 
@@ -161,6 +165,7 @@ struct modules_read {
 /* Those that are new since the list was read last are written. */
 static bool module_note(void *arg, const struct mapping *mapping)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	struct modules_read *read = arg;
 	struct gcp_trace_module module = {read->now, mapping->start, mapping->end,
 					  mapping->offset, mapping->path_length};
@@ -177,6 +182,7 @@ static bool module_note(void *arg, const struct mapping *mapping)
 
 static void modules_read_locked(void)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	struct modules_read *read = (void *)(stacks.ranges + RANGES_MAX);
 
 	read->count = 0;
@@ -189,10 +195,10 @@ static void modules_read_locked(void)
 
 void gcp_stacks_modules(void)
 {
-	int cancel = gcp_cancel_lock(&stacks.lock);
+	gcp_mutex_lock(&stacks.lock);
 
 	modules_read_locked();
-	gcp_cancel_unlock(&stacks.lock, cancel);
+	gcp_mutex_unlock(&stacks.lock);
 }
 
 /* How many frames from the caller outwards lie in code. Libraries may have come since
@@ -200,6 +206,7 @@ void gcp_stacks_modules(void)
  */
 static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	for (uint32_t i = 0; i < count; i++) {
 		if (range_has(frames[i] - 1))
 			continue;
@@ -215,6 +222,7 @@ static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
 
 static bool stack_note(void *arg, const struct mapping *mapping)
 {
+	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	uintptr_t here = (uintptr_t)arg, own = (uintptr_t)&on_stack;
 
 	if (here < mapping->start || here >= mapping->end)
@@ -229,16 +237,15 @@ static bool stack_note(void *arg, const struct mapping *mapping)
 /* Whether it is known where the stack ends on which `here` lies. */
 static bool stack_is_known(uintptr_t here)
 {
-	int cancel;
 
 	if (here >= on_stack.low && here < on_stack.high)
 		return true;
 	if (on_stack.looks >= STACK_LOOKS_MAX)
 		return false;
 	on_stack.looks++;
-	cancel = gcp_cancel_lock(&stacks.lock);
+	gcp_mutex_lock(&stacks.lock);
 	mappings_each(stack_note, (void *)here);
-	gcp_cancel_unlock(&stacks.lock, cancel);
+	gcp_mutex_unlock(&stacks.lock);
 	return here >= on_stack.low && here < on_stack.high;
 }
 
@@ -343,7 +350,7 @@ static bool trampoline_leave(struct registers *registers)
 {
 	const unsigned char *code = (const unsigned char *)registers->address;
 	const uintptr_t *stack = (const uintptr_t *)registers->stack;
-	int cancel = gcp_cancel_lock(&stacks.lock);
+	gcp_mutex_lock(&stacks.lock);
 	const struct range *range = NULL;
 	bool add, pop;
 
@@ -353,7 +360,7 @@ static bool trampoline_leave(struct registers *registers)
 		range = NULL;
 	if (range && range->end - registers->address < 5)
 		range = NULL;
-	gcp_cancel_unlock(&stacks.lock, cancel);
+	gcp_mutex_unlock(&stacks.lock);
 	if (!range || memcmp(code - 2, "\xff\xd1", 2) != 0)
 		return false;
 	add = memcmp(code, "\x48\x83\xc4\x08\xc3", 5) == 0;
@@ -503,19 +510,19 @@ static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *cal
 						    uintptr_t *frames, uint32_t count)
 {
 	uint32_t good, number;
-	int cancel = gcp_cancel_lock(&stacks.lock);
+	gcp_mutex_lock(&stacks.lock);
 
 	good = frames_in_code(frames, count);
 	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace) {
-		gcp_cancel_unlock(&stacks.lock, cancel);
+		gcp_mutex_unlock(&stacks.lock);
 		good = walk_tables(caller, frames);
-		cancel = gcp_cancel_lock(&stacks.lock);
+		gcp_mutex_lock(&stacks.lock);
 		frames_in_code(frames, good);
 	}
 	if (good == 0)
 		good = 1; /* the caller is one, whatever it lies in */
 	number = table_add(hash_of(frames, good), frames, good);
-	gcp_cancel_unlock(&stacks.lock, cancel);
+	gcp_mutex_unlock(&stacks.lock);
 	return number;
 }
 
@@ -537,10 +544,10 @@ walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
 /* The caller is one, whatever it lies in. */
 static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
 {
-	int cancel = gcp_cancel_lock(&stacks.lock);
+	gcp_mutex_lock(&stacks.lock);
 	uint32_t good = frames_in_code(frames, count);
 
-	gcp_cancel_unlock(&stacks.lock, cancel);
+	gcp_mutex_unlock(&stacks.lock);
 	return good == 0 && count > 0 ? 1 : good;
 }
 

@@ -130,7 +130,7 @@ struct releaser {
 	struct releaser *next;
 };
 
-static pthread_mutex_t releasers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex releasers_lock = GCP_MUTEX(GCP_RANK_RELEASERS);
 static struct releaser *releasers; /* guarded by releasers_lock */
 
 static bool release_is_possible(void)
@@ -142,6 +142,7 @@ static bool release_is_possible(void)
 /* `ctx` is current. The lock is held. */
 static struct releaser *releaser_create(CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_RELEASERS);
 	struct releaser *releaser = calloc(1, sizeof(*releaser));
 
 	if (!releaser)
@@ -162,14 +163,14 @@ static CUstream release_stream(CUcontext ctx)
 	struct releaser *releaser;
 	CUstream stream;
 
-	pthread_mutex_lock(&releasers_lock);
+	gcp_mutex_lock(&releasers_lock);
 	releaser = releasers;
 	while (releaser && releaser->ctx != ctx)
 		releaser = releaser->next;
 	if (!releaser)
 		releaser = releaser_create(ctx);
 	stream = releaser ? releaser->stream : NULL;
-	pthread_mutex_unlock(&releasers_lock);
+	gcp_mutex_unlock(&releasers_lock);
 	return stream;
 }
 
@@ -206,13 +207,13 @@ void gcp_release_context_gone(CUcontext ctx)
 {
 	struct releaser **link = &releasers, *releaser;
 
-	pthread_mutex_lock(&releasers_lock);
+	gcp_mutex_lock(&releasers_lock);
 	while (*link && (*link)->ctx != ctx)
 		link = &(*link)->next;
 	releaser = *link;
 	if (releaser)
 		*link = releaser->next;
-	pthread_mutex_unlock(&releasers_lock);
+	gcp_mutex_unlock(&releasers_lock);
 	free(releaser);
 }
 

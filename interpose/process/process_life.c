@@ -27,7 +27,7 @@
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex start_lock = GCP_MUTEX(GCP_RANK_START);
 static pid_t process; /* that has started; changed under start_lock */
 
 static enum gcp_run_mode start_pooling(void);
@@ -37,6 +37,7 @@ static void watch_quick_exit(void);
 /* Without a preload the library sees neither captures nor work. */
 static void preload_check(struct gcp_options *options)
 {
+	gcp_assert_held(GCP_RANK_START);
 	if (options->mode == GCP_MODE_OFF || gcp_elf_is_before_libc())
 		return;
 	gcp_log(
@@ -52,7 +53,7 @@ enum gcp_run_mode gcp_process_start(void)
 	enum gcp_run_mode mode;
 	bool first;
 
-	pthread_mutex_lock(&start_lock);
+	gcp_mutex_lock(&start_lock);
 	mode = gcp_process_run_mode();
 	first = mode == GCP_RUN_FRESH;
 	if (first) {
@@ -72,7 +73,7 @@ enum gcp_run_mode gcp_process_start(void)
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
 	}
-	pthread_mutex_unlock(&start_lock);
+	gcp_mutex_unlock(&start_lock);
 	if (first)
 		gcp_observe_load();
 	gcp_cancel_restore(cancel);
@@ -81,6 +82,7 @@ enum gcp_run_mode gcp_process_start(void)
 
 static enum gcp_run_mode start_pooling(void)
 {
+	gcp_assert_held(GCP_RANK_START);
 	struct gcp_capture_driver capture_driver;
 	struct gcp_driver driver;
 	int result;
@@ -163,9 +165,9 @@ static void fork_child(void)
 	gcp_exports_after_fork();
 	gcp_imports_after_fork();
 	gcp_ipc_opened_after_fork();
-	pthread_mutex_init(&gcp_process.runtime_lock, NULL);
+	gcp_mutex_init(&gcp_process.runtime_lock, GCP_RANK_RUNTIME);
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
-		pthread_mutex_init(&start_lock, NULL);
+		gcp_mutex_init(&start_lock, GCP_RANK_START);
 		gcp_resolve_after_fork();
 	} else {
 		gcp_observe_after_fork();
@@ -266,6 +268,7 @@ extern int __cxa_at_quick_exit(void (*)(void *), void *) __attribute__((weak));
 
 static void watch_quick_exit(void)
 {
+	gcp_assert_held(GCP_RANK_START);
 	if (__cxa_at_quick_exit)
 		__cxa_at_quick_exit(quick_end, __dso_handle);
 }

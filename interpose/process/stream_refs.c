@@ -47,7 +47,7 @@ static __thread struct own {
 
 static struct marker spare[MARKERS_SPARE];
 static int spare_count;
-static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_mutex spare_lock = GCP_MUTEX(GCP_RANK_STREAM_REFS);
 
 static bool marker_is_of(const struct marker *marker, struct gcp_pool *pool)
 {
@@ -82,14 +82,14 @@ static CUevent spare_take(struct gcp_pool *pool)
 {
 	CUevent event = NULL;
 
-	pthread_mutex_lock(&spare_lock);
+	gcp_mutex_lock(&spare_lock);
 	for (int i = 0; i < spare_count && !event; i++) {
 		if (!marker_is_of(&spare[i], pool))
 			continue;
 		event = spare[i].event;
 		spare[i] = spare[--spare_count];
 	}
-	pthread_mutex_unlock(&spare_lock);
+	gcp_mutex_unlock(&spare_lock);
 	return event;
 }
 
@@ -108,7 +108,7 @@ static void spare_put(struct marker *marker)
 {
 	bool kept = false;
 
-	pthread_mutex_lock(&spare_lock);
+	gcp_mutex_lock(&spare_lock);
 	for (int i = 0; i < spare_count && spare_count == MARKERS_SPARE; i++)
 		if (!marker_is_of(&spare[i], spare[i].pool))
 			spare[i] = spare[--spare_count];
@@ -117,7 +117,7 @@ static void spare_put(struct marker *marker)
 		spare[spare_count++] = *marker;
 		kept = true;
 	}
-	pthread_mutex_unlock(&spare_lock);
+	gcp_mutex_unlock(&spare_lock);
 	if (marker->pool && !kept)
 		marker_destroy(marker);
 	*marker = (struct marker){0};

@@ -26,20 +26,6 @@ void gcp_cancel_restore(int state)
 	(void)pthread_setcancelstate(state, &before);
 }
 
-int gcp_cancel_lock(pthread_mutex_t *mutex)
-{
-	int state = gcp_cancel_defer();
-
-	pthread_mutex_lock(mutex);
-	return state;
-}
-
-void gcp_cancel_unlock(pthread_mutex_t *mutex, int state)
-{
-	pthread_mutex_unlock(mutex);
-	gcp_cancel_restore(state);
-}
-
 /* The system call itself: nanosleep of libc is a cancellation point. */
 void gcp_sleep(uint64_t ns)
 {

@@ -16,9 +16,6 @@
  * calling thread stays pending. They nest. Some nanoseconds; errno stays. */
 int gcp_cancel_defer(void);
 void gcp_cancel_restore(int state);
-/* A mutex that is held over such calls. What the first one gives is for the second. */
-int gcp_cancel_lock(pthread_mutex_t *mutex);
-void gcp_cancel_unlock(pthread_mutex_t *mutex, int state);
 
 /* Sleeps for `ns` nanoseconds, less if a signal comes. No cancellation point; errno
  * stays. */

@@ -11,7 +11,7 @@
 #include <linux/membarrier.h>
 
 #ifndef NDEBUG
-__thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
+__thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
 #endif
 
 /* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */

@@ -50,9 +50,22 @@ enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
 
 /* --- ranks ---------------------------------------------------------------------- */
 
-/* In the order in which they may be taken. What each guards: pool_types.h,
- * pinned_types.h. */
+/* In the order in which they may be taken. What each guards stands where it is
+ * defined: capture_types.h, pool_types.h, pinned_types.h, and the file named here. */
 enum gcp_rank {
+	GCP_RANK_START, /* process_life.c */
+	GCP_RANK_STUBS,
+	GCP_RANK_ASIDE,
+	GCP_RANK_RUNTIME,
+	GCP_RANK_SURVEY,
+	GCP_RANK_SERVER,
+	GCP_RANK_SERVING,
+	GCP_RANK_ASKING,
+	GCP_RANK_EXPORTS,
+	GCP_RANK_IMPORTS,
+	GCP_RANK_OPENED,
+	GCP_RANK_FRAMEWORK_MARKS,
+	GCP_RANK_TRACKER,      /* tracker->lock */
 	GCP_RANK_VMM,          /* pools->vmm_lock */
 	GCP_RANK_REGISTRY,     /* pools->registry_lock */
 	GCP_RANK_CACHE,        /* cache->own */
@@ -62,10 +75,33 @@ enum gcp_rank {
 	GCP_RANK_EVENTS,       /* pool->event_lock */
 	GCP_RANK_FENCE,        /* pools->fence_lock */
 	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
-	GCP_RANK_CONTEXTS,     /* the caller's, over the contexts: pool.h */
+	GCP_RANK_CONTEXTS,     /* contexts.c */
+	GCP_RANK_ASYNC_POOLS,
+	GCP_RANK_FOREIGN,
+	GCP_RANK_RESOLVE,
+	GCP_RANK_RELEASERS,
+	GCP_RANK_STREAM_REFS,
+	GCP_RANK_SYNC_MEMOPS,
+	GCP_RANK_NOTED,
+	GCP_RANK_NVTX,
+	GCP_RANK_DEBUG,
+	GCP_RANK_DEBUG_STAGE,
+	GCP_RANK_DEBUG_DEVICE,
+	GCP_RANK_TRACE_STACKS,
+	GCP_RANK_TRACE_FILE,
 	GCP_RANKS,
 };
-static_assert(GCP_RANKS <= 32, "a bit of the mask for each");
+static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
+
+/* Those that may be held over calls of the driver, of files and the like. Some of these
+ * calls are cancellation points, so the end of the holder is deferred (cancel.h). */
+#define GCP_RANK_BIT(rank) (1ull << GCP_RANK_##rank)
+#define GCP_RANKS_OVER_CALLS                                                           \
+	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(SERVING) |          \
+	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |            \
+	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(EVENTS) | GCP_RANK_BIT(FENCE) |     \
+	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) |  \
+	 GCP_RANK_BIT(NVTX) | GCP_RANK_BIT(TRACE_STACKS) | GCP_RANK_BIT(TRACE_FILE))
 
 #ifdef NDEBUG
 #define gcp_assert_held(rank)    ((void)0)
@@ -80,25 +116,21 @@ static inline void gcp_rank_drop(enum gcp_rank rank)
 }
 #else
 /* A bit for each rank that the thread holds. */
-extern __thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
+extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
 
-#define gcp_assert_held(rank) assert(gcp_ranks_held >> (rank)&1)
-/* No other lock of the room is held over a call of the driver. */
-#define gcp_assert_driver_call()                                                       \
-	assert((gcp_ranks_held &                                                       \
-		~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE | 1u << GCP_RANK_EVENTS |  \
-		  1u << GCP_RANK_PINNED_QUOTA | 1u << GCP_RANK_CONTEXTS)) == 0)
+#define gcp_assert_held(rank)    assert(gcp_ranks_held >> (rank)&1)
+#define gcp_assert_driver_call() assert((gcp_ranks_held & ~GCP_RANKS_OVER_CALLS) == 0)
 
 static inline void gcp_rank_take(enum gcp_rank rank)
 {
 	assert(gcp_ranks_held >> rank == 0 && "locks are taken in the order of ranks");
-	gcp_ranks_held |= 1u << rank;
+	gcp_ranks_held |= 1ull << rank;
 }
 
 static inline void gcp_rank_drop(enum gcp_rank rank)
 {
 	gcp_assert_held(rank);
-	gcp_ranks_held &= ~(1u << rank);
+	gcp_ranks_held &= ~(1ull << rank);
 }
 #endif
 
@@ -110,15 +142,19 @@ struct gcp_mutex {
 	int cancel;         /* what its holder gives to gcp_cancel_restore */
 };
 
+/* The initial value of a variable; GCP_RANK_POOL and GCP_RANK_FENCE have none. */
+#define GCP_MUTEX(rank_)                                                               \
+	{                                                                              \
+		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (rank_)                    \
+	}
+
 /* One under which some hundred instructions run spins for a moment before it sleeps
  * (POOL, FENCE): to be woken costs ten times as much as it is held. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 
-/* Whether it may be held over a call of the driver. */
 static inline bool gcp_mutex_defers(const struct gcp_mutex *mutex)
 {
-	return mutex->rank == GCP_RANK_VMM || mutex->rank == GCP_RANK_FENCE ||
-	       mutex->rank == GCP_RANK_EVENTS || mutex->rank == GCP_RANK_PINNED_QUOTA;
+	return GCP_RANKS_OVER_CALLS >> mutex->rank & 1;
 }
 
 static inline void gcp_mutex_lock(struct gcp_mutex *mutex)
@@ -141,6 +177,16 @@ static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
 	gcp_rank_drop(mutex->rank);
 	if (defers)
 		gcp_cancel_restore(state);
+}
+
+/* Called with the mutex held, one that defers. Waits for the condition; other threads
+ * hold the mutex meanwhile, each with a cancellation state of its own. */
+static inline void gcp_mutex_wait(struct gcp_mutex *mutex, pthread_cond_t *condition)
+{
+	int state = mutex->cancel;
+
+	pthread_cond_wait(condition, &mutex->mutex);
+	mutex->cancel = state;
 }
 
 /* --- gcp_spin ------------------------------------------------------------------- */

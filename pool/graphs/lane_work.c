@@ -124,14 +124,6 @@ void gcp_pools_captures_release(struct gcp_pools *pools)
 	gcp_mutex_unlock(&pools->fence_lock);
 }
 
-void gcp_contexts_are_locked(bool locked)
-{
-	if (locked)
-		gcp_rank_take(GCP_RANK_CONTEXTS);
-	else
-		gcp_rank_drop(GCP_RANK_CONTEXTS);
-}
-
 void gcp_pool_count_graph_move(struct gcp_pool *pool)
 {
 	gcp_mutex_lock(&pool->lock);

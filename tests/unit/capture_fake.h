@@ -104,9 +104,9 @@ static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 	(void)ctx;
 	if (other) {
 		cuda.once_read = NULL;
-		gcp_contexts_are_locked(false); /* by this thread, not by that one */
+		gcp_rank_drop(GCP_RANK_CONTEXTS); /* by this thread, not by that one */
 		other();
-		gcp_contexts_are_locked(true);
+		gcp_rank_take(GCP_RANK_CONTEXTS);
 	}
 	return result;
 }
@@ -149,7 +149,7 @@ static __attribute__((unused)) bool contexts_hold(void)
 {
 	if (cuda.contexts_ending > 0)
 		return false;
-	gcp_contexts_are_locked(true);
+	gcp_rank_take(GCP_RANK_CONTEXTS);
 	cuda.contexts_held++;
 	return true;
 }
@@ -157,7 +157,7 @@ static __attribute__((unused)) bool contexts_hold(void)
 static __attribute__((unused)) void contexts_release(void)
 {
 	cuda.contexts_held--;
-	gcp_contexts_are_locked(false);
+	gcp_rank_drop(GCP_RANK_CONTEXTS);
 }
 
 /* As the hooks do. */

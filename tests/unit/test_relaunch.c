@@ -396,7 +396,9 @@ static void nothing_is_noted_of_a_graph_that_waits_for_memory(void **state)
 	fake.memory_limit = fake.memory_used;
 	gcp_share_all_taken(tracker);
 	assert_true(share_memory(a, b));
+	gcp_tracker_lock(tracker);
 	gcp_launch_note(tracker, a->exec, stream_handle(0));
+	gcp_tracker_unlock(tracker);
 	assert_false(gcp_launch_again(tracker, a->exec, stream_handle(0), &now));
 	fake.memory_limit = UINT64_MAX;
 }

@@ -416,7 +416,9 @@ static void an_executable_that_switches_is_followed_by_its_own_alone(void **stat
 	(void)state;
 	launch(b, 0);
 	launch_begin(b, 1, &one); /* follows itself */
+	gcp_tracker_lock(tracker);
 	assert_false(gcp_share_of_exec(tracker, second->exec)->track->switching == 0);
+	gcp_tracker_unlock(tracker);
 	launch_real(b, 1);
 	gcp_launch_end(tracker, b->exec, &one, 0);
 	launch(second, 1);
@@ -520,7 +522,9 @@ static void an_executable_that_is_updated_shares_on(void **state)
 	update(c, b->exec);
 	b->exec = NULL;
 	launch(c, 1); /* the launch before the update still runs */
+	gcp_tracker_lock(tracker);
 	assert_true(gcp_share_of_exec(tracker, c->exec)->bound);
+	gcp_tracker_unlock(tracker);
 	assert_false(share_memory(b, c));
 	launch(a, 1);
 	device_catches_up();
