@@ -397,13 +397,20 @@ CUresult gcp_hook_cuMemHostUnregister(void *ptr)
 	return gcp_real.cuMemHostUnregister(ptr);
 }
 
-/* The driver knows memory that the program has freed. */
+/* Returns no flags for memory of cudaMalloc, as CUDA does (measured), and an error for
+ * memory that the program has freed: the driver still knows both as mapped memory. */
 CUresult gcp_hook_cuMemGetAccess(unsigned long long *ret_flags,
 				 const CUmemLocation *location, CUdeviceptr ptr)
 {
+	struct asked_range range;
+	CUresult result;
+
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
-	return gcp_real.cuMemGetAccess(ret_flags, location, ptr);
+	result = gcp_real.cuMemGetAccess(ret_flags, location, ptr);
+	if (result == CUDA_SUCCESS && range_find_inside(ptr, &range) == 0)
+		*ret_flags = 0;
+	return result;
 }
 
 /* A chunk that holds a part of the block, and others': neither is the program's to

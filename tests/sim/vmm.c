@@ -330,7 +330,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	return CUDA_SUCCESS;
 }
 
-/* Memory of cuMemAlloc is open to its device, as mapped memory may be. */
+/* Of memory of cuMemAlloc no flags are told (measured). */
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
 			CUdeviceptr ptr)
 {
@@ -343,7 +343,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(location->id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	open = alloc->device == location->id;
+	open = false;
 	if (alloc->kind == SIM_MEMORY_RESERVED) {
 		uint64_t i = (ptr - alloc->addr) / SIM_CHUNK;
 
