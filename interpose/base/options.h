@@ -89,7 +89,7 @@ enum gcp_share { GCP_SHARE_DEVICE, GCP_SHARE_HOST };
 /* The texts lie in the row: pointers to them would have to be relocated at the start of
  * each program. */
 struct gcp_option {
-	char name[28];     /* of the environment variable */
+	char name[32];     /* of the environment variable */
 	char meaning[156]; /* one line */
 	enum gcp_option_type type;
 	size_t offset;           /* of the field in struct gcp_options */

@@ -441,9 +441,18 @@ static void strictness_ends_the_process(void **state)
 	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "1"), 0);
 }
 
+static void names_end_within_their_fields(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < gcp_option_all_count; i++)
+		assert_non_null(memchr(gcp_option_table[i].name, '\0',
+				       sizeof(gcp_option_table[i].name)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(names_end_within_their_fields),
 	    cmocka_unit_test(the_defaults_are_those_of_the_pool),
 	    cmocka_unit_test(every_default_lies_within_its_bounds),
 	    cmocka_unit_test(numbers_beyond_their_bounds_are_wrong),
