@@ -3,11 +3,13 @@
  * trace_stacks.c - call stacks of a recording: see trace_stacks.h.
  *
  * A stack that was seen before is found in a table of hashes without a lock. A new one
- * is stored under lock, and the list of executable mappings is read again if one of its
- * addresses is in none of them: a library may have been loaded.
+ * is stored under lock. The list of executable mappings is read again when a library
+ * was loaded or closed, and if an address of a new stack is in none of them. When a
+ * library was closed another one may lie at its addresses: the table begins anew.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -33,6 +35,7 @@ enum {
 
 struct range {
 	uintptr_t start, end;
+	uint64_t what; /* a hash of what is mapped there */
 };
 
 typedef _Unwind_Reason_Code unwind_step(struct _Unwind_Context *, void *);
@@ -47,6 +50,7 @@ static struct {
 	_Unwind_Word (*saved)(struct _Unwind_Context *, int);
 	/* High half: of the hash, low half: the stack's number. 0: empty. */
 	_Atomic uint64_t *table;
+	_Atomic uint64_t libraries; /* libraries_seen, when the mappings were read */
 	struct gcp_mutex lock; /* for what follows; files are read under it: cancel.h */
 	struct range *ranges;  /* executable mappings, ascending */
 	uint32_t range_count;
@@ -66,6 +70,7 @@ static __thread struct {
 
 struct mapping {
 	uint64_t start, end, offset;
+	uint64_t what; /* a hash of offset, file and path; of executable ones */
 	bool executable;
 	const char *path;
 	size_t path_length;
@@ -85,6 +90,15 @@ static const char *hex_read(const char *next, uint64_t *ret_number)
 	}
 }
 
+static uint64_t text_hash(const char *text, const char *end)
+{
+	uint64_t hash = 0;
+
+	for (; text < end; text++)
+		hash = (hash ^ (unsigned char)*text) * 0x9e3779b97f4a7c15u;
+	return hash;
+}
+
 /* "start-end rwxp offset device inode   path" */
 static bool mapping_parse(const char *line, const char *end, struct mapping *ret)
 {
@@ -97,6 +111,7 @@ static bool mapping_parse(const char *line, const char *end, struct mapping *ret
 	if (end - next < 6 || *next++ != ' ')
 		return false;
 	ret->executable = next[2] == 'x';
+	ret->what = ret->executable ? text_hash(next + 5, end) : 0;
 	next = hex_read(next + 5, &ret->offset);
 	ret->path = memchr(next, '/', (size_t)(end - next));
 	if (!ret->path)
@@ -169,14 +184,16 @@ static bool module_note(void *arg, const struct mapping *mapping)
 	struct modules_read *read = arg;
 	struct gcp_trace_module module = {read->now, mapping->start, mapping->end,
 					  mapping->offset, mapping->path_length};
+	const struct range *range;
 
 	if (!mapping->executable)
 		return true;
-	if (!range_has(mapping->start) || !range_has(mapping->end - 1))
+	range = range_find(mapping->start);
+	if (!range || range->what != mapping->what || !range_has(mapping->end - 1))
 		gcp_trace_module_add(&module, mapping->path ? mapping->path : "");
 	if (read->count < RANGES_MAX)
 		read->ranges[read->count++] =
-		    (struct range){mapping->start, mapping->end};
+		    (struct range){mapping->start, mapping->end, mapping->what};
 	return true;
 }
 
@@ -198,6 +215,37 @@ void gcp_stacks_modules(void)
 	gcp_mutex_lock(&stacks.lock);
 
 	modules_read_locked();
+	gcp_mutex_unlock(&stacks.lock);
+}
+
+static int libraries_note(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)size;
+	*(uint64_t *)arg = (uint64_t)info->dlpi_adds << 32 | (uint32_t)info->dlpi_subs;
+	return 1;
+}
+
+/* High half: how many libraries were loaded until now, low half: closed. */
+static uint64_t libraries_seen(void)
+{
+	uint64_t libraries = 0;
+
+	dl_iterate_phdr(libraries_note, &libraries);
+	return libraries;
+}
+
+static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
+{
+	uint64_t before;
+
+	gcp_mutex_lock(&stacks.lock);
+	before = atomic_load(&stacks.libraries);
+	if (before != libraries)
+		modules_read_locked();
+	for (uint32_t i = 0; (uint32_t)before != (uint32_t)libraries && i < TABLE_SLOTS;
+	     i++)
+		atomic_store_explicit(&stacks.table[i], 0, memory_order_relaxed);
+	atomic_store(&stacks.libraries, libraries);
 	gcp_mutex_unlock(&stacks.lock);
 }
 
@@ -572,14 +620,20 @@ uint32_t gcp_stacks_number(const struct gcp_caller *caller)
 {
 	uintptr_t frames[GCP_TRACE_FRAMES_MAX];
 	_Atomic uint64_t *slot;
+	uint64_t libraries;
 	uint32_t count, number;
 	int saved = errno;
 
 	if (!stacks.table)
 		return 0;
+	libraries = libraries_seen();
+	if (libraries != atomic_load_explicit(&stacks.libraries, memory_order_acquire))
+		libraries_changed(libraries);
 	count = walk(caller, frames);
-	if (count == 0)
+	if (count == 0) {
+		errno = saved;
 		return 0;
+	}
 	number = table_find(hash_of(frames, count), frames, count, &slot);
 	if (!number)
 		number = stack_add(caller, frames, count);
@@ -629,6 +683,7 @@ bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
 	stacks.frames = frames;
 	stacks.unwind = unwind;
 	stacks.ranges = (void *)(memory + table);
+	atomic_store(&stacks.libraries, libraries_seen());
 	gcp_stacks_modules();
 	own = range_find((uintptr_t)gcp_stacks_start);
 	if (own)

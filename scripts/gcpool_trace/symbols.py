@@ -112,39 +112,48 @@ class Symbols:
         self.recording = recording
         self.modules = sorted(recording.modules, key=lambda module: (module.start, module.time))
         self.starts = [module.start for module in self.modules]
-        self.known = {}
+        self.at = {}  # address -> the modules that have had it, by time
+        self.known = {}  # (address, module) -> Frame
+        self.places = {}  # stack -> (address, module) of each frame
         self.resolved = False
 
-    def module_of(self, address):
-        """The module that has the address, as the latest list of mappings has it."""
-        at = bisect.bisect_right(self.starts, address) - 1
-        best = None
-        while at >= 0 and address - self.modules[at].start < 1 << 32:
-            module = self.modules[at]
-            if module.start <= address < module.end and (not best or module.time > best.time):
-                best = module
-            if best and module.start < best.start:
-                break
-            at -= 1
-        return best
+    def module_of(self, address, time):
+        """The module that had the address then."""
+        if address not in self.at:
+            first = bisect.bisect_right(self.starts, address - (1 << 32))
+            last = bisect.bisect_right(self.starts, address)
+            had = [module for module in self.modules[first:last] if address < module.end]
+            self.at[address] = sorted(had, key=lambda module: module.time)
+        had = self.at[address]
+        until = [module for module in had if module.time <= time] or had[:1]
+        return until[-1] if until else None
 
     def resolve(self):
         """All addresses of all stacks at once: each tool is started once for each module."""
         wanted, made = {}, PerfMap(self.recording)
-        for frames in self.recording.stacks.values():
-            for address in frames:
-                if address in self.known:
+        # The mappings were read before the first event of a stack, and again before any of a
+        # stack with the same addresses in other libraries.
+        times = {}
+        for event in self.recording.events:
+            times.setdefault(event.stack, event.time)
+        for stack, frames in self.recording.stacks.items():
+            time = times.get(stack, float("inf"))
+            places = [(address, self.module_of(address - 1, time)) for address in frames]
+            self.places[stack] = places
+            for place in places:
+                if place in self.known:
                     continue
-                module, name = self.module_of(address - 1), made.find(address - 1)
+                address, module = place
+                name = made.find(address - 1)
                 if name:
-                    self.known[address] = made_frame(name)
+                    self.known[place] = made_frame(name)
                 elif module:
                     offset = address - 1 - module.start + module.offset
-                    wanted.setdefault(module.path, {})[address] = offset
+                    wanted.setdefault(module.path, {})[place] = offset
                     name = f"{os.path.basename(module.path) or module.path}+0x{offset + 1:x}"
-                    self.known[address] = Frame(name, "", 0, os.path.basename(module.path))
+                    self.known[place] = Frame(name, "", 0, os.path.basename(module.path))
                 else:
-                    self.known[address] = Frame(f"0x{address:x}", "", 0, "")
+                    self.known[place] = Frame(f"0x{address:x}", "", 0, "")
         for number, (path, offsets) in enumerate(wanted.items()):
             progress(f"names of {number + 1} of {len(wanted)} files")
             if is_module(path):
@@ -154,37 +163,37 @@ class Symbols:
 
     def module_resolve(self, path, offsets):
         parts = load_bias(path)
-        addresses = {}
-        for address, offset in offsets.items():
+        places = {}
+        for place, offset in offsets.items():
             for at, length, base in parts:
                 if at <= offset < at + length:
-                    addresses[address] = base + offset - at
-        if not addresses:
+                    places[place] = base + offset - at
+        if not places:
             return
-        self.lines_ask(path, addresses)
-        unknown = {a: v for a, v in addresses.items() if "+0x" in self.known[a].function}
+        self.lines_ask(path, places)
+        unknown = {a: v for a, v in places.items() if "+0x" in self.known[a].function}
         if unknown:
             self.names_ask(path, unknown)
 
-    def lines_ask(self, path, addresses):
+    def lines_ask(self, path, places):
         tool = shutil.which("addr2line")
         if not tool:
             return
-        order = list(addresses)
-        text = "\n".join(f"0x{addresses[a]:x}" for a in order)
+        order = list(places)
+        text = "\n".join(f"0x{places[a]:x}" for a in order)
         done = subprocess.run(
             [tool, "-f", "-C", "-e", path], input=text, text=True, capture_output=True, errors="replace"
         )
         lines = done.stdout.splitlines()
-        for i, address in enumerate(order):
+        for i, place in enumerate(order):
             if 2 * i + 1 >= len(lines) or lines[2 * i] == "??":
                 continue
             file, _, line = lines[2 * i + 1].split(" (discriminator")[0].rpartition(":")
             # Without a line the function is the nearest that has a name, right or wrong.
             if file != "??" and line.isdigit() and int(line):
-                self.known[address] = Frame(lines[2 * i], file, int(line), self.known[address].module)
+                self.known[place] = Frame(lines[2 * i], file, int(line), self.known[place].module)
 
-    def names_ask(self, path, addresses):
+    def names_ask(self, path, places):
         """By the symbols of the file, and what it exports where it is stripped of them."""
         tool = shutil.which("nm")
         if not tool:
@@ -203,16 +212,16 @@ class Symbols:
                     table.add((int(words[0], 16), int(words[1], 16), words[3].split("@")[0]))
         table = sorted(table)
         starts = [start for start, _, _ in table]
-        for address, value in addresses.items():
+        for place, value in places.items():
             at = bisect.bisect_right(starts, value) - 1
             # Behind its end is some function that the file does not name.
             if at >= 0 and value < starts[at] + table[at][1]:
-                self.known[address] = Frame(table[at][2], "", 0, self.known[address].module)
+                self.known[place] = Frame(table[at][2], "", 0, self.known[place].module)
 
     def frames(self, stack):
         if not self.resolved:
             self.resolve()
-        return [self.known[address] for address in self.recording.stacks.get(stack, ())]
+        return [self.known[place] for place in self.places.get(stack, ())]
 
     def site(self, stack):
         """Where the program itself allocates: the innermost frame that is no CUDA library's."""

@@ -25,6 +25,7 @@ from gcpool_trace.recording import (  # noqa: E402
     HEADER_BYTES,
     KINDS,
     MAGIC,
+    Module,
     Recording,
 )
 from gcpool_trace.symbols import Symbols  # noqa: E402

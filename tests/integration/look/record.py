@@ -82,9 +82,11 @@ def frames_of(path, values, like=None):
     parts are those of the file `like`."""
     parts = load_bias(like or path)
     places = [value - base + at for value in values for at, size, base in parts if 0 <= value - base < size]
-    module = types.SimpleNamespace(path=path, start=1 << 32, end=1 << 33, offset=0, time=0)
+    module = look.Module(0, 1 << 32, 1 << 33, 0, path)
     stack = [module.start + place + 1 for place in places]
-    recording = types.SimpleNamespace(path=path, pid=0, host="", modules=[module], stacks={1: stack})
+    recording = types.SimpleNamespace(
+        path=path, pid=0, host="", modules=[module], stacks={1: stack}, events=[]
+    )
     return [frame.function for frame in Symbols(recording).frames(1)]
 
 
@@ -425,6 +427,16 @@ def frame_pointers_lead_to_the_callers(checks, directory):
         checks.equal(kind, ["innermost", "middle", "outermost", "calls_lie_in_calls"], names[:4])
 
 
+def a_library_at_the_place_of_another_has_its_own_names(checks, directory):
+    plugins = os.environ["GCPT_PLUGINS"].split(":")
+    found = look.Recorded(directory, [os.environ["GCPT_RELOAD"], *plugins], {"GCPOOL_TRACE_STACKS": "8"})
+    checks.equal("exit code", 0, found.run.code)
+    symbols = found.symbols()
+    stacks = [event.stack for event in found.recording.events if event.kind == "alloc"]
+    names = [symbols.site(stack).function for stack in stacks]
+    checks.equal("sites", ["first_plugin", "other_plugin", "first_plugin"], names)
+
+
 def trampolines_of_python_are_left(checks, directory):
     """Code without tables, by which CPython calls each function."""
     if os.uname().machine != "x86_64":
@@ -505,6 +517,7 @@ def main():
             threads_that_are_cancelled_leave_the_recording,
             frame_pointers_are_followed_in_the_stack_alone,
             frame_pointers_lead_to_the_callers,
+            a_library_at_the_place_of_another_has_its_own_names,
             trampolines_of_python_are_left,
             python_programs_have_their_functions,
         ],

@@ -317,10 +317,12 @@ def functions_of_python_have_names(checks, directory):
     stack = (0x7000100F, 0x70002020, 0x7000300F, 0x7000400F)
     lines = ("70001000 f py::take:/app/pool.py", "70003000 f py::Model.step:/app/model.py", "wrong line",
              "70004000 f py::<module>:/app/main.py")
-    interpreter = types.SimpleNamespace(
+    interpreter = look.Module(
         path="/usr/bin/python3.13", start=0x70002000, end=0x70003000, offset=0, time=0
     )
-    recording = types.SimpleNamespace(path=path, stacks={1: stack}, modules=[interpreter], pid=0, host="")
+    recording = types.SimpleNamespace(
+        path=path, stacks={1: stack}, modules=[interpreter], pid=0, host="", events=[]
+    )
     wanted = "take at pool.py < Model.step at model.py < <module> at main.py"
     for kind, good in (("file", True), ("link", False), ("shared", False), ("fifo", False)):
         place = path + ".map"
