@@ -26,14 +26,14 @@ struct size_row {
 	uint64_t unused;           /* free, ready or not */
 };
 
+static struct gcp_mutex survey_lock = GCP_MUTEX(GCP_RANK_SURVEY); /* for the next */
 static struct {
-	struct gcp_mutex lock; /* for all below */
 	struct size_row rows[ROWS_MAX];
 	size_t count;
 	uint64_t used, used_bytes;
 	struct gcp_block_view largest[LARGEST_MAX]; /* used, largest first */
 	size_t largest_count;
-} survey = {.lock = GCP_MUTEX(GCP_RANK_SURVEY)};
+} survey;
 
 /* --- counting -------------------------------------------------------------------- */
 
@@ -156,13 +156,13 @@ static void unfreed_text(const struct gcp_report *report, struct gcp_text *text)
 void gcp_report_blocks_text(const struct gcp_report *report, int device,
 			    struct gcp_text *text)
 {
-	gcp_mutex_lock(&survey.lock);
+	gcp_mutex_lock(&survey_lock);
 	survey_make(report, device);
 	if (report->pools && survey.count > 0)
 		rows_text(text);
 	if (survey.used > 0)
 		unfreed_text(report, text);
-	gcp_mutex_unlock(&survey.lock);
+	gcp_mutex_unlock(&survey_lock);
 }
 
 /* --- JSON ---------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ void gcp_report_blocks_text(const struct gcp_report *report, int device,
 void gcp_report_blocks_json(const struct gcp_report *report, int device,
 			    struct gcp_text *text)
 {
-	gcp_mutex_lock(&survey.lock);
+	gcp_mutex_lock(&survey_lock);
 	survey_make(report, device);
 	gcp_text_add(text, ", \"size_classes\": [");
 	for (size_t i = 0; i < survey.count && report->pools; i++) {
@@ -192,5 +192,5 @@ void gcp_report_blocks_json(const struct gcp_report *report, int device,
 			     i ? ", " : "", ULL(survey.largest[i].addr),
 			     ULL(survey.largest[i].requested));
 	gcp_text_add(text, "]}");
-	gcp_mutex_unlock(&survey.lock);
+	gcp_mutex_unlock(&survey_lock);
 }

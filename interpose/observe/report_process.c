@@ -22,12 +22,12 @@
 
 enum { GPUS_MAX = 64 };
 
+static struct gcp_mutex noted_lock = GCP_MUTEX(GCP_RANK_NOTED); /* to write the next */
 static struct {
-	struct gcp_mutex lock; /* for writing */
 	struct gcp_gpu gpus[GPUS_MAX];
 	_Atomic(uint64_t) known; /* bit per device that is filled in */
 	_Atomic(int) cuda;       /* as in struct gcp_gpu */
-} noted = {.lock = GCP_MUTEX(GCP_RANK_NOTED)};
+} noted;
 
 bool gcp_report_knows_gpu(int device)
 {
@@ -38,7 +38,7 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 {
 	if (device < 0 || device >= GPUS_MAX)
 		return;
-	gcp_mutex_lock(&noted.lock);
+	gcp_mutex_lock(&noted_lock);
 	if (!gcp_report_knows_gpu(device)) {
 		noted.gpus[device] = *gpu;
 		if (!gpu->name[0])
@@ -46,7 +46,7 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 		noted.cuda = gpu->cuda;
 		noted.known |= 1ull << device; /* what is known stays as it is */
 	}
-	gcp_mutex_unlock(&noted.lock);
+	gcp_mutex_unlock(&noted_lock);
 }
 
 /* --- what the system knows ------------------------------------------------ */

@@ -56,8 +56,8 @@ static struct {
 	uint32_t range_count;
 	uint64_t read_ns; /* when they were read */
 	struct range own; /* this library's code; constant after start */
-	char text[1 << 16];
 } stacks = {.lock = GCP_MUTEX(GCP_RANK_TRACE_STACKS)};
+static char maps_text[1 << 16]; /* stacks.lock */
 
 /* The stack that the calling thread was on last, up to the thread's own variables,
  * where they lie above it: what is mapped behind them may go any time. */
@@ -129,10 +129,9 @@ static void mappings_each(bool (*scope)(void *arg, const struct mapping *mapping
 	size_t left = 0;
 	ssize_t got;
 
-	while (fd >= 0 && left < sizeof(stacks.text) - 1 &&
-	       (got = read(fd, stacks.text + left, sizeof(stacks.text) - 1 - left)) >
-		   0) {
-		char *line = stacks.text, *limit = line + left + got, *end;
+	while (fd >= 0 && left < sizeof(maps_text) - 1 &&
+	       (got = read(fd, maps_text + left, sizeof(maps_text) - 1 - left)) > 0) {
+		char *line = maps_text, *limit = line + left + got, *end;
 		struct mapping mapping;
 
 		*limit = '\0';
@@ -141,7 +140,7 @@ static void mappings_each(bool (*scope)(void *arg, const struct mapping *mapping
 			if (mapping_parse(line, end, &mapping) && !scope(arg, &mapping))
 				goto out;
 		left = (size_t)(limit - line);
-		memmove(stacks.text, line, left);
+		memmove(maps_text, line, left);
 	}
 out:
 	if (fd >= 0)
