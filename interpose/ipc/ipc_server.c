@@ -524,11 +524,16 @@ static void *server_run(void *unused)
 /* No CUDA call is made from now on. Whatever the thread does is over in a moment. */
 static void server_end(void)
 {
+	/* exit in a signal handler: the thread that serves may wait for this one. */
+	bool interrupted = gcp_pools_interrupted();
+
 	if (server.self.pid != (uint32_t)getpid())
 		return;
-	gcp_mutex_lock(&server.serving);
+	if (!interrupted)
+		gcp_mutex_lock(&server.serving);
 	server.ended = true;
-	gcp_mutex_unlock(&server.serving);
+	if (!interrupted)
+		gcp_mutex_unlock(&server.serving);
 }
 
 static bool thread_start(void)

@@ -11,6 +11,7 @@
 #include "observe.h"
 #include "../process/process_life.h"
 #include "trace.h"
+#include "trace_file.h"
 
 uint32_t gcp_observers;
 
@@ -56,6 +57,14 @@ void gcp_observe_end(void)
 		gcp_live_end();
 	if (gcp_observers & GCP_OBSERVE_DEBUG)
 		gcp_debug_end(gcp_process.pools);
+}
+
+void gcp_observe_leave_off(void)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_file_end();
+	if (gcp_observers & GCP_OBSERVE_LIVE)
+		gcp_live_end();
 }
 
 void gcp_observe_after_fork(void)

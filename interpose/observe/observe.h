@@ -50,6 +50,8 @@ void gcp_observe_context_gone(CUcontext ctx);
 
 /* The process ends; in a forked child. */
 void gcp_observe_end(void);
+/* The same where no lock may be taken. */
+void gcp_observe_leave_off(void);
 void gcp_observe_after_fork(void);
 
 /* The program has called an entry: `address` is where it goes on. */

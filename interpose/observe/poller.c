@@ -26,7 +26,7 @@
 #include "poller.h"
 #include "../base/process.h"
 
-enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000 };
+enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000, END_S = 1 };
 
 static struct {
 	atomic_bool begun; /* a thread starts it or has started it */
@@ -35,7 +35,7 @@ static struct {
 	pid_t process;
 	/* In libpthread before glibc 2.34, and therefore looked up. */
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-	int (*join)(pthread_t, void **);
+	int (*join)(pthread_t, void **, const struct timespec *);
 } poller;
 
 /* Events are asked for in a context. */
@@ -62,13 +62,18 @@ static void *poller_run(void *unused)
 	return NULL;
 }
 
-/* At exit, and not in a child that a fork has left with our handlers. */
+/* At exit, which may be in a signal handler that has interrupted a holder of locks that
+ * the thread waits for; and not in a child that a fork has left with our handlers. */
 static void poller_end(void)
 {
+	struct timespec until;
+
 	if (poller.process != getpid())
 		return;
 	atomic_store_explicit(&poller.stop, true, memory_order_release);
-	poller.join(poller.thread, NULL);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += END_S;
+	(void)poller.join(poller.thread, NULL, &until);
 }
 
 static bool poller_create(void)
@@ -77,7 +82,7 @@ static bool poller_create(void)
 	bool created;
 
 	*(void **)&poller.create = gcp_elf_libc_symbol("pthread_create");
-	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_join");
+	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_timedjoin_np");
 	if (!poller.create || !poller.join)
 		return false;
 	poller.process = getpid();

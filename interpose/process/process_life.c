@@ -219,9 +219,11 @@ bool gcp_resolve_now(void)
 
 /* --- exit --------------------------------------------------------------------- */
 
-/* exit and, if there are statistics to write, quick_exit. A signal that ends the
- * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. The reports and
- * files of a parent are none of its child's, also of one that fork_child has not seen
+/* exit and, if there are statistics to write, quick_exit. A signal handler that has
+ * interrupted a call of the library may have called exit: no lock is taken then. A
+ * signal that ends the process, _exit and exec come past it: GCPOOL_STATS_EVERY is for
+ * them. The reports and files of a parent are none of its child's, also of one that
+ * fork_child has not seen
  * (_Fork, or the system call). */
 
 /* The launcher waits for no program. It asks this process, which it has become, to say
@@ -251,6 +253,16 @@ __attribute__((destructor)) static void life_end(void)
 	}
 	if (process != getpid())
 		return;
+	if (gcp_pools_interrupted()) {
+		gcp_observe_leave_off();
+		if (gcp_observers || gcp_process.options.stats != GCP_STATS_OFF)
+			gcp_log(GCP_LOG_WARNING,
+				"the process ends in a signal handler, inside an "
+				"allocation or a free: leaving out its statistics, and "
+				"the last of what is recorded");
+		errno = saved;
+		return;
+	}
 	if (mode == GCP_RUN_POOL)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();

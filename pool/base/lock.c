@@ -10,9 +10,7 @@
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
 
-#ifndef NDEBUG
 __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
-#endif
 
 /* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)

@@ -3,9 +3,9 @@
  * lock.h - the locks of the room: mutexes with a rank, and two small locks of its own.
  *
  * A thread may take a mutex only if it holds none of the same or a later rank (enum
- * gcp_rank). Builds with assertions keep the ranks that a thread holds in a bit mask of
- * the thread and check that, and functions that need a lock say so (gcp_assert_held).
- * Spin locks are taken last and have no rank. The owner's lock is on the way of each
+ * gcp_rank). The ranks that a thread holds are in a bit mask of the thread. Builds with
+ * assertions check it, and functions that need a lock say so (gcp_assert_held). Spin
+ * locks are taken last and have no rank. The owner's lock is on the way of each
  * allocation that hits, so its rank counts only in builds with a sanitizer.
  *
  * gcp_spin guards a few instructions against all threads. It is never held over a call
@@ -103,18 +103,6 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) |  \
 	 GCP_RANK_BIT(NVTX) | GCP_RANK_BIT(TRACE_STACKS) | GCP_RANK_BIT(TRACE_FILE))
 
-#ifdef NDEBUG
-#define gcp_assert_held(rank)    ((void)0)
-#define gcp_assert_driver_call() ((void)0)
-static inline void gcp_rank_take(enum gcp_rank rank)
-{
-	(void)rank;
-}
-static inline void gcp_rank_drop(enum gcp_rank rank)
-{
-	(void)rank;
-}
-#else
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
 
@@ -132,7 +120,6 @@ static inline void gcp_rank_drop(enum gcp_rank rank)
 	gcp_assert_held(rank);
 	gcp_ranks_held &= ~(1ull << rank);
 }
-#endif
 
 /* --- gcp_mutex ------------------------------------------------------------------ */
 

@@ -541,6 +541,14 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	free(cache);
 }
 
+bool gcp_pools_interrupted(void)
+{
+	for (const struct gcp_cache *cache = gcp_tls.caches; cache; cache = cache->next)
+		if (atomic_load(&cache->own.inside))
+			return true;
+	return gcp_ranks_held != 0;
+}
+
 void gcp_pools_thread_exit(struct gcp_pools *pools)
 {
 	if (gcp_tls.pools_id != pools->id)

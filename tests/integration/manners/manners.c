@@ -182,6 +182,32 @@ static void first_thread_ends(void)
 	pthread_exit(NULL);
 }
 
+/* --- signals ---------------------------------------------------------------------- */
+
+static void end(int number)
+{
+	(void)number;
+	exit(0);
+}
+
+/* MANNERS_AFTER: microseconds. */
+static void ends_in_a_signal_handler(void)
+{
+	const struct itimerval after = {.it_value.tv_usec =
+					    strtol(getenv("MANNERS_AFTER"), NULL, 10)};
+	CUdeviceptr p[64];
+
+	(void)primary();
+	signal(SIGALRM, end);
+	setitimer(ITIMER_REAL, &after, NULL);
+	for (size_t round = 0;; round++) {
+		for (size_t i = 0; i < 64; i++)
+			p[i] = allocated((round * 7919 + i * 104729) % (9 * MIB) + 1);
+		for (size_t i = 0; i < 64; i++)
+			OK(cuMemFree(p[i]));
+	}
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(probes_for_memory),
     SCENARIO(a_file_takes_the_place_of_stderr),
@@ -190,6 +216,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_connection_takes_it),
     SCENARIO(stderr_is_another_terminal_or_pipe_later),
     SCENARIO(works_until_told),
+    SCENARIO(ends_in_a_signal_handler),
     SCENARIO(first_thread_ends),
     SCENARIO(memory_is_locked_before),
     SCENARIO(memory_is_locked_later),

@@ -294,6 +294,19 @@ class Manners:
             self.checks.equal("the same file", before, os.stat(path).st_ino)
             self.checks.equal("the first says", "", self.told(first))
 
+    # --- signals ----------------------------------------------------------------------
+
+    def check_exit_in_a_handler(self):
+        """The handler may have interrupted the library anywhere."""
+        with tempfile.TemporaryDirectory() as directory:
+            for options in ({"GCPOOL_STATS": "text"}, {"GCPOOL_TRACE": f"{directory}/trace"},
+                            {"GCPOOL_DEBUG": "leaks"}, {"GCPOOL_THREAD": "1"},
+                            {"GCPOOL_LIVE": "1"}, {"GCPOOL_LOG": "warn"}):
+                codes = [self.end(self.begin("ends_in_a_signal_handler",
+                                             {"MANNERS_AFTER": str(4000 * i + 137), **options},
+                                             stderr=subprocess.DEVNULL)) for i in range(1, 11)]
+                self.checks.equal(f"{options}", [0] * 10, codes)
+
 
 def main():
     checks = preload.Checks()
