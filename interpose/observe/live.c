@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +27,10 @@ enum {
 };
 
 static struct gcp_live_page *page;
-static char page_path[64];
+static char place[32];      /* the directory */
+static char page_path[64];  /* in it */
+static char reply_path[72]; /* in it, until gcpool ctl has read the answer */
+static uid_t user;          /* whose they are */
 static atomic_flag busy = ATOMIC_FLAG_INIT; /* a thread writes the page */
 static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
 
@@ -145,16 +149,56 @@ static int page_write(int fd)
 }
 
 /* Containers may share /dev/shm, and each has a process 1. */
-static void path_make(void)
+static void paths_make(void)
 {
 	struct gcp_text text;
 
+	user = geteuid();
+	gcp_text_init(&text, place, sizeof(place));
+	gcp_text_add(&text, "/dev/shm/gcpool.%u", (unsigned)user);
 	gcp_text_init(&text, page_path, sizeof(page_path));
-	gcp_text_add(&text, "/dev/shm/gcpool.%u.%llu.%d", (unsigned)getuid(),
+	gcp_text_add(&text, "%s/%llu.%d", place,
 		     (unsigned long long)gcp_process_namespace(), (int)getpid());
+	gcp_text_init(&text, reply_path, sizeof(reply_path));
+	gcp_text_add(&text, "%s.reply", page_path);
 }
 
-/* One that a process of the same number has left is taken away. */
+/* Makes the directory. 0, or why its content may not be the user's alone. */
+static int place_make(void)
+{
+	struct stat about;
+	int fd, error = 0;
+
+	if (getuid() != user || geteuid() != user)
+		return EPERM;
+	if (mkdir(place, 0700) != 0 && errno != EEXIST)
+		return errno;
+	fd = open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	/* Not fstat, as in log.c. */
+	if (syscall(SYS_fstat, fd, &about) != 0)
+		error = errno;
+	else if (about.st_uid != user || about.st_mode & 077)
+		error = EPERM;
+	close(fd);
+	return error;
+}
+
+/* A new file in the directory. One that a process of the same number has left is taken
+ * away. -1 and an errno. */
+static int own_file_make(const char *path)
+{
+	int error = place_make();
+
+	if (error) {
+		errno = error;
+		return -1;
+	}
+	unlink(path);
+	return gcp_path_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+}
+
 bool gcp_live_start(const struct gcp_options *options)
 {
 	void *memory = MAP_FAILED;
@@ -162,10 +206,13 @@ bool gcp_live_start(const struct gcp_options *options)
 
 	if (!options->live)
 		return false;
-	path_make();
-	unlink(page_path);
-	fd = open(page_path,
-		  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+	if (getuid() != geteuid()) {
+		gcp_log(GCP_LOG_WARNING, "GCPOOL_LIVE: real and effective user differ, "
+					 "showing nothing");
+		return false;
+	}
+	paths_make();
+	fd = own_file_make(page_path);
 	if (fd < 0)
 		return failure_say(errno);
 	errno = 0;
@@ -187,8 +234,10 @@ bool gcp_live_start(const struct gcp_options *options)
 
 void gcp_live_end(void)
 {
-	if (page)
+	if (page) {
 		unlink(page_path);
+		unlink(reply_path);
+	}
 }
 
 void gcp_live_after_fork(void)
@@ -240,20 +289,10 @@ static void page_update(uint64_t now)
 
 /* --- requests ---------------------------------------------------------------- */
 
-/* The file that gcpool ctl has made for the answer: no other's, and no link. */
-static int reply_open(void)
-{
-	char path[sizeof(page->reply)];
-
-	memcpy(path, page->reply, sizeof(path));
-	path[sizeof(path) - 1] = '\0';
-	return open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
-}
-
 static int reply_write(const char *bytes, size_t length)
 {
 	struct gcp_text text = {(char *)bytes, length + 1, length, false};
-	int fd = reply_open(), error;
+	int fd = own_file_make(reply_path), error;
 
 	if (fd < 0)
 		return errno;

@@ -4,7 +4,10 @@
  * reads, and through which `gcpool ctl` asks for something.
  *
  * Called by observe.c and process_life.c. The page is
- * /dev/shm/gcpool.UID.NAMESPACE.PID (namespace of process numbers), for its user alone.
+ * /dev/shm/gcpool.UID/NAMESPACE.PID (namespace of process numbers), and a large answer
+ * is that name with .reply behind it. The directory must be its user's, and closed to
+ * all others: what lies in it is that user's then. A process whose real and effective
+ * users differ has no page.
  * It is written inside calls of the program, no more often than every 20 ms, and by no
  * thread; requests are done inside the program's next call, that of a trim inside its
  * next free, where plain CUDA would have waited, too.
@@ -22,7 +25,7 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 3,
+	GCP_LIVE_VERSION = 4,
 	GCP_LIVE_BYTES = 16384,
 	GCP_LIVE_DEVICES = 16,
 	GCP_LIVE_FIGURES = 64,
@@ -59,7 +62,6 @@ struct gcp_live_page {
 	_Atomic uint32_t asked, done;
 	uint32_t kind, result; /* result: 0 or an errno */
 	uint64_t argument, answer;
-	char reply[256]; /* file for the answer */
 	char program[256];
 	char trace[GCP_PATH_MAX]; /* GCPOOL_TRACE, %p as it is */
 	char names[2048];         /* of the figures, with a space behind each */

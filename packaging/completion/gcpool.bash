@@ -57,7 +57,7 @@ _gcpool_live() {
 	local page words="--once --json --sites --prometheus --interval"
 
 	[ "${COMP_WORDS[1]}" = top ] || words="trim stats snapshot"
-	for page in /dev/shm/gcpool."$(id -u)"."$(stat -L -c %i /proc/self/ns/pid)".*; do
+	for page in /dev/shm/gcpool."$(id -u)"/"$(stat -L -c %i /proc/self/ns/pid)".*[0-9]; do
 		words="$words ${page##*.}"
 	done
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$1"; compgen -f -- "$1")

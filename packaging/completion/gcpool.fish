@@ -17,7 +17,7 @@ complete -c gcpool -l version -d 'print the version of the library'
 complete -c gcpool -s h -l help -d 'print help'
 # Processes of this user with a live view.
 function __gcpool_processes
-    set -l pages /dev/shm/gcpool.(id -u).(stat -L -c %i /proc/self/ns/pid).*
+    set -l pages /dev/shm/gcpool.(id -u)/(stat -L -c %i /proc/self/ns/pid).*
     string replace -r '.*\.' '' -- $pages
 end
 

@@ -28,9 +28,9 @@ from gcpool_trace.summary import duration, plain, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 3
+VERSION = 4
 PLACE = "/dev/shm"
-HEAD = struct.Struct("<8s4I11Q4I2Q256s256s1024s2048s")
+HEAD = struct.Struct("<8s4I11Q4I2Q256s1024s2048s")
 SEQUENCE = struct.calcsize("<8s4I3Q")
 REQUEST = struct.calcsize("<8s4I11Q")
 PAGE = 16384
@@ -45,13 +45,23 @@ def text(raw):
 
 
 def start_time(pid):
-    """When the process began, in clock ticks; 0: there is none."""
+    """When the process began, in clock ticks; 0: there is none, or its last thread has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             words = file.read().rpartition(")")[2].split()
     except OSError:
         return 0
-    return 0 if words[0] in "ZX" else int(words[19])
+    return 0 if words[0] == "X" or words[0] == "Z" and int(words[17]) <= 1 else int(words[19])
+
+
+def place_open(path, uid):
+    """A descriptor of the directory of that user's pages, in which no other user makes files."""
+    place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    about = os.fstat(place)
+    if about.st_uid == uid and not about.st_mode & 0o077:
+        return place
+    os.close(place)
+    raise Wrong(f"{path} is not a directory of its user alone")
 
 
 def namespace():
@@ -99,30 +109,44 @@ class Page:
     handles_used, handles_kept, trace. Read and written as a file: what is mapped could be made
     shorter by its owner meanwhile, which is a signal."""
 
-    NAME = re.compile(r"gcpool\.(\d+)\.(\d+)\.(\d+)")
+    NAME = re.compile(r".*/gcpool\.(\d+)/(\d+)\.(\d+)")
+    place = fd = -1
 
     def __init__(self, path):
-        name = self.NAME.fullmatch(os.path.basename(path))
-        self.fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            about = os.fstat(self.fd)
-            self.uid = about.st_uid
-            if not name or self.uid != int(name.group(1)) or not stat.S_ISREG(about.st_mode):
-                raise Wrong(f"{path} is not its user's, or no file")
-            if os.geteuid() not in (0, self.uid):
-                raise Wrong(f"{path} is another user's")
-            self.path, self.user = path, user_name(self.uid)
-            self.read()
-            if self.pid != int(name.group(3)):
-                raise Wrong(f"{path} is of another process")
-        except BaseException:
-            os.close(self.fd)
-            self.fd = -1
-            raise
+        name = self.NAME.fullmatch(path)
+        if not name:
+            raise Wrong(f"{path} is no page")
+        self.uid = int(name.group(1))
+        if os.geteuid() not in (0, self.uid):
+            raise Wrong(f"{path} is another user's")
+        self.path, self.user = path, user_name(self.uid)
+        self.place = place_open(os.path.dirname(path), self.uid)
+        self.fd = self.open("", os.O_RDWR)
+        self.read()
+        if self.pid != int(name.group(3)):
+            raise Wrong(f"{path} is of another process")
 
     def __del__(self):
-        if getattr(self, "fd", -1) >= 0:
-            os.close(self.fd)
+        for fd in (self.place, self.fd):
+            if fd >= 0:
+                os.close(fd)
+
+    def open(self, ending, flags):
+        """A descriptor of the page, or of the file beside it with that ending."""
+        name = os.path.basename(self.path) + ending
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(name, flags, dir_fd=self.place)
+        about = os.fstat(fd)
+        if about.st_uid == self.uid and stat.S_ISREG(about.st_mode):
+            return fd
+        os.close(fd)
+        raise Wrong(f"{self.path}{ending} is not its user's, or no file")
+
+    def remove(self, ending=""):
+        try:
+            os.unlink(os.path.basename(self.path) + ending, dir_fd=self.place)
+        except OSError:
+            pass
 
     def words(self, form, at):
         raw = os.pread(self.fd, struct.calcsize(form), at)
@@ -168,7 +192,6 @@ class Page:
             self.result,
             _,
             self.answer,
-            _,
             program,
             trace,
             names,
@@ -215,11 +238,16 @@ class Page:
         program that it has executed does not map it."""
         if start_time(self.pid) != self.start_time or real_user(self.pid) != self.uid:
             return False
-        try:
-            with open(f"/proc/{self.pid}/maps", encoding="utf-8", errors="replace") as file:
-                return any(line.rstrip().endswith(self.path) for line in file)
-        except OSError:
-            return True  # not to be read: its start time is the same
+        # The first thread may have ended, and has no mappings then.
+        for path in glob.glob(f"/proc/{self.pid}/task/*/maps"):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    lines = file.readlines()
+            except OSError:
+                return True  # not to be read: its start time is the same
+            if lines:
+                return any(line.rstrip().endswith(self.path) for line in lines)
+        return True
 
     def total(self, name):
         return sum(device.get(name, 0) for device in self.devices)
@@ -242,12 +270,11 @@ class Page:
             "devices": self.devices,
         }
 
-    def ask(self, command, argument=0, reply=""):
+    def ask(self, command, argument=0):
         """Waits till the process has done it in one of its calls; None: it made none."""
         asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
         self.put("<I", REQUEST + 8, KINDS[command])
         self.put("<Q", REQUEST + 16, argument)
-        self.put("<256s", REQUEST + 32, reply.encode())
         self.put("<I", REQUEST, asked)
         end = time.monotonic() + ANSWER_S
         while time.monotonic() < end and self.lives():
@@ -260,10 +287,13 @@ class Page:
         return None
 
 
-def paths(pid="*"):
+def paths(pid="*[0-9]"):
     """Of pages: this user's, for root all users'."""
-    user = "*" if os.geteuid() == 0 else os.getuid()
-    return sorted(glob.glob(f"{PLACE}/gcpool.{user}.{namespace()}.{pid}"))
+    user = os.geteuid() or "*"
+    own = f"{PLACE}/gcpool.{user}"
+    if user != "*" and os.path.lexists(own):
+        os.close(place_open(own, user))
+    return sorted(glob.glob(f"{own}/{namespace()}.{pid}"))
 
 
 def pages():
@@ -277,10 +307,8 @@ def pages():
         if page.lives():
             found.append(page)
         elif start_time(page.pid) != page.start_time:
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
+            page.remove()
+            page.remove(".reply")
     return found
 
 
@@ -823,8 +851,9 @@ def bytes_of(word):
 
 def ask(page, command, argument=0):
     """The answer, and what the process has written."""
-    with tempfile.NamedTemporaryFile(prefix=f"gcpool.{page.pid}.", dir=PLACE) as reply:
-        found = page.ask(command, argument, reply.name)
+    page.remove(".reply")
+    try:
+        found = page.ask(command, argument)
         if found is None:
             what = "no free" if command == "trim" else "no call"
             raise Wrong(
@@ -832,8 +861,12 @@ def ask(page, command, argument=0):
             )
         if found[0]:
             raise Wrong(f"process {page.pid} could not: {os.strerror(found[0])}")
-        reply.seek(0)
-        return found[1], reply.read()
+        if command == "trim":
+            return found[1], b""
+        with os.fdopen(page.open(".reply", os.O_RDONLY), "rb") as file:
+            return found[1], file.read()
+    finally:
+        page.remove(".reply")
 
 
 def control(arguments):

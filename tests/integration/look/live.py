@@ -28,7 +28,7 @@ GCPOOL = os.path.join(look.SCRIPTS, "gcpool")
 
 def page_path(pid, user=None):
     user = os.getuid() if user is None else user
-    return f"/dev/shm/gcpool.{user}.{os.stat('/proc/self/ns/pid').st_ino}.{pid}"
+    return f"/dev/shm/gcpool.{user}/{os.stat('/proc/self/ns/pid').st_ino}.{pid}"
 
 
 def gcpool(*words):
@@ -182,7 +182,7 @@ def requests_are_done_in_the_next_call(checks, directory):
         checks.equal(
             "left in /dev/shm",
             [],
-            [n for n in os.listdir("/dev/shm") if n.startswith(f"gcpool.{running.pid}")],
+            glob.glob(f"{page_path(running.pid)}.*"),
         )
 
 
@@ -268,7 +268,7 @@ def containers_keep_their_pages(checks, directory):
         process.wait()
         gcpool("top", "--once")  # takes the page away
         return
-    pages = "/dev/shm/gcpool.*.1"
+    pages = "/dev/shm/gcpool.*/*.1"
     before = set(glob.glob(pages))
     first = subprocess.Popen([*apart, look.program("loop-shared"), *Running.LOOP], env=env,
                              stdout=subprocess.DEVNULL)
@@ -376,6 +376,10 @@ def root_sees_all_users_and_trusts_no_page(checks, directory):
         with open(forged, "wb") as file:
             file.write(raw)
         os.chown(forged, 65534, 65534)
+        for user in (1, 2, 3):
+            place = os.path.dirname(page_path(running.pid, user))
+            os.mkdir(place, 0o700)
+            os.chown(place, user, user)
         strange = page_path(running.pid, 1)
         os.symlink(page, strange)
         fifo = page_path(running.pid, 2)
@@ -392,6 +396,8 @@ def root_sees_all_users_and_trusts_no_page(checks, directory):
             for path in (forged, strange, fifo, short):
                 if os.path.lexists(path):
                     os.unlink(path)
+            for user in (1, 2, 3):
+                os.rmdir(os.path.dirname(page_path(running.pid, user)))
 
 
 def metrics_are_text_for_prometheus(checks, directory):

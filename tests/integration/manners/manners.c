@@ -208,6 +208,36 @@ static void ends_in_a_signal_handler(void)
 	}
 }
 
+/* --- users ------------------------------------------------------------------------ */
+
+enum { USER = 65534, OTHER = 65533 };
+
+/* A service of root's allocates first while it acts for a user. */
+static void acts_for_a_user_at_first(void)
+{
+	(void)primary();
+	must(seteuid(USER) == 0, "the user");
+	OK(cuMemFree(allocated(1000)));
+	must(seteuid(0) == 0, "root again");
+	works_until_told();
+}
+
+/* It has a page of the user's, and more rights than the user later. */
+static void user_becomes_root(void)
+{
+	(void)primary();
+	must(setresuid(USER, USER, 0) == 0, "the user");
+	OK(cuMemFree(allocated(1000)));
+	must(setresuid(0, 0, 0) == 0, "root");
+	works_until_told();
+}
+
+static void is_another_user(void)
+{
+	must(setresuid(OTHER, OTHER, OTHER) == 0, "the user");
+	works_until_told();
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(probes_for_memory),
     SCENARIO(a_file_takes_the_place_of_stderr),
@@ -218,6 +248,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(works_until_told),
     SCENARIO(ends_in_a_signal_handler),
     SCENARIO(first_thread_ends),
+    SCENARIO(acts_for_a_user_at_first),
+    SCENARIO(user_becomes_root),
+    SCENARIO(is_another_user),
     SCENARIO(memory_is_locked_before),
     SCENARIO(memory_is_locked_later),
 };

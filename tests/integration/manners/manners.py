@@ -5,9 +5,13 @@
 The library in a process and on a machine that are others': it writes into no file but its own
 and the program's stderr, stops no program, and takes no other user's file for its own."""
 
+import errno
+import glob
 import os
 import pty
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +20,7 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+SCRIPTS = os.path.join(HERE, "..", "..", "..", "scripts")
 sys.path.insert(0, os.path.join(HERE, "..", "preload"))
 
 import preload  # noqa: E402
@@ -306,6 +311,87 @@ class Manners:
                                              {"MANNERS_AFTER": str(4000 * i + 137), **options},
                                              stderr=subprocess.DEVNULL)) for i in range(1, 11)]
                 self.checks.equal(f"{options}", [0] * 10, codes)
+
+    # --- two users --------------------------------------------------------------------
+
+    USER, OTHER = 65534, 65533
+    LIVE = {"GCPOOL_LIVE": "1"}
+
+    def said_until(self, process, word):
+        """Waits until it has said the word."""
+        fd, said = process.stderr.fileno(), b""
+        os.set_blocking(fd, False)
+
+        def there():
+            nonlocal said
+            try:
+                said += os.read(fd, 4096)
+            except BlockingIOError:
+                pass
+            return word.encode() in said
+
+        self.until(f"{word!r} said", there)
+        os.set_blocking(fd, True)
+
+    def live(self, user, *words):
+        """What `gcpool top` or `gcpool ctl` does for that user: code and stderr."""
+        code = (f"import os, sys; sys.path.insert(0, {SCRIPTS!r}); from gcpool_trace import live;"
+                f"os.setgroups([]); os.setresgid(*[{user}] * 3); os.setresuid(*[{user}] * 3);"
+                "live.main()")
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    def check_live_of_two_users(self):
+        """No user has another one's process write a file, or show that user's page."""
+        if os.getuid() != 0:
+            sys.exit(preload.SKIP)
+        for user in (self.USER, self.OTHER):
+            shutil.rmtree(f"/dev/shm/gcpool.{user}", ignore_errors=True)
+        try:
+            self.acts_for_another()
+            self.has_more_rights_later()
+            self.has_another_users_directory()
+        finally:
+            for user in (self.USER, self.OTHER):
+                shutil.rmtree(f"/dev/shm/gcpool.{user}", ignore_errors=True)
+
+    def acts_for_another(self):
+        process = self.working("acts_for_a_user_at_first", self.LIVE)
+        self.said_until(process, "real and effective user differ")
+        self.checks.equal("pages", [], glob.glob(f"/dev/shm/gcpool*{process.pid}"))
+        self.told(process)
+
+    def has_more_rights_later(self):
+        process = self.working("user_becomes_root", self.LIVE)
+        page = self.until("a page", lambda: glob.glob(f"/dev/shm/gcpool.{self.USER}/*.{process.pid}"))
+        self.until("root", lambda: os.stat(f"/proc/{process.pid}").st_uid == 0 or None)
+        code, said = self.live(self.USER, "ctl", str(process.pid), "stats")
+        self.checks.that(code == 1 and "has ended, or runs another" in said, f"{code} {said}")
+        # And without that: the user may write the page.
+        at, stats = struct.calcsize("<8s4I11Q"), 2
+        with open(page[0], "r+b", buffering=0) as file:
+            for where, number in ((at + 8, stats), (at, 1)):
+                os.pwrite(file.fileno(), struct.pack("<I", number), where)
+            answer = self.until("an answer", lambda: os.pread(file.fileno(), 16, at)[4] and
+                                struct.unpack("<4I", os.pread(file.fileno(), 16, at)))
+        self.checks.equal("the answer", (1, 1, stats, errno.EPERM), answer)
+        self.checks.equal("files", page, glob.glob(f"/dev/shm/gcpool.{self.USER}/*"))
+        self.told(process)
+
+    def has_another_users_directory(self):
+        place = f"/dev/shm/gcpool.{self.OTHER}"
+        for user, mode in ((self.USER, 0o777), (self.OTHER, 0o770)):
+            os.mkdir(place)
+            os.chmod(place, mode)
+            os.chown(place, user, user)
+            process = self.working("is_another_user", self.LIVE)
+            self.said_until(process, "GCPOOL_LIVE: cannot make")
+            self.checks.equal("files", [], os.listdir(place))
+            code, said = self.live(self.OTHER, "top", "--once")
+            self.checks.that(code == 1 and "is not a directory of its user alone" in said,
+                             f"{code} {said}")
+            self.told(process)
+            os.rmdir(place)
 
 
 def main():

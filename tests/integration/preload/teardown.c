@@ -424,7 +424,7 @@ static bool has_page(void)
 	glob_t found;
 	bool there;
 
-	snprintf(pattern, sizeof(pattern), "/dev/shm/gcpool.*.*.%d", (int)getpid());
+	snprintf(pattern, sizeof(pattern), "/dev/shm/gcpool.*/*.%d", (int)getpid());
 	there = glob(pattern, 0, NULL, &found) == 0;
 	if (there)
 		globfree(&found);
