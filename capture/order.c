@@ -289,7 +289,7 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
  * for the new one. With two such calls at once it is unknown which was the last. */
 
 /* Returns true if rule O2 holds for the latest two events of a stream. */
-static bool ends_in_order(const struct gcp_open_end *of_stream)
+static __attribute__((unused)) bool ends_in_order(const struct gcp_open_end *of_stream)
 {
 	const struct gcp_open_end *last =
 	    TAILQ_LAST(&of_stream->events, gcp_event_list);
