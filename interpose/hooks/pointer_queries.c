@@ -408,7 +408,7 @@ CUresult gcp_hook_cuMemGetAccess(unsigned long long *ret_flags,
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = gcp_real.cuMemGetAccess(ret_flags, location, ptr);
-	if (result == CUDA_SUCCESS && range_find_inside(ptr, &range) == 0)
+	if (result == CUDA_SUCCESS && range_find(ptr, &range) == 0)
 		*ret_flags = 0;
 	return result;
 }
