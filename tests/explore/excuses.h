@@ -2,10 +2,9 @@
 /*
  * excuses.h - where the library may differ from plain CUDA: the one table. Whatever
  * is not here is a failure (plain.c). Each use is counted (excuses.c) and printed by a
- * run, with the rows that were not used; each row is a line of docs/limits.md, which a
- * tidy check compares.
+ * run, with the rows that were not used.
  *
- * X(NAME, "name", "reason"): NAME in the code, the other two in the document.
+ * X(NAME, "name", "reason"): NAME in the code, the other two for people.
  */
 #ifndef EXPLORE_EXCUSES_H
 #define EXPLORE_EXCUSES_H

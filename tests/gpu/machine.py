@@ -42,7 +42,7 @@ def devices():
     return "; ".join(known.get(name, name) for name in uuids_seen()) or "none found"
 
 
-WRITTEN = ("tests/gpu/results.md", "tests/gpu/bench.md", "docs/benchmarks.md")  # by gpu-check
+WRITTEN = ("tests/gpu/results/checks.md", "tests/gpu/results/peers.md")  # by gpu-check
 
 
 def commit_of(root):

@@ -6,7 +6,7 @@ from frameworks import missing, script
 
 SIZES = {"4k": ("4 KiB", 300), "1m": ("1 MiB", 100), "64m": ("64 MiB", 20)}
 HIT_NS = 200     # a pair that calls no driver
-FENCED = "64m"   # 8 MiB and more: each free closes its epoch (docs/pinned.md)
+FENCED = "64m"   # 8 MiB and more: each free closes its epoch (docs/memory.md)
 
 
 def staging(bench):

@@ -107,7 +107,7 @@ static bool is_between(const struct sim_copy *c, const struct sim_ctx *ctx)
 	return (dst >= 0 && dst != ctx->device) || (src >= 0 && src != ctx->device);
 }
 
-/* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md).
+/* Which device does a copy, as measured on driver 580 (tests/gpu/results/mapped-memory.md).
  * Mapped memory that the stream's device can use is its own business, unless the call
  * names the contexts. */
 static void copy_place(const struct sim_copy *c, const struct sim_stream *stream,
@@ -171,7 +171,7 @@ CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *strea
 	if (c->during_call && ret_tracked->src &&
 	    !sim_memory_host_view(c->src, extent(c, c->src_pitch), false))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* docs/mapped-memory.md */
+	/* tests/gpu/results/mapped-memory.md */
 	if (!c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
 			 sim_memory_is_foreign(c->src, stream->ctx->device)))
 		return CUDA_ERROR_INVALID_VALUE;

@@ -135,7 +135,7 @@ static void fences_are(CUcontext second, CUresult first_says, CUresult second_sa
 	OK(cuCtxSetCurrent(scene_ctx));
 }
 
-/* As docs/mapped-memory.md has it. */
+/* As tests/gpu/results/mapped-memory.md has it. */
 static int scene_copies(void)
 {
 	const CUresult done = CUDA_SUCCESS, pending = CUDA_ERROR_NOT_READY;

@@ -89,7 +89,7 @@ class Installed(unittest.TestCase):
             ("DATADIR", "fish/vendor_completions.d/gcpool-trace.fish"),
             ("DATADIR", "doc/gcpool/README.md"), ("DATADIR", "doc/gcpool/COPYING"),
             ("DATADIR", "doc/gcpool/CHANGELOG.md"), ("DATADIR", "doc/gcpool/SECURITY.md"),
-            ("DATADIR", "doc/gcpool/docs/packages.md"),
+            ("DATADIR", "doc/gcpool/docs/install.md"),
             ("DATADIR", "doc/gcpool/examples/README.md"),
         ):
             self.assertTrue(os.path.isfile(self.at(where, name)), name)

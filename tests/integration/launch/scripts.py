@@ -139,7 +139,7 @@ class GpuCheck(unittest.TestCase):
         self.assertNotIn(": \n", done.stdout)
 
     def test_without_a_gpu_refuses_and_touches_nothing(self):
-        results = os.path.join(ROOT, "tests", "gpu", "results.md")
+        results = os.path.join(ROOT, "tests", "gpu", "results", "checks.md")
         before = os.stat(results).st_mtime_ns
         with tempfile.TemporaryDirectory() as place:
             with open(os.path.join(place, "libcuda.so.1"), "w") as driver:

@@ -24,7 +24,7 @@ static const char *error_text(void)
 }
 
 /* Before 2.36 glibc looks for the next symbol as for one that a program is linked with,
- * and finds the entries of the library: see docs/systems.md. */
+ * and finds the entries of the library: see tests/systems/tried.md. */
 static bool next_is_told_apart(void)
 {
 	return strverscmp(gnu_get_libc_version(), "2.36") >= 0;
