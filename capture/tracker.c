@@ -603,7 +603,7 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 	if (!graph_pool)
 		return gcp_pool_alloc(pool, bytes, ret_addr);
 
-	assert(heap && gcp_graph_pool_references(graph_pool) > 0);
+	assert(heap);
 	result = gcp_heap_alloc(heap, bytes, use, ret_addr);
 	hold_end(tracker, graph_pool);
 	return result;
