@@ -6,8 +6,8 @@
  * A copy between two devices is done by one of them, whatever stream it is in. A fence
  * (cuCtxRecordEvent) covers what the device of its context does. Plain cudaFree waits
  * for more: for all that is in the streams of the context, and after a copy in a
- * default stream in the contexts of both sides (tests/gpu/results/mapped-memory.md). So such
- * work is kept here with an event behind it, and a fence is done when what was
+ * default stream in the contexts of both sides (tests/gpu/results/mapped-memory.md). So
+ * such work is kept here with an event behind it, and a fence is done when what was
  * submitted before it is done, too.
  *
  * Works are numbered as they are submitted.

@@ -8,9 +8,10 @@
  * (cuda_vmm.c). Memory of cuMemAlloc can be copied from any context. The same copies of
  * mapped memory are refused, except where the call names the context of each side: then
  * it does what the other calls do with memory of cuMemAlloc (the same order, the same
- * fences, the same waits: tests/gpu/results/mapped-memory.md). So each copy that has such
- * memory is made by cuMemcpy3DPeer or cuMemcpy3DPeerAsync. These cannot be captured: a
- * graph's copy gets memory that is opened to every device, and so does a batch.
+ * fences, the same waits: tests/gpu/results/mapped-memory.md). So each copy that has
+ * such memory is made by cuMemcpy3DPeer or cuMemcpy3DPeerAsync. These cannot be
+ * captured: a graph's copy gets memory that is opened to every device, and so does a
+ * batch.
  *
  * What a fence of a context does not cover of all this, also of ordinary memory:
  * foreign_work.c.

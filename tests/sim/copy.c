@@ -107,9 +107,9 @@ static bool is_between(const struct sim_copy *c, const struct sim_ctx *ctx)
 	return (dst >= 0 && dst != ctx->device) || (src >= 0 && src != ctx->device);
 }
 
-/* Which device does a copy, as measured on driver 580 (tests/gpu/results/mapped-memory.md).
- * Mapped memory that the stream's device can use is its own business, unless the call
- * names the contexts. */
+/* Which device does a copy, as measured on driver 580
+ * (tests/gpu/results/mapped-memory.md). Mapped memory that the stream's device can use
+ * is its own business, unless the call names the contexts. */
 static void copy_place(const struct sim_copy *c, const struct sim_stream *stream,
 		       struct sim_work *work)
 {
