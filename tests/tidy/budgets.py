@@ -12,11 +12,11 @@ Exit code 1: something is above its ceiling, or a ceiling was raised.
                   compiles the library once, about 30 s)
   --lower         writes what was measured as the new ceilings
 
-Code lines are lines that are neither blank nor comment. A constant is an enumerator of
-an unnamed enum to which a value is given. An include runs upwards if it names a header
-of a later folder of its room (FOLDERS of sources.py). Headers of pool/check and what
-tests alone link do not count."""
+"""
 
+# Code lines are lines that are neither blank nor comment. A constant is an enumerator of
+# an unnamed enum to which a value is given. An include runs upwards if it names a header
+# of a later folder of its room (FOLDERS of sources.py). pool/check does not count.
 import argparse
 import os
 import re
