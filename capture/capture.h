@@ -426,7 +426,7 @@ struct gcp_graph_pool_info {
 	uint64_t graphs;     /* of these, graphs and executables */
 	uint64_t reserved_bytes, allocated_bytes;
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
-	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
+	uint64_t shared_bytes;    /* of addresses that are mapped to a lane */
 	uint64_t lane, lane_bytes;
 	uint64_t launches; /* of its graph, as launch.c counts */
 };

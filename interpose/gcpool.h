@@ -221,7 +221,7 @@ struct gcpool_graph_pool {
 	uint64_t reserved_bytes;  /* taken from the driver */
 	uint64_t allocated_bytes; /* of these, in blocks that the program holds */
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
-	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
+	uint64_t shared_bytes;    /* of addresses that are mapped to a lane */
 	uint64_t lane;            /* the id of the lane that its graph uses, or 0 */
 	uint64_t lane_bytes;      /* what that lane has taken from the driver, for all
 				   * of its graphs; 0: given back till the next launch */

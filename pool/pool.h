@@ -407,7 +407,7 @@ struct gcp_heap_usage {
 	uint64_t reserved_bytes;
 	uint64_t allocated_bytes; /* held by the program */
 	uint64_t blocks;          /* held by the program */
-	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
+	uint64_t shared_bytes;    /* of addresses that are mapped to a lane */
 };
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
 
