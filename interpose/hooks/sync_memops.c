@@ -5,7 +5,7 @@
  * library keeps it for each block, and waits itself. Takes the lock of a pool, to find
  * the block; called with no lock held.
  */
-#include <pthread.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,10 +47,12 @@ static bool marked_grow(void)
 	gcp_assert_held(GCP_RANK_SYNC_MEMOPS);
 	size_t room = 2 * marked_room + 64;
 	struct marked *more;
+	int saved = errno;
 
 	if (marked_count < marked_room)
 		return true;
 	more = realloc(marked, room * sizeof(*marked));
+	errno = saved;
 	if (!more)
 		return false;
 	marked = more;
