@@ -94,8 +94,6 @@ bool gcp_sync_memops_get(CUdeviceptr addr, uint64_t id)
 	bool found;
 	size_t i;
 
-	if (!gcp_sync_memops_any())
-		return false;
 	gcp_mutex_lock(&marked_lock);
 	i = marked_index(addr);
 	found = i < marked_count && marked[i].addr == addr && marked[i].id == id;
