@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Builds the test programs upon NVIDIA's libraries, with gcc and nvcc alone: the
-table of tests/integration/programs/meson.build, for a machine with a GPU."""
+"""Builds the test programs upon NVIDIA's libraries, with gcc and nvcc alone: those of
+tests/integration/programs, for a machine with a GPU."""
 
 import concurrent.futures
+import glob
 import os
 import shutil
 import sys
@@ -14,34 +15,9 @@ STYLES = {
     "dlsym": (["api_driver.c", "driver.c"], [], []),
 }
 
-PROGRAMS = {
-    "captures": STYLES,
-    "contexts": STYLES,
-    "auto_free": STYLES,
-    "errors": STYLES,
-    "forks": STYLES,
-    "graphs": STYLES,
-    "graph_scratch": STYLES,
-    "greens": ["linked", "dlsym"],
-    "ipc": STYLES,
-    "life": STYLES,
-    "lifetimes": STYLES,
-    "sharing": STYLES,
-    "loop": STYLES,
-    "meminfo": STYLES,
-    "oom": STYLES,
-    "cross_device_wait": STYLES,
-    "pitch": STYLES,
-    "solver": ["static", "shared"],
-    "streamed": ["static", "shared"],
-    "staging": STYLES,
-    "staging_devices": STYLES,
-    "staging_graph": STYLES,
-    "stress": STYLES,
-    "introspection": STYLES,
-    "two_processes": ["linked", "dlsym"],
-    "window": STYLES,
-}
+SOURCES = os.path.join(os.path.dirname(__file__), "..", "integration")
+sys.path.insert(0, os.path.join(SOURCES, "preload"))
+from found import programs_of  # noqa: E402
 
 
 def find_toolkit():
@@ -165,8 +141,8 @@ def build_all(bench):
     os.makedirs(bench.programs, exist_ok=True)
     ptx = embed_kernels(bench)
     commands = build_extra(bench)
-    for program, styles in PROGRAMS.items():
-        for style in styles:
+    for program, _, _, styles, *_ in programs_of(glob.glob(f"{SOURCES}/programs/*.c")):
+        for style in set(styles.split()) & set(STYLES):
             commands[f"{program}-{style}"] = build_one(bench, program, style, ptx)
     failed = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -4,8 +4,10 @@
  * time: each may use all of it once its call has returned.
  *
  *   access SCENARIO    plays one; 0: all is as on plain CUDA
+ *
+ * Environment: GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2 GCPSIM_MEMORY=2g
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <time.h>
 
@@ -44,7 +46,7 @@ static void another_thread_enables_it(void)
 }
 
 /* Blocks of two contexts, whose memory is opened by two calls. */
-static void two_threads_enable_access(void)
+SCENARIO(two_threads_enable_access)
 {
 	CUcontext more;
 
@@ -65,15 +67,4 @@ static void two_threads_enable_access(void)
 	while (!atomic_load(&returned))
 		sched_yield();
 	must(gcpsim_faults() == 0, gcpsim_last_report());
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(two_threads_enable_access),
-};
-
-int main(int argc, char **argv)
-{
-	alarm(20);
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -4,11 +4,13 @@
  * asks which devices can reach that, and the thread is cancelled meanwhile.
  *
  *   imports SCENARIO    plays one; 0: all is as on plain CUDA
+ *
+ * Environment: GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2
  */
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static CUipcMemHandle handle;
 
@@ -39,7 +41,7 @@ static void *is_cancelled_in_a_call(void *unused)
 	return unused;
 }
 
-static void a_thread_is_cancelled_beside_an_import(void)
+static void is_cancelled_beside_an_import(void)
 {
 	CUdeviceptr p = opened();
 	pthread_t victim;
@@ -55,34 +57,24 @@ static void a_thread_is_cancelled_beside_an_import(void)
 	must(gcpsim_faults() == 0, gcpsim_last_report());
 }
 
-static const struct scenario scenarios[] = {
-    SCENARIO(a_thread_is_cancelled_beside_an_import),
-};
-
-static int import(int from, int argc, char **argv)
-{
-	alarm(10);
-	OK(cuInit(0));
-	(void)primary();
-	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
-}
-
 /* The second process starts before the first one uses CUDA. */
-int main(int argc, char **argv)
+SCENARIO_BEFORE_CUDA(a_thread_is_cancelled_beside_an_import)
 {
 	int down[2], status = 1;
 	pid_t child;
 
 	must(pipe(down) == 0, "pipe");
 	child = fork();
-	if (child == 0)
-		exit(import(down[0], argc, argv));
+	if (child == 0) {
+		OK(cuInit(0));
+		(void)primary();
+		must(read(down[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		is_cancelled_beside_an_import();
+		exit(wrong);
+	}
 	OK(cuInit(0));
 	(void)primary();
 	OK(cuIpcGetMemHandle(&handle, allocated(MIB)));
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	must(waitpid(child, &status, 0) == child && status == 0, "the importer");
-	return wrong;
 }

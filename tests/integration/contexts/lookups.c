@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* The driver is asked for each function. */
 static const char asked[] = "cuGetProcAddress_v2";
@@ -58,7 +58,7 @@ static void *looks_up(void *unused)
 }
 
 /* The parent has not used CUDA: the child may. */
-static void a_fork_beside_the_first_lookup(void)
+SCENARIO_BEFORE_CUDA(a_fork_beside_the_first_lookup)
 {
 	pthread_t thread;
 	int status = 1;
@@ -96,7 +96,7 @@ static void *is_cancelled_in_the_first_lookup(void *unused)
 	return unused;
 }
 
-static void a_thread_is_cancelled_in_the_first_lookup(void)
+SCENARIO_BEFORE_CUDA(a_thread_is_cancelled_in_the_first_lookup)
 {
 	pthread_t victim;
 	void *ended;
@@ -106,17 +106,4 @@ static void a_thread_is_cancelled_in_the_first_lookup(void)
 	pthread_join(victim, &ended);
 	must(ended == PTHREAD_CANCELED, "it has not ended");
 	is_pooled();
-}
-
-/* Not as the others: the library has found nothing before. */
-int main(int argc, char **argv)
-{
-	if (argc == 2 && !strcmp(argv[1], "a_fork_beside_the_first_lookup"))
-		a_fork_beside_the_first_lookup();
-	else if (argc == 2 &&
-		 !strcmp(argv[1], "a_thread_is_cancelled_in_the_first_lookup"))
-		a_thread_is_cancelled_in_the_first_lookup();
-	else
-		return 2;
-	return wrong;
 }

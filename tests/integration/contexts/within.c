@@ -4,10 +4,12 @@
  * cancelled there, or the driver calls back into the program, as it does for a tool.
  *
  *   within SCENARIO    plays one; 0: all is as on plain CUDA
+ *
+ * Environment: GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1
  */
 #include <signal.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static void hangs(int number)
 {
@@ -112,7 +114,7 @@ static void cancel_in(const char *symbol, CUresult (*call)(void))
 	must(ended == PTHREAD_CANCELED, "it has not ended");
 }
 
-static void a_thread_is_cancelled_while_it_retains(void)
+SCENARIO(a_thread_is_cancelled_while_it_retains)
 {
 	begin();
 	cancel_in("cuDevicePrimaryCtxRetain", retains);
@@ -124,7 +126,7 @@ static void a_thread_is_cancelled_while_it_retains(void)
 }
 
 /* With other references, and the last one. */
-static void a_thread_is_cancelled_while_it_releases(void)
+SCENARIO(a_thread_is_cancelled_while_it_releases)
 {
 	begin();
 	(void)primary();
@@ -152,12 +154,12 @@ static void own_ends(const char *symbol, CUresult (*call)(void))
 	is_pooled();
 }
 
-static void a_thread_is_cancelled_while_it_destroys(void)
+SCENARIO(a_thread_is_cancelled_while_it_destroys)
 {
 	own_ends("cuCtxDestroy_v2", destroys);
 }
 
-static void a_thread_is_cancelled_while_it_detaches(void)
+SCENARIO(a_thread_is_cancelled_while_it_detaches)
 {
 	own_ends("cuCtxDetach", detaches);
 }
@@ -206,12 +208,12 @@ static void called_while_it_is_made(void (*tool)(void))
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
-static void a_tool_works_in_a_context_that_is_being_made(void)
+SCENARIO(a_tool_works_in_a_context_that_is_being_made)
 {
 	called_while_it_is_made(works_there);
 }
 
-static void a_tool_retains_a_context_that_is_being_made(void)
+SCENARIO(a_tool_retains_a_context_that_is_being_made)
 {
 	called_while_it_is_made(retains_there);
 }
@@ -226,7 +228,7 @@ static void retains_what_stays(void)
 	must(again == made, "it is another context");
 }
 
-static void a_tool_retains_a_context_that_may_be_ending(void)
+SCENARIO(a_tool_retains_a_context_that_may_be_ending)
 {
 	begin();
 	made = primary();
@@ -251,7 +253,7 @@ static void makes_it_anew(void)
 	OK(cuCtxPopCurrent(NULL));
 }
 
-static void a_tool_makes_a_context_anew_that_has_ended(void)
+SCENARIO(a_tool_makes_a_context_anew_that_has_ended)
 {
 	begin();
 	made = primary();
@@ -266,21 +268,4 @@ static void a_tool_makes_a_context_anew_that_has_ended(void)
 	OK(cuDevicePrimaryCtxRelease(0));
 	must(gcpsim_memory_live(0) == 0, "the context has not ended");
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_thread_is_cancelled_while_it_retains),
-    SCENARIO(a_thread_is_cancelled_while_it_releases),
-    SCENARIO(a_thread_is_cancelled_while_it_destroys),
-    SCENARIO(a_thread_is_cancelled_while_it_detaches),
-    SCENARIO(a_tool_works_in_a_context_that_is_being_made),
-    SCENARIO(a_tool_retains_a_context_that_is_being_made),
-    SCENARIO(a_tool_retains_a_context_that_may_be_ending),
-    SCENARIO(a_tool_makes_a_context_anew_that_has_ended),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -3,6 +3,11 @@
  * batches.c - batches of copies, as copies.c has single ones.
  *
  *   batches SCENARIO    plays one; 0: all is as with plain CUDA
+ *
+ * Environment: GCPSIM_DEVICES=2 GCPSIM_MEMORY=1g GCPOOL_TEST_WINDOW=0
+ * GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0
+ *
+ * Ways: GCPOOL_BACKEND=auto, GCPOOL_BACKEND=segments
  */
 #include "two_devices.h"
 
@@ -128,20 +133,20 @@ static void batches_of_all_kinds(void)
 	must(gcpsim_hazards() == 0 && gcpsim_faults() == 0, gcpsim_last_report());
 }
 
-static void batches_are_made(void)
+SCENARIO(batches_are_made)
 {
 	two_devices();
 	batches_of_all_kinds();
 }
 
-static void batches_are_made_with_access_one_way(void)
+SCENARIO(batches_are_made_with_access_one_way)
 {
 	two_devices();
 	access_give(1);
 	batches_of_all_kinds();
 }
 
-static void batches_are_made_with_access_both_ways(void)
+SCENARIO(batches_are_made_with_access_both_ways)
 {
 	two_devices();
 	access_give(3);
@@ -173,18 +178,18 @@ static void batches_of_the_host_are_made(int kind)
 	must(((unsigned char *)at)[MIB - 1] == 5, "to the host");
 }
 
-static void lines_of_the_host_are_made(void)
+SCENARIO(lines_of_the_host_are_made)
 {
 	batches_of_the_host_are_made(LINES);
 }
 
-static void boxes_of_the_host_are_made(void)
+SCENARIO(boxes_of_the_host_are_made)
 {
 	batches_of_the_host_are_made(BOXES);
 }
 
 /* What is mapped stays closed to the other device, and no event is recorded. */
-static void batches_of_one_device_open_nothing(void)
+SCENARIO(batches_of_one_device_open_nothing)
 {
 	CUdeviceptr p, own;
 	struct batch b;
@@ -204,7 +209,7 @@ static void batches_of_one_device_open_nothing(void)
 }
 
 /* As plain CUDA does; the library does nothing for it. */
-static void batches_are_refused(void)
+SCENARIO(batches_are_refused)
 {
 	CUDA_MEMCPY3D_BATCH_OP strange;
 	CUdeviceptr to, from;
@@ -240,7 +245,7 @@ static void batches_are_refused(void)
 }
 
 /* The capture has all but the batch. */
-static void a_capture_refuses_batches(void)
+SCENARIO(a_capture_refuses_batches)
 {
 	CUdeviceptr to, from;
 	struct batch b;
@@ -264,7 +269,7 @@ static void a_capture_refuses_batches(void)
 
 /* By the names that they have for default streams of each thread, beside a capture that
  * forbids the legacy one. */
-static void batches_of_a_threads_stream_stay_there(void)
+SCENARIO(batches_of_a_threads_stream_stay_there)
 {
 	typedef CUresult lines_fn(CUdeviceptr * to, CUdeviceptr * from, size_t * bytes,
 				  size_t count, CUmemcpyAttributes * attributes,
@@ -338,34 +343,34 @@ static void frees_beside_batches(int state)
 	frees_beside_batches_of(state);
 }
 
-static void frees_beside_batches_without_access(void)
+SCENARIO(frees_beside_batches_without_access)
 {
 	frees_beside_batches(0);
 }
 
-static void frees_beside_batches_with_access_one_way(void)
+SCENARIO(frees_beside_batches_with_access_one_way)
 {
 	frees_beside_batches(1);
 }
 
-static void frees_beside_batches_with_access_the_other_way(void)
+SCENARIO(frees_beside_batches_with_access_the_other_way)
 {
 	frees_beside_batches(2);
 }
 
-static void frees_beside_batches_with_access_both_ways(void)
+SCENARIO(frees_beside_batches_with_access_both_ways)
 {
 	frees_beside_batches(3);
 }
 
-static void frees_beside_batches_with_access_no_more(void)
+SCENARIO(frees_beside_batches_with_access_no_more)
 {
 	access_give_and_take();
 	frees_beside_batches_of(0);
 }
 
 /* Of both sides, in one of two contexts and where there is but one. */
-static void frees_beside_batches_of_one_device(void)
+SCENARIO(frees_beside_batches_of_one_device)
 {
 	block_bytes = MIB / 16;
 	for (int i = 0; i < 4 * KINDS; i++) {
@@ -395,7 +400,8 @@ static void frees_beside_batches_of_one_device(void)
 
 /* With GCPSIM_SPEED=never: plain cudaFree on the other device does not wait for such a
  * batch. Of ordinary segments: for a batch mapped memory is opened to all devices. */
-static void a_batch_in_a_stream_counts_in_its_context(void)
+SCENARIO(a_batch_in_a_stream_counts_in_its_context,
+	 "GCPSIM_SPEED=never GCPOOL_BACKEND=segments")
 {
 	CUdeviceptr to, from, own, freed;
 	struct batch b;
@@ -412,7 +418,7 @@ static void a_batch_in_a_stream_counts_in_its_context(void)
 
 /* Memory of a capture that a batch copies to, eagerly, is the capture's again when it
  * is freed: then a launch is behind the batch. */
-static void a_capture_ends_beside_a_batch(void)
+SCENARIO(a_capture_ends_beside_a_batch, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr from, own, other, scratch, again;
 	CUgraphExec exec;
@@ -495,46 +501,17 @@ static void cancelled_thread_leaves(int kind, const char *symbol)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
-static void a_cancelled_thread_leaves_its_batch(void)
+SCENARIO(a_cancelled_thread_leaves_its_batch)
 {
 	cancelled_thread_leaves(LINES, "cuMemcpyBatchAsync_v2");
 }
 
-static void a_cancelled_thread_leaves_its_batch_of_boxes(void)
+SCENARIO(a_cancelled_thread_leaves_its_batch_of_boxes)
 {
 	cancelled_thread_leaves(BOXES, "cuMemcpy3DBatchAsync_v2");
 }
 
-static void a_cancelled_thread_leaves_its_copy(void)
+SCENARIO(a_cancelled_thread_leaves_its_copy)
 {
 	cancelled_thread_leaves(KINDS, "cuMemcpyAsync");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(batches_are_made),
-    SCENARIO(batches_are_made_with_access_one_way),
-    SCENARIO(batches_are_made_with_access_both_ways),
-    SCENARIO(lines_of_the_host_are_made),
-    SCENARIO(boxes_of_the_host_are_made),
-    SCENARIO(batches_of_one_device_open_nothing),
-    SCENARIO(batches_are_refused),
-    SCENARIO(a_capture_refuses_batches),
-    SCENARIO(batches_of_a_threads_stream_stay_there),
-    SCENARIO(frees_beside_batches_without_access),
-    SCENARIO(frees_beside_batches_with_access_one_way),
-    SCENARIO(frees_beside_batches_with_access_the_other_way),
-    SCENARIO(frees_beside_batches_with_access_both_ways),
-    SCENARIO(frees_beside_batches_with_access_no_more),
-    SCENARIO(frees_beside_batches_of_one_device),
-    SCENARIO(a_batch_in_a_stream_counts_in_its_context),
-    SCENARIO(a_capture_ends_beside_a_batch),
-    SCENARIO(a_cancelled_thread_leaves_its_batch),
-    SCENARIO(a_cancelled_thread_leaves_its_batch_of_boxes),
-    SCENARIO(a_cancelled_thread_leaves_its_copy),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

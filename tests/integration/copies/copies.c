@@ -4,6 +4,11 @@
  * two GPUs, on the simulated devices.
  *
  *   copies SCENARIO    plays one; 0: all is as with plain CUDA
+ *
+ * Environment: GCPSIM_DEVICES=2 GCPSIM_MEMORY=1g GCPOOL_TEST_WINDOW=0
+ * GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0
+ *
+ * Ways: GCPOOL_BACKEND=auto, GCPOOL_BACKEND=segments
  */
 #include "two_devices.h"
 
@@ -123,27 +128,28 @@ static void copies_of_all_kinds(void)
 	}
 }
 
-static void copies_are_made(void)
+SCENARIO(copies_are_made)
 {
 	two_devices();
 	copies_of_all_kinds();
 }
 
 /* A driver without the calls that name both contexts: memory is opened instead. */
-static void copies_are_made_where_no_call_names_contexts(void)
+SCENARIO(copies_are_made_where_no_call_names_contexts,
+	 "GCPSIM_HIDE=cuMemcpy3DPeer,cuMemcpy3DPeerAsync")
 {
 	two_devices();
 	copies_of_all_kinds();
 }
 
-static void copies_are_made_with_access_one_way(void)
+SCENARIO(copies_are_made_with_access_one_way)
 {
 	two_devices();
 	access_give(1);
 	copies_of_all_kinds();
 }
 
-static void copies_are_made_with_access_both_ways(void)
+SCENARIO(copies_are_made_with_access_both_ways)
 {
 	two_devices();
 	access_give(3);
@@ -151,7 +157,7 @@ static void copies_are_made_with_access_both_ways(void)
 }
 
 /* From a context of the other device, from and to the host. */
-static void copies_of_the_host_are_made(void)
+SCENARIO(copies_of_the_host_are_made)
 {
 	static unsigned char host[MIB];
 	CUdeviceptr p, q, pinned;
@@ -205,7 +211,7 @@ static void copies_of_the_host_are_made(void)
 
 /* What touches memory of the other device by itself is refused as by plain CUDA, also
  * after copies. */
-static void fills_need_access(void)
+SCENARIO(fills_need_access)
 {
 	CUdeviceptr p, q;
 
@@ -219,7 +225,7 @@ static void fills_need_access(void)
 }
 
 /* What CUDA says of a block to a context of the other device. */
-static void the_other_device_is_told_the_same(void)
+SCENARIO(the_other_device_is_told_the_same)
 {
 	CUpointer_attribute which = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
 	CUdeviceptr p;
@@ -251,7 +257,7 @@ static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 }
 
 /* The call that names the contexts cannot be captured; the others can. */
-static void copies_in_graphs_are_made(void)
+SCENARIO(copies_in_graphs_are_made)
 {
 	CUdeviceptr to, from;
 
@@ -263,7 +269,7 @@ static void copies_in_graphs_are_made(void)
 	must(block_is(1, to, 7), "it is not copied");
 }
 
-static void nodes_that_copy_are_made(void)
+SCENARIO(nodes_that_copy_are_made)
 {
 	CUDA_MEMCPY3D what;
 	CUdeviceptr to, from;
@@ -321,7 +327,7 @@ static void frees_beside_copies(int state)
 	frees_beside_copies_of(state);
 }
 
-static void frees_beside_copies_with_access_no_more(void)
+SCENARIO(frees_beside_copies_with_access_no_more)
 {
 	access_give_and_take();
 	frees_beside_copies_of(0);
@@ -350,7 +356,7 @@ static void copy_to_a_later_context(void)
 	must(allocated(MIB) != to, "memory is given out too early");
 }
 
-static void a_free_waits_for_a_copy_after_a_reset(void)
+SCENARIO(a_free_waits_for_a_copy_after_a_reset, "GCPSIM_SPEED=never")
 {
 	two_devices();
 	access_give(1);
@@ -360,7 +366,7 @@ static void a_free_waits_for_a_copy_after_a_reset(void)
 	copy_to_a_later_context();
 }
 
-static void a_free_waits_for_a_copy_in_a_second_context(void)
+SCENARIO(a_free_waits_for_a_copy_in_a_second_context, "GCPSIM_SPEED=never")
 {
 	two_devices();
 	access_give(1);
@@ -368,7 +374,7 @@ static void a_free_waits_for_a_copy_in_a_second_context(void)
 	copy_to_a_later_context();
 }
 
-static void a_free_waits_for_a_copy_to_a_first_context(void)
+SCENARIO(a_free_waits_for_a_copy_to_a_first_context, "GCPSIM_SPEED=never")
 {
 	CUcontext first, second;
 
@@ -395,7 +401,7 @@ static CUgreenCtx green_context(int device)
 	return green;
 }
 
-static void frees_beside_copies_of_a_green_context(void)
+SCENARIO(frees_beside_copies_of_a_green_context)
 {
 	block_bytes = MIB / 16;
 	two_devices();
@@ -406,7 +412,7 @@ static void frees_beside_copies_of_a_green_context(void)
 }
 
 /* The same where the library has not seen that they were created. */
-static void frees_beside_copies_of_an_unknown_context(void)
+SCENARIO(frees_beside_copies_of_an_unknown_context)
 {
 	block_bytes = MIB / 16;
 	two_devices();
@@ -429,7 +435,7 @@ static void copy_outlives(CUgreenCtx green)
 	must(allocated(MIB) != to, "memory is given out too early");
 }
 
-static void a_copy_outlives_its_green_context(void)
+SCENARIO(a_copy_outlives_its_green_context, "GCPSIM_SPEED=never")
 {
 	two_devices();
 	access_give(3);
@@ -437,7 +443,7 @@ static void a_copy_outlives_its_green_context(void)
 }
 
 /* The same where the library has not seen that it was created. */
-static void a_copy_outlives_its_unknown_context(void)
+SCENARIO(a_copy_outlives_its_unknown_context, "GCPSIM_SPEED=never")
 {
 	CUgreenCtx green;
 
@@ -448,28 +454,28 @@ static void a_copy_outlives_its_unknown_context(void)
 	copy_outlives(green);
 }
 
-static void frees_beside_copies_without_access(void)
+SCENARIO(frees_beside_copies_without_access)
 {
 	frees_beside_copies(0);
 }
 
-static void frees_beside_copies_with_access_one_way(void)
+SCENARIO(frees_beside_copies_with_access_one_way)
 {
 	frees_beside_copies(1);
 }
 
-static void frees_beside_copies_with_access_the_other_way(void)
+SCENARIO(frees_beside_copies_with_access_the_other_way)
 {
 	frees_beside_copies(2);
 }
 
-static void frees_beside_copies_with_access_both_ways(void)
+SCENARIO(frees_beside_copies_with_access_both_ways)
 {
 	frees_beside_copies(3);
 }
 
 /* Another device than the one that has the graph's stream. */
-static void frees_beside_a_graph_that_copies(void)
+SCENARIO(frees_beside_a_graph_that_copies)
 {
 	CUdeviceptr to, from;
 
@@ -485,7 +491,7 @@ static void frees_beside_a_graph_that_copies(void)
 
 /* --- contexts that end --------------------------------------------------------- */
 
-static void a_context_ends_beside_copies(void)
+SCENARIO(a_context_ends_beside_copies)
 {
 	CUdeviceptr to, from;
 
@@ -513,7 +519,7 @@ static void a_context_ends_beside_copies(void)
 }
 
 /* Many copies, and hardly a free: the events behind them are used again. */
-static void events_behind_copies_are_few(void)
+SCENARIO(events_behind_copies_are_few)
 {
 	CUdeviceptr to, from;
 	uint64_t before;
@@ -530,7 +536,7 @@ static void events_behind_copies_are_few(void)
 
 /* With GCPSIM_SPEED=never: copies that do not end, one of the other context before the
  * free, one of its own after it. */
-static void a_fence_is_behind_no_later_copy(void)
+SCENARIO(a_fence_is_behind_no_later_copy, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from, freed;
 
@@ -545,7 +551,7 @@ static void a_fence_is_behind_no_later_copy(void)
 
 /* The same; a capture that the library does not know makes the driver refuse to be
  * asked: first for the fence, then for the copy. */
-static void a_question_that_is_refused_is_no_answer(void)
+SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from;
 
@@ -559,7 +565,7 @@ static void a_question_that_is_refused_is_no_answer(void)
 }
 
 /* The same: plain cudaFree on the other device does not wait for such a copy. */
-static void a_copy_in_a_stream_counts_in_its_context(void)
+SCENARIO(a_copy_in_a_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from, freed;
 
@@ -572,7 +578,7 @@ static void a_copy_in_a_stream_counts_in_its_context(void)
 }
 
 /* Nor for one in the default stream of a thread. */
-static void a_copy_in_a_threads_stream_counts_in_its_context(void)
+SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from, freed;
 
@@ -586,7 +592,7 @@ static void a_copy_in_a_threads_stream_counts_in_its_context(void)
 }
 
 /* In the legacy stream it counts in both: plain cudaFree waits there, too. */
-static void a_copy_in_the_default_stream_counts_in_both_contexts(void)
+SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from;
 
@@ -599,7 +605,7 @@ static void a_copy_in_the_default_stream_counts_in_both_contexts(void)
 }
 
 /* The same: the older of two is done, and known to be so; then comes a third. */
-static void a_copy_between_two_others_is_waited_for(void)
+SCENARIO(a_copy_between_two_others_is_waited_for, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr to, from, freed, other;
 
@@ -619,7 +625,7 @@ static void a_copy_between_two_others_is_waited_for(void)
 
 /* By the name that it has for default streams of each thread, beside a capture that
  * forbids the legacy one. */
-static void copies_of_a_threads_stream_stay_there(void)
+SCENARIO(copies_of_a_threads_stream_stay_there)
 {
 	typedef CUresult copy_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 	typedef CUresult async_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes,
@@ -642,7 +648,7 @@ static void copies_of_a_threads_stream_stay_there(void)
 	must(block_is(1, to, 7), "it is not copied");
 }
 
-static void copies_that_were_waited_for_get_no_event(void)
+SCENARIO(copies_that_were_waited_for_get_no_event)
 {
 	static unsigned char host[MIB];
 	uint64_t before;
@@ -658,7 +664,7 @@ static void copies_that_were_waited_for_get_no_event(void)
 }
 
 /* With GCPOOL_BLOCKING_FREE=1. */
-static void a_blocking_free_waits_for_a_copy(void)
+SCENARIO(a_blocking_free_waits_for_a_copy, "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	CUdeviceptr to, from;
 
@@ -670,7 +676,7 @@ static void a_blocking_free_waits_for_a_copy(void)
 
 /* The free of exported memory waits as plain CUDA's does, for what another device
  * copies in a stream of its context, too. */
-static void a_free_of_exported_memory_waits_for_a_copy(void)
+SCENARIO(a_free_of_exported_memory_waits_for_a_copy, "GCPSIM_SPEED=never")
 {
 	CUipcMemHandle handle;
 	CUdeviceptr to, from;
@@ -684,7 +690,8 @@ static void a_free_of_exported_memory_waits_for_a_copy(void)
 
 /* With GCPOOL_BLOCKING_FREE=1, after a graph that copies has opened memory. Without
  * peer access plain cudaFree waits on both devices. */
-static void a_free_in_a_capture_waits_for_a_copy(void)
+SCENARIO(a_free_in_a_capture_waits_for_a_copy,
+	 "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	CUdeviceptr to, from, again;
 	CUgraph graph;
@@ -731,7 +738,7 @@ static CUgraph captured_beside_a_copy(CUdeviceptr from, CUdeviceptr other)
 }
 
 /* A launch is behind the copy. */
-static void a_capture_ends_beside_a_copy(void)
+SCENARIO(a_capture_ends_beside_a_copy, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr from, other;
 	CUgraphExec exec;
@@ -772,18 +779,18 @@ static void context_comes_behind_a_copy(const char *refused)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
-static void a_context_comes_behind_a_copy(void)
+SCENARIO(a_context_comes_behind_a_copy, "GCPSIM_SPEED=never")
 {
 	context_comes_behind_a_copy(NULL);
 }
 
-static void a_context_that_cannot_be_held_back_waits(void)
+SCENARIO(a_context_that_cannot_be_held_back_waits, "GCPSIM_SPEED=never")
 {
 	context_comes_behind_a_copy("cuCtxWaitEvent:1:709");
 }
 
 /* Where memory is out a free is waited for: for the copy, too. */
-static void an_allocation_waits_for_a_copy(void)
+SCENARIO(an_allocation_waits_for_a_copy)
 {
 	size_t left, total;
 	CUdeviceptr to, from, again;
@@ -803,7 +810,7 @@ static void an_allocation_waits_for_a_copy(void)
 }
 
 /* Without memory for an event the call waits: then nothing is to be covered. */
-static void a_copy_that_cannot_be_noted_is_waited_for(void)
+SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
 {
 	CUdeviceptr to, from;
 
@@ -862,7 +869,7 @@ static void must_be_pending(CUevent event)
 	     "waited for work of another device");
 }
 
-static void frees_wait_for_no_other_device(void)
+SCENARIO(frees_wait_for_no_other_device, "GCPSIM_SPEED=never")
 {
 	CUevent event = launched(graph_of_the_other_device());
 
@@ -876,7 +883,8 @@ static void frees_wait_for_no_other_device(void)
 }
 
 /* With little that may wait for the end of the capture. */
-static void frees_in_a_capture_wait_for_no_other_device(void)
+SCENARIO(frees_in_a_capture_wait_for_no_other_device,
+	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=65536")
 {
 	CUevent event = launched(graph_of_the_other_device()), own;
 	CUdeviceptr freed = allocated(MIB), kept = allocated(MIB);
@@ -895,7 +903,8 @@ static void frees_in_a_capture_wait_for_no_other_device(void)
 }
 
 /* With GCPOOL_BLOCKING_FREE=1. */
-static void a_blocking_free_waits_without_a_fence(void)
+SCENARIO(a_blocking_free_waits_without_a_fence,
+	 "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	CUdeviceptr freed, kept;
 	CUevent own;
@@ -913,7 +922,7 @@ static void a_blocking_free_waits_without_a_fence(void)
 	must(cuEventQuery(own) == CUDA_SUCCESS, "did not wait");
 }
 
-static void a_free_of_exported_memory_waits_for_no_other_device(void)
+SCENARIO(a_free_of_exported_memory_waits_for_no_other_device, "GCPSIM_SPEED=never")
 {
 	CUgraphExec exec = graph_of_the_other_device();
 	CUdeviceptr p = allocated(8 * MIB);
@@ -926,57 +935,4 @@ static void a_free_of_exported_memory_waits_for_no_other_device(void)
 	must_be_pending(event);
 	if (!is_of_segments()) /* there graphs count in their own contexts */
 		must(allocated(8 * MIB) != p, "memory is given out too early");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(copies_are_made),
-    SCENARIO(copies_are_made_where_no_call_names_contexts),
-    SCENARIO(copies_are_made_with_access_one_way),
-    SCENARIO(copies_are_made_with_access_both_ways),
-    SCENARIO(copies_of_the_host_are_made),
-    SCENARIO(fills_need_access),
-    SCENARIO(the_other_device_is_told_the_same),
-    SCENARIO(copies_in_graphs_are_made),
-    SCENARIO(nodes_that_copy_are_made),
-    SCENARIO(frees_beside_copies_without_access),
-    SCENARIO(frees_beside_copies_with_access_one_way),
-    SCENARIO(frees_beside_copies_with_access_the_other_way),
-    SCENARIO(frees_beside_copies_with_access_both_ways),
-    SCENARIO(frees_beside_copies_with_access_no_more),
-    SCENARIO(a_free_waits_for_a_copy_after_a_reset),
-    SCENARIO(a_free_waits_for_a_copy_in_a_second_context),
-    SCENARIO(a_free_waits_for_a_copy_to_a_first_context),
-    SCENARIO(frees_beside_copies_of_a_green_context),
-    SCENARIO(frees_beside_copies_of_an_unknown_context),
-    SCENARIO(a_copy_outlives_its_green_context),
-    SCENARIO(a_copy_outlives_its_unknown_context),
-    SCENARIO(frees_beside_a_graph_that_copies),
-    SCENARIO(a_context_ends_beside_copies),
-    SCENARIO(events_behind_copies_are_few),
-    SCENARIO(a_fence_is_behind_no_later_copy),
-    SCENARIO(a_question_that_is_refused_is_no_answer),
-    SCENARIO(a_copy_in_a_stream_counts_in_its_context),
-    SCENARIO(a_copy_between_two_others_is_waited_for),
-    SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context),
-    SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts),
-    SCENARIO(copies_of_a_threads_stream_stay_there),
-    SCENARIO(copies_that_were_waited_for_get_no_event),
-    SCENARIO(a_blocking_free_waits_for_a_copy),
-    SCENARIO(a_free_in_a_capture_waits_for_a_copy),
-    SCENARIO(a_capture_ends_beside_a_copy),
-    SCENARIO(a_context_comes_behind_a_copy),
-    SCENARIO(a_context_that_cannot_be_held_back_waits),
-    SCENARIO(an_allocation_waits_for_a_copy),
-    SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
-    SCENARIO(frees_wait_for_no_other_device),
-    SCENARIO(frees_in_a_capture_wait_for_no_other_device),
-    SCENARIO(a_blocking_free_waits_without_a_fence),
-    SCENARIO(a_free_of_exported_memory_waits_for_a_copy),
-    SCENARIO(a_free_of_exported_memory_waits_for_no_other_device),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -6,7 +6,7 @@
 #ifndef GCP_TESTS_TWO_DEVICES_H
 #define GCP_TESTS_TWO_DEVICES_H
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static size_t block_bytes = MIB;
 static CUcontext contexts[2];

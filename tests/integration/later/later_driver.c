@@ -4,10 +4,13 @@
  * library: captures that begin in other ways, and functions that are not known.
  *
  *   later_driver SCENARIO    plays one; 0: all is as it should be
+ *
+ * Says: cuStreamBeginCaptureInvented begins a capture in a way that this version does
+ * not know: from now on every allocation goes to CUDA
  */
 #include <dlfcn.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
 typedef CUresult recapture_fn(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
@@ -81,12 +84,14 @@ static begin_fn *asked_of_the_driver(void)
 	return (begin_fn *)found;
 }
 
-static void unknown_begin_asked_of_the_driver(void)
+SCENARIO(unknown_begin_asked_of_the_driver,
+	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	capture_by(asked_of_the_driver());
 }
 
-static void unknown_begin_found_in_the_library(void)
+SCENARIO(unknown_begin_found_in_the_library,
+	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
@@ -94,7 +99,8 @@ static void unknown_begin_found_in_the_library(void)
 	capture_by((begin_fn *)dlsym(library, "cuStreamBeginCaptureInvented"));
 }
 
-static void unknown_begin_found_anywhere(void)
+SCENARIO(unknown_begin_found_anywhere,
+	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	(void)primary();
 	capture_by((begin_fn *)dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented"));
@@ -104,7 +110,7 @@ typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
 			  CUstream stream);
 
 /* Each of them is itself. */
-static void several_unknown_functions(void)
+SCENARIO(several_unknown_functions, "SAYS=1")
 {
 	CUdriverProcAddressQueryResult status;
 	begin_fn *begin = asked_of_the_driver();
@@ -128,7 +134,8 @@ static void several_unknown_functions(void)
 
 /* Asked for, as a runtime asks for all that it may need, and never called: nothing
  * changes. */
-static void unknown_begin_that_is_never_called(void)
+SCENARIO(unknown_begin_that_is_never_called,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	CUdeviceptr p;
 
@@ -140,7 +147,8 @@ static void unknown_begin_that_is_never_called(void)
 }
 
 /* The first thing that the program does. */
-static void unknown_begin_before_all_else(void)
+SCENARIO(unknown_begin_before_all_else,
+	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	CUcontext ctx = primary();
 	CUstream stream = stream_make();
@@ -151,7 +159,7 @@ static void unknown_begin_before_all_else(void)
 }
 
 /* Plain CUDA refuses it and destroys the capture; so does the library by now. */
-static void allocation_in_an_unknown_capture(void)
+SCENARIO(allocation_in_an_unknown_capture, "SAYS=1")
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -170,7 +178,7 @@ static void allocation_in_an_unknown_capture(void)
 
 /* What a thread of the program freed before the library stepped aside is there for
  * the driver when it runs out. */
-static void device_full_of_what_was_cached(void)
+SCENARIO(device_full_of_what_was_cached, "SAYS=1 GCPSIM_MEMORY=1g")
 {
 	CUstream stream;
 	CUgraph graph;
@@ -183,7 +191,8 @@ static void device_full_of_what_was_cached(void)
 	OK(cuMemFree(allocated(700 * MIB)));
 }
 
-static void recapture_into_a_graph(void)
+SCENARIO(recapture_into_a_graph,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPSIM_MEMORY=4g")
 {
 	CUcontext ctx = primary();
 	CUdriverProcAddressQueryResult status;
@@ -228,7 +237,7 @@ static bool answers_the_drivers(const char *name, int version)
 }
 
 /* A version of a known function that is younger than the library. */
-static void later_versions_are_unknown(void)
+SCENARIO(later_versions_are_unknown, "GCPSIM_DRIVER_VERSION=13040")
 {
 	(void)primary();
 	must(is_the_drivers("cuGraphNodeGetType"), "the known one");
@@ -241,7 +250,7 @@ static void later_versions_are_unknown(void)
 
 /* Nothing stands between the program and what the library knows to give the device no
  * work, in any version and stream flavour; all else is seen. */
-static void known_functions_are_the_drivers(void)
+SCENARIO(known_functions_are_the_drivers)
 {
 	static const char *const names[] = {
 	    "cuModuleUnload",     "cuStreamGetPriority", "cuStreamGetPriority_ptsz",
@@ -266,40 +275,18 @@ static void is_memory_for(int usage)
 	must(gcpsim_usage(allocated(64 * MIB)) == usage, "a large block");
 }
 
-static void memory_for_hardware_decompression(void)
+SCENARIO(memory_for_hardware_decompression, "GCPSIM_DECOMPRESS=7 GCPOOL_BACKEND=vmm")
 {
 	is_memory_for(2);
 }
 
-static void memory_where_no_hardware_decompresses(void)
+SCENARIO(memory_where_no_hardware_decompresses, "GCPOOL_BACKEND=vmm")
 {
 	is_memory_for(2);
 }
 
-static void memory_that_cannot_be_made_for_decompression(void)
+SCENARIO(memory_that_cannot_be_made_for_decompression,
+	 "GCPSIM_DECOMPRESS=-1 GCPOOL_BACKEND=vmm")
 {
 	is_memory_for(0);
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(unknown_begin_asked_of_the_driver),
-    SCENARIO(unknown_begin_found_in_the_library),
-    SCENARIO(unknown_begin_found_anywhere),
-    SCENARIO(several_unknown_functions),
-    SCENARIO(unknown_begin_that_is_never_called),
-    SCENARIO(unknown_begin_before_all_else),
-    SCENARIO(allocation_in_an_unknown_capture),
-    SCENARIO(device_full_of_what_was_cached),
-    SCENARIO(recapture_into_a_graph),
-    SCENARIO(known_functions_are_the_drivers),
-    SCENARIO(later_versions_are_unknown),
-    SCENARIO(memory_for_hardware_decompression),
-    SCENARIO(memory_where_no_hardware_decompresses),
-    SCENARIO(memory_that_cannot_be_made_for_decompression),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -6,7 +6,7 @@
  *   debug SCENARIO    plays one; what it says is "block ADDRESS NAME", and with WRONG:
  *                     what the library must not do
  */
-#include "../preload/edge_cases.h"
+#include "../preload/scenarios.h"
 
 enum { PATTERN = 0xfff5dea5 };
 
@@ -58,7 +58,7 @@ static void again(CUdeviceptr p, size_t bytes)
 
 /* --- mistakes ----------------------------------------------------------------- */
 
-static void overrun(void)
+SCENARIO(overrun)
 {
 	CUdeviceptr p;
 
@@ -68,7 +68,7 @@ static void overrun(void)
 	OK(cuMemFree(p));
 }
 
-static void overrun_of_a_size_class(void)
+SCENARIO(overrun_of_a_size_class)
 {
 	CUdeviceptr p;
 
@@ -78,7 +78,7 @@ static void overrun_of_a_size_class(void)
 	OK(cuMemFree(p));
 }
 
-static void overrun_in_a_stream(void)
+SCENARIO(overrun_in_a_stream)
 {
 	CUdeviceptr p;
 
@@ -90,7 +90,7 @@ static void overrun_in_a_stream(void)
 }
 
 /* Found by calls that come later, not only at exit. */
-static void overrun_in_a_stream_with_more_to_come(void)
+SCENARIO(overrun_in_a_stream_with_more_to_come)
 {
 	begin();
 	for (int i = 0; i < 5000; i++) {
@@ -109,7 +109,7 @@ static void overrun_in_a_stream_with_more_to_come(void)
 	_exit(wrong); /* without the library's end */
 }
 
-static void use_after_free(void)
+SCENARIO(use_after_free)
 {
 	CUdeviceptr p;
 
@@ -122,7 +122,7 @@ static void use_after_free(void)
 	again(p, 100000);
 }
 
-static void use_after_free_in_a_stream(void)
+SCENARIO(use_after_free_in_a_stream)
 {
 	CUdeviceptr p, q;
 
@@ -137,7 +137,7 @@ static void use_after_free_in_a_stream(void)
 }
 
 /* The freed block is a part of what is given out then. */
-static void use_after_free_of_a_part(void)
+SCENARIO(use_after_free_of_a_part)
 {
 	CUdeviceptr parts[4], p = 0;
 
@@ -155,7 +155,7 @@ static void use_after_free_of_a_part(void)
 }
 
 /* What is left of it when a part was given out. */
-static void use_after_free_of_the_rest(void)
+SCENARIO(use_after_free_of_the_rest)
 {
 	CUdeviceptr p, q = 0;
 
@@ -173,7 +173,7 @@ static void use_after_free_of_the_rest(void)
 	must(q > p && q < p + 4 * MIB, "the rest does not come again");
 }
 
-static void leaks(void)
+SCENARIO(leaks)
 {
 	void *host;
 
@@ -185,7 +185,7 @@ static void leaks(void)
 	printf("block 0x%llx left\n", (unsigned long long)(uintptr_t)host);
 }
 
-static void double_free(void)
+SCENARIO(double_free)
 {
 	CUdeviceptr p;
 
@@ -195,7 +195,7 @@ static void double_free(void)
 	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "the code of a double free");
 }
 
-static void double_free_in_a_stream(void)
+SCENARIO(double_free_in_a_stream)
 {
 	CUdeviceptr p;
 
@@ -205,7 +205,7 @@ static void double_free_in_a_stream(void)
 	must(cuMemFreeAsync(p, stream) == CUDA_ERROR_INVALID_VALUE, "the code");
 }
 
-static void foreign_free(void)
+SCENARIO(foreign_free)
 {
 	CUdeviceptr p;
 
@@ -229,7 +229,7 @@ static void words_are(CUdeviceptr p, size_t bytes, uint32_t wanted)
 	free(words);
 }
 
-static void new_memory_has_a_pattern(void)
+SCENARIO(new_memory_has_a_pattern)
 {
 	CUdeviceptr p, q;
 
@@ -248,7 +248,7 @@ static void new_memory_has_a_pattern(void)
 }
 
 /* A block has the bytes that were asked for, and the statistics say so. */
-static void sizes_are_those_of_the_program(void)
+SCENARIO(sizes_are_those_of_the_program)
 {
 	CUdeviceptr base, p;
 	size_t bytes;
@@ -262,7 +262,7 @@ static void sizes_are_those_of_the_program(void)
 }
 
 /* Work that does not end before the host gets here. */
-static void streams_are_not_waited_for(void)
+SCENARIO(streams_are_not_waited_for)
 {
 	uint64_t waits;
 	CUdeviceptr p;
@@ -291,7 +291,7 @@ static void streams_are_not_waited_for(void)
 	must(gcpsim_hazards() == 0, "a pattern races with the program");
 }
 
-static void plain_free_of_streamed_memory(void)
+SCENARIO(plain_free_of_streamed_memory)
 {
 	CUdeviceptr p;
 
@@ -304,7 +304,7 @@ static void plain_free_of_streamed_memory(void)
 	must(gcpsim_pending() > 0, "cudaFree of stream-ordered memory waits");
 }
 
-static void allocations_wait_for_no_work(void)
+SCENARIO(allocations_wait_for_no_work)
 {
 	CUstream blocking;
 
@@ -322,7 +322,7 @@ static void allocations_wait_for_no_work(void)
 
 /* A free in one stream, work in others that comes before it only by the wait of plain
  * cudaFree; and reuse. */
-static void free_comes_after_all_work(void)
+SCENARIO(free_comes_after_all_work)
 {
 	CUstream streams[4];
 
@@ -348,7 +348,7 @@ static void free_comes_after_all_work(void)
 
 /* A block that is freed in a stream of another context, where no epoch covers what
  * would be written. */
-static void free_in_a_stream_of_another_context(void)
+SCENARIO(free_in_a_stream_of_another_context)
 {
 	CUcontext other;
 	CUstream away;
@@ -375,7 +375,7 @@ static uint64_t additions(void)
 	       gcpsim_calls("cuEventQuery");
 }
 
-static void captures_are_left_alone(void)
+SCENARIO(captures_are_left_alone)
 {
 	CUdeviceptr before, inside, eager, later, streamed;
 	CUgraphExec exec;
@@ -417,7 +417,7 @@ static void captures_are_left_alone(void)
 }
 
 /* A context that goes takes its stream with it; addresses come again. */
-static void contexts_that_come_and_go(void)
+SCENARIO(contexts_that_come_and_go)
 {
 	for (int i = 0; i < 3; i++) {
 		begin();
@@ -441,7 +441,7 @@ static void contexts_that_come_and_go(void)
 }
 
 /* What is given back to the driver and comes again has no pattern of before. */
-static void memory_that_was_given_back(void)
+SCENARIO(memory_that_was_given_back)
 {
 	CUdeviceptr p[4];
 
@@ -457,35 +457,4 @@ static void memory_that_was_given_back(void)
 			OK(cuMemFree(p[i]));
 	}
 	must(gcpsim_misuses() + gcpsim_faults() == 0, "what is gone is used");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(overrun),
-    SCENARIO(overrun_of_a_size_class),
-    SCENARIO(overrun_in_a_stream),
-    SCENARIO(overrun_in_a_stream_with_more_to_come),
-    SCENARIO(use_after_free),
-    SCENARIO(use_after_free_in_a_stream),
-    SCENARIO(use_after_free_of_a_part),
-    SCENARIO(use_after_free_of_the_rest),
-    SCENARIO(leaks),
-    SCENARIO(double_free),
-    SCENARIO(double_free_in_a_stream),
-    SCENARIO(foreign_free),
-    SCENARIO(new_memory_has_a_pattern),
-    SCENARIO(sizes_are_those_of_the_program),
-    SCENARIO(streams_are_not_waited_for),
-    SCENARIO(plain_free_of_streamed_memory),
-    SCENARIO(allocations_wait_for_no_work),
-    SCENARIO(free_comes_after_all_work),
-    SCENARIO(free_in_a_stream_of_another_context),
-    SCENARIO(captures_are_left_alone),
-    SCENARIO(contexts_that_come_and_go),
-    SCENARIO(memory_that_was_given_back),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), argc,
-			     argv);
 }

@@ -6,7 +6,7 @@
  */
 #include <sys/mman.h>
 
-#include "../preload/edge_cases.h"
+#include "../preload/scenarios.h"
 
 /* --- threads that are cancelled ----------------------------------------------- */
 
@@ -41,7 +41,7 @@ static void cancelled_once(int count)
 	must(through, "a thread has ended inside a call");
 }
 
-static void a_cancelled_thread_leaves_no_lock(void)
+SCENARIO(a_cancelled_thread_leaves_no_lock)
 {
 	ctx = primary();
 	pairs(1);
@@ -51,7 +51,7 @@ static void a_cancelled_thread_leaves_no_lock(void)
 }
 
 /* For gcpool ctl: whatever is asked for, a thread that is cancelled answers. */
-static void cancelled_threads_come_and_go(void)
+SCENARIO(cancelled_threads_come_and_go)
 {
 	ctx = primary();
 	while (!wrong) {
@@ -101,7 +101,7 @@ static void *calls_beside_a_hole(void *unused)
 	return unused;
 }
 
-static void the_frame_register_points_anywhere(void)
+SCENARIO(the_frame_register_points_anywhere)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
@@ -116,7 +116,7 @@ static void the_frame_register_points_anywhere(void)
 	pthread_join(thread, NULL);
 }
 #else
-static void the_frame_register_points_anywhere(void)
+SCENARIO(the_frame_register_points_anywhere)
 {
 	puts("left out on this processor");
 }
@@ -143,7 +143,7 @@ static __attribute__((noinline)) void outermost(CUdeviceptr *ret_p)
 	*ret_p = 1;
 }
 
-static void calls_lie_in_calls(void)
+SCENARIO(calls_lie_in_calls)
 {
 	CUdeviceptr p;
 
@@ -186,7 +186,7 @@ static void between_them(CUdeviceptr *ret_p)
 	*ret_p = 1;
 }
 
-static void trampolines_are_left(void)
+SCENARIO(trampolines_are_left)
 {
 	CUdeviceptr p;
 
@@ -196,22 +196,8 @@ static void trampolines_are_left(void)
 		trampolines[0](&p, NULL, NULL, between_them);
 }
 #else
-static void trampolines_are_left(void)
+SCENARIO(trampolines_are_left)
 {
 	puts("left out on this processor");
 }
 #endif
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_cancelled_thread_leaves_no_lock),
-    SCENARIO(cancelled_threads_come_and_go),
-    SCENARIO(the_frame_register_points_anywhere),
-    SCENARIO(calls_lie_in_calls),
-    SCENARIO(trampolines_are_left),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
-}

@@ -12,7 +12,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* The library has a line to say about it. */
 static void memory_is_refused(void)
@@ -24,7 +24,7 @@ static void memory_is_refused(void)
 
 /* --- descriptor 2 ----------------------------------------------------------------- */
 
-static void probes_for_memory(void)
+SCENARIO(probes_for_memory)
 {
 	(void)primary();
 	memory_is_refused();
@@ -60,13 +60,13 @@ static int database_open(int flags)
 	return fd;
 }
 
-static void a_file_takes_the_place_of_stderr(void)
+SCENARIO(a_file_takes_the_place_of_stderr)
 {
 	stderr_closed();
 	records_written(database_open(0), -1);
 }
 
-static void a_file_takes_it_after_an_allocation(void)
+SCENARIO(a_file_takes_it_after_an_allocation)
 {
 	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
@@ -74,7 +74,7 @@ static void a_file_takes_it_after_an_allocation(void)
 	records_written(database_open(0), -1);
 }
 
-static void a_file_that_is_closed_on_exec_takes_it(void)
+SCENARIO(a_file_that_is_closed_on_exec_takes_it)
 {
 	(void)close(STDERR_FILENO);
 	int fd = database_open(O_CLOEXEC);
@@ -83,7 +83,7 @@ static void a_file_that_is_closed_on_exec_takes_it(void)
 	records_written(fd, -1);
 }
 
-static void a_connection_takes_it(void)
+SCENARIO(a_connection_takes_it)
 {
 	int ends[2];
 
@@ -93,7 +93,7 @@ static void a_connection_takes_it(void)
 }
 
 /* As a test runner that captures what is written does until its end. */
-static void stderr_is_another_terminal_or_pipe_later(void)
+SCENARIO(stderr_is_another_terminal_or_pipe_later)
 {
 	int kept = fcntl(STDERR_FILENO, F_DUPFD, 10), file = database_open(0);
 
@@ -128,7 +128,7 @@ static void memory_is_locked(int flags)
 }
 
 /* What the first allocation costs. */
-static void memory_is_locked_before(void)
+SCENARIO(memory_is_locked_before)
 {
 	long before;
 
@@ -139,7 +139,7 @@ static void memory_is_locked_before(void)
 	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
 }
 
-static void memory_is_locked_later(void)
+SCENARIO(memory_is_locked_later)
 {
 	long before;
 
@@ -155,7 +155,7 @@ static void memory_is_locked_later(void)
 /* --- processes -------------------------------------------------------------------- */
 
 /* Allocates and frees until its stdin ends. */
-static void works_until_told(void)
+SCENARIO(works_until_told)
 {
 	char byte;
 
@@ -174,7 +174,7 @@ static void *work(void *arg)
 	exit(wrong);
 }
 
-static void first_thread_ends(void)
+SCENARIO(first_thread_ends)
 {
 	pthread_t thread;
 
@@ -191,7 +191,7 @@ static void end(int number)
 }
 
 /* MANNERS_AFTER: microseconds. */
-static void ends_in_a_signal_handler(void)
+SCENARIO(ends_in_a_signal_handler)
 {
 	const struct itimerval after = {.it_value.tv_usec =
 					    strtol(getenv("MANNERS_AFTER"), NULL, 10)};
@@ -213,7 +213,7 @@ static void ends_in_a_signal_handler(void)
 enum { USER = 65534, OTHER = 65533 };
 
 /* A service of root's allocates first while it acts for a user. */
-static void acts_for_a_user_at_first(void)
+SCENARIO(acts_for_a_user_at_first)
 {
 	(void)primary();
 	must(seteuid(USER) == 0, "the user");
@@ -223,7 +223,7 @@ static void acts_for_a_user_at_first(void)
 }
 
 /* It has a page of the user's, and more rights than the user later. */
-static void user_becomes_root(void)
+SCENARIO(user_becomes_root)
 {
 	(void)primary();
 	must(setresuid(USER, USER, 0) == 0, "the user");
@@ -232,31 +232,8 @@ static void user_becomes_root(void)
 	works_until_told();
 }
 
-static void is_another_user(void)
+SCENARIO(is_another_user)
 {
 	must(setresuid(OTHER, OTHER, OTHER) == 0, "the user");
 	works_until_told();
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(probes_for_memory),
-    SCENARIO(a_file_takes_the_place_of_stderr),
-    SCENARIO(a_file_takes_it_after_an_allocation),
-    SCENARIO(a_file_that_is_closed_on_exec_takes_it),
-    SCENARIO(a_connection_takes_it),
-    SCENARIO(stderr_is_another_terminal_or_pipe_later),
-    SCENARIO(works_until_told),
-    SCENARIO(ends_in_a_signal_handler),
-    SCENARIO(first_thread_ends),
-    SCENARIO(acts_for_a_user_at_first),
-    SCENARIO(user_becomes_root),
-    SCENARIO(is_another_user),
-    SCENARIO(memory_is_locked_before),
-    SCENARIO(memory_is_locked_later),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

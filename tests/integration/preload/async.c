@@ -7,7 +7,7 @@
  */
 #include <sys/wait.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static CUstream stream_new(unsigned int flags)
 {
@@ -79,7 +79,7 @@ static void use_in(CUstream stream, bool plain)
 
 /* --- reuse ------------------------------------------------------------------------ */
 
-static void reuse_in_the_same_stream(void)
+SCENARIO(reuse_in_the_same_stream)
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -96,7 +96,7 @@ static void reuse_in_the_same_stream(void)
 }
 
 /* Larger than what a thread keeps for itself, and in other parts than it was freed. */
-static void reuse_of_large_memory_in_parts(void)
+SCENARIO(reuse_of_large_memory_in_parts, "GCPSIM_MEMORY=4G")
 {
 	CUdeviceptr p[4], whole;
 	uint64_t before;
@@ -122,7 +122,7 @@ static void reuse_of_large_memory_in_parts(void)
 }
 
 /* Larger than an epoch, back and forth: no call of the driver. */
-static void large_memory_back_and_forth(void)
+SCENARIO(large_memory_back_and_forth, "GCPSIM_MEMORY=4G")
 {
 	uint64_t fences;
 	CUstream stream;
@@ -138,7 +138,7 @@ static void large_memory_back_and_forth(void)
 	must_be_in_order();
 }
 
-static void other_streams_wait(void)
+SCENARIO(other_streams_wait, "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	CUstream stream, other;
 
@@ -152,7 +152,7 @@ static void other_streams_wait(void)
 	use_in(stream, true);
 }
 
-static void other_streams_wait_for_small_memory(void)
+SCENARIO(other_streams_wait_for_small_memory, "GCPOOL_THREAD_CACHE=0")
 {
 	enum { MANY = 8192 };
 	static CUdeviceptr small[MANY];
@@ -183,7 +183,7 @@ static unsigned long long id_of(CUstream stream)
 }
 
 /* Streams whose ids are the same but for a multiple of what a thread has places for. */
-static void streams_of_the_same_place(void)
+SCENARIO(streams_of_the_same_place)
 {
 	CUstream stream, other;
 	CUdeviceptr own;
@@ -206,7 +206,7 @@ static void streams_of_the_same_place(void)
 }
 
 /* Blocks side by side, freed in two streams: no stream gets both as one. */
-static void neighbours_of_two_streams(void)
+SCENARIO(neighbours_of_two_streams, "GCPSIM_MEMORY=4G")
 {
 	CUdeviceptr p, q, large;
 	CUstream stream, other;
@@ -232,7 +232,7 @@ static void neighbours_of_two_streams(void)
 }
 
 /* What is left over of a block that its stream uses again is not ready for others. */
-static void rest_of_a_block_waits(void)
+SCENARIO(rest_of_a_block_waits, "GCPSIM_MEMORY=4G")
 {
 	CUstream stream, other;
 	CUdeviceptr p, part;
@@ -250,7 +250,7 @@ static void rest_of_a_block_waits(void)
 }
 
 /* Freed in another stream than it was allocated and used in. */
-static void reuse_in_the_stream_of_the_free(void)
+SCENARIO(reuse_in_the_stream_of_the_free)
 {
 	CUstream stream, other;
 	CUdeviceptr p;
@@ -267,7 +267,7 @@ static void reuse_in_the_stream_of_the_free(void)
 }
 
 /* The new stream gets the handle of one that is gone, and whose work is not done. */
-static void stream_with_the_handle_of_another(void)
+SCENARIO(stream_with_the_handle_of_another)
 {
 	CUstream stream, other;
 
@@ -286,7 +286,7 @@ static void stream_with_the_handle_of_another(void)
 
 /* The free comes after the legacy stream's work, and a synchronisation of its stream
  * waits for that, too. */
-static void free_in_a_blocking_stream(void)
+SCENARIO(free_in_a_blocking_stream)
 {
 	CUstream stream, other;
 
@@ -299,7 +299,7 @@ static void free_in_a_blocking_stream(void)
 	use_elsewhere(stream, other);
 }
 
-static void free_in_the_per_thread_stream(void)
+SCENARIO(free_in_the_per_thread_stream)
 {
 	CUstream other;
 
@@ -325,7 +325,7 @@ static void *frees_there(void *ctx)
 
 /* Two that record the same event make their streams wait for each other. A thread that
  * uses many contexts hands events on. */
-static void threads_of_many_contexts_share_no_event(void)
+SCENARIO(threads_of_many_contexts_share_no_event)
 {
 	enum { OTHERS = 16 };
 	CUcontext ctx = primary(), other[OTHERS];
@@ -356,7 +356,7 @@ static void threads_of_many_contexts_share_no_event(void)
 
 /* What is freed in a blocking stream serves that stream beside a capture, too, in the
  * same order. */
-static void blocking_stream_beside_a_capture(void)
+SCENARIO(blocking_stream_beside_a_capture, "GCPSIM_MEMORY=16G")
 {
 	CUstream stream, other, captured;
 	CUgraph graph;
@@ -380,7 +380,7 @@ static void blocking_stream_beside_a_capture(void)
 
 /* cudaFree of such memory waits for nothing, as on plain CUDA; nor does later work wait
  * because of it. */
-static void plain_free_waits_for_nothing(void)
+SCENARIO(plain_free_waits_for_nothing, "GCPSIM_MEMORY=16G")
 {
 	CUstream stream, other;
 	CUdeviceptr p;
@@ -406,7 +406,7 @@ static void plain_free_waits_for_nothing(void)
 
 /* --- what is CUDA's ----------------------------------------------------------- */
 
-static void captured_stream_is_cudas(void)
+SCENARIO(captured_stream_is_cudas)
 {
 	CUgraphNodeType type;
 	CUgraphNode nodes[8];
@@ -451,7 +451,7 @@ static uint64_t real_calls(void)
 	       gcpsim_calls("cuMemAllocFromPoolAsync");
 }
 
-static void other_pools_are_cudas(void)
+SCENARIO(other_pools_are_cudas)
 {
 	CUmemoryPool pool, standard;
 	CUstream stream;
@@ -530,7 +530,7 @@ static void must_be_cudas(CUstream stream)
 	     "the pool that was set is not the current one");
 }
 
-static void pool_set_while_another_is_set(void)
+SCENARIO(pool_set_while_another_is_set, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUstream stream = two_devices();
 
@@ -544,7 +544,7 @@ static void pool_set_while_another_is_set(void)
 	must_be_cudas(stream);
 }
 
-static void pool_set_while_the_device_is_learnt(void)
+SCENARIO(pool_set_while_the_device_is_learnt, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUstream stream = two_devices();
 
@@ -567,7 +567,7 @@ static void set_in_a_child(void)
 }
 
 /* Of a process that has not allocated yet: the library may serve its child. */
-static void pool_set_in_a_child(void)
+SCENARIO(pool_set_in_a_child, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	(void)two_devices();
 	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -590,7 +590,7 @@ static void *is_cancelled_in_a_set(void *unused)
 }
 
 /* The lock would be left for ever. */
-static void pool_set_by_a_cancelled_thread(void)
+SCENARIO(pool_set_by_a_cancelled_thread, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUstream stream = two_devices();
 	pthread_t victim;
@@ -603,7 +603,7 @@ static void pool_set_by_a_cancelled_thread(void)
 	OK(cuDeviceSetMemPool(1, own));
 }
 
-static void own_contexts_are_cudas(void)
+SCENARIO(own_contexts_are_cudas)
 {
 	CUcontext ctx;
 	CUstream stream;
@@ -614,7 +614,7 @@ static void own_contexts_are_cudas(void)
 	must(real_calls() == 1, "memory that would go with its context");
 }
 
-static void option_leaves_all_to_cuda(void)
+SCENARIO(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
 {
 	cuuint64_t threshold = 1;
 	CUmemoryPool pool;
@@ -642,7 +642,7 @@ static uint64_t attribute(CUmemPool_attribute which)
 	return value;
 }
 
-static void figures_of_the_default_pool(void)
+SCENARIO(figures_of_the_default_pool)
 {
 	cuuint64_t zero = 0, most = ~(cuuint64_t)0;
 	CUmemoryPool pool;
@@ -675,7 +675,7 @@ static void figures_of_the_default_pool(void)
 	OK(cuMemFreeAsync(small, stream));
 }
 
-static void trim_gives_back_what_is_done(void)
+SCENARIO(trim_gives_back_what_is_done, "GCPSIM_MEMORY=4G")
 {
 	uint64_t before = gcpsim_memory_used(0);
 	CUmemoryPool pool;
@@ -701,7 +701,7 @@ static void trim_gives_back_what_is_done(void)
 	must_be_in_order();
 }
 
-static void trim_waits_for_nothing(void)
+SCENARIO(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
 {
 	CUmemoryPool pool;
 	CUstream stream;
@@ -718,7 +718,7 @@ static void trim_waits_for_nothing(void)
 	must_be_in_order();
 }
 
-static void trim_beside_a_capture(void)
+SCENARIO(trim_beside_a_capture, "GCPSIM_MEMORY=4G")
 {
 	CUmemoryPool pool;
 	CUstream stream, captured;
@@ -740,7 +740,7 @@ static void trim_beside_a_capture(void)
 	must_be_in_order();
 }
 
-static void figures_of_a_block(void)
+SCENARIO(figures_of_a_block)
 {
 	CUmemoryPool pool, standard;
 	CUcontext ctx, here = primary();
@@ -763,7 +763,7 @@ static void figures_of_a_block(void)
 
 /* Which plain CUDA refuses. What may still use the memory is done by then: the block
  * was freed in another stream than it was used in, and is taken again there. */
-static void handle_of_stream_ordered_memory(void)
+SCENARIO(handle_of_stream_ordered_memory)
 {
 	const CUpointer_attribute capable =
 	    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
@@ -795,7 +795,7 @@ static void handle_of_stream_ordered_memory(void)
 
 /* A graph's memory comes from CUDA, with the device full of what the pool has cached.
  */
-static void threshold_of_what_is_cudas(void)
+SCENARIO(threshold_of_what_is_cudas)
 {
 	CUmemoryPool pool, standard;
 	CUcontext ctx;
@@ -812,7 +812,7 @@ static void threshold_of_what_is_cudas(void)
 }
 
 /* As programs do at their start. */
-static void threshold_set_before_all_else(void)
+SCENARIO(threshold_set_before_all_else)
 {
 	cuuint64_t threshold = 4 * MIB;
 	CUmemoryPool pool;
@@ -843,7 +843,7 @@ static void *allocates_in_a_stream(void *ctx)
 }
 
 /* Each has events of its own for the streams that the legacy one is tied to. */
-static void threads_that_are_gone_leave_their_events(void)
+SCENARIO(threads_that_are_gone_leave_their_events)
 {
 	CUcontext ctx = primary();
 	uint64_t events = 0;
@@ -885,7 +885,8 @@ static void used_by_another(CUdeviceptr p)
 	must(gcpsim_faults() == 0, "it has no access");
 }
 
-static void access_of_a_device_given_before_all_else(void)
+SCENARIO(access_of_a_device_given_before_all_else,
+	 "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -900,7 +901,7 @@ static void access_of_a_device_given_before_all_else(void)
 }
 
 /* To what is there, and what will be. */
-static void access_given_later(void)
+SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUdeviceptr old, new;
 	CUstream stream;
@@ -918,7 +919,7 @@ static void access_given_later(void)
 	OK(cuMemFreeAsync(new, stream));
 }
 
-static void access_of_the_host_is_cudas(void)
+SCENARIO(access_of_the_host_is_cudas, "GCPOOL_BACKEND=vmm")
 {
 	CUstream stream;
 
@@ -931,7 +932,7 @@ static void access_of_the_host_is_cudas(void)
 	must(real_calls() == 1, "memory that the host cannot reach");
 }
 
-static void access_given_before_all_else(void)
+SCENARIO(access_given_before_all_else, "GCPOOL_BACKEND=vmm")
 {
 	CUstream stream;
 
@@ -940,49 +941,4 @@ static void access_given_before_all_else(void)
 	stream = stream_new(CU_STREAM_NON_BLOCKING);
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1, "memory that the host cannot reach");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(reuse_in_the_same_stream),
-    SCENARIO(reuse_of_large_memory_in_parts),
-    SCENARIO(large_memory_back_and_forth),
-    SCENARIO(other_streams_wait),
-    SCENARIO(other_streams_wait_for_small_memory),
-    SCENARIO(streams_of_the_same_place),
-    SCENARIO(neighbours_of_two_streams),
-    SCENARIO(rest_of_a_block_waits),
-    SCENARIO(reuse_in_the_stream_of_the_free),
-    SCENARIO(stream_with_the_handle_of_another),
-    SCENARIO(free_in_a_blocking_stream),
-    SCENARIO(free_in_the_per_thread_stream),
-    SCENARIO(blocking_stream_beside_a_capture),
-    SCENARIO(threads_of_many_contexts_share_no_event),
-    SCENARIO(plain_free_waits_for_nothing),
-    SCENARIO(captured_stream_is_cudas),
-    SCENARIO(other_pools_are_cudas),
-    SCENARIO(pool_set_while_another_is_set),
-    SCENARIO(pool_set_while_the_device_is_learnt),
-    SCENARIO(pool_set_in_a_child),
-    SCENARIO(pool_set_by_a_cancelled_thread),
-    SCENARIO(own_contexts_are_cudas),
-    SCENARIO(option_leaves_all_to_cuda),
-    SCENARIO(figures_of_the_default_pool),
-    SCENARIO(trim_gives_back_what_is_done),
-    SCENARIO(trim_waits_for_nothing),
-    SCENARIO(trim_beside_a_capture),
-    SCENARIO(figures_of_a_block),
-    SCENARIO(handle_of_stream_ordered_memory),
-    SCENARIO(threshold_of_what_is_cudas),
-    SCENARIO(threshold_set_before_all_else),
-    SCENARIO(threads_that_are_gone_leave_their_events),
-    SCENARIO(access_given_later),
-    SCENARIO(access_of_the_host_is_cudas),
-    SCENARIO(access_given_before_all_else),
-    SCENARIO(access_of_a_device_given_before_all_else),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -5,8 +5,10 @@
  * driver.
  *
  *   async_runtime SCENARIO    plays one; 0: all is as on plain CUDA
+ *
+ * Needs: cudart
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <cuda_runtime_api.h>
 
@@ -66,7 +68,7 @@ static uint64_t real_calls(void)
 
 /* --- what goes past cudart ---------------------------------------------------- */
 
-static void pairs_go_past_cudart(void)
+SCENARIO(pairs_go_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	uint64_t before = runtime_calls();
@@ -83,7 +85,7 @@ static void pairs_go_past_cudart(void)
 	freed_in(stream, p);
 }
 
-static void calls_that_cudart_has_to_refuse(void)
+SCENARIO(calls_that_cudart_has_to_refuse)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	void *p = allocated_in(stream, MIB), *q = NULL;
@@ -128,7 +130,7 @@ static void *allocated_plain(void)
 	return p;
 }
 
-static void threads_without_a_context(void)
+SCENARIO(threads_without_a_context)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	CUcontext ctx, popped;
@@ -156,7 +158,7 @@ static void threads_without_a_context(void)
 
 /* --- what is CUDA's ----------------------------------------------------------- */
 
-static void captured_memory_past_cudart(void)
+SCENARIO(captured_memory_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	CUgraphNode nodes[8];
@@ -172,7 +174,7 @@ static void captured_memory_past_cudart(void)
 	must(count == 2, "the graph has no memory nodes");
 }
 
-static void memory_freed_in_a_capture(void)
+SCENARIO(memory_freed_in_a_capture)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	void *p = allocated_in(stream, MIB);
@@ -185,7 +187,7 @@ static void memory_freed_in_a_capture(void)
 	freed_in(stream, p);
 }
 
-static void another_current_pool_past_cudart(void)
+SCENARIO(another_current_pool_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	CUmemPoolProps properties = {
@@ -200,7 +202,7 @@ static void another_current_pool_past_cudart(void)
 	must(real_calls() == 2, "the default pool serves instead of the current one");
 }
 
-static void option_leaves_the_runtime_to_cuda(void)
+SCENARIO(option_leaves_the_runtime_to_cuda, "GCPOOL_ASYNC=0")
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 
@@ -238,20 +240,21 @@ static void free_in_a_joined_stream(CUstream stream, bool ptsz)
 	must(gcpsim_hazards() == 0, "the block is used again too early");
 }
 
-static void runtime_free_in_a_blocking_stream(void)
+SCENARIO(runtime_free_in_a_blocking_stream)
 {
 	free_in_a_joined_stream(warm_stream(CU_STREAM_DEFAULT), false);
 }
 
 /* The null handle is that stream, for programs that are compiled so. */
-static void runtime_free_in_the_per_thread_stream(void)
+SCENARIO(runtime_free_in_the_per_thread_stream)
 {
 	warm_stream(CU_STREAM_NON_BLOCKING);
 	free_in_a_joined_stream(NULL, true);
 }
 
 /* The block's epoch does not cover that stream, nor is its order that of the block. */
-static void runtime_free_in_a_stream_of_another_context(void)
+SCENARIO(runtime_free_in_a_stream_of_another_context,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING), strange;
 	CUcontext here, there;
@@ -291,7 +294,7 @@ static void *frees(void *p)
 	return NULL;
 }
 
-static void frees_of_other_memory_past_cudart(void)
+SCENARIO(frees_of_other_memory_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	void *plain = (void *)(uintptr_t)allocated(MIB);
@@ -309,7 +312,9 @@ static void frees_of_other_memory_past_cudart(void)
 }
 
 /* Of cuMemAlloc. */
-static void memory_freed_by_the_runtime(void)
+SCENARIO(memory_freed_by_the_runtime,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUstream streams[] = {
 	    warm_stream(CU_STREAM_NON_BLOCKING),
@@ -324,25 +329,4 @@ static void memory_freed_by_the_runtime(void)
 		OK(cuStreamSynchronize(streams[i % 2]));
 	}
 	must(gcpsim_memory_used(0) <= 256 * MIB, "it grows");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(pairs_go_past_cudart),
-    SCENARIO(calls_that_cudart_has_to_refuse),
-    SCENARIO(threads_without_a_context),
-    SCENARIO(captured_memory_past_cudart),
-    SCENARIO(memory_freed_in_a_capture),
-    SCENARIO(another_current_pool_past_cudart),
-    SCENARIO(option_leaves_the_runtime_to_cuda),
-    SCENARIO(runtime_free_in_a_blocking_stream),
-    SCENARIO(runtime_free_in_the_per_thread_stream),
-    SCENARIO(runtime_free_in_a_stream_of_another_context),
-    SCENARIO(frees_of_other_memory_past_cudart),
-    SCENARIO(memory_freed_by_the_runtime),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -4,7 +4,8 @@
  * of streams that it names. The library is found with dlopen: the preloaded one, but in
  * without_a_preload.
  *
- *   chosen SCENARIO    plays one; 0: all is as gcpool.h promises
+ * Says: the library is loaded and not preloaded: gcpool_malloc and gcpool_free are
+ * cudaMalloc and cudaFree
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <sys/time.h>
 
 #include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static struct {
 	__typeof__(gcpool_malloc) *malloc;
@@ -24,7 +25,7 @@ static struct {
 	__typeof__(gcpool_get_stats) *stats;
 } pool;
 
-static void pool_load(void)
+__attribute__((constructor)) static void pool_load(void)
 {
 	void *library = dlopen(getenv("GCPT_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
 
@@ -92,7 +93,7 @@ static void must_not_come(void *p, size_t bytes, CUstream stream)
 
 /* --- reuse ------------------------------------------------------------------------ */
 
-static void same_stream_at_once(void)
+SCENARIO(same_stream_at_once)
 {
 	CUstream stream;
 	void *p;
@@ -109,7 +110,8 @@ static void same_stream_at_once(void)
 	must_be_in_order();
 }
 
-static void other_stream_waits(void)
+SCENARIO(other_stream_waits,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream stream, other;
 	uint64_t used;
@@ -137,7 +139,8 @@ static void other_stream_waits(void)
 
 /* More streams than have a place from the start, and more epochs than have a fence of
  * their own: one of those that have none is the slow stream's. */
-static void many_streams_wait(void)
+SCENARIO(many_streams_wait,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	enum { STREAMS = 40, ROUNDS = 30, BYTES = 64 << 10 };
 	CUstream streams[STREAMS], slow;
@@ -166,7 +169,8 @@ static void many_streams_wait(void)
 }
 
 /* Epochs are asked one by one, and the second is passed over. */
-static void fences_are_done_in_order(void)
+SCENARIO(fences_are_done_in_order,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	enum { BLOCKS = 12, BYTES = 1 << 20, LESS = 256 << 10 };
 	CUstream slow, quick;
@@ -185,7 +189,8 @@ static void fences_are_done_in_order(void)
 	must_not_come(p[1], BYTES, stream_new());
 }
 
-static void stream_gone_after_the_free(void)
+SCENARIO(stream_gone_after_the_free, "GCPSIM_MEMORY=16G GCPOOL_TEST_WINDOW=0 "
+				     "GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream stream, other;
 	uint64_t used;
@@ -211,7 +216,8 @@ static void stream_gone_after_the_free(void)
 	must_not_come(p, MIB, stream_new());
 }
 
-static void stream_that_is_recorded(void)
+SCENARIO(stream_that_is_recorded,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream stream, other, third;
 	void *p;
@@ -233,7 +239,8 @@ static void stream_that_is_recorded(void)
 }
 
 /* A free that fails does not drop the streams in which the block is used. */
-static void recorded_block_stays_after_a_free_that_fails(void)
+SCENARIO(recorded_block_stays_after_a_free_that_fails,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	const char *plan = "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
 	CUstream stream, other, strange;
@@ -263,7 +270,7 @@ static long memory_given(void)
 }
 
 /* Programs name a stream with each use of a block. */
-static void streams_recorded_again_take_no_memory(void)
+SCENARIO(streams_recorded_again_take_no_memory)
 {
 	enum { TIMES = 300000 };
 	CUstream stream, other;
@@ -293,7 +300,8 @@ static CUgraph capture_end(CUstream stream)
 	return graph;
 }
 
-static void stream_that_captures(void)
+SCENARIO(stream_that_captures,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	void *p, *held, *q;
 	CUstream stream, other;
@@ -325,7 +333,8 @@ static void stream_that_captures(void)
 }
 
 /* A capture of which the library is told nothing: no call of it may harm it. */
-static void capture_beside(void)
+SCENARIO(capture_beside, "GCPSIM_MEMORY=16G GCPOOL_TEST_WINDOW=0 "
+			 "GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream stream, captured;
 	void *p[8];
@@ -349,7 +358,8 @@ static void capture_beside(void)
 }
 
 /* The legacy stream may not be used while a blocking stream captures. */
-static void legacy_stream_beside_a_capture(void)
+SCENARIO(legacy_stream_beside_a_capture,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	CUstream captured;
 	void *p, *q = NULL;
@@ -367,7 +377,7 @@ static void legacy_stream_beside_a_capture(void)
 
 /* --- the rest ----------------------------------------------------------------- */
 
-static void memory_is_out(void)
+SCENARIO(memory_is_out, "GCPSIM_MEMORY=1G")
 {
 	CUstream stream;
 	void *p[64], *q = (void *)&q;
@@ -389,7 +399,7 @@ static void memory_is_out(void)
 	must_be_in_order();
 }
 
-static void wrong_calls(void)
+SCENARIO(wrong_calls)
 {
 	struct gcpool_stats stats;
 	CUstream stream;
@@ -416,7 +426,7 @@ static void wrong_calls(void)
 	     "the figures");
 }
 
-static void devices_and_contexts(void)
+SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 {
 	CUcontext ctx = primary(), now = NULL;
 	CUstream stream = stream_new();
@@ -442,7 +452,7 @@ static void devices_and_contexts(void)
 }
 
 /* The first call reads options and makes files, and the driver does what it does. */
-static void errno_stays(void)
+SCENARIO(errno_stays, "GCPOOL_LIVE=1")
 {
 	void *p = NULL;
 	int code;
@@ -495,7 +505,8 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static void threads_share_streams(void)
+SCENARIO(threads_share_streams,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	pthread_t threads[THREADS];
 
@@ -521,7 +532,8 @@ static void count_signal(int number)
 
 /* What is freed behind work that goes on comes back by gcpool_trim, which waits, also
  * while signals come. */
-static void trim_waits(void)
+SCENARIO(trim_waits,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	enum { TRIMS = 20 }; /* a signal comes in a pause of one of them */
 	const struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
@@ -549,7 +561,7 @@ static void trim_waits(void)
 }
 
 /* All of it is CUDA's own. */
-static void without_a_preload(void)
+SCENARIO(without_a_preload, "GCPOOL_DEBUG=all GCPOOL_LIVE=1 LOADED=1 SAYS=1")
 {
 	void *p = NULL;
 	CUstream stream;
@@ -566,32 +578,4 @@ static void without_a_preload(void)
 	must(pool.active() == 0, "it is active");
 	must(pool.malloc(&p, MIB, 9, stream) == CUDA_ERROR_INVALID_DEVICE, "device 9");
 	must(pool.trim(0, 0) == 0, "something is given back");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(same_stream_at_once),
-    SCENARIO(other_stream_waits),
-    SCENARIO(many_streams_wait),
-    SCENARIO(fences_are_done_in_order),
-    SCENARIO(stream_gone_after_the_free),
-    SCENARIO(stream_that_is_recorded),
-    SCENARIO(recorded_block_stays_after_a_free_that_fails),
-    SCENARIO(streams_recorded_again_take_no_memory),
-    SCENARIO(stream_that_captures),
-    SCENARIO(capture_beside),
-    SCENARIO(legacy_stream_beside_a_capture),
-    SCENARIO(memory_is_out),
-    SCENARIO(wrong_calls),
-    SCENARIO(devices_and_contexts),
-    SCENARIO(errno_stays),
-    SCENARIO(threads_share_streams),
-    SCENARIO(trim_waits),
-    SCENARIO(without_a_preload),
-};
-
-int main(int argc, char **argv)
-{
-	pool_load();
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -6,7 +6,7 @@
  *
  *   contract SCENARIO    plays one; 0: all is as with plain CUDA
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -86,7 +86,8 @@ static uint64_t pinned_turns(int turns)
 	return peak;
 }
 
-static void pinned_memory_beside_a_kernel_of_another_device(void)
+SCENARIO(pinned_memory_beside_a_kernel_of_another_device,
+	 "GCPSIM_DEVICES=2 GCPSIM_SPEED=never")
 {
 	CUcontext here = primary(), there;
 
@@ -99,7 +100,7 @@ static void pinned_memory_beside_a_kernel_of_another_device(void)
 	must(gcpsim_pending() > 0, "a free has waited for another device");
 }
 
-static void pinned_memory_beside_a_capture(void)
+SCENARIO(pinned_memory_beside_a_capture, "GCPSIM_SPEED=never")
 {
 	pthread_t capture = capture_start(primary());
 
@@ -126,12 +127,13 @@ static void come_and_go_beside_a_capture(uint64_t most)
 	capture_end(capture);
 }
 
-static void device_memory_beside_a_capture(void)
+SCENARIO(device_memory_beside_a_capture, "GCPSIM_SPEED=never")
 {
 	come_and_go_beside_a_capture(4096 * MIB);
 }
 
-static void device_memory_beside_a_capture_and_blocking_frees(void)
+SCENARIO(device_memory_beside_a_capture_and_blocking_frees,
+	 "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	come_and_go_beside_a_capture(128 * MIB);
 }
@@ -210,7 +212,7 @@ static long sleeps(void)
 	return usage.ru_nvcsw;
 }
 
-static void a_cancelled_thread_leaves_no_lock(void)
+SCENARIO(a_cancelled_thread_leaves_no_lock)
 {
 	pthread_t caches[1], victim;
 
@@ -249,7 +251,7 @@ static void *frees_when_cancelled(void *ctx)
 }
 
 /* A pin that is left would be waited for when the context ends. */
-static void a_cancelled_thread_leaves_no_pin(void)
+SCENARIO(a_cancelled_thread_leaves_no_pin, "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	CUcontext ctx = primary();
 	pthread_t capture = capture_start(ctx), victim;
@@ -318,7 +320,7 @@ static bool is_fenced(void)
 }
 
 /* A capture under way holds fences off: for good, if its end is not noted. */
-static void a_cancelled_thread_leaves_no_capture(void)
+SCENARIO(a_cancelled_thread_leaves_no_capture)
 {
 	cancelled_call.ctx = primary();
 	OK(cuStreamCreate(&cancelled_call.stream, CU_STREAM_NON_BLOCKING));
@@ -351,7 +353,7 @@ static void *pins_when_cancelled(void *ctx)
 }
 
 /* A graph pool that is held would keep its memory for good. */
-static void a_cancelled_thread_leaves_no_graph_pool(void)
+SCENARIO(a_cancelled_thread_leaves_no_graph_pool)
 {
 	CUcontext ctx = primary();
 	pthread_t victim;
@@ -388,7 +390,7 @@ static void *retains_meanwhile(void *unused)
 	return unused;
 }
 
-static void a_thread_that_waited_for_another_can_be_cancelled(void)
+SCENARIO(a_thread_that_waited_for_another_can_be_cancelled, "GCPSIM_SPEED=never")
 {
 	pthread_t thread;
 	CUstream stream;
@@ -404,7 +406,7 @@ static void a_thread_that_waited_for_another_can_be_cancelled(void)
 	pthread_join(thread, NULL);
 }
 
-static void a_filter_of_system_calls_costs_one_wait(void)
+SCENARIO(a_filter_of_system_calls_costs_one_wait)
 {
 	pthread_t caches[CACHES];
 	size_t free_bytes, total;
@@ -420,7 +422,7 @@ static void a_filter_of_system_calls_costs_one_wait(void)
 	caches_end(caches, CACHES);
 }
 
-static void auto_maps_beside_other_devices(void)
+SCENARIO(auto_maps_beside_other_devices, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto")
 {
 	(void)primary();
 	(void)allocated(MIB);
@@ -428,14 +430,16 @@ static void auto_maps_beside_other_devices(void)
 }
 
 /* Of such memory a graph could copy nothing to that device. */
-static void auto_maps_nothing_where_a_device_is_out_of_reach(void)
+SCENARIO(
+    auto_maps_nothing_where_a_device_is_out_of_reach,
+    "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto GCPSIM_FAIL=cuDeviceCanAccessPeer:1+:801")
 {
 	(void)primary();
 	(void)allocated(MIB);
 	must(gcpsim_calls("cuMemMap") == 0, "memory is mapped");
 }
 
-static void auto_maps_on_the_only_device(void)
+SCENARIO(auto_maps_on_the_only_device, "GCPOOL_BACKEND=auto")
 {
 	(void)primary();
 	(void)allocated(MIB);
@@ -444,7 +448,7 @@ static void auto_maps_on_the_only_device(void)
 
 /* Rows are as wide as that driver makes them, which is no rounding to a power of two.
  */
-static void rows_of_a_driver_with_another_rule(void)
+SCENARIO(rows_of_a_driver_with_another_rule, "GCPSIM_PITCH=768")
 {
 	static const size_t widths[] = {1, 700, 769, 5000, 100000};
 
@@ -463,7 +467,7 @@ static void rows_of_a_driver_with_another_rule(void)
 }
 
 /* The file of GCPOOL_TRACE has its disk space all the same, before it is written. */
-static void a_recording_where_files_cannot_be_allocated(void)
+SCENARIO(a_recording_where_files_cannot_be_allocated, "BY=look")
 {
 	struct stat about = {0};
 
@@ -476,7 +480,7 @@ static void a_recording_where_files_cannot_be_allocated(void)
 	must(about.st_blocks * 512 >= about.st_size, "its disk space");
 }
 
-static void many_blocks_synchronize(void)
+SCENARIO(many_blocks_synchronize, "GCPSIM_SPEED=never")
 {
 	enum { BLOCKS = 300 };
 	CUdeviceptr block[BLOCKS];
@@ -509,7 +513,7 @@ static void many_blocks_synchronize(void)
 }
 
 /* The context's work fails, and the program makes it anew. */
-static void allocations_after_a_reset(void)
+SCENARIO(allocations_after_a_reset)
 {
 	CUdeviceptr block;
 	CUmodule module;
@@ -533,30 +537,4 @@ static void allocations_after_a_reset(void)
 		OK(cuMemFree(allocated(MIB)));
 	must(gcpsim_calls("cuMemAlloc_v2") + gcpsim_calls("cuMemCreate") == calls,
 	     "the pool is gone for good");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(auto_maps_beside_other_devices),
-    SCENARIO(auto_maps_on_the_only_device),
-    SCENARIO(auto_maps_nothing_where_a_device_is_out_of_reach),
-    SCENARIO(rows_of_a_driver_with_another_rule),
-    SCENARIO(many_blocks_synchronize),
-    SCENARIO(allocations_after_a_reset),
-    SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
-    SCENARIO(pinned_memory_beside_a_capture),
-    SCENARIO(device_memory_beside_a_capture),
-    SCENARIO(device_memory_beside_a_capture_and_blocking_frees),
-    SCENARIO(a_cancelled_thread_leaves_no_lock),
-    SCENARIO(a_cancelled_thread_leaves_no_pin),
-    SCENARIO(a_cancelled_thread_leaves_no_capture),
-    SCENARIO(a_cancelled_thread_leaves_no_graph_pool),
-    SCENARIO(a_thread_that_waited_for_another_can_be_cancelled),
-    SCENARIO(a_filter_of_system_calls_costs_one_wait),
-    SCENARIO(a_recording_where_files_cannot_be_allocated),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

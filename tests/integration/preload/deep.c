@@ -4,8 +4,10 @@
  * the program the plugin's; and it releases a context.
  *
  *   GCPT_PLUGIN=FILE deep SCENARIO    0: no memory but that is gone
+ *
+ * Needs: plugin
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <dlfcn.h>
 
@@ -33,7 +35,7 @@ static void fill(CUdeviceptr p)
 	OK(cuCtxSynchronize());
 }
 
-static void a_deep_bound_plugin_frees(void)
+SCENARIO(a_deep_bound_plugin_frees, "GCPOOL_BACKEND=vmm")
 {
 	CUdeviceptr blocks[8], p;
 
@@ -56,7 +58,7 @@ static void a_deep_bound_plugin_frees(void)
 
 /* Ordinary memory: what has an allocation of its own is freed, as on plain CUDA, and
  * nothing else. */
-static void a_deep_bound_plugin_frees_segments(void)
+SCENARIO(a_deep_bound_plugin_frees_segments, "GCPOOL_BACKEND=segments")
 {
 	static const size_t sizes[] = {512, 100 << 10, 2 * MIB, 3 * MIB};
 	CUdeviceptr blocks[4][24], p;
@@ -86,7 +88,7 @@ static void a_deep_bound_plugin_frees_segments(void)
 }
 
 /* The program has another reference, for all that the library has seen. */
-static void a_deep_bound_plugin_releases(void)
+SCENARIO(a_deep_bound_plugin_releases, "GCPOOL_BACKEND=segments")
 {
 	CUdeviceptr p;
 
@@ -103,16 +105,4 @@ static void a_deep_bound_plugin_releases(void)
 		fill(allocated(3 * MIB));
 		must(gcpsim_faults() == 0, "memory of a context that has ended");
 	}
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_deep_bound_plugin_frees),
-    SCENARIO(a_deep_bound_plugin_frees_segments),
-    SCENARIO(a_deep_bound_plugin_releases),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

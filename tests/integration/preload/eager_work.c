@@ -4,7 +4,7 @@
  * what another thread allocated for the capture is used again by it, unless eager work
  * was submitted in between. Each row is one such function.
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -218,7 +218,7 @@ static void make_things(void)
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
 
-static void every_submission_is_seen(void)
+SCENARIO(every_submission_is_seen)
 {
 	make_things();
 	must(is_used_again(NULL, NULL, "none"), "without eager work it is used again");
@@ -236,7 +236,7 @@ static void every_submission_is_seen(void)
 }
 
 /* The thread's own default stream does not capture. */
-static void work_on_the_stream_of_a_thread_is_seen(void)
+SCENARIO(work_on_the_stream_of_a_thread_is_seen)
 {
 	make_things();
 	must(!is_used_again(submit_fill_8, CU_STREAM_PER_THREAD, "per thread"),
@@ -254,7 +254,7 @@ static CUresult fill_for_a_thread(CUstream stream)
 }
 
 /* The thread's own default stream captures, beside another one. */
-static void work_that_a_threads_stream_captures_is_not_eager(void)
+SCENARIO(work_that_a_threads_stream_captures_is_not_eager)
 {
 	CUgraph graph;
 
@@ -338,7 +338,7 @@ static void launches_check(void)
 }
 
 /* Only beside captures does the library look at them. */
-static void launches_are_handed_on_as_they_are(void)
+SCENARIO(launches_are_handed_on_as_they_are)
 {
 	CUgraph graph;
 
@@ -389,7 +389,7 @@ static bool is_used_again_here(void)
 }
 
 /* Only where the capture gives memory out again must a kernel stand in line. */
-static void kernels_that_may_start_early(void)
+SCENARIO(kernels_that_may_start_early)
 {
 	CUgraph graph;
 
@@ -410,7 +410,7 @@ static void kernels_that_may_start_early(void)
 
 /* With more attributes than are ever given it stays as it is, and nothing is used again
  * before the capture's end. */
-static void kernels_with_many_attributes(void)
+SCENARIO(kernels_with_many_attributes)
 {
 	CUgraph graph;
 
@@ -465,7 +465,7 @@ static void *works_beside(void *arg)
 
 /* What it gets may be for work on the other stream: no memory that the capture has
  * freed. */
-static void memory_calls_on_a_stream_are_work_there(void)
+SCENARIO(memory_calls_on_a_stream_are_work_there)
 {
 	static void (*const memory_calls[])(void) = {nothing_done, freed_there,
 						     allocated_there};
@@ -489,7 +489,7 @@ static void memory_calls_on_a_stream_are_work_there(void)
 }
 
 /* So often, for submissions.py, which counts instructions. */
-static void each_call_often(void)
+SCENARIO(each_call_often, "BY=submissions.py")
 {
 	const char *times = getenv("GCPT_TIMES");
 	CUstream on = other;
@@ -517,21 +517,4 @@ static void each_call_often(void)
 		OK(cuEventDestroy(event));
 		OK(cuCtxSynchronize());
 	}
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(each_call_often),
-    SCENARIO(kernels_that_may_start_early),
-    SCENARIO(kernels_with_many_attributes),
-    SCENARIO(every_submission_is_seen),
-    SCENARIO(launches_are_handed_on_as_they_are),
-    SCENARIO(memory_calls_on_a_stream_are_work_there),
-    SCENARIO(work_on_the_stream_of_a_thread_is_seen),
-    SCENARIO(work_that_a_threads_stream_captures_is_not_eager),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -7,7 +7,7 @@
  */
 #include <dlfcn.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 static CUcontext context_new(CUstream *ret_stream)
 {
@@ -50,7 +50,7 @@ static void free_where_another_context_works(bool on_default_stream)
 }
 
 /* What cannot be waited for is not freed: the driver's code, and the block stays. */
-static void free_where_a_context_cannot_be_entered(void)
+SCENARIO(free_where_a_context_cannot_be_entered)
 {
 	CUstream mine, others;
 	CUcontext here;
@@ -68,19 +68,19 @@ static void free_where_a_context_cannot_be_entered(void)
 	OK(cuMemFreeAsync(p, others));
 }
 
-static void free_on_a_stream_of_another_context(void)
+SCENARIO(free_on_a_stream_of_another_context)
 {
 	free_where_another_context_works(false);
 }
 
-static void free_on_a_default_stream_of_another_context(void)
+SCENARIO(free_on_a_default_stream_of_another_context)
 {
 	free_where_another_context_works(true);
 }
 
 /* The stream is idle, but what it is given, the free too, comes after its context's
  * default stream. */
-static void free_on_an_idle_stream_of_another_context(void)
+SCENARIO(free_on_an_idle_stream_of_another_context)
 {
 	CUcontext other, here;
 	CUstream mine, others;
@@ -99,7 +99,7 @@ static void free_on_an_idle_stream_of_another_context(void)
 }
 
 /* In its own context it waits for nothing, as on plain CUDA. */
-static void free_on_a_stream_of_its_context(void)
+SCENARIO(free_on_a_stream_of_its_context)
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -114,7 +114,7 @@ static void free_on_a_stream_of_its_context(void)
 }
 
 /* A capture elsewhere does not hear of it (plain CUDA refuses). */
-static void free_on_a_stream_of_another_context_beside_a_capture(void)
+SCENARIO(free_on_a_stream_of_another_context_beside_a_capture)
 {
 	CUstream mine, others, third;
 	CUcontext other = context_new(&others), here = context_new(&mine);
@@ -138,7 +138,7 @@ static void free_on_a_stream_of_another_context_beside_a_capture(void)
 	must(gcpsim_invalidated() == 0, "a capture was destroyed");
 }
 
-static void free_on_no_stream(void)
+SCENARIO(free_on_no_stream)
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -154,7 +154,7 @@ static void free_on_no_stream(void)
 /* --- how much is free ------------------------------------------------------------ */
 
 /* What cuMemGetInfo calls free can be had. */
-static void free_memory_beside_a_graph(void)
+SCENARIO(free_memory_beside_a_graph, "GCPSIM_MEMORY=1G")
 {
 	size_t unused, total, bytes = 128 * MIB;
 	CUgraphExec exec;
@@ -183,7 +183,7 @@ static void free_memory_beside_a_graph(void)
 /* --- pitched memory -------------------------------------------------------------- */
 
 /* What CUDA says of a wrong element does not depend on captures. */
-static void pitch_of_a_wrong_element_in_a_capture(void)
+SCENARIO(pitch_of_a_wrong_element_in_a_capture)
 {
 	static const CUstreamCaptureMode modes[] = {
 	    CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -222,7 +222,7 @@ static void *pitch_elsewhere(void *arg)
 
 /* The pitch cannot be learnt just now: a thread that does not capture gets what
  * CUDA gives, and one that does gets nothing, for no graph would keep it. */
-static void unknown_pitch_beside_a_capture(void)
+SCENARIO(unknown_pitch_beside_a_capture)
 {
 	CUcontext ctx = primary();
 	CUstream stream;
@@ -268,7 +268,7 @@ static void *allocate_once(void *arg)
 
 /* One thread retains and releases the primary context, never the last time; others
  * that come and go find the memory of those before. */
-static void threads_beside_a_release(void)
+SCENARIO(threads_beside_a_release)
 {
 	CUcontext ctx = primary();
 	pthread_t releaser, thread;
@@ -284,7 +284,7 @@ static void threads_beside_a_release(void)
 }
 
 /* Memory that only fits when what is unused has gone back. */
-static void full_device_beside_a_release(void)
+SCENARIO(full_device_beside_a_release, "GCPSIM_MEMORY=256M")
 {
 	pthread_t releaser;
 	unsigned refused = 0;
@@ -324,7 +324,9 @@ static void *destroy(void *arg)
 
 /* While one context is being destroyed, which waits for its work, and that for us,
  * another one goes on: with barriers, pinned memory and all. */
-static void destruction_that_waits_for_another_context(void)
+SCENARIO(
+    destruction_that_waits_for_another_context,
+    "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_TEST_HOST_FENCE_BATCH=1")
 {
 	CUstream mine, others;
 	CUcontext other = context_new(&others), here;
@@ -388,7 +390,7 @@ static void *make_and_destroy(void *arg)
 
 /* The primary context ends whenever none of the threads holds it, and comes again,
  * mostly with the same handle. */
-static void primary_context_that_comes_and_goes(void)
+SCENARIO(primary_context_that_comes_and_goes)
 {
 	pthread_t threads[3];
 
@@ -414,7 +416,7 @@ static CUgreenCtx green_new(void)
 }
 
 /* The last green context ends the primary one, memory and all. */
-static void green_context_that_ends_the_primary(void)
+SCENARIO(green_context_that_ends_the_primary)
 {
 	CUcontext ctx = primary();
 	CUgreenCtx green = green_new(), other = green_new();
@@ -439,7 +441,7 @@ static void green_context_that_ends_the_primary(void)
 }
 
 /* It has the memory of the primary context, and the pool of it. */
-static void green_contexts_have_the_pool(void)
+SCENARIO(green_contexts_have_the_pool)
 {
 	CUcontext ctx = primary(), green;
 	uint64_t calls;
@@ -459,7 +461,7 @@ static void green_contexts_have_the_pool(void)
 
 /* Where the thread's own context is gone CUDA says so of each: then none has been made
  * to wait, and the memory is not ready. */
-static void barrier_of_which_all_contexts_are_said_to_be_gone(void)
+SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone, "GCPOOL_TEST_WINDOW=0")
 {
 	CUstream streams[2];
 	CUdeviceptr p;
@@ -481,7 +483,7 @@ static void barrier_of_which_all_contexts_are_said_to_be_gone(void)
 
 /* It stands behind the barrier, as those that were there; the host waits for nothing.
  */
-static void context_made_behind_a_barrier(void)
+SCENARIO(context_made_behind_a_barrier, "GCPOOL_TEST_WINDOW=0")
 {
 	CUstream stream, other;
 	uint64_t waits, pending;
@@ -510,7 +512,7 @@ static void context_made_behind_a_barrier(void)
 
 /* A call that made none leaves what it was given as it was: no context, or another
  * one's handle. The pool goes on as with one context. */
-static void contexts_that_were_not_made(void)
+SCENARIO(contexts_that_were_not_made, "GCPOOL_TEST_WINDOW=0")
 {
 	CUcontext ctx = primary(), wrong_one = (CUcontext)(uintptr_t)0x10;
 	uint64_t used;
@@ -545,7 +547,7 @@ static void contexts_that_were_not_made(void)
 /* The end of a capture that has used memory again sets a barrier, and finds a second
  * primary context: a green one has made that, of code that the library does not see.
  * This is no reason to wait for work. */
-static void capture_whose_end_finds_a_context(void)
+SCENARIO(capture_whose_end_finds_a_context, "GCPSIM_DEVICES=2")
 {
 	CUstream stream, other;
 	CUgraph graph;
@@ -570,7 +572,7 @@ static void capture_whose_end_finds_a_context(void)
 
 /* A green context makes a primary one, which joins the barriers that were set before.
  */
-static void green_context_joins_the_barriers(void)
+SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
 {
 	CUstream stream, other;
 	CUcontext own;
@@ -595,7 +597,8 @@ static void green_context_joins_the_barriers(void)
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
  * a caller that asks for a newer form: it says nothing of the order in the graph. */
-static void reuse_in_a_capture_of_unknown_order(void)
+SCENARIO(reuse_in_a_capture_of_unknown_order,
+	 "GCPSIM_HIDE=cuStreamGetCaptureInfo_v2,cuStreamGetCaptureInfo_v3")
 {
 	CUdeviceptr first, second;
 	CUstream main_stream, side;
@@ -617,7 +620,7 @@ static void reuse_in_a_capture_of_unknown_order(void)
 
 /* All branches have joined again: what was freed behind them is used again, however
  * many they were. */
-static void reuse_in_a_capture_that_has_joined(void)
+SCENARIO(reuse_in_a_capture_that_has_joined)
 {
 	enum { SIDES = 200, EACH = 512 };
 	CUdeviceptr first;
@@ -652,7 +655,8 @@ static void reuse_in_a_capture_that_has_joined(void)
 }
 
 /* It is unknown whether the release was the last one. */
-static void blocks_of_a_primary_context_of_unknown_state(void)
+SCENARIO(blocks_of_a_primary_context_of_unknown_state,
+	 "GCPSIM_HIDE=cuDevicePrimaryCtxGetState")
 {
 	CUdeviceptr first, second;
 	CUcontext ctx = primary(), again;
@@ -670,7 +674,7 @@ static void blocks_of_a_primary_context_of_unknown_state(void)
 }
 
 /* Whose memory is a graph's is not to be found out: nothing of it may be the pool's. */
-static void captures_that_cannot_be_asked_about(void)
+SCENARIO(captures_that_cannot_be_asked_about, "GCPSIM_HIDE=cuStreamGetCaptureInfo")
 {
 	int (*active)(void);
 	CUstream stream;
@@ -687,7 +691,8 @@ static void captures_that_cannot_be_asked_about(void)
 }
 
 /* Whatever the library did meanwhile would be the end of the capture. */
-static void trim_beside_a_capture_without_modes(void)
+SCENARIO(trim_beside_a_capture_without_modes,
+	 "GCPSIM_HIDE=cuThreadExchangeStreamCaptureMode")
 {
 	uint64_t (*trim)(int, uint64_t);
 	CUstream stream;
@@ -706,7 +711,7 @@ static void trim_beside_a_capture_without_modes(void)
 
 /* Which context captures, and whose memory a stream may free, is told by the stream:
  * a driver that does not tell it is left alone. */
-static void streams_whose_context_is_not_told(void)
+SCENARIO(streams_whose_context_is_not_told, "GCPSIM_HIDE=cuStreamGetCtx")
 {
 	CUstream captured, others;
 	CUcontext other = context_new(&others), here = context_new(&captured);
@@ -767,18 +772,21 @@ static void record_refused(CUevent event, CUstream stream)
 	     "flags that there are not");
 }
 
-static void event_recorded_for_others_in_a_capture(void)
+SCENARIO(event_recorded_for_others_in_a_capture,
+	 "GCPSIM_HIDE=cuStreamUpdateCaptureDependencies")
 {
 	forks_from_the_old_place(record_for_others);
 }
 
-static void event_record_refused_in_a_capture(void)
+SCENARIO(event_record_refused_in_a_capture,
+	 "GCPSIM_HIDE=cuStreamUpdateCaptureDependencies")
 {
 	forks_from_the_old_place(record_refused);
 }
 
 /* Once it is recorded anew no stream can start at its old place. */
-static void event_recorded_anew_in_a_capture(void)
+SCENARIO(event_recorded_anew_in_a_capture,
+	 "GCPSIM_HIDE=cuStreamUpdateCaptureDependencies")
 {
 	CUdeviceptr first;
 	CUstream stream;
@@ -808,7 +816,7 @@ static void event_recorded_anew_in_a_capture(void)
 
 /* A copy needs no access between the devices on plain CUDA; to mapped memory it does,
  * and the other one's context was there before that memory. */
-static void copies_to_a_device_that_was_used_first(void)
+SCENARIO(copies_to_a_device_that_was_used_first, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUcontext other, here;
 	CUdeviceptr to, from;
@@ -831,7 +839,7 @@ static void copies_to_a_device_that_was_used_first(void)
 /* --- handles of physical memory ----------------------------------------------- */
 
 /* The program's own is told; what lies behind a block is others' as well. */
-static void handles_of_mapped_memory(void)
+SCENARIO(handles_of_mapped_memory, "GCPOOL_BACKEND=vmm")
 {
 	CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
 	CUmemGenericAllocationHandle own, told = 0;
@@ -854,7 +862,7 @@ static void handles_of_mapped_memory(void)
 	OK(cuMemAddressFree(p, 2 * MIB));
 }
 
-static void attributes_are_set(void)
+SCENARIO(attributes_are_set)
 {
 	CUdeviceptr managed;
 	int set = 1;
@@ -895,7 +903,7 @@ static void *frees_in_stream_order(void *ctx)
 }
 
 /* Each thread marks its free by an event; some are kept for other threads. */
-static void events_of_many_threads_are_few(void)
+SCENARIO(events_of_many_threads_are_few)
 {
 	CUcontext ctx = primary();
 	pthread_t threads[MANY_THREADS];
@@ -910,47 +918,4 @@ static void events_of_many_threads_are_few(void)
 	}
 	left = gcpsim_calls("cuEventCreate") - gcpsim_calls("cuEventDestroy_v2");
 	must(left < MANY_THREADS, "events of threads that are gone");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(free_where_a_context_cannot_be_entered),
-    SCENARIO(free_on_a_stream_of_another_context),
-    SCENARIO(free_on_a_default_stream_of_another_context),
-    SCENARIO(free_on_an_idle_stream_of_another_context),
-    SCENARIO(free_on_a_stream_of_its_context),
-    SCENARIO(free_on_a_stream_of_another_context_beside_a_capture),
-    SCENARIO(free_on_no_stream),
-    SCENARIO(free_memory_beside_a_graph),
-    SCENARIO(pitch_of_a_wrong_element_in_a_capture),
-    SCENARIO(unknown_pitch_beside_a_capture),
-    SCENARIO(threads_beside_a_release),
-    SCENARIO(full_device_beside_a_release),
-    SCENARIO(destruction_that_waits_for_another_context),
-    SCENARIO(primary_context_that_comes_and_goes),
-    SCENARIO(green_context_that_ends_the_primary),
-    SCENARIO(green_contexts_have_the_pool),
-    SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone),
-    SCENARIO(context_made_behind_a_barrier),
-    SCENARIO(contexts_that_were_not_made),
-    SCENARIO(handles_of_mapped_memory),
-    SCENARIO(attributes_are_set),
-    SCENARIO(copies_to_a_device_that_was_used_first),
-    SCENARIO(capture_whose_end_finds_a_context),
-    SCENARIO(green_context_joins_the_barriers),
-    SCENARIO(reuse_in_a_capture_of_unknown_order),
-    SCENARIO(reuse_in_a_capture_that_has_joined),
-    SCENARIO(blocks_of_a_primary_context_of_unknown_state),
-    SCENARIO(captures_that_cannot_be_asked_about),
-    SCENARIO(trim_beside_a_capture_without_modes),
-    SCENARIO(streams_whose_context_is_not_told),
-    SCENARIO(event_recorded_for_others_in_a_capture),
-    SCENARIO(event_record_refused_in_a_capture),
-    SCENARIO(event_recorded_anew_in_a_capture),
-    SCENARIO(events_of_many_threads_are_few),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -102,7 +102,7 @@ static CUgraph empty(void)
 	return graph;
 }
 
-static void clones_and_children_hold_memory(void)
+SCENARIO(clones_and_children_hold_memory)
 {
 	CUgraph graph, clone, parent = empty();
 	CUgraphNode node;
@@ -119,7 +119,7 @@ static void clones_and_children_hold_memory(void)
 	expect(0, "a graph that is gone holds memory");
 }
 
-static void executables_hold_memory(void)
+SCENARIO(executables_hold_memory)
 {
 	CUgraph first, second;
 	CUgraphExecUpdateResultInfo info;
@@ -142,7 +142,7 @@ static void executables_hold_memory(void)
 	expect(0, "an executable that is gone holds memory");
 }
 
-static void nodes_of_any_kind_hold_memory(void)
+SCENARIO(nodes_of_any_kind_hold_memory)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
 	CUgraph parent = empty(), graph;
@@ -196,7 +196,7 @@ typedef CUresult instantiate_fn(CUgraphExec *ret_exec, CUgraph graph,
 				CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 
 /* What cuda.h of CUDA 12.2 calls, and a program with streams of each thread. */
-static void forms_of_other_headers_hold_memory(void)
+SCENARIO(forms_of_other_headers_hold_memory)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
 	CUDA_GRAPH_INSTANTIATE_PARAMS how = {0};
@@ -243,7 +243,7 @@ static CUgraph body_of(CUgraph graph)
 	return params.conditional.phGraph_out[0];
 }
 
-static void bodies_belong_to_their_graphs(void)
+SCENARIO(bodies_belong_to_their_graphs)
 {
 	CUgraph graph = empty(), body; /* before the library has done anything */
 	CUgraphExec exec;
@@ -262,7 +262,7 @@ static void bodies_belong_to_their_graphs(void)
 }
 
 /* In which graph it is the library does not know. */
-static void a_child_that_was_asked_for_is_kept(void)
+SCENARIO(a_child_that_was_asked_for_is_kept)
 {
 	CUgraph child, parent = empty(), graph;
 	CUgraphNode node;
@@ -279,7 +279,7 @@ static void a_child_that_was_asked_for_is_kept(void)
 	     "memory of a child that was asked for is not kept");
 }
 
-static void refused_calls_change_nothing(void)
+SCENARIO(refused_calls_change_nothing)
 {
 	CUgraphExecUpdateResultInfo info;
 	CUgraph graph, other, clone;
@@ -308,7 +308,7 @@ static void refused_calls_change_nothing(void)
 	expect(0, "a clone that failed, or an update, holds memory");
 }
 
-static void captures_that_are_lost_hold_nothing(void)
+SCENARIO(captures_that_are_lost_hold_nothing)
 {
 	CUgraph graph, into = empty();
 	CUstream other;
@@ -339,7 +339,7 @@ static void *looked_up(const char *name)
 	return found;
 }
 
-static void an_unknown_call_keeps_all(void)
+SCENARIO(an_unknown_call_keeps_all)
 {
 	CUresult (*fill)(CUdeviceptr, unsigned char, size_t, CUstream);
 	CUresult (*embed)(CUgraph, CUgraph);
@@ -387,7 +387,8 @@ static void launched_and_destroyed(CUstream on)
 	OK(cuGraphExecDestroy(exec));
 }
 
-static void launches_outlive_their_executable(void)
+SCENARIO(launches_outlive_their_executable,
+	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	start();
 	for (int i = 0; i < 16; i++) {
@@ -400,7 +401,8 @@ static void launches_outlive_their_executable(void)
 }
 
 /* The graph works in another context than its memory is of. */
-static void launches_in_another_context(void)
+SCENARIO(launches_in_another_context,
+	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	CUcontext second;
 
@@ -417,7 +419,7 @@ static void launches_in_another_context(void)
 }
 
 /* What is on its way to the device may be launched there, from work of any context. */
-static void launches_by_the_device(void)
+SCENARIO(launches_by_the_device)
 {
 	__typeof__(gcpool_trim) *trim;
 	CUcontext second;
@@ -492,7 +494,7 @@ static void destroys_the_executable(void)
 	OK(cuGraphExecDestroy(cancelled.exec));
 }
 
-static void a_cancelled_thread_keeps_no_memory_of_graphs(void)
+SCENARIO(a_cancelled_thread_keeps_no_memory_of_graphs)
 {
 	start();
 	begin();
@@ -510,26 +512,4 @@ static void a_cancelled_thread_keeps_no_memory_of_graphs(void)
 	cancel_in("cuGraphDestroy", destroys_the_graph);
 	cancel_in("cuGraphExecDestroy", destroys_the_executable);
 	expect(0, "the end of a graph or an executable keeps memory");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_cancelled_thread_keeps_no_memory_of_graphs),
-    SCENARIO(clones_and_children_hold_memory),
-    SCENARIO(executables_hold_memory),
-    SCENARIO(nodes_of_any_kind_hold_memory),
-    SCENARIO(forms_of_other_headers_hold_memory),
-    SCENARIO(bodies_belong_to_their_graphs),
-    SCENARIO(a_child_that_was_asked_for_is_kept),
-    SCENARIO(refused_calls_change_nothing),
-    SCENARIO(captures_that_are_lost_hold_nothing),
-    SCENARIO(an_unknown_call_keeps_all),
-    SCENARIO(launches_outlive_their_executable),
-    SCENARIO(launches_in_another_context),
-    SCENARIO(launches_by_the_device),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

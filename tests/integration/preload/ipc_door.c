@@ -4,6 +4,9 @@
  * from: other users, strangers, and a process that is stopped.
  *
  *   ipc_door SCENARIO    plays one; 0: all is as it was promised
+ *
+ * Needs: interpose/ipc/ipc_wire.c interpose/base/process_identity.c
+ * Environment: GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -141,12 +144,12 @@ static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle
 	must(answers(connection(&handle), &handle), "root gets none");
 }
 
-static void another_user_gets_no_memory(void)
+SCENARIO(another_user_gets_no_memory)
 {
 	memory_is_for_its_user(connection_by_name);
 }
 
-static void another_user_gets_no_memory_by_the_entrance(void)
+SCENARIO(another_user_gets_no_memory_by_the_entrance)
 {
 	memory_is_for_its_user(connection_by_entrance);
 }
@@ -181,7 +184,7 @@ static bool answers_pair_of(uid_t user, const struct gcp_ipc_handle *handle)
 /* The library takes each pair for root's: a daemon may have made it as root, and then
  * dropped to another user. Linux has a user for each thread. Where this one may not
  * become another, the library takes itself for another. */
-static void the_sender_of_a_pair_counts_and_not_its_maker(void)
+SCENARIO(the_sender_of_a_pair_counts_and_not_its_maker)
 {
 	struct gcp_ipc_handle handle;
 
@@ -197,7 +200,7 @@ static void the_sender_of_a_pair_counts_and_not_its_maker(void)
 }
 
 /* Of which this one is one, in a user namespace without numbers. */
-static void users_without_a_number_get_no_memory(void)
+SCENARIO_BEFORE_CUDA(users_without_a_number_get_no_memory)
 {
 	struct gcp_ipc_handle handle;
 
@@ -265,7 +268,7 @@ static bool file_arrives(int to, const uint64_t cookie[2], size_t bytes)
 }
 
 /* A file that the exporter's threads had to close could take them any time. */
-static void a_stranger_sends_the_exporter_no_file(void)
+SCENARIO(a_stranger_sends_the_exporter_no_file)
 {
 	struct gcp_ipc_handle handle;
 	uint32_t words[6] = {0};
@@ -299,7 +302,7 @@ __attribute__((visibility("default"))) int setsockopt(int fd, int level, int opt
 }
 
 /* Where the system has no filter for that. */
-static void a_message_without_the_cookie_is_no_connection(void)
+SCENARIO(a_message_without_the_cookie_is_no_connection)
 {
 	struct gcp_ipc_handle handle;
 	uint64_t cookie[2];
@@ -318,7 +321,7 @@ static void a_message_without_the_cookie_is_no_connection(void)
 }
 
 /* The name is all that others see of the cookie. */
-static void the_name_tells_half_of_the_cookie(void)
+SCENARIO(the_name_tells_half_of_the_cookie)
 {
 	struct sockaddr_un address = {0};
 	socklen_t size = sizeof(address);
@@ -371,7 +374,7 @@ static CUresult answer_of(uid_t user)
 }
 
 /* It may have taken the name of a process that is gone. */
-static void another_users_answer_is_not_taken(void)
+SCENARIO(another_users_answer_is_not_taken)
 {
 	(void)primary();
 	play_exporter();
@@ -470,7 +473,7 @@ static time_t open_beside(int does)
 	return time(NULL) - begin;
 }
 
-static void another_users_file_does_not_hold_up_an_open(void)
+SCENARIO(another_users_file_does_not_hold_up_an_open)
 {
 	(void)primary();
 	play_exporter();
@@ -479,7 +482,7 @@ static void another_users_file_does_not_hold_up_an_open(void)
 	     "it waits for a file in an answer");
 }
 
-static void a_connection_that_is_not_answered_leaves_no_file(void)
+SCENARIO(a_connection_that_is_not_answered_leaves_no_file)
 {
 	int before;
 
@@ -493,7 +496,7 @@ static void a_connection_that_is_not_answered_leaves_no_file(void)
 }
 
 /* Which is told as an error. */
-static void a_connection_that_is_closed_unread_leaves_no_file(void)
+SCENARIO(a_connection_that_is_closed_unread_leaves_no_file)
 {
 	int pair[2];
 
@@ -530,7 +533,7 @@ static bool files_can_be_copied(void)
 
 /* The exporter, this process, has closed the entrance and has a socket of its own in
  * its place: no message of the library's reaches that. */
-static void a_file_that_is_not_the_entrance_gets_no_message(void)
+SCENARIO(a_file_that_is_not_the_entrance_gets_no_message)
 {
 	struct gcp_ipc_process process = {
 	    .cookie = {4, (uint64_t)getpid()},
@@ -560,7 +563,7 @@ static void a_file_that_is_not_the_entrance_gets_no_message(void)
 /* --- an exporter that is stopped --- */
 
 /* Of a process that is stopped, which others have asked before: its door is full. */
-static void open_by_a_full_door_ends(void)
+SCENARIO(open_by_a_full_door_ends)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -592,7 +595,7 @@ static void *opens_and_waits(void *unused)
 }
 
 /* Those of a child would hide the end of the exporter, and that of the importer. */
-static void a_child_has_no_file_of_an_open(void)
+SCENARIO(a_child_has_no_file_of_an_open)
 {
 	int to, fd, before, status = 1;
 	pthread_t thread;
@@ -620,7 +623,7 @@ static void a_child_has_no_file_of_an_open(void)
 }
 
 /* A socket that this end has told to say by a file which process sends (Linux 6.5). */
-static void a_connection_leaves_no_file_with_the_exporter(void)
+SCENARIO(a_connection_leaves_no_file_with_the_exporter)
 {
 	const int yes = 1;
 	struct gcp_ipc_request request = {.op = GCP_IPC_CLOSE};
@@ -656,7 +659,7 @@ static void *kills(void *process)
 }
 
 /* The child is stopped, and killed while it is asked. */
-static void open_of_a_process_that_is_killed_says_so(void)
+SCENARIO_BEFORE_CUDA(open_of_a_process_that_is_killed_says_so)
 {
 	int up[2], stopped;
 	CUipcMemHandle handle;
@@ -713,7 +716,7 @@ static void *takes_all_and_answers_none(void *unused)
 }
 
 /* The wait for room and that for an answer are one. */
-static void open_by_a_slow_door_ends_as_soon(void)
+SCENARIO(open_by_a_slow_door_ends_as_soon)
 {
 	CUipcMemHandle handle;
 	time_t begin = time(NULL);
@@ -736,7 +739,7 @@ static void open_by_a_slow_door_ends_as_soon(void)
 
 /* --- an exporter that closes its files --- */
 
-static void a_handle_made_after_the_door_was_closed_is_of_use(void)
+SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use)
 {
 	struct gcp_ipc_handle handle;
 	CUdeviceptr p;
@@ -778,7 +781,7 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-static void a_file_in_the_doors_place_holds_up_no_handle(void)
+SCENARIO(a_file_in_the_doors_place_holds_up_no_handle)
 {
 	struct gcp_ipc_handle handle;
 	CUdeviceptr p;
@@ -796,43 +799,4 @@ static void a_file_in_the_doors_place_holds_up_no_handle(void)
 	thread.goes_on = true;
 	handle = handle_of(p);
 	must(answers(connection_by_name(&handle), &handle), "nothing answers");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_file_in_the_doors_place_holds_up_no_handle),
-    SCENARIO(open_by_a_full_door_ends),
-    SCENARIO(open_by_a_slow_door_ends_as_soon),
-    SCENARIO(a_child_has_no_file_of_an_open),
-    SCENARIO(a_connection_leaves_no_file_with_the_exporter),
-    SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use),
-    SCENARIO(a_stranger_sends_the_exporter_no_file),
-    SCENARIO(a_message_without_the_cookie_is_no_connection),
-    SCENARIO(the_name_tells_half_of_the_cookie),
-    SCENARIO(another_user_gets_no_memory),
-    SCENARIO(another_user_gets_no_memory_by_the_entrance),
-    SCENARIO(the_sender_of_a_pair_counts_and_not_its_maker),
-    SCENARIO(another_users_answer_is_not_taken),
-    SCENARIO(another_users_file_does_not_hold_up_an_open),
-    SCENARIO(a_connection_that_is_not_answered_leaves_no_file),
-    SCENARIO(a_connection_that_is_closed_unread_leaves_no_file),
-    SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
-};
-
-/* They start another process, or namespace, before they use CUDA. */
-static const struct scenario before_cuda[] = {
-    SCENARIO(open_of_a_process_that_is_killed_says_so),
-    SCENARIO(users_without_a_number_get_no_memory),
-};
-
-int main(int argc, char **argv)
-{
-	alarm(20);
-	for (size_t i = 0; i < sizeof(before_cuda) / sizeof(*before_cuda); i++) {
-		if (argc == 2 && !strcmp(argv[1], before_cuda[i].name)) {
-			before_cuda[i].play();
-			return wrong;
-		}
-	}
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

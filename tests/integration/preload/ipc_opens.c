@@ -4,10 +4,13 @@
  * by several threads of another process at once.
  *
  *   ipc_opens SCENARIO    plays one; 0: all is as with memory of their own
+ *
+ * Needs: interpose/ipc/ipc_opened.c interpose/base/process_identity.c
+ * Environment: GCPOOL_BACKEND=segments
  */
 #include <sys/wait.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include "../../../interpose/cuda/resolve.h"
 #include "../../../interpose/ipc/ipc_opened.h"
@@ -75,18 +78,17 @@ static void refused_beside(const char *symbol)
 	must(tries == 2, "it was not tried again, or without end");
 }
 
-static void open_beside_a_close(void)
+static void refused_beside_a_close(void)
 {
 	refused_beside("cuIpcCloseMemHandle");
 }
 
-static void open_beside_an_open(void)
+static void refused_beside_an_open(void)
 {
 	refused_beside("cuIpcOpenMemHandle_v2");
 }
 
-/* The error of plain CUDA, whatever it means. */
-static void open_refused_alone(void)
+static void refused_alone(void)
 {
 	CUdeviceptr p;
 
@@ -100,7 +102,7 @@ static void open_refused_alone(void)
 
 /* CUDA has closed what lay there, the thread that asked for it has not noted that, and
  * another thread opens something: at the same address from another base. */
-static void address_opened_while_it_is_closed(void)
+SCENARIO(address_opened_while_it_is_closed)
 {
 	const CUdeviceptr ptr = 64 * MIB, base = 62 * MIB, other = 63 * MIB;
 
@@ -119,18 +121,8 @@ static void address_opened_while_it_is_closed(void)
 
 /* ---------------------------------------------------------------------------- */
 
-static const struct opening {
-	struct scenario scenario;
-	bool imports;
-} openings[] = {
-    {SCENARIO(open_beside_a_close), true},
-    {SCENARIO(open_beside_an_open), true},
-    {SCENARIO(open_refused_alone), true},
-    {SCENARIO(address_opened_while_it_is_closed), false},
-};
-
 /* The second process starts before the first one uses CUDA. */
-static void play(const struct opening *opening)
+static void imported(void (*play)(void))
 {
 	int down[2], status = 1;
 	pid_t child;
@@ -138,9 +130,8 @@ static void play(const struct opening *opening)
 	must(pipe(down) == 0, "pipe");
 	child = fork();
 	if (child == 0) {
-		if (opening->imports)
-			import(down[0]);
-		opening->scenario.play();
+		import(down[0]);
+		play();
 		exit(wrong);
 	}
 	OK(cuInit(0));
@@ -153,14 +144,18 @@ static void play(const struct opening *opening)
 	must(status == 0, "the importer has failed");
 }
 
-int main(int argc, char **argv)
+SCENARIO_BEFORE_CUDA(open_beside_a_close)
 {
-	alarm(20);
-	for (size_t i = 0; i < sizeof(openings) / sizeof(*openings); i++) {
-		if (argc == 2 && !strcmp(argv[1], openings[i].scenario.name)) {
-			play(&openings[i]);
-			return wrong;
-		}
-	}
-	return 2;
+	imported(refused_beside_a_close);
+}
+
+SCENARIO_BEFORE_CUDA(open_beside_an_open)
+{
+	imported(refused_beside_an_open);
+}
+
+/* The error of plain CUDA, whatever it means. */
+SCENARIO_BEFORE_CUDA(open_refused_alone)
+{
+	imported(refused_alone);
 }

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include "../../../interpose/base/process_identity.h"
 #include "../../../interpose/ipc/ipc_wire.h"

@@ -4,6 +4,9 @@
  * slow, or gone: played with sockets as the library has them (ipc_wire.h).
  *
  *   ipc_sockets SCENARIO    plays one; 0: all is as it was promised
+ *
+ * Needs: interpose/ipc/ipc_wire.c interpose/base/process_identity.c
+ * Environment: GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,7 +49,7 @@ static void *hangs_up(void *unused)
 }
 
 /* Each try may wait for as long as an answer may take. */
-static void a_process_that_does_not_answer_is_asked_once(void)
+SCENARIO(a_process_that_does_not_answer_is_asked_once)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -78,7 +81,7 @@ static void threads_get(size_t stack)
 	must(pthread_setattr_default_np(&attributes) == 0, "no such stack");
 }
 
-static void a_thread_that_did_not_start_is_started_later(void)
+SCENARIO(a_thread_that_did_not_start_is_started_later)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -107,7 +110,7 @@ static int files_open(void)
 
 /* The program takes the place of one of the library's files and leaves the others: the
  * thread ends when it notices, and another one takes its place. */
-static void a_program_that_closes_one_file_can_export(void)
+SCENARIO(a_program_that_closes_one_file_can_export)
 {
 	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
@@ -176,7 +179,7 @@ static double seconds_used(void)
 }
 
 /* A connection that no file is left for is taken later, and costs little until then. */
-static void a_connection_waits_for_a_file(void)
+SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 {
 	struct rlimit files, none;
 	int down[2], status = 1;
@@ -204,7 +207,7 @@ static void a_connection_waits_for_a_file(void)
 }
 
 /* The exporter lives. */
-static void an_importer_without_files_does_not_say_that_the_process_has_ended(void)
+SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has_ended)
 {
 	int down[2], status = 1;
 	CUipcMemHandle handle;
@@ -290,12 +293,13 @@ static void open_that_fails(bool refused)
 	must(status == 0, "the importer has failed");
 }
 
-static void memory_whose_open_was_refused_is_used_again(void)
+SCENARIO_BEFORE_CUDA(memory_whose_open_was_refused_is_used_again, "GCPSIM_MEMORY=1G")
 {
 	open_that_fails(true);
 }
 
-static void memory_whose_importer_had_no_file_is_used_again(void)
+SCENARIO_BEFORE_CUDA(memory_whose_importer_had_no_file_is_used_again,
+		     "GCPSIM_MEMORY=1G")
 {
 	open_that_fails(false);
 }
@@ -335,7 +339,7 @@ static int memory_new(void)
 }
 
 /* The answer to the second open says nothing: it may have been a refusal. */
-static void memory_open_for_another_device_stays_open(void)
+SCENARIO(memory_open_for_another_device_stays_open, "GCPSIM_DEVICES=2")
 {
 	struct gcp_ipc_answer answer = {.count = 1,
 					.addr = 2 * MIB,
@@ -362,7 +366,7 @@ static void memory_open_for_another_device_stays_open(void)
 
 /* --- an importer that gives up --- */
 
-static void memory_whose_importer_gave_up_is_used_again(void)
+SCENARIO(memory_whose_importer_gave_up_is_used_again, "GCPSIM_MEMORY=1G")
 {
 	struct gcp_ipc_request request = {.op = GCP_IPC_OPEN};
 	CUipcMemHandle exported_one;
@@ -487,7 +491,8 @@ static void needs_process_files(void)
 
 /* What tells of its end is what it has sent: not its number, nor the end of the
  * connection. */
-static void memory_of_a_process_that_is_not_seen_comes_back(void)
+SCENARIO_BEFORE_CUDA(memory_of_a_process_that_is_not_seen_comes_back,
+		     "GCPSIM_MEMORY=1G")
 {
 	needs_process_files();
 	importer_ends(false, needs_process_files, keeps_all);
@@ -510,24 +515,26 @@ static void process_files_are_unknown(void)
 }
 
 /* An older system: then the number does it. */
-static void memory_of_a_process_that_tells_nothing_comes_back(void)
+SCENARIO_BEFORE_CUDA(memory_of_a_process_that_tells_nothing_comes_back,
+		     "GCPSIM_MEMORY=1G")
 {
 	importer_ends(true, process_files_are_unknown, keeps_all);
 }
 
 /* This process cannot look for the other one. */
-static void memory_is_kept_by_a_process_that_has_no_files(void)
+SCENARIO_BEFORE_CUDA(memory_is_kept_by_a_process_that_has_no_files, "GCPSIM_MEMORY=1G")
 {
 	importer_ends(true, process_files_are_unknown, loses_files);
 }
 
-static void memory_is_kept_by_a_process_that_sees_no_others(void)
+SCENARIO_BEFORE_CUDA(memory_is_kept_by_a_process_that_sees_no_others,
+		     "GCPSIM_MEMORY=1G")
 {
 	importer_ends(true, process_files_are_unknown, loses_processes);
 }
 
 /* On an older system the thread looks for that process now and then. */
-static void a_process_that_closed_its_sockets_costs_little(void)
+SCENARIO_BEFORE_CUDA(a_process_that_closed_its_sockets_costs_little)
 {
 	int down[2], up[2], status = 1;
 	CUipcMemHandle handle;
@@ -556,7 +563,7 @@ static void a_process_that_closed_its_sockets_costs_little(void)
 }
 
 /* The system waits for no more files than a process may have. */
-static void a_process_that_may_have_fewer_files_costs_little(void)
+SCENARIO_BEFORE_CUDA(a_process_that_may_have_fewer_files_costs_little)
 {
 	int down[2], up[2], status = 1;
 	struct rlimit files;
@@ -599,7 +606,8 @@ static void a_process_that_may_have_fewer_files_costs_little(void)
 
 /* A child that no handler of pthread_atfork has seen has the connection, too. What
  * tells of the end of its parent is the file that came. */
-static void memory_of_a_process_with_an_unseen_child_comes_back(void)
+SCENARIO_BEFORE_CUDA(memory_of_a_process_with_an_unseen_child_comes_back,
+		     "GCPSIM_MEMORY=1G")
 {
 	int down[2], up[2], status = 1, tries = 0;
 	CUipcMemHandle handle;
@@ -652,7 +660,7 @@ static CUdeviceptr captured(CUstream stream, size_t bytes)
 
 /* It is live again, freed, and not given to the next capture; what was exported, and is
  * neither live nor open, is. */
-static void memory_that_is_open_outlasts_a_restore(void)
+SCENARIO_BEFORE_CUDA(memory_that_is_open_outlasts_a_restore)
 {
 	int down[2], up[2];
 	struct gcpool_checkpoint *checkpoint;
@@ -686,7 +694,7 @@ static void memory_that_is_open_outlasts_a_restore(void)
 }
 
 /* Its number would be of no use, and it may be ready to be read at any time. */
-static void a_file_that_is_no_process_is_refused(void)
+SCENARIO(a_file_that_is_no_process_is_refused)
 {
 	struct gcp_ipc_request request = {.op = GCP_IPC_PROCESS};
 	struct pollfd ended = {.events = POLLIN};
@@ -755,7 +763,7 @@ static void imports_and_closes(int from, int to, pid_t exporter)
 
 /* More than the socket has room for. One stays open, and with it the connection, whose
  * end would close all. */
-static void each_close_arrives(void)
+SCENARIO_BEFORE_CUDA(each_close_arrives, "GCPSIM_MEMORY=1G")
 {
 	int down[2], up[2], had = 0, status = 1;
 	CUdeviceptr blocks[BLOCKS], p;
@@ -880,7 +888,7 @@ static void finds_meanwhile(int from, pid_t exporter)
 	_exit(wrong);
 }
 
-static void memory_is_found_while_another_process_is_asked(void)
+SCENARIO_BEFORE_CUDA(memory_is_found_while_another_process_is_asked)
 {
 	int down[2], status = 1;
 	pid_t child, exporter = getpid();
@@ -912,7 +920,7 @@ static void *answers_the_first(void *memory)
 }
 
 /* An answer that does not come is waited for once, also where one has come before. */
-static void a_silent_process_is_waited_for_once(void)
+SCENARIO(a_silent_process_is_waited_for_once)
 {
 	CUipcMemHandle handle;
 	pthread_t thread;
@@ -932,46 +940,4 @@ static void a_silent_process_is_waited_for_once(void)
 		 CUDA_ERROR_OPERATING_SYSTEM,
 	     "another error");
 	must(connection_of_door(0) < 0, "it is asked again");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_silent_process_is_waited_for_once),
-    SCENARIO(a_process_that_does_not_answer_is_asked_once),
-    SCENARIO(memory_whose_importer_gave_up_is_used_again),
-    SCENARIO(memory_open_for_another_device_stays_open),
-    SCENARIO(a_thread_that_did_not_start_is_started_later),
-    SCENARIO(a_program_that_closes_one_file_can_export),
-    SCENARIO(a_file_that_is_no_process_is_refused),
-};
-
-/* They start the second process before they use CUDA. */
-static const struct scenario of_two_processes[] = {
-    SCENARIO(each_close_arrives),
-    SCENARIO(memory_is_found_while_another_process_is_asked),
-    SCENARIO(a_connection_waits_for_a_file),
-    SCENARIO(memory_whose_open_was_refused_is_used_again),
-    SCENARIO(memory_whose_importer_had_no_file_is_used_again),
-    SCENARIO(memory_of_a_process_that_is_not_seen_comes_back),
-    SCENARIO(memory_of_a_process_that_tells_nothing_comes_back),
-    SCENARIO(memory_that_is_open_outlasts_a_restore),
-    SCENARIO(memory_of_a_process_with_an_unseen_child_comes_back),
-    SCENARIO(memory_is_kept_by_a_process_that_has_no_files),
-    SCENARIO(memory_is_kept_by_a_process_that_sees_no_others),
-    SCENARIO(a_process_that_may_have_fewer_files_costs_little),
-    SCENARIO(an_importer_without_files_does_not_say_that_the_process_has_ended),
-    SCENARIO(a_process_that_closed_its_sockets_costs_little),
-};
-
-int main(int argc, char **argv)
-{
-	alarm(20);
-	for (size_t i = 0; i < sizeof(of_two_processes) / sizeof(*of_two_processes);
-	     i++) {
-		if (argc == 2 && !strcmp(argv[1], of_two_processes[i].name)) {
-			of_two_processes[i].play();
-			return wrong;
-		}
-	}
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

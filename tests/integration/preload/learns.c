@@ -4,6 +4,8 @@
  * those that patch the code of cuMemFree, as UCX does, and those that wrap cudaFree.
  *
  *   learns SCENARIO    plays one; 0: all is as with plain CUDA
+ *
+ * Needs: x86_64 cudart wrapper
  */
 #include "statistics.h"
 
@@ -129,7 +131,7 @@ static void warm_up(void)
 
 /* --- scenarios -------------------------------------------------------------------- */
 
-static void patched_driver_function(void)
+SCENARIO(patched_driver_function)
 {
 	warm_up();
 	patch_install(&driver_patch, "cuMemFree_v2", driver_patched);
@@ -139,14 +141,14 @@ static void patched_driver_function(void)
 	must(driver_patch.seen == 2 * BLOCKS, "frees by the driver pass the patch by");
 }
 
-static void driver_function_patched_before_all_else(void)
+SCENARIO(driver_function_patched_before_all_else)
 {
 	patch_install(&driver_patch, "cuMemFree_v2", driver_patched);
 	warm_up();
 	must(driver_patch.seen == 2 * BLOCKS, "frees by the runtime pass the patch by");
 }
 
-static void patched_runtime_function(void)
+SCENARIO(patched_runtime_function)
 {
 	warm_up();
 	patch_install(&runtime_patch, "cudaFree", runtime_patched);
@@ -154,14 +156,14 @@ static void patched_runtime_function(void)
 	must(runtime_patch.seen == BLOCKS, "frees pass the patch by");
 }
 
-static void runtime_function_patched_before_all_else(void)
+SCENARIO(runtime_function_patched_before_all_else)
 {
 	patch_install(&runtime_patch, "cudaFree", runtime_patched);
 	warm_up();
 	must(runtime_patch.seen == 2 * BLOCKS, "frees pass the patch by");
 }
 
-static void patched_driver_function_of_streams(void)
+SCENARIO(patched_driver_function_of_streams)
 {
 	stream_turns();
 	patch_install(&driver_patch, "cuMemFreeAsync", driver_patched);
@@ -169,7 +171,7 @@ static void patched_driver_function_of_streams(void)
 	must(driver_patch.seen == BLOCKS, "frees by the runtime pass the patch by");
 }
 
-static void patched_runtime_function_of_streams(void)
+SCENARIO(patched_runtime_function_of_streams)
 {
 	stream_turns();
 	patch_install(&runtime_patch, "cudaFreeAsync", runtime_patched);
@@ -178,7 +180,7 @@ static void patched_runtime_function_of_streams(void)
 }
 
 /* The wrapper and its user are there where this program is linked with them. */
-static void wrapped_runtime_function(void)
+SCENARIO(wrapped_runtime_function, "FORM=wrapped")
 {
 	const long *saw = dlsym(RTLD_DEFAULT, "wrapper_saw");
 
@@ -188,7 +190,7 @@ static void wrapped_runtime_function(void)
 	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
 }
 
-static void wrapped_driver_function(void)
+SCENARIO(wrapped_driver_function, "FORM=wrapped")
 {
 	const long *saw = dlsym(RTLD_DEFAULT, "wrapper_saw_driver");
 
@@ -199,7 +201,7 @@ static void wrapped_driver_function(void)
 
 /* The runtime learns of a refusal of the short cut, which has looked for memory once.
  */
-static void refused_once(void)
+SCENARIO(refused_once)
 {
 	void *p = NULL;
 
@@ -216,7 +218,7 @@ static void refused_once(void)
 
 /* An entry can be patched by code that knows few instructions: pushes, moves of
  * numbers. */
-static void entries_begin_with_what_can_be_moved(void)
+SCENARIO(entries_begin_with_what_can_be_moved)
 {
 	static const char *const names[] = {"cuMemFree_v2", "cuMemAlloc_v2",
 					    "cuMemFreeAsync", "cuMemFreeHost"};
@@ -227,23 +229,4 @@ static void entries_begin_with_what_can_be_moved(void)
 		for (int at = 0; code && at < 13; at += 5)
 			must(code[at] == 0xb8, names[i]);
 	}
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(patched_driver_function),
-    SCENARIO(driver_function_patched_before_all_else),
-    SCENARIO(patched_runtime_function),
-    SCENARIO(runtime_function_patched_before_all_else),
-    SCENARIO(patched_driver_function_of_streams),
-    SCENARIO(patched_runtime_function_of_streams),
-    SCENARIO(wrapped_runtime_function),
-    SCENARIO(wrapped_driver_function),
-    SCENARIO(refused_once),
-    SCENARIO(entries_begin_with_what_can_be_moved),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -13,6 +13,7 @@ The build hands over, in the environment:
 
 import difflib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,22 @@ def without_shortages(text):
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines
                    if not (line.startswith("libgcpool[") and "]: out of memory: " in line))
+
+
+def first_comment(text):
+    """What the first comment of a program says of how it is built and run: word -> what
+    stands behind "Word: " and in the lines after it; of "Run" a list."""
+    found, word = {}, None
+    for line in text.partition("\n/*\n")[2].partition("*/")[0].split("\n"):
+        begins = re.match(r" \* ([A-Z]\w+): (.*)", line)
+        if begins:
+            word = begins[1]
+            found.setdefault(word, []).append(begins[2])
+        elif word and line.startswith(" * ") and line[3:4].strip():
+            found[word][-1] += " " + line[3:]
+        else:
+            word = None
+    return {word: words if word == "Run" else words[0] for word, words in found.items()}
 
 
 def library():

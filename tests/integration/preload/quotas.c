@@ -5,11 +5,12 @@
  *
  *   quotas SCENARIO    plays one; 0: all is as it should be
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* 2 MiB of pinned memory: what is beyond it comes from nowhere, and what is freed
  * makes room again. */
-static void pinned_memory_beyond_its_quota(void)
+SCENARIO(pinned_memory_beyond_its_quota, "GCPOOL_HOST_QUOTA=2M",
+	 "GCPOOL_TEST_CLASS_MIN=32M GCPOOL_HOST_QUOTA=2M")
 {
 	void *blocks[8] = {NULL};
 	int count = 0;
@@ -25,7 +26,7 @@ static void pinned_memory_beyond_its_quota(void)
 }
 
 /* The host can pin no more beside what is pinned and not in use. */
-static void registering_where_unused_memory_is_pinned(void)
+SCENARIO(registering_where_unused_memory_is_pinned)
 {
 	static char page[4096] __attribute__((aligned(4096)));
 	void *block;
@@ -42,7 +43,7 @@ static void registering_where_unused_memory_is_pinned(void)
 	     "another error than CUDA's");
 }
 
-static void device_memory_beyond_its_quota(void)
+SCENARIO(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
 {
 	CUdeviceptr p, q;
 
@@ -73,7 +74,9 @@ static void graph_comes_and_goes(CUstream stream)
 	OK(cuMemFree(p));
 }
 
-static void memory_of_a_graph_that_is_just_gone(void)
+SCENARIO(memory_of_a_graph_that_is_just_gone,
+	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=auto",
+	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=segments")
 {
 	CUstream stream;
 
@@ -83,7 +86,9 @@ static void memory_of_a_graph_that_is_just_gone(void)
 	(void)allocated(600 * MIB);
 }
 
-static void memory_of_a_gone_graph_for_other_kinds_of_memory(void)
+SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory,
+	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=auto",
+	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=segments")
 {
 	const CUmemAllocationProp properties = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -99,7 +104,7 @@ static void memory_of_a_gone_graph_for_other_kinds_of_memory(void)
 }
 
 /* A program that tries how much there is should not wait for what runs. */
-static void a_failing_allocation_waits_for_nothing(void)
+SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
 {
 	CUdeviceptr p, in_use;
 	CUstream stream;
@@ -120,7 +125,7 @@ static void a_failing_allocation_waits_for_nothing(void)
 /* --- memory that goes to CUDA as the program's call would --------------------- */
 
 /* Most of the device is cached; cuMemCreate needs no current context. */
-static void memory_of_other_kinds_without_a_context(void)
+SCENARIO(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 {
 	const CUmemAllocationProp properties = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -135,7 +140,7 @@ static void memory_of_other_kinds_without_a_context(void)
 }
 
 /* No sum of theirs with a granularity is a small number. */
-static void more_memory_than_can_be(void)
+SCENARIO(more_memory_than_can_be, "GCPSIM_MEMORY=1g GCPOOL_DEBUG=guard")
 {
 	static const size_t sizes[] = {(size_t)1 << 46, ((size_t)1 << 46) + 1,
 				       (size_t)1 << 63, SIZE_MAX - 4 * MIB,
@@ -153,7 +158,7 @@ static void more_memory_than_can_be(void)
 }
 
 /* What is not given is not counted either. */
-static void rows_that_are_refused(void)
+SCENARIO(rows_that_are_refused, "GCPSIM_MEMORY=1g GCPOOL_MODE=off")
 {
 	CUdeviceptr p = 1;
 	size_t pitch = 1;
@@ -180,7 +185,7 @@ static uint64_t trims_of_a_refusal(void)
 
 /* The driver's default pool gives back as well where the program has chosen another,
  * and is not asked twice, nor where CUDA does not say which it is. */
-static void pools_of_the_driver_give_back(void)
+SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 {
 	const CUmemPoolProps properties = {
 	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -217,7 +222,7 @@ static void must_give_back(CUcontext ctx)
 }
 
 /* Memory goes back on a stream of its own context: one for each. */
-static void memory_of_three_contexts_goes_back(void)
+SCENARIO(memory_of_three_contexts_goes_back, "GCPSIM_MEMORY=1g")
 {
 	CUcontext contexts[3];
 	uint64_t streams;
@@ -236,7 +241,7 @@ static void memory_of_three_contexts_goes_back(void)
 
 /* The free waits as in plain CUDA, and in a capture that takes memory. There is none
  * left, on the device and on the host: the block is free all the same. */
-static void exported_block_is_freed_in_a_capture(void)
+SCENARIO(exported_block_is_freed_in_a_capture, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
 {
 	CUipcMemHandle handle;
 	CUstream stream;
@@ -254,25 +259,4 @@ static void exported_block_is_freed_in_a_capture(void)
 	OK(cuStreamEndCapture(stream, &graph));
 	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 	must(gcpsim_invalidated() == 0, "the capture is lost");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(pinned_memory_beyond_its_quota),
-    SCENARIO(registering_where_unused_memory_is_pinned),
-    SCENARIO(device_memory_beyond_its_quota),
-    SCENARIO(memory_of_a_graph_that_is_just_gone),
-    SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory),
-    SCENARIO(a_failing_allocation_waits_for_nothing),
-    SCENARIO(memory_of_other_kinds_without_a_context),
-    SCENARIO(more_memory_than_can_be),
-    SCENARIO(rows_that_are_refused),
-    SCENARIO(pools_of_the_driver_give_back),
-    SCENARIO(memory_of_three_contexts_goes_back),
-    SCENARIO(exported_block_is_freed_in_a_capture),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -85,7 +85,7 @@ static void launch_across(void)
 }
 
 /* The driver loses cuStreamWaitEvent beside launches of other threads. */
-static void launches_wait_by_the_context(void)
+SCENARIO(launches_wait_by_the_context)
 {
 	uint64_t narrow, wide;
 
@@ -100,7 +100,7 @@ static void launches_wait_by_the_context(void)
 }
 
 /* Each try makes memory, cannot map it, and finds that much to give back. */
-static void a_launch_that_cannot_map_ends(void)
+SCENARIO(a_launch_that_cannot_map_ends)
 {
 	make_graphs();
 	launch_both();
@@ -151,7 +151,7 @@ static void *is_cancelled_in_a_launch(void *unused)
 }
 
 /* It would be under way for ever, and keep its memory. */
-static void a_cancelled_thread_leaves_its_launch(void)
+SCENARIO(a_cancelled_thread_leaves_its_launch, "GCPSIM_SPEED=idle")
 {
 	pthread_t victim;
 	void *ended;
@@ -236,7 +236,7 @@ static void launch_beside(void)
 	OK(cuCtxSynchronize());
 }
 
-static void lanes_are_listed(void)
+SCENARIO(lanes_are_listed)
 {
 	struct lane found[2];
 
@@ -376,7 +376,7 @@ static void captured_into(CUgraph graph)
 }
 
 /* It runs on the memory of the graph: its launches are the graph's. */
-static void what_is_made_of_a_graph_shares_as_it_does(void)
+SCENARIO(what_is_made_of_a_graph_shares_as_it_does)
 {
 	void (*const calls[])(CUgraph graph) = {
 	    instantiated_again, cloned,     added,
@@ -448,7 +448,7 @@ static void added_with_another(CUgraph graph)
 	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
 }
 
-static void a_graph_that_is_used_otherwise_shares_nothing(void)
+SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 {
 	void (*const calls[])(CUgraph graph) = {
 	    read_of,         read_of_a_clone, added_with_another,
@@ -478,7 +478,7 @@ static void not_updated_to(CUgraph graph)
 }
 
 /* It may run on the memory of both. */
-static void an_executable_whose_update_failed_shares_with_one(void)
+SCENARIO(an_executable_whose_update_failed_shares_with_one)
 {
 	uint64_t launches;
 
@@ -495,7 +495,7 @@ static void read_of_another(CUgraph graph)
 	read_of(made);
 }
 
-static void a_node_tells_of_its_graph_alone(void)
+SCENARIO(a_node_tells_of_its_graph_alone)
 {
 	uint64_t launches;
 
@@ -505,7 +505,7 @@ static void a_node_tells_of_its_graph_alone(void)
 }
 
 /* For the live view: till it is ended. */
-static void lanes_stay(void)
+SCENARIO(lanes_stay, "BY=live.py")
 {
 	make_graphs();
 	launch_both();
@@ -520,7 +520,7 @@ typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode
 
 /* Launches into such a capture take their graphs out of their lanes, and no earlier
  * call does: it might wait. */
-static void an_unknown_capture_waits_for_no_graph(void)
+SCENARIO(an_unknown_capture_waits_for_no_graph)
 {
 	CUdriverProcAddressQueryResult status;
 	static atomic_bool flag;
@@ -543,7 +543,7 @@ static void an_unknown_capture_waits_for_no_graph(void)
 
 /* No fence can be set then, and no stream be asked: that one follows the other is said
  * by an event that stands there since before. */
-static void beside_a_capture_the_host_waits_for_no_graph(void)
+SCENARIO(beside_a_capture_the_host_waits_for_no_graph)
 {
 	static atomic_bool flag;
 	CUstream capturing;
@@ -566,7 +566,7 @@ static void beside_a_capture_the_host_waits_for_no_graph(void)
 
 /* It waits for its own launches, which are over, and for no other work, until CUDA
  * refuses it. */
-static void launched_into_a_capture_it_waits_for_itself_alone(void)
+SCENARIO(launched_into_a_capture_it_waits_for_itself_alone)
 {
 	static atomic_bool flag;
 	CUstream other;
@@ -590,7 +590,7 @@ static void launched_into_a_capture_it_waits_for_itself_alone(void)
 
 /* No other graph is in its lane: the lane becomes its own as it is. The stream is of
  * another context, whose launches are not seen to follow each other. */
-static void alone_in_its_lane_it_waits_for_nothing(void)
+SCENARIO(alone_in_its_lane_it_waits_for_nothing)
 {
 	static atomic_bool flag;
 	CUstream elsewhere;
@@ -615,7 +615,7 @@ static void alone_in_its_lane_it_waits_for_nothing(void)
 
 /* The other graph of its lane has gone, and a launch of that one has not: it does not
  * run beside that. */
-static void alone_in_its_lane_it_follows_what_was_launched(void)
+SCENARIO(alone_in_its_lane_it_follows_what_was_launched, "GCPSIM_SPEED=never")
 {
 	CUstream elsewhere;
 	CUcontext other;
@@ -661,7 +661,7 @@ static void stream_goes(void)
 	OK(cuStreamDestroy(gone_stream));
 }
 
-static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
+SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone, "GCPSIM_SPEED=never")
 {
 	make_graphs();
 	launch_both();
@@ -678,7 +678,7 @@ static void waits(void)
 
 /* Neither call returns while the launch queue of the context is full, and what runs may
  * wait for what the thread does next (GCPSIM_SPEED=never). */
-static void another_stream_goes_while_the_queue_is_full(void)
+SCENARIO(another_stream_goes_while_the_queue_is_full, "GCPSIM_SPEED=never")
 {
 	static const char *const calls[] = {"cuEventCreate", "cuEventRecord"};
 
@@ -695,7 +695,7 @@ static void another_stream_goes_while_the_queue_is_full(void)
 }
 
 /* Of other work: the graphs are done. */
-static void a_capture_begins_while_the_queue_is_full(void)
+SCENARIO(a_capture_begins_while_the_queue_is_full, "GCPSIM_SPEED=never")
 {
 	CUdeviceptr p;
 	CUgraph graph;
@@ -721,7 +721,7 @@ static void context_goes(void)
 	OK(cuCtxSetCurrent(ctx));
 }
 
-static void after_a_context_has_gone_it_follows_its_lane_alone(void)
+SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone, "GCPSIM_SPEED=never")
 {
 	make_graphs();
 	launch_both();
@@ -748,7 +748,7 @@ static void graphs_end_while_one_runs(void)
 }
 
 /* As what the program frees last (GCPSIM_MEMORY=48M). */
-static void memory_of_a_graph_that_ends_is_waited_for(void)
+SCENARIO(memory_of_a_graph_that_ends_is_waited_for, "GCPSIM_MEMORY=48M")
 {
 	(void)primary();
 	(void)allocated(24 * MIB);
@@ -757,7 +757,7 @@ static void memory_of_a_graph_that_ends_is_waited_for(void)
 	must(gcpsim_hazards() == 0, "memory was used again under a launch");
 }
 
-static void memory_of_a_graph_that_ends_is_trimmed(void)
+SCENARIO(memory_of_a_graph_that_ends_is_trimmed)
 {
 	graphs_end_while_one_runs();
 	(void)trim();
@@ -765,7 +765,7 @@ static void memory_of_a_graph_that_ends_is_trimmed(void)
 }
 
 /* The flag says of memory nodes alone. */
-static void graphs_that_free_at_their_launch_share(void)
+SCENARIO(graphs_that_free_at_their_launch_share)
 {
 	struct lane found[GRAPHS];
 
@@ -807,7 +807,7 @@ static void must_have_left(CUdeviceptr left)
 	must(byte == 7, "its content is not the graph's");
 }
 
-static void a_graph_that_leaves_memory_is_launched_again(void)
+SCENARIO(a_graph_that_leaves_memory_is_launched_again)
 {
 	CUdeviceptr left, freed;
 	CUgraphExec again, once;
@@ -832,35 +832,8 @@ static void a_graph_that_leaves_memory_is_launched_again(void)
 	must(gcpsim_hazards() == 0, "a hazard");
 }
 
-static const struct scenario scenarios[] = {
-    SCENARIO(graphs_that_free_at_their_launch_share),
-    SCENARIO(a_graph_that_leaves_memory_is_launched_again),
-    SCENARIO(memory_of_a_graph_that_ends_is_waited_for),
-    SCENARIO(memory_of_a_graph_that_ends_is_trimmed),
-    SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
-    SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
-    SCENARIO(alone_in_its_lane_it_waits_for_nothing),
-    SCENARIO(alone_in_its_lane_it_follows_what_was_launched),
-    SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
-    SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
-    SCENARIO(another_stream_goes_while_the_queue_is_full),
-    SCENARIO(a_capture_begins_while_the_queue_is_full),
-    SCENARIO(lanes_stay),
-    SCENARIO(a_cancelled_thread_leaves_its_launch),
-    SCENARIO(lanes_are_listed),
-    SCENARIO(an_unknown_capture_waits_for_no_graph),
-    SCENARIO(what_is_made_of_a_graph_shares_as_it_does),
-    SCENARIO(a_graph_that_is_used_otherwise_shares_nothing),
-    SCENARIO(an_executable_whose_update_failed_shares_with_one),
-    SCENARIO(a_node_tells_of_its_graph_alone),
-    SCENARIO(launches_wait_by_the_context),
-    SCENARIO(a_launch_that_cannot_map_ends),
-};
-
-int main(int argc, char **argv)
+__attribute__((constructor)) static void graphs_share(void)
 {
 	setenv("GCPOOL_GRAPH_SHARE", "1", 1);
 	setenv("GCPOOL_BACKEND", "vmm", 1);
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

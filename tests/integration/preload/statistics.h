@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * statistics.h - the library's statistics, for programs of edge_cases.h that are not
+ * statistics.h - the library's statistics, for programs of scenarios.h that are not
  * linked with it.
  */
 #ifndef GCP_TESTS_STATISTICS_H
@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 
 #include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* Of device 0. */
 static struct gcpool_stats stats(void)

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* --- streams ---------------------------------------------------------------------- */
 
@@ -95,12 +95,12 @@ static void streams_end(bool with_their_context, int rounds)
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
-static void stream_destroyed_after_another_thread_has_used_it(void)
+SCENARIO(stream_destroyed_after_another_thread_has_used_it)
 {
 	streams_end(false, 5000);
 }
 
-static void context_destroyed_after_another_thread_has_used_its_stream(void)
+SCENARIO(context_destroyed_after_another_thread_has_used_its_stream)
 {
 	streams_end(true, 500);
 }
@@ -122,7 +122,7 @@ static bool pool_named(void)
 
 /* --- contexts ----------------------------------------------------------------------
  * One ends while it captures into a pool that the program has named. */
-static void context_with_memory_of_a_named_pool_ends(void)
+SCENARIO(context_with_memory_of_a_named_pool_ends)
 {
 	CUcontext ctx = primary(), other;
 	CUstream inner, outer;
@@ -198,7 +198,7 @@ static void next_is_made(void)
 	}
 }
 
-static void context_made_while_its_handle_is_being_released(void)
+SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again")
 {
 	CUcontext ctx = primary();
 
@@ -216,7 +216,7 @@ static void context_made_while_its_handle_is_being_released(void)
 
 /* --- graphs ------------------------------------------------------------------------
  * Two captures make two branches of one, and the first has freed its memory. */
-static void branches_of_a_graph_with_a_named_pool(void)
+SCENARIO(branches_of_a_graph_with_a_named_pool)
 {
 	CUgraphExec exec;
 	CUstream stream;
@@ -292,7 +292,7 @@ static void work_beside(const char *library, bool writes)
 }
 
 /* What it is given from then on is no memory that was mapped for the program. */
-static void network_card_loaded_later(void)
+SCENARIO(network_card_loaded_later, "BY=backends.py")
 {
 	CUdeviceptr kept;
 
@@ -303,14 +303,15 @@ static void network_card_loaded_later(void)
 }
 
 /* As Python packages rename what they bring along. */
-static void network_card_of_a_bundled_library(void)
+SCENARIO(network_card_of_a_bundled_library)
 {
 	work_beside("libibverbs-1de1263b.so", true);
 }
 
 /* Another device has access to the default pool: to mapped memory, which the library
  * can open, and to CUDA's. */
-static void stream_ordered_memory_beside_a_network_card(void)
+SCENARIO(stream_ordered_memory_beside_a_network_card,
+	 "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto")
 {
 	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -335,14 +336,14 @@ static void stream_ordered_memory_beside_a_network_card(void)
 	must(gcpsim_calls("cuMemAlloc_v2") == segments, "a segment for nothing");
 }
 
-static void storage_that_writes_by_itself(void)
+SCENARIO(storage_that_writes_by_itself)
 {
 	storage_has_driver = true;
 	work_beside("libcufile.so", true);
 }
 
 /* PyTorch loads the library everywhere: that alone must not cost the barriers. */
-static void storage_that_is_read_through_the_host(void)
+SCENARIO(storage_that_is_read_through_the_host)
 {
 	work_beside("libcufile.so", false);
 	must(gcpsim_calls("cuCtxWaitEvent") > 0, "memory is reused behind barriers");
@@ -350,7 +351,7 @@ static void storage_that_is_read_through_the_host(void)
 
 /* A card whose driver no known library speaks to: video, or one of the program's own.
  * It is told of a block, and the next ones it may find by itself. */
-static void card_is_told_of_synchronous_memory(void)
+SCENARIO(card_is_told_of_synchronous_memory)
 {
 	int set = 1;
 
@@ -360,7 +361,7 @@ static void card_is_told_of_synchronous_memory(void)
 	work_with(true);
 }
 
-static void card_is_told_of_a_handle(void)
+SCENARIO(card_is_told_of_a_handle)
 {
 	int fd;
 
@@ -372,7 +373,7 @@ static void card_is_told_of_a_handle(void)
 }
 
 /* The driver here has none to give. */
-static void card_is_told_of_tokens(void)
+SCENARIO(card_is_told_of_tokens)
 {
 	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
 
@@ -382,7 +383,7 @@ static void card_is_told_of_tokens(void)
 	work_with(true);
 }
 
-static void card_is_told_of_tokens_among_others(void)
+SCENARIO(card_is_told_of_tokens_among_others)
 {
 	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
 	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
@@ -397,7 +398,7 @@ static void card_is_told_of_tokens_among_others(void)
 
 /* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
  */
-static void launch_on_a_device_full_of_cache(void)
+SCENARIO(launch_on_a_device_full_of_cache)
 {
 	unsigned long long ns = 1;
 	void *parameters[] = {&ns};
@@ -432,7 +433,7 @@ static bool has_page(void)
 }
 
 /* No handler of pthread_atfork runs, and those of exit do. */
-static void child_that_exits_leaves_the_live_page(void)
+SCENARIO(child_that_exits_leaves_the_live_page, "GCPOOL_LIVE=1")
 {
 	int status = 1;
 	pid_t child;
@@ -446,29 +447,4 @@ static void child_that_exits_leaves_the_live_page(void)
 	must(child > 0 && waitpid(child, &status, 0) == child && status == 0,
 	     "no child");
 	must(has_page(), "the child has taken the page away");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(stream_destroyed_after_another_thread_has_used_it),
-    SCENARIO(context_destroyed_after_another_thread_has_used_its_stream),
-    SCENARIO(context_with_memory_of_a_named_pool_ends),
-    SCENARIO(context_made_while_its_handle_is_being_released),
-    SCENARIO(branches_of_a_graph_with_a_named_pool),
-    SCENARIO(network_card_of_a_bundled_library),
-    SCENARIO(network_card_loaded_later),
-    SCENARIO(launch_on_a_device_full_of_cache),
-    SCENARIO(stream_ordered_memory_beside_a_network_card),
-    SCENARIO(storage_that_writes_by_itself),
-    SCENARIO(storage_that_is_read_through_the_host),
-    SCENARIO(card_is_told_of_synchronous_memory),
-    SCENARIO(card_is_told_of_a_handle),
-    SCENARIO(card_is_told_of_tokens),
-    SCENARIO(card_is_told_of_tokens_among_others),
-    SCENARIO(child_that_exits_leaves_the_live_page),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -5,8 +5,11 @@
  * stream; an allocation that waited for it would not return.
  *
  *   waits SCENARIO    plays one; 0: all is as it should be
+ *
+ * Environment: GCPSIM_MEMORY=1g GCPSIM_SPEED=never
+ * Ways: GCPOOL_BACKEND=segments, GCPOOL_BACKEND=vmm
  */
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include <glob.h>
 #include <pthread.h>
@@ -89,7 +92,8 @@ static void use_and_free(size_t bytes)
 	OK(cuMemFree(small));
 }
 
-static void what_was_freed_before_a_kernel(void)
+SCENARIO(what_was_freed_before_a_kernel, "", "GCPSIM_FAIL=cuEventCreate:<512M",
+	 "GCPSIM_FAIL=cuEventCreate:1+", "GCPSIM_FAIL=cuStreamCreate:<512M")
 {
 	pthread_t watchdog;
 	CUdeviceptr p;
@@ -101,7 +105,7 @@ static void what_was_freed_before_a_kernel(void)
 	step(watchdog);
 }
 
-static void what_was_freed_before_a_kernel_for_other_kinds_of_memory(void)
+SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 {
 	pthread_t watchdog;
 	CUstream other;
@@ -116,7 +120,8 @@ static void what_was_freed_before_a_kernel_for_other_kinds_of_memory(void)
 }
 
 /* The driver has no stream for the library: it fails rather than wait. */
-static void what_cannot_go_back_without_a_wait(void)
+SCENARIO(what_cannot_go_back_without_a_wait,
+	 "GCPSIM_FAIL=cuStreamCreate:2+ GCPOOL_BACKEND=segments")
 {
 	pthread_t watchdog;
 	CUdeviceptr p;
@@ -132,7 +137,7 @@ static void what_cannot_go_back_without_a_wait(void)
 
 /* The first context has memory whose work may end later; the second one
  * has enough. */
-static void what_another_context_has_freed(void)
+SCENARIO(what_another_context_has_freed)
 {
 	enum { LOOKS_FEW = 2000 };
 	CUcontext first, second;
@@ -157,7 +162,7 @@ static void what_another_context_has_freed(void)
 	OK(cuCtxSetCurrent(first));
 }
 
-static void more_than_there_is(void)
+SCENARIO(more_than_there_is)
 {
 	pthread_t watchdog;
 	CUdeviceptr p;
@@ -194,12 +199,12 @@ static void the_last_block_of_a_full_device(size_t bytes, unsigned count)
 	step(watchdog);
 }
 
-static void large_blocks_of_a_full_device(void)
+SCENARIO(large_blocks_of_a_full_device)
 {
 	the_last_block_of_a_full_device(16 * MIB, 3);
 }
 
-static void small_blocks_of_a_full_device(void)
+SCENARIO(small_blocks_of_a_full_device)
 {
 	the_last_block_of_a_full_device(MIB / 2, 5);
 }
@@ -235,7 +240,7 @@ static pthread_t wait_in_another_thread(CUcontext ctx)
 }
 
 /* A context that others have retained does not end: this waits for nothing. */
-static void release_beside_a_wait(void)
+SCENARIO(release_beside_a_wait)
 {
 	pthread_t watchdog, thread;
 	CUcontext ctx;
@@ -260,7 +265,7 @@ static void *look_and_step(void *ret_calls)
 
 /* CUDA waits for all work of a context that ends, and so for what the other thread
  * waits for: which has to be out of the context before. */
-static void last_release_beside_a_wait(void)
+SCENARIO(last_release_beside_a_wait)
 {
 	pthread_t stepper, thread;
 	uint64_t calls = 1;
@@ -277,7 +282,7 @@ static void last_release_beside_a_wait(void)
 	must(calls == 0, "the context ends under a thread that uses it");
 }
 
-static void green_context_destroyed_beside_a_wait(void)
+SCENARIO(green_context_destroyed_beside_a_wait)
 {
 	CUdevResourceDesc description;
 	pthread_t watchdog, thread;
@@ -319,7 +324,8 @@ static unsigned threads_without_signals(void)
 	return count;
 }
 
-static void the_thread_takes_no_signals(void)
+SCENARIO(the_thread_takes_no_signals,
+	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=300 GCPOOL_BACKEND=segments")
 {
 	unsigned without = 0;
 
@@ -335,7 +341,8 @@ static void the_thread_takes_no_signals(void)
 	step(watchdog);
 }
 
-static void an_idle_program_gives_back(void)
+SCENARIO(an_idle_program_gives_back,
+	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=300")
 {
 	int gone = 0;
 
@@ -356,7 +363,8 @@ static void an_idle_program_gives_back(void)
 
 /* It asks as long as work stands that the block may be for; no call of the program
  * does, and nothing of device memory. */
-static void the_thread_polls_pinned_memory(void)
+SCENARIO(the_thread_polls_pinned_memory,
+	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=0 GCPOOL_BACKEND=segments")
 {
 	pthread_t watchdog;
 	uint64_t asked;
@@ -373,26 +381,4 @@ static void the_thread_polls_pinned_memory(void)
 	must(gcpsim_calls("cuEventQuery") > asked,
 	     "the thread does not poll pinned memory");
 	step(watchdog);
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(the_thread_polls_pinned_memory),
-    SCENARIO(an_idle_program_gives_back),
-    SCENARIO(the_thread_takes_no_signals),
-    SCENARIO(what_was_freed_before_a_kernel),
-    SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory),
-    SCENARIO(what_cannot_go_back_without_a_wait),
-    SCENARIO(what_another_context_has_freed),
-    SCENARIO(more_than_there_is),
-    SCENARIO(release_beside_a_wait),
-    SCENARIO(last_release_beside_a_wait),
-    SCENARIO(green_context_destroyed_beside_a_wait),
-    SCENARIO(large_blocks_of_a_full_device),
-    SCENARIO(small_blocks_of_a_full_device),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

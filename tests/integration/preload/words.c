@@ -3,17 +3,19 @@
  * words.c - what the library says of an unmodified program, and writes of it.
  *
  *   words SCENARIO     plays one; words.py reads what was said
+ *
+ * Script: words.py
  */
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 enum { PROBES = 100 };
 
 /* A program that finds out how much there is by asking for too much. */
-static void probes(void)
+SCENARIO(probes)
 {
 	CUdeviceptr p;
 
@@ -23,7 +25,7 @@ static void probes(void)
 		     "more memory than there is");
 }
 
-static void a_quota_is_used_up(void)
+SCENARIO(a_quota_is_used_up)
 {
 	CUdeviceptr p;
 
@@ -33,7 +35,7 @@ static void a_quota_is_used_up(void)
 	     "more memory than the quota");
 }
 
-static void other_memory_is_refused(void)
+SCENARIO(other_memory_is_refused)
 {
 	CUstream stream;
 	CUdeviceptr p;
@@ -45,7 +47,7 @@ static void other_memory_is_refused(void)
 	     "more memory than there is");
 }
 
-static void pinned_memory_is_refused(void)
+SCENARIO(pinned_memory_is_refused)
 {
 	void *p;
 
@@ -56,7 +58,7 @@ static void pinned_memory_is_refused(void)
 }
 
 /* The line asks CUDA how much there is: no capture may die of that. */
-static void memory_is_out_in_a_capture(void)
+SCENARIO(memory_is_out_in_a_capture)
 {
 	CUdeviceptr p, q;
 	CUstream stream;
@@ -76,7 +78,7 @@ static void memory_is_out_in_a_capture(void)
 	OK(cuGraphDestroy(graph));
 }
 
-static void blocks_are_left(void)
+SCENARIO(blocks_are_left)
 {
 	(void)primary();
 	(void)allocated(3 * MIB);
@@ -86,7 +88,7 @@ static void blocks_are_left(void)
 }
 
 /* Frees for ever; once in a while one is large enough to close an epoch. */
-static void runs_on(void)
+SCENARIO(runs_on)
 {
 	const struct timespec little = {.tv_nsec = 1000 * 1000};
 
@@ -98,7 +100,7 @@ static void runs_on(void)
 	}
 }
 
-static void ends_without_exit(void)
+SCENARIO(ends_without_exit)
 {
 	time_t until = time(NULL) + 2;
 
@@ -108,7 +110,7 @@ static void ends_without_exit(void)
 	_exit(0);
 }
 
-static void ends_quickly(void)
+SCENARIO(ends_quickly)
 {
 	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
@@ -116,7 +118,7 @@ static void ends_quickly(void)
 }
 
 /* The child of a fork has no statistics of its own. */
-static void forks(void)
+SCENARIO(forks)
 {
 	pid_t child;
 	int status;
@@ -130,7 +132,7 @@ static void forks(void)
 }
 
 /* With limits of 0 what is freed is the driver's again, also what work still uses. */
-static void nothing_is_kept(void)
+SCENARIO(nothing_is_kept)
 {
 	CUdeviceptr large, small;
 	CUstream stream;
@@ -151,7 +153,7 @@ static void nothing_is_kept(void)
 }
 
 /* As programs that become daemons do. */
-static void goes_elsewhere(void)
+SCENARIO(goes_elsewhere)
 {
 	CUdeviceptr p;
 
@@ -159,25 +161,4 @@ static void goes_elsewhere(void)
 	p = allocated(MIB);
 	must(chdir("/") == 0, "no root");
 	OK(cuMemFree(p));
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(probes),
-    SCENARIO(a_quota_is_used_up),
-    SCENARIO(other_memory_is_refused),
-    SCENARIO(pinned_memory_is_refused),
-    SCENARIO(memory_is_out_in_a_capture),
-    SCENARIO(blocks_are_left),
-    SCENARIO(runs_on),
-    SCENARIO(ends_without_exit),
-    SCENARIO(ends_quickly),
-    SCENARIO(forks),
-    SCENARIO(nothing_is_kept),
-    SCENARIO(goes_elsewhere),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

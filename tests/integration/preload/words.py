@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""words.py WORDS_PROGRAM CHECK
+"""words.py WORDS_PROGRAM [check_NAME ...]
 
 What the library says and writes: one line for memory that is out, debugging that can
 be read, statistics that name what they are of, and where they go when the process does
@@ -387,7 +387,12 @@ class Words:
 
 def main():
     checks = preload.Checks()
-    getattr(Words(sys.argv[1], checks), "check_" + sys.argv[2])()
+    for name in sys.argv[2:] or [name for name in dir(Words) if name.startswith("check_")]:
+        print("--", name, flush=True)
+        getattr(Words(sys.argv[1], checks), name)()
+    os.environ["GCPT_BACKEND"] = "auto"
+    for check in ("shortage", "nothing_kept"):
+        getattr(Words(sys.argv[1], checks), "check_" + check)()
     checks.end()
 
 

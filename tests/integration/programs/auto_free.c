@@ -3,6 +3,9 @@
  * auto_free.c - graphs that allocate memory of their own (cudaMallocAsync in a capture)
  * and leave it to the program: what each launch and each free of it gives, for
  * executables that free it at their next launch and for others.
+ *
+ * Tried: everywhere
+ * Run: transcript.py @
  */
 #include <stdio.h>
 

@@ -10,6 +10,11 @@
  * A row: the code of the call, the state of the capture after it, the code of
  * the capture's end, whether the graph then computes what was captured, and
  * whether the calling thread's own capture mode is as it was.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: transcript.py @ --eager
+ * Run: captures.py @
  */
 #include <pthread.h>
 #include <semaphore.h>

@@ -5,6 +5,9 @@
  * the library, so no address is printed.
  *
  *   --devices N  use at most so many devices (default 2)
+ *
+ * Tried: everywhere
+ * Run: transcript.py GCPSIM_DEVICES=2 @
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -14,6 +14,9 @@
  *   --blocks N --block BYTES --rounds N --ns N
  *
  * Exit code: 0 right, 1 held back, 2 an error of CUDA, 77 one device only.
+ *
+ * Run: cross_device_wait.py @
+ * Run: segments: cross_device_wait.py @
  */
 #include <pthread.h>
 #include <stdatomic.h>

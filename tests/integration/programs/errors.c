@@ -2,6 +2,9 @@
 /*
  * errors.c - what CUDA answers to wrong and borderline calls. The transcript
  * must be the same with and without the library, so no address is printed.
+ *
+ * Tried: everywhere
+ * Run: transcript.py @
  */
 #include <stdint.h>
 #include <stdio.h>

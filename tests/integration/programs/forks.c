@@ -11,6 +11,10 @@
  *
  * Plain CUDA refuses. Exit code: 0 all right, 1 wrong words or memory kept, 2 an
  * error.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: forks.py @
  */
 #include <pthread.h>
 #include <semaphore.h>

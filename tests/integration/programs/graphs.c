@@ -25,6 +25,10 @@
  *   --eager-thread    another thread allocates and frees meanwhile
  *
  * Exit code: 0 no wrong word, 1 wrong words or lost memory, 2 an error.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: graphs.py @
  */
 #include <pthread.h>
 #include <stdatomic.h>

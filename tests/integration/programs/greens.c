@@ -3,6 +3,10 @@
  * greens.c - memory of green contexts that come and go while nothing else holds the
  * primary context: with the last of them goes that one, and all its memory. The
  * transcript must be the same with and without the library.
+ *
+ * Styles: linked dlsym
+ * Tried: everywhere
+ * Run: transcript.py @
  */
 #include <stdio.h>
 

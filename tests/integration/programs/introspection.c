@@ -6,6 +6,10 @@
  * printed.
  *
  *   --devices N  use at most so many devices (default 2)
+ *
+ * Tried: everywhere
+ * Run: transcript.py GCPSIM_DEVICES=2 GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0
+ * GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_TEST_SEGMENT=2M @
  */
 #include <stdbool.h>
 #include <stdint.h>

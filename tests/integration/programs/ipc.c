@@ -17,6 +17,11 @@
  * Exit code 0: data right on both sides. 3: the child could not open the
  * handle (the program says which error), and the parent's data are untouched. 4: the
  * parent got no handle.
+ *
+ * Tried: everywhere
+ * Run: transcript.py @
+ * Run: importers.py @
+ * Run: ipc_async.py @
  */
 #include <dirent.h>
 #include <dlfcn.h>

@@ -10,6 +10,14 @@
  *   --quick    leave by _exit
  *
  * Prints a transcript and ends with code 0.
+ *
+ * Tried: everywhere
+ * Run: transcript.py @ --fork
+ * Run: transcript.py @ --spawn
+ * Run: transcript.py @ --return
+ * Run: transcript.py @ --thread
+ * Run: transcript.py @ --atexit
+ * Run: transcript.py @ --quick
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -11,6 +11,9 @@
  *                  taken from the driver must stay where it is after the first
  *
  * Prints a line for each life. Exit code: 0 all is back, 1 not, 2 an error.
+ *
+ * Run: segments: lifetimes.py @
+ * Run: mapped: lifetimes.py @
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -12,6 +12,9 @@
  *   --pause US       sleep after each iteration
  *
  * Prints nanoseconds per iteration.
+ *
+ * Tried: everywhere
+ * Run: segments: switch.py @
  */
 #include <stdio.h>
 #include <unistd.h>

@@ -4,6 +4,8 @@
  * A library that keeps freed memory must count it as free.
  *
  *   --unit BYTES  the blocks are about 60 of them (default: 1/128 of the card)
+ *
+ * Styles: static shared linked dlsym
  */
 #include <stdio.h>
 #include <stdlib.h>

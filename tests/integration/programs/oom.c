@@ -10,6 +10,9 @@
  * Prints for each phase the bytes that it obtained and the code that ended it.
  * Exit code 1 when the end was anything but out-of-memory or the limit, or when
  * a block did not hold what was written into it.
+ *
+ * Tried: everywhere
+ * Run: oom.py @
  */
 #include <stdint.h>
 #include <stdio.h>

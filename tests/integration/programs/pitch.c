@@ -2,6 +2,10 @@
 /*
  * pitch.c - the pitch that a program is given for many widths: part of what it
  * computes, so it must not change under the library.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: transcript.py @
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -9,6 +9,10 @@
  * and change nothing. Needs the library: without it there is nothing to find.
  *
  *   --words N  size of a buffer    --rounds N
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Run: segments: sharing.py @
+ * Run: mapped: sharing.py @
  */
 #include <dlfcn.h>
 #include <errno.h>

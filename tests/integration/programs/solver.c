@@ -5,6 +5,10 @@
  * it is done, in every step. Prints a checksum that depends on every word.
  *
  *   --steps N --size BYTES (finest level) --levels N
+ *
+ * Styles: static shared
+ * Tried: everywhere
+ * Run: segments: transcript.py --pooled @ --steps 10 --size 64k
  */
 #include <stdint.h>
 #include <stdio.h>

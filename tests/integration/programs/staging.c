@@ -17,6 +17,10 @@
  *   --fence N      instead: the time of an event that is recorded and asked for
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: segments: staging.py @
  */
 #include <pthread.h>
 #include <stdatomic.h>

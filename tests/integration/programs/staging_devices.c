@@ -12,6 +12,8 @@
  *   --rounds N --words N
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA, 77 one device only.
+ *
+ * Run: staging_devices.py @
  */
 #include <stdio.h>
 

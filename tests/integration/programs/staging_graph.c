@@ -14,6 +14,8 @@
  *
  *   --replays N  --words N  --blocks N (staged inside the capture)
  *   --mode 0|1|2  global, thread-local, relaxed
+ *
+ * Run: staging_graph.py @
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,10 @@
  * streamed.c - what the runtime answers to calls about stream-ordered memory, right and
  * wrong ones, over and over. The transcript must be the same with and without the
  * library, so no address is printed.
+ *
+ * Styles: static shared
+ * Tried: everywhere
+ * Run: transcript.py @
  */
 #include <stdint.h>
 #include <stdio.h>

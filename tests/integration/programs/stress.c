@@ -14,6 +14,11 @@
  *   --device N --seed N
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA.
+ *
+ * Styles: static shared linked dlsym ptsz
+ * Tried: everywhere
+ * Run: stress.py @
+ * Run: mapped: remap.py @
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -9,6 +9,34 @@
  * Two processes take turns: `give` lets the other one go on, `take` waits for it, and
  * only the one whose turn it is prints. Exit code 0: all data right; 1: some wrong; 2:
  * a call failed that must not; 3: a process ended otherwise.
+ *
+ * Styles: linked dlsym
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ sizes
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ captures
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ forks
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ ends
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ one_ends
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ killed
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ number
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ both_ways
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ threads
+ * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ sizes
+ * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ forks
+ * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
+ * @ both_ways
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ codes
+ * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
 #include <dlfcn.h>
 #include <linux/sched.h>

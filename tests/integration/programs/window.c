@@ -7,6 +7,8 @@
  * Prints the ratio of the two, 1 being "allocation is free".
  *
  *   --streams N --launches N --size BYTES --work NS --trials N
+ *
+ * Styles: static shared linked dlsym
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,13 @@
  * there.
  *
  *   beside SCENARIO    plays one; 0: all is as it should be
+ *
+ * Environment: GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2
  */
 #include <dlfcn.h>
 
 #include "../../../interpose/gcpool.h"
-#include "edge_cases.h"
+#include "scenarios.h"
 
 enum { BYTES = 4 << 20, TRIES = 20 };
 
@@ -95,7 +97,7 @@ static void take_after_a_stream_has_gone(void)
 	take_and_free();
 }
 
-static void a_stream_goes_beside_a_capture(void)
+SCENARIO(a_stream_goes_beside_a_capture)
 {
 	begin();
 	other_stream = stream_new();
@@ -132,7 +134,7 @@ static void take_while_a_context_ends(void)
 	pthread_join(destroyer, NULL);
 }
 
-static void a_context_ends_beside_a_capture(void)
+SCENARIO(a_context_ends_beside_a_capture)
 {
 	CUstream there;
 
@@ -170,7 +172,7 @@ static void *begin_relaxed(void *arg)
 }
 
 /* The thread has not worked on the stream; and one that captures on another one. */
-static void a_named_stream_captures(void)
+SCENARIO(a_named_stream_captures)
 {
 	CUstream own;
 	CUgraph graph;
@@ -213,7 +215,7 @@ static CUgraph captured_result(CUdeviceptr *ret_result)
 
 /* Another graph reads what the first one leaves, and its capture frees that before the
  * first one shares memory: when it is instantiated. */
-static void a_result_is_freed_in_another_capture(void)
+SCENARIO(a_result_is_freed_in_another_capture)
 {
 	CUdeviceptr result, out, scratch[2];
 	CUgraphExec execs[2];
@@ -246,7 +248,7 @@ static void a_result_is_freed_in_another_capture(void)
 
 /* What a capture may use for any work lies in ordinary segments, which the graph leaves
  * to the pool: other devices that get access to the default pool do not reach them. */
-static void what_a_graph_leaves_is_not_for_other_devices(void)
+SCENARIO(what_a_graph_leaves_is_not_for_other_devices)
 {
 	CUgraph graph;
 
@@ -259,21 +261,4 @@ static void what_a_graph_leaves_is_not_for_other_devices(void)
 	must(gcpsim_calls("cuMemAlloc_v2") > 0, "the graph had a segment");
 	OK(cuMemAllocAsync(&small, BYTES, stream));
 	must(gcpsim_calls("cuMemAllocAsync") == 1, "it comes from that segment");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_stream_goes_beside_a_capture),
-    SCENARIO(a_context_ends_beside_a_capture),
-    SCENARIO(a_named_stream_captures),
-    SCENARIO(a_result_is_freed_in_another_capture),
-    SCENARIO(what_a_graph_leaves_is_not_for_other_devices),
-};
-
-int main(int argc, char **argv)
-{
-	setenv("GCPOOL_GRAPH_SHARE", "1", 1);
-	setenv("GCPOOL_BACKEND", "vmm", 1);
-	setenv("GCPSIM_DEVICES", "2", 1);
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

@@ -5,7 +5,7 @@
  *
  *   captures_seldom SCENARIO    plays one; 0: all is as it should be
  */
-#include "../preload/edge_cases.h"
+#include "../preload/scenarios.h"
 
 enum { BYTES = 16 << 20 };
 
@@ -78,7 +78,7 @@ static CUdeviceptr freed_behind_both(void)
 
 /* The side stream rests, and its next work would have to follow what used the block
  * before. The driver refuses that: not only the first time. */
-static void work_out_of_order_stays_refused(void)
+SCENARIO(work_out_of_order_stays_refused)
 {
 	CUdeviceptr p = freed_behind_both();
 
@@ -91,7 +91,7 @@ static void work_out_of_order_stays_refused(void)
 	launched_without_a_hazard(ended());
 }
 
-static void ends_beside_another_thread_are_read_again(void)
+SCENARIO(ends_beside_another_thread_are_read_again)
 {
 	CUdeviceptr p = freed_behind_both();
 
@@ -100,7 +100,7 @@ static void ends_beside_another_thread_are_read_again(void)
 	launched_without_a_hazard(ended());
 }
 
-static void ends_beside_another_thread_are_read_later(void)
+SCENARIO(ends_beside_another_thread_are_read_later)
 {
 	CUdeviceptr p = freed_behind_both();
 
@@ -109,16 +109,4 @@ static void ends_beside_another_thread_are_read_later(void)
 	gcpsim_tear_ends(0);
 	must(allocated(BYTES) == p, "it is looked at again");
 	launched_without_a_hazard(ended());
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(work_out_of_order_stays_refused),
-    SCENARIO(ends_beside_another_thread_are_read_again),
-    SCENARIO(ends_beside_another_thread_are_read_later),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

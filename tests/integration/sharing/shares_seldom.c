@@ -5,6 +5,8 @@
  * into graphs that are there, what is given back last, and calls after that.
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
+ *
+ * Environment: GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm
  */
 #include <errno.h>
 #include <malloc.h>
@@ -89,7 +91,7 @@ static void set_flag(void *flag)
 }
 
 /* The beginning of a capture sets no barrier between blocking streams. */
-static void a_graph_in_the_legacy_stream_is_left_alone(void)
+SCENARIO(a_graph_in_the_legacy_stream_is_left_alone)
 {
 	static atomic_bool flag;
 	CUgraphExec execs[2];
@@ -117,7 +119,7 @@ static void a_graph_in_the_legacy_stream_is_left_alone(void)
 
 /* --- refused calls -------------------------------------------------------------- */
 
-static void an_update_of_no_executable_holds_nothing(void)
+SCENARIO(an_update_of_no_executable_holds_nothing)
 {
 	CUgraphExecUpdateResultInfo info;
 	CUgraph graph;
@@ -132,7 +134,7 @@ static void an_update_of_no_executable_holds_nothing(void)
 	must(graph_pools() == 0, "what went with its graph");
 }
 
-static void a_child_of_no_executable_holds_nothing(void)
+SCENARIO(a_child_of_no_executable_holds_nothing)
 {
 	CUgraph graph, empty;
 	CUgraphNode node;
@@ -157,7 +159,7 @@ static void a_child_of_no_executable_holds_nothing(void)
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo2 is younger */
 
-static void children_that_are_refused_take_no_memory(void)
+SCENARIO(children_that_are_refused_take_no_memory)
 {
 	CUgraph child, other, parent;
 	CUgraphExec exec;
@@ -184,7 +186,7 @@ static void children_that_are_refused_take_no_memory(void)
 }
 
 /* A launch that finds no memory for its graph alone changes nothing. */
-static void a_launch_into_a_capture_without_memory_changes_nothing(void)
+SCENARIO(a_launch_into_a_capture_without_memory_changes_nothing)
 {
 	CUgraphExec execs[2];
 	CUgraph graph = NULL;
@@ -243,7 +245,7 @@ static void at_query(void)
 
 /* The first executable's launch ends between two looks, so that the second one's goes
  * to another lane; and a capture begins before that is recorded. */
-static void a_lane_is_not_marked_for_a_graph_that_has_left(void)
+SCENARIO(a_lane_is_not_marked_for_a_graph_that_has_left)
 {
 	CUgraphExec first, second, larger;
 	CUgraph graph;
@@ -382,7 +384,7 @@ static void must_trim(void)
 	must(trimmed() >= 2 * COPIED, "the lane goes back");
 }
 
-static void graphs_that_copy_are_instantiated_after_a_trim(void)
+SCENARIO(graphs_that_copy_are_instantiated_after_a_trim, "GCPSIM_MEMORY=256M")
 {
 	CUgraph graph, other;
 	CUgraphExec exec;
@@ -399,7 +401,7 @@ static void graphs_that_copy_are_instantiated_after_a_trim(void)
 	must(gcpsim_hazards() == 0, "a hazard");
 }
 
-static void graphs_that_copy_are_instantiated_after_a_shortage(void)
+SCENARIO(graphs_that_copy_are_instantiated_after_a_shortage, "GCPSIM_MEMORY=256M")
 {
 	CUgraph graph;
 
@@ -411,7 +413,7 @@ static void graphs_that_copy_are_instantiated_after_a_shortage(void)
 
 /* Also while another graph runs in the lane: its memory is under the addresses of both
  * then, and no work of it is moved. */
-static void a_graph_that_copies_is_instantiated_beside_another(void)
+SCENARIO(a_graph_that_copies_is_instantiated_beside_another, "GCPSIM_MEMORY=256M")
 {
 	CUgraph graph, other;
 	CUgraphExec first, exec;
@@ -433,7 +435,7 @@ static void a_graph_that_copies_is_instantiated_beside_another(void)
 	must(gcpsim_disorders() == 0, "graphs of a lane beside each other");
 }
 
-static void a_graph_that_copies_finds_no_memory(void)
+SCENARIO(a_graph_that_copies_finds_no_memory, "GCPSIM_MEMORY=256M")
 {
 	CUgraph graph;
 	CUgraphExec exec;
@@ -529,7 +531,7 @@ static void launched_often(CUgraphExec exec)
 	OK(cuGraphDestroy(captured(512)));
 }
 
-static void what_is_captured_into_a_graph_shares_nothing(void)
+SCENARIO(what_is_captured_into_a_graph_shares_nothing)
 {
 	CUgraph (*const ways[])(CUgraph) = {captured_into, recaptured, with_a_body};
 	CUgraph graph;
@@ -584,7 +586,7 @@ static CUresult created(size_t bytes)
 	return cuMemCreate(&handle, bytes, &properties, 0);
 }
 
-static void what_is_cached_goes_back_before_an_idle_lane(void)
+SCENARIO(what_is_cached_goes_back_before_an_idle_lane, "GCPSIM_MEMORY=256M")
 {
 	CUgraphExec exec = idle_lane();
 
@@ -598,7 +600,7 @@ static void what_is_cached_goes_back_before_an_idle_lane(void)
 }
 
 /* It still runs when it is destroyed. */
-static void a_gone_graph_gives_back_before_an_idle_lane(void)
+SCENARIO(a_gone_graph_gives_back_before_an_idle_lane, "GCPSIM_MEMORY=256M")
 {
 	CUgraphExec exec = idle_lane(), gone;
 	CUgraph graph;
@@ -649,7 +651,7 @@ static void null_is_refused(void)
 	must(gcpool_record_stream_(NULL, NULL) == 0, "nothing is recorded");
 }
 
-static void public_functions_refuse_null(void)
+SCENARIO(public_functions_refuse_null)
 {
 	FOUND(gcpool_graph_pool_create);
 	FOUND(gcpool_graph_pool_checkpoint);
@@ -668,29 +670,4 @@ static void public_functions_refuse_null(void)
 	must(gcpool_graph_pool_restore_(id, NULL) == -ESTALE, "no checkpoint");
 	must(gcpool_graph_pools_(NULL, 5) == gcpool_graph_pools_(NULL, 0), "pools");
 	must(gcpool_graph_pools_(NULL, 0) > 0, "no pools");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(a_graph_in_the_legacy_stream_is_left_alone),
-    SCENARIO(children_that_are_refused_take_no_memory),
-    SCENARIO(an_update_of_no_executable_holds_nothing),
-    SCENARIO(a_child_of_no_executable_holds_nothing),
-    SCENARIO(a_launch_into_a_capture_without_memory_changes_nothing),
-    SCENARIO(a_lane_is_not_marked_for_a_graph_that_has_left),
-    SCENARIO(graphs_that_copy_are_instantiated_after_a_trim),
-    SCENARIO(graphs_that_copy_are_instantiated_after_a_shortage),
-    SCENARIO(a_graph_that_copies_is_instantiated_beside_another),
-    SCENARIO(a_graph_that_copies_finds_no_memory),
-    SCENARIO(what_is_captured_into_a_graph_shares_nothing),
-    SCENARIO(what_is_cached_goes_back_before_an_idle_lane),
-    SCENARIO(a_gone_graph_gives_back_before_an_idle_lane),
-    SCENARIO(public_functions_refuse_null),
-};
-
-int main(int argc, char **argv)
-{
-	setenv("GCPOOL_GRAPH_SHARE", "1", 1);
-	setenv("GCPOOL_BACKEND", "vmm", 1);
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

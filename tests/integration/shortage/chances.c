@@ -4,6 +4,9 @@
  * has it: what the program has freed, on plain CUDA they would have had.
  *
  *   chances SCENARIO    plays one; 0: all is as on plain CUDA
+ *
+ * Environment: GCPSIM_MEMORY=256M GCPSIM_DEVICES=2
+ * Ways: GCPOOL_BACKEND=segments, GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 #include "../../../interpose/gcpool.h"
 
@@ -169,7 +172,7 @@ static void calls_are_served(void)
 	}
 }
 
-static void calls_on_a_device_full_of_cache(void)
+SCENARIO(calls_on_a_device_full_of_cache)
 {
 	begin();
 	calls_are_served();
@@ -178,7 +181,7 @@ static void calls_on_a_device_full_of_cache(void)
 }
 
 /* A call that plain CUDA would refuse is refused, once, and breaks nothing. */
-static void calls_on_a_device_full_of_blocks(void)
+SCENARIO(calls_on_a_device_full_of_blocks)
 {
 	CUdeviceptr block;
 
@@ -261,7 +264,8 @@ static void gives_back(void)
 
 /* When the call fails another thread gives back what is missing, before the library
  * looks for it. */
-static void what_another_thread_gives_back(void)
+SCENARIO(what_another_thread_gives_back, "",
+	 "GCPSIM_HIDE=cuMemFreeAsync,cuMemAllocAsync GCPOOL_BACKEND=segments")
 {
 	begin();
 	meanwhile = gives_back;
@@ -290,7 +294,7 @@ static void unpins(void)
 }
 
 /* The same of pinned memory. */
-static void what_another_thread_unpins(void)
+SCENARIO(what_another_thread_unpins)
 {
 	void *own = mmap(NULL, NEEDED * MIB, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -332,7 +336,7 @@ static CUresult make_cuMemAllocPitch(void)
 }
 
 /* A call that no memory helps ends, though other threads free and give back. */
-static void calls_end_beside_other_threads(void)
+SCENARIO(calls_end_beside_other_threads)
 {
 	void (*const others[])(void) = {gives_more_back, frees_more};
 
@@ -388,7 +392,7 @@ static void step(void)
 enum { LOOKS = 20000 }; /* those of two seconds */
 
 /* Pinned memory is no reason to wait for it: the driver's free would. */
-static void a_refused_call_waits_for_no_later_work(void)
+SCENARIO(a_refused_call_waits_for_no_later_work)
 {
 	begin();
 	OK(cuMemHostAlloc(&pinned, MIB, 0));
@@ -403,7 +407,7 @@ static void a_refused_call_waits_for_no_later_work(void)
 }
 
 /* What another thread gave back is there at once. */
-static void a_served_call_does_not_look(void)
+SCENARIO(a_served_call_does_not_look)
 {
 	uint64_t before;
 
@@ -443,7 +447,7 @@ static void *gives_back_at_times(void *unused)
 }
 
 /* Two seconds in all, however often the call is made again. */
-static void a_refused_call_looks_once(void)
+SCENARIO(a_refused_call_looks_once)
 {
 	pthread_t thread;
 	uint64_t before;
@@ -474,7 +478,7 @@ static void *ends_the_work(void *unused)
 }
 
 /* What was freed behind it is waited for, whatever others give meanwhile. */
-static void a_call_waits_for_what_was_freed(void)
+SCENARIO(a_call_waits_for_what_was_freed)
 {
 	pthread_t thread;
 
@@ -498,7 +502,7 @@ static void there_is_memory(void)
 }
 
 /* Managed memory may be short of pinned memory, whose context is at work. */
-static void a_call_waits_for_pinned_memory(void)
+SCENARIO(a_call_waits_for_pinned_memory)
 {
 	pthread_t thread;
 
@@ -546,7 +550,7 @@ static void asks_for_pinned_memory(void)
 }
 
 /* Two requests for pinned memory, where one gives back what both need. */
-static void pinned_memory_that_another_request_gives_back(void)
+SCENARIO(pinned_memory_that_another_request_gives_back)
 {
 	void *p;
 
@@ -584,7 +588,7 @@ static void a_context_has_ended(void)
 }
 
 /* A context ends, and its memory with it. */
-static void memory_of_a_context_that_ends(void)
+SCENARIO(memory_of_a_context_that_ends)
 {
 	CUcontext other;
 
@@ -602,7 +606,7 @@ static void memory_of_a_context_that_ends(void)
 /* --- contexts --------------------------------------------------------------------- */
 
 /* Only what the device of the new context has goes back. */
-static void context_of_another_device(void)
+SCENARIO(context_of_another_device)
 {
 	CUcontext other;
 
@@ -630,7 +634,7 @@ static void context_of_another_device(void)
 
 /* What is done goes back beside a capture, and nothing waits for work that only the
  * host's next step ends. */
-static void calls_beside_a_capture(void)
+SCENARIO(calls_beside_a_capture)
 {
 	CUdeviceptr block, small;
 	CUstream busy, other;
@@ -688,7 +692,7 @@ static CUgraphExec sharing(CUstream in, size_t bytes)
 }
 
 /* Their memory may go back between two tries: a launch that never succeeds ends. */
-static void launches_of_graphs_that_share(void)
+SCENARIO(launches_of_graphs_that_share)
 {
 	CUgraphExec first, second;
 
@@ -722,7 +726,7 @@ static void launches_of_graphs_that_share(void)
 }
 
 /* The same of a launch whose graph shares memory that has gone back. */
-static void a_launch_while_another_thread_gives_back(void)
+SCENARIO(a_launch_while_another_thread_gives_back, "GCPOOL_BACKEND=vmm")
 {
 	CUgraphExec shares;
 
@@ -746,7 +750,7 @@ static void a_launch_while_another_thread_gives_back(void)
 
 /* What frees left pending is waited for, one after the other, until the launch has what
  * it needs: on plain CUDA the frees would have waited. */
-static void a_launch_after_many_frees(void)
+SCENARIO(a_launch_after_many_frees, "GCPOOL_BACKEND=vmm")
 {
 	CUdeviceptr blocks[HELD / 2];
 	CUgraphExec shares;
@@ -772,7 +776,7 @@ static void a_launch_after_many_frees(void)
 /* --- the run ---------------------------------------------------------------------- */
 
 /* On a full device what is freed beside exported memory serves a request. */
-static void room_beside_exported_memory(void)
+SCENARIO(room_beside_exported_memory)
 {
 	CUdeviceptr blocks[4], p;
 	CUipcMemHandle handle;
@@ -792,7 +796,7 @@ static void room_beside_exported_memory(void)
 
 /* Two rows of CUDA's tell how wide it makes them. The first one stays where there is no
  * memory for the second: CUDA's free would wait for the device. */
-static void a_row_to_learn_from_is_kept(void)
+SCENARIO(a_row_to_learn_from_is_kept)
 {
 	CUdeviceptr p;
 	size_t pitch;
@@ -808,32 +812,4 @@ static void a_row_to_learn_from_is_kept(void)
 	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
 	must(gcpsim_calls("cuMemFree_v2") == frees, "a row is freed");
 	must(pitch == 1024, "the pitch of CUDA");
-}
-
-static const struct scenario scenarios[] = {
-    SCENARIO(calls_on_a_device_full_of_cache),
-    SCENARIO(calls_on_a_device_full_of_blocks),
-    SCENARIO(what_another_thread_gives_back),
-    SCENARIO(what_another_thread_unpins),
-    SCENARIO(calls_end_beside_other_threads),
-    SCENARIO(a_refused_call_waits_for_no_later_work),
-    SCENARIO(a_served_call_does_not_look),
-    SCENARIO(a_call_waits_for_what_was_freed),
-    SCENARIO(a_call_waits_for_pinned_memory),
-    SCENARIO(a_refused_call_looks_once),
-    SCENARIO(pinned_memory_that_another_request_gives_back),
-    SCENARIO(memory_of_a_context_that_ends),
-    SCENARIO(a_launch_while_another_thread_gives_back),
-    SCENARIO(a_launch_after_many_frees),
-    SCENARIO(context_of_another_device),
-    SCENARIO(calls_beside_a_capture),
-    SCENARIO(launches_of_graphs_that_share),
-    SCENARIO(room_beside_exported_memory),
-    SCENARIO(a_row_to_learn_from_is_kept),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
 }

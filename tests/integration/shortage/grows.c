@@ -4,11 +4,13 @@
  * which what they have freed becomes ready by another way than a fence.
  *
  *   grows SCENARIO    plays one; 0: it takes no more than it should
+ *
+ * Ways: GCPOOL_BACKEND=segments, GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
 #include <link.h>
 
-#include "edge_cases.h"
+#include "scenarios.h"
 
 /* --- pinned memory ---------------------------------------------------------------- */
 
@@ -28,7 +30,8 @@ static void *ends_a_context(void *arg)
 }
 
 /* Another thread destroys a context whose work does not end. */
-static void pinned_memory_beside_a_context_that_ends(void)
+SCENARIO(pinned_memory_beside_a_context_that_ends,
+	 "GCPSIM_DEVICES=2 GCPOOL_BACKEND=segments")
 {
 	const size_t bytes = 16 * MIB;
 	CUcontext ctx = primary(), other;
@@ -101,7 +104,9 @@ static void must_go_back(void)
 }
 
 /* Allocated in a stream, and freed in another one, or by cuMemFree. */
-static void memory_of_streams(void)
+SCENARIO(memory_of_streams,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
 	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
@@ -125,7 +130,9 @@ static void memory_of_streams(void)
 }
 
 /* Of cuMemAlloc, in streams of all kinds. */
-static void memory_freed_in_streams(void)
+SCENARIO(memory_freed_in_streams,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUcontext ctx = primary();
 	CUstream streams[] = {
@@ -155,7 +162,9 @@ static void memory_freed_in_streams(void)
 }
 
 /* What uses the block may be in the legacy stream, which blocking ones follow. */
-static void frees_in_streams_that_are_busy(void)
+SCENARIO(frees_in_streams_that_are_busy,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUstream apart = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
 	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
@@ -191,7 +200,9 @@ static void frees_in_streams_that_are_busy(void)
 }
 
 /* By the library's own functions for frameworks. */
-static void memory_of_frameworks(void)
+SCENARIO(memory_of_frameworks,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	int (*take)(void **, size_t, int, void *);
 	int (*give)(void *, void *);
@@ -223,7 +234,9 @@ static void memory_of_frameworks(void)
 }
 
 /* Events of one that is gone are not asked for. */
-static void contexts_that_end_beside_frees(void)
+SCENARIO(contexts_that_end_beside_frees,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	for (int i = 0; i < 8; i++) {
 		CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
@@ -252,7 +265,9 @@ static void notes_the_mode(void)
 
 /* Another thread's capture may begin just before an event is asked for: only in the
  * relaxed mode that leaves the capture alone. */
-static void a_capture_begins_beside_a_look(void)
+SCENARIO(a_capture_begins_beside_a_look,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
 
@@ -296,7 +311,9 @@ static void *of_the_driver(const char *name)
 }
 
 /* What its work uses waits, though the stream that has its handle is idle. */
-static void a_stream_is_destroyed_unseen(void)
+SCENARIO(a_stream_is_destroyed_unseen,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
+	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 {
 	CUstream other = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
 	CUstream stream = stream_new(CU_STREAM_NON_BLOCKING), next;
@@ -321,20 +338,3 @@ static void a_stream_is_destroyed_unseen(void)
 }
 
 /* --- the table -------------------------------------------------------------------- */
-
-static const struct scenario scenarios[] = {
-    SCENARIO(pinned_memory_beside_a_context_that_ends),
-    SCENARIO(memory_of_streams),
-    SCENARIO(memory_freed_in_streams),
-    SCENARIO(frees_in_streams_that_are_busy),
-    SCENARIO(memory_of_frameworks),
-    SCENARIO(contexts_that_end_beside_frees),
-    SCENARIO(a_capture_begins_beside_a_look),
-    SCENARIO(a_stream_is_destroyed_unseen),
-};
-
-int main(int argc, char **argv)
-{
-	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
-			     argv);
-}

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""programs.py SOURCE PROGRAM
+
+Runs a program of ../programs as its first comment says, once for each line of
+
+  Run: [MEMORY:] SCRIPT [ARGUMENT ...]    a script of this folder; @ is the program
+
+MEMORY is segments or mapped; without it, both in programs that are `Tried: everywhere`,
+and mapped, the library's default, in others. Where there are several devices memory is
+mapped only if it is asked for."""
+
+import os
+import subprocess
+import sys
+
+import preload
+
+
+def memories(words, everywhere):
+    if words[0] in ("segments:", "mapped:"):
+        return [words.pop(0)[:-1]]
+    if os.environ.get("GCPT_EMULATOR"):
+        return ["segments"]
+    return ["segments", "mapped"] if everywhere else ["mapped"]
+
+
+def main():
+    source, program = sys.argv[1:]
+    here, wrong = os.path.dirname(os.path.abspath(__file__)), []
+    with open(source, encoding="utf-8") as file:
+        says = preload.first_comment(file.read())
+    for run in says["Run"]:
+        words = run.split()
+        for memory in memories(words, says.get("Tried") == "everywhere"):
+            several = any(word.startswith("GCPSIM_DEVICES=") for word in words)
+            backend = "segments" if memory == "segments" else "vmm" if several else "auto"
+            print(f"-- {memory} {' '.join(words)}", flush=True)
+            code = subprocess.run(
+                [sys.executable, os.path.join(here, words[0]),
+                 *(program if word == "@" else word for word in words[1:])],
+                env={**os.environ, "GCPT_BACKEND": backend}, check=False).returncode
+            if code not in (0, preload.SKIP):
+                wrong.append(f"{memory} {' '.join(words)}: exit code {code}")
+    print("\n".join(wrong) or "all right")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * scenarios.h - what the programs of rare situations share: each plays the scenario
+ * that its argument names, on the simulated device. 0: all is as on plain CUDA, or as
+ * the library promises.
+ */
+#ifndef GCP_TESTS_SCENARIOS_H
+#define GCP_TESTS_SCENARIOS_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+#include "gcpsim.h"
+
+#define MIB ((size_t)1 << 20)
+
+#define OK(call)                                                                       \
+	do {                                                                           \
+		CUresult code_ = (call);                                               \
+		if (code_) {                                                           \
+			printf("line %d: %s: error %d\n", __LINE__, #call,             \
+			       (int)code_);                                            \
+			exit(2);                                                       \
+		}                                                                      \
+	} while (0)
+
+static bool wrong;
+
+static void must(bool good, const char *what)
+{
+	if (!good)
+		printf("WRONG: %s\n", what);
+	wrong |= !good;
+}
+
+__attribute__((unused)) static CUcontext primary(void)
+{
+	CUcontext ctx;
+
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuCtxSetCurrent(ctx));
+	return ctx;
+}
+
+__attribute__((unused)) static CUdeviceptr allocated(size_t bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAlloc(&p, bytes));
+	return p;
+}
+
+/* --- scenarios ------------------------------------------------------------------ */
+
+/*
+ * SCENARIO(name, "VARIABLE=value ...", ...) { body } defines one. It is played once for
+ * each string, with these variables set; once if there is none. scenarios.py reads
+ * them, and what the first comment of the program says of all its scenarios:
+ *
+ *   Needs: FILE.c ... cudart  what it is built with: sources of the library, the
+ * runtime Environment: VARIABLE=value ...  set for all Ways: A, B                each
+ * is played once with A and once with B Says: LINE                what the library says
+ * where SAYS=1 is among the variables; else it says nothing
+ *
+ * Variables that are none: SAYS=1; LOADED=1 (the library is not preloaded); FORM=x (the
+ * program PROGRAM_x plays it); BY=x (the script x plays it).
+ */
+struct scenario {
+	const char *name;
+	void (*play)(void);
+	bool before_cuda; /* it calls cuInit itself, or forks first */
+	struct scenario *next;
+};
+
+static struct scenario *scenarios;
+
+#define SCENARIO_OF(name_, before_)                                                    \
+	static void name_(void);                                                       \
+	__attribute__((constructor)) static void name_##_is_listed(void)               \
+	{                                                                              \
+		static struct scenario it = {#name_, name_, before_, NULL};            \
+		it.next = scenarios;                                                   \
+		scenarios = &it;                                                       \
+	}                                                                              \
+	static void name_(void)
+#define SCENARIO(name_, ...)             SCENARIO_OF(name_, false)
+#define SCENARIO_BEFORE_CUDA(name_, ...) SCENARIO_OF(name_, true)
+
+/* The exit code: 0 when all is as on plain CUDA. */
+int main(int argc, char **argv)
+{
+	alarm(120);
+	for (struct scenario *s = scenarios; s; s = s->next) {
+		if (argc == 2 && !strcmp(argv[1], s->name)) {
+			if (!s->before_cuda)
+				OK(cuInit(0));
+			s->play();
+			return wrong;
+		}
+	}
+	return 2;
+}
+
+#endif
