@@ -16,7 +16,7 @@ STYLES = {
 }
 
 SOURCES = os.path.join(os.path.dirname(__file__), "..", "integration")
-sys.path.insert(0, os.path.join(SOURCES, "preload"))
+sys.path.append(os.path.join(SOURCES, "preload"))
 from found import programs_of  # noqa: E402
 
 
@@ -93,7 +93,7 @@ def build_extra(bench):
     bench_source = os.path.join(bench.root, "tests", "bench")
     peers_cuda = os.path.join(bench_source, "peers_cuda.cu")
     both = {f"{name}{suffix}": nvcc(bench, f"{here}/{name}.cu", name + suffix, shared=shared)
-            for name in ("faults", "sort", "async", "chosen")
+            for name in ("faults", "sort", "chosen")
             for suffix, shared in (("", False), ("-shared", True))}
     return {
         **both,
@@ -101,20 +101,10 @@ def build_extra(bench):
                       os.path.join(bench_source, "peers_library.cpp"), "-ldl"),
         "peers-plain.so": nvcc(bench, peers_cuda, "peers-plain.so", "-shared", "-Xcompiler",
                                "-fPIC"),
-        "probe": ["gcc", *flags, f"{here}/probe.c", "-o", bench.program("probe")]
-        + [f for f in links if f.startswith(("-L", "-Wl"))]
-        + ["-lcudart_static", *links],
-        "probe-capture": ["gcc", *flags, f"{here}/probe_capture.c", "-o",
-                          bench.program("probe-capture"), "-ldl"],
         "answers": nvcc(bench, f"{here}/answers.cu", "answers",
                         *[f for f in links if f.startswith("-L")], "-lcuda"),
-        "copies": nvcc(bench, f"{here}/copies.cu", "copies",
-                       *[f for f in links if f.startswith("-L")], "-lcuda"),
-        "reduce": nvcc(bench, f"{here}/reduce.cu", "reduce"),
         "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
         "first-used": nvcc(bench, f"{here}/first_used.cu", "first-used", "-ldl"),
-        "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
-        + ["-o", bench.program("spy.so"), "-ldl"],
         "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),
                        *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
         **{name.replace("_", "-"): ["gcc", *flags, f"{here}/{name}.c", "-o",
@@ -122,17 +112,12 @@ def build_extra(bench):
                                     *[f for f in links if f.startswith(("-L", "-Wl"))],
                                     "-lcuda", "-lpthread"]
            for name in ("capture_end", "full_queue")},
-        "short": nvcc(bench, f"{here}/short.cu", "short"),
-        "growth": nvcc(bench, f"{here}/growth.cu", "growth"),
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
-        "pinned-growth": nvcc(bench, f"{here}/pinned_growth.cu", "pinned-growth",
-                              *[f for f in links if f.startswith("-L")], "-lcuda"),
         "deep": ["gcc", *flags, f"{here}/deep.c", "-o", bench.program("deep"),
                  *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda", "-ldl"],
         "deep-plugin.so": ["gcc", *flags, "-shared", "-fPIC", "-DPLUGIN", f"{here}/deep.c", "-o",
                            bench.program("deep-plugin.so"),
                            *[f for f in links if f.startswith("-L")], "-lcuda"],
-        "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),
     }
 
 

@@ -83,7 +83,7 @@ def table(rows):
     return "\n".join(text)
 
 
-def section(name, command, facts, rows, probes, seconds):
+def section(name, command, facts, rows, seconds):
     """What one group of checks found. Ends with an empty line."""
     bad = [row for row in rows if row.verdict == "FAIL"]
     skipped = sum(row.verdict == "skipped" for row in rows)
@@ -96,9 +96,6 @@ def section(name, command, facts, rows, probes, seconds):
             text += [f"### {row.check}: {row.verdict}", "", "```", row.details.strip()[:6000],
                      "```", ""]
     text += [row.appendix + "\n" for row in rows if row.appendix]
-    for what, words in probes.items():
-        if words.strip():
-            text += [f"### {what}", "", "```", words.strip()[:20000], "```", ""]
     return "\n".join(text)
 
 

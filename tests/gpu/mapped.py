@@ -1,31 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Checks of how memory is got from the driver: a stress whose blocks are so large that
-mapped chunks move while work is pending, and those of programs.py again with ordinary
-segments (by default memory is mapped where there is one device); and the speed of the
-default beside that of segments."""
+mapped chunks move while work is pending; and the speed of the default beside that of
+segments."""
 
 import json
 
-import frameworks
-import programs
 from bench import FAIL, INFO, OK, Row, median, number, verdict
-
-
-def segments(check):
-    """The same check, with ordinary segments."""
-
-    def run(bench):
-        options = bench.options
-        bench.options = {**options, "GCPOOL_BACKEND": "segments"}
-        try:
-            rows = check(bench)
-        finally:
-            bench.options = options
-        for row in rows:
-            row.check = f"segments: {row.check}"
-        return rows
-
-    return run
 
 
 def mixed(bench):
@@ -133,13 +113,3 @@ def remap(bench):
                         "0 wrong words, some moves", verdict(good),
                         "" if good else result.tail()))
     return rows
-
-
-stress = segments(programs.stress)
-contexts = segments(programs.contexts)
-captures = segments(programs.captures)
-graphs = segments(programs.graphs)
-sharing = segments(programs.sharing)
-torch_train = segments(frameworks.torch_train)
-oom = segments(programs.oom)
-meminfo = segments(programs.meminfo)

@@ -9,41 +9,6 @@ from bench import FAIL, INFO, OK, SKIPPED, Row, median, number, verdict
 STYLES = ("static", "shared", "linked", "dlsym")
 
 
-def stress(bench):
-    """Frees with work pending: no wrong words; without fences there must be."""
-    rounds = bench.scale(3000, 600) if not bench.sim else 100
-    rows = []
-    for style in STYLES:
-        command = [bench.program(f"stress-{style}"), "--rounds", rounds]
-        command += ["--max", "256k"] if bench.sim else []
-        plain, pooled = bench.pair(command) if style == "static" else (
-            None, bench.run(command, bench.library))
-        text = [f"{number(r.out, 'wrong words:'):.0f} wrong words" if r and r.code in (0, 1)
-                else "not run" if not r else f"code {r.code}" for r in (plain, pooled)]
-        good = pooled.code == 0 and (not plain or plain.code == 0)
-        rows.append(Row(f"stress, {style}", *text, "0 wrong words", verdict(good),
-                        "" if good else pooled.tail()))
-    return rows
-
-
-def stress_teeth(bench):
-    """The same stress under the library without fences must go wrong."""
-    rows = []
-    rounds = bench.scale(3000, 600) if not bench.sim else 100
-    for style in ("static", "shared"):
-        wrong, tries, result = 0, 0, None
-        while not wrong and tries < 5:
-            tries += 1
-            command = [bench.program(f"stress-{style}"), "--rounds", rounds]
-            command += ["--max", "1m", "--work", 50000, "--seed", tries]
-            result = bench.run(command, bench.variant("nofence"))
-            wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
-        rows.append(Row(f"stress, {style}, test build without fences", "",
-                        f"{wrong:.0f} wrong words", "> 0: the check has teeth",
-                        verdict(wrong), "" if wrong else result.tail()))
-    return rows
-
-
 def transcript(bench, program, arguments=(), styles=STYLES, name=None):
     """Output and exit code equal with and without the library."""
     rows = []
@@ -51,6 +16,8 @@ def transcript(bench, program, arguments=(), styles=STYLES, name=None):
         plain, pooled = bench.pair([bench.program(f"{program}-{style}"), *arguments])
         a, b = plain.out.splitlines(), pooled.out.splitlines()
         diff = "\n".join(difflib.unified_diff(a, b, "plain", "with the library", "", "", 0))
+        if plain.code == ONE_DEVICE:
+            return [Row(name or program, verdict=SKIPPED, details="one device only")]
         good = plain.code == pooled.code == 0 and a == b
         changed = sum(1 for line in diff.splitlines()[2:] if line.startswith("+"))
         rows.append(Row(f"{name or program}, {style}", f"{len(a)} lines, code {plain.code}",
@@ -59,40 +26,83 @@ def transcript(bench, program, arguments=(), styles=STYLES, name=None):
     return rows
 
 
-def errors(bench):
-    return transcript(bench, "errors")
+# Check: the programs, their arguments, and in which styles.
+TRANSCRIPTS = {
+    "errors": ([("errors", [])], STYLES),
+    "pitch": ([("pitch", [])], ("static", "linked")),
+    "auto-free": ([("auto_free", [])], STYLES),
+    "contexts": ([("contexts", [])], ("static", "shared", "linked")),
+    "greens": ([("greens", [])], ("linked", "dlsym")),
+    "introspection": ([("introspection", [])], STYLES),
+    "solver": ([("solver", [])], ("static", "shared")),
+    "streamed": ([("streamed", [])], ("static", "shared")),
+    "copies": ([("cross_device_copy", [])], ("static", "linked")),
+    "life": ([("life", [way]) for way in ("--fork", "--spawn", "--return", "--thread", "--atexit",
+                                          "--quick")], ("static", "linked")),
+}
 
 
-def pitch(bench):
-    return transcript(bench, "pitch", styles=("static", "linked"))
+def transcripts(name):
+    """A check that runs programs plain and with the library."""
+
+    def run(bench):
+        played, styles = TRANSCRIPTS[name]
+        return [row for program, arguments in played for row in transcript(
+            bench, program, arguments, styles, " ".join([program, *arguments]))]
+
+    return run
 
 
-def auto_free(bench):
-    return transcript(bench, "auto_free")
+# Programs that count wrong words: the words before the number, arguments, styles.
+COUNTED = {
+    "stress": ("stress", [], STYLES),
+    "stress-async": ("stress", ["--async"], ("static", "shared")),
+    "staging": ("staging", [], STYLES),
+    "staging-graph": ("staging_graph", ["--replays", 100], ("static",)),
+    "devices-staging": ("staging_devices", [], ("static", "shared")),
+    "devices-wait": ("cross_device_wait", ["--block", "1m"], ("static", "linked")),
+}
+ONE_DEVICE = 77
 
 
-def contexts(bench):
-    return transcript(bench, "contexts", styles=("static", "shared", "linked"))
+def counted(name):
+    """A check that runs a program with the library: its exit code says whether all is right."""
+
+    def run(bench):
+        program, arguments, styles = COUNTED[name]
+        rows = []
+        for style in styles:
+            command = [bench.program(f"{program}-{style}"), *arguments]
+            if program in ("stress", "staging"):
+                command += ["--rounds", bench.scale(3000, 600) if not bench.sim else 60]
+                command += ["--max", "64k"] if bench.sim else []
+            result = bench.run(command, bench.library)
+            if result.code == ONE_DEVICE:
+                return [Row(name, verdict=SKIPPED, details="one device only")]
+            rows.append(Row(f"{name}, {style}", "", (result.out.strip().splitlines() or ["nothing"])
+                            [-1][-80:], "nothing wrong", verdict(result.code == 0),
+                            "" if result.code == 0 else result.tail()))
+        return rows
+
+    return run
 
 
-def greens(bench):
-    return transcript(bench, "greens", styles=("linked", "dlsym"))
+def teeth(program):
+    """The same under the library without fences must go wrong."""
 
+    def run(bench):
+        rounds = bench.scale(3000, 600) if not bench.sim else 100
+        wrong, tries, result = 0, 0, None
+        while not wrong and tries < 5:
+            tries += 1
+            command = [bench.program(f"{program}-static"), "--rounds", rounds]
+            command += ["--max", "1m", "--work", 50000, "--seed", tries]
+            result = bench.run(command, bench.variant("nofence"))
+            wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
+        return [Row(f"{program}, test build without fences", "", f"{wrong:.0f} wrong words",
+                    "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]
 
-def introspection(bench):
-    return transcript(bench, "introspection")
-
-
-def solver(bench):
-    return transcript(bench, "solver", styles=("static", "shared"), name="solver checksum")
-
-
-def life(bench):
-    rows = []
-    for way in ("--fork", "--spawn", "--return", "--thread", "--atexit", "--quick"):
-        name = f"process end {way[2:]}"
-        rows += transcript(bench, "life", [way], ("static", "linked"), name)
-    return rows
+    return run
 
 
 def legality(result):

@@ -38,7 +38,6 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	SIM_TRY(sim_capture_unsafe());
 	if (!dptr || bytesize == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	sim_burn(sim.cost_alloc_ns);
 	SIM_TRY(
 	    sim_memory_alloc(sim_ctx_memory(ctx), bytesize, SIM_MEMORY_DEVICE, &alloc));
 	*dptr = alloc->addr;
@@ -105,7 +104,6 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	SIM_TRY(sim_capture_unsafe());
 	if (dptr == 0)
 		return CUDA_SUCCESS;
-	sim_burn(sim.cost_free_ns);
 	alloc = sim_memory_find(dptr);
 	if (!alloc || alloc->addr != dptr || alloc->dying)
 		return CUDA_ERROR_INVALID_VALUE;

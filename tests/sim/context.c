@@ -282,7 +282,7 @@ void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc)
 
 /* A copy that another device does is none of its own, and neither is a wait for
  * something in the context: a fence covers what these are behind. What is waited for of
- * another context it covers (tests/gpu/copies.cu, tests/gpu/results/mapped-memory.md).
+ * another context it covers (tests/gpu/results/mapped-memory.md).
  */
 static void fence_add(struct sim_op *op, struct sim_ctx *ctx, uint64_t fence,
 		      struct sim_ops *ops)

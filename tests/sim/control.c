@@ -213,13 +213,6 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_DRIVER_VERSION");
 	if (text)
 		sim.driver_version = atoi(text);
-	text = getenv("GCPSIM_COST_NS");
-	if (text) {
-		const char *colon = strchr(text, ':');
-
-		sim.cost_alloc_ns = strtoull(text, NULL, 10);
-		sim.cost_free_ns = colon ? strtoull(colon + 1, NULL, 10) : 0;
-	}
 }
 
 void sim_control_load(void)
@@ -294,20 +287,6 @@ void sim_control_init(void)
 		}
 	}
 	atexit(process_exit);
-}
-
-void sim_burn(uint64_t ns)
-{
-	struct timespec now;
-	uint64_t until;
-
-	if (ns == 0)
-		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	until = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ns;
-	do {
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < until);
 }
 
 /* --- findings ------------------------------------------------------------- */

@@ -30,7 +30,6 @@
  *   GCPSIM_FAIL=NAME:N[+][:CODE],...   the Nth call of the driver function
  *                             NAME fails, with + all later ones too (default
  *                             code: 2, out of memory)
- *   GCPSIM_COST_NS=ALLOC:FREE host time that cuMemAlloc and cuMemFree burn
  *   GCPSIM_STAGING=1          small synchronous copies from pageable memory
  *                             return before their data has arrived
  *   GCPSIM_QUIET=1            count hazards and faults, print none

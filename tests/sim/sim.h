@@ -629,7 +629,6 @@ struct sim_process {
 	int decompress; /* GCPSIM_DECOMPRESS */
 	bool no_vmm;    /* GCPSIM_VMM=0 */
 	bool quiet, staging, hazard_exit;
-	uint64_t cost_alloc_ns, cost_free_ns;
 	const char *report_path;
 	bool failures_planned;
 	/* Under the big lock. */
@@ -653,7 +652,6 @@ CUresult sim_enter(enum sim_fn fn, bool early);
 CUresult sim_failure(enum sim_fn fn); /* control.c; no lock */
 void sim_control_load(void);          /* reads the environment, once; no lock */
 void sim_control_init(void);          /* at cuInit */
-void sim_burn(uint64_t ns);
 
 void sim_lock(void);
 void sim_unlock(void);

@@ -18,6 +18,7 @@ SCHEDULES = [
     {"GCPSIM_SEED": "2", "GCPSIM_SPEED": "random"},
     {"GCPSIM_SEED": "3", "GCPSIM_SPEED": "never"},
     {"GCPSIM_SEED": "4", "GCPSIM_SPEED": "2000"},
+    {"GCPSIM_SEED": "6", "GCPSIM_SPEED": "random", "ASYNC": "1"},
     {"GCPSIM_SEED": "5", "GCPSIM_SPEED": "100", "GCPOOL_CACHE_LIMIT": "0",
      "GCPOOL_LOG": "debug", "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json",
      "GCPOOL_STATS_EVERY": "1", "GCPOOL_STATS_FILE": "/dev/null"},
@@ -30,6 +31,7 @@ def main():
     found = 0
     for number, schedule in enumerate(SCHEDULES):
         command = [program, *ARGUMENTS, "--seed", str(number + 1)]
+        command += ["--async"] if schedule.pop("ASYNC", None) else []
         result = preload.run(command, preload.library(), schedule)
         print(schedule, result.out.strip(), result.figures)
         checks.that(result.code == 0, f"{schedule}: exit code {result.code}\n{result.err}")

@@ -12,6 +12,7 @@
  *   --work NS      longest time that a kernel waits before it touches memory
  *   --keep N       blocks that each thread holds on to and checks later
  *   --device N --seed N
+ *   --async        stream-ordered memory, freed in the stream that has used it
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA.
  *
@@ -35,6 +36,7 @@ struct setting {
 	unsigned threads, streams, rounds, keep;
 	uint64_t bytes_max, work_ns, seed;
 	int device;
+	bool async;
 	struct gcpt_kernels kernels;
 };
 
@@ -68,11 +70,26 @@ static CUstream pick_stream(struct worker *w)
 	return w->streams[pick(w, w->set->streams)];
 }
 
+static void *taken(struct worker *w, uint64_t bytes, CUstream stream)
+{
+	void *p;
+
+	if (w->set->async)
+		GCPT_OK(gcpt_malloc_async(&p, bytes, stream));
+	else
+		GCPT_OK(gcpt_malloc(&p, bytes));
+	return p;
+}
+
 /* Mostly from the allocating thread, sometimes from another. */
-static void release(struct worker *w, void *p)
+static void release(struct worker *w, void *p, CUstream stream)
 {
 	void *other;
 
+	if (w->set->async) {
+		GCPT_OK(gcpt_free_async(p, stream));
+		return;
+	}
 	if (pick(w, 8)) {
 		GCPT_OK(gcpt_free(p));
 		return;
@@ -90,9 +107,8 @@ static void round_once(struct worker *w)
 	uint32_t value = (uint32_t)gcpt_random(&w->random);
 	CUstream stream = pick_stream(w);
 	size_t words = bytes / 4;
-	void *p;
+	void *p = taken(w, bytes, stream);
 
-	GCPT_OK(gcpt_malloc(&p, bytes));
 	GCPT_OK(gcpt_launch_fill_slow(k, stream, p, words, value,
 				      pick(w, w->set->work_ns + 1)));
 	if (pick(w, 2))
@@ -100,7 +116,7 @@ static void round_once(struct worker *w)
 	else
 		GCPT_OK(gcpt_launch_check_slow(k, stream, p, words, value, w->counter,
 					       pick(w, w->set->work_ns + 1)));
-	release(w, p);
+	release(w, p, stream);
 }
 
 /* Like round_once with a copy in between: two blocks, two kinds of work. */
@@ -111,18 +127,17 @@ static void round_copy(struct worker *w)
 	uint32_t value = (uint32_t)gcpt_random(&w->random);
 	CUstream stream = pick_stream(w);
 	size_t words = bytes / 4;
-	void *from, *to;
+	void *from = taken(w, bytes, stream), *to;
 
-	GCPT_OK(gcpt_malloc(&from, bytes));
 	GCPT_OK(gcpt_launch_fill(k, stream, from, words, value));
-	GCPT_OK(gcpt_malloc(&to, bytes));
+	to = taken(w, bytes, stream);
 	if (pick(w, 2))
 		GCPT_OK(gcpt_copy_async(to, from, words * 4, stream));
 	else
 		GCPT_OK(gcpt_launch_copy(k, stream, to, from, words));
-	release(w, from);
+	release(w, from, stream);
 	GCPT_OK(gcpt_launch_check(k, stream, to, words, value, w->counter));
-	release(w, to);
+	release(w, to, stream);
 }
 
 /* A block that stays: a write of another owner is found when it is checked. */
@@ -136,11 +151,11 @@ static void round_keep(struct worker *w)
 	if (h->p) {
 		GCPT_OK(
 		    gcpt_launch_check(k, stream, h->p, h->words, h->value, w->counter));
-		release(w, h->p);
+		release(w, h->p, stream);
 	}
 	h->words = bytes / 4;
 	h->value = (uint32_t)gcpt_random(&w->random);
-	GCPT_OK(gcpt_malloc(&h->p, bytes));
+	h->p = taken(w, bytes, stream);
 	GCPT_OK(gcpt_launch_fill(k, stream, h->p, h->words, h->value));
 }
 
@@ -153,7 +168,7 @@ static void worker_finish(struct worker *w)
 			continue;
 		GCPT_OK(gcpt_launch_check(&w->set->kernels, w->streams[0], h->p,
 					  h->words, h->value, w->counter));
-		GCPT_OK(gcpt_free(h->p));
+		release(w, h->p, w->streams[0]);
 	}
 	for (unsigned i = 0; i < w->set->streams; i++) {
 		GCPT_OK(gcpt_stream_sync(w->streams[i]));
@@ -224,6 +239,7 @@ int main(int argc, char **argv)
 	    .work_ns = gcpt_arg(argc, argv, "--work", 20000),
 	    .seed = gcpt_arg(argc, argv, "--seed", 1),
 	    .device = (int)gcpt_arg(argc, argv, "--device", 0),
+	    .async = gcpt_flag(argc, argv, "--async"),
 	};
 	unsigned long long wrong;
 
