@@ -35,7 +35,7 @@
  *  Y3 a graph holds what its parts hold
  *  Y4 what is made holds the memory before the real call
  *  Y5 after an update that failed the executable holds the memory of both graphs
- *  Y6 a capture is lost only with its graph; a graph that is told late holds all of it
+ *  Y6 a capture is lost only with its graph
  *  Y7 memory of a gone graph waits for its launches and for the work on what was freed
  *  Y8 it waits in every context that the program has launched it in
  *  Y9 a block that outlives its graph is a common one

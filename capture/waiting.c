@@ -7,8 +7,7 @@
  * fence covers every launch before in the same context. That is not enough
  *
  *   where the program has launched what held it into streams of another context. The
- *     memory waits for a fence in all contexts. Drivers without such fences (before
- *     CUDA 12.5) keep it for good;
+ *     memory waits for a fence in all contexts;
  *   where the graph shares memory: a lane's memory goes to the driver. It waits until
  *     all work of its context is done.
  *
@@ -161,7 +160,7 @@ static void fence_set(struct gcp_tracker *tracker)
 	struct gcp_waiting_fence *fence = &tracker->fences[tracker->first_fence];
 	int result;
 
-	if (!tracker->driver.fence_all_record || !is_fence_wanted(tracker))
+	if (!is_fence_wanted(tracker))
 		return;
 	if (fence->pending)
 		fence = &tracker->fences[!tracker->first_fence];

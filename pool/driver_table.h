@@ -93,10 +93,6 @@ struct gcp_driver {
 	int (*vm_unmap)(gcp_addr addr, uint64_t bytes);
 
 	/* --- fences --------------------------------------------------------- */
-	/* Absent (NULL fence_record) on drivers before 12.5: the pool then uses
-	 * ctx_sync instead, which is slower and equally safe, and fence_record_in for
-	 * what is freed in the order of a stream. */
-
 	/* Creates an event that can fence `ctx`. */
 	int (*fence_create)(void *ctx, void **ret_fence);
 	void (*fence_destroy)(void *fence);
@@ -109,11 +105,6 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*fence_record)(void *ctx, void *fence);
 
-	/* Records the event behind what was submitted to one stream of its context so
-	 * far, the driver's `stream`, which does not capture. Does not wait and holds
-	 * nothing back. Then fence_query alone is called for it. May be NULL. */
-	int (*fence_record_in)(void *fence, void *stream);
-
 	/* Holds back ALL later work of EVERY live context of this process until
 	 * the fence is done. Does not block the host.
 	 * alone: only if the process has no more than one context; if one would have
@@ -122,8 +113,7 @@ struct gcp_driver {
 	int (*fence_order)(void *fence, bool alone);
 
 	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
-	 * Called while no capture can begin, but for what fence_record_in has
-	 * recorded. */
+	 * Called while no capture can begin. */
 	int (*fence_query)(void *fence);
 
 	/* Blocks the host until the fence is done. */

@@ -157,22 +157,12 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
  * stream that it is ordered in, one of the block's context; 0: not to be relied on. */
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream);
 
-/* Whether fences cover the context of the pool. Where they do not (drivers before CUDA
- * 12.5), what gcp_pools_free_async takes comes back only when the host has waited for
- * the context: gcp_pools_free_in. Lock-free. */
+/* Returns false if the context of the pool has refused a fence: from then on the pool
+ * takes no memory (context_fence.c). Lock-free. */
 bool gcp_pool_is_fenced(const struct gcp_pool *pool);
 
-/* gcp_pools_free_async, and where `marks` an event in the stream stands behind the
- * block, if there is a stream. */
-struct gcp_free_order {
-	uint64_t stream; /* as there */
-	bool marks;
-	void *handle; /* the driver's, of that stream */
-};
-int gcp_pools_free_in(struct gcp_pools *pools, gcp_addr addr, struct gcp_free_order in);
-
-/* The same for a block of `pool`. -EXDEV: it is one of another pool, or fences do not
- * cover its context, and it is not freed. */
+/* gcp_pools_free_async for a block of `pool`. -EXDEV: it is one of another pool, or
+ * fences do not cover its context, and it is not freed. */
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream);
 
 /* gcp_pool_alloc for memory that the program uses in stream order only: behind what was

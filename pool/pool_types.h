@@ -24,15 +24,13 @@
  *   cache->own             one thread's cache
  *   pool->lock             heaps, segments, slabs and blocks of a pool
  *   (those of pinned_types.h)
- *   pool->event_lock       events of streams, and what waits for them
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
- * No lock but fence_lock, event_lock, vmm_lock and quota_lock of pinned_types.h is held
- * over a call of the driver (asserted, too). fence_lock has to be: setting a fence and
- * beginning a capture exclude each other. event_lock is held while an event is recorded
- * or asked for, vmm_lock over calls that never wait for the device, quota_lock over the
- * allocation that it lets through.
+ * No lock but fence_lock, vmm_lock and quota_lock of pinned_types.h is held over a call
+ * of the driver (asserted, too). fence_lock has to be: setting a fence and beginning a
+ * capture exclude each other. vmm_lock is held over calls that never wait for the
+ * device, quota_lock over the allocation that it lets through.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
 #define GCP_POOL_POOL_TYPES_H
@@ -348,17 +346,6 @@ struct gcp_spare {
 	uint64_t needed;  /* bytes mapped when the pool had nothing unused left */
 };
 
-/* An event in a stream, and the blocks that wait for it: stream_event.c. */
-struct gcp_stream_event {
-	uint64_t stream;
-	void *fence;     /* the driver's */
-	uint64_t bytes;  /* of its blocks */
-	uint64_t number; /* grows in stream_events */
-	struct gcp_block *first;
-	TAILQ_ENTRY(gcp_stream_event) link;
-};
-TAILQ_HEAD(gcp_stream_events, gcp_stream_event);
-
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -397,13 +384,6 @@ struct gcp_pool {
 	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
 	 */
 	_Atomic uint64_t limit_freed;
-	/* Those that blocks wait for, oldest first, and those that none waits for; the
-	 * latest number, and behind which one the next look goes on (0: the first),
-	 * both under the lock; and the bytes that wait, written under it. */
-	struct gcp_mutex event_lock;
-	struct gcp_stream_events stream_events, stream_events_spare;
-	uint64_t stream_event_last, stream_event_asked;
-	_Atomic uint64_t stream_event_bytes;
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */
@@ -447,7 +427,7 @@ struct gcp_pools {
 	struct gcp_map *map;
 	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
 	    segment_descriptors, slab_descriptors;
-	struct gcp_descriptor_pool fence_descriptors, event_descriptors;
+	struct gcp_descriptor_pool fence_descriptors;
 	_Atomic uint64_t last_heap_id;
 	struct gcp_mutex vmm_lock;
 	struct gcp_mutex registry_lock;
@@ -509,12 +489,6 @@ static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
 #else
 	return gcp_timeline_stamp(pool);
 #endif
-}
-
-/* Bytes that wait for an event of their stream: stream_event.c. */
-static inline uint64_t gcp_stream_event_bytes(const struct gcp_pool *pool)
-{
-	return atomic_load_explicit(&pool->stream_event_bytes, memory_order_relaxed);
 }
 
 /* Whether a block freed into `epoch` may be handed out. */

@@ -362,12 +362,10 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
 	    .contexts_are_one = gcp_contexts_are_one,
+	    .fence_all_create = gcp_fence_all_create,
+	    .fence_all_record = driver_fence_all_record,
+	    .fence_all_query = driver_fence_all_query,
 	};
-	if (gcp_real.cuCtxRecordEvent) {
-		ret_driver->fence_all_create = gcp_fence_all_create;
-		ret_driver->fence_all_record = driver_fence_all_record;
-		ret_driver->fence_all_query = driver_fence_all_query;
-	}
 	if (gcp_real.cuStreamGetId && gcp_real.cuStreamQuery &&
 	    gcp_real.cuStreamGetCtx && gcp_real.cuEventCreate &&
 	    gcp_real.cuEventRecord && gcp_real.cuStreamWaitEvent &&
@@ -380,8 +378,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 		ret_driver->event_record = driver_event_record;
 		ret_driver->event_query = driver_event_query;
 		ret_driver->event_wait = driver_event_wait;
-		if (gcp_real.cuCtxWaitEvent)
-			ret_driver->event_wait_all = driver_event_wait_all;
+		ret_driver->event_wait_all = driver_event_wait_all;
 	}
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;

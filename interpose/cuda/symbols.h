@@ -188,7 +188,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream *ret_stream, struct CUgreenCtx_st * green, unsigned int flags,     \
 	   int priority),                                                              \
 	  (ret_stream, green, flags, priority))                                        \
-	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
+	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_REQUIRED,                         \
 	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
 	X(cuCtxSetLimit, cuCtxSetLimit, 3010, 0, GCP_OPTIONAL,                         \
 	  (CUlimit limit, size_t value), (limit, value))                               \
@@ -445,7 +445,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuGraphDestroyNode, cuGraphDestroyNode, 10000, 0, GCP_OPTIONAL,              \
 	  (CUgraphNode node), (node))                                                  \
 	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
-	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
+	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_REQUIRED, (CUevent event),   \
 	  (event))
 
 #define GCP_HOOKS_PEERS(X)                                                             \
@@ -467,9 +467,9 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (stream))                                                                    \
 	X(cuStreamQuery_ptsz, cuStreamQuery, 7000, 2, GCP_OPTIONAL, (CUstream stream), \
 	  (stream))                                                                    \
-	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
+	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_REQUIRED,               \
 	  (CUevent event), (event))                                                    \
-	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event))
+	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_REQUIRED, (CUevent event), (event))
 
 /* Those that do not submit work. */
 #define GCP_HOOKS_OTHERS(X)                                                            \
@@ -528,7 +528,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUuuid *ret_uuid, CUdevice device), (ret_uuid, device))                     \
 	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, 0, GCP_OPTIONAL,             \
 	  (char *ret_id, int capacity, CUdevice device), (ret_id, capacity, device))   \
-	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_OPTIONAL,               \
+	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_REQUIRED,               \
 	  (int *ret_version), (ret_version))                                           \
 	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_OPTIONAL,                \
 	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))                   \
@@ -564,9 +564,9 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_pool, device))                                                          \
 	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
 	  (CUdevice device), (device))                                                 \
-	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, GCP_OPTIONAL,                  \
+	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, GCP_REQUIRED,                  \
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
-	X(cuCtxWaitEvent, cuCtxWaitEvent, 12050, 0, GCP_OPTIONAL,                      \
+	X(cuCtxWaitEvent, cuCtxWaitEvent, 12050, 0, GCP_REQUIRED,                      \
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, \
 	  0, GCP_REQUIRED, (CUstreamCaptureMode *mode), (mode))                        \

@@ -210,14 +210,6 @@ static void list_unlink(struct gcp_handle_list *list, struct gcp_handle *handle)
 
 /* --- fences: the list's lock is held, and no stream captures --------------------- */
 
-/* Drivers before 12.5 have no context fences. */
-static bool fences_present(void)
-{
-	return gcp_real.cuCtxRecordEvent && gcp_real.cuCtxWaitEvent &&
-	       gcp_real.cuEventCreate && gcp_real.cuEventQuery &&
-	       gcp_real.cuEventDestroy_v2;
-}
-
 static bool fence_make(const struct gcp_handle_list *list, struct gcp_handle *handle)
 {
 	struct gcp_ctx_scope scope;
@@ -236,7 +228,7 @@ static bool fence_record(const struct gcp_handle_list *list, struct gcp_handle *
 			 bool early)
 {
 	handle->early = early;
-	return fences_present() && fence_make(list, handle) &&
+	return fence_make(list, handle) &&
 	       gcp_real.cuCtxRecordEvent(list->home, handle->fence) == CUDA_SUCCESS;
 }
 

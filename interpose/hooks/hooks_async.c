@@ -6,8 +6,8 @@
  * memory of cuMemAlloc does; what was freed in a stream serves the next allocation in
  * it at once (pool/cache/stream_cache.c). To CUDA go, untouched: streams that capture
  * (their graphs get memory nodes), other pools (async_pools.c), contexts that are no
- * device's primary one (CUDA's pools outlive them, ours do not), those that no fence
- * covers (drivers before CUDA 12.5), and everything if GCPOOL_ASYNC=0.
+ * device's primary one (CUDA's pools outlive them, ours do not), those that refuse
+ * fences, and everything if GCPOOL_ASYNC=0.
  *
  * WHAT A FREE ORDERS. On plain CUDA it is an operation of its stream, and programs can
  * feel that where a stream is tied to the legacy default stream (measured, driver 580):
@@ -113,9 +113,7 @@ static bool work_is_captured(CUstream stream)
 	return captured;
 }
 
-/* Whether the library's pool serves stream-ordered memory there. Where no fence covers
- * the context CUDA's does: what is freed there comes back without a wait of the host.
- */
+/* Returns true if the library's pool serves stream-ordered memory there. */
 static bool is_served(const struct gcp_stream_ref *ref, CUmemoryPool named)
 {
 	return ref->serves && gcp_pool_is_fenced(ref->pool) &&
@@ -135,10 +133,7 @@ static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
 {
 	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1))
 		return true;
-	(void)gcp_observe_free_async(addr, (struct gcp_free_order){
-					       .stream = order_of(ref),
-					       .handle = stream,
-					   });
+	(void)gcp_observe_free_async(addr, order_of(ref), stream);
 	return false;
 }
 
@@ -339,21 +334,14 @@ static bool may_mark(CUstream stream)
 	       (gcp_stream_capturable(stream) && gcp_real.cuStreamGetCaptureInfo);
 }
 
-/* Where no fence covers the context an event in the stream is to stand behind the
- * block. A stream that is tied to the legacy one needs its operation, too. */
-static bool needs_event(const struct gcp_stream_ref *ref, CUstream stream)
-{
-	return !gcp_pool_is_fenced(ref->pool) && may_mark(stream);
-}
-
 /* A stream of the block's own context, which does not capture: the block may be reused
- * by its order. */
-static CUresult free_order(CUstream stream, void *owner, struct gcp_free_order *ret_in)
+ * by its order. 0: by none. */
+static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 {
 	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
 	CUresult result = CUDA_SUCCESS;
 
-	*ret_in = (struct gcp_free_order){.handle = stream};
+	*ret_order = 0;
 	if (!ref || ref->home != owner)
 		return memory_detach_stream(stream, owner);
 	if (ref->kind != GCP_STREAM_APART) {
@@ -361,18 +349,17 @@ static CUresult free_order(CUstream stream, void *owner, struct gcp_free_order *
 			return CUDA_SUCCESS;
 		result = free_mark(ref, stream);
 	}
-	ret_in->stream = ref->id;
-	ret_in->marks = needs_event(ref, stream);
+	*ret_order = ref->id;
 	return result;
 }
 
-static CUresult free_in_order(CUdeviceptr ptr, struct gcp_free_order in)
+static CUresult free_in_order(CUdeviceptr ptr, uint64_t order, CUstream stream)
 {
 	int freed;
 
 	if (!gcp_thread.exit_registered)
 		gcp_thread_watch();
-	freed = gcp_observe_free_async(ptr, in);
+	freed = gcp_observe_free_async(ptr, order, stream);
 	return gcp_memory_freed(ptr,
 				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
 }
@@ -384,14 +371,14 @@ static CUresult free_in_order(CUdeviceptr ptr, struct gcp_free_order in)
 static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 {
 	CUresult result = memory_refuse_captured(stream);
-	struct gcp_free_order in;
+	uint64_t order;
 
 	if (result == CUDA_SUCCESS)
-		result = free_order(stream, owner, &in);
+		result = free_order(stream, owner, &order);
 	if (result != CUDA_SUCCESS)
 		return result;
 	(void)work_is_captured(stream);
-	return free_in_order(ptr, in);
+	return free_in_order(ptr, order, stream);
 }
 
 static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
@@ -471,41 +458,26 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 	return (CUresult)result;
 }
 
-/* The same for a free, but where it needs an event. What is used in more streams than
- * that one (`anywhere`) does not follow by its order, nor by an event there. */
-static struct gcp_free_order named_order(const struct gcp_stream_ref *ref,
-					 CUstream stream, bool anywhere)
-{
-	struct gcp_free_order in = {
-	    .stream = anywhere ? 0 : ref->id,
-	    .handle = stream,
-	};
-
-	if (in.stream && needs_event(ref, stream))
-		in.marks = ref->kind == GCP_STREAM_APART ||
-			   (ref->marker && free_mark(ref, stream) == CUDA_SUCCESS);
-	return in;
-}
-
-/* As a hook of cuMemFree while the stream captures: the graph keeps the memory. */
+/* As a hook of cuMemFree while the stream captures: the graph keeps the memory. What is
+ * used in more streams than that one (`anywhere`) does not follow by its order. */
 CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 			      bool anywhere)
 {
-	struct gcp_free_order in = {.handle = stream};
 	const struct gcp_stream_ref *ref;
 	CUresult result = CUDA_SUCCESS;
+	uint64_t order = 0;
 
 	bool captures = stream_captures(stream);
 	if (captures)
 		return gcp_hook_cuMemFree_v2(ptr);
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->home == owner)
-		in = named_order(ref, stream, anywhere);
+		order = anywhere ? 0 : ref->id;
 	else
 		result = memory_detach_stream(stream, owner);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return free_in_order(ptr, in);
+	return free_in_order(ptr, order, stream);
 }
 
 /* --- the short cuts ------------------------------ */
@@ -539,8 +511,8 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 {
 	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
 	const struct gcp_stream_ref *ref;
-	struct gcp_free_order in;
 	void *owner = NULL;
+	uint64_t order;
 
 	if (!ptr || gcp_tracker_capturing(gcp_process.tracker))
 		return -1;
@@ -548,7 +520,7 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 	if (ref && ref->kind == GCP_STREAM_APART)
 		return gcp_pool_free_stream(ref->pool, addr, ref->id);
 	if (gcp_pools_owner(gcp_process.pools, addr, &owner) != 0 ||
-	    free_order(stream, owner, &in) != CUDA_SUCCESS)
+	    free_order(stream, owner, &order) != CUDA_SUCCESS)
 		return -1;
-	return gcp_pools_free_in(gcp_process.pools, addr, in);
+	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }

@@ -247,12 +247,12 @@ int gcp_observe_free(gcp_addr addr)
 	return result;
 }
 
-int gcp_observe_free_async(gcp_addr addr, struct gcp_free_order in)
+int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream)
 {
 	if (gcp_observers & OBSERVE_BLOCKS)
 		block_ends(addr, GCP_TRACE_free_async,
-			   (struct gcp_debug_order){true, in.stream != 0, in.handle});
-	int result = gcp_pools_free_in(gcp_process.pools, addr, in);
+			   (struct gcp_debug_order){true, order != 0, stream});
+	int result = gcp_pools_free_async(gcp_process.pools, addr, order);
 	gcp_live_occasion(false); /* plain CUDA waits for nothing here */
 	return result;
 }

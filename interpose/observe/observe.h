@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
 /* The same way as without observers, and then it is written down. */
 int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 int gcp_observe_free(gcp_addr addr);
-int gcp_observe_free_async(gcp_addr addr, struct gcp_free_order in);
+int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream);
 int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
 			    uint64_t order, gcp_addr *ret_addr);
 

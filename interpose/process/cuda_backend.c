@@ -225,8 +225,6 @@ struct context_fence {
 	CUevent event;
 	CUcontext ctx;
 	uint64_t foreign; /* foreign_work.h: the latest work, when it was recorded */
-	bool in_stream; /* recorded in a stream, which needs no lock that captures take
-			 */
 };
 
 static int driver_fence_create(void *ctx, void **ret_fence)
@@ -277,24 +275,8 @@ static int driver_fence_record(void *ctx, void *handle)
 	result = gcp_contexts_note(gcp_real.cuCtxRecordEvent(ctx, fence->event));
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_DEBUG,
-			"context %p cannot be fenced (error %d): frees there wait", ctx,
+			"context %p cannot be fenced (error %d): calls pass through", ctx,
 			(int)result);
-	errno = saved;
-	return result;
-}
-
-/* In the calling thread's context, of which the default streams may be meant. In a
- * stream that does not capture CUDA allows it beside captures in each mode, but for the
- * legacy stream, where it refuses it in each: the caller has seen to that. */
-static int driver_fence_record_in(void *handle, void *stream)
-{
-	struct context_fence *fence = handle;
-	int saved = errno;
-	CUresult result;
-
-	fence->in_stream = true;
-	fence->foreign = gcp_foreign_work_latest();
-	result = gcp_real.cuEventRecord(fence->event, stream);
 	errno = saved;
 	return result;
 }
@@ -382,7 +364,7 @@ static int driver_fence_query(void *handle)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (!fence->in_stream && !gcp_tracker_capturing(gcp_process.tracker)) {
+	if (!gcp_tracker_capturing(gcp_process.tracker)) {
 		int saved = errno;
 
 		result = fence_query(fence);
@@ -479,18 +461,16 @@ static uint64_t driver_device_memory(int device)
 	return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* A name that can be looked up need not work: the library may be newer than the driver
- * that it stands before. */
-static bool context_fences_work(void)
+/* A name that can be looked up need not work: the library of that name may be newer than
+ * the driver that it stands before. */
+bool gcp_driver_is_sufficient(void)
 {
 	enum { CUDA_WITH_CONTEXT_FENCES = 12050 };
 	int version = CUDA_WITH_CONTEXT_FENCES;
 
-	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent)
-		return false;
-	return !gcp_real.cuDriverGetVersion ||
-	       gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
-	       version >= CUDA_WITH_CONTEXT_FENCES;
+	return gcp_resolve_complete() &&
+	       (gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+		version >= CUDA_WITH_CONTEXT_FENCES);
 }
 
 static void driver_tick(void)
@@ -528,19 +508,12 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	if (gcp_real.cuMemGetInfo_v2)
 		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
-	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)
-		return;
 	ret_driver->fence_create = driver_fence_create;
 	ret_driver->fence_destroy = driver_fence_destroy;
 	ret_driver->fence_discard = driver_fence_discard;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
 	ret_driver->fence_wait_own = driver_fence_wait_own;
-	if (gcp_real.cuEventRecord)
-		ret_driver->fence_record_in = driver_fence_record_in;
-	if (!context_fences_work())
-		return;
 	ret_driver->fence_record = driver_fence_record;
 	ret_driver->fence_order = driver_fence_order;
 	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)

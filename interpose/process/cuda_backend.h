@@ -13,7 +13,10 @@
 #include "../../pool/driver_table.h"
 #include "../cuda/symbols.h"
 
-/* Fill the tables from gcp_real; after gcp_resolve_complete. */
+/* Returns true if the driver is one that the pools can work with: of CUDA 12.5 or
+ * newer. The tables are filled after that. */
+bool gcp_driver_is_sufficient(void);
+
 void gcp_driver_fill(struct gcp_driver *ret_driver);
 void gcp_driver_fill_vmm(struct gcp_driver *ret_driver); /* cuda_vmm.c */
 

@@ -87,10 +87,9 @@ static enum gcp_run_mode start_pooling(void)
 	struct gcp_driver driver;
 	int result;
 
-	if (!gcp_resolve_complete()) {
-		gcp_log(GCP_LOG_WARNING,
-			"the CUDA driver lacks functions that libgcpool needs, "
-			"passing every call through");
+	if (!gcp_driver_is_sufficient()) {
+		gcp_log(GCP_LOG_INFO, "the CUDA driver is older than 12.5, passing "
+				      "every call through");
 		return GCP_RUN_PASSIVE;
 	}
 	gcp_driver_fill(&driver);

@@ -217,15 +217,13 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 
 /* Of a stream that has gone unnoticed by this library the block would be kept for that
  * one, which allocates nothing any more: no early reuse, for an allocation always asks
- * for the id. Where streams of other contexts may get the handle the free asks, too;
- * and where no fence covers the context: the event that blocks of the stream that is
- * gone wait for would be recorded anew, in the one that has its handle. */
+ * for the id. Where streams of other contexts may get the handle the free asks, too. */
 const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
 {
 	const struct gcp_stream_ref *ref = own ? own->latest_ref : NULL;
 
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD && ref &&
-	    own->latest == stream && ref->alone && gcp_pool_is_fenced(ref->pool) &&
+	    own->latest == stream && ref->alone &&
 	    own->latest_gone == gcp_tracker_streams_gone(gcp_process.tracker) &&
 	    ref->generation ==
 		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))

@@ -72,7 +72,6 @@ enum gcp_rank {
 	GCP_RANK_POOL,         /* pool->lock */
 	GCP_RANK_PINNED_QUOTA, /* pinned->quota_lock */
 	GCP_RANK_PINNED,       /* pinned->lock */
-	GCP_RANK_EVENTS,       /* pool->event_lock */
 	GCP_RANK_FENCE,        /* pools->fence_lock */
 	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
 	GCP_RANK_CONTEXTS,     /* contexts.c */
@@ -99,9 +98,9 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(SERVING) |          \
 	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |            \
-	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(EVENTS) | GCP_RANK_BIT(FENCE) |     \
-	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) |  \
-	 GCP_RANK_BIT(NVTX) | GCP_RANK_BIT(TRACE_STACKS) | GCP_RANK_BIT(TRACE_FILE))
+	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |   \
+	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(NVTX) |      \
+	 GCP_RANK_BIT(TRACE_STACKS) | GCP_RANK_BIT(TRACE_FILE))
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -14,7 +14,6 @@ struct gcp_cache;
 struct gcp_chain;
 struct gcp_pool;
 struct gcp_request;
-struct gcp_free_order;
 
 enum {
 	GCP_STREAM_SLOTS = 32, /* streams that a thread keeps blocks of: power of two */
@@ -47,22 +46,5 @@ void gcp_stream_cache_destroy(struct gcp_cache *cache); /* they are drained */
 /* stream_alloc.c: takes back a block that is CACHED by the caller and was
  * stream-ordered. 0: the stream is not known. As gcp_pools_free. */
 int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream);
-
-/* --- stream_event.c: no lock is held ---------------------------------------------- */
-
-/* Takes back a block that is CACHED by the caller, if it can have an event in its
- * stream; false: it is still the caller's. */
-bool gcp_stream_event_put(struct gcp_pool *pool, struct gcp_block *block,
-			  const struct gcp_free_order *call);
-/* A block of exactly the request's size that waits in its stream; as gcp_take_cached.
- */
-bool gcp_stream_event_take(struct gcp_request *request);
-/* Looks which events are done: what waited for them is free. Never waits. Where many
- * streams are not done this look may leave some out, and the next one goes on. */
-void gcp_stream_event_look(struct gcp_pool *pool);
-/* The same of all of them: where memory is given back. */
-void gcp_stream_event_look_all(struct gcp_pool *pool);
-/* The context of the pool is gone, and its events with it. */
-void gcp_stream_events_reset(struct gcp_pool *pool);
 
 #endif

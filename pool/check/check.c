@@ -454,33 +454,6 @@ static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
 	return NULL;
 }
 
-/* What waits for an event of its stream. */
-static const char *stream_events_check(struct gcp_pool *pool, uint64_t *bytes)
-{
-	const struct gcp_stream_event *event;
-	uint64_t found = 0, number = 0;
-
-	TAILQ_FOREACH (event, &pool->stream_events, link) {
-		const struct gcp_block *block = event->first;
-		uint64_t own = 0;
-
-		for (; block; block = block->next) {
-			GCP_MUST(!block->async && !block->stream,
-				 "B9: a block that waits for an event is of a stream");
-			own += block->size;
-		}
-		GCP_MUST(own == event->bytes, "an event miscounts its blocks");
-		GCP_MUST(own > 0, "no block waits for an event that waits");
-		GCP_MUST(event->number > number, "events are out of order");
-		number = event->number;
-		found += own;
-	}
-	GCP_MUST(found == gcp_stream_event_bytes(pool),
-		 "a pool miscounts what waits for events");
-	*bytes += found;
-	return NULL;
-}
-
 static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 {
 	struct gcp_cache *cache;
@@ -561,8 +534,6 @@ static const char *pool_check(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	GCP_MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
-	GCP_MUST(!broken, broken);
-	broken = stream_events_check(pool, &cached);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(cached == sums.cached, "M1: cached blocks are in no cache");
 	sums.lanes = gcp_lanes_bytes(pool);

@@ -57,7 +57,6 @@ static void pinned_destroy(struct gcp_pools *pools)
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
 	struct gcp_segment *segment;
-	struct gcp_stream_event *event;
 
 	while ((segment = gcp_segments_first(&pool->segments))) {
 		gcp_segments_remove(&pool->segments, segment);
@@ -70,9 +69,6 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pools->vmm_lock);
 	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
-	TAILQ_CONCAT(&pool->stream_events, &pool->stream_events_spare, link);
-	TAILQ_FOREACH (event, &pool->stream_events, link)
-		pools->driver.fence_destroy(event->fence);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *

@@ -206,7 +206,7 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 /* The calls that free: cudaFree, and cudaFreeAsync in a stream. */
 struct free_call {
 	bool waits;
-	struct gcp_free_order in;
+	uint64_t stream;
 };
 
 /* `block` was found at `addr`. */
@@ -232,13 +232,8 @@ free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
 		    &pool->common,
 		0))
 		return free_private(pool, block, call.waits);
-	if (call.in.marks && gcp_stream_event_put(pool, block, &call.in)) {
-		if (pool->cache_limit != GCP_LIMIT_NONE)
-			gcp_pool_keep_limit(pool);
-		return 0;
-	}
 	if (__builtin_expect(block->async, 0))
-		return gcp_stream_free(pool, block, call.in.stream);
+		return gcp_stream_free(pool, block, call.stream);
 	return free_common(pool, block, call.waits);
 }
 
@@ -252,22 +247,16 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 }
 
 static __attribute__((noinline)) int free_async(struct gcp_block *block, gcp_addr addr,
-						struct gcp_free_order in)
+						uint64_t stream)
 {
-	return free_found(block, addr, (struct free_call){.in = in});
-}
-
-int gcp_pools_free_in(struct gcp_pools *pools, gcp_addr addr, struct gcp_free_order in)
-{
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	return block ? free_async(block, addr, in) : -ENOENT;
+	return free_found(block, addr, (struct free_call){.stream = stream});
 }
 
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
 {
-	return gcp_pools_free_in(pools, addr,
-				 (struct gcp_free_order){.stream = stream});
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block ? free_async(block, addr, stream) : -ENOENT;
 }
 
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
@@ -281,5 +270,5 @@ int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
 		return -EINVAL;
 	if (block->segment->pool != pool || !gcp_pool_is_fenced(pool))
 		return -EXDEV;
-	return free_async(block, addr, (struct gcp_free_order){.stream = stream});
+	return free_async(block, addr, stream);
 }

@@ -454,19 +454,20 @@ static bool polls_first(struct gcp_pool *pool)
 
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 {
-	gcp_step *const *step =
-	    polls_first(request->heap->pool) ? polling_first : ordering_first;
+	struct gcp_pool *pool = request->heap->pool;
+	gcp_step *const *step = polls_first(pool) ? polling_first : ordering_first;
 	int result = 0;
 
 	gcp_request_repeat_count(request);
-	gcp_stream_event_look(request->heap->pool);
-	if (request->size > request->heap->pool->memory)
+	if (request->size > pool->memory)
 		result = gcp_refuse(request);
+	else if (request->heap == &pool->common && !gcp_pool_is_fenced(pool))
+		result = -ENOTSUP;
 	while (result == 0 && !request->block)
 		result = (*step++)(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
-	gcp_pool_decay(request->heap->pool);
-	gcp_tick(request->heap->pool->pools);
+	gcp_pool_decay(pool);
+	gcp_tick(pool->pools);
 	return result;
 }

@@ -42,8 +42,6 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 				 sizeof(struct gcp_segment));
 	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
 	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
-	gcp_descriptor_pool_init(&pools->event_descriptors,
-				 sizeof(struct gcp_stream_event));
 	TAILQ_INIT(&pools->caches);
 	gcp_mutex_init(&pools->vmm_lock, GCP_RANK_VMM);
 	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
@@ -104,9 +102,6 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
-	gcp_mutex_init(&pool->event_lock, GCP_RANK_EVENTS);
-	TAILQ_INIT(&pool->stream_events);
-	TAILQ_INIT(&pool->stream_events_spare);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
@@ -158,7 +153,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
 	gcp_mutex_lock(&pools->fence_lock);
-	pool->timeline.synchronous = !pools->driver.fence_record;
+	pool->timeline.refused = false;
 	gcp_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
@@ -223,9 +218,6 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 		atomic_store(&pool->detaching, true);
 		while (atomic_load(&pool->pins) > 0)
 			gcp_backoff();
-		/* A thread that records an event in a stream of the context. */
-		gcp_mutex_lock(&pool->event_lock);
-		gcp_mutex_unlock(&pool->event_lock);
 	}
 	/* A thread that walks over all pools' fences holds this lock. */
 	gcp_mutex_lock(&pools->fence_lock);
@@ -262,7 +254,6 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_windows_update(pool->pools);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);
-	gcp_stream_events_reset(pool);
 	gcp_pinned_reset(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_lanes_reset(pool);
@@ -349,7 +340,7 @@ uint64_t gcp_pool_life(const struct gcp_pool *pool)
 
 bool gcp_pool_is_fenced(const struct gcp_pool *pool)
 {
-	return !atomic_load_explicit(&pool->timeline.synchronous, memory_order_relaxed);
+	return !atomic_load_explicit(&pool->timeline.refused, memory_order_relaxed);
 }
 
 bool gcp_pool_is_mapped(const struct gcp_pool *pool)

@@ -22,7 +22,6 @@
  * NO NEW WAITS (fence.c). cudaFreeAsync does not wait on plain CUDA, and cudaFree of
  * such a block does not either: the driver relies on the program to have waited. So no
  * barrier is ever set on an epoch because of these frees: gcp_timeline_close_early.
- * Where no fence covers the context each has an event of its own: stream_event.c.
  *
  * A thread keeps the blocks that it freed, by stream and size, within the bound of its
  * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
@@ -164,10 +163,8 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 {
 	int result = 0;
 
-	if (gcp_stream_event_take(request)) {
-		*ret_addr = request->block->addr;
-	} else if (gcp_take_cached(request) ||
-		   (request->stream && gcp_take_ready(request, true))) {
+	if (gcp_take_cached(request) ||
+	    (request->stream && gcp_take_ready(request, true))) {
 		epoch_drain(pool, request->block);
 		*ret_addr = request->block->addr;
 	} else {

@@ -46,7 +46,7 @@ static int order_locked(struct gcp_pool *pool)
 	void *fence = NULL;
 	int result;
 
-	if (gcp_timeline_is_held(&pool->timeline) || !driver->fence_record)
+	if (gcp_timeline_is_held(&pool->timeline))
 		return -EBUSY;
 	result = GCP_CALL(pool, fence_create, pool->ctx, &fence);
 	if (result != 0)

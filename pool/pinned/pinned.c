@@ -30,8 +30,7 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	const struct gcp_config *config = &pools->config;
 	struct gcp_pinned *pinned;
 
-	if (!config->pinned || !pools->driver.host_alloc ||
-	    !pools->driver.fence_all_record)
+	if (!config->pinned || !pools->driver.host_alloc)
 		return 0;
 	pinned = gcp_zeroed_map(sizeof(*pinned));
 	if (!pinned)

@@ -399,7 +399,6 @@ static void decay_turn(struct gcp_pool *pool, uint64_t now)
 	/* An error is for a call that reports it: the next free begins the turn. */
 	if (gcp_timeline_poll_all(pool) != 0)
 		return;
-	gcp_stream_event_look(pool);
 	if (turn_begin(pool, now, &chunks)) {
 		gcp_mutex_lock(&pool->lock);
 		purge.idle_since = pool->maintenance.turn - GCP_DECAY_TURNS;
@@ -424,7 +423,6 @@ void gcp_pool_keep_limit(struct gcp_pool *pool)
 	if (pool->cache_limit == GCP_LIMIT_NONE || !may_decay(pool) ||
 	    gcp_timeline_poll_all(pool) != 0)
 		return;
-	gcp_stream_event_look(pool);
 	purge_choose(pool, false, false, &purge);
 	if (purge.bytes > 0)
 		gcp_pool_purge(pool, &purge);

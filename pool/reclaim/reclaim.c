@@ -99,15 +99,6 @@ static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
-/* The same, where what waits for an event of its stream counts, too: in any epoch. */
-static uint64_t awaited_moment(struct gcp_pool *pool, const struct gcp_heap *own)
-{
-	uint64_t epoch = awaited_epoch(pool, own);
-
-	return epoch == 0 && gcp_stream_event_bytes(pool) > 0 ? gcp_timeline_stamp(pool)
-							      : epoch;
-}
-
 static void count_wait(struct gcp_pool *pool)
 {
 	gcp_mutex_lock(&pool->lock);
@@ -146,7 +137,6 @@ static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
 	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
-	gcp_stream_event_look_all(pool);
 	step->given += gcp_pool_purge(pool, &purge);
 	wait_for_givers(pool);
 }
@@ -225,7 +215,7 @@ static void complete(struct gcp_pool *pool, uint64_t epoch)
 /* In each pool before any of them is waited for. */
 static void give_closed(struct gcp_pool *pool, struct step *step)
 {
-	uint64_t epoch = awaited_moment(pool, step->own);
+	uint64_t epoch = awaited_epoch(pool, step->own);
 
 	if (epoch == 0)
 		return;
@@ -236,7 +226,7 @@ static void give_closed(struct gcp_pool *pool, struct step *step)
 /* Where nothing is pending there is nothing to wait for. */
 static void give_open(struct gcp_pool *pool, struct step *step)
 {
-	uint64_t epoch = awaited_moment(pool, step->own);
+	uint64_t epoch = awaited_epoch(pool, step->own);
 
 	if (epoch == 0) { /* but what a barrier of another pool holds back */
 		give(pool, step, true);
@@ -492,13 +482,12 @@ static uint64_t pool_unheld(struct gcp_pool *pool)
 /* Waits for all work that memory may still be used by. */
 static void complete_all(struct gcp_pool *pool)
 {
-	uint64_t epoch = awaited_moment(pool, NULL);
+	uint64_t epoch = awaited_epoch(pool, NULL);
 
 	if (epoch == 0)
 		return;
 	count_wait(pool);
 	complete(pool, epoch);
-	gcp_stream_event_look_all(pool);
 }
 
 /* Where the program has waited for its work, the latest frees are completed, too. */
@@ -517,7 +506,6 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 
 	if (!may_wait && unheld > keep_bytes)
 		complete_if_done(pool);
-	gcp_stream_event_look_all(pool);
 	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
 	     waits++) {
 		if (waits)

@@ -6,9 +6,9 @@
  *
  * The rules are fence.c's, NO NEW WAITS above all.
  *
- * On drivers without context fences, and where they fail, an epoch is closed by waiting
- * for the context (`synchronous`): in calls that may wait. What is freed in the order
- * of a stream waits for that alone (stream_event.c).
+ * A context that has refused a fence passes through from then on (`refused`): its pool
+ * serves no allocation that finds nothing, and what the program still frees there waits
+ * for the context, as plain cudaFree does.
  *
  * Called without a lock of the room, by frees, by allocations that find nothing, and
  * when contexts come and go.
@@ -69,15 +69,14 @@ static int context_sync(struct gcp_timeline *timeline)
 	return GCP_CALL(pool, ctx_sync, pool->ctx);
 }
 
-/* If waiting for the context works, context fences do not, and each close waits from
- * now on. */
+/* If waiting for the context works, the device reports no error: fences are refused. */
 static int context_failed(struct gcp_timeline *timeline, int failure)
 {
-	int result = gcp_timeline_close_synchronous(timeline);
+	int result = gcp_timeline_close_waiting(timeline);
 
 	(void)failure;
 	if (result == 0)
-		timeline->synchronous = true;
+		timeline->refused = true;
 	return result;
 }
 

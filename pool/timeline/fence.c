@@ -326,8 +326,9 @@ static void fill_carry_over(struct gcp_timeline *timeline, struct fill fill)
 	atomic_store_explicit(&timeline->early, fill.early, memory_order_relaxed);
 }
 
-int gcp_timeline_close_synchronous(struct gcp_timeline *timeline)
+int gcp_timeline_close_waiting(struct gcp_timeline *timeline)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	uint64_t epoch = gcp_timeline_next(timeline);
 	int result = timeline->scope->sync(timeline);
 
@@ -391,8 +392,8 @@ static int close_open(struct gcp_timeline *timeline)
 	gcp_assert_held(GCP_RANK_FENCE);
 	if (gcp_timeline_is_held(timeline))
 		return -EBUSY;
-	if (timeline->synchronous)
-		return gcp_timeline_close_synchronous(timeline);
+	if (timeline->refused)
+		return gcp_timeline_close_waiting(timeline);
 	result = close_by_fence(timeline);
 	return result > 0 ? timeline->scope->failed(timeline, result) : result;
 }
@@ -409,12 +410,12 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 	int result;
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	if (gcp_timeline_is_held(timeline) || timeline->synchronous)
+	if (gcp_timeline_is_held(timeline) || timeline->refused)
 		return -EBUSY;
 	result = close_by_fence(timeline);
 	if (result != CUDA_NOT_SUPPORTED && result != CUDA_CALL_REQUIRES_NEWER_DRIVER)
 		return result > 0 ? timeline->scope->failed(timeline, result) : result;
-	timeline->synchronous = true;
+	timeline->refused = true;
 	return -EBUSY;
 }
 

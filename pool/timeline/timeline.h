@@ -102,8 +102,7 @@ struct gcp_timeline {
 	uint32_t generation;     /* contexts that it has outlived; fence_lock */
 	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
 	struct gcp_fence *spare; /* fences to use again; fence_lock */
-	_Atomic bool
-	    synchronous;         /* fences do not work here; written under fence_lock */
+	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
 	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
 	struct gcp_pools *pools; /* constant, as the next one */
 	const struct gcp_fence_scope *scope;
@@ -150,7 +149,7 @@ bool gcp_timeline_close_begin(struct gcp_timeline *timeline);
  * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS as above. */
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
 /* Closes the open epoch by waiting for all work that the fence would cover. */
-int gcp_timeline_close_synchronous(struct gcp_timeline *timeline);
+int gcp_timeline_close_waiting(struct gcp_timeline *timeline);
 
 /* Asks for one fence; never waits. *ret_advanced: the epoch is completed. */
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,

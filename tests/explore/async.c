@@ -15,12 +15,8 @@ bool async_is_served(const struct model *w, int context)
 {
 	const struct setting *setting = w->setting;
 
-	return !setting->plain && setting->fences && w->contexts[context].primary &&
-	       (setting->devices == 1 ||
-		(setting->vmm && !setting->hidden && !w->ordinary)) &&
-	       setting_has(setting, "cuStreamGetCtx") &&
-	       setting_has(setting, "cuDeviceGetMemPool") &&
-	       setting_has(setting, "cuDeviceGetDefaultMemPool");
+	return !setting->plain && w->contexts[context].primary &&
+	       (setting->devices == 1 || (setting->vmm && !w->ordinary));
 }
 
 static void alloc_async(struct thread *t, const struct op *op)

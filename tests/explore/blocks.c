@@ -268,7 +268,7 @@ static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 		failure(w, "an allocation sets a fence");
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && setting->memory_small &&
 	    bytes <= setting->memory / CHUNK * CHUNK && !setting->quota &&
-	    !setting->hidden && after.trims == before.trims && !fault_excuses(w))
+	    after.trims == before.trims && !fault_excuses(w))
 		failure(w, "memory is out, and the driver's caches are full");
 }
 

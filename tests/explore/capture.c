@@ -257,7 +257,6 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 			      .first = body->count,
 			      .pool = pool};
 	body_join_pool(t->model, body, pool);
-	t->model->left |= graphs_are_kept(t->model);
 	stream_enter(s, c, &nothing);
 }
 

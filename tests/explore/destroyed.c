@@ -298,8 +298,7 @@ static void event_goes(struct thread *t, struct meeting *m, CUevent event)
 	pthread_t thread;
 
 	FINE(t, spin(m, m->captured));
-	if (setting_has(t->model->setting, "cuStreamUpdateCaptureDependencies"))
-		branch_late(t, m);
+	branch_late(t, m);
 	m->temporary = take(t, TEMPORARY_BYTES);
 	FINE(t, cuEventRecord(event, m->captured));
 	thread = other_start(t, m, event_user);
@@ -344,7 +343,6 @@ void destroyed_play(struct thread *t, const struct op *op)
 		return;
 	if (w->setting->fault)
 		m.planned = (CUresult)w->setting->fault->code;
-	w->left |= graphs_are_kept(w);
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	pthread_barrier_init(&m.step, NULL, 2);
 	met = &m;

@@ -29,9 +29,6 @@
 	X(CAPTURES, "captures", \
 	  "a nearly full device or host while a stream is captured: what was freed " \
 	  "meanwhile may wait for the capture's end") \
-	X(FOR_GOOD, "for good", \
-	  "several contexts on a driver without context fences, or a capture that began by a " \
-	  "call which is not known: the memory of captures is kept for good") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused; " \
 	  "not where all that they ask for fits, each block in a piece of 2 MiB") \
@@ -79,10 +76,6 @@
 	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, and several devices " \
 	  "a free waits for what other devices do for its own: their copies, and all " \
 	  "graphs once one copies between devices") \
-	X(WAIT_OLD, "wait old", \
-	  "a driver without context fences: an epoch is closed by waiting for the " \
-	  "context, once also where nothing is freed; one without `cuMemFreeAsync`: " \
-	  "a segment is given back by `cuMemFree`") \
 	X(EXPORT_ASYNC, "export async", \
 	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
 	  "refuses") \
@@ -91,12 +84,11 @@
 	X(RECYCLED, "recycled", \
 	  "a block of a capture lies in one that the same graph has freed, and keeps") \
 	X(LEFT, "left", \
-	  "memory is not given back at the end of the program: memory of captures is kept for " \
-	  "good (above), a capture into a graph of the program was lost, or a free beside other " \
-	  "threads returned an error") \
+	  "memory is not given back at the end of the program: a capture into a graph of the " \
+	  "program was lost, or a free beside other threads returned an error") \
 	X(PINNED_LIMIT, "pinned limit", \
 	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded by pinned memory that graphs have left: in " \
-	  "another context, until the next free there, and on drivers before 12.5") \
+	  "another context, until the next free there") \
 	X(CONSOLIDATED, "consolidated", \
 	  "idle segments were given back and come again as one, which is more than the turns " \
 	  "took before") \

@@ -534,7 +534,6 @@ static inline uint64_t pool_bit(uint32_t pool)
 }
 bool body_keeps(const struct body *body, const struct block *block);
 /* What graphs have held is never given back. */
-bool graphs_are_kept(const struct model *w);
 /* Whether what the graph's pools have freed may lie in the block. */
 bool body_may_write(const struct body *body, const struct block *block);
 /* The slot's graph becomes this one. */

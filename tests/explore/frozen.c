@@ -25,7 +25,6 @@
 	X(threads)                                                                     \
 	X(devices)                                                                     \
 	X(driver_version)                                                              \
-	X(absent)                                                                      \
 	X(memory)                                                                      \
 	X(memory_small)                                                                \
 	X(cache_limit)                                                                 \
@@ -54,8 +53,6 @@ static void numbers_write(FILE *file, const struct setting *setting)
 		fprintf(file, #name " %" PRIu64 "\n", (uint64_t)setting->name);
 	NUMBERS(X)
 #undef X
-	if (setting->hidden)
-		fprintf(file, "hidden %s\n", setting->hidden);
 }
 
 static void ops_write(FILE *file, const struct history *history)
@@ -124,8 +121,6 @@ static bool line_read(struct frozen *frozen, const char *name, const char *rest)
 		frozen->history.seed = frozen->setting.seed = strtoull(rest, NULL, 0);
 	else if (strcmp(name, "fault") == 0)
 		return fault_parse(rest, &frozen->fault);
-	else if (strcmp(name, "hidden") == 0)
-		return (frozen->setting.hidden = strdup(rest));
 	else if (strcmp(name, "environment") == 0)
 		return (frozen->environment = strdup(rest));
 	else

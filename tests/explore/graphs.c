@@ -542,11 +542,6 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 
 /* --- ends --- */
 
-bool graphs_are_kept(const struct model *w)
-{
-	return w->setting->keeps && w->contexts_peak > 1;
-}
-
 void graphs_end(struct thread *t)
 {
 	for (unsigned i = 0; i < EXEC_SLOTS; i++)

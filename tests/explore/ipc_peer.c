@@ -34,11 +34,9 @@ static struct {
 /* --- the process -------------------------------------------------------------- */
 
 /* Its own driver and library: not ours with all that was drawn for it, but of the same
- * version. It exports for us, whatever it is. */
+ * version. */
 static bool is_of_another(const char *variable)
 {
-	if (strcmp(variable, "GCPSIM_HIDE=cuIpcGetMemHandle") == 0)
-		return true;
 	if (strncmp(variable, "GCPSIM_HIDE=", 12) == 0 ||
 	    strncmp(variable, "GCPSIM_DRIVER_VERSION=", 22) == 0)
 		return false;
@@ -403,10 +401,9 @@ static void late(struct thread *t, struct block **slot)
 	struct block *block = *slot;
 	uint64_t lent_before;
 
-	if (!library.lent || !w->setting->vmm || w->ordinary || w->setting->hidden ||
-	    w->setting->plain || w->setting->leak || !all_is_calm(w) || !block ||
-	    block->borrowed || block->async || block->in_capture || !library.active ||
-	    !library.active())
+	if (!library.lent || !w->setting->vmm || w->ordinary || w->setting->plain ||
+	    w->setting->leak || !all_is_calm(w) || !block || block->borrowed ||
+	    block->async || block->in_capture || !library.active || !library.active())
 		return;
 	lend(t, block);
 	end.slot = (uint32_t)slot_of(block);

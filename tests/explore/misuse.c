@@ -52,8 +52,6 @@ static void free_again(struct thread *t, unsigned older, bool on_stream)
 	const struct block *block = dead_find(w, false, older);
 	struct stream *s = on_stream ? stream_pick(t, 1) : NULL;
 
-	if (on_stream && !setting_has(w->setting, "cuMemFreeAsync"))
-		return;
 	if (!block || w->pitched || (on_stream && !s))
 		return;
 	if (s)

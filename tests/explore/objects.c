@@ -85,7 +85,6 @@ static void contexts_count(struct model *w)
 		live += w->contexts[i].live;
 	if (w->contexts_peak < live)
 		w->contexts_peak = live;
-	w->left |= w->capture_numbers > 0 && graphs_are_kept(w);
 }
 
 bool context_open(struct thread *t, int slot, int device, bool primary)

@@ -147,11 +147,7 @@ struct setting {
 	unsigned threads;
 	int devices;
 	int driver_version;
-	const char *hidden; /* functions that the driver does not have, or NULL */
-	bool absent;        /* nor any that are newer than its version */
-	bool keeps;         /* it cannot tell when no context works for a graph */
-	bool fences;        /* it has those of whole contexts */
-	uint64_t memory;    /* bytes, of each device */
+	uint64_t memory; /* bytes, of each device */
 	uint64_t cache_limit;
 	bool vmm;
 	bool completed;       /* a device outside every queue may write */
@@ -177,8 +173,6 @@ struct setting {
  * writes that to `show`, if there is one. */
 void setting_draw(struct setting *ret_setting, const struct source *source);
 void setting_apply(const struct setting *setting, FILE *show);
-/* Whether the program may call this function of the driver. */
-bool setting_has(const struct setting *setting, const char *function);
 void history_draw(struct history *ret_history, const struct setting *setting);
 const char *op_name(unsigned kind);
 void history_print(const struct history *history, const uint8_t *kept);

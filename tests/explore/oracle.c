@@ -336,9 +336,7 @@ static void trim_all(struct model *w)
 static bool is_left(const struct model *w)
 {
 	if (w->left && !w->setting->leak && !w->setting->plain)
-		excused(graphs_are_kept(w)   ? EXCUSE_FOR_GOOD
-			: plain_is_spoilt(w) ? EXCUSE_FAULT
-					     : EXCUSE_LEFT);
+		excused(plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSE_LEFT);
 	return w->left;
 }
 

@@ -57,8 +57,7 @@ static void pass_notice(struct model *w, struct block *block, uint64_t before)
 	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
 	block->passed = true;
-	if (!setting->host_memory && !setting->host_quota && setting->fences &&
-	    !fault_excuses(w))
+	if (!setting->host_memory && !setting->host_quota && !fault_excuses(w))
 		failure(w,
 			"pinned memory is CUDA's that the library should have given");
 }
@@ -133,13 +132,10 @@ static void pinned_register(struct thread *t, struct block **slot)
 }
 
 /* What graphs leave in a context that is at work the next free there gives back: no
- * free waits for another context. Where no fence can be set, nothing of the pool's is
- * freed any more that would do so. */
+ * free waits for another context. */
 static uint64_t left_by_graphs(const struct model *w, int context)
 {
-	uint64_t own = w->pinned_captured_in[context];
-
-	return w->pinned_captured - (w->setting->driver_version < 12050 ? 0 : own);
+	return w->pinned_captured - w->pinned_captured_in[context];
 }
 
 /* What is unused stays below the limit, also while work goes on. The latest free was of

@@ -554,8 +554,6 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 		return EXCUSE_FRAGMENTS;
 	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
 		return EXCUSE_ROUNDED;
-	if (graphs_are_kept(w))
-		return EXCUSE_FOR_GOOD;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
 	if (kept + need > most)
 		return EXCUSE_GRAPH_POOLS;
@@ -579,8 +577,6 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 		return EXCUSE_QUOTA;
 	if (kept + need > most)
 		return EXCUSE_ROUNDED;
-	if (graphs_are_kept(w))
-		return EXCUSE_FOR_GOOD;
 	if (kept + w->pinned_captured + bytes > most)
 		return EXCUSE_PINNED_GRAPHS;
 	if (!all_is_calm(w) && gcpsim_memory_used(-1) + need > most)
@@ -726,8 +722,6 @@ static uint64_t bound_pinned(const struct model *w)
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
-	if (graphs_are_kept(w))
-		return EXCUSE_FOR_GOOD;
 	if (device < 0 && more <= w->pinned_captured)
 		return EXCUSE_PINNED_GRAPHS;
 	if (device >= 0 && more <= w->graphs_held[device])
@@ -788,13 +782,6 @@ static bool is_pinned_free(const char *report)
 	return strncmp(report, call, sizeof(call) - 1) == 0;
 }
 
-static bool is_segment_free(const char *report)
-{
-	static const char call[] = "cuMemFree_v2: the host ";
-
-	return strncmp(report, call, sizeof(call) - 1) == 0;
-}
-
 /* In the order of a stream of the library's own, which a barrier holds back. */
 static bool is_segment_release(const char *report)
 {
@@ -809,9 +796,6 @@ void plain_waits_check(struct model *w)
 	uint64_t looks = gcpsim_new_looks() - w->new_looks;
 	uint64_t may_wait;
 
-	if (!w->setting->fences || (!setting_has(w->setting, "cuMemFreeAsync") &&
-				    is_segment_free(gcpsim_last_report())))
-		plain_may_wait(w, EXCUSE_WAIT_OLD);
 	if (plain_is_spoilt(w))
 		plain_may_wait(w, EXCUSE_FAULT);
 	may_wait = w->may_wait;

@@ -207,31 +207,8 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_IPC_PEER_LATE] = ipc_peer_play,
 };
 
-/* What the driver must have for it, where that is in doubt. */
-static bool is_possible(const struct setting *setting, enum op_kind kind)
-{
-	static const char *const needs[OP_KINDS] = {
-	    [OP_ALLOC_PITCH] = "cuMemAllocPitch",
-	    [OP_FREE_ASYNC] = "cuMemFreeAsync",
-	    [OP_FREE_STREAM] = "cuMemFreeAsync",
-	    [OP_ALLOC_ASYNC] = "cuMemFreeAsync",
-	    [OP_POOL_ASK] = "cuDeviceGetDefaultMemPool",
-	    [OP_EXPORT] = "cuIpcGetMemHandle",
-	    [OP_IPC_PEER_OPEN] = "cuIpcGetMemHandle",
-	    [OP_IPC_PEER_LATE] = "cuIpcGetMemHandle",
-	    [OP_MEM_INFO] = "cuMemGetInfo",
-	    [OP_CONCURRENT] = "cuMemGetInfo",
-	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
-	    [OP_CAPTURE_REWIND] = "cuStreamUpdateCaptureDependencies",
-	};
-
-	return !needs[kind] || setting_has(setting, needs[kind]);
-}
-
 void op_play(struct thread *t, const struct op *op)
 {
-	if (!is_possible(t->model->setting, (enum op_kind)op->kind))
-		return;
 	if (t->context < 0) {
 		int context = context_first(t->model);
 
@@ -264,11 +241,10 @@ static bool may_exit_with_memory(const struct model *w)
 	const struct setting *setting = w->setting;
 	struct gcpool_host_stats stats;
 
-	return setting->exit_with_memory && setting->fences && !setting->tight &&
-	       !setting->leak && !setting->plain && !setting->quota &&
-	       !setting->host_memory && !setting->host_quota &&
-	       !holds_memory_of_cudas(w) && library.active && library.active() &&
-	       library.get_host_stats(&stats, sizeof(stats)) == 0;
+	return setting->exit_with_memory && !setting->tight && !setting->leak &&
+	       !setting->plain && !setting->quota && !setting->host_memory &&
+	       !setting->host_quota && !holds_memory_of_cudas(w) && library.active &&
+	       library.active() && library.get_host_stats(&stats, sizeof(stats)) == 0;
 }
 
 static void end_play(struct model *w)
@@ -332,8 +308,6 @@ void play(const struct setting *setting, const struct history *history,
 	for (unsigned i = 0; i < THREADS_MAX; i++)
 		threads[i] = (struct thread){.model = w, .number = i, .context = -1};
 	thread_start(&threads[0]);
-	if ((setting->hidden || setting->absent) && gcpsim_hide(setting->hidden) != 0)
-		failure(w, "nothing can be hidden");
 	if (!FINE(&threads[0], cuInit(0)))
 		return;
 	oracle_init();
@@ -344,10 +318,8 @@ void play(const struct setting *setting, const struct history *history,
 		faults_begin(setting);
 	for (int i = 0; i < setting->devices; i++)
 		context_open(&threads[0], i, i, true);
-	/* Without memory for its pools, or a function that it cannot do without, the
-	 * library leaves everything to CUDA. */
-	mine.plain |= library.active && !library.active() &&
-		      (setting->hidden || fault_excuses(w));
+	/* Without memory for its pools the library leaves everything to CUDA. */
+	mine.plain |= library.active && !library.active() && fault_excuses(w);
 	if (!setting->early)
 		faults_begin(setting);
 	for (w->step = 0; w->step < history->count; w->step++) {

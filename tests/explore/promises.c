@@ -61,7 +61,7 @@ static void pinned_full(struct thread *t, const struct op *op)
 	bool elsewhere = op->how & 1;
 
 	if (!w->setting->host_quota || !all_is_calm(w) || w->setting->leak ||
-	    !w->setting->fences || w->setting->host_thread || (elsewhere && other < 0))
+	    w->setting->host_thread || (elsewhere && other < 0))
 		return;
 	pinned_end(t);
 	context_use(t, elsewhere ? other : mine);

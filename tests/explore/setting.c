@@ -49,80 +49,14 @@ static void draw_more(struct setting *setting)
 		draw_defaults(setting, &draw);
 }
 
-/* --- the driver --- */
-
-/* What an older driver may not have, and since when it is there, if that matters here.
- * Without cuThreadExchangeStreamCaptureMode no correct program allocates during a
- * capture. */
-static const struct {
-	const char *name;
-	int since;
-} lacking[] = {
-    {"cuCtxRecordEvent", 12050},
-    {"cuCtxWaitEvent", 12050},
-    {"cuStreamBeginCaptureToGraph", 12030},
-    {"cuStreamGetCaptureInfo_v3", 12030},
-    {"cuStreamGetCaptureInfo_v2,cuStreamGetCaptureInfo_v3", 0},
-    {"cuStreamGetCaptureInfo", 0},
-    {"cuGraphNodeGetDependencies_v2", 12030},
-    {"cuGraphNodeGetDependencies", 0},
-    {"cuStreamUpdateCaptureDependencies", 12030},
-    {"cuUserObjectCreate", 0},
-    {"cuUserObjectRelease", 0},
-    {"cuGraphRetainUserObject", 0},
-    {"cuMemFreeAsync", 0},
-    {"cuMemPoolTrimTo", 0},
-    {"cuDeviceGetMemPool", 0},
-    {"cuDeviceGetDefaultMemPool", 0},
-    {"cuDeviceGraphMemTrim", 0},
-    {"cuMemCreate", 0},
-    {"cuMemRelease", 0},
-    {"cuMemMap", 0},
-    {"cuMemUnmap", 0},
-    {"cuMemAddressReserve", 0},
-    {"cuMemAddressFree", 0},
-    {"cuMemSetAccess", 0},
-    {"cuMemGetAllocationGranularity", 0},
-    {"cuMemRetainAllocationHandle", 0},
-    {"cuPointerGetAttributes", 0},
-    {"cuPointerSetAttribute", 0},
-    {"cuDeviceTotalMem", 0},
-    {"cuDeviceGetAttribute", 0},
-    {"cuDevicePrimaryCtxGetState", 0},
-    {"cuStreamGetCtx", 0},
-    {"cuMemAllocPitch", 0},
-    {"cuMemGetInfo", 0},
-    {"cuIpcGetMemHandle", 0},
-    {"cuGetProcAddress_v2", 0},
-    {"cuGetProcAddress", 0},
-};
-enum { LACKING = sizeof(lacking) / sizeof(*lacking) };
-
-/* As gcpsim_hide has it; no function here has a name that another one begins with. */
-bool setting_has(const struct setting *setting, const char *function)
-{
-	size_t length = strlen(function);
-	const char *rest = setting->hidden;
-
-	if (rest && strncmp(rest, function, length) == 0 &&
-	    (!rest[length] || rest[length] == ','))
-		return false;
-	for (size_t i = 0; i < LACKING; i++)
-		if (strcmp(lacking[i].name, function) == 0)
-			return setting->driver_version >= lacking[i].since;
-	return true;
-}
-
+/* A driver lacks what is newer than it is. */
 static void draw_driver(struct setting *setting)
 {
-	static const int versions[] = {12000, 12020, 12030, 12040, 12050, 12080, 12090};
+	static const int versions[] = {12050, 12080, 12090};
 	struct draw draw = draw_open(&setting->source, DRAW_DRIVER);
 
-	if (draw_below(&draw, 8) == 0)
-		setting->driver_version = versions[draw_below(&draw, 7)];
-	setting->absent = draw_below(&draw, 2) || setting->driver_version < 12040;
-	if (draw_below(&draw, 5) == 0)
-		setting->hidden = lacking[draw_below(&draw, LACKING)].name;
+	setting->driver_version =
+	    draw_below(&draw, 6) ? 13000 : versions[draw_below(&draw, 3)];
 	setting->share = draw_below(&draw, 3) == 1;
 	if (setting->share && draw_below(&draw, 4) && !setting->defaults)
 		setting->vmm = true; /* only mapped memory can be shared */
@@ -142,9 +76,6 @@ static void derive(struct setting *setting)
 	if (setting->defaults)
 		keep_defaults(setting);
 	setting->check_often = true;
-	setting->keeps = !setting_has(setting, "cuCtxRecordEvent");
-	setting->fences = setting_has(setting, "cuCtxRecordEvent") &&
-			  setting_has(setting, "cuCtxWaitEvent");
 }
 
 void setting_draw(struct setting *ret_setting, const struct source *source)
@@ -161,7 +92,6 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	}
 	setting.threads = draw_below(&draw, 2) ? 1 : 1 + draw_below(&draw, THREADS_MAX);
 	setting.devices = draw_below(&draw, 4) ? 1 : 2;
-	setting.driver_version = draw_below(&draw, 12) ? 13000 : 12040;
 	setting.memory_small = draw_below(&draw, 6) == 0;
 	setting.memory =
 	    setting.memory_small ? (40ull + draw_below(&draw, 100)) << 20 : 32ull << 30;
@@ -205,8 +135,8 @@ static void set_device(const struct setting *setting, struct draw *draw)
 	set_number("GCPSIM_DEVICES", (uint64_t)setting->devices);
 	set_number("GCPSIM_MEMORY", setting->memory);
 	set_number("GCPSIM_DRIVER_VERSION", (uint64_t)setting->driver_version);
-	if (setting->hidden || setting->absent)
-		set("GCPSIM_HIDE", setting->hidden ? setting->hidden : "");
+	if (setting->driver_version < 13000)
+		set("GCPSIM_HIDE", "");
 	if (draw_below(draw, 3) == 0)
 		set("GCPSIM_STAGING", "1");
 }

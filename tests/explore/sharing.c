@@ -199,31 +199,13 @@ struct turn_graph {
 /* Every function that the library needs to give graphs common memory. */
 static bool may_share(const struct model *w)
 {
-	static const char *const needed[] = {
-	    "cuMemCreate",
-	    "cuMemRelease",
-	    "cuMemMap",
-	    "cuMemUnmap",
-	    "cuMemSetAccess",
-	    "cuMemAddressReserve",
-	    "cuMemAddressFree",
-	    "cuMemGetAllocationGranularity",
-	    "cuPointerGetAttributes",
-	    "cuDeviceTotalMem",
-	    "cuDeviceGetAttribute",
-	    "cuStreamGetCaptureInfo",
-	    "cuStreamGetCaptureInfo_v2",
-	};
 	const struct setting *setting = w->setting;
 	unsigned live = 0;
 
-	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!setting_has(setting, needed[i]))
-			return false;
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		live += w->contexts[i].live;
 	return live == 1 && plain_option("GCPOOL_GRAPH_SHARE", 1) && setting->vmm &&
-	       !w->ordinary && setting->fences && !setting->plain && !setting->leak &&
+	       !w->ordinary && !setting->plain && !setting->leak &&
 	       !setting->memory_small && !setting->quota && !setting->count &&
 	       !setting->filter && !w->filtered && setting->devices == 1 &&
 	       library.trim && library.active && library.active();

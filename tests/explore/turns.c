@@ -170,7 +170,7 @@ static void graphs(struct thread *t, const struct op *op)
 	CUstream stream;
 
 	(void)op;
-	if (!all_is_calm(w) || w->setting->plain || graphs_are_kept(w) || t->pool ||
+	if (!all_is_calm(w) || w->setting->plain || t->pool ||
 	    w->setting->memory_small || w->setting->quota ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;

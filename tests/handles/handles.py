@@ -262,17 +262,6 @@ def modes(checks, program):
         checks.equal(f"look-ups in mode {mode}", plain.out, found.out)
 
 
-def old_driver(checks, program):
-    """Without context fences a destroy waits, and the handle is kept all the same."""
-    for case in ("pairs", "order", "capture"):
-        result = run([program, case], preload.library(),
-                     {**NEVER, "GCPOOL_HANDLES": "1", "GCPSIM_DRIVER_VERSION": "12000"})
-        good(checks, result, case)
-        if case != "capture":  # there the next creation may not wait, either
-            checks.equal(case, (1, 0), counts(result.out)["cublas"])
-        checks.that(": pending" not in result.out, f"{case}: {result.out}")
-
-
 def fence_fails(checks, program):
     """What cannot be fenced waits, and what cannot wait its library destroys."""
     for failing, wanted in (("cuCtxRecordEvent:1+:1", (1, 0)),
@@ -306,7 +295,7 @@ def seeds(checks, program):
 
 FURTHER = {
     function.__name__: function
-    for function in (unknown_setter, messages, statistics, modes, old_driver, fence_fails,
+    for function in (unknown_setter, messages, statistics, modes, fence_fails,
                      several_devices, seeds)
 }
 

@@ -282,25 +282,6 @@ static int fake_fence_record(void *ctx, void *fence)
 	return result;
 }
 
-/* All work is of one stream. */
-static int fake_fence_record_in(void *fence, void *stream)
-{
-	struct fence *f = fence;
-	int result = 0;
-
-	(void)stream;
-	pthread_mutex_lock(&lock);
-	fake.marks++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.mark_result)
-		result = fake.mark_result;
-	else
-		f->covers = fake.submitted;
-	pthread_mutex_unlock(&lock);
-	return result;
-}
-
 static int fake_fence_order(void *fence, bool alone)
 {
 	struct fence *f = fence;
@@ -411,7 +392,6 @@ struct gcp_driver fake_driver(void)
 	    .fence_destroy = fake_fence_destroy,
 	    .fence_discard = fake_fence_discard,
 	    .fence_record = fake_fence_record,
-	    .fence_record_in = fake_fence_record_in,
 	    .fence_order = fake_fence_order,
 	    .fence_query = fake_fence_query,
 	    .fence_wait = fake_fence_wait,
@@ -422,21 +402,6 @@ struct gcp_driver fake_driver(void)
 
 	fake_fill_vmm(&driver);
 	fake_fill_pinned(&driver);
-	return driver;
-}
-
-struct gcp_driver fake_driver_without_fences(void)
-{
-	struct gcp_driver driver = fake_driver();
-
-	driver.fence_create = NULL;
-	driver.fence_record = NULL;
-	driver.fence_record_in = NULL;
-	driver.fence_order = NULL;
-	driver.fence_query = NULL;
-	driver.fence_wait = NULL;
-	driver.host_alloc = NULL;
-	driver.fence_all_record = NULL;
 	return driver;
 }
 

@@ -32,8 +32,6 @@ struct fake {
 	uint64_t fences;                 /* there are, of one context each */
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
-	uint64_t marks;                  /* calls of fence_record_in */
-	int mark_result;                 /* the same of these */
 	uint64_t free_ns;                /* that mem_free takes */
 	uint64_t fence_ns;               /* that fence_record takes */
 	uint64_t releases;               /* calls of mem_release */
@@ -53,7 +51,6 @@ extern struct fake fake;
 
 void fake_reset(void);
 struct gcp_driver fake_driver(void);
-struct gcp_driver fake_driver_without_fences(void);
 void fake_fill_vmm(struct gcp_driver *driver);
 void fake_reset_vmm(void);
 /* Which byte of physical memory is behind `addr`, which must be mapped and open:

@@ -214,7 +214,6 @@ static void a_wait_for_work_holds_no_thread_back(void **state)
 
 static struct {
 	int (*wait)(void *fence);
-	int (*sync)(void *ctx);
 	int error; /* of each wait; 0: none */
 } refusing;
 
@@ -223,27 +222,18 @@ static int wait_or_refuse(void *fence)
 	return refusing.error ? refusing.error : refusing.wait(fence);
 }
 
-static int sync_or_refuse(void *ctx)
-{
-	return refusing.error ? refusing.error : refusing.sync(ctx);
-}
-
 /* The epoch of a freed block, and a driver that only waits when it does not refuse. */
-static struct gcp_pool *pool_that_waits(bool fences, uint64_t *ret_work,
-					uint64_t *ret_epoch)
+static struct gcp_pool *pool_that_waits(uint64_t *ret_work, uint64_t *ret_epoch)
 {
-	struct gcp_driver driver =
-	    fences ? fake_driver() : fake_driver_without_fences();
+	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
 	struct gcp_pools *own;
 
 	fake_reset();
 	fake.stuck = true;
 	refusing.wait = driver.fence_wait;
-	refusing.sync = driver.ctx_sync;
 	refusing.error = 719;
 	driver.fence_wait = wait_or_refuse;
-	driver.ctx_sync = sync_or_refuse;
 	gcp_config_default(&config);
 	assert_int_equal(gcp_pools_create(&config, &driver, &own), 0);
 	gcp_addr addr = must_alloc(fake_pool(own), 3 * MIB);
@@ -256,20 +246,18 @@ static struct gcp_pool *pool_that_waits(bool fences, uint64_t *ret_work,
 /* An error of the device, or of a wait alone: nothing is known of the work. */
 static void a_wait_that_fails_completes_nothing(void **state)
 {
-	(void)state;
-	for (int fences = 0; fences < 2; fences++) {
-		uint64_t work, epoch;
-		struct gcp_pool *waits = pool_that_waits(fences, &work, &epoch);
+	uint64_t work, epoch;
+	struct gcp_pool *waits = pool_that_waits(&work, &epoch);
 
-		assert_int_equal(gcp_timeline_complete(waits, epoch), 719);
-		assert_false(gcp_timeline_is_completed(&waits->timeline, epoch));
-		assert_true(work > fake.done);
-		refusing.error = 0;
-		assert_int_equal(gcp_timeline_complete(waits, epoch), 0);
-		assert_true(gcp_timeline_is_completed(&waits->timeline, epoch));
-		assert_true(work <= fake.done);
-		fake_finish(waits->pools);
-	}
+	(void)state;
+	assert_int_equal(gcp_timeline_complete(waits, epoch), 719);
+	assert_false(gcp_timeline_is_completed(&waits->timeline, epoch));
+	assert_true(work > fake.done);
+	refusing.error = 0;
+	assert_int_equal(gcp_timeline_complete(waits, epoch), 0);
+	assert_true(gcp_timeline_is_completed(&waits->timeline, epoch));
+	assert_true(work <= fake.done);
+	fake_finish(waits->pools);
 }
 
 static struct {

@@ -56,9 +56,6 @@ static gcp_addr freed_in_stream(struct gcp_pools *pools)
 	return addr;
 }
 
-static const struct gcp_free_order behind_an_event = {
-    .stream = STREAM, .handle = (void *)(uintptr_t)STREAM, .marks = true};
-
 static void no_block_begins_a_segment_that_others_share(void **state)
 {
 	static const uint64_t sizes[] = {512,           4 * KIB, 100 * KIB, 128 * KIB,
@@ -159,7 +156,7 @@ static void large_blocks_serve_their_streams_again(void **state)
 		assert_int_equal(
 		    gcp_pool_alloc_stream(fake_pool(pools), 9 * MIB, STREAM, &addr), 0);
 		fake_submit();
-		assert_int_equal(gcp_pools_free_in(pools, addr, behind_an_event), 0);
+		assert_int_equal(gcp_pools_free_async(pools, addr, STREAM), 0);
 	}
 	assert_int_equal(fake.memory_used, 10 * MIB);
 	must_be_sound(pools);
@@ -258,30 +255,6 @@ static void parts_in_a_stream_lie_behind_the_head(void **state)
 	}
 	must_share_no_beginning(parts, 2);
 	must_go_back(pools, parts, 2);
-}
-
-/* The parts come back behind events, before the epoch in which the whole was freed. */
-static void a_head_waits_for_no_epoch(void **state)
-{
-	struct gcp_pools *pools = pools_without_caches();
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr parts[2];
-
-	(void)state;
-	(void)freed_in_stream(pools);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(
-		    gcp_pool_alloc_stream(pool, i ? 48 * MIB - GCP_PAGE : 16 * MIB,
-					  STREAM, &parts[i]),
-		    0);
-	assert_int_equal(fake.memory_used, 64 * MIB);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(gcp_pools_free_in(pools, parts[i], behind_an_event),
-				 0);
-	fake.done = fake.submitted;
-	gcp_stream_event_look_all(pool);
-	must_be_sound(pools);
-	must_go_back(pools, NULL, 0);
 }
 
 /* An allocation waits for parts that fill a segment only with its head. */
@@ -440,7 +413,6 @@ int main(void)
 	    cmocka_unit_test_setup(runs_and_huge_blocks, setup),
 	    cmocka_unit_test_setup(a_run_behind_a_head_is_a_run_again, setup),
 	    cmocka_unit_test_setup(blocks_of_graphs_lie_behind_heads, setup),
-	    cmocka_unit_test_setup(a_head_waits_for_no_epoch, setup),
 	    cmocka_unit_test_setup(parts_in_a_stream_lie_behind_the_head, setup),
 	    cmocka_unit_test_setup(what_waits_fills_a_segment_with_its_head, setup),
 	    cmocka_unit_test_setup(what_is_freed_elsewhere_leaves_the_books, setup),

@@ -930,17 +930,6 @@ static void a_fence_that_fails_says_nothing(void **state)
 	assert_int_equal(private_bytes_fetched(), 0);
 }
 
-static void without_fences_memory_is_kept_for_good(void **state)
-{
-	(void)state;
-	tracker->driver.fence_all_record = NULL;
-	launched_and_gone(captured(), OTHER_CTX);
-	all.result = 0;
-	assert_true(private_bytes_fetched() > 0);
-	tracker->driver.fence_all_record = all_record;
-	assert_int_equal(private_bytes_fetched(), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -992,7 +981,6 @@ int main(void)
 	    SEVERAL(the_first_fence_does_not_move),
 	    SEVERAL(allocations_ask_seldom),
 	    SEVERAL(a_fence_that_fails_says_nothing),
-	    SEVERAL(without_fences_memory_is_kept_for_good),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,22 +4,6 @@
  */
 #include "pinned_scene.h"
 
-static void without_context_fences_nothing_is_pooled(void **state)
-{
-	struct gcp_driver driver = fake_driver_without_fences();
-	struct gcp_pinned_stats none;
-	struct gcp_config config;
-	void *p;
-
-	(void)state;
-	gcp_pools_destroy(pools);
-	gcp_config_default(&config);
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	pool = fake_pool(pools);
-	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &p), -ENOSYS);
-	assert_int_equal(gcp_pinned_stats(pools, &none), -ENOSYS);
-}
-
 /* They were thought to work, and do not: the driver frees, and waits as it does. */
 static void where_fences_fail_the_driver_frees(void **state)
 {
@@ -168,7 +152,6 @@ static void the_error_of_a_fence_that_is_asked_is_not_the_calls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(without_context_fences_nothing_is_pooled),
 	    TEST(where_fences_fail_the_driver_frees),
 	    TEST(a_capture_that_was_not_told_of_is_no_failure),
 	    TEST(a_sticky_error_is_handed_on),

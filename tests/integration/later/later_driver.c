@@ -290,3 +290,15 @@ SCENARIO(memory_that_cannot_be_made_for_decompression,
 {
 	is_memory_for(0);
 }
+
+/* Nor a form of it with other parameters in its place. */
+SCENARIO(an_earlier_driver_has_no_newer_form,
+	 "GCPSIM_DRIVER_VERSION=12050 GCPSIM_HIDE=")
+{
+	CUresult (*newer)(CUcontext);
+	CUcontext ctx = primary();
+
+	*(void **)&newer = dlsym(RTLD_DEFAULT, "cuCtxSynchronize_v2");
+	must(!newer || newer(ctx) == CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+	     "an older form was called");
+}

@@ -310,23 +310,3 @@ SCENARIO(frees_of_other_memory_past_cudart)
 		set_in(stream, allocated_in(stream, MIB));
 	must(gcpsim_hazards() == 0, "the block is used again too early");
 }
-
-/* Of cuMemAlloc. */
-SCENARIO(memory_freed_by_the_runtime,
-	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=cuCtxRecordEvent,cuCtxWaitEvent",
-	 "GCPSIM_DRIVER_VERSION=12040", "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
-{
-	CUstream streams[] = {
-	    warm_stream(CU_STREAM_NON_BLOCKING),
-	    stream_new(CU_STREAM_DEFAULT),
-	};
-
-	for (int i = 0; i < 100; i++) {
-		CUdeviceptr p = allocated(64 * MIB);
-
-		set_in(streams[i % 2], (void *)(uintptr_t)p);
-		freed_in(streams[i % 2], (void *)(uintptr_t)p);
-		OK(cuStreamSynchronize(streams[i % 2]));
-	}
-	must(gcpsim_memory_used(0) <= 256 * MIB, "it grows");
-}
