@@ -74,8 +74,7 @@ static bool device_learn(struct async_device *device)
 	uint32_t state = DEVICE_KNOWN;
 	int count = 0;
 
-	if (!gcp_real.cuDeviceGetDefaultMemPool || !gcp_real.cuDeviceGetMemPool ||
-	    gcp_real.cuDeviceGetDefaultMemPool(
+	if (gcp_real.cuDeviceGetDefaultMemPool(
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
 		return false;
@@ -166,8 +165,7 @@ void gcp_async_passes(int number, CUmemoryPool named)
 	cuuint64_t most = UINT64_MAX;
 	bool raised = false;
 
-	if (!state || (named ? named != device->standard : state & DEVICE_ELSE) ||
-	    !gcp_real.cuMemPoolSetAttribute)
+	if (!state || (named ? named != device->standard : state & DEVICE_ELSE))
 		return;
 	gcp_mutex_lock(&devices_lock);
 	if (!device->threshold_set && !device->threshold_raised) {
@@ -200,7 +198,7 @@ uint64_t gcp_async_kept(int number)
 	struct async_device *device = device_of(number);
 	uint64_t reserved, used;
 
-	if (!device || !device->threshold_raised || !gcp_real.cuMemPoolGetAttribute)
+	if (!device || !device->threshold_raised)
 		return 0;
 	reserved = real_attribute(device, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 	used = real_attribute(device, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);

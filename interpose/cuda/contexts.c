@@ -196,8 +196,7 @@ static bool primary_active(CUdevice device)
 	unsigned int flags;
 	int active = 0;
 
-	return gcp_real.cuDevicePrimaryCtxGetState &&
-	       gcp_real.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
+	return gcp_real.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
 		   CUDA_SUCCESS &&
 	       active;
 }
@@ -205,10 +204,7 @@ static bool primary_active(CUdevice device)
 static void primary_release(CUdevice device)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	if (gcp_real.cuDevicePrimaryCtxRelease_v2)
-		gcp_real.cuDevicePrimaryCtxRelease_v2(device);
-	else if (gcp_real.cuDevicePrimaryCtxRelease)
-		gcp_real.cuDevicePrimaryCtxRelease(device);
+	gcp_real.cuDevicePrimaryCtxRelease_v2(device);
 }
 
 static struct gcp_context *primary_known(CUdevice device)
@@ -246,7 +242,7 @@ static struct gcp_context *primary_find(CUdevice device)
 
 	if (context || primary_moves(device))
 		return context;
-	if (!primary_active(device) || !gcp_real.cuDevicePrimaryCtxRetain ||
+	if (!primary_active(device) ||
 	    gcp_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
 		return NULL;
 	primary_release(device);
@@ -288,7 +284,7 @@ static bool context_is_failed(void)
 {
 	size_t available, total;
 
-	return atomic_load(&any_failed) && gcp_real.cuMemGetInfo_v2 &&
+	return atomic_load(&any_failed) &&
 	       gcp_error_stays(gcp_real.cuMemGetInfo_v2(&available, &total));
 }
 

@@ -31,7 +31,6 @@ CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 	}
 	scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	scope->relaxed =
-	    gcp_real.cuThreadExchangeStreamCaptureMode &&
 	    gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
 	return CUDA_SUCCESS;
 }

@@ -22,24 +22,16 @@ static int driver_capture_state(void *ctx, void *stream,
 				struct gcp_capture_state *ret_state)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 	struct gcp_ctx_scope scope;
 	CUgraph graph = NULL;
+	CUresult result;
 	cuuint64_t id = 0;
 
 	result = gcp_ctx_scope_begin(&scope, ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (gcp_real.cuStreamGetCaptureInfo_v3)
-		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id,
-							    &graph, NULL, NULL, NULL);
-	else if (gcp_real.cuStreamGetCaptureInfo_v2)
-		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, &id,
-							    &graph, NULL, NULL);
-	else if (gcp_real.cuStreamGetCaptureInfo)
-		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
-	else
-		result = CUDA_ERROR_NOT_SUPPORTED;
+	result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id, &graph, NULL,
+						    NULL, NULL);
 	gcp_ctx_scope_end(&scope);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -62,11 +54,8 @@ static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t co
 	result = gcp_ctx_scope_begin(&scope, ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuStreamUpdateCaptureDependencies_v2
-		     ? gcp_real.cuStreamUpdateCaptureDependencies_v2(
-			   stream, dependencies, NULL, count, add)
-		     : gcp_real.cuStreamUpdateCaptureDependencies(stream, dependencies,
-								  count, add);
+	result = gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, dependencies,
+							       NULL, count, add);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -85,12 +74,8 @@ static CUresult ends_get(CUstream stream, const CUgraphNode **ret_nodes,
 	CUresult result;
 
 	*ret_count = 0;
-	if (gcp_real.cuStreamGetCaptureInfo_v3)
-		result = gcp_real.cuStreamGetCaptureInfo_v3(
-		    stream, &status, NULL, NULL, ret_nodes, &edges, ret_count);
-	else
-		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL,
-							    ret_nodes, ret_count);
+	result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
+						    ret_nodes, &edges, ret_count);
 	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
 	return result;
@@ -146,8 +131,7 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 	return result;
 }
 
-static int driver_node_dependencies_v2(CUgraphNode node, CUgraphNode *nodes,
-				       size_t *count)
+static CUresult dependencies_get(CUgraphNode node, CUgraphNode *nodes, size_t *count)
 {
 	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
 	CUresult result;
@@ -164,23 +148,17 @@ static int driver_node_dependencies_v2(CUgraphNode node, CUgraphNode *nodes,
 
 static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 {
-	bool second = gcp_real.cuGraphNodeGetDependencies_v2 != NULL;
 	size_t room = *count, found = 0;
 	struct gcp_ctx_scope scope;
 	int result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = second ? (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL,
-								      &found)
-			: (int)gcp_real.cuGraphNodeGetDependencies(node, NULL, &found);
+	result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL, &found);
 	*count = found;
 	if (result == 0 && found > room)
 		result = -ERANGE;
 	else if (result == 0 && found > 0)
-		result = second ? driver_node_dependencies_v2(
-				      node, (CUgraphNode *)ret_nodes, &found)
-				: (int)gcp_real.cuGraphNodeGetDependencies(
-				      node, (CUgraphNode *)ret_nodes, &found);
+		result = (int)dependencies_get(node, (CUgraphNode *)ret_nodes, &found);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -227,8 +205,7 @@ static int driver_thread_mode(void)
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	int saved = errno, result = GCP_CAPTURE_GLOBAL;
 
-	if (gcp_real.cuThreadExchangeStreamCaptureMode &&
-	    gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+	if (gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
 		result = (int)mode;
 		gcp_real.cuThreadExchangeStreamCaptureMode(&mode);
 	}
@@ -365,32 +342,20 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .fence_all_create = gcp_fence_all_create,
 	    .fence_all_record = driver_fence_all_record,
 	    .fence_all_query = driver_fence_all_query,
+	    .stream_id = driver_stream_id,
+	    .stream_context = driver_stream_context,
+	    .stream_query = driver_stream_query,
+	    .stream_ends = driver_stream_ends,
+	    .stream_follow = driver_stream_follow,
+	    .node_dependencies = driver_node_dependencies,
+	    .graph_nodes = driver_graph_nodes,
+	    .event_create = driver_event_create,
+	    .event_destroy = driver_event_destroy,
+	    .event_record = driver_event_record,
+	    .event_query = driver_event_query,
+	    .event_wait = driver_event_wait,
+	    .event_wait_all = driver_event_wait_all,
 	};
-	if (gcp_real.cuStreamGetId && gcp_real.cuStreamQuery &&
-	    gcp_real.cuStreamGetCtx && gcp_real.cuEventCreate &&
-	    gcp_real.cuEventRecord && gcp_real.cuStreamWaitEvent &&
-	    gcp_real.cuEventDestroy_v2) {
-		ret_driver->stream_id = driver_stream_id;
-		ret_driver->stream_context = driver_stream_context;
-		ret_driver->stream_query = driver_stream_query;
-		ret_driver->event_create = driver_event_create;
-		ret_driver->event_destroy = driver_event_destroy;
-		ret_driver->event_record = driver_event_record;
-		ret_driver->event_query = driver_event_query;
-		ret_driver->event_wait = driver_event_wait;
-		ret_driver->event_wait_all = driver_event_wait_all;
-	}
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;
-	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
-		ret_driver->stream_ends = driver_stream_ends;
-	if (gcp_real.cuStreamIsCapturing &&
-	    (gcp_real.cuStreamUpdateCaptureDependencies_v2 ||
-	     gcp_real.cuStreamUpdateCaptureDependencies))
-		ret_driver->stream_follow = driver_stream_follow;
-	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
-	    gcp_real.cuGraphNodeGetDependencies)
-		ret_driver->node_dependencies = driver_node_dependencies;
-	if (gcp_real.cuGraphGetNodes)
-		ret_driver->graph_nodes = driver_graph_nodes;
 }

@@ -87,7 +87,7 @@ static uint64_t reach_find(int owner)
 	int count = devices_count(), able;
 
 	for (int device = 0; device < count && device < DEVICES_MAX; device++)
-		if (device != owner && gcp_real.cuDeviceCanAccessPeer &&
+		if (device != owner &&
 		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) ==
 			CUDA_SUCCESS &&
 		    able)
@@ -286,12 +286,6 @@ static int vmm_unmap(gcp_addr addr, uint64_t bytes)
 
 void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)
 {
-	if (!gcp_real.cuDeviceGetAttribute || !gcp_real.cuDeviceTotalMem_v2 ||
-	    !gcp_real.cuMemGetAllocationGranularity || !gcp_real.cuMemAddressReserve ||
-	    !gcp_real.cuMemAddressFree || !gcp_real.cuMemCreate ||
-	    !gcp_real.cuMemRelease || !gcp_real.cuMemMap || !gcp_real.cuMemUnmap ||
-	    !gcp_real.cuMemSetAccess)
-		return;
 	ret_driver->vm_device = vmm_device;
 	ret_driver->vm_wanted = vmm_wanted;
 	ret_driver->vm_reserve = vmm_reserve;

@@ -270,8 +270,7 @@ void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 {
 	int saved = errno;
 
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventQuery ||
-	    work_submitted(executing, stream, contexts, count) != CUDA_SUCCESS)
+	if (work_submitted(executing, stream, contexts, count) != CUDA_SUCCESS)
 		stream_wait(executing, stream);
 	errno = saved;
 }

@@ -22,8 +22,7 @@ static enum stream_work stream_captures(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (!gcp_real.cuStreamIsCapturing ||
-	    gcp_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS)
+	if (gcp_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS)
 		return STREAM_UNKNOWN;
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? STREAM_EAGER : STREAM_CAPTURED;
 }

@@ -67,7 +67,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuGetProcAddress, cuGetProcAddress, 11030, 0, GCP_OPTIONAL,                  \
 	  (const char *symbol, void **ret_fn, int version, cuuint64_t flags),          \
 	  (symbol, ret_fn, version, flags))                                            \
-	X(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0, GCP_OPTIONAL,               \
+	X(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0, GCP_REQUIRED,               \
 	  (const char *symbol, void **ret_fn, int version, cuuint64_t flags,           \
 	   int *ret_status),                                                           \
 	  (symbol, ret_fn, version, flags, ret_status))
@@ -76,11 +76,11 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemAlloc_v2, cuMemAlloc, 3020, 0, GCP_REQUIRED,                            \
 	  (CUdeviceptr *ret_ptr, size_t bytes), (ret_ptr, bytes))                      \
 	X(cuMemFree_v2, cuMemFree, 3020, 0, GCP_REQUIRED, (CUdeviceptr ptr), (ptr))    \
-	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, 0, GCP_OPTIONAL,                  \
+	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, 0, GCP_REQUIRED,                  \
 	  (CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,       \
 	   unsigned int element),                                                      \
 	  (ret_ptr, ret_pitch, width, height, element))                                \
-	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_OPTIONAL,                        \
+	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_REQUIRED,                        \
 	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))
 
 /* Creators of memory that pass through, and are made again while some may come back. */
@@ -88,7 +88,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0, GCP_OPTIONAL,                 \
 	  (CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags),                    \
 	  (ret_ptr, bytes, flags))                                                     \
-	X(cuMemCreate, cuMemCreate, 10020, 0, GCP_OPTIONAL,                            \
+	X(cuMemCreate, cuMemCreate, 10020, 0, GCP_REQUIRED,                            \
 	  (CUmemGenericAllocationHandle *ret_handle, size_t bytes,                     \
 	   const CUmemAllocationProp *properties, unsigned long long flags),           \
 	  (ret_handle, bytes, properties, flags))                                      \
@@ -179,7 +179,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_blocks, function, block_threads, shared_bytes, flags))
 
 #define GCP_HOOKS_MAKERS(X)                                                            \
-	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \
+	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_REQUIRED,                       \
 	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
 	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, 0,             \
 	  GCP_OPTIONAL, (CUstream *ret_stream, unsigned int flags, int priority),      \
@@ -206,16 +206,16 @@ typedef CUresult gcp_recapture_callback(void *);
 
 /* Memory that the program maps itself. */
 #define GCP_HOOKS_MAPPINGS(X)                                                          \
-	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
+	X(cuMemMap, cuMemMap, 10020, 0, GCP_REQUIRED,                                  \
 	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
 	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
 	  (ptr, bytes, offset, handle, flags))                                         \
-	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_REQUIRED,                      \
 	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
 	  (ptr, bytes, access, count))                                                 \
-	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_OPTIONAL,                              \
+	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_REQUIRED,                              \
 	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
-	X(cuMemAddressFree, cuMemAddressFree, 10020, 0, GCP_OPTIONAL,                  \
+	X(cuMemAddressFree, cuMemAddressFree, 10020, 0, GCP_REQUIRED,                  \
 	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))
 
 /* Stream-ordered memory, and what programs set and ask of CUDA's pools of it. */
@@ -233,7 +233,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  GCP_OPTIONAL,                                                                \
 	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
 	  (ret_ptr, bytes, pool, stream))                                              \
-	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_OPTIONAL,                      \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_REQUIRED,                      \
 	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))                           \
 	X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 2, GCP_OPTIONAL,                 \
 	  (CUdeviceptr ptr, CUstream stream), (ptr, stream)) \
@@ -247,25 +247,25 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0, GCP_OPTIONAL,              \
 	  (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),            \
 	  (pool, access, count))                                                       \
-	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0, GCP_OPTIONAL,        \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0, GCP_REQUIRED,        \
 	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *value),             \
 	  (pool, attribute, value))                                                    \
-	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0, GCP_OPTIONAL,        \
+	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0, GCP_REQUIRED,        \
 	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value),         \
 	  (pool, attribute, ret_value))                                                \
-	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, GCP_OPTIONAL,                    \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, GCP_REQUIRED,                    \
 	  (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))
 
 /* Pinned host memory. */
 #define GCP_HOOKS_HOST(X)                                                              \
-	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0, GCP_OPTIONAL,                       \
+	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0, GCP_REQUIRED,                       \
 	  (void **ret_ptr, size_t bytes, unsigned int flags), (ret_ptr, bytes, flags)) \
 	X(cuMemAllocHost_v2, cuMemAllocHost, 3020, 0, GCP_OPTIONAL,                    \
 	  (void **ret_ptr, size_t bytes), (ret_ptr, bytes))                            \
-	X(cuMemFreeHost, cuMemFreeHost, 2000, 0, GCP_OPTIONAL, (void *ptr), (ptr))     \
+	X(cuMemFreeHost, cuMemFreeHost, 2000, 0, GCP_REQUIRED, (void *ptr), (ptr))     \
 	X(cuMemHostRegister, cuMemHostRegister, 4000, 0, GCP_OPTIONAL,                 \
 	  (void *ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))          \
-	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_OPTIONAL,              \
+	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_REQUIRED,              \
 	  (void *ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))
 
 #define GCP_HOOKS_RANGES(X)                                                            \
@@ -279,10 +279,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, 0, GCP_OPTIONAL,        \
 	  (CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr ptr),                 \
 	  (ret_base, ret_bytes, ptr))                                                  \
-	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0, GCP_OPTIONAL,         \
+	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0, GCP_REQUIRED,         \
 	  (void *ret_value, CUpointer_attribute attribute, CUdeviceptr ptr),           \
 	  (ret_value, attribute, ptr))                                                 \
-	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0, GCP_OPTIONAL,       \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0, GCP_REQUIRED,       \
 	  (unsigned int count, CUpointer_attribute *attributes, void **values,         \
 	   CUdeviceptr ptr),                                                           \
 	  (count, attributes, values, ptr))                                            \
@@ -335,7 +335,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuCtxAttach, cuCtxAttach, 2000, 0, GCP_OPTIONAL,                             \
 	  (CUcontext *ret_ctx, unsigned int flags), (ret_ctx, flags))                  \
 	X(cuCtxDetach, cuCtxDetach, 2000, 0, GCP_OPTIONAL, (CUcontext ctx), (ctx))     \
-	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0, GCP_OPTIONAL, (CUcontext ctx),    \
+	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0, GCP_REQUIRED, (CUcontext ctx),    \
 	  (ctx))                                                                       \
 	X(cuCtxPushCurrent, cuCtxPushCurrent, 2000, 0, GCP_OPTIONAL, (CUcontext ctx),  \
 	  (ctx))                                                                       \
@@ -345,7 +345,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, 0, GCP_REQUIRED,                  \
 	  (CUcontext *ret_ctx), (ret_ctx))                                             \
-	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_OPTIONAL,                \
+	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_REQUIRED,                \
 	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
 	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0, GCP_OPTIONAL,                  \
 	  (struct CUgreenCtx_st * *ret_green, struct CUdevResourceDesc_st * resources, \
@@ -353,12 +353,12 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_green, resources, device, flags))                                       \
 	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0, GCP_OPTIONAL,                \
 	  (struct CUgreenCtx_st * green), (green))                                     \
-	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_OPTIONAL,   \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_REQUIRED,   \
 	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))                    \
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, GCP_OPTIONAL, \
 	  (CUdevice device), (device))                                                 \
 	X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0,           \
-	  GCP_OPTIONAL, (CUdevice device), (device))                                   \
+	  GCP_REQUIRED, (CUdevice device), (device))                                   \
 	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0, GCP_OPTIONAL,     \
 	  (CUdevice device), (device))                                                 \
 	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0, GCP_OPTIONAL, \
@@ -415,7 +415,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
 	  (stream, nodes, count, flags))                                               \
 	X(cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies,     \
-	  12030, 0, GCP_OPTIONAL,                                                      \
+	  12030, 0, GCP_REQUIRED,                                                      \
 	  (CUstream stream, CUgraphNode * nodes,                                       \
 	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
 	  (stream, nodes, edges, count, flags))                                        \
@@ -428,7 +428,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
 	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
 	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
-	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_OPTIONAL,   \
+	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_REQUIRED,   \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
 	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
 	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
@@ -459,11 +459,11 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000, 0, GCP_REQUIRED, (void), ())       \
 	X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, 0, GCP_OPTIONAL,               \
 	  (CUcontext ctx), (ctx))                                                      \
-	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_REQUIRED,             \
 	  (CUstream stream), (stream))                                                 \
 	X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 2, GCP_OPTIONAL,        \
 	  (CUstream stream), (stream))                                                 \
-	X(cuStreamQuery, cuStreamQuery, 2000, 0, GCP_OPTIONAL, (CUstream stream),      \
+	X(cuStreamQuery, cuStreamQuery, 2000, 0, GCP_REQUIRED, (CUstream stream),      \
 	  (stream))                                                                    \
 	X(cuStreamQuery_ptsz, cuStreamQuery, 7000, 2, GCP_OPTIONAL, (CUstream stream), \
 	  (stream))                                                                    \
@@ -516,53 +516,53 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 0,             \
 	  GCP_REQUIRED, (CUdevice device, unsigned int *ret_flags, int *ret_active),   \
 	  (device, ret_flags, ret_active))                                             \
-	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_OPTIONAL,           \
+	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_REQUIRED,           \
 	  (int *ret_value, CUdevice_attribute attribute, CUdevice device),             \
 	  (ret_value, attribute, device))                                              \
-	X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, 0, GCP_OPTIONAL,         \
+	X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, 0, GCP_REQUIRED,         \
 	  (int *ret_able, CUdevice device, CUdevice peer), (ret_able, device, peer))   \
-	X(cuDeviceGetName, cuDeviceGetName, 2000, 0, GCP_OPTIONAL,                     \
+	X(cuDeviceGetName, cuDeviceGetName, 2000, 0, GCP_REQUIRED,                     \
 	  (char *ret_name, int capacity, CUdevice device),                             \
 	  (ret_name, capacity, device))                                                \
-	X(cuDeviceGetUuid_v2, cuDeviceGetUuid, 11040, 0, GCP_OPTIONAL,                 \
+	X(cuDeviceGetUuid_v2, cuDeviceGetUuid, 11040, 0, GCP_REQUIRED,                 \
 	  (CUuuid *ret_uuid, CUdevice device), (ret_uuid, device))                     \
-	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, 0, GCP_OPTIONAL,             \
+	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, 0, GCP_REQUIRED,             \
 	  (char *ret_id, int capacity, CUdevice device), (ret_id, capacity, device))   \
 	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_REQUIRED,               \
 	  (int *ret_version), (ret_version))                                           \
-	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_OPTIONAL,                \
+	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_REQUIRED,                \
 	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))                   \
 	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0,      \
-	  GCP_OPTIONAL,                                                                \
+	  GCP_REQUIRED,                                                                \
 	  (size_t *ret_bytes, const CUmemAllocationProp *properties,                   \
 	   CUmemAllocationGranularity_flags which),                                    \
 	  (ret_bytes, properties, which))                                              \
-	X(cuMemAddressReserve, cuMemAddressReserve, 10020, 0, GCP_OPTIONAL,            \
+	X(cuMemAddressReserve, cuMemAddressReserve, 10020, 0, GCP_REQUIRED,            \
 	  (CUdeviceptr *ret_ptr, size_t bytes, size_t alignment, CUdeviceptr wish,     \
 	   unsigned long long flags),                                                  \
 	  (ret_ptr, bytes, alignment, wish, flags))                                    \
-	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_OPTIONAL,                          \
+	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_REQUIRED,                          \
 	  (CUmemGenericAllocationHandle handle), (handle))                             \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0,        \
-	  GCP_OPTIONAL,                                                                \
+	  GCP_REQUIRED,                                                                \
 	  (void *ret_fd, CUmemGenericAllocationHandle handle,                          \
 	   CUmemAllocationHandleType type, unsigned long long flags),                  \
 	  (ret_fd, handle, type, flags))                                               \
 	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, 0,    \
-	  GCP_OPTIONAL,                                                                \
+	  GCP_REQUIRED,                                                                \
 	  (CUmemGenericAllocationHandle *ret_handle, void *fd,                         \
 	   CUmemAllocationHandleType type),                                            \
 	  (ret_handle, fd, type))                                                      \
 	X(cuMemGetAllocationPropertiesFromHandle,                                      \
-	  cuMemGetAllocationPropertiesFromHandle, 10020, 0, GCP_OPTIONAL,              \
+	  cuMemGetAllocationPropertiesFromHandle, 10020, 0, GCP_REQUIRED,              \
 	  (CUmemAllocationProp *ret_properties, CUmemGenericAllocationHandle handle),  \
 	  (ret_properties, handle))                                                    \
-	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0, GCP_OPTIONAL,              \
+	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0, GCP_REQUIRED,              \
 	  (CUmemoryPool *ret_pool, CUdevice device), (ret_pool, device))               \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0,              \
-	  GCP_OPTIONAL, (CUmemoryPool *ret_pool, CUdevice device),                     \
+	  GCP_REQUIRED, (CUmemoryPool *ret_pool, CUdevice device),                     \
 	  (ret_pool, device))                                                          \
-	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
+	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_REQUIRED,          \
 	  (CUdevice device), (device))                                                 \
 	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, GCP_REQUIRED,                  \
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
@@ -570,27 +570,24 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, \
 	  0, GCP_REQUIRED, (CUstreamCaptureMode *mode), (mode))                        \
-	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, 0, GCP_OPTIONAL,            \
+	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, 0, GCP_REQUIRED,            \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status), (stream, ret_status))  \
-	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_OPTIONAL,      \
+	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_REQUIRED,      \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),    \
 	  (stream, ret_status, ret_id))                                                \
-	X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies, 10000, 0, GCP_OPTIONAL, \
-	  (CUgraphNode node, CUgraphNode *ret_nodes, size_t *ret_count),               \
-	  (node, ret_nodes, ret_count))                                                \
 	X(cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependencies, 12030, 0,         \
-	  GCP_OPTIONAL,                                                                \
+	  GCP_REQUIRED,                                                                \
 	  (CUgraphNode node, CUgraphNode *ret_nodes,                                   \
 	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
-	X(cuGraphGetNodes, cuGraphGetNodes, 10000, 0, GCP_OPTIONAL,                    \
+	X(cuGraphGetNodes, cuGraphGetNodes, 10000, 0, GCP_REQUIRED,                    \
 	  (CUgraph graph, CUgraphNode *ret_nodes, size_t *ret_count),                  \
 	  (graph, ret_nodes, ret_count))                                               \
-	X(cuGraphExecGetFlags, cuGraphExecGetFlags, 12000, 0, GCP_OPTIONAL,            \
+	X(cuGraphExecGetFlags, cuGraphExecGetFlags, 12000, 0, GCP_REQUIRED,            \
 	  (CUgraphExec exec, cuuint64_t *ret_flags), (exec, ret_flags))                \
-	X(cuStreamGetId, cuStreamGetId, 12000, 0, GCP_OPTIONAL,                        \
+	X(cuStreamGetId, cuStreamGetId, 12000, 0, GCP_REQUIRED,                        \
 	  (CUstream stream, unsigned long long *ret_id), (stream, ret_id))             \
-	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_OPTIONAL,                   \
+	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_REQUIRED,                   \
 	  (CUstream stream, unsigned int *ret_flags), (stream, ret_flags))             \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))

@@ -115,13 +115,13 @@
 
 /* What forks and joins captures. */
 #define GCP_HOOKS_EVENTS(X)                                                            \
-	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_OPTIONAL,                 \
+	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_REQUIRED,                 \
 	  (CUstream stream, CUevent event, unsigned int flags),                        \
 	  (stream, event, flags))                                                      \
 	X(cuStreamWaitEvent_ptsz, cuStreamWaitEvent, 7000, 2, GCP_OPTIONAL,            \
 	  (CUstream stream, CUevent event, unsigned int flags),                        \
 	  (stream, event, flags))                                                      \
-	X(cuEventRecord, cuEventRecord, 2000, 0, GCP_OPTIONAL,                         \
+	X(cuEventRecord, cuEventRecord, 2000, 0, GCP_REQUIRED,                         \
 	  (CUevent event, CUstream stream), (event, stream))                           \
 	X(cuEventRecord_ptsz, cuEventRecord, 7000, 2, GCP_OPTIONAL,                    \
 	  (CUevent event, CUstream stream), (event, stream))                           \

@@ -38,15 +38,9 @@ static struct {
 
 static CUresult primary_retain(int device, CUcontext *ret_ctx)
 {
-	CUresult result;
-
-	if (gcp_process_pooling())
-		result = gcp_contexts_retain_primary(ret_ctx, device);
-	else if (gcp_real.cuDevicePrimaryCtxRetain)
-		result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-	else
-		result = CUDA_ERROR_NOT_SUPPORTED;
-	return result;
+	return gcp_process_pooling()
+		   ? gcp_contexts_retain_primary(ret_ctx, device)
+		   : gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 }
 
 static CUresult primary_of(int device, CUcontext *ret_ctx)

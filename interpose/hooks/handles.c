@@ -43,8 +43,7 @@ static CUcontext primary_only(void)
 	int active = 0;
 
 	if (gcp_real.cuDevicePrimaryCtxGetState(0, &flags, &active) != CUDA_SUCCESS ||
-	    !active || !gcp_real.cuDevicePrimaryCtxRelease_v2 ||
-	    gcp_contexts_retain_primary(&ctx, 0) != CUDA_SUCCESS)
+	    !active || gcp_contexts_retain_primary(&ctx, 0) != CUDA_SUCCESS)
 		return NULL;
 	gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, 0, 1);
 	return ctx;
@@ -58,7 +57,7 @@ static CUcontext context_implied(struct gcp_handle_library *library)
 	CUcontext ctx = atomic_load(&library->implied);
 	int count = 0;
 
-	if (!atomic_load(&library->counts->created) || !gcp_real.cuCtxSetCurrent ||
+	if (!atomic_load(&library->counts->created) ||
 	    gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS || count != 1)
 		return NULL;
 	if (!ctx)

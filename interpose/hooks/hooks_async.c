@@ -95,8 +95,7 @@ static bool stream_captures(CUstream stream)
 
 	if (!gcp_process_capturing())
 		return false;
-	return !gcp_real.cuStreamGetCaptureInfo ||
-	       gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) != CUDA_SUCCESS ||
+	return gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) != CUDA_SUCCESS ||
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -242,9 +241,6 @@ static CUresult memory_wait_event(CUstream stream)
 	CUevent event = NULL;
 	CUresult result;
 
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
-	    !gcp_real.cuEventSynchronize || !gcp_real.cuEventDestroy_v2)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -253,7 +249,7 @@ static CUresult memory_wait_event(CUstream stream)
 		result = gcp_real.cuEventSynchronize(event);
 	gcp_real.cuEventDestroy_v2(event);
 	/* Of a context that this driver cannot tell us. */
-	if (result == CUDA_ERROR_INVALID_HANDLE && gcp_real.cuStreamSynchronize)
+	if (result == CUDA_ERROR_INVALID_HANDLE)
 		result = gcp_real.cuStreamSynchronize(stream);
 	return result;
 }
@@ -306,8 +302,7 @@ static CUresult memory_refuse_captured(CUstream stream)
 	CUresult result;
 	cuuint64_t id;
 
-	if (!gcp_tracker_capturing(gcp_process.tracker) ||
-	    !gcp_real.cuStreamGetCaptureInfo)
+	if (!gcp_tracker_capturing(gcp_process.tracker))
 		return CUDA_SUCCESS;
 	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
 	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -330,8 +325,7 @@ static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
  * capture. */
 static bool may_mark(CUstream stream)
 {
-	return !gcp_process_capturing() ||
-	       (gcp_stream_capturable(stream) && gcp_real.cuStreamGetCaptureInfo);
+	return !gcp_process_capturing() || gcp_stream_capturable(stream);
 }
 
 /* A stream of the block's own context, which does not capture: the block may be reused

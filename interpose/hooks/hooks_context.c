@@ -71,8 +71,7 @@ static void green_created(struct CUgreenCtx_st *green)
 {
 	CUcontext ctx;
 
-	if (gcp_real.cuCtxFromGreenCtx &&
-	    gcp_real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
+	if (gcp_real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
 		green_seen(ctx);
 }
 
@@ -224,8 +223,7 @@ static bool green_identify(struct CUgreenCtx_st *green, CUcontext *ret_ctx,
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (!gcp_real.cuCtxFromGreenCtx ||
-	    gcp_real.cuCtxFromGreenCtx(ret_ctx, green) != CUDA_SUCCESS ||
+	if (gcp_real.cuCtxFromGreenCtx(ret_ctx, green) != CUDA_SUCCESS ||
 	    gcp_ctx_scope_begin(&scope, *ret_ctx) != CUDA_SUCCESS)
 		return false;
 	result = gcp_real.cuCtxGetDevice(ret_device);

@@ -236,8 +236,7 @@ static struct side side_find(CUmemorytype type, CUdeviceptr at)
 	if (found == 0)
 		return (struct side){CU_MEMORYTYPE_DEVICE, info.ctx, info.device, true,
 				     info.mapped};
-	if (gcp_real.cuPointerGetAttribute)
-		side_ask(at, &side);
+	side_ask(at, &side);
 	return side;
 }
 
@@ -329,7 +328,7 @@ static bool is_captured(const struct copy *copy)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return gcp_stream_capturable(copy->stream) && gcp_real.cuStreamIsCapturing &&
+	return gcp_stream_capturable(copy->stream) &&
 	       gcp_real.cuStreamIsCapturing(copy->stream, &status) == CUDA_SUCCESS &&
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -346,8 +345,6 @@ static CUresult copy_in_stream(const struct copy *copy)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (!gcp_real.cuMemcpy3DPeerAsync)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream);
 	gcp_ctx_scope_end(&scope);
@@ -359,11 +356,8 @@ static CUresult copy_call(const struct copy *copy)
 	if (copy->in_stream)
 		return copy_in_stream(copy);
 	if (copy->stream == CU_STREAM_PER_THREAD)
-		return gcp_real.cuMemcpy3DPeer_ptds
-			   ? gcp_real.cuMemcpy3DPeer_ptds(&copy->what)
-			   : CUDA_ERROR_NOT_SUPPORTED;
-	return gcp_real.cuMemcpy3DPeer ? gcp_real.cuMemcpy3DPeer(&copy->what)
-				       : CUDA_ERROR_NOT_SUPPORTED;
+		return gcp_real.cuMemcpy3DPeer_ptds(&copy->what);
+	return gcp_real.cuMemcpy3DPeer(&copy->what);
 }
 
 /* Errors that the program's own call may not give. */

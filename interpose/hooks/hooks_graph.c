@@ -146,14 +146,12 @@ static bool is_plain(unsigned long long flags)
 	return (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
 }
 
-/* Before CUDA 12 there are no launches by the device. */
 static bool is_made_plain(CUgraphExec exec)
 {
 	cuuint64_t flags = 0;
 
-	return !gcp_real.cuGraphExecGetFlags ||
-	       (gcp_real.cuGraphExecGetFlags(exec, &flags) == CUDA_SUCCESS &&
-		is_plain(flags));
+	return gcp_real.cuGraphExecGetFlags(exec, &flags) == CUDA_SUCCESS &&
+	       is_plain(flags);
 }
 
 /* Of a graph that an executable is about to be made of. */
@@ -454,8 +452,7 @@ static bool moves(const struct node_params *params)
 
 	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE)
 		return false;
-	return !gcp_real.cuDriverGetVersion ||
-	       gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+	return gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
 	       version >= SINCE_MOVE;
 }
 

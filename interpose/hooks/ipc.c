@@ -175,15 +175,6 @@ int gcp_ipc_free(gcp_addr addr, bool waits)
 
 /* --- import --------------------------------------------------------------------- */
 
-static bool import_is_possible(void)
-{
-	return gcp_real.cuMemImportFromShareableHandle &&
-	       gcp_real.cuMemGetAllocationPropertiesFromHandle &&
-	       gcp_real.cuMemAddressReserve && gcp_real.cuMemAddressFree &&
-	       gcp_real.cuMemMap && gcp_real.cuMemUnmap && gcp_real.cuMemSetAccess &&
-	       gcp_real.cuMemRelease;
-}
-
 /* Where threads open and close the same memory at once, CUDA refuses an open now and
  * then that it serves a moment later (driver 580: one of 1,600, four threads). Blocks
  * of a segment are the same memory to CUDA, and to the program they are not. */
@@ -226,7 +217,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	/* Decided now, since the pointer that comes of it passes us at its close. */
 	if ((offset > 0 || is_mapped) && gcp_process_started_mode() == GCP_RUN_PASSIVE)
 		return real(ret_ptr, given, flags);
-	if (is_mapped && import_is_possible())
+	if (is_mapped)
 		return gcp_imports_open(ret_ptr, &mapped, flags);
 	result = open_beside_others(real, ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)

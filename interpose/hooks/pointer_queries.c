@@ -82,7 +82,7 @@ static int range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	CUdeviceptr base = 0;
 
-	if (!gcp_process_pooling() || !gcp_real.cuPointerGetAttribute ||
+	if (!gcp_process_pooling() ||
 	    gcp_real.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 					   ptr) != CUDA_SUCCESS)
 		return -ENOENT;

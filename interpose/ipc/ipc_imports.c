@@ -536,13 +536,11 @@ static void import_end(struct import *import)
 /* Freeing pinned memory waits as well, and needs nothing of the device. */
 static CUresult context_wait_by_host_free(void)
 {
-	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	void *p;
 
-	if (gcp_real.cuMemHostAlloc && gcp_real.cuMemFreeHost)
-		result = gcp_real.cuMemHostAlloc(&p, 1, 0);
-	return result == CUDA_SUCCESS ? gcp_real.cuMemFreeHost(p)
-				      : gcp_real.cuCtxSynchronize();
+	return gcp_real.cuMemHostAlloc(&p, 1, 0) == CUDA_SUCCESS
+		   ? gcp_real.cuMemFreeHost(p)
+		   : gcp_real.cuCtxSynchronize();
 }
 
 /* As CUDA does, also if it stays open (measured). To free memory waits in every state

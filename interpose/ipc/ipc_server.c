@@ -602,8 +602,7 @@ bool gcp_ipc_server_possible(int device)
 {
 	int able = 0;
 
-	return gcp_real.cuMemExportToShareableHandle && gcp_real.cuDeviceGetAttribute &&
-	       gcp_real.cuDeviceGetAttribute(
+	return gcp_real.cuDeviceGetAttribute(
 		   &able,
 		   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
 		   device) == CUDA_SUCCESS &&

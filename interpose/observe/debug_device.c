@@ -50,15 +50,6 @@ static struct {
 	CUstream stream;
 } owns[CONTEXTS_MAX];
 
-bool gcp_debug_device_possible(void)
-{
-	return gcp_real.cuMemsetD8Async && gcp_real.cuMemsetD32Async &&
-	       gcp_real.cuMemcpyDtoHAsync_v2 && gcp_real.cuMemHostRegister_v2 &&
-	       gcp_real.cuStreamCreate && gcp_real.cuStreamSynchronize &&
-	       gcp_real.cuEventCreate && gcp_real.cuEventRecord &&
-	       gcp_real.cuEventQuery && gcp_real.cuEventDestroy_v2;
-}
-
 /* --- the host's side --------------------------------------------------------- */
 
 static unsigned char *slot_bytes(const struct slot *slot)

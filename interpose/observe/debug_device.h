@@ -33,9 +33,6 @@ struct gcp_debug_found {
 	uint64_t wrong;
 };
 
-/* Whether the driver has the functions for this. */
-bool gcp_debug_device_possible(void);
-
 /* Writes a pattern, in the order of the queue. FREED: multiples of 4. */
 int gcp_debug_write(const struct gcp_debug_queue *queue, enum gcp_debug_pattern pattern,
 		    gcp_addr addr, uint64_t bytes);

@@ -44,8 +44,7 @@ static void driver_add(struct gcp_text *text)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (!gcp_real.cuMemGetInfo_v2 ||
-	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+	if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
 	result = gcp_real.cuMemGetInfo_v2(&available, &total);
 	gcp_ctx_scope_end(&scope);

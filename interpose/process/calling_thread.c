@@ -87,17 +87,12 @@ void gcp_thread_note_gpu(int device)
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
-	if (gcp_real.cuDeviceGetName)
-		(void)gcp_real.cuDeviceGetName(gpu.name, sizeof(gpu.name), device);
-	if (gcp_real.cuDeviceGetUuid_v2 &&
-	    gcp_real.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS)
+	(void)gcp_real.cuDeviceGetName(gpu.name, sizeof(gpu.name), device);
+	if (gcp_real.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS)
 		uuid_write(&gpu, &uuid);
-	if (gcp_real.cuDeviceGetPCIBusId)
-		(void)gcp_real.cuDeviceGetPCIBusId(gpu.pci, sizeof(gpu.pci), device);
-	if (gcp_real.cuDeviceTotalMem_v2)
-		(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
-	if (gcp_real.cuDriverGetVersion)
-		(void)gcp_real.cuDriverGetVersion(&gpu.cuda);
+	(void)gcp_real.cuDeviceGetPCIBusId(gpu.pci, sizeof(gpu.pci), device);
+	(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
+	(void)gcp_real.cuDriverGetVersion(&gpu.cuda);
 	gcp_ctx_scope_end(&scope);
 	gpu.bytes = bytes;
 	gcp_report_note_gpu(device, &gpu);

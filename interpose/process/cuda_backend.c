@@ -97,16 +97,13 @@ static void driver_mem_trim(void *ctx)
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return;
 	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-		if (gcp_real.cuDeviceGetMemPool && gcp_real.cuMemPoolTrimTo &&
-		    gcp_real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS)
+		if (gcp_real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS)
 			gcp_real.cuMemPoolTrimTo(pool, 0);
-		if (gcp_real.cuDeviceGetDefaultMemPool && gcp_real.cuMemPoolTrimTo &&
-		    gcp_real.cuDeviceGetDefaultMemPool(&standard, device) ==
+		if (gcp_real.cuDeviceGetDefaultMemPool(&standard, device) ==
 			CUDA_SUCCESS &&
 		    standard != pool)
 			gcp_real.cuMemPoolTrimTo(standard, 0);
-		if (gcp_real.cuDeviceGraphMemTrim)
-			gcp_real.cuDeviceGraphMemTrim(device);
+		gcp_real.cuDeviceGraphMemTrim(device);
 	}
 	gcp_ctx_scope_end(&scope);
 }
@@ -132,12 +129,6 @@ struct releaser {
 
 static struct gcp_mutex releasers_lock = GCP_MUTEX(GCP_RANK_RELEASERS);
 static struct releaser *releasers; /* guarded by releasers_lock */
-
-static bool release_is_possible(void)
-{
-	return gcp_real.cuMemFreeAsync && gcp_real.cuStreamCreate &&
-	       gcp_real.cuStreamSynchronize;
-}
 
 /* `ctx` is current. The lock is held. */
 static struct releaser *releaser_create(CUcontext ctx)
@@ -275,8 +266,8 @@ static int driver_fence_record(void *ctx, void *handle)
 	result = gcp_contexts_note(gcp_real.cuCtxRecordEvent(ctx, fence->event));
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_DEBUG,
-			"context %p cannot be fenced (error %d): calls pass through", ctx,
-			(int)result);
+			"context %p cannot be fenced (error %d): calls pass through",
+			ctx, (int)result);
 	errno = saved;
 	return result;
 }
@@ -453,16 +444,14 @@ static uint64_t driver_device_memory(int device)
 	CUresult result;
 	size_t bytes = 0;
 
-	if (!gcp_real.cuDeviceTotalMem_v2 ||
-	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
-		return 0;
+	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuDeviceTotalMem_v2(&bytes, device);
 	gcp_ctx_scope_end(&scope);
 	return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* A name that can be looked up need not work: the library of that name may be newer than
- * the driver that it stands before. */
+/* A name that can be looked up need not work: the library of that name may be newer
+ * than the driver that it stands before. */
 bool gcp_driver_is_sufficient(void)
 {
 	enum { CUDA_WITH_CONTEXT_FENCES = 12050 };
@@ -492,6 +481,9 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	*ret_driver = (struct gcp_driver){
 	    .mem_alloc = driver_mem_alloc,
 	    .mem_free = driver_mem_free,
+	    .mem_release = driver_mem_release,
+	    .mem_release_prepare = driver_mem_release_prepare,
+	    .mem_left = driver_mem_left,
 	    .mem_trim = driver_mem_trim,
 	    .ctx_sync = driver_ctx_sync,
 	    .foreign_now = gcp_foreign_work_latest,
@@ -500,30 +492,22 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .clock_ns = gcp_clock_ns,
 	    .given_by_others = gcp_given_by_others,
 	    .device_memory = driver_device_memory,
+	    .fence_create = driver_fence_create,
+	    .fence_destroy = driver_fence_destroy,
+	    .fence_discard = driver_fence_discard,
+	    .fence_query = driver_fence_query,
+	    .fence_wait = driver_fence_wait,
+	    .fence_wait_own = driver_fence_wait_own,
+	    .fence_record = driver_fence_record,
+	    .fence_order = driver_fence_order,
+	    .host_alloc = driver_host_alloc,
+	    .host_free = driver_host_free,
+	    .host_place = gcp_numa_place,
+	    .fence_all_create = gcp_fence_all_create,
+	    .fence_all_destroy = gcp_fence_all_destroy,
+	    .fence_all_record = gcp_fence_all_record,
+	    .fence_all_query = gcp_fence_all_query,
+	    .fence_all_wait = gcp_fence_all_wait,
 	};
-	if (release_is_possible()) {
-		ret_driver->mem_release = driver_mem_release;
-		ret_driver->mem_release_prepare = driver_mem_release_prepare;
-	}
-	if (gcp_real.cuMemGetInfo_v2)
-		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);
-	ret_driver->fence_create = driver_fence_create;
-	ret_driver->fence_destroy = driver_fence_destroy;
-	ret_driver->fence_discard = driver_fence_discard;
-	ret_driver->fence_query = driver_fence_query;
-	ret_driver->fence_wait = driver_fence_wait;
-	ret_driver->fence_wait_own = driver_fence_wait_own;
-	ret_driver->fence_record = driver_fence_record;
-	ret_driver->fence_order = driver_fence_order;
-	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)
-		return;
-	ret_driver->host_alloc = driver_host_alloc;
-	ret_driver->host_free = driver_host_free;
-	ret_driver->host_place = gcp_numa_place;
-	ret_driver->fence_all_create = gcp_fence_all_create;
-	ret_driver->fence_all_destroy = gcp_fence_all_destroy;
-	ret_driver->fence_all_record = gcp_fence_all_record;
-	ret_driver->fence_all_query = gcp_fence_all_query;
-	ret_driver->fence_all_wait = gcp_fence_all_wait;
 }

@@ -94,13 +94,6 @@ static enum gcp_run_mode start_pooling(void)
 	}
 	gcp_driver_fill(&driver);
 	gcp_driver_fill_vmm(&driver);
-	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
-	    !driver.vm_reserve)
-		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
-			    ? GCP_LOG_WARNING
-			    : GCP_LOG_INFO,
-			"the CUDA driver has no virtual memory management, using "
-			"ordinary segments");
 	gcp_observe_driver(&driver);
 	gcp_driver_fill_capture(&capture_driver);
 	result =

@@ -68,9 +68,7 @@ static CUevent marker_create(CUcontext home)
 	struct gcp_ctx_scope scope;
 	CUevent event = NULL;
 
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
-	    !gcp_real.cuStreamWaitEvent ||
-	    gcp_ctx_scope_begin(&scope, home) != CUDA_SUCCESS)
+	if (gcp_ctx_scope_begin(&scope, home) != CUDA_SUCCESS)
 		return NULL;
 	if (gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		event = NULL;
@@ -182,7 +180,7 @@ static enum gcp_stream_kind kind_of(CUstream stream, CUcontext ctx, CUcontext ho
 
 	if (!stream || stream == CU_STREAM_LEGACY)
 		return ctx == home ? GCP_STREAM_LEGACY : GCP_STREAM_JOINED;
-	if (stream != CU_STREAM_PER_THREAD && gcp_real.cuStreamGetFlags &&
+	if (stream != CU_STREAM_PER_THREAD &&
 	    gcp_real.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
 	    flags & CU_STREAM_NON_BLOCKING)
 		return GCP_STREAM_APART;
@@ -244,8 +242,7 @@ const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream)
 {
 	unsigned long long id = 0;
 
-	if (gcp_real.cuStreamGetId &&
-	    gcp_real.cuStreamGetId(stream, &id) != CUDA_SUCCESS)
+	if (gcp_real.cuStreamGetId(stream, &id) != CUDA_SUCCESS)
 		return NULL;
 	if (__builtin_expect(!own && !own_create(), 0))
 		return NULL;

@@ -655,7 +655,7 @@ void oracle_end(struct model *w);
 /* The library's pools are taken down: the driver must have all of it back. Where the
  * library has a thread, only at exit: it must be prepared before the thread starts. */
 void oracle_finish(struct model *w);
-void oracle_finish_prepare(const struct model *w);
+void oracle_finish_prepare(void);
 /* What check kernels of the context counted; its work is done. */
 void oracle_counter(struct model *w, int context);
 /* The books of the library against the model, and its invariants. */

@@ -396,11 +396,10 @@ static void finish_at_exit(void)
 }
 
 /* Handlers are called in turn from the last one on: that of the library, which ends its
- * thread, is not there yet. */
-void oracle_finish_prepare(const struct model *w)
+ * threads, is not there yet. */
+void oracle_finish_prepare(void)
 {
-	if (w->setting->host_thread)
-		(void)atexit(finish_at_exit);
+	(void)atexit(finish_at_exit);
 }
 
 void oracle_finish(struct model *w)
@@ -408,8 +407,5 @@ void oracle_finish(struct model *w)
 	if (w->setting->plain || !library.finish || !library.active ||
 	    !library.active())
 		return;
-	if (w->setting->host_thread)
-		finishes_at_exit = w;
-	else
-		finish(w);
+	finishes_at_exit = w;
 }

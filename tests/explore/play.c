@@ -311,7 +311,7 @@ void play(const struct setting *setting, const struct history *history,
 	if (!FINE(&threads[0], cuInit(0)))
 		return;
 	oracle_init();
-	oracle_finish_prepare(w);
+	oracle_finish_prepare();
 	if (setting->filter)
 		concurrency_filter(w);
 	if (setting->early)

@@ -134,14 +134,6 @@ SCENARIO(copies_are_made)
 	copies_of_all_kinds();
 }
 
-/* A driver without the calls that name both contexts: memory is opened instead. */
-SCENARIO(copies_are_made_where_no_call_names_contexts,
-	 "GCPSIM_HIDE=cuMemcpy3DPeer,cuMemcpy3DPeerAsync")
-{
-	two_devices();
-	copies_of_all_kinds();
-}
-
 SCENARIO(copies_are_made_with_access_one_way)
 {
 	two_devices();

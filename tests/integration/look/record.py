@@ -383,11 +383,9 @@ def memory_that_is_out_is_recorded(checks, directory):
 
 
 def segments_that_go_back_are_recorded(checks, directory):
-    """Whether the driver takes them without a wait (its cuMemFreeAsync), with one, or refuses the
-    first and gets the second."""
+    """Whether the driver takes them without a wait, or refuses that (its cuMemFreeAsync)."""
     for name, extra in (
         ("without", {}),
-        ("with", {"GCPSIM_HIDE": "cuMemFreeAsync"}),
         ("refused", {"GCPSIM_FAIL": "cuMemFreeAsync:1+:1"}),
     ):
         extra = {"GCPSIM_MEMORY": "256M", "GCPOOL_BACKEND": "segments", **extra}

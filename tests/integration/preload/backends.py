@@ -27,8 +27,6 @@ OBSTACLES = (
      {"GCPSIM_FAIL": "cuMemGetAllocationGranularity:1+:801"}, True),
     ("device 0 cannot be reached by all other devices of the process, using ordinary segments",
      {"GCPSIM_DEVICES": "2", "GCPSIM_FAIL": "cuDeviceCanAccessPeer:1+:801"}, False),
-    ("the CUDA driver has no virtual memory management, using ordinary segments",
-     {"GCPSIM_HIDE": "cuMemCreate"}, True),
     ("refuses heaps in mapped memory, using ordinary segments",
      {"NVTX_INJECTION64_PATH": "/nowhere/libsanitizer-collection.so"}, True),
 )

@@ -48,20 +48,6 @@ def main():
             again = preload.run([ipc, "--again", *form], preload.library(), backend)
             checks.that(again.code == 0, f"{backend} {form}: {again.code} {again.out}{again.err}")
             checks.clean(again, f"again, {backend} {form}")
-
-    # A driver that hands nothing over: CUDA's refusal, and one line.
-    hidden = preload.run([ipc], preload.library(),
-                         {**MAPPED, "GCPSIM_HIDE": "cuMemExportToShareableHandle"})
-    checks.that(hidden.code == 2 and "CUDA_ERROR_INVALID_VALUE" in hidden.err,
-                f"the refusal: {hidden.code} {hidden.err}")
-    checks.that(hidden.err.count("hands mapped memory to no other process") == 1,
-                f"not said once: {hidden.err}")
-
-    # One that takes nothing in: the driver refuses the handle.
-    hidden = preload.run([ipc], preload.library(),
-                         {**MAPPED, "GCPSIM_HIDE": "cuMemImportFromShareableHandle"})
-    checks.that(hidden.code == 3 and "CUDA_ERROR_INVALID_VALUE" in hidden.out,
-                f"the refusal: {hidden.code} {hidden.out}")
     checks.end()
 
 

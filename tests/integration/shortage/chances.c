@@ -265,7 +265,7 @@ static void gives_back(void)
 /* When the call fails another thread gives back what is missing, before the library
  * looks for it. */
 SCENARIO(what_another_thread_gives_back, "",
-	 "GCPSIM_HIDE=cuMemFreeAsync,cuMemAllocAsync GCPOOL_BACKEND=segments")
+	 "GCPSIM_FAIL=cuMemFreeAsync:1+:801 GCPOOL_BACKEND=segments")
 {
 	begin();
 	meanwhile = gives_back;
