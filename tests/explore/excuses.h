@@ -26,9 +26,6 @@
 	  "a nearly full device: a graph pool keeps all that it has taken, until " \
 	  "its last graph is gone; an executable whose update failed is one of both " \
 	  "graphs") \
-	X(CAPTURES, "captures", \
-	  "a nearly full device or host while a stream is captured: what was freed " \
-	  "meanwhile may wait for the capture's end") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused; " \
 	  "not where all that they ask for fits, each block in a piece of 2 MiB") \
@@ -79,8 +76,6 @@
 	X(EXPORT_ASYNC, "export async", \
 	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
 	  "refuses") \
-	X(EXPORT_FULL, "export full", \
-	  "an export during a capture on a full device is refused where it has to wait") \
 	X(RECYCLED, "recycled", \
 	  "a block of a capture lies in one that the same graph has freed, and keeps") \
 	X(LEFT, "left", \

@@ -54,13 +54,6 @@ static void fill_externally(struct model *w, struct block *block, uint32_t value
 	}
 }
 
-/* Without memory there is no way to wait during captures. */
-static bool export_may_fail(const struct model *w, CUresult result)
-{
-	return result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->tight &&
-	       !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL);
-}
-
 /* CUDA makes no handle of stream-ordered memory; the library does, of its own. */
 static bool export_is_refused(const struct block *block, CUresult result)
 {
@@ -76,7 +69,7 @@ bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_
 	context_use(t, block->context);
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
-	if (export_may_fail(w, result) || export_is_refused(block, result))
+	if (export_is_refused(block, result))
 		return false;
 	block->exported = true;
 	return fine(w, result, "cuIpcGetMemHandle");

@@ -555,11 +555,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
 		return EXCUSE_ROUNDED;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
-	if (kept + need > most)
-		return EXCUSE_GRAPH_POOLS;
-	return !all_is_calm(w) && gcpsim_memory_used(device) + need > most
-		   ? EXCUSE_CAPTURES
-		   : EXCUSES;
+	return kept + need > most ? EXCUSE_GRAPH_POOLS : EXCUSES;
 }
 
 static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
@@ -579,8 +575,6 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 		return EXCUSE_ROUNDED;
 	if (kept + w->pinned_captured + bytes > most)
 		return EXCUSE_PINNED_GRAPHS;
-	if (!all_is_calm(w) && gcpsim_memory_used(-1) + need > most)
-		return EXCUSE_CAPTURES;
 	return kept + w->pinned_captured + stuck + need > most ? EXCUSE_PINNED_BUSY
 							       : EXCUSES;
 }
