@@ -18,6 +18,9 @@
 #include <cmocka.h>
 
 #include "../../interpose/base/log.h"
+#include "../unit/cases.h"
+
+#define TEST(name) CASE(name, log_begin, log_end)
 
 /* --- messages ------------------------------------------------------------------ */
 
@@ -60,11 +63,10 @@ static int log_end(void **state)
 	return 0;
 }
 
-static void a_message_is_one_line_with_the_process_id(void **state)
+TEST(a_message_is_one_line_with_the_process_id)
 {
 	char last[GCP_LINE_MAX], wanted[64];
 
-	(void)state;
 	errno = EXDEV;
 	gcp_log(GCP_LOG_INFO, "%s, going on", "something");
 	gcp_log(GCP_LOG_DEBUG, "not this");
@@ -75,12 +77,11 @@ static void a_message_is_one_line_with_the_process_id(void **state)
 	assert_string_equal(last, wanted);
 }
 
-static void a_long_message_is_cut_and_still_a_line(void **state)
+TEST(a_long_message_is_cut_and_still_a_line)
 {
 	static char word[3 * GCP_LINE_MAX];
 	char last[2 * GCP_LINE_MAX];
 
-	(void)state;
 	memset(word, 'x', sizeof(word) - 1);
 	gcp_log(GCP_LOG_ERROR, "%s", word);
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
@@ -88,11 +89,10 @@ static void a_long_message_is_cut_and_still_a_line(void **state)
 	assert_int_equal(last[strlen(last) - 1], '\n');
 }
 
-static void what_a_message_quotes_makes_no_second_line(void **state)
+TEST(what_a_message_quotes_makes_no_second_line)
 {
 	char last[GCP_LINE_MAX], wanted[64];
 
-	(void)state;
 	gcp_log(GCP_LOG_WARNING, "%s is wrong", "a\nb\r\tc\33[2J\177\303\251");
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
 	snprintf(wanted, sizeof(wanted),
@@ -100,22 +100,20 @@ static void what_a_message_quotes_makes_no_second_line(void **state)
 	assert_string_equal(last, wanted);
 }
 
-static void a_place_repeats_itself_only_so_often(void **state)
+TEST(a_place_repeats_itself_only_so_often)
 {
 	char last[GCP_LINE_MAX];
 
-	(void)state;
 	for (int i = 0; i < 100; i++)
 		gcp_log(GCP_LOG_WARNING, "number %d", i);
 	assert_int_equal(log_lines(last, sizeof(last)), GCP_LOG_REPEATS_MAX);
 	assert_non_null(strstr(last, "number 9 (said 10 times, not again)\n"));
 }
 
-static void a_line_that_the_caller_counts_is_always_said(void **state)
+TEST(a_line_that_the_caller_counts_is_always_said)
 {
 	char last[GCP_LINE_MAX];
 
-	(void)state;
 	for (int i = 0; i < 30; i++)
 		gcp_message_repeated(GCP_LOG_WARNING, "number %d", i);
 	gcp_message_repeated(GCP_LOG_DEBUG, "not this");
@@ -123,7 +121,7 @@ static void a_line_that_the_caller_counts_is_always_said(void **state)
 	assert_int_equal(log_lines(last, sizeof(last)), 30);
 }
 
-static void bytes_have_the_unit_that_fits(void **state)
+CASE(bytes_have_the_unit_that_fits, NULL, NULL)
 {
 	static const struct {
 		uint64_t bytes;
@@ -141,7 +139,6 @@ static void bytes_have_the_unit_that_fits(void **state)
 	struct gcp_text text;
 	char bytes[32];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		gcp_text_init(&text, bytes, sizeof(bytes));
 		gcp_text_add_bytes(&text, table[i].bytes);
@@ -149,14 +146,13 @@ static void bytes_have_the_unit_that_fits(void **state)
 	}
 }
 
-static void a_full_disk_is_an_error(void **state)
+CASE(a_full_disk_is_an_error, NULL, NULL)
 {
 	char bytes[] = "some words", words[64];
 	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
 	struct gcp_text said;
 	int fd = gcp_file_open("/dev/full");
 
-	(void)state;
 	assert_int_equal(gcp_text_write(&text, fd), ENOSPC);
 	assert_int_equal(gcp_file_close(fd), 0);
 	gcp_text_init(&said, words, sizeof(words));
@@ -167,13 +163,12 @@ static void a_full_disk_is_an_error(void **state)
 	assert_string_equal(words, "error 18");
 }
 
-static void a_file_is_replaced_as_a_whole(void **state)
+TEST(a_file_is_replaced_as_a_whole)
 {
 	char bytes[] = "the second line\n", last[GCP_LINE_MAX];
 	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
 	glob_t found;
 
-	(void)state;
 	gcp_log(GCP_LOG_ERROR, "a line");
 	assert_int_equal(gcp_file_replace(log_pattern, &text), 0);
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
@@ -190,11 +185,10 @@ static void a_file_is_replaced_as_a_whole(void **state)
 	assert_int_equal(glob(last, 0, NULL, &found), GLOB_NOMATCH);
 }
 
-static void a_file_takes_no_descriptor_of_the_program(void **state)
+TEST(a_file_takes_no_descriptor_of_the_program)
 {
 	int saved[3], fd;
 
-	(void)state;
 	for (int low = 0; low < 3; low++) {
 		saved[low] = fcntl(low, F_DUPFD, 10);
 		close(low);
@@ -212,13 +206,12 @@ static void a_file_takes_no_descriptor_of_the_program(void **state)
 
 /* A directory that all users may write, and in it the names `own` and `other`: a file
  * of ours, and a link to it. */
-static void a_name_in_a_directory_of_all_users_is_not_followed(void **state)
+CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 {
 	char place[] = "/tmp/gcpool-test-XXXXXX", own[64], other[64], name[64];
 	struct gcp_text text;
 	int fd;
 
-	(void)state;
 	assert_non_null(mkdtemp(place));
 	snprintf(own, sizeof(own), "%s/own", place);
 	snprintf(other, sizeof(other), "%s/other", place);
@@ -250,14 +243,13 @@ static void a_name_in_a_directory_of_all_users_is_not_followed(void **state)
 	assert_int_equal(rmdir(place), 0);
 }
 
-static void a_fifo_is_written_while_something_reads_it(void **state)
+TEST(a_fifo_is_written_while_something_reads_it)
 {
 	char bytes[] = "w", words[64], last[GCP_LINE_MAX] = "";
 	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
 	struct gcp_text said;
 	int reader, fd;
 
-	(void)state;
 	assert_int_equal(mkfifo(log_path, 0600), 0);
 	alarm(20); /* an open that waits for a reader */
 	assert_int_equal(gcp_file_open(log_pattern), -1);
@@ -315,7 +307,7 @@ static void full_pipe_make(int ends[2])
 	assert_int_equal(errno, EAGAIN);
 }
 
-static void what_does_not_block_gets_all_of_it(void **state)
+CASE(what_does_not_block_gets_all_of_it, NULL, NULL)
 {
 	char *bytes = malloc(MUCH + 1);
 	struct gcp_text text = {bytes, MUCH + 1, MUCH, false};
@@ -323,7 +315,6 @@ static void what_does_not_block_gets_all_of_it(void **state)
 	pthread_t reader;
 	int ends[2];
 
-	(void)state;
 	memset(bytes, 'w', MUCH);
 	full_pipe_make(ends);
 	reading.fd = ends[0];
@@ -345,7 +336,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void what_nothing_reads_is_waited_for_once(void **state)
+CASE(what_nothing_reads_is_waited_for_once, NULL, NULL)
 {
 	char bytes[] = "w", room[65536], words[64];
 	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
@@ -353,7 +344,6 @@ static void what_nothing_reads_is_waited_for_once(void **state)
 	uint64_t began;
 	int ends[2];
 
-	(void)state;
 	full_pipe_make(ends);
 	began = now_ms();
 	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
@@ -376,33 +366,4 @@ static void what_nothing_reads_is_waited_for_once(void **state)
 	assert_in_range(now_ms() - began, 500, 10 * 1000);
 	close(ends[0]);
 	close(ends[1]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_message_is_one_line_with_the_process_id,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_long_message_is_cut_and_still_a_line,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(what_a_message_quotes_makes_no_second_line,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_place_repeats_itself_only_so_often,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(
-		a_line_that_the_caller_counts_is_always_said, log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_file_is_replaced_as_a_whole, log_begin,
-					    log_end),
-	    cmocka_unit_test_setup_teardown(a_file_takes_no_descriptor_of_the_program,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_fifo_is_written_while_something_reads_it,
-					    log_begin, log_end),
-	    cmocka_unit_test(a_name_in_a_directory_of_all_users_is_not_followed),
-	    cmocka_unit_test(bytes_have_the_unit_that_fits),
-	    cmocka_unit_test(a_full_disk_is_an_error),
-	    cmocka_unit_test(what_does_not_block_gets_all_of_it),
-	    cmocka_unit_test(what_nothing_reads_is_waited_for_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,9 @@
 #include <cmocka.h>
 
 #include "../../interpose/base/options.h"
+#include "../unit/cases.h"
+
+#define TEST(name) CASE(name, NULL, NULL)
 
 /* What was complained of in the last parse. */
 static struct {
@@ -46,11 +49,10 @@ static uint64_t field(const struct gcp_option *option, const struct gcp_options 
 	return number;
 }
 
-static void the_defaults_are_those_of_the_pool(void **state)
+TEST(the_defaults_are_those_of_the_pool)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	config.backend = GCP_BACKEND_AUTO;
 	assert_int_equal(gcp_options_parse(&options, NULL, NULL, NULL), 0);
@@ -64,11 +66,10 @@ static void the_defaults_are_those_of_the_pool(void **state)
 	assert_int_equal(options.stats, GCP_STATS_OFF);
 }
 
-static void every_default_lies_within_its_bounds(void **state)
+TEST(every_default_lies_within_its_bounds)
 {
 	const char *why = NULL;
 
-	(void)state;
 	gcp_options_default(&options);
 	assert_int_equal(gcp_config_check(&options.pool, &why), 0);
 	for (size_t i = 0; i < gcp_option_all_count; i++) {
@@ -84,11 +85,10 @@ static void every_default_lies_within_its_bounds(void **state)
 	}
 }
 
-static void numbers_beyond_their_bounds_are_wrong(void **state)
+TEST(numbers_beyond_their_bounds_are_wrong)
 {
 	char pair[80];
 
-	(void)state;
 	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
@@ -109,9 +109,8 @@ static void numbers_beyond_their_bounds_are_wrong(void **state)
 	}
 }
 
-static void sizes_take_suffixes(void **state)
+TEST(sizes_take_suffixes)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
 			       "GCPOOL_THREAD_CACHE=2kB", "GCPOOL_CACHE_LIMIT=1T",
 			       "GCPOOL_TEST_SLAB_MAX=1000"),
@@ -127,9 +126,8 @@ static void sizes_take_suffixes(void **state)
 	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1K"), 1);
 }
 
-static void sizes_may_be_fractions(void **state)
+TEST(sizes_may_be_fractions)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
 			       "GCPOOL_TEST_SEGMENT=2.0M",
 			       "GCPOOL_TEST_CLASSES=0.5K,1.5K"),
@@ -147,9 +145,8 @@ static void sizes_may_be_fractions(void **state)
 	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
 }
 
-static void limits_may_be_shares_or_none(void **state)
+TEST(limits_may_be_shares_or_none)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_QUOTA=80%", "GCPOOL_CACHE_LIMIT=12.5%",
 			       "GCPOOL_HOST_QUOTA=100%"),
 			 0);
@@ -181,9 +178,8 @@ static void limits_may_be_shares_or_none(void **state)
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
 }
 
-static void a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused(void **state)
+TEST(a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_CACHE_LIMIT=0", "GCPOOL_HOST_CACHE_LIMIT=0%"),
 			 0);
 	assert_int_equal(options.pool.cache_limit, 0);
@@ -198,12 +194,11 @@ static void a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused(void **state)
 	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
 }
 
-static void what_is_shown_can_be_read(void **state)
+TEST(what_is_shown_can_be_read)
 {
 	char bytes[64];
 	struct gcp_text text;
 
-	(void)state;
 	PARSE("GCPOOL_QUOTA=12.34%");
 	for (size_t i = 0; i < gcp_option_count; i++) {
 		if (strcmp(gcp_option_table[i].name, "GCPOOL_QUOTA") != 0)
@@ -220,9 +215,8 @@ static void what_is_shown_can_be_read(void **state)
 	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=never"), 1);
 }
 
-static void choices_that_can_be_off_are_switches_too(void **state)
+TEST(choices_that_can_be_off_are_switches_too)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_STATS=1", "GCPOOL_MODE=no", "GCPOOL_LOG=0"), 0);
 	assert_int_equal(options.stats, GCP_STATS_TEXT);
 	assert_int_equal(options.mode, GCP_MODE_OFF);
@@ -238,9 +232,8 @@ static void choices_that_can_be_off_are_switches_too(void **state)
 	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
 }
 
-static void statistics_are_written_every_so_many_seconds(void **state)
+TEST(statistics_are_written_every_so_many_seconds)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=10"), 0);
 	assert_int_equal(options.stats_every, 10);
 	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=-1"), 1);
@@ -248,9 +241,8 @@ static void statistics_are_written_every_so_many_seconds(void **state)
 	assert_int_equal(options.stats_every, 0);
 }
 
-static void classes_are_a_list_of_sizes(void **state)
+TEST(classes_are_a_list_of_sizes)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=512,4K,1M"), 0);
 	assert_int_equal(options.pool.class_list_count, 3);
 	assert_int_equal(options.pool.class_list[1], 4096);
@@ -262,9 +254,8 @@ static void classes_are_a_list_of_sizes(void **state)
 	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=700"), 1);
 }
 
-static void words_are_read_in_any_case(void **state)
+TEST(words_are_read_in_any_case)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_MODE=Off", "GCPOOL_LOG=DEBUG",
 			       "GCPOOL_STRICT=Yes", "GCPOOL_REUSE=completed",
 			       "GCPOOL_BLOCKING_FREE=off"),
@@ -280,9 +271,8 @@ static void words_are_read_in_any_case(void **state)
 			    "using the default (pool)");
 }
 
-static void an_unknown_name_is_ignored(void **state)
+TEST(an_unknown_name_is_ignored)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_QOUTA=1G", "PATH=/bin", "GCPOOLX=1", "GCPOOL=1"),
 			 1);
 	assert_string_equal(complaints.last,
@@ -296,11 +286,10 @@ static void an_unknown_name_is_ignored(void **state)
 					     "off|text|json, using the default (off)");
 }
 
-static void options_that_went_are_ignored(void **state)
+TEST(options_that_went_are_ignored)
 {
 	struct gcp_options defaults;
 
-	(void)state;
 	gcp_options_default(&defaults);
 	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=7"), 1);
 	assert_string_equal(complaints.last,
@@ -312,11 +301,10 @@ static void options_that_went_are_ignored(void **state)
 			 2);
 }
 
-static void a_long_name_and_value_do_no_harm(void **state)
+TEST(a_long_name_and_value_do_no_harm)
 {
 	static char pair[1 << 16];
 
-	(void)state;
 	memset(pair, 'X', sizeof(pair) - 1);
 	memcpy(pair, "GCPOOL_", 7);
 	assert_int_equal(PARSE(pair), 1);
@@ -327,9 +315,8 @@ static void a_long_name_and_value_do_no_harm(void **state)
 	assert_int_equal(PARSE(pair), 1);
 }
 
-static void sizes_that_do_not_fit_together_are_dropped(void **state)
+TEST(sizes_that_do_not_fit_together_are_dropped)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MIN=2M", "GCPOOL_TEST_SEGMENT=32M",
 			       "GCPOOL_QUOTA=1G", "GCPOOL_DECAY=500",
 			       "GCPOOL_REUSE=completed"),
@@ -344,9 +331,8 @@ static void sizes_that_do_not_fit_together_are_dropped(void **state)
 	assert_int_equal(options.pool.pinned_quota, 1 << 30);
 }
 
-static void a_larger_segment_takes_the_split_limit_along(void **state)
+TEST(a_larger_segment_takes_the_split_limit_along)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G"), 0);
 	assert_int_equal(options.pool.split_limit, 1 << 30);
 	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G", "GCPOOL_TEST_SPLIT_LIMIT=64M"),
@@ -354,9 +340,8 @@ static void a_larger_segment_takes_the_split_limit_along(void **state)
 	assert_int_equal(options.pool.segment_bytes, 16 << 20);
 }
 
-static void the_first_of_two_values_counts_and_an_empty_one_does_not(void **state)
+TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
 {
-	(void)state;
 	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
 			       "GCPOOL_MODE="),
 			 0);
@@ -381,11 +366,10 @@ static void help_read(char *bytes, size_t capacity)
 	}
 }
 
-static void the_help_shows_every_row_and_marks_changes(void **state)
+TEST(the_help_shows_every_row_and_marks_changes)
 {
 	char bytes[8192];
 
-	(void)state;
 	PARSE("GCPOOL_MODE=off");
 	help_read(bytes, sizeof(bytes));
 	for (size_t i = 0; i < gcp_option_count; i++) {
@@ -396,13 +380,12 @@ static void the_help_shows_every_row_and_marks_changes(void **state)
 }
 
 /* Values under their headings, and no line wider than a terminal. */
-static void the_help_is_aligned_and_narrow(void **state)
+TEST(the_help_is_aligned_and_narrow)
 {
 	char bytes[8192], value[256] = "GCPOOL_LOG_FILE=/", *line;
 	struct gcp_text text;
 	long now;
 
-	(void)state;
 	memset(value + strlen(value), 'x', sizeof(value) - strlen(value) - 1);
 	PARSE("GCPOOL_TEST_CLASSES=512,1024,2048,4096,8192", "GCPOOL_QUOTA=1234567",
 	      value);
@@ -432,49 +415,17 @@ static int read_strictly(const char *name, const char *value)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void strictness_ends_the_process(void **state)
+TEST(strictness_ends_the_process)
 {
-	(void)state;
 	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "x"),
 			 GCP_OPTIONS_EXIT);
 	assert_int_equal(read_strictly("GCPOOL_PGAE", "1"), GCP_OPTIONS_EXIT);
 	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "1"), 0);
 }
 
-static void names_end_within_their_fields(void **state)
+TEST(names_end_within_their_fields)
 {
-	(void)state;
 	for (size_t i = 0; i < gcp_option_all_count; i++)
 		assert_non_null(memchr(gcp_option_table[i].name, '\0',
 				       sizeof(gcp_option_table[i].name)));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(names_end_within_their_fields),
-	    cmocka_unit_test(the_defaults_are_those_of_the_pool),
-	    cmocka_unit_test(every_default_lies_within_its_bounds),
-	    cmocka_unit_test(numbers_beyond_their_bounds_are_wrong),
-	    cmocka_unit_test(sizes_take_suffixes),
-	    cmocka_unit_test(sizes_may_be_fractions),
-	    cmocka_unit_test(limits_may_be_shares_or_none),
-	    cmocka_unit_test(a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused),
-	    cmocka_unit_test(what_is_shown_can_be_read),
-	    cmocka_unit_test(choices_that_can_be_off_are_switches_too),
-	    cmocka_unit_test(statistics_are_written_every_so_many_seconds),
-	    cmocka_unit_test(classes_are_a_list_of_sizes),
-	    cmocka_unit_test(words_are_read_in_any_case),
-	    cmocka_unit_test(an_unknown_name_is_ignored),
-	    cmocka_unit_test(options_that_went_are_ignored),
-	    cmocka_unit_test(a_long_name_and_value_do_no_harm),
-	    cmocka_unit_test(sizes_that_do_not_fit_together_are_dropped),
-	    cmocka_unit_test(a_larger_segment_takes_the_split_limit_along),
-	    cmocka_unit_test(the_first_of_two_values_counts_and_an_empty_one_does_not),
-	    cmocka_unit_test(the_help_shows_every_row_and_marks_changes),
-	    cmocka_unit_test(the_help_is_aligned_and_narrow),
-	    cmocka_unit_test(strictness_ends_the_process),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

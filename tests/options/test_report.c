@@ -16,6 +16,12 @@
 #include "../../interpose/base/clock.h"
 #include "../../interpose/observe/report.h"
 #include "../unit/fake.h"
+#include "../unit/cases.h"
+
+#define TEST(name) CASE(name, pool_begin, pool_end)
+
+static int pool_begin(void **state);
+static int pool_end(void **state);
 
 static struct gcp_pools *pools;
 static char bytes[1 << 20];
@@ -34,9 +40,8 @@ static const char *report(bool json)
 	return bytes;
 }
 
-static void failed_calls_count_but_give_no_bytes(void **state)
+TEST(failed_calls_count_but_give_no_bytes)
 {
-	(void)state;
 	gcp_call_stats_add(GCP_COUNTED_mem_create, gcp_clock_ns(), 1000, 2);
 	gcp_call_stats_add(GCP_COUNTED_mem_create, gcp_clock_ns(), 2048, 0);
 	assert_non_null(strstr(report(true),
@@ -96,9 +101,8 @@ static const char *json_skip(const char *next)
 	return next + digits;
 }
 
-static void the_json_is_one_object_on_one_line(void **state)
+TEST(the_json_is_one_object_on_one_line)
 {
-	(void)state;
 	program_invocation_name = "a \"name\"\n\\ with\x01 all";
 	assert_string_equal(json_skip(report(true)), "\n");
 	assert_null(strchr(bytes, '\x01'));
@@ -107,9 +111,8 @@ static void the_json_is_one_object_on_one_line(void **state)
 
 #define NAMED(name) assert_non_null(strstr(bytes, "\"" #name "\": "));
 
-static void the_json_names_everything_that_is_counted(void **state)
+TEST(the_json_names_everything_that_is_counted)
 {
-	(void)state;
 	report(true);
 #define GCP_X(name, meaning) NAMED(name)
 	GCP_GAUGES(GCP_X)
@@ -142,12 +145,11 @@ static const char *text_of(int64_t seconds)
 	return bytes;
 }
 
-static void times_are_dates(void **state)
+TEST(times_are_dates)
 {
 	struct tm tm;
 	char wanted[32];
 
-	(void)state;
 	assert_string_equal(text_of(0), "1970-01-01T00:00:00Z");
 	assert_string_equal(text_of(951782399), "2000-02-28T23:59:59Z");
 	assert_string_equal(text_of(951782400), "2000-02-29T00:00:00Z");
@@ -160,9 +162,8 @@ static void times_are_dates(void **state)
 	}
 }
 
-static void devices_have_the_names_that_were_noted(void **state)
+TEST(devices_have_the_names_that_were_noted)
 {
-	(void)state;
 	assert_false(gcp_report_knows_gpu(0));
 	gcp_report_note_gpu(0, &(struct gcp_gpu){.name = "a \"GPU\"",
 						 .uuid = "GPU-1-2",
@@ -185,14 +186,13 @@ static void devices_have_the_names_that_were_noted(void **state)
 }
 
 /* The largest first. */
-static void blocks_that_are_left_are_named(void **state)
+TEST(blocks_that_are_left_are_named)
 {
 	gcp_addr addrs[9];
 	char wanted[160];
 	const char *line;
 	int commas = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < 9; i++)
 		addrs[i] = must_alloc(fake_pool(pools), (i + 1) * 1000);
 	must_free(pools, addrs[8]);
@@ -211,11 +211,10 @@ static void blocks_that_are_left_are_named(void **state)
 	assert_null(strstr(report(false), "never freed"));
 }
 
-static void the_text_fits_a_screen(void **state)
+TEST(the_text_fits_a_screen)
 {
 	int lines = 0;
 
-	(void)state;
 	program_invocation_name = "program";
 	for (const char *next = report(false); *next; next++)
 		lines += *next == '\n';
@@ -241,19 +240,4 @@ static int pool_end(void **state)
 	(void)state;
 	fake_finish(pools);
 	return 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(failed_calls_count_but_give_no_bytes),
-	    cmocka_unit_test(the_json_is_one_object_on_one_line),
-	    cmocka_unit_test(the_json_names_everything_that_is_counted),
-	    cmocka_unit_test(the_text_fits_a_screen),
-	    cmocka_unit_test(times_are_dates),
-	    cmocka_unit_test(devices_have_the_names_that_were_noted),
-	    cmocka_unit_test(blocks_that_are_left_are_named),
-	};
-
-	return cmocka_run_group_tests(tests, pool_begin, pool_end);
 }

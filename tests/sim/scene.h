@@ -18,6 +18,7 @@
 #include <cuda.h>
 
 #include "gcpsim.h"
+#include "../unit/cases.h"
 
 #define OK(call) assert_int_equal((call), CUDA_SUCCESS)
 
@@ -124,6 +125,11 @@ static inline int scene_close(void **state)
 	return gcpsim_pending() == 0 && gcpsim_allocations(0) == 0 ? 0 : -1;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)
+__attribute__((constructor)) static void findings_are_counted(void)
+{
+	setenv("GCPSIM_QUIET", "1", 1);
+}
+
+#define TEST(name) CASE(name, scene_open, scene_close)
 
 #endif

@@ -5,6 +5,10 @@
  * by itself here (GCPSIM_NEVER).
  */
 #include "scene.h"
+#include "../unit/cases.h"
+
+#undef TEST
+#define TEST(name) CASE(name, alias_open, alias_close)
 
 enum { CHUNK = 2 << 20 };
 
@@ -91,11 +95,10 @@ static uint32_t word_at(CUdeviceptr addr)
 	return word;
 }
 
-static void graphs_on_one_stream_share_memory(void **state)
+TEST(graphs_on_one_stream_share_memory)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	OK(cuGraphLaunch(other, s));
 	OK(cuGraphLaunch(one, s));
@@ -105,22 +108,20 @@ static void graphs_on_one_stream_share_memory(void **state)
 	assert_int_equal(word_at(b), 1);
 }
 
-static void finds_graphs_side_by_side_on_one_memory(void **state)
+TEST(finds_graphs_side_by_side_on_one_memory)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	assert_int_equal(gcpsim_hazards(), 0);
 	OK(cuGraphLaunch(other, t));
 	assert_true(gcpsim_hazards() > 0);
 }
 
-static void is_silent_for_memory_of_their_own(void **state)
+TEST(is_silent_for_memory_of_their_own)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
 
-	(void)state;
 	unmap(b);
 	map(b, second);
 	OK(cuGraphLaunch(one, s));
@@ -132,12 +133,11 @@ static void is_silent_for_memory_of_their_own(void **state)
 	assert_int_equal(word_at(b), 2);
 }
 
-static void is_silent_with_an_event_between(void **state)
+TEST(is_silent_with_an_event_between)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
 	CUevent e = event_new();
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	OK(cuEventRecord(e, s));
 	OK(cuStreamWaitEvent(t, e, 0));
@@ -147,9 +147,8 @@ static void is_silent_with_an_event_between(void **state)
 }
 
 /* The second means: what did happen, at another address. */
-static void tags_tell_it_across_addresses(void **state)
+TEST(tags_tell_it_across_addresses)
 {
-	(void)state;
 	fill(a, 1, s);
 	check(b, 1, t);
 	OK(cuStreamSynchronize(t)); /* the reader alone */
@@ -163,11 +162,10 @@ static void tags_tell_it_across_addresses(void **state)
 	assert_int_equal(gcpsim_disorders(), 0);
 }
 
-static void a_graph_works_on_what_is_mapped_when_it_runs(void **state)
+TEST(a_graph_works_on_what_is_mapped_when_it_runs)
 {
 	CUgraphExec one = graph_at(a, 7);
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	OK(cuStreamSynchronize(s));
 	fill(b, 0, s);
@@ -181,11 +179,10 @@ static void a_graph_works_on_what_is_mapped_when_it_runs(void **state)
 	assert_int_equal(word_at(b), 0);
 }
 
-static void finds_a_graph_that_is_given_other_memory_in_flight(void **state)
+TEST(finds_a_graph_that_is_given_other_memory_in_flight)
 {
 	CUgraphExec one = graph_at(a, 1);
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	unmap(a);
 	assert_int_equal(gcpsim_hazards(), 1);
@@ -197,12 +194,11 @@ static void finds_a_graph_that_is_given_other_memory_in_flight(void **state)
 }
 
 /* Seen to be done by the host, by an event behind it. */
-static void is_silent_when_the_graph_was_seen_done(void **state)
+TEST(is_silent_when_the_graph_was_seen_done)
 {
 	CUgraphExec one = graph_at(a, 1);
 	CUevent e = event_new();
 
-	(void)state;
 	OK(cuGraphLaunch(one, s));
 	OK(cuEventRecord(e, s));
 	gcpsim_drain();
@@ -214,11 +210,10 @@ static void is_silent_when_the_graph_was_seen_done(void **state)
 	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
 }
 
-static void finds_memory_that_is_mapped_under_work(void **state)
+TEST(finds_memory_that_is_mapped_under_work)
 {
 	CUgraphExec one = graph_at(a, 1);
 
-	(void)state;
 	unmap(a);
 	OK(cuGraphLaunch(one, s));
 	assert_int_equal(gcpsim_hazards(), 0);
@@ -228,13 +223,12 @@ static void finds_memory_that_is_mapped_under_work(void **state)
 }
 
 /* Measured: the executable of a graph with copies is made while memory is there. */
-static void an_executable_is_made_of_mapped_memory(void **state)
+TEST(an_executable_is_made_of_mapped_memory)
 {
 	CUgraphExecUpdateResultInfo info;
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	fill(a, 3, s);
 	OK(cuMemcpyDtoDAsync(p, a, BYTES, s));
@@ -253,11 +247,10 @@ static void an_executable_is_made_of_mapped_memory(void **state)
 	OK(cuGraphDestroy(graph));
 }
 
-static void a_launch_without_memory_is_a_fault(void **state)
+TEST(a_launch_without_memory_is_a_fault)
 {
 	CUgraphExec one = graph_at(a, 1);
 
-	(void)state;
 	unmap(a);
 	OK(cuGraphLaunch(one, s));
 	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -265,11 +258,10 @@ static void a_launch_without_memory_is_a_fault(void **state)
 }
 
 /* The memory goes from one address to another, under work that has it still. */
-static void memory_keeps_its_history_when_it_moves(void **state)
+TEST(memory_keeps_its_history_when_it_moves)
 {
 	CUdeviceptr c = address_new();
 
-	(void)state;
 	fill(a, 1, s);
 	unmap(b); /* nothing runs there */
 	map(c, first);
@@ -281,9 +273,8 @@ static void memory_keeps_its_history_when_it_moves(void **state)
 	OK(cuMemAddressFree(c, CHUNK));
 }
 
-static void finds_the_host_at_the_other_address(void **state)
+TEST(finds_the_host_at_the_other_address)
 {
-	(void)state;
 	fill(a, 1, s);
 	gcpsim_touch(b, 4, 0);
 	assert_int_equal(gcpsim_hazards(), 1);
@@ -296,9 +287,8 @@ static void finds_the_host_at_the_other_address(void **state)
 	assert_int_equal(gcpsim_disorders(), 1);
 }
 
-static void new_memory_has_no_history(void **state)
+TEST(new_memory_has_no_history)
 {
-	(void)state;
 	fill(a, 1, s);
 	OK(cuStreamSynchronize(s));
 	unmap(a);
@@ -313,41 +303,15 @@ static void new_memory_has_no_history(void **state)
 	assert_int_equal(wrong_words(), 0);
 }
 
-static void takes_whole_handles_only(void **state)
+TEST(takes_whole_handles_only)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	CUmemGenericAllocationHandle large;
 
-	(void)state;
 	OK(cuMemCreate(&large, 2 * CHUNK, &prop, 0));
 	unmap(b);
 	assert_int_equal(cuMemMap(b, CHUNK, CHUNK, large, 0), CUDA_ERROR_NOT_SUPPORTED);
 	assert_int_equal(cuMemMap(b, CHUNK, 0, large, 0), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuMemRelease(large));
-}
-
-#define ALIAS(name) cmocka_unit_test_setup_teardown(name, alias_open, alias_close)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    ALIAS(graphs_on_one_stream_share_memory),
-	    ALIAS(finds_graphs_side_by_side_on_one_memory),
-	    ALIAS(is_silent_for_memory_of_their_own),
-	    ALIAS(is_silent_with_an_event_between),
-	    ALIAS(tags_tell_it_across_addresses),
-	    ALIAS(a_graph_works_on_what_is_mapped_when_it_runs),
-	    ALIAS(finds_a_graph_that_is_given_other_memory_in_flight),
-	    ALIAS(is_silent_when_the_graph_was_seen_done),
-	    ALIAS(finds_memory_that_is_mapped_under_work),
-	    ALIAS(an_executable_is_made_of_mapped_memory),
-	    ALIAS(a_launch_without_memory_is_a_fault),
-	    ALIAS(memory_keeps_its_history_when_it_moves),
-	    ALIAS(finds_the_host_at_the_other_address),
-	    ALIAS(new_memory_has_no_history),
-	    ALIAS(takes_whole_handles_only),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,14 +92,13 @@ static void assert_copied(CUdeviceptr q)
 	OK(cuMemFree(q));
 }
 
-static void both_forms_of_lines_copy(void **state)
+TEST(both_forms_of_lines_copy)
 {
 	CUdeviceptr q = source();
 	struct halves h = halves_of(p, q);
 	old_lines_fn *old = (old_lines_fn *)form("cuMemcpyBatchAsync", 12080, 1);
 	size_t failed = 5;
 
-	(void)state;
 	OK(old(h.dsts, h.srcs, h.sizes, 1, h.attributes, h.indices, 1, &failed, s));
 	assert_true(failed == SIZE_MAX);
 	h = halves_of(p + HALF, q + HALF);
@@ -108,14 +107,13 @@ static void both_forms_of_lines_copy(void **state)
 	assert_copied(q);
 }
 
-static void both_forms_of_boxes_copy(void **state)
+TEST(both_forms_of_boxes_copy)
 {
 	CUdeviceptr q = source();
 	CUDA_MEMCPY3D_BATCH_OP list[2] = {box(p, q), box(p + HALF, q + HALF)};
 	old_boxes_fn *old = (old_boxes_fn *)form("cuMemcpy3DBatchAsync", 12080, 1);
 	size_t failed = 5;
 
-	(void)state;
 	list[0].extent.height = list[1].extent.height = 2;
 	OK(old(1, list, &failed, 0, s));
 	assert_true(failed == SIZE_MAX);
@@ -123,7 +121,7 @@ static void both_forms_of_boxes_copy(void **state)
 	assert_copied(q);
 }
 
-static void a_threads_own_stream_takes_batches(void **state)
+TEST(a_threads_own_stream_takes_batches)
 {
 	CUdeviceptr q = source();
 	CUDA_MEMCPY3D_BATCH_OP op = box(p, q);
@@ -131,20 +129,18 @@ static void a_threads_own_stream_takes_batches(void **state)
 	boxes_fn *boxes = (boxes_fn *)form("cuMemcpy3DBatchAsync", 13000, 2);
 	struct halves h = halves_of(p, q);
 
-	(void)state;
 	OK(lines(h.dsts, h.srcs, h.sizes, 2, h.attributes, h.indices, 2, NULL));
 	OK(boxes(1, &op, 0, NULL));
 	OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
 	assert_copied(q);
 }
 
-static void the_legacy_stream_takes_no_batches(void **state)
+TEST(the_legacy_stream_takes_no_batches)
 {
 	CUdeviceptr q = source();
 	CUDA_MEMCPY3D_BATCH_OP op = box(p, q);
 	struct halves h = halves_of(p, q);
 
-	(void)state;
 	assert_int_equal(halves_copy(&h, 1, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(halves_copy(&h, 1, CU_STREAM_LEGACY),
 			 CUDA_ERROR_INVALID_VALUE);
@@ -154,7 +150,7 @@ static void the_legacy_stream_takes_no_batches(void **state)
 }
 
 /* And goes on, without the batch. */
-static void a_capture_takes_no_batches(void **state)
+TEST(a_capture_takes_no_batches)
 {
 	CUdeviceptr q = source();
 	CUDA_MEMCPY3D_BATCH_OP op = box(p, q);
@@ -162,7 +158,6 @@ static void a_capture_takes_no_batches(void **state)
 	size_t nodes = 5;
 	CUgraph graph;
 
-	(void)state;
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_int_equal(halves_copy(&h, 1, s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuMemcpy3DBatchAsync(1, &op, 0, s),
@@ -186,12 +181,11 @@ static void assert_refused(struct halves h, size_t attributes, size_t failed)
 	assert_int_equal(gcpsim_pending(), 0); /* not even the first one */
 }
 
-static void what_a_batch_of_lines_must_have(void **state)
+TEST(what_a_batch_of_lines_must_have)
 {
 	CUdeviceptr q = source();
 	struct halves good = halves_of(p, q), h = good;
 
-	(void)state;
 	assert_refused(h, 0, SIZE_MAX);
 	assert_refused(h, 3, SIZE_MAX);
 	h.indices[0] = 1;
@@ -216,12 +210,11 @@ static void what_a_batch_of_lines_must_have(void **state)
 	OK(cuMemFree(q));
 }
 
-static void what_a_batch_of_boxes_must_have(void **state)
+TEST(what_a_batch_of_boxes_must_have)
 {
 	CUdeviceptr q = source();
 	CUDA_MEMCPY3D_BATCH_OP good = box(p, q), op = good;
 
-	(void)state;
 	assert_int_equal(cuMemcpy3DBatchAsync(1, &op, 1, s), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemcpy3DBatchAsync(0, &op, 0, s), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemcpy3DBatchAsync(1, NULL, 0, s), CUDA_ERROR_INVALID_VALUE);
@@ -245,12 +238,11 @@ static void what_a_batch_of_boxes_must_have(void **state)
 }
 
 /* Two rows, four bytes of every eight. */
-static void boxes_have_rows(void **state)
+TEST(boxes_have_rows)
 {
 	uint32_t host[4] = {1, 2, 3, 4}, back[4] = {0};
 	CUDA_MEMCPY3D_BATCH_OP op = box(p, (CUdeviceptr)(uintptr_t)host);
 
-	(void)state;
 	op.extent = (CUextent3D){.width = 4, .height = 2, .depth = 1};
 	op.src.op.ptr.rowLength = 8;
 	OK(cuMemcpy3DBatchAsync(1, &op, 0, s));
@@ -259,12 +251,11 @@ static void boxes_have_rows(void **state)
 	assert_int_equal(back[1], 3);
 }
 
-static void a_batch_is_in_the_order_of_its_stream(void **state)
+TEST(a_batch_is_in_the_order_of_its_stream)
 {
 	CUdeviceptr q = source();
 	struct halves h = halves_of(p, q);
 
-	(void)state;
 	OK(halves_copy(&h, 1, s));
 	assert_int_equal(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	fill(q, 3, s);
@@ -276,12 +267,11 @@ static void a_batch_is_in_the_order_of_its_stream(void **state)
 }
 
 /* What is read during the call is as it is then, and is the host's again. */
-static void sources_are_read_when_the_attributes_say(void **state)
+TEST(sources_are_read_when_the_attributes_say)
 {
 	uint32_t a = 1, b = 2, back[2] = {0};
 	struct halves h = halves_of(p, 0);
 
-	(void)state;
 	h.srcs[0] = (CUdeviceptr)(uintptr_t)&a;
 	h.srcs[1] = (CUdeviceptr)(uintptr_t)&b;
 	h.sizes[0] = h.sizes[1] = 4;
@@ -296,12 +286,11 @@ static void sources_are_read_when_the_attributes_say(void **state)
 	assert_int_equal(back[1], 9);
 }
 
-static void a_source_that_is_read_at_once_has_no_order(void **state)
+TEST(a_source_that_is_read_at_once_has_no_order)
 {
 	CUdeviceptr q = source();
 	struct halves h = halves_of(p, q);
 
-	(void)state;
 	h.attributes[0] = order[1];
 	OK(halves_copy(&h, 1, s));
 	fill(q, 3, t); /* it was read */
@@ -312,38 +301,16 @@ static void a_source_that_is_read_at_once_has_no_order(void **state)
 	OK(cuMemFree(q));
 }
 
-static void a_batch_to_pageable_memory_waits(void **state)
+TEST(a_batch_to_pageable_memory_waits)
 {
 	CUdeviceptr q = source();
 	uint32_t back[2] = {0};
 	struct halves h = halves_of((CUdeviceptr)(uintptr_t)back, q);
 
-	(void)state;
 	h.dsts[1] = h.dsts[0] + 4;
 	h.sizes[0] = h.sizes[1] = 4;
 	OK(halves_copy(&h, 1, s));
 	assert_int_equal(back[0], 7);
 	assert_int_equal(back[1], 7);
 	OK(cuMemFree(q));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(both_forms_of_lines_copy),
-	    TEST(both_forms_of_boxes_copy),
-	    TEST(a_threads_own_stream_takes_batches),
-	    TEST(the_legacy_stream_takes_no_batches),
-	    TEST(a_capture_takes_no_batches),
-	    TEST(what_a_batch_of_lines_must_have),
-	    TEST(what_a_batch_of_boxes_must_have),
-	    TEST(boxes_have_rows),
-	    TEST(a_batch_is_in_the_order_of_its_stream),
-	    TEST(sources_are_read_when_the_attributes_say),
-	    TEST(a_source_that_is_read_at_once_has_no_order),
-	    TEST(a_batch_to_pageable_memory_waits),
-	};
-
-	setenv("GCPSIM_QUIET", "1", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,11 +14,10 @@ enum { MIB = 1 << 20 };
 
 /* --- time ----------------------------------------------------------------- */
 
-static void nothing_runs_until_a_thread_waits(void **state)
+TEST(nothing_runs_until_a_thread_waits)
 {
 	uint32_t word = 0;
 
-	(void)state;
 	OK(cuMemsetD32(p, 7, 1));
 	OK(cuCtxSynchronize());
 	fill(p, 1, s);
@@ -30,18 +29,16 @@ static void nothing_runs_until_a_thread_waits(void **state)
 	assert_int_equal(word, 1);
 }
 
-static void a_wait_runs_only_what_it_needs(void **state)
+TEST(a_wait_runs_only_what_it_needs)
 {
-	(void)state;
 	fill(p, 1, s);
 	spin(1000, t);
 	OK(cuStreamSynchronize(t));
 	assert_int_equal(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 }
 
-static void a_missing_wait_shows_as_wrong_data(void **state)
+TEST(a_missing_wait_shows_as_wrong_data)
 {
-	(void)state;
 	fill(p, 0, s);
 	OK(cuStreamSynchronize(s));
 	fill(p, 1, s);
@@ -50,9 +47,8 @@ static void a_missing_wait_shows_as_wrong_data(void **state)
 	assert_int_equal(wrong_words(), WORDS);
 }
 
-static void an_idle_device_is_done_at_once(void **state)
+TEST(an_idle_device_is_done_at_once)
 {
-	(void)state;
 	gcpsim_set_speed(GCPSIM_IDLE);
 	fill(p, 1, s);
 	OK(cuStreamQuery(s));
@@ -80,21 +76,19 @@ static uint64_t random_schedule(uint64_t seed)
 	return trace;
 }
 
-static void a_seed_is_a_schedule(void **state)
+TEST(a_seed_is_a_schedule)
 {
 	uint64_t first = random_schedule(5);
 
-	(void)state;
 	assert_true(first == random_schedule(5));
 	assert_true(first != random_schedule(6));
 }
 
-static void a_kernel_takes_its_time(void **state)
+TEST(a_kernel_takes_its_time)
 {
 	CUevent a, b;
 	float ms;
 
-	(void)state;
 	gcpsim_set_speed(1000);
 	OK(cuEventCreate(&a, 0));
 	OK(cuEventCreate(&b, 0));
@@ -106,11 +100,10 @@ static void a_kernel_takes_its_time(void **state)
 	assert_true(ms >= 5 && ms < 6);
 }
 
-static void a_poll_does_not_hang_for_ever(void **state)
+TEST(a_poll_does_not_hang_for_ever)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuEventRecord(e, s));
 	while (cuEventQuery(e) == CUDA_ERROR_NOT_READY)
@@ -128,11 +121,10 @@ static void CUDA_CB host_function(void *data)
 	called_result = cuMemGetInfo(&a, &b);
 }
 
-static void host_functions_run_in_order_and_may_not_call(void **state)
+TEST(host_functions_run_in_order_and_may_not_call)
 {
 	int three = 3;
 
-	(void)state;
 	called = 0;
 	fill(p, 1, s);
 	OK(cuLaunchHostFunc(s, host_function, &three));
@@ -152,9 +144,8 @@ static void CUDA_CB locking_function(void *data)
 	pthread_mutex_unlock(&held);
 }
 
-static void a_host_function_may_need_what_the_caller_holds(void **state)
+TEST(a_host_function_may_need_what_the_caller_holds)
 {
-	(void)state;
 	gcpsim_set_speed(GCPSIM_IDLE);
 	pthread_mutex_lock(&held);
 	OK(cuLaunchHostFunc(s, locking_function, NULL));
@@ -165,12 +156,11 @@ static void a_host_function_may_need_what_the_caller_holds(void **state)
 
 /* --- memory --------------------------------------------------------------- */
 
-static void the_host_may_not_touch_device_memory(void **state)
+TEST(the_host_may_not_touch_device_memory)
 {
 	int status;
 	pid_t child = fork();
 
-	(void)state;
 	if (child == 0) {
 		signal(SIGSEGV, SIG_DFL);
 		*(volatile int *)(uintptr_t)p = 1;
@@ -180,12 +170,11 @@ static void the_host_may_not_touch_device_memory(void **state)
 	assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
-static void blocks_cost_what_they_cost_on_a_gpu(void **state)
+TEST(blocks_cost_what_they_cost_on_a_gpu)
 {
 	uint64_t before = gcpsim_memory_used(0);
 	CUdeviceptr q, r;
 
-	(void)state;
 	OK(cuMemAlloc(&q, 5 * MIB));
 	assert_int_equal(gcpsim_memory_used(0) - before, 6 * MIB);
 	assert_int_equal(q % (2 * MIB), 0);
@@ -197,12 +186,11 @@ static void blocks_cost_what_they_cost_on_a_gpu(void **state)
 	assert_int_equal(gcpsim_memory_used(0), before);
 }
 
-static void memory_ends(void **state)
+TEST(memory_ends)
 {
 	size_t available, total, all;
 	CUdeviceptr q, r;
 
-	(void)state;
 	OK(cuMemGetInfo(&available, &total));
 	assert_int_equal(cuMemAlloc(&q, available + 1), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemAlloc(&q, available));
@@ -223,7 +211,7 @@ static void memory_ends(void **state)
 	OK(cuMemAlloc(&q, 2 * MIB));
 }
 
-static void mapped_memory_shows_the_same_bytes_twice(void **state)
+TEST(mapped_memory_shows_the_same_bytes_twice)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -233,7 +221,6 @@ static void mapped_memory_shows_the_same_bytes_twice(void **state)
 	CUdeviceptr a, b;
 	uint32_t word;
 
-	(void)state;
 	OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
 	OK(cuMemAddressReserve(&a, 2 * MIB, 0, 0, 0));
 	OK(cuMemAddressReserve(&b, 2 * MIB, 0, 0, 0));
@@ -253,24 +240,22 @@ static void mapped_memory_shows_the_same_bytes_twice(void **state)
 	OK(cuMemAddressFree(b, 2 * MIB));
 }
 
-static void copies_of_pageable_memory_are_taken_aside(void **state)
+TEST(copies_of_pageable_memory_are_taken_aside)
 {
 	uint32_t word = 5, back = 0;
 
-	(void)state;
 	OK(cuMemcpyHtoDAsync(p, &word, 4, s));
 	word = 6;
 	OK(cuMemcpyDtoHAsync(&back, p, 4, s)); /* waits */
 	assert_int_equal(back, 5);
 }
 
-static void a_context_takes_its_memory_along(void **state)
+TEST(a_context_takes_its_memory_along)
 {
 	CUcontext other;
 	CUdeviceptr q;
 	uint64_t before = gcpsim_allocations(0);
 
-	(void)state;
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	OK(cuMemAlloc(&q, 4));
 	OK(cuCtxDestroy(other));
@@ -289,13 +274,12 @@ static void CUDA_CB destroy(void *data)
 	__atomic_fetch_add(&destroyed, 1, __ATOMIC_SEQ_CST);
 }
 
-static void user_objects_outlive_launches(void **state)
+TEST(user_objects_outlive_launches)
 {
 	CUuserObject user;
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	destroyed = 0;
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	fill(p, 9, s);
@@ -316,7 +300,7 @@ static void user_objects_outlive_launches(void **state)
 	assert_int_equal(gcpsim_user_objects(), 0);
 }
 
-static void a_graph_runs_its_nodes_in_order(void **state)
+TEST(a_graph_runs_its_nodes_in_order)
 {
 	CUgraphNode first, second;
 	CUgraphExec exec;
@@ -328,7 +312,6 @@ static void a_graph_runs_its_nodes_in_order(void **state)
 	CUDA_KERNEL_NODE_PARAMS kernel = {.func = scene_function("gcpt_fill"),
 					  .kernelParams = fill_args};
 
-	(void)state;
 	OK(cuGraphCreate(&child, 0));
 	OK(cuGraphAddKernelNode(&first, child, NULL, 0, &kernel));
 	OK(cuGraphCreate(&graph, 0));
@@ -344,14 +327,13 @@ static void a_graph_runs_its_nodes_in_order(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void memory_nodes_live_as_long_as_their_graphs(void **state)
+TEST(memory_nodes_live_as_long_as_their_graphs)
 {
 	uint64_t before = gcpsim_allocations(0);
 	CUgraphExec exec;
 	CUgraph graph;
 	CUdeviceptr q;
 
-	(void)state;
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cuMemAllocAsync(&q, BYTES, s));
 	fill(q, 4, s);
@@ -384,13 +366,12 @@ static CUgraphExec leaves_memory(unsigned long long flags, CUdeviceptr *ret_p)
 	return exec;
 }
 
-static void memory_that_a_graph_left_is_freed_before_its_next_launch(void **state)
+TEST(memory_that_a_graph_left_is_freed_before_its_next_launch)
 {
 	uint64_t before = gcpsim_allocations(0);
 	CUgraphExec exec;
 	CUdeviceptr q;
 
-	(void)state;
 	exec = leaves_memory(0, &q);
 	assert_int_equal(cuMemFreeAsync(q, s), CUDA_ERROR_INVALID_VALUE);
 	OK(cuGraphLaunch(exec, s));
@@ -406,13 +387,12 @@ static void memory_that_a_graph_left_is_freed_before_its_next_launch(void **stat
 	assert_int_equal(wrong_words(), 0);
 }
 
-static void an_executable_may_free_at_its_launch(void **state)
+TEST(an_executable_may_free_at_its_launch)
 {
 	uint64_t before = gcpsim_allocations(0);
 	CUgraphExec exec;
 	CUdeviceptr q;
 
-	(void)state;
 	exec = leaves_memory(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, &q);
 	OK(cuGraphLaunch(exec, s));
 	OK(cuGraphLaunch(exec, s));
@@ -425,33 +405,4 @@ static void an_executable_may_free_at_its_launch(void **state)
 	assert_int_equal(gcpsim_allocations(0), before);
 	assert_int_equal(wrong_words(), 0);
 	assert_int_equal(gcpsim_hazards(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(nothing_runs_until_a_thread_waits),
-	    TEST(a_wait_runs_only_what_it_needs),
-	    TEST(a_missing_wait_shows_as_wrong_data),
-	    TEST(an_idle_device_is_done_at_once),
-	    TEST(a_seed_is_a_schedule),
-	    TEST(a_kernel_takes_its_time),
-	    TEST(a_poll_does_not_hang_for_ever),
-	    TEST(host_functions_run_in_order_and_may_not_call),
-	    TEST(a_host_function_may_need_what_the_caller_holds),
-	    TEST(the_host_may_not_touch_device_memory),
-	    TEST(blocks_cost_what_they_cost_on_a_gpu),
-	    TEST(memory_ends),
-	    TEST(mapped_memory_shows_the_same_bytes_twice),
-	    TEST(copies_of_pageable_memory_are_taken_aside),
-	    TEST(a_context_takes_its_memory_along),
-	    TEST(user_objects_outlive_launches),
-	    TEST(a_graph_runs_its_nodes_in_order),
-	    TEST(memory_nodes_live_as_long_as_their_graphs),
-	    TEST(memory_that_a_graph_left_is_freed_before_its_next_launch),
-	    TEST(an_executable_may_free_at_its_launch),
-	};
-
-	setenv("GCPSIM_QUIET", "1", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

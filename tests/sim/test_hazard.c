@@ -6,54 +6,48 @@
  */
 #include "scene.h"
 
-static void finds_a_write_on_two_streams(void **state)
+TEST(finds_a_write_on_two_streams)
 {
-	(void)state;
 	fill(p, 1, s);
 	fill(p, 2, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_non_null(strstr(gcpsim_last_report(), "gcpt_fill"));
 }
 
-static void finds_a_read_beside_a_write(void **state)
+TEST(finds_a_read_beside_a_write)
 {
-	(void)state;
 	fill(p, 1, s);
 	check(p, 1, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void finds_a_write_beside_a_read(void **state)
+TEST(finds_a_write_beside_a_read)
 {
-	(void)state;
 	check(p, 1, s);
 	fill(p, 1, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void finds_it_in_every_schedule(void **state)
+TEST(finds_it_in_every_schedule)
 {
-	(void)state;
 	gcpsim_set_speed(GCPSIM_IDLE);
 	fill(p, 1, s);
 	fill(p, 2, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void finds_one_common_byte(void **state)
+TEST(finds_one_common_byte)
 {
-	(void)state;
 	OK(cuMemsetD8Async(p, 1, 101, s));
 	OK(cuMemsetD8Async(p + 100, 1, 100, t));
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_non_null(strstr(gcpsim_last_report(), "memset"));
 }
 
-static void finds_it_across_chunks(void **state)
+TEST(finds_it_across_chunks)
 {
 	CUdeviceptr large;
 
-	(void)state;
 	OK(cuMemAlloc(&large, 8 << 20));
 	fill_words(large, 2 << 20, 1, s);
 	fill_words(large + (5 << 20), 16, 1, t);
@@ -76,12 +70,11 @@ static void map_twice(CUdeviceptr addrs[2], CUmemGenericAllocationHandle *handle
 	}
 }
 
-static void finds_it_behind_two_addresses(void **state)
+TEST(finds_it_behind_two_addresses)
 {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr addrs[2];
 
-	(void)state;
 	map_twice(addrs, &handle);
 	fill(addrs[0], 1, s);
 	assert_int_equal(gcpsim_hazards(), 0);
@@ -89,12 +82,11 @@ static void finds_it_behind_two_addresses(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void finds_an_unmapping_under_work(void **state)
+TEST(finds_an_unmapping_under_work)
 {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr addrs[2];
 
-	(void)state;
 	map_twice(addrs, &handle);
 	fill(addrs[0], 1, s);
 	OK(cuMemUnmap(addrs[1], 2 << 20)); /* nothing runs there */
@@ -103,36 +95,32 @@ static void finds_an_unmapping_under_work(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void is_silent_for_neighbours(void **state)
+TEST(is_silent_for_neighbours)
 {
-	(void)state;
 	OK(cuMemsetD8Async(p, 1, 100, s));
 	OK(cuMemsetD8Async(p + 100, 1, 100, t));
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void is_silent_for_readers(void **state)
+TEST(is_silent_for_readers)
 {
-	(void)state;
 	check(p, 1, s);
 	check(p, 1, t);
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void is_silent_for_one_stream(void **state)
+TEST(is_silent_for_one_stream)
 {
-	(void)state;
 	fill(p, 1, s);
 	check(p, 1, s);
 	fill(p, 2, s);
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void is_silent_behind_an_event(void **state)
+TEST(is_silent_behind_an_event)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuEventRecord(e, s));
 	OK(cuStreamWaitEvent(t, e, 0));
@@ -140,11 +128,10 @@ static void is_silent_behind_an_event(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void finds_work_after_the_event(void **state)
+TEST(finds_work_after_the_event)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	OK(cuEventRecord(e, s));
 	fill(p, 1, s);
 	OK(cuStreamWaitEvent(t, e, 0));
@@ -152,12 +139,11 @@ static void finds_work_after_the_event(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void is_silent_through_a_third_stream(void **state)
+TEST(is_silent_through_a_third_stream)
 {
 	CUevent e = event_new(), f = event_new();
 	CUstream u = stream_new(CU_STREAM_NON_BLOCKING);
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuEventRecord(e, s));
 	OK(cuStreamWaitEvent(u, e, 0));
@@ -167,11 +153,10 @@ static void is_silent_through_a_third_stream(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void is_silent_behind_a_context_fence(void **state)
+TEST(is_silent_behind_a_context_fence)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuCtxRecordEvent(scene_ctx, e));
 	OK(cuCtxWaitEvent(scene_ctx, e));
@@ -180,20 +165,18 @@ static void is_silent_behind_a_context_fence(void **state)
 	assert_int_equal(gcpsim_hazards(), 1); /* the two behind it */
 }
 
-static void a_fence_record_alone_orders_nothing(void **state)
+TEST(a_fence_record_alone_orders_nothing)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuCtxRecordEvent(scene_ctx, e));
 	fill(p, 2, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void is_silent_when_the_host_waited(void **state)
+TEST(is_silent_when_the_host_waited)
 {
-	(void)state;
 	fill(p, 1, s);
 	OK(cuStreamSynchronize(s));
 	fill(p, 2, t);
@@ -202,11 +185,10 @@ static void is_silent_when_the_host_waited(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void is_silent_when_the_host_saw_it_done(void **state)
+TEST(is_silent_when_the_host_saw_it_done)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuEventRecord(e, s));
 	assert_int_equal(cuEventQuery(e), CUDA_ERROR_NOT_READY);
@@ -216,20 +198,18 @@ static void is_silent_when_the_host_saw_it_done(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void being_done_is_not_knowing(void **state)
+TEST(being_done_is_not_knowing)
 {
-	(void)state;
 	fill(p, 1, s);
 	gcpsim_drain();
 	fill(p, 2, t);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void knows_the_legacy_stream(void **state)
+TEST(knows_the_legacy_stream)
 {
 	CUstream blocking = stream_new(CU_STREAM_DEFAULT);
 
-	(void)state;
 	fill(p, 1, blocking);
 	fill(p, 2, CU_STREAM_LEGACY);
 	fill(p, 3, stream_new(CU_STREAM_DEFAULT));
@@ -238,19 +218,17 @@ static void knows_the_legacy_stream(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void blocking_streams_do_not_order_each_other(void **state)
+TEST(blocking_streams_do_not_order_each_other)
 {
-	(void)state;
 	fill(p, 1, stream_new(CU_STREAM_DEFAULT));
 	fill(p, 2, stream_new(CU_STREAM_DEFAULT));
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void a_destroyed_stream_still_counts(void **state)
+TEST(a_destroyed_stream_still_counts)
 {
 	CUevent e = event_new();
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuStreamDestroy(s));
 	fill(p, 2, t);
@@ -261,11 +239,10 @@ static void a_destroyed_stream_still_counts(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void counts_copies_and_pinned_memory(void **state)
+TEST(counts_copies_and_pinned_memory)
 {
 	void *pinned;
 
-	(void)state;
 	OK(cuMemHostAlloc(&pinned, BYTES, 0));
 	OK(cuMemcpyHtoDAsync(p, pinned, BYTES, s));
 	OK(cuMemcpyDtoHAsync(pinned, bad, 8, t));
@@ -286,11 +263,10 @@ static void host_copy_pending(void **ret_pinned)
 }
 
 /* By both means, the second when the copy runs. */
-static void finds_the_host_writing_what_a_copy_still_reads(void **state)
+TEST(finds_the_host_writing_what_a_copy_still_reads)
 {
 	void *pinned;
 
-	(void)state;
 	host_copy_pending(&pinned);
 	gcpsim_host_writes(pinned, 1);
 	assert_int_equal(gcpsim_hazards(), 1);
@@ -299,11 +275,10 @@ static void finds_the_host_writing_what_a_copy_still_reads(void **state)
 	assert_int_equal(gcpsim_disorders(), 1);
 }
 
-static void finds_the_host_reading_what_a_copy_still_writes(void **state)
+TEST(finds_the_host_reading_what_a_copy_still_writes)
 {
 	void *pinned;
 
-	(void)state;
 	OK(cuMemHostAlloc(&pinned, BYTES, 0));
 	OK(cuMemcpyDtoHAsync(pinned, p, BYTES, s));
 	gcpsim_host_reads(pinned, BYTES);
@@ -312,12 +287,11 @@ static void finds_the_host_reading_what_a_copy_still_writes(void **state)
 	assert_non_null(strstr(gcpsim_last_report(), "the host"));
 }
 
-static void is_silent_for_the_host_behind_a_wait(void **state)
+TEST(is_silent_for_the_host_behind_a_wait)
 {
 	CUevent e = event_new();
 	void *pinned;
 
-	(void)state;
 	host_copy_pending(&pinned);
 	gcpsim_host_reads(pinned, BYTES); /* beside another reader */
 	OK(cuEventRecord(e, s));
@@ -332,12 +306,11 @@ static void is_silent_for_the_host_behind_a_wait(void **state)
 }
 
 /* A device-side order holds back only what goes through the device. */
-static void finds_the_host_behind_a_barrier_only(void **state)
+TEST(finds_the_host_behind_a_barrier_only)
 {
 	CUevent e = event_new();
 	void *pinned;
 
-	(void)state;
 	host_copy_pending(&pinned);
 	OK(cuCtxRecordEvent(scene_ctx, e));
 	OK(cuCtxWaitEvent(scene_ctx, e));
@@ -345,11 +318,10 @@ static void finds_the_host_behind_a_barrier_only(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void limits_what_the_host_may_pin(void **state)
+TEST(limits_what_the_host_may_pin)
 {
 	void *a, *b;
 
-	(void)state;
 	gcpsim_set_memory(-1, 8192);
 	OK(cuMemHostAlloc(&a, 8192, 0));
 	assert_int_equal(gcpsim_memory_used(-1), 8192);
@@ -360,9 +332,8 @@ static void limits_what_the_host_may_pin(void **state)
 	gcpsim_set_memory(-1, 0);
 }
 
-static void atomics_go_together(void **state)
+TEST(atomics_go_together)
 {
-	(void)state;
 	check(p, 0, s);
 	check(p, 0, t); /* both add to `bad` */
 	assert_int_equal(gcpsim_hazards(), 0);
@@ -370,11 +341,10 @@ static void atomics_go_together(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void a_new_allocation_has_no_history(void **state)
+TEST(a_new_allocation_has_no_history)
 {
 	CUdeviceptr q;
 
-	(void)state;
 	fill(p, 1, s);
 	OK(cuMemFree(p));
 	OK(cuMemAlloc(&q, BYTES));
@@ -383,12 +353,11 @@ static void a_new_allocation_has_no_history(void **state)
 	assert_int_equal(gcpsim_hazards(), 0);
 }
 
-static void a_free_waits_for_its_own_context_only(void **state)
+TEST(a_free_waits_for_its_own_context_only)
 {
 	CUcontext other;
 	CUdeviceptr q;
 
-	(void)state;
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	OK(cuMemAlloc(&q, BYTES));
 	OK(cuCtxSetCurrent(scene_ctx));
@@ -399,11 +368,10 @@ static void a_free_waits_for_its_own_context_only(void **state)
 	OK(cuCtxDestroy(other));
 }
 
-static void stream_ordered_memory_has_its_order(void **state)
+TEST(stream_ordered_memory_has_its_order)
 {
 	CUdeviceptr q;
 
-	(void)state;
 	OK(cuMemAllocAsync(&q, BYTES, s));
 	fill(q, 1, s);
 	OK(cuMemFreeAsync(q, s));
@@ -434,12 +402,11 @@ static CUgraph fork_graph(CUdeviceptr left, CUdeviceptr right)
 	return graph;
 }
 
-static void sees_into_launched_graphs(void **state)
+TEST(sees_into_launched_graphs)
 {
 	CUgraphExec exec, racy;
 	CUdeviceptr q;
 
-	(void)state;
 	OK(cuMemAlloc(&q, BYTES));
 	OK(cuGraphInstantiate(&exec, fork_graph(p, q), 0));
 	OK(cuGraphInstantiate(&racy, fork_graph(p, p), 0));
@@ -455,9 +422,8 @@ static void sees_into_launched_graphs(void **state)
 }
 
 /* The two means: what may happen, and what did happen in this schedule. */
-static void tags_tell_what_did_happen(void **state)
+TEST(tags_tell_what_did_happen)
 {
-	(void)state;
 	fill(p, 1, s);
 	check(p, 1, t);
 	assert_int_equal(gcpsim_hazards(), 1);
@@ -473,9 +439,8 @@ static void tags_tell_what_did_happen(void **state)
 	assert_int_equal(gcpsim_disorders(), 0);
 }
 
-static void tags_know_single_bytes(void **state)
+TEST(tags_know_single_bytes)
 {
-	(void)state;
 	OK(cuMemsetD8Async(p, 1, 100, s));
 	OK(cuMemsetD8Async(p + 99, 2, 100, t));
 	OK(cuStreamSynchronize(t));
@@ -510,9 +475,8 @@ static void random_run(bool ordered)
 	OK(cuCtxSynchronize());
 }
 
-static void both_means_agree_on_a_long_run(void **state)
+TEST(both_means_agree_on_a_long_run)
 {
-	(void)state;
 	random_run(true);
 	assert_int_equal(gcpsim_hazards(), 0);
 	assert_int_equal(gcpsim_disorders(), 0);
@@ -521,9 +485,8 @@ static void both_means_agree_on_a_long_run(void **state)
 	assert_true(gcpsim_disorders() > 0);
 }
 
-static void reports_memory_that_is_not_there(void **state)
+TEST(reports_memory_that_is_not_there)
 {
-	(void)state;
 	OK(cuMemFree(p));
 	fill(p, 1, s);
 	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -531,57 +494,9 @@ static void reports_memory_that_is_not_there(void **state)
 	assert_int_equal(cuMemAlloc(&p, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-static void reports_destroyed_handles(void **state)
+TEST(reports_destroyed_handles)
 {
-	(void)state;
 	OK(cuStreamDestroy(s));
 	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_INVALID_HANDLE);
 	assert_int_equal(gcpsim_misuses(), 1);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(finds_a_write_on_two_streams),
-	    TEST(finds_a_read_beside_a_write),
-	    TEST(finds_a_write_beside_a_read),
-	    TEST(finds_it_in_every_schedule),
-	    TEST(finds_one_common_byte),
-	    TEST(finds_it_across_chunks),
-	    TEST(finds_it_behind_two_addresses),
-	    TEST(finds_an_unmapping_under_work),
-	    TEST(is_silent_for_neighbours),
-	    TEST(is_silent_for_readers),
-	    TEST(is_silent_for_one_stream),
-	    TEST(is_silent_behind_an_event),
-	    TEST(finds_work_after_the_event),
-	    TEST(is_silent_through_a_third_stream),
-	    TEST(is_silent_behind_a_context_fence),
-	    TEST(a_fence_record_alone_orders_nothing),
-	    TEST(is_silent_when_the_host_waited),
-	    TEST(is_silent_when_the_host_saw_it_done),
-	    TEST(being_done_is_not_knowing),
-	    TEST(knows_the_legacy_stream),
-	    TEST(blocking_streams_do_not_order_each_other),
-	    TEST(a_destroyed_stream_still_counts),
-	    TEST(counts_copies_and_pinned_memory),
-	    TEST(finds_the_host_writing_what_a_copy_still_reads),
-	    TEST(finds_the_host_reading_what_a_copy_still_writes),
-	    TEST(is_silent_for_the_host_behind_a_wait),
-	    TEST(finds_the_host_behind_a_barrier_only),
-	    TEST(limits_what_the_host_may_pin),
-	    TEST(atomics_go_together),
-	    TEST(a_new_allocation_has_no_history),
-	    TEST(a_free_waits_for_its_own_context_only),
-	    TEST(stream_ordered_memory_has_its_order),
-	    TEST(sees_into_launched_graphs),
-	    TEST(tags_tell_what_did_happen),
-	    TEST(tags_know_single_bytes),
-	    TEST(both_means_agree_on_a_long_run),
-	    TEST(reports_memory_that_is_not_there),
-	    TEST(reports_destroyed_handles),
-	};
-
-	setenv("GCPSIM_QUIET", "1", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

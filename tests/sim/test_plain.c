@@ -9,7 +9,7 @@
 
 enum { MIB = 1 << 20 };
 
-static void the_books_have_the_drivers_rules(void **state)
+TEST(the_books_have_the_drivers_rules)
 {
 	static const uint64_t sizes[] = {1,       600,     300 << 10, MIB,
 					 MIB + 1, 5 * MIB, 40000};
@@ -17,7 +17,6 @@ static void the_books_have_the_drivers_rules(void **state)
 	uint64_t before = gcpsim_memory_used(0), numbers[COUNT];
 	CUdeviceptr blocks[COUNT];
 
-	(void)state;
 	/* The driver's small allocations share memory with those of the scene. */
 	for (int i = 0; i < COUNT; i++) {
 		OK(cuMemAlloc(&blocks[i], sizes[i]));
@@ -35,11 +34,10 @@ static void the_books_have_the_drivers_rules(void **state)
 	assert_true(gcpsim_memory_peak(0) >= gcpsim_plain_peak(0) - 2 * MIB);
 }
 
-static void the_books_end_where_the_device_does(void **state)
+TEST(the_books_end_where_the_device_does)
 {
 	uint64_t half;
 
-	(void)state;
 	gcpsim_set_memory(0, 64 * MIB);
 	half = gcpsim_plain_alloc(0, 40 * MIB);
 	assert_int_not_equal(half, 0);
@@ -57,9 +55,8 @@ static void the_books_end_where_the_device_does(void **state)
 	gcpsim_set_memory(-1, 0);
 }
 
-static void a_wait_for_work_of_before_a_free_is_not_new(void **state)
+TEST(a_wait_for_work_of_before_a_free_is_not_new)
 {
-	(void)state;
 	gcpsim_plain_watch();
 	fill(p, 1, s);
 	gcpsim_plain_waits(scene_ctx);
@@ -72,9 +69,8 @@ static void a_wait_for_work_of_before_a_free_is_not_new(void **state)
 	assert_int_equal(gcpsim_new_waits(), 0);
 }
 
-static void a_wait_for_later_work_is_new(void **state)
+TEST(a_wait_for_later_work_is_new)
 {
-	(void)state;
 	gcpsim_plain_watch();
 	gcpsim_plain_waits(scene_ctx);
 	fill(p, 1, s);
@@ -85,12 +81,11 @@ static void a_wait_for_later_work_is_new(void **state)
 }
 
 /* Of another context, whose free would be a new wait; not of the thread's own. */
-static void pinned_memory_is_stuck_behind_later_work(void **state)
+TEST(pinned_memory_is_stuck_behind_later_work)
 {
 	CUcontext other;
 	void *host;
 
-	(void)state;
 	OK(cuMemHostAlloc(&host, BYTES, 0));
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
@@ -119,12 +114,11 @@ static void *ask_until_done(void *event)
 }
 
 /* The thread may ask as often as it likes: the program waits for nothing of it. */
-static void what_a_thread_of_the_library_asks_for_is_no_wait(void **state)
+TEST(what_a_thread_of_the_library_asks_for_is_no_wait)
 {
 	CUevent event = event_new();
 	pthread_t thread;
 
-	(void)state;
 	gcpsim_plain_watch();
 	gcpsim_plain_waits(scene_ctx);
 	fill(p, 1, s);
@@ -136,12 +130,11 @@ static void what_a_thread_of_the_library_asks_for_is_no_wait(void **state)
 }
 
 /* As many queries as a loop makes that waits; in one call, and in many. */
-static void queries_of_many_calls_are_no_wait(void **state)
+TEST(queries_of_many_calls_are_no_wait)
 {
 	enum { QUERIES = 10000 };
 	CUevent event = event_new();
 
-	(void)state;
 	gcpsim_plain_watch();
 	gcpsim_plain_waits(scene_ctx);
 	fill(p, 1, s);
@@ -160,11 +153,10 @@ static void queries_of_many_calls_are_no_wait(void **state)
 	OK(cuEventDestroy(event));
 }
 
-static void a_barrier_behind_later_work_is_new(void **state)
+TEST(a_barrier_behind_later_work_is_new)
 {
 	CUevent event = event_new();
 
-	(void)state;
 	gcpsim_plain_watch();
 	fill(p, 1, s);
 	gcpsim_plain_waits(scene_ctx);
@@ -180,11 +172,10 @@ static void a_barrier_behind_later_work_is_new(void **state)
 }
 
 /* All later work is behind it already; a barrier behind anything else is another. */
-static void a_barrier_that_is_set_again_is_not_new(void **state)
+TEST(a_barrier_that_is_set_again_is_not_new)
 {
 	CUevent event = event_new();
 
-	(void)state;
 	gcpsim_plain_watch();
 	fill(p, 1, s);
 	OK(cuCtxRecordEvent(scene_ctx, event));
@@ -203,11 +194,10 @@ static void a_barrier_that_is_set_again_is_not_new(void **state)
 }
 
 /* Behind what the stream was given itself, and no more. */
-static void a_stream_behind_an_event_of_another_is_new(void **state)
+TEST(a_stream_behind_an_event_of_another_is_new)
 {
 	CUevent event = event_new();
 
-	(void)state;
 	gcpsim_plain_watch();
 	fill(p, 1, s);
 	OK(cuEventRecord(event, s));
@@ -224,23 +214,4 @@ static void a_stream_behind_an_event_of_another_is_new(void **state)
 	assert_int_equal(gcpsim_new_waits(), 1);
 	gcpsim_plain_waits(scene_ctx);
 	OK(cuEventDestroy(event));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(the_books_have_the_drivers_rules),
-	    TEST(the_books_end_where_the_device_does),
-	    TEST(a_wait_for_work_of_before_a_free_is_not_new),
-	    TEST(a_wait_for_later_work_is_new),
-	    TEST(pinned_memory_is_stuck_behind_later_work),
-	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
-	    TEST(queries_of_many_calls_are_no_wait),
-	    TEST(a_barrier_behind_later_work_is_new),
-	    TEST(a_barrier_that_is_set_again_is_not_new),
-	    TEST(a_stream_behind_an_event_of_another_is_new),
-	};
-
-	setenv("GCPSIM_QUIET", "1", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

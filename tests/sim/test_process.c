@@ -240,36 +240,32 @@ static int scene_status(const char *name, const char *argument, const char *vari
 
 /* --- tests ---------------------------------------------------------------- */
 
-static void an_old_driver_lacks_what_came_later(void **state)
+TEST(an_old_driver_lacks_what_came_later)
 {
-	(void)state;
 	assert_int_equal(
 	    scene_status("old_driver", NULL, "GCPSIM_DRIVER_VERSION", "12000"), 0);
 }
 
-static void an_older_driver_has_no_such_function(void **state)
+TEST(an_older_driver_has_no_such_function)
 {
-	(void)state;
 	assert_int_equal(scene_status("hidden", NULL, NULL, NULL), 0);
 	setenv("GCPSIM_DRIVER_VERSION", "12040", 1);
 	assert_int_equal(scene_status("hidden_by_version", NULL, "GCPSIM_HIDE", ""), 0);
 	unsetenv("GCPSIM_DRIVER_VERSION");
 }
 
-static void a_hazard_can_fail_the_process(void **state)
+TEST(a_hazard_can_fail_the_process)
 {
-	(void)state;
 	assert_int_equal(scene_status("hazard", NULL, NULL, NULL), 0);
 	assert_int_equal(scene_status("hazard", NULL, "GCPSIM_HAZARD_EXIT", "1"), 99);
 }
 
-static void a_report_is_written_at_exit(void **state)
+TEST(a_report_is_written_at_exit)
 {
 	char path[] = "/tmp/gcpsim-report-XXXXXX", line[4096];
 	int fd = mkstemp(path);
 	FILE *file;
 
-	(void)state;
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(scene_status("hazard", NULL, "GCPSIM_REPORT", path), 0);
@@ -283,37 +279,33 @@ static void a_report_is_written_at_exit(void **state)
 	assert_non_null(strstr(line, " cuMemAlloc_v2=2"));
 }
 
-static void the_environment_plans_failures(void **state)
+TEST(the_environment_plans_failures)
 {
-	(void)state;
 	assert_int_equal(
 	    scene_status("failing", NULL, "GCPSIM_FAIL", "cuInit:1:100,cuMemAlloc:3+"),
 	    0);
 }
 
-static void devices_have_memory_of_their_own(void **state)
+TEST(devices_have_memory_of_their_own)
 {
-	(void)state;
 	setenv("GCPSIM_MEMORY", "64M", 1);
 	assert_int_equal(scene_status("devices", NULL, "GCPSIM_DEVICES", "2"), 0);
 	unsetenv("GCPSIM_MEMORY");
 }
 
-static void one_of_two_devices_does_a_copy(void **state)
+TEST(one_of_two_devices_does_a_copy)
 {
-	(void)state;
 	setenv("GCPSIM_SPEED", "never", 1);
 	assert_int_equal(scene_status("copies", NULL, "GCPSIM_DEVICES", "2"), 0);
 	unsetenv("GCPSIM_SPEED");
 }
 
-static void another_process_opens_the_whole_allocation(void **state)
+TEST(another_process_opens_the_whole_allocation)
 {
 	char hex[2 * sizeof(CUipcMemHandle) + 1];
 	CUipcMemHandle handle, inner;
 	CUdeviceptr q;
 
-	(void)state;
 	OK(cuMemAlloc(&q, BYTES)); /* not at a page of its own */
 	fill(q, 7, s);
 	OK(cuStreamSynchronize(s));
@@ -328,13 +320,12 @@ static void another_process_opens_the_whole_allocation(void **state)
 	assert_int_equal(wrong_words(), 0);
 }
 
-static void cuda_does_not_survive_a_fork(void **state)
+TEST(cuda_does_not_survive_a_fork)
 {
 	CUdeviceptr q;
 	int status;
 	pid_t child = fork();
 
-	(void)state;
 	if (child == 0)
 		_exit(cuMemAlloc(&q, 4) == CUDA_ERROR_NOT_INITIALIZED &&
 			      cuInit(0) == CUDA_ERROR_NOT_INITIALIZED
@@ -344,14 +335,13 @@ static void cuda_does_not_survive_a_fork(void **state)
 	assert_int_equal(status, 0);
 }
 
-static void a_planned_failure_comes_while_memory_is_out(void **state)
+TEST(a_planned_failure_comes_while_memory_is_out)
 {
 	uint64_t used = gcpsim_memory_used(0);
 	CUdeviceptr q;
 	CUevent event;
 	size_t total;
 
-	(void)state;
 	OK(cuDeviceTotalMem(&total, 0));
 	gcpsim_set_memory(0, used + (8 << 20));
 	assert_int_equal(gcpsim_fail("cuEventCreate:<8M"), 0);
@@ -364,11 +354,10 @@ static void a_planned_failure_comes_while_memory_is_out(void **state)
 	gcpsim_set_memory(0, total);
 }
 
-static void a_planned_failure_comes_when_planned(void **state)
+TEST(a_planned_failure_comes_when_planned)
 {
 	CUdeviceptr q;
 
-	(void)state;
 	assert_int_equal(gcpsim_fail("cuMemAlloc:2"), 0);
 	OK(cuMemAlloc(&q, 4));
 	assert_int_equal(cuMemAlloc(&q, 4), CUDA_ERROR_OUT_OF_MEMORY);
@@ -383,11 +372,10 @@ static void a_planned_failure_comes_when_planned(void **state)
 	OK(cuCtxSynchronize());
 }
 
-static void calls_are_counted(void **state)
+TEST(calls_are_counted)
 {
 	uint64_t before = gcpsim_calls("cuStreamQuery"), all = gcpsim_calls(NULL);
 
-	(void)state;
 	cuStreamQuery(s);
 	cuStreamQuery(t);
 	assert_int_equal(gcpsim_calls("cuStreamQuery") - before, 2);
@@ -395,12 +383,11 @@ static void calls_are_counted(void **state)
 	assert_true(gcpsim_calls("cuNoSuch") == UINT64_MAX);
 }
 
-static void lookups_know_versions(void **state)
+TEST(lookups_know_versions)
 {
 	CUdriverProcAddressQueryResult found;
 	void *pfn, *own = dlsym(RTLD_DEFAULT, "cuStreamBeginCapture_v2_ptsz");
 
-	(void)state;
 	OK(cuGetProcAddress("cuStreamBeginCapture", &pfn, 10000, 0, &found));
 	assert_ptr_equal(pfn, dlsym(RTLD_DEFAULT, "cuStreamBeginCapture"));
 	OK(cuGetProcAddress("cuStreamBeginCapture", &pfn, 12000, 0, NULL));
@@ -419,13 +406,12 @@ static void lookups_know_versions(void **state)
 	assert_int_equal(found, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
-static void the_per_thread_stream_is_the_threads_own(void **state)
+TEST(the_per_thread_stream_is_the_threads_own)
 {
 	typedef CUresult (*query)(CUstream stream);
 	query per_thread;
 	void *pfn;
 
-	(void)state;
 	OK(cuGetProcAddress("cuStreamQuery", &pfn, 7000, 2, NULL));
 	memcpy(&per_thread, &pfn, sizeof(pfn));
 	spin(1000, CU_STREAM_PER_THREAD);
@@ -434,29 +420,11 @@ static void the_per_thread_stream_is_the_threads_own(void **state)
 	OK(per_thread(NULL));
 }
 
-int main(int argc, char **argv)
+/* A scene that a test has started, in place of the tests. */
+__attribute__((constructor)) static void scene_is_run(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(an_old_driver_lacks_what_came_later),
-	    TEST(an_older_driver_has_no_such_function),
-	    TEST(a_hazard_can_fail_the_process),
-	    TEST(a_report_is_written_at_exit),
-	    TEST(the_environment_plans_failures),
-	    TEST(devices_have_memory_of_their_own),
-	    TEST(one_of_two_devices_does_a_copy),
-	    TEST(another_process_opens_the_whole_allocation),
-	    TEST(cuda_does_not_survive_a_fork),
-	    TEST(a_planned_failure_comes_when_planned),
-	    TEST(a_planned_failure_comes_while_memory_is_out),
-	    TEST(calls_are_counted),
-	    TEST(lookups_know_versions),
-	    TEST(the_per_thread_stream_is_the_threads_own),
-	};
-
-	setenv("GCPSIM_QUIET", "1", 1);
 	if (argc > 1)
-		return scene_run(argc, argv);
+		exit(scene_run(argc, argv));
 	if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
-		return 2;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+		exit(2);
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include "cases.h"
 
 #define MIB (1ull << 20)
 
@@ -336,6 +337,6 @@ static __attribute__((unused)) void wait_for(int to, int from)
 	event_gone(event);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) CASE(name, setup, teardown)
 
 #endif

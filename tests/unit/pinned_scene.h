@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include "cases.h"
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -78,6 +79,6 @@ static inline struct gcp_config configured(void)
 	return config;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) CASE(name, setup, teardown)
 
 #endif

@@ -382,4 +382,7 @@ static void device_catches_up(void)
 	fake.done = fake.submitted;
 }
 
+#undef TEST
+#define TEST(name) CASE(name, share_setup, share_teardown)
+
 #endif

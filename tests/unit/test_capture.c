@@ -5,12 +5,12 @@
  */
 #include "../../capture/capture_types.h"
 #include "capture_fake.h"
+#include "cases.h"
 
 /* --- lifetimes ---------------------------------------------------------------- */
 
-static void without_captures_no_event_is_pending(void **state)
+TEST(without_captures_no_event_is_pending)
 {
-	(void)state;
 	assert_false(gcp_tracker_has_pending_events(tracker));
 	begin(0);
 	assert_true(gcp_tracker_has_pending_events(tracker));
@@ -18,12 +18,11 @@ static void without_captures_no_event_is_pending(void **state)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
-static void memory_stays_private_until_the_graph_is_gone(void **state)
+TEST(memory_stays_private_until_the_graph_is_gone)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	assert_true(is_private(addr));
 	must_free(pools, addr);
 	end(0);
@@ -40,13 +39,12 @@ static void memory_stays_private_until_the_graph_is_gone(void **state)
 	assert_int_equal(private_bytes(), 0);
 }
 
-static void blocks_that_the_program_holds_outlive_the_graph(void **state)
+TEST(blocks_that_the_program_holds_outlive_the_graph)
 {
 	void *owner;
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	end(0);
 	graph_destroy(graph);
 	assert_int_equal(private_bytes(), 0);
@@ -78,18 +76,16 @@ static void released_after(bool within)
 	}
 }
 
-static void released_memory_waits_for_a_fence(void **state)
+TEST(released_memory_waits_for_a_fence)
 {
-	(void)state;
 	released_after(true);
 	released_after(false);
 }
 
-static void graphs_that_come_and_go_take_no_more_memory(void **state)
+TEST(graphs_that_come_and_go_take_no_more_memory)
 {
 	uint64_t used = 0;
 
-	(void)state;
 	for (int round = 0; round < 64; round++) {
 		void *graph = begin(0);
 
@@ -106,11 +102,10 @@ static void graphs_that_come_and_go_take_no_more_memory(void **state)
 	assert_int_equal(fake.memory_used, used);
 }
 
-static void a_begin_that_fails_leaves_nothing(void **state)
+TEST(a_begin_that_fails_leaves_nothing)
 {
 	struct gcp_capture *capture;
 
-	(void)state;
 	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
 	assert_true(gcp_tracker_capturing(tracker));
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
@@ -118,11 +113,10 @@ static void a_begin_that_fails_leaves_nothing(void **state)
 	assert_false(gcp_tracker_capturing(tracker));
 }
 
-static void a_capture_that_cannot_be_followed_does_not_begin(void **state)
+TEST(a_capture_that_cannot_be_followed_does_not_begin)
 {
 	struct gcp_capture *capture = NULL;
 
-	(void)state;
 	for (unsigned at = 1; at <= 6; at++) {
 		fake_fail_memory(at, false);
 		assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), -ENOMEM);
@@ -138,13 +132,12 @@ static void a_capture_that_cannot_be_followed_does_not_begin(void **state)
 }
 
 /* What is freed counts from the begin on, whatever memory there is by then. */
-static void a_begun_capture_is_in_its_shared_pool_for_sure(void **state)
+TEST(a_begun_capture_is_in_its_shared_pool_for_sure)
 {
 	struct gcp_capture *capture;
 	struct gcp_graph_pool_info info;
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
@@ -162,11 +155,10 @@ static void a_begun_capture_is_in_its_shared_pool_for_sure(void **state)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
-static void an_end_that_is_refused_ends_nothing(void **state)
+TEST(an_end_that_is_refused_ends_nothing)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	/* The wrong thread tried: CUDA goes on capturing, */
 	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), false);
 	assert_true(gcp_tracker_capturing(tracker));
@@ -179,11 +171,10 @@ static void an_end_that_is_refused_ends_nothing(void **state)
 	graph_destroy(graph);
 }
 
-static void an_invalidated_capture_goes_with_its_end(void **state)
+TEST(an_invalidated_capture_goes_with_its_end)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	capture_alloc(3 * MIB);
 	cuda.streams[0].active = false;
 	cuda.streams[0].invalidated = true;
@@ -193,11 +184,10 @@ static void an_invalidated_capture_goes_with_its_end(void **state)
 }
 
 /* Its graph may be gone already. */
-static void the_graph_of_an_invalidated_capture_holds_nothing(void **state)
+TEST(the_graph_of_an_invalidated_capture_holds_nothing)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	cuda.streams[0].active = false;
 	cuda.streams[0].invalidated = true;
 	capture_alloc(3 * MIB);
@@ -206,11 +196,10 @@ static void the_graph_of_an_invalidated_capture_holds_nothing(void **state)
 	end(0);
 }
 
-static void destroying_the_stream_abandons_the_capture(void **state)
+TEST(destroying_the_stream_abandons_the_capture)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	capture_alloc(3 * MIB);
 	graph_destroy(graph);
 	fake.capturing--;
@@ -221,12 +210,11 @@ static void destroying_the_stream_abandons_the_capture(void **state)
 
 /* As soon as the real call has destroyed it, another thread may get the same handle for
  * a new stream, and capture there. */
-static void the_late_report_of_a_stream_leaves_a_new_one_alone(void **state)
+TEST(the_late_report_of_a_stream_leaves_a_new_one_alone)
 {
 	void *graph = begin(0);
 	uint64_t moment;
 
-	(void)state;
 	end(0);
 	graph_destroy(graph);
 	moment = gcp_tracker_moment(tracker); /* the real call comes next */
@@ -242,11 +230,10 @@ static void the_late_report_of_a_stream_leaves_a_new_one_alone(void **state)
 	graph_destroy(graph);
 }
 
-static void destroying_the_context_abandons_its_captures(void **state)
+TEST(destroying_the_context_abandons_its_captures)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	begin(1);
 	capture_alloc(3 * MIB);
 	fake.capturing -= 2;
@@ -258,14 +245,13 @@ static void destroying_the_context_abandons_its_captures(void **state)
 	fake.memory_used = 0; /* it went with the context */
 }
 
-static void a_graph_holds_the_pool_for_all_made_from_it(void **state)
+TEST(a_graph_holds_the_pool_for_all_made_from_it)
 {
 	/* CUDA moves the user object along; we see one destruction only. */
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	struct gcp_graph_pool_info info;
 
-	(void)state;
 	end(0);
 	must_free(pools, addr);
 	assert_int_equal(gcp_graph_pools_list(tracker, &info, 1), 1);
@@ -294,11 +280,10 @@ static gcp_addr alloc_from_other_thread(void)
 	return addr;
 }
 
-static void other_threads_join_a_global_capture(void **state)
+TEST(other_threads_join_a_global_capture)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_GLOBAL);
 
-	(void)state;
 	assert_true(is_private(alloc_from_other_thread()));
 	cuda.thread_mode = GCP_CAPTURE_RELAXED;
 	assert_false(is_private(alloc_from_other_thread()));
@@ -306,11 +291,10 @@ static void other_threads_join_a_global_capture(void **state)
 	graph_destroy(graph);
 }
 
-static void other_threads_are_free_of_local_captures(void **state)
+TEST(other_threads_are_free_of_local_captures)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
 
-	(void)state;
 	assert_false(is_private(alloc_from_other_thread()));
 	assert_true(is_private(capture_alloc(4096)));
 	end(0);
@@ -323,13 +307,12 @@ static void *alloc_on_captured_stream(void *arg)
 	return NULL;
 }
 
-static void a_thread_that_works_on_a_captured_stream_belongs_to_it(void **state)
+TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	pthread_t thread;
 	gcp_addr addr;
 
-	(void)state;
 	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
 	pthread_create(&thread, NULL, alloc_on_captured_stream, &addr);
 	pthread_join(thread, NULL);
@@ -338,14 +321,13 @@ static void a_thread_that_works_on_a_captured_stream_belongs_to_it(void **state)
 	graph_destroy(graph);
 }
 
-static void it_belongs_to_no_other_capture(void **state)
+TEST(it_belongs_to_no_other_capture)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	void *other = begin_with(1, GCP_CAPTURE_RELAXED);
 	pthread_t thread;
 	gcp_addr addr;
 
-	(void)state;
 	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
 	pthread_create(&thread, NULL, alloc_on_captured_stream, &addr);
 	pthread_join(thread, NULL);
@@ -358,13 +340,12 @@ static void it_belongs_to_no_other_capture(void **state)
 }
 
 /* Where CUDA does not say which capture has begun, it may be any. */
-static void a_capture_without_a_number_may_be_any(void **state)
+TEST(a_capture_without_a_number_may_be_any)
 {
 	struct gcp_capture *capture;
 	pthread_t thread;
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
 	cuda.state_result = 1;
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
@@ -414,11 +395,10 @@ static bool allocates_as_noted(void)
 	return is;
 }
 
-static void a_stream_about_to_be_destroyed_is_not_asked(void **state)
+TEST(a_stream_about_to_be_destroyed_is_not_asked)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 
-	(void)state;
 	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
 	noted = hint_of(stream_handle(3));
 	assert_true(allocates_as_noted());
@@ -438,11 +418,10 @@ static void a_stream_about_to_be_destroyed_is_not_asked(void **state)
 }
 
 /* Its handle tells; where too many have gone, it may be one of them. */
-static void a_stream_is_asked_though_others_have_gone(void **state)
+TEST(a_stream_is_asked_though_others_have_gone)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 
-	(void)state;
 	cuda.streams[3] = cuda.streams[0];
 	noted = hint_of(stream_handle(3));
 	for (int i = 0; i < GCP_GONE_KEPT; i++)
@@ -458,12 +437,11 @@ static void a_stream_is_asked_though_others_have_gone(void **state)
 }
 
 /* Nor about what its next work would depend on. */
-static void a_stream_about_to_be_destroyed_proves_nothing(void **state)
+TEST(a_stream_about_to_be_destroyed_proves_nothing)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	wait_for(3, 0);
 	must_free(pools, addr);
@@ -477,11 +455,10 @@ static void a_stream_about_to_be_destroyed_proves_nothing(void **state)
 }
 
 /* One after the other, and no free of a common block closes an epoch between. */
-static void memory_of_a_gone_graph_serves_the_next_one(void **state)
+TEST(memory_of_a_gone_graph_serves_the_next_one)
 {
 	gcp_addr first = 0;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		void *graph = begin(0);
 		gcp_addr addr = capture_alloc(64 * MIB);
@@ -496,11 +473,10 @@ static void memory_of_a_gone_graph_serves_the_next_one(void **state)
 }
 
 /* A call that may end a context, and all its streams, but does not. */
-static void no_stream_is_asked_while_a_context_may_be_ending(void **state)
+TEST(no_stream_is_asked_while_a_context_may_be_ending)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 
-	(void)state;
 	cuda.streams[3] = cuda.streams[0];
 	noted = hint_of(stream_handle(3));
 	cuda.contexts_ending++;
@@ -513,13 +489,12 @@ static void no_stream_is_asked_while_a_context_may_be_ending(void **state)
 	graph_destroy(graph);
 }
 
-static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
+TEST(no_stream_is_asked_of_a_context_that_has_gone)
 {
 	void *const other = (void *)0x20000;
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	noted = hint_of(stream_handle(3));
 	gcp_tracker_forked(tracker);
@@ -536,13 +511,12 @@ static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
 	graph_destroy(graph);
 }
 
-static void a_context_that_has_gone_proves_nothing(void **state)
+TEST(a_context_that_has_gone_proves_nothing)
 {
 	void *const other = (void *)0x20000;
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	gcp_tracker_forked(tracker);
 	cuda.streams[3] = cuda.streams[0];
@@ -560,11 +534,10 @@ static void a_context_that_has_gone_proves_nothing(void **state)
 
 /* --- several captures --------------------------------------------------------- */
 
-static void no_thread_joins_a_capture_whose_end_is_under_way(void **state)
+TEST(no_thread_joins_a_capture_whose_end_is_under_way)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
 	/* CUDA may have ended it by now, and its graph may be gone. */
 	gcp_addr addr = alloc_from_other_thread();
@@ -574,12 +547,11 @@ static void no_thread_joins_a_capture_whose_end_is_under_way(void **state)
 	graph_destroy(graph);
 }
 
-static void several_captures_hold_a_block_together(void **state)
+TEST(several_captures_hold_a_block_together)
 {
 	void *first = begin(0), *second = begin(1);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	end(0);
 	end(1);
 	must_free(pools, addr);
@@ -591,13 +563,12 @@ static void several_captures_hold_a_block_together(void **state)
 
 /* Of all that the capture holds: what it shared with another one is not the
  * program's. */
-static void a_named_pool_serves_its_capture_after_a_shared_block(void **state)
+TEST(a_named_pool_serves_its_capture_after_a_shared_block)
 {
 	void *first = begin(0), *second;
 	struct gcp_graph_pool_info info[3];
 	uint64_t id, bytes = 0;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	second = begin(1);
@@ -615,11 +586,10 @@ static void a_named_pool_serves_its_capture_after_a_shared_block(void **state)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
-static void of_two_named_pools_a_capture_uses_its_own(void **state)
+TEST(of_two_named_pools_a_capture_uses_its_own)
 {
 	uint64_t ids[2];
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(gcp_graph_pool_create(tracker, &ids[i]), 0);
 	for (int i = 0; i < 2; i++) {
@@ -647,13 +617,12 @@ static void of_two_named_pools_a_capture_uses_its_own(void **state)
 }
 
 /* A huge segment is never split, so it is of no use to a block much smaller. */
-static void a_capture_takes_over_no_huge_segment_that_it_cannot_use(void **state)
+TEST(a_capture_takes_over_no_huge_segment_that_it_cannot_use)
 {
 	const uint64_t larger = 1536 * MIB, smaller = 1100 * MIB;
 	gcp_addr addr;
 	void *graph;
 
-	(void)state;
 	must_free(pools, must_alloc(pool, larger));
 	fake.done = fake.submitted;
 	assert_int_equal(gcp_pool_barrier(pool), 0);
@@ -663,44 +632,4 @@ static void a_capture_takes_over_no_huge_segment_that_it_cannot_use(void **state
 	end(0);
 	must_free(pools, addr);
 	graph_destroy(graph);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(without_captures_no_event_is_pending),
-	    TEST(memory_stays_private_until_the_graph_is_gone),
-	    TEST(blocks_that_the_program_holds_outlive_the_graph),
-	    TEST(released_memory_waits_for_a_fence),
-	    TEST(graphs_that_come_and_go_take_no_more_memory),
-	    TEST(a_begin_that_fails_leaves_nothing),
-	    TEST(a_capture_that_cannot_be_followed_does_not_begin),
-	    TEST(a_begun_capture_is_in_its_shared_pool_for_sure),
-	    TEST(a_capture_without_a_number_may_be_any),
-	    TEST(an_end_that_is_refused_ends_nothing),
-	    TEST(an_invalidated_capture_goes_with_its_end),
-	    TEST(the_graph_of_an_invalidated_capture_holds_nothing),
-	    TEST(destroying_the_stream_abandons_the_capture),
-	    TEST(the_late_report_of_a_stream_leaves_a_new_one_alone),
-	    TEST(destroying_the_context_abandons_its_captures),
-	    TEST(a_graph_holds_the_pool_for_all_made_from_it),
-	    TEST(other_threads_join_a_global_capture),
-	    TEST(other_threads_are_free_of_local_captures),
-	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
-	    TEST(it_belongs_to_no_other_capture),
-	    TEST(a_stream_about_to_be_destroyed_is_not_asked),
-	    TEST(a_stream_is_asked_though_others_have_gone),
-	    TEST(a_stream_about_to_be_destroyed_proves_nothing),
-	    TEST(memory_of_a_gone_graph_serves_the_next_one),
-	    TEST(no_stream_is_asked_while_a_context_may_be_ending),
-	    TEST(no_stream_is_asked_of_a_context_that_has_gone),
-	    TEST(a_context_that_has_gone_proves_nothing),
-	    TEST(no_thread_joins_a_capture_whose_end_is_under_way),
-	    TEST(several_captures_hold_a_block_together),
-	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),
-	    TEST(of_two_named_pools_a_capture_uses_its_own),
-	    TEST(a_capture_takes_over_no_huge_segment_that_it_cannot_use),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "../../capture/capture_types.h"
 #include "capture_fake.h"
 #include "steps.h"
+#include "cases.h"
 
 enum {
 	MANY = 50000,
@@ -96,9 +97,8 @@ static void costs_are_bounded(int allocations)
 	assert_true(join <= JOIN_STEPS_MOST);
 }
 
-static void a_forked_capture_costs_at_most_three_times_a_line(void **state)
+TEST(a_forked_capture_costs_at_most_three_times_a_line)
 {
-	(void)state;
 	tracker->driver.stream_ends = ends_counted;
 	tracker->driver.node_dependencies = dependencies_counted;
 	costs_are_bounded(MANY / FEWER);
@@ -106,18 +106,8 @@ static void a_forked_capture_costs_at_most_three_times_a_line(void **state)
 }
 
 /* Where events and joined streams need no proof. */
-static void a_forked_capture_at_rest_costs_no_more(void **state)
+TEST(a_forked_capture_at_rest_costs_no_more)
 {
 	tracker->driver.stream_follow = stream_follow;
 	a_forked_capture_costs_at_most_three_times_a_line(state);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_forked_capture_costs_at_most_three_times_a_line),
-	    TEST(a_forked_capture_at_rest_costs_no_more),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

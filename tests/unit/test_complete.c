@@ -34,13 +34,12 @@ static void graphs_destroy(void *graphs[2], uint64_t id)
 	gcp_tracker_collect(tracker);
 }
 
-static void a_block_that_outlived_its_graphs_is_exported_when_done(void **state)
+TEST(a_block_that_outlived_its_graphs_is_exported_when_done)
 {
 	uint64_t work, id;
 	void *graphs[2];
 	gcp_addr addr = recycled(&work, graphs, &id);
 
-	(void)state;
 	assert_true(fake_is_ordered(work));
 	assert_true(fake.done < work);
 	graphs_destroy(graphs, id);
@@ -51,12 +50,11 @@ static void a_block_that_outlived_its_graphs_is_exported_when_done(void **state)
 }
 
 /* The epoch of the graph pool's latest free cannot be closed then. */
-static void it_is_exported_while_another_capture_is_under_way_too(void **state)
+TEST(it_is_exported_while_another_capture_is_under_way_too)
 {
 	void *other, *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB), beside = capture_alloc(3 * MIB);
 
-	(void)state;
 	end(0);
 	fake_submit();
 	must_free(pools, beside);
@@ -71,12 +69,11 @@ static void it_is_exported_while_another_capture_is_under_way_too(void **state)
 }
 
 /* Network cards and the like write into memory whatever streams wait for. */
-static void what_a_graph_recycled_is_done_where_others_write(void **state)
+TEST(what_a_graph_recycled_is_done_where_others_write)
 {
 	uint64_t work, id;
 	void *graphs[2];
 
-	(void)state;
 	fake.third_party = true;
 	gcp_addr addr = recycled(&work, graphs, &id);
 	assert_true(fake.done >= work);
@@ -109,13 +106,12 @@ static gcp_addr recycled_beside(uint64_t *ret_work, void *ret_graphs[2])
 	return addr;
 }
 
-static void a_capture_that_ends_beside_another_waits_on_a_full_device(void **state)
+TEST(a_capture_that_ends_beside_another_waits_on_a_full_device)
 {
 	uint64_t work;
 	void *graphs[2];
 	gcp_addr addr = recycled_beside(&work, graphs);
 
-	(void)state;
 	assert_true(fake_is_ordered(work));
 	assert_int_equal(fake_pinned.blocks, 0);
 	must_free(pools, addr);
@@ -125,12 +121,11 @@ static void a_capture_that_ends_beside_another_waits_on_a_full_device(void **sta
 }
 
 /* Neither device nor host have anything left to wait by. */
-static void a_barrier_that_cannot_be_set_is_set_later(void **state)
+TEST(a_barrier_that_cannot_be_set_is_set_later)
 {
 	uint64_t work;
 	void *graphs[2];
 
-	(void)state;
 	fake_pinned.limit = 0;
 	gcp_addr addr = recycled_beside(&work, graphs);
 	assert_false(fake_is_ordered(work));
@@ -142,14 +137,13 @@ static void a_barrier_that_cannot_be_set_is_set_later(void **state)
 }
 
 /* The youngest fence of several is waited for, not the oldest. */
-static void what_is_exported_is_done_behind_the_latest_free(void **state)
+CASE(what_is_exported_is_done_behind_the_latest_free, NULL, NULL)
 {
 	struct gcp_config config;
 	struct gcp_pools *own;
 	struct gcp_pool *mine;
 	gcp_addr older, newer;
 
-	(void)state;
 	fake_reset();
 	gcp_config_default(&config);
 	config.window_bytes = 0; /* reuse behind a barrier at once */
@@ -188,13 +182,12 @@ static int waiting(void *fence)
 
 /* A trim waits for a kernel that waits for what another thread launches after its
  * next allocation: that must not be held back behind the kernel. */
-static void a_wait_for_work_holds_no_thread_back(void **state)
+CASE(a_wait_for_work_holds_no_thread_back, NULL, NULL)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
 	struct gcp_pools *own;
 
-	(void)state;
 	fake_reset();
 	waiter.wait = driver.fence_wait;
 	driver.fence_wait = waiting;
@@ -244,12 +237,11 @@ static struct gcp_pool *pool_that_waits(uint64_t *ret_work, uint64_t *ret_epoch)
 }
 
 /* An error of the device, or of a wait alone: nothing is known of the work. */
-static void a_wait_that_fails_completes_nothing(void **state)
+CASE(a_wait_that_fails_completes_nothing, NULL, NULL)
 {
 	uint64_t work, epoch;
 	struct gcp_pool *waits = pool_that_waits(&work, &epoch);
 
-	(void)state;
 	assert_int_equal(gcp_timeline_complete(waits, epoch), 719);
 	assert_false(gcp_timeline_is_completed(&waits->timeline, epoch));
 	assert_true(work > fake.done);
@@ -285,12 +277,11 @@ static int others_wait(void *ctx, uint64_t moment, bool own)
 }
 
 /* What comes after it may wait for what this thread does next. */
-static void a_free_that_completes_waits_for_no_later_copy(void **state)
+TEST(a_free_that_completes_waits_for_no_later_copy)
 {
 	struct gcp_driver *driver = &pools->driver;
 	void *graph;
 
-	(void)state;
 	(void)must_alloc(fake_pool(pools), 3 * MIB);
 	others.mem_free = driver->mem_free;
 	others.submitted = 5;
@@ -303,21 +294,4 @@ static void a_free_that_completes_waits_for_no_later_copy(void **state)
 	assert_int_equal(others.submitted, 6);
 	assert_int_equal(others.waited, 5);
 	graph_destroy(graph);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_block_that_outlived_its_graphs_is_exported_when_done),
-	    TEST(what_a_graph_recycled_is_done_where_others_write),
-	    TEST(a_capture_that_ends_beside_another_waits_on_a_full_device),
-	    TEST(a_barrier_that_cannot_be_set_is_set_later),
-	    cmocka_unit_test(what_is_exported_is_done_behind_the_latest_free),
-	    cmocka_unit_test(a_wait_for_work_holds_no_thread_back),
-	    cmocka_unit_test(a_wait_that_fails_completes_nothing),
-	    TEST(a_free_that_completes_waits_for_no_later_copy),
-	    TEST(it_is_exported_while_another_capture_is_under_way_too),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,9 @@
 #include "fake.h"
 
 #include "../../pool/cache/cache.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 
@@ -29,11 +32,10 @@ static void step(struct gcp_pools *pools, int count, uint64_t bytes)
 	fake.done = fake.submitted;
 }
 
-static void what_is_idle_comes_again_as_one_segment(void **state)
+TEST(what_is_idle_comes_again_as_one_segment)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	step(pools, 16, 20 * MIB);
 	assert_true(must_stats(pools).consolidations > 0);
 	assert_true(fake.memory_used < 16 * 20 * MIB);
@@ -50,11 +52,10 @@ static void what_is_idle_comes_again_as_one_segment(void **state)
 	fake_finish(pools);
 }
 
-static void a_steady_program_pays_nothing(void **state)
+TEST(a_steady_program_pays_nothing)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	for (int i = 0; i < 20; i++)
 		step(pools, 16, 20 * MIB);
 	struct gcp_stats before = must_stats(pools);
@@ -72,11 +73,10 @@ static void a_steady_program_pays_nothing(void **state)
 
 /* A driver whose frees take long, under a program whose working set changes each time.
  */
-static void consolidation_takes_a_small_part_of_the_time(void **state)
+TEST(consolidation_takes_a_small_part_of_the_time)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	fake.free_ns = 100 * 1000 * 1000;
 	for (int round = 0; round < 100; round++)
 		step(pools, 8, (uint64_t)(9 + round * 7 % 40) * MIB);
@@ -86,12 +86,11 @@ static void consolidation_takes_a_small_part_of_the_time(void **state)
 	fake_finish(pools);
 }
 
-static void nothing_goes_back_inside_an_allocation(void **state)
+TEST(nothing_goes_back_inside_an_allocation)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addrs[16];
 
-	(void)state;
 	for (int round = 0; round < 10; round++) {
 		uint64_t frees = fake.frees, waits = fake.waits;
 
@@ -108,11 +107,10 @@ static void nothing_goes_back_inside_an_allocation(void **state)
 	fake_finish(pools);
 }
 
-static void nothing_goes_back_while_a_stream_captures(void **state)
+TEST(nothing_goes_back_while_a_stream_captures)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.window_bytes = 1024 * MIB; /* no real free that only waits */
 	struct gcp_pools *pools = fake_pools(&config);
@@ -125,12 +123,11 @@ static void nothing_goes_back_while_a_stream_captures(void **state)
 	fake_finish(pools);
 }
 
-static void no_segment_grows_beyond_the_split_limit(void **state)
+TEST(no_segment_grows_beyond_the_split_limit)
 {
 	static const uint64_t sizes[] = {30 * MIB, 32 * MIB, 16 * MIB};
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.split_limit = 64 * MIB;
 	for (int i = 0; i < 3; i++) {
@@ -148,11 +145,10 @@ static void no_segment_grows_beyond_the_split_limit(void **state)
 	}
 }
 
-static void blocks_are_taken_where_they_lie_lowest(void **state)
+TEST(blocks_are_taken_where_they_lie_lowest)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.blocking_free = true; /* what is freed is ready */
 	struct gcp_pools *pools = fake_pools(&config);
@@ -180,13 +176,12 @@ static void blocks_are_taken_where_they_lie_lowest(void **state)
 }
 
 /* Blocks of 4 KiB and 200 KiB that stay, made between large ones that do not. */
-static void small_blocks_do_not_pin_large_segments(void **state)
+TEST(small_blocks_do_not_pin_large_segments)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr large[32];
 
-	(void)state;
 	for (int i = 0; i < 32; i++) {
 		large[i] = must_alloc(pool, 20 * MIB);
 		must_alloc(pool, 4 << 10);
@@ -203,11 +198,10 @@ static void small_blocks_do_not_pin_large_segments(void **state)
 
 /* What was made for blocks of the classes serves larger ones too, but not if that
  * would waste it: new memory can be had, and it can be given back for that. */
-static void idle_segments_of_the_classes_stay_whole(void **state)
+TEST(idle_segments_of_the_classes_stay_whole)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.blocking_free = true;
 	config.thread_cache_bytes = 0;
@@ -231,13 +225,12 @@ static void idle_segments_of_the_classes_stay_whole(void **state)
 	fake_finish(pools);
 }
 
-static void a_program_whose_sizes_never_repeat_pays_little(void **state)
+TEST(a_program_whose_sizes_never_repeat_pays_little)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr live[64] = {0};
 	unsigned random = 1;
 
-	(void)state;
 	fake.memory_ns = 60 * 1000;
 	for (int i = 0; i < 50000; i++) {
 		gcp_addr *slot =
@@ -259,11 +252,10 @@ static void a_program_whose_sizes_never_repeat_pays_little(void **state)
 }
 
 /* malloc, kernel, free: what waits for the device falls idle all the time. */
-static void a_loop_over_one_size_gives_nothing_back(void **state)
+TEST(a_loop_over_one_size_gives_nothing_back)
 {
 	static const uint64_t sizes[] = {1 * MIB, 4 * MIB, 5 * MIB, 20 * MIB};
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		fake_reset();
 		struct gcp_pools *pools = fake_pools(NULL);
@@ -286,11 +278,10 @@ static void a_loop_over_one_size_gives_nothing_back(void **state)
 
 /* cuMemFreeAsync does not look at what is idle; the next free that does counts what it
  * freed. */
-static void asynchronous_frees_count_for_the_next_look(void **state)
+TEST(asynchronous_frees_count_for_the_next_look)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -310,12 +301,11 @@ static void asynchronous_frees_count_for_the_next_look(void **state)
 }
 
 /* When caches were emptied last, and what lay idle, says nothing of a new context. */
-static void a_new_context_starts_afresh(void **state)
+TEST(a_new_context_starts_afresh)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	step(pools, 16, 20 * MIB);
 	gcp_pools_trim(pools, 0, 0);
 	assert_true(pool->flush_at > 0);
@@ -327,26 +317,4 @@ static void a_new_context_starts_afresh(void **state)
 	for (int i = 0; i < GCP_DECAY_TURNS; i++)
 		assert_int_equal(pool->maintenance.lows[i], 0);
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(what_is_idle_comes_again_as_one_segment, setup),
-	    cmocka_unit_test_setup(a_steady_program_pays_nothing, setup),
-	    cmocka_unit_test_setup(consolidation_takes_a_small_part_of_the_time, setup),
-	    cmocka_unit_test_setup(nothing_goes_back_inside_an_allocation, setup),
-	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
-	    cmocka_unit_test_setup(no_segment_grows_beyond_the_split_limit, setup),
-	    cmocka_unit_test_setup(blocks_are_taken_where_they_lie_lowest, setup),
-	    cmocka_unit_test_setup(a_program_whose_sizes_never_repeat_pays_little,
-				   setup),
-	    cmocka_unit_test_setup(a_loop_over_one_size_gives_nothing_back, setup),
-	    cmocka_unit_test_setup(small_blocks_do_not_pin_large_segments, setup),
-	    cmocka_unit_test_setup(idle_segments_of_the_classes_stay_whole, setup),
-	    cmocka_unit_test_setup(asynchronous_frees_count_for_the_next_look, setup),
-	    cmocka_unit_test_setup(a_new_context_starts_afresh, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@
 
 #include "../../pool/pool_types.h"
 #include "fake_pinned.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -96,13 +99,12 @@ static uint64_t pool_count(struct gcp_pools *pools)
 }
 
 /* A context has one pool, also when it may have ended a hundred times. */
-static void a_context_that_stays_keeps_its_pool(void **state)
+TEST(a_context_that_stays_keeps_its_pool)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	struct asker asker;
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		gcp_pool_detach(pools, FAKE_CTX);
 		ask_meanwhile(&asker, pools);
@@ -115,14 +117,13 @@ static void a_context_that_stays_keeps_its_pool(void **state)
 }
 
 /* A thread that asks meanwhile gets the pool of the next context, if that one ends. */
-static void a_context_that_ends_takes_its_pool_along(void **state)
+TEST(a_context_that_ends_takes_its_pool_along)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	struct asker asker;
 	gcp_addr addr = must_alloc(pool, 4 * MIB), next;
 
-	(void)state;
 	gcp_pool_detach(pools, FAKE_CTX);
 	ask_meanwhile(&asker, pools);
 	gcp_pool_reset(pools, FAKE_CTX);
@@ -137,13 +138,12 @@ static void a_context_that_ends_takes_its_pool_along(void **state)
 }
 
 /* The call that may end it may wait for work that waits for the thread that asks. */
-static void a_context_in_doubt_is_not_waited_for_long(void **state)
+TEST(a_context_in_doubt_is_not_waited_for_long)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools), *after;
 	struct asker asker;
 
-	(void)state;
 	gcp_pool_detach(pools, FAKE_CTX);
 	ask_meanwhile(&asker, pools);
 	for (int i = 0; i < 2000 && !asker.answered; i++)
@@ -161,14 +161,13 @@ static void a_context_in_doubt_is_not_waited_for_long(void **state)
 /* Until a destroyed context is known to be gone, the driver may have given its
  * addresses to another one, whose blocks stay where they are whatever becomes of the
  * pool. */
-static void addresses_pass_to_another_context(void **state)
+TEST(addresses_pass_to_another_context)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools), *other;
 	uint64_t at = fake.next_addr;
 	gcp_addr addr = must_alloc(pool, 1024), next;
 
-	(void)state;
 	must_free(pools, addr);
 	gcp_pool_detach(pools, FAKE_CTX);
 	assert_int_equal(gcp_pools_reclaimable(pools, -1), 0); /* it may be gone */
@@ -194,13 +193,12 @@ static void *stay_later(void *arg)
 
 /* Memory of a context that may be ending, and stays, is not missing when memory is
  * out. */
-static void a_full_device_waits_for_a_context_that_stays(void **state)
+TEST(a_full_device_waits_for_a_context_that_stays)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	pthread_t thread;
 
-	(void)state;
 	fake.memory_limit = 300 * MIB;
 	must_free(pools, must_alloc(pool, 200 * MIB));
 	fake.done = fake.submitted;
@@ -213,13 +211,12 @@ static void a_full_device_waits_for_a_context_that_stays(void **state)
 
 /* A context that joins while another may be ending waits a while, and stands behind
  * that one's barriers if it stays. */
-static void a_joining_context_waits_for_a_context_that_stays(void **state)
+TEST(a_joining_context_waits_for_a_context_that_stays)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	pthread_t thread;
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pool_detach(pools, FAKE_CTX);
 	pthread_create(&thread, NULL, stay_later, pools);
@@ -238,12 +235,11 @@ static long sleeps(void)
 }
 
 /* But not where nothing is behind a barrier. */
-static void a_joining_context_waits_for_barriers_only(void **state)
+TEST(a_joining_context_waits_for_barriers_only)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	must_free(pools, must_alloc(pool, 16 * MIB));
 	gcp_pool_detach(pools, FAKE_CTX);
 	long before = sleeps();
@@ -255,12 +251,11 @@ static void a_joining_context_waits_for_barriers_only(void **state)
 
 /* A thread whose wait gave nothing is not put behind them; they are set again when the
  * context stays all the same. */
-static void barriers_are_set_again_when_a_context_stays(void **state)
+TEST(barriers_are_set_again_when_a_context_stays)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
@@ -272,12 +267,11 @@ static void barriers_are_set_again_when_a_context_stays(void **state)
 }
 
 /* Else what is done in the new context could come before that work. */
-static void a_joining_context_waits_by_a_free_where_waiting_fails(void **state)
+TEST(a_joining_context_waits_by_a_free_where_waiting_fails)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pools_fences_hold(pools); /* a capture: only the host can wait */
 	fake.fail_at = fake.calls + 1;
@@ -289,12 +283,11 @@ static void a_joining_context_waits_by_a_free_where_waiting_fails(void **state)
 }
 
 /* It has joined in vain while the other was leaving, which then stays. */
-static void a_joined_context_waits_by_a_free_where_waiting_fails(void **state)
+TEST(a_joined_context_waits_by_a_free_where_waiting_fails)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
@@ -308,12 +301,11 @@ static void a_joined_context_waits_by_a_free_where_waiting_fails(void **state)
 }
 
 /* Where a capture forbids the barrier, the epochs are waited for. */
-static void epochs_are_completed_when_a_context_stays_in_a_capture(void **state)
+TEST(epochs_are_completed_when_a_context_stays_in_a_capture)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
@@ -325,12 +317,11 @@ static void epochs_are_completed_when_a_context_stays_in_a_capture(void **state)
 
 /* A context that comes during a capture must not be made to wait: that would kill the
  * capture. What was ordered is completed instead. */
-static void barriers_are_waited_for_when_a_context_joins_in_a_capture(void **state)
+TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pools_fences_hold(pools);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
@@ -340,12 +331,11 @@ static void barriers_are_waited_for_when_a_context_joins_in_a_capture(void **sta
 	assert_null(gcp_pools_check(pools));
 }
 
-static void barriers_are_waited_for_when_a_context_cannot_join(void **state)
+TEST(barriers_are_waited_for_when_a_context_cannot_join)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pools_context_joined(pools, (void *)0x2000, cannot_join);
 	assert_int_equal(joins, 1);
@@ -354,12 +344,11 @@ static void barriers_are_waited_for_when_a_context_cannot_join(void **state)
 }
 
 /* A device that obeys no queue appears meanwhile: what was ordered must be done. */
-static void epochs_are_completed_when_a_context_stays_and_others_write(void **state)
+TEST(epochs_are_completed_when_a_context_stays_and_others_write)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools), *other;
 
-	(void)state;
 	order_one(pools, pool);
 	gcp_pool_detach(pools, FAKE_CTX);
 	fake.third_party = true;
@@ -374,13 +363,12 @@ static void epochs_are_completed_when_a_context_stays_and_others_write(void **st
 
 /* cuMemFreeAsync does not wait, so nothing may wait behind it: no barrier is set on
  * its epoch before a free that does wait has closed another. */
-static void nothing_waits_behind_an_asynchronous_free(void **state)
+TEST(nothing_waits_behind_an_asynchronous_free)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
 
-	(void)state;
 	fake_submit();
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	next = must_alloc(pool, 16 * MIB);
@@ -392,13 +380,12 @@ static void nothing_waits_behind_an_asynchronous_free(void **state)
 }
 
 /* A free waits for its own context only: nothing of another is held back. */
-static void no_context_waits_for_another(void **state)
+TEST(no_context_waits_for_another)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
 
-	(void)state;
 	fake.several = true;
 	fake_submit();
 	must_free(pools, addr);
@@ -417,12 +404,11 @@ static void no_context_waits_for_another(void **state)
 }
 
 /* At the end of a capture work that is done, or soon will be, holds no stream back. */
-static void a_capture_ends_without_a_barrier_where_work_is_done(void **state)
+TEST(a_capture_ends_without_a_barrier_where_work_is_done)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.several = true;
 	fake.done = fake_submit();
 	assert_int_equal(gcp_pool_barrier(pool), 0);
@@ -433,13 +419,12 @@ static void a_capture_ends_without_a_barrier_where_work_is_done(void **state)
 }
 
 /* But the graph must not overtake what goes on. */
-static void a_capture_ends_with_a_barrier_where_work_goes_on(void **state)
+TEST(a_capture_ends_with_a_barrier_where_work_goes_on)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t work = fake_submit(), later;
 
-	(void)state;
 	fake.several = true;
 	assert_int_equal(gcp_pool_barrier(pool), 0);
 	assert_int_equal(fake.orders, 1);
@@ -453,11 +438,10 @@ static void a_capture_ends_with_a_barrier_where_work_goes_on(void **state)
 }
 
 /* Their events go with it: what is left of them is memory of the host. */
-static void a_context_that_ends_leaves_no_fences(void **state)
+TEST(a_context_that_ends_leaves_no_fences)
 {
 	struct gcp_pools *pools = small_window();
 
-	(void)state;
 	for (int turn = 0; turn < 3; turn++) {
 		struct gcp_pool *pool = fake_pool(pools);
 
@@ -489,13 +473,12 @@ static int wait_while_it_ends(void *fence)
 	return 709;
 }
 
-static void a_fence_that_is_waited_for_outlives_its_context(void **state)
+TEST(a_fence_that_is_waited_for_outlives_its_context)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
 	struct gcp_pool *pool;
 
-	(void)state;
 	gcp_config_default(&config);
 	driver.fence_wait = wait_while_it_ends;
 	assert_int_equal(gcp_pools_create(&config, &driver, &ending), 0);
@@ -509,13 +492,12 @@ static void a_fence_that_is_waited_for_outlives_its_context(void **state)
 }
 
 /* A graph pool may have memory of contexts that are gone. */
-static void a_capture_ends_beside_a_context_that_is_gone(void **state)
+TEST(a_capture_ends_beside_a_context_that_is_gone)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	int calls;
 
-	(void)state;
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pool_reset(pools, FAKE_CTX);
 	calls = fake.calls;
@@ -524,14 +506,13 @@ static void a_capture_ends_beside_a_context_that_is_gone(void **state)
 }
 
 /* Or of one that another thread may be ending: nothing is asked of it. */
-static void a_capture_ends_beside_a_context_that_stays(void **state)
+TEST(a_capture_ends_beside_a_context_that_stays)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t work = fake_submit();
 	int calls;
 
-	(void)state;
 	fake.several = true;
 	gcp_pool_detach(pools, FAKE_CTX);
 	calls = fake.calls;
@@ -543,13 +524,12 @@ static void a_capture_ends_beside_a_context_that_stays(void **state)
 }
 
 /* An epoch that a free has not closed is no reason to wait on the host. */
-static void a_capture_ends_behind_an_asynchronous_free(void **state)
+TEST(a_capture_ends_behind_an_asynchronous_free)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB);
 
-	(void)state;
 	uint64_t work = fake_submit();
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool) - 1, true),
@@ -560,12 +540,11 @@ static void a_capture_ends_behind_an_asynchronous_free(void **state)
 }
 
 /* Without barriers it is the frees that bound what waits. */
-static void frees_bound_what_waits_where_no_barrier_may_be_set(void **state)
+TEST(frees_bound_what_waits_where_no_barrier_may_be_set)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.several = true;
 	for (int i = 0; i < 100; i++) {
 		gcp_addr addr = must_alloc(pool, 16 * MIB);
@@ -579,7 +558,7 @@ static void frees_bound_what_waits_where_no_barrier_may_be_set(void **state)
 }
 
 /* However large they are: an epoch may hold one block only. */
-static void large_blocks_are_bounded_where_no_barrier_may_be_set(void **state)
+TEST(large_blocks_are_bounded_where_no_barrier_may_be_set)
 {
 	struct gcp_config config;
 
@@ -587,7 +566,6 @@ static void large_blocks_are_bounded_where_no_barrier_may_be_set(void **state)
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.several = true;
 	(void)must_alloc(pool, 1024 * MIB);
 	for (int i = 0; i < 100; i++) {
@@ -600,13 +578,12 @@ static void large_blocks_are_bounded_where_no_barrier_may_be_set(void **state)
 	assert_true(fake.memory_used <= 2048 * MIB);
 }
 
-static void an_asynchronous_free_never_blocks(void **state)
+TEST(an_asynchronous_free_never_blocks)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
 	struct gcp_pool *pool;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.blocking_free = true;
 	pools = fake_pools(&config);
@@ -620,13 +597,12 @@ static void an_asynchronous_free_never_blocks(void **state)
 
 /* Graphs may run on memory of a graph pool at any time, no matter which thread has a
  * block of it. */
-static void complete_waits_for_graphs(void **state)
+TEST(complete_waits_for_graphs)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
 	uint64_t graph = fake_submit();
@@ -644,14 +620,13 @@ static void complete_waits_for_graphs(void **state)
 }
 
 /* A graph can be captured and launched in another context than its memory is of. */
-static void complete_waits_for_graphs_of_all_contexts(void **state)
+TEST(complete_waits_for_graphs_of_all_contexts)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *other;
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
@@ -667,42 +642,4 @@ static void complete_waits_for_graphs_of_all_contexts(void **state)
 	must_free(pools, addr);
 	gcp_heap_release(heap);
 	fake_finish(pools);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_context_that_stays_keeps_its_pool),
-	    TEST(a_context_that_ends_takes_its_pool_along),
-	    TEST(a_context_in_doubt_is_not_waited_for_long),
-	    TEST(addresses_pass_to_another_context),
-	    TEST(a_full_device_waits_for_a_context_that_stays),
-	    TEST(a_joining_context_waits_for_a_context_that_stays),
-	    TEST(a_joining_context_waits_for_barriers_only),
-	    TEST(barriers_are_set_again_when_a_context_stays),
-	    TEST(a_joining_context_waits_by_a_free_where_waiting_fails),
-	    TEST(a_joined_context_waits_by_a_free_where_waiting_fails),
-	    TEST(epochs_are_completed_when_a_context_stays_in_a_capture),
-	    TEST(epochs_are_completed_when_a_context_stays_and_others_write),
-	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),
-	    TEST(barriers_are_waited_for_when_a_context_cannot_join),
-	    TEST(nothing_waits_behind_an_asynchronous_free),
-	    TEST(no_context_waits_for_another),
-	    TEST(a_capture_ends_without_a_barrier_where_work_is_done),
-	    TEST(a_capture_ends_with_a_barrier_where_work_goes_on),
-	    TEST(a_capture_ends_beside_a_context_that_is_gone),
-	    TEST(a_capture_ends_beside_a_context_that_stays),
-	    TEST(a_capture_ends_behind_an_asynchronous_free),
-	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
-	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
-	    TEST(a_context_that_ends_leaves_no_fences),
-	    TEST(a_fence_that_is_waited_for_outlives_its_context),
-	    TEST(an_asynchronous_free_never_blocks),
-	    TEST(complete_waits_for_graphs),
-	    TEST(complete_waits_for_graphs_of_all_contexts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,12 @@
  */
 #include "fake.h"
 #include "../../pool/cache/cache.h"
+#include "cases.h"
 
 #include <pthread.h>
 #include <semaphore.h>
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 #define MS  (1000ull * 1000)
@@ -65,12 +68,11 @@ static void idle(struct gcp_pools *pools, int ms)
 	idle_with(pools, ms, 64 << 10);
 }
 
-static void what_a_spike_left_goes_back(void **state)
+TEST(what_a_spike_left_goes_back)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	idle(pools, 100);
 	spike(pools);
 	idle(pools, 950);
@@ -82,12 +84,11 @@ static void what_a_spike_left_goes_back(void **state)
 	fake_finish(pools);
 }
 
-static void what_comes_again_in_time_stays(void **state)
+TEST(what_comes_again_in_time_stays)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	spike(pools);
 	idle(pools, 900);
 	uint64_t allocs = fake.allocs, frees = fake.frees;
@@ -181,11 +182,10 @@ static uint64_t held_beside_guest(struct gcp_config *config, bool works)
 	return held;
 }
 
-static void what_a_quiet_thread_keeps_goes_back(void **state)
+TEST(what_a_quiet_thread_keeps_goes_back)
 {
 	struct gcp_config config;
 
-	(void)state;
 	for (int mapped = 0; mapped < 2; mapped++) {
 		gcp_config_default(&config);
 		if (mapped)
@@ -198,9 +198,8 @@ static void what_a_quiet_thread_keeps_goes_back(void **state)
 }
 
 /* Of no stream, and in the order of one. */
-static void a_thread_that_frees_is_not_quiet(void **state)
+TEST(a_thread_that_frees_is_not_quiet)
 {
-	(void)state;
 	for (uint64_t stream = 0; stream < 2; stream++) {
 		struct gcp_config config = decaying();
 		pthread_t thread;
@@ -224,12 +223,11 @@ static void a_thread_that_frees_is_not_quiet(void **state)
 }
 
 /* A program that was silent for long and goes on as before. */
-static void a_pause_costs_nothing(void **state)
+TEST(a_pause_costs_nothing)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		spike(pools);
 		fake.done = fake.submitted;
@@ -241,11 +239,10 @@ static void a_pause_costs_nothing(void **state)
 
 /* A thread that finds all it needs in its own cache does not look at the heap, where a
  * large block has become ready meanwhile. */
-static void what_no_thread_looks_at_goes_back(void **state)
+TEST(what_no_thread_looks_at_goes_back)
 {
 	struct gcp_config config = decaying();
 
-	(void)state;
 	config.epoch_blocks = 256;
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
@@ -286,13 +283,12 @@ static uint64_t racing_clock(void)
 	return now;
 }
 
-static void two_threads_begin_a_turn_once(void **state)
+TEST(two_threads_begin_a_turn_once)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake_pass(10 * MS);
 	spike(pools);
 	fake.done = fake.submitted;
@@ -310,11 +306,10 @@ static void two_threads_begin_a_turn_once(void **state)
 	fake_finish(pools);
 }
 
-static void nothing_goes_back_unless_asked_for(void **state)
+TEST(nothing_goes_back_unless_asked_for)
 {
 	struct gcp_config config = decaying();
 
-	(void)state;
 	config.decay_ms = 0;
 	struct gcp_pools *pools = fake_pools(&config);
 
@@ -326,13 +321,12 @@ static void nothing_goes_back_unless_asked_for(void **state)
 
 /* The driver's free would wait for a device that always has work: that is put off, but
  * not for ever. */
-static void a_busy_program_waits_at_most_once_in_the_while(void **state)
+TEST(a_busy_program_waits_at_most_once_in_the_while)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 	uint64_t gone = 0;
 
-	(void)state;
 	spike(pools);
 	for (int i = 0; i < 400; i++) {
 		gcp_addr addr = must_alloc(fake_pool(pools), 64 << 10);
@@ -350,12 +344,11 @@ static void a_busy_program_waits_at_most_once_in_the_while(void **state)
 	fake_finish(pools);
 }
 
-static void nothing_goes_back_while_a_stream_captures(void **state)
+TEST(nothing_goes_back_while_a_stream_captures)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	spike(pools);
 	idle(pools, 100);
 	gcp_pools_fences_hold(pools);
@@ -368,12 +361,11 @@ static void nothing_goes_back_while_a_stream_captures(void **state)
 
 /* An error of the device is found by the call that asks first, and the program hears of
  * it, as it would from the cudaFree that it called. */
-static void what_decay_finds_broken_is_reported(void **state)
+TEST(what_decay_finds_broken_is_reported)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	spike(pools);
 	idle(pools, 500);
 	fake.fence_result = 700;
@@ -393,11 +385,10 @@ static void what_decay_finds_broken_is_reported(void **state)
 	fake_finish(pools);
 }
 
-static void the_limit_reports_what_it_finds_broken(void **state)
+TEST(the_limit_reports_what_it_finds_broken)
 {
 	struct gcp_config config = decaying();
 
-	(void)state;
 	config.decay_ms = 0;
 	config.cache_limit = 32 * MIB;
 	config.window_bytes = 0;
@@ -422,11 +413,9 @@ static struct gcp_pools *mapped_pools(void)
 	return fake_pools(&config);
 }
 
-static void unused_chunks_go_back(void **state)
+TEST(unused_chunks_go_back)
 {
 	struct gcp_pools *pools = mapped_pools();
-
-	(void)state;
 
 	spike(pools);
 	idle(pools, 900);
@@ -493,25 +482,22 @@ static void quiet(bool vmm)
 	fake_finish(pools);
 }
 
-static void a_quiet_program_gives_back(void **state)
+TEST(a_quiet_program_gives_back)
 {
-	(void)state;
 	quiet(false);
 }
 
-static void a_quiet_program_gives_mapped_memory_back(void **state)
+TEST(a_quiet_program_gives_mapped_memory_back)
 {
-	(void)state;
 	quiet(true);
 }
 
 /* It never frees, so no free gives back what a spike has left. */
-static void a_program_that_only_allocates_gives_back(void **state)
+TEST(a_program_that_only_allocates_gives_back)
 {
 	struct gcp_config config = decaying();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	spike(pools);
 	fake.done = fake.submitted;
 	for (int i = 0; i < 40; i++) {
@@ -526,13 +512,12 @@ static void a_program_that_only_allocates_gives_back(void **state)
 
 /* A pool that maps memory has segments of the driver's, too, here of a graph that is
  * gone. Where their end would be a wait they go in a free, and not in an allocation. */
-static void no_allocation_waits_to_give_a_segment_back(void **state)
+TEST(no_allocation_waits_to_give_a_segment_back)
 {
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	pools->driver.mem_release = NULL;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 20 * MIB, GCP_USE_ANY, &addr), 0);
@@ -551,30 +536,4 @@ static void no_allocation_waits_to_give_a_segment_back(void **state)
 	idle_with(pools, 2500, 4096);
 	assert_int_equal(fake.frees, 1);
 	must_be_sound(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(what_a_spike_left_goes_back, setup),
-	    cmocka_unit_test_setup(what_comes_again_in_time_stays, setup),
-	    cmocka_unit_test_setup(what_a_quiet_thread_keeps_goes_back, setup),
-	    cmocka_unit_test_setup(a_thread_that_frees_is_not_quiet, setup),
-	    cmocka_unit_test_setup(a_pause_costs_nothing, setup),
-	    cmocka_unit_test_setup(what_no_thread_looks_at_goes_back, setup),
-	    cmocka_unit_test_setup(two_threads_begin_a_turn_once, setup),
-	    cmocka_unit_test_setup(nothing_goes_back_unless_asked_for, setup),
-	    cmocka_unit_test_setup(a_busy_program_waits_at_most_once_in_the_while,
-				   setup),
-	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
-	    cmocka_unit_test_setup(what_decay_finds_broken_is_reported, setup),
-	    cmocka_unit_test_setup(the_limit_reports_what_it_finds_broken, setup),
-	    cmocka_unit_test_setup(unused_chunks_go_back, setup),
-	    cmocka_unit_test_setup(a_quiet_program_gives_back, setup),
-	    cmocka_unit_test_setup(a_quiet_program_gives_mapped_memory_back, setup),
-	    cmocka_unit_test_setup(a_program_that_only_allocates_gives_back, setup),
-	    cmocka_unit_test_setup(no_allocation_waits_to_give_a_segment_back, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,9 @@
 
 #include "../../pool/cache/cache.h"
 #include "../../pool/base/lock.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, teardown)
 
 enum { COUNT = 64, BATCH = 8, SIZE = 10240 };
 
@@ -110,12 +113,11 @@ static void depot_must_not_have(gcp_addr addr)
 		abort();
 }
 
-static void what_another_thread_freed_comes_in_batches(void **state)
+TEST(what_another_thread_freed_comes_in_batches)
 {
 	gcp_addr again[COUNT];
 	int64_t waiting;
 
-	(void)state;
 	freed_by_another();
 	waiting = in_depots();
 	assert_true(waiting >= (COUNT / BATCH - 3) * BATCH * SIZE);
@@ -155,13 +157,12 @@ static uint64_t exchange(struct gcp_chain *chain)
 	return gcp_depot_exchange(pool, size_class, chain) ? chain->first->epoch : 0;
 }
 
-static void the_oldest_batch_is_taken_first(void **state)
+TEST(the_oldest_batch_is_taken_first)
 {
 	static const uint64_t epochs[] = {30, 50, 20, 40, 10};
 	struct gcp_block made[5];
 	struct gcp_chain chain = {0};
 
-	(void)state;
 	freed_by_another();
 	gcp_caches_flush(pool);
 	for (int i = 0; i < 5; i++)
@@ -217,12 +218,11 @@ static uint32_t attempts_till_room(bool asked_for, struct gcp_chain *ret_gone)
 	return 0;
 }
 
-static void a_class_that_no_thread_asks_for_loses_its_place(void **state)
+TEST(a_class_that_no_thread_asks_for_loses_its_place)
 {
 	struct gcp_chain gone;
 	uint32_t attempts = attempts_till_room(false, &gone);
 
-	(void)state;
 	assert_in_range(attempts, 1, pools->classes.count);
 	assert_int_equal(gone.count, LEFT);
 	assert_int_equal(gone.first->size, SIZE);
@@ -231,20 +231,18 @@ static void a_class_that_no_thread_asks_for_loses_its_place(void **state)
 	assert_int_equal(in_depots(), 0);
 }
 
-static void a_class_that_is_asked_for_keeps_its_place(void **state)
+TEST(a_class_that_is_asked_for_keeps_its_place)
 {
 	struct gcp_chain gone;
 
-	(void)state;
 	assert_int_equal(attempts_till_room(true, &gone), 0);
 	assert_int_equal(gone.count, 1);
 	assert_int_equal(in_depots(), LEFT * SIZE);
 	gcp_depot_drain(pool, UINT64_MAX, &gone);
 }
 
-static void the_depot_is_bounded(void **state)
+TEST(the_depot_is_bounded)
 {
-	(void)state;
 	teardown(NULL);
 	open_with_window(1 << 20);
 	freed_by_another();
@@ -252,19 +250,17 @@ static void the_depot_is_bounded(void **state)
 	assert_true(in_depots() <= (1 << 20) / 2);
 }
 
-static void a_trim_empties_the_depot(void **state)
+TEST(a_trim_empties_the_depot)
 {
 	freed_by_another();
 
-	(void)state;
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(in_depots(), 0);
 	assert_int_equal(fake.memory_used, 0);
 }
 
-static void a_thread_alone_leaves_nothing_for_others(void **state)
+TEST(a_thread_alone_leaves_nothing_for_others)
 {
-	(void)state;
 	for (int i = 0; i < COUNT; i++)
 		blocks[i] = must_alloc(pool, SIZE);
 	for (int i = 0; i < COUNT; i++)
@@ -272,24 +268,22 @@ static void a_thread_alone_leaves_nothing_for_others(void **state)
 	assert_int_equal(in_depots(), 0);
 }
 
-static void threads_share_the_window(void **state)
+TEST(threads_share_the_window)
 {
 	freed_by_another();
 
-	(void)state;
 	assert_int_equal(atomic_load(&pool->cache_count), 2);
 	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes / 2);
 	other_thread_end();
 	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes);
 }
 
-static void what_threads_keep_is_used_before_memory_grows(void **state)
+TEST(what_threads_keep_is_used_before_memory_grows)
 {
 	enum { FILL = 35 };
 	gcp_addr small[FILL];
 	uint64_t allocs;
 
-	(void)state;
 	for (int i = 0; i < FILL; i++) /* a segment, all of it */
 		small[i] = must_alloc(pool, 512 << 10);
 	allocs = fake.allocs;
@@ -312,12 +306,11 @@ static uint8_t state_at(gcp_addr addr)
 
 /* The heap's lock is for all: one of many threads takes the next blocks as well, and
  * a free of one is refused before the program has it. */
-static void one_of_many_threads_takes_several_blocks(void **state)
+TEST(one_of_many_threads_takes_several_blocks)
 {
 	enum { BYTES = 64 << 10 };
 	gcp_addr first, second, third;
 
-	(void)state;
 	first = must_alloc(pool, BYTES);
 	assert_int_not_equal(state_at(first + BYTES), GCP_BLOCK_CACHED);
 	atomic_fetch_add(&pool->cache_count, 2);
@@ -339,12 +332,11 @@ static void one_of_many_threads_takes_several_blocks(void **state)
 }
 
 /* Blocks of a size that is not asked for again would only be cut and put together. */
-static void of_a_size_of_no_use_again_a_thread_takes_one(void **state)
+TEST(of_a_size_of_no_use_again_a_thread_takes_one)
 {
 	enum { BYTES = 64 << 10 };
 	gcp_addr taken[6];
 
-	(void)state;
 	atomic_fetch_add(&pool->cache_count, 2);
 	gcp_windows_update(pools);
 	for (int i = 0; i < 6; i++) {
@@ -419,11 +411,10 @@ static void *lock_remotely(void *arg)
 	return NULL;
 }
 
-static void owner_and_remote_thread_exclude_each_other(void **state)
+CASE(owner_and_remote_thread_exclude_each_other, NULL, NULL)
 {
 	pthread_t thread;
 
-	(void)state;
 	gcp_owner_lock_init(&own);
 	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	atomic_store(&wrong, 0);
@@ -480,18 +471,16 @@ static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_o
 	assert_int_equal(atomic_load(&stage), 2);
 }
 
-static void a_remote_thread_waits_for_the_owner(void **state)
+CASE(a_remote_thread_waits_for_the_owner, NULL, NULL)
 {
-	(void)state;
 	gcp_owner_lock_init(&own);
 	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	gcp_owner_lock(&own);
 	must_stay_outside(come_as_remote_thread, gcp_owner_unlock);
 }
 
-static void the_owner_waits_for_a_remote_thread(void **state)
+CASE(the_owner_waits_for_a_remote_thread, NULL, NULL)
 {
-	(void)state;
 	gcp_owner_lock_init(&own);
 	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	remote_lock(&own);
@@ -514,11 +503,10 @@ static void *spin_about(void *arg)
 	return NULL;
 }
 
-static void a_spin_lock_has_one_holder(void **state)
+CASE(a_spin_lock_has_one_holder, NULL, NULL)
 {
 	pthread_t threads[3];
 
-	(void)state;
 	atomic_store(&wrong, 0);
 	atomic_store(&spins, 0);
 	for (int i = 0; i < 3; i++)
@@ -527,29 +515,4 @@ static void a_spin_lock_has_one_holder(void **state)
 		pthread_join(threads[i], NULL);
 	assert_int_equal(wrong, 0);
 	assert_int_equal(shared.a, spins);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(what_another_thread_freed_comes_in_batches),
-	    TEST(the_oldest_batch_is_taken_first),
-	    TEST(the_depot_is_bounded),
-	    TEST(a_class_that_no_thread_asks_for_loses_its_place),
-	    TEST(a_class_that_is_asked_for_keeps_its_place),
-	    TEST(a_trim_empties_the_depot),
-	    TEST(a_thread_alone_leaves_nothing_for_others),
-	    TEST(threads_share_the_window),
-	    TEST(what_threads_keep_is_used_before_memory_grows),
-	    TEST(one_of_many_threads_takes_several_blocks),
-	    TEST(of_a_size_of_no_use_again_a_thread_takes_one),
-	    cmocka_unit_test(owner_and_remote_thread_exclude_each_other),
-	    cmocka_unit_test(a_remote_thread_waits_for_the_owner),
-	    cmocka_unit_test(the_owner_waits_for_a_remote_thread),
-	    cmocka_unit_test(a_spin_lock_has_one_holder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

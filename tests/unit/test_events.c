@@ -8,6 +8,7 @@
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "cases.h"
 
 /* When an event goes the graph is searched. */
 static void look(void)
@@ -17,13 +18,12 @@ static void look(void)
 }
 
 /* The call that records it anew may fail, and another thread may make one as well. */
-static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **state)
+TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
 	uint64_t first, second;
 
-	(void)state;
 	kernel(0);
 	event_record(0, event);
 	kernel(0); /* uses the block */
@@ -51,13 +51,12 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	graph_destroy(graph);
 }
 
-static void an_event_recorded_anew_has_left_its_old_place(void **state)
+TEST(an_event_recorded_anew_has_left_its_old_place)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
 	uint64_t record;
 
-	(void)state;
 	kernel(0);
 	event_record(0, event);
 	kernel(0); /* uses the block */
@@ -74,13 +73,12 @@ static void an_event_recorded_anew_has_left_its_old_place(void **state)
 
 /* As soon as the real call has destroyed it, another thread may get the same handle for
  * a new event, and record that. */
-static void the_late_report_of_an_event_leaves_a_new_one_alone(void **state)
+TEST(the_late_report_of_an_event_leaves_a_new_one_alone)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
 	uint64_t moment;
 
-	(void)state;
 	kernel(0);
 	event_record(0, event);
 	moment = gcp_tracker_moment(tracker); /* the real call comes next */
@@ -96,12 +94,11 @@ static void the_late_report_of_an_event_leaves_a_new_one_alone(void **state)
 }
 
 /* The other one's graph may be launched beside all that this one leads to. */
-static void what_captures_shared_waits_for_the_last_of_them(void **state)
+TEST(what_captures_shared_waits_for_the_last_of_them)
 {
 	void *first = begin(0), *second = begin(1);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	kernel(1);
 	must_free(pools, addr);
@@ -116,12 +113,11 @@ static void what_captures_shared_waits_for_the_last_of_them(void **state)
 }
 
 /* However many nodes lie between a free and the moment that every end follows. */
-static void a_proof_reaches_over_thousands_of_nodes(void **state)
+TEST(a_proof_reaches_over_thousands_of_nodes)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB), other;
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	kernel(1);
@@ -140,13 +136,12 @@ static void a_proof_reaches_over_thousands_of_nodes(void **state)
 }
 
 /* However many nodes a stream, and a node, come behind. */
-static void a_proof_reads_wide_joins(void **state)
+TEST(a_proof_reads_wide_joins)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	struct node *first, *side[WIDE - 20];
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	first = cuda.ends[0][0];
@@ -185,12 +180,11 @@ static void default_stream_of_other_context_waits(void *event)
 	event_gone(event);
 }
 
-static void default_streams_of_two_contexts_are_two_ends(void **state)
+TEST(default_streams_of_two_contexts_are_two_ends)
 {
 	void *graph;
 	gcp_addr addr;
 
-	(void)state;
 	cuda.has_owner = true;
 	cuda.owner = pthread_self();
 	tracker->driver.stream_ends = ends_by_context;
@@ -209,13 +203,12 @@ static void default_streams_of_two_contexts_are_two_ends(void **state)
 }
 
 /* However many events stand for places in the capture. */
-static void a_proof_needs_every_one_of_many_events(void **state)
+TEST(a_proof_needs_every_one_of_many_events)
 {
 	enum { EVENTS = 300 };
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	for (int i = 0; i < EVENTS; i++)
 		event_record(0, (void *)(uintptr_t)(0x8000 + i));
@@ -231,12 +224,11 @@ static void a_proof_needs_every_one_of_many_events(void **state)
 }
 
 /* What comes before the later ones need not come before the first. */
-static void a_proof_needs_the_oldest_event_of_each_stream(void **state)
+TEST(a_proof_needs_the_oldest_event_of_each_stream)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	event_record(0, (void *)0x8000);
 	wait_for(1, 0);
@@ -262,13 +254,12 @@ static void *destroy_event(void *event)
 }
 
 /* The capture's own stream is one that the other thread cannot ask about. */
-static void an_event_may_go_in_another_thread(void **state)
+TEST(an_event_may_go_in_another_thread)
 {
 	void *event = (void *)0x7777, *graph;
 	gcp_addr addr;
 	pthread_t other;
 
-	(void)state;
 	cuda.owner = pthread_self();
 	cuda.has_owner = true;
 	graph = begin(PER_THREAD);
@@ -286,12 +277,11 @@ static void an_event_may_go_in_another_thread(void **state)
 }
 
 /* No stream is asked then; but only for as long. */
-static void a_proof_waits_while_a_context_may_be_ending(void **state)
+TEST(a_proof_waits_while_a_context_may_be_ending)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	event_record(0, event);
 	kernel(0); /* uses the block */
@@ -315,12 +305,11 @@ static int ends_later(void *ctx, void *stream, void **ret_nodes, size_t *count)
 }
 
 /* Another thread captures just then: only this proof is missing, and this look. */
-static void ends_that_cannot_be_read_just_now_are_read_later(void **state)
+TEST(ends_that_cannot_be_read_just_now_are_read_later)
 {
 	void *event = (void *)0x7777, *graph;
 	gcp_addr addr;
 
-	(void)state;
 	tracker->driver.stream_ends = ends_later;
 	tracker->driver.stream_follow = stream_follow;
 	graph = begin(0);
@@ -350,12 +339,11 @@ static void free_beside(void)
 }
 
 /* Another thread captures and frees while the ends are read. */
-static void what_is_freed_beside_a_look_waits_for_the_next(void **state)
+TEST(what_is_freed_beside_a_look_waits_for_the_next)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	freed_beside = capture_alloc(3 * MIB);
 	kernel(0);
 	wait_for(1, 0);
@@ -367,25 +355,4 @@ static void what_is_freed_beside_a_look_waits_for_the_next(void **state)
 	assert_true(is_given_again(freed_beside, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one),
-	    TEST(an_event_recorded_anew_has_left_its_old_place),
-	    TEST(the_late_report_of_an_event_leaves_a_new_one_alone),
-	    TEST(what_captures_shared_waits_for_the_last_of_them),
-	    TEST(a_proof_reads_wide_joins),
-	    TEST(default_streams_of_two_contexts_are_two_ends),
-	    TEST(a_proof_reaches_over_thousands_of_nodes),
-	    TEST(a_proof_needs_every_one_of_many_events),
-	    TEST(a_proof_needs_the_oldest_event_of_each_stream),
-	    TEST(an_event_may_go_in_another_thread),
-	    TEST(a_proof_waits_while_a_context_may_be_ending),
-	    TEST(what_is_freed_beside_a_look_waits_for_the_next),
-	    TEST(ends_that_cannot_be_read_just_now_are_read_later),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

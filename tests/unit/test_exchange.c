@@ -20,6 +20,9 @@ static void stopped_unlock(struct gcp_spin *lock)
 /* This program has depots of its own. */
 #define gcp_spin_unlock stopped_unlock
 #include "../../pool/cache/depot.c"
+#include "cases.h"
+
+#define TEST(name) CASE(name, NULL, NULL)
 #undef gcp_spin_unlock
 
 enum { BLOCKS = 4, BYTES = 64 << 10 };
@@ -70,11 +73,10 @@ static struct gcp_chain chain_of(const gcp_addr *addrs)
 	return chain;
 }
 
-static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
+TEST(a_batch_given_to_a_depot_is_looked_at_no_more)
 {
 	gcp_addr addrs[2 * BLOCKS];
 
-	(void)state;
 	fake_reset();
 	pools = fake_pools(NULL);
 	pool = fake_pool(pools);
@@ -93,11 +95,10 @@ static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
 }
 
 /* One thread allocates, another frees; only the latter has handed its counts over. */
-static void a_free_counted_before_its_allocation_shows_no_huge_number(void **state)
+TEST(a_free_counted_before_its_allocation_shows_no_huge_number)
 {
 	struct gcp_stats_delta delta = {0};
 
-	(void)state;
 	fake_reset();
 	pools = fake_pools(NULL);
 	pool = fake_pool(pools);
@@ -113,14 +114,4 @@ static void a_free_counted_before_its_allocation_shows_no_huge_number(void **sta
 				 must_stats(pools).reserved_bytes.current);
 	}
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_batch_given_to_a_depot_is_looked_at_no_more),
-	    cmocka_unit_test(a_free_counted_before_its_allocation_shows_no_huge_number),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,12 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -44,13 +47,12 @@ static struct gcp_pools *plain_pools(void)
 	return fake_pools(&config);
 }
 
-static void an_exported_block_is_not_freed(void **state)
+TEST(an_exported_block_is_not_freed)
 {
 	struct gcp_pools *pools = plain_pools();
 	struct gcp_block_info info;
 	void *owner;
 
-	(void)state;
 	for (uint64_t bytes = 1000; bytes < 40 * MIB; bytes *= 100) {
 		gcp_addr addr = must_alloc(fake_pool(pools), bytes);
 
@@ -70,12 +72,11 @@ static void an_exported_block_is_not_freed(void **state)
 	finish(pools);
 }
 
-static void what_is_not_a_block_is_not_exported(void **state)
+TEST(what_is_not_a_block_is_not_exported)
 {
 	struct gcp_pools *pools = plain_pools();
 	gcp_addr addr = must_alloc(fake_pool(pools), 5000);
 
-	(void)state;
 	assert_int_equal(gcp_pools_export(pools, 0xdead0000), -ENOENT);
 	assert_int_equal(gcp_pools_export(pools, addr + 512), -ENOENT);
 	assert_int_equal(gcp_pools_finish(pools, addr), -ENOENT);
@@ -87,13 +88,12 @@ static void what_is_not_a_block_is_not_exported(void **state)
 }
 
 /* Of the block's owner, however the block became ready. */
-static void work_is_waited_for(void **state)
+TEST(work_is_waited_for)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr addr = must_alloc(fake_pool(pools), 3 * MIB);
 	uint64_t work;
 
-	(void)state;
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
 	work = fake_submit();
 	assert_true(fake.done < work);
@@ -105,12 +105,11 @@ static void work_is_waited_for(void **state)
 }
 
 /* What surrounds it moves, and all that is unused is given back. */
-static void an_exported_block_stays_where_it_is(void **state)
+TEST(an_exported_block_stays_where_it_is)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr blocks[8];
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		blocks[i] = must_alloc(fake_pool(pools), 4 * MIB);
 	uint64_t bytes = fake_physical(blocks[3]);
@@ -148,14 +147,13 @@ static int handle_note(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes
 	return handles->count == handles->stop ? 77 : 0;
 }
 
-static void its_handles_are_told(void **state)
+TEST(its_handles_are_told)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr below = must_alloc(fake_pool(pools), 3 * MIB);
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 	struct handles all = {.stop = 1000}, some = {.stop = 1}, rest = all;
 
-	(void)state;
 	assert_int_equal(gcp_pools_for_each_handle(pools, addr, 0, handle_note, &all),
 			 -ENOENT);
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
@@ -176,13 +174,12 @@ static void its_handles_are_told(void **state)
 	finish(pools);
 }
 
-static void a_block_of_the_driver_has_no_handles(void **state)
+TEST(a_block_of_the_driver_has_no_handles)
 {
 	struct gcp_pools *pools = plain_pools();
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 	struct handles all = {.stop = 1000};
 
-	(void)state;
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
 	assert_int_equal(gcp_pools_for_each_handle(pools, addr, 0, handle_note, &all),
 			 -ENOENT);
@@ -240,9 +237,8 @@ static void must_count(struct gcp_pools *pools, struct gcp_gauge blocks,
 }
 
 /* From the free on, as a free counts; nothing counts when it is taken back. */
-static void a_lent_block_is_the_programs_no_more(void **state)
+TEST(a_lent_block_is_the_programs_no_more)
 {
-	(void)state;
 	for (int async = 0; async < 2; async++)
 		for (uint64_t bytes = 1000; bytes < 40 * MIB; bytes *= 100) {
 			struct gcp_pools *pools =
@@ -279,12 +275,11 @@ static void must_not_be_expected(struct gcp_pools *pools, uint64_t bytes)
 }
 
 /* What surrounds it goes back and is given out, and it is not. */
-static void a_lent_block_stays_where_it_is(void **state)
+TEST(a_lent_block_stays_where_it_is)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr blocks[8], addr;
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		blocks[i] = must_alloc(fake_pool(pools), 4 * MIB);
 	uint64_t bytes = fake_physical(blocks[3]);
@@ -320,13 +315,12 @@ static void a_lent_block_stays_where_it_is(void **state)
 }
 
 /* Another process asks for the rest of its parts. */
-static void handles_of_a_lent_block_are_told(void **state)
+TEST(handles_of_a_lent_block_are_told)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 	struct handles all = {.stop = 1000};
 
-	(void)state;
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
 	assert_int_equal(gcp_pools_lend(pools, addr), 0);
 	assert_int_equal(gcp_pools_for_each_handle(pools, addr, 0, handle_note, &all),
@@ -337,14 +331,13 @@ static void handles_of_a_lent_block_are_told(void **state)
 }
 
 /* A graph's memory: it stays lent when that becomes common. */
-static void a_lent_block_of_a_graph_outlives_it(void **state)
+TEST(a_lent_block_of_a_graph_outlives_it)
 {
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_heap_usage usage;
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	for (int released = 0; released < 2; released++) {
 		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 		assert_int_equal(gcp_heap_alloc(heap, 4 * MIB, GCP_USE_ANY, &addr), 0);
@@ -396,9 +389,8 @@ static void heap_end(struct gcp_pools *pools, struct gcp_heap *heap,
 
 /* Blocks of that size: live and exported, exported later, freed while it is open, not
  * live any more, and not live though lent. */
-static void what_is_open_stays_when_a_graph_pool_is_set_back(void **state)
+TEST(what_is_open_stays_when_a_graph_pool_is_set_back)
 {
-	(void)state;
 	for (uint64_t bytes = 3000; bytes < 40 * MIB; bytes *= 100) {
 		struct gcp_pools *pools = mapped_pools();
 		struct gcp_checkpoint *checkpoint;
@@ -443,9 +435,8 @@ static void what_is_open_stays_when_a_graph_pool_is_set_back(void **state)
 }
 
 /* What the program says to be live is. */
-static void live_blocks_come_before_what_is_open(void **state)
+TEST(live_blocks_come_before_what_is_open)
 {
-	(void)state;
 	for (int lent = 0; lent < 2; lent++) {
 		struct gcp_pools *pools = mapped_pools();
 		struct gcp_checkpoint *checkpoint;
@@ -468,14 +459,13 @@ static void live_blocks_come_before_what_is_open(void **state)
 }
 
 /* The driver has made its handle, and knows what is open. */
-static void blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back(void **state)
+TEST(blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back)
 {
 	struct gcp_pools *pools = plain_pools();
 	struct gcp_checkpoint *checkpoint;
 	struct gcp_heap *heap;
 	gcp_addr live, gone;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	live = heap_block(heap, 4 * MIB, true);
 	assert_int_equal(gcp_heap_checkpoint(heap, &checkpoint), 0);
@@ -489,12 +479,11 @@ static void blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back(void **s
 }
 
 /* The context ends: the block is gone, and its memory is released. */
-static void an_exported_block_goes_with_its_context(void **state)
+TEST(an_exported_block_goes_with_its_context)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 
-	(void)state;
 	gcp_addr lent = must_alloc(fake_pool(pools), 5 * MIB);
 
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
@@ -508,28 +497,4 @@ static void an_exported_block_goes_with_its_context(void **state)
 	assert_int_equal(gcp_pools_free(pools, addr), -ENOENT);
 	assert_int_equal(fake.memory_used, 0);
 	finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(an_exported_block_is_not_freed, reset),
-	    cmocka_unit_test_setup(what_is_not_a_block_is_not_exported, reset),
-	    cmocka_unit_test_setup(work_is_waited_for, reset),
-	    cmocka_unit_test_setup(an_exported_block_stays_where_it_is, reset),
-	    cmocka_unit_test_setup(its_handles_are_told, reset),
-	    cmocka_unit_test_setup(a_block_of_the_driver_has_no_handles, reset),
-	    cmocka_unit_test_setup(a_lent_block_is_the_programs_no_more, reset),
-	    cmocka_unit_test_setup(a_lent_block_stays_where_it_is, reset),
-	    cmocka_unit_test_setup(handles_of_a_lent_block_are_told, reset),
-	    cmocka_unit_test_setup(a_lent_block_of_a_graph_outlives_it, reset),
-	    cmocka_unit_test_setup(what_is_open_stays_when_a_graph_pool_is_set_back,
-				   reset),
-	    cmocka_unit_test_setup(live_blocks_come_before_what_is_open, reset),
-	    cmocka_unit_test_setup(
-		blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back, reset),
-	    cmocka_unit_test_setup(an_exported_block_goes_with_its_context, reset),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,11 @@
 #include "fake.h"
 
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <errno.h>
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 
@@ -30,14 +33,13 @@ static struct gcp_config tight(void)
 	return config;
 }
 
-static void reuse_waits_for_work_submitted_before_the_free(void **state)
+TEST(reuse_waits_for_work_submitted_before_the_free)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	static const uint64_t sizes[] = {512, 100 << 10, 3 << 20, 300 << 20};
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		for (int round = 0; round < 50; round++) {
 			gcp_addr addr = must_alloc(pool, sizes[i]);
@@ -52,11 +54,10 @@ static void reuse_waits_for_work_submitted_before_the_free(void **state)
 	fake_finish(pools);
 }
 
-static void work_between_two_frees_is_covered_by_the_later_epoch(void **state)
+TEST(work_between_two_frees_is_covered_by_the_later_epoch)
 {
 	struct gcp_config config = tight();
 
-	(void)state;
 	config.epoch_blocks = 4;
 	config.window_bytes = 8 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -80,13 +81,12 @@ static void work_between_two_frees_is_covered_by_the_later_epoch(void **state)
 	fake_finish(pools);
 }
 
-static void completed_epochs_need_no_barrier(void **state)
+TEST(completed_epochs_need_no_barrier)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		gcp_addr addr = must_alloc(pool, 3 * MIB);
 
@@ -99,12 +99,11 @@ static void completed_epochs_need_no_barrier(void **state)
 	fake_finish(pools);
 }
 
-static void memory_grows_to_the_window_and_no_further(void **state)
+TEST(memory_grows_to_the_window_and_no_further)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		gcp_addr addr = must_alloc(pool, 1 * MIB);
 
@@ -131,11 +130,10 @@ static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
 	}
 }
 
-static void one_stream_needs_little_memory_and_several_the_window(void **state)
+TEST(one_stream_needs_little_memory_and_several_the_window)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	keep_streams_busy(pools, 1, 1000);
 	assert_true(fake.memory_used <= 32 * MIB);
 	assert_true(fake.orders <= 1000 / 8);
@@ -152,11 +150,10 @@ static void one_stream_needs_little_memory_and_several_the_window(void **state)
 
 /* A loop so quick that barriers would cost it much has a wider window, until it is
  * slower again. */
-static void barriers_in_quick_succession_widen_the_window(void **state)
+TEST(barriers_in_quick_succession_widen_the_window)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		gcp_addr addr = must_alloc(fake_pool(pools), 4 * MIB);
 
@@ -185,11 +182,10 @@ static uint64_t fences_of_turns(struct gcp_pools *pools, int turns, uint64_t ns)
 	return fake.records - before;
 }
 
-static void a_loop_under_high_churn_needs_fewer_fences(void **state)
+TEST(a_loop_under_high_churn_needs_fewer_fences)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
-	(void)state;
 	fake.fence_ns = 400;
 	fences_of_turns(pools, 4000, 100);
 	assert_true(fences_of_turns(pools, 10000, 100) <= 10000 / 100);
@@ -201,24 +197,22 @@ static void a_loop_under_high_churn_needs_fewer_fences(void **state)
 	fake_finish(pools);
 }
 
-static void streams_of_two_contexts_are_never_one(void **state)
+TEST(streams_of_two_contexts_are_never_one)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *other;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
 	keep_streams_busy(pools, 1, 1000);
 	assert_true(fake.memory_used > 32 * MIB);
 	fake_finish(pools);
 }
 
-static void an_allocation_never_closes_an_epoch(void **state)
+TEST(an_allocation_never_closes_an_epoch)
 {
 	struct gcp_config config = tight();
 	gcp_addr addrs[16]; /* all of a segment */
 
-	(void)state;
 	config.epoch_blocks = 1000;
 	config.window_bytes = 1 << 30;
 	config.window_blocks = 4;
@@ -239,13 +233,12 @@ static void an_allocation_never_closes_an_epoch(void **state)
 	fake_finish(pools);
 }
 
-static void no_fence_is_set_while_held(void **state)
+TEST(no_fence_is_set_while_held)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	must_free(pools, must_alloc(pool, 3 * MIB));
 	gcp_pools_fences_hold(pools);
 	fake.capturing = 1;
@@ -264,7 +257,7 @@ static void no_fence_is_set_while_held(void **state)
 	fake_finish(pools);
 }
 
-static void blocks_freed_while_held_are_not_given_out(void **state)
+TEST(blocks_freed_while_held_are_not_given_out)
 {
 	struct gcp_config config = tight();
 	config.window_bytes = MIB; /* and four of them may wait */
@@ -272,7 +265,6 @@ static void blocks_freed_while_held_are_not_given_out(void **state)
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 
-	(void)state;
 	gcp_pools_fences_hold(pools);
 	fake_submit();
 	must_free(pools, addr);
@@ -282,14 +274,13 @@ static void blocks_freed_while_held_are_not_given_out(void **state)
 	fake_finish(pools);
 }
 
-static void memory_is_found_while_held_by_a_real_free(void **state)
+TEST(memory_is_found_while_held_by_a_real_free)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 30 * MIB);
 
-	(void)state;
 	fake.memory_limit = 32 * MIB;
 	gcp_pools_fences_hold(pools);
 	fake.capturing = 1;
@@ -302,13 +293,12 @@ static void memory_is_found_while_held_by_a_real_free(void **state)
 	fake_finish(pools);
 }
 
-static void third_party_writers_get_only_completed_epochs(void **state)
+TEST(third_party_writers_get_only_completed_epochs)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	/* One block is ordered, not completed, when the library appears. */
 	gcp_addr ordered = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
@@ -330,13 +320,12 @@ static void third_party_writers_get_only_completed_epochs(void **state)
 }
 
 /* What is ordered in one context is waited for when the need shows in another. */
-static void third_party_writers_end_the_order_of_all_contexts(void **state)
+TEST(third_party_writers_end_the_order_of_all_contexts)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *one = fake_pool(pools), *two;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 0, &two), 0);
 	gcp_addr waits = must_alloc(two, 3 * MIB);
 	fake_submit();
@@ -355,7 +344,7 @@ static void third_party_writers_end_the_order_of_all_contexts(void **state)
 	fake_finish(pools);
 }
 
-static void complete_waits_for_an_ordered_block(void **state)
+TEST(complete_waits_for_an_ordered_block)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
@@ -363,7 +352,6 @@ static void complete_waits_for_an_ordered_block(void **state)
 	gcp_addr first = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
 
-	(void)state;
 	must_free(pools, first);
 	gcp_addr again = must_alloc(pool, 3 * MIB);
 	for (int i = 0; i < 8 && again != first; i++)
@@ -378,14 +366,13 @@ static void complete_waits_for_an_ordered_block(void **state)
 	fake_finish(pools);
 }
 
-static void merged_blocks_are_as_weak_as_their_weakest_part(void **state)
+TEST(merged_blocks_are_as_weak_as_their_weakest_part)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr a = must_alloc(pool, 6 * MIB), b = must_alloc(pool, 6 * MIB);
 
-	(void)state;
 	must_free(pools, a);
 	fake.done = fake.submitted;
 	uint64_t work = fake_submit();
@@ -407,13 +394,12 @@ static int order_joined(void *ctx, void *fence)
 	return 0;
 }
 
-static void a_new_context_stands_behind_barriers_that_are_set(void **state)
+TEST(a_new_context_stands_behind_barriers_that_are_set)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	joined_with = 0;
 	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
 	assert_int_equal(joined_with, 0); /* no barrier yet */
@@ -429,14 +415,13 @@ static void a_new_context_stands_behind_barriers_that_are_set(void **state)
 }
 
 /* It takes nothing more, and what is freed there waits, as on plain CUDA. */
-static void a_context_where_fences_fail_passes_through(void **state)
+TEST(a_context_where_fences_fail_passes_through)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addrs[8], none;
 
-	(void)state;
 	fake.record_result = 801; /* not supported */
 	for (int i = 0; i < 8; i++)
 		addrs[i] = must_alloc(pool, 3 * MIB);
@@ -455,14 +440,13 @@ static void a_context_where_fences_fail_passes_through(void **state)
 
 /* By a capture that the library was not told of. What no fence covers counts as before:
  * also where an allocation asked for the fence. */
-static void what_a_refused_fence_leaves_open_goes_on_counting(void **state)
+TEST(what_a_refused_fence_leaves_open_goes_on_counting)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 64 << 20);
 	int64_t filled;
 
-	(void)state;
 	fake_submit();
 	fake.record_result = 900;
 	must_free(pools, addr);
@@ -482,14 +466,13 @@ static void what_a_refused_fence_leaves_open_goes_on_counting(void **state)
 	fake_finish(pools);
 }
 
-static void a_sticky_error_reaches_the_program(void **state)
+TEST(a_sticky_error_reaches_the_program)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 
-	(void)state;
 	fake_submit();
 	must_free(pools, addr);
 	fake.fence_result = 700;
@@ -498,11 +481,10 @@ static void a_sticky_error_reaches_the_program(void **state)
 	fake_finish(pools);
 }
 
-static void a_barrier_makes_nothing_ready_where_only_completion_counts(void **state)
+TEST(a_barrier_makes_nothing_ready_where_only_completion_counts)
 {
 	struct gcp_config config = tight();
 
-	(void)state;
 	config.completed_only = true;
 	config.window_bytes = 64 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -518,13 +500,12 @@ static void a_barrier_makes_nothing_ready_where_only_completion_counts(void **st
 	fake_finish(pools);
 }
 
-static void where_a_context_cannot_wait_the_heap_grows(void **state)
+TEST(where_a_context_cannot_wait_the_heap_grows)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.order_result = 700; /* some other device is lost */
 	for (int i = 0; i < 20; i++) {
 		gcp_addr addr = must_alloc(pool, 3 * MIB);
@@ -537,12 +518,11 @@ static void where_a_context_cannot_wait_the_heap_grows(void **state)
 }
 
 /* More epochs than the queue holds, none of them ever done by itself. */
-static void a_full_queue_of_fences_is_waited_for(void **state)
+TEST(a_full_queue_of_fences_is_waited_for)
 {
 	struct gcp_config config = tight();
 	gcp_addr addrs[1500];
 
-	(void)state;
 	config.window_bytes = 1ull << 40;
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
@@ -558,11 +538,10 @@ static void a_full_queue_of_fences_is_waited_for(void **state)
 	fake_finish(pools);
 }
 
-static void a_blocking_free_waits_like_cudaFree(void **state)
+TEST(a_blocking_free_waits_like_cudaFree)
 {
 	struct gcp_config config = tight();
 
-	(void)state;
 	config.blocking_free = true;
 	config.epoch_blocks = 1000;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -575,13 +554,12 @@ static void a_blocking_free_waits_like_cudaFree(void **state)
 }
 
 /* Also of a block that a capture allocated and the program has kept. */
-static void a_blocking_free_of_a_graphs_block_waits_as_well(void **state)
+TEST(a_blocking_free_of_a_graphs_block_waits_as_well)
 {
 	struct gcp_config config = tight();
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	config.blocking_free = true;
 	config.epoch_blocks = 1000;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -599,48 +577,4 @@ static void a_blocking_free_of_a_graphs_block_waits_as_well(void **state)
 	gcp_pools_fences_release(pools);
 	gcp_heap_release(heap);
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(reuse_waits_for_work_submitted_before_the_free,
-				   setup),
-	    cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_epoch,
-				   setup),
-	    cmocka_unit_test_setup(completed_epochs_need_no_barrier, setup),
-	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
-	    cmocka_unit_test_setup(
-		one_stream_needs_little_memory_and_several_the_window, setup),
-	    cmocka_unit_test_setup(a_loop_under_high_churn_needs_fewer_fences, setup),
-	    cmocka_unit_test_setup(barriers_in_quick_succession_widen_the_window,
-				   setup),
-	    cmocka_unit_test_setup(streams_of_two_contexts_are_never_one, setup),
-	    cmocka_unit_test_setup(an_allocation_never_closes_an_epoch, setup),
-	    cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
-	    cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
-	    cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
-	    cmocka_unit_test_setup(third_party_writers_get_only_completed_epochs,
-				   setup),
-	    cmocka_unit_test_setup(third_party_writers_end_the_order_of_all_contexts,
-				   setup),
-	    cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
-	    cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part,
-				   setup),
-	    cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
-				   setup),
-	    cmocka_unit_test_setup(a_context_where_fences_fail_passes_through, setup),
-	    cmocka_unit_test_setup(what_a_refused_fence_leaves_open_goes_on_counting,
-				   setup),
-	    cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
-	    cmocka_unit_test_setup(
-		a_barrier_makes_nothing_ready_where_only_completion_counts, setup),
-	    cmocka_unit_test_setup(where_a_context_cannot_wait_the_heap_grows, setup),
-	    cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
-	    cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
-	    cmocka_unit_test_setup(a_blocking_free_of_a_graphs_block_waits_as_well,
-				   setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,11 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <errno.h>
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -63,12 +66,11 @@ static void finish(struct gcp_pools *pools)
 }
 
 /* Of two blocks that lie apart three are made. */
-static void no_unused_handle_is_divided(void **state)
+TEST(no_unused_handle_is_divided)
 {
 	gcp_addr blocks[BLOCKS];
 	struct gcp_pools *pools = full_device(blocks);
 
-	(void)state;
 	must_free(pools, blocks[1]);
 	must_free(pools, blocks[5]);
 	must_alloc(fake_pool(pools), 20 * MIB);
@@ -79,12 +81,11 @@ static void no_unused_handle_is_divided(void **state)
 }
 
 /* What lies beside a block that has divided its handle is used first. */
-static void what_is_left_of_a_handle_is_used(void **state)
+TEST(what_is_left_of_a_handle_is_used)
 {
 	gcp_addr blocks[BLOCKS], small;
 	struct gcp_pools *pools = full_device(blocks);
 
-	(void)state;
 	must_free(pools, blocks[1]);
 	small = must_alloc(fake_pool(pools), 3 * MIB); /* too small to be kept apart */
 	assert_int_equal(small, blocks[1]);
@@ -94,12 +95,11 @@ static void what_is_left_of_a_handle_is_used(void **state)
 }
 
 /* Where whole handles would have to be waited for one is divided. */
-static void a_handle_is_divided_before_a_wait(void **state)
+TEST(a_handle_is_divided_before_a_wait)
 {
 	gcp_addr blocks[BLOCKS];
 	struct gcp_pools *pools = full_device(blocks);
 
-	(void)state;
 	fake_submit();
 	must_free(pools, blocks[1]);
 	fake.stuck = true;
@@ -112,7 +112,7 @@ static void a_handle_is_divided_before_a_wait(void **state)
 
 /* Allocations and frees as they come: what fits is served, but for what few blocks have
  * left of handles that were divided while there was room. */
-static void what_fits_is_served(void **state)
+TEST(what_fits_is_served)
 {
 	enum { SLOTS = 96, TURNS = 2000, SLACK_MIB = 128, DEVICE_MIB = 32768 };
 	struct gcp_config config;
@@ -121,7 +121,6 @@ static void what_fits_is_served(void **state)
 	uint64_t bytes[SLOTS] = {0}, live = 0;
 	uint32_t drawn = 1;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	pools = pools_of_device(&config, DEVICE_MIB * MIB);
 	for (int turn = 0; turn < TURNS; turn++) {
@@ -143,17 +142,4 @@ static void what_fits_is_served(void **state)
 		live += bytes[i];
 	}
 	finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-	    TEST(no_unused_handle_is_divided),
-	    TEST(what_is_left_of_a_handle_is_used),
-	    TEST(a_handle_is_divided_before_a_wait),
-	    TEST(what_fits_is_served),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

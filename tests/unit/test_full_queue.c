@@ -5,9 +5,10 @@
  */
 #include "../../pool/cache/cache.h"
 #include "waits.h"
+#include "cases.h"
 
 /* Nor when fences are all under way. */
-static void a_free_makes_room_in_a_full_queue(void **state)
+TEST(a_free_makes_room_in_a_full_queue)
 {
 	enum { COUNT = GCP_FENCE_QUEUE + 40 };
 	/* Beside the heads of segments. */
@@ -16,7 +17,6 @@ static void a_free_makes_room_in_a_full_queue(void **state)
 	static gcp_addr addrs[4 * COUNT];
 	int count = 0;
 
-	(void)state;
 	while (count < 4 * COUNT && gcp_pool_alloc(pool, 2 * MIB, &addrs[count]) == 0)
 		count++;
 	assert_true(count >= COUNT);
@@ -33,13 +33,12 @@ static void a_free_makes_room_in_a_full_queue(void **state)
 
 /* The latest epoch that a free closed, before those of barriers, can be waited for: at
  * an odd place, where a full queue loses fences. */
-static void a_full_queue_keeps_what_a_free_closed(void **state)
+TEST(a_full_queue_keeps_what_a_free_closed)
 {
 	struct gcp_pools *pools = pools_of(64 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	bool waited = true;
 
-	(void)state;
 	for (int i = 2; i < GCP_FENCE_QUEUE; i++) {
 		fake_submit();
 		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
@@ -58,13 +57,12 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 
 /* Beside work that does not end, whose queue is filled by allocations and not by frees:
  * no barrier and no allocation needs the fences of these epochs. */
-static void a_full_queue_makes_room_for_what_allocations_close(void **state)
+TEST(a_full_queue_makes_room_for_what_allocations_close)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	uint64_t first = fake_submit();
 	(void)stand();
 	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
@@ -89,12 +87,11 @@ static void a_full_queue_makes_room_for_what_allocations_close(void **state)
 
 /* An epoch on which a barrier could not be set, but may be later, keeps its fence
  * beside them. */
-static void a_full_queue_keeps_what_a_barrier_may_need(void **state)
+TEST(a_full_queue_keeps_what_a_barrier_may_need)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
 	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
 	uint64_t freed = gcp_timeline_stamp(pool);
@@ -111,13 +108,12 @@ static void a_full_queue_keeps_what_a_barrier_may_need(void **state)
 }
 
 /* Where no fence can be had for now that is no capture: only looks. */
-static void a_full_queue_is_not_waited_for(void **state)
+TEST(a_full_queue_is_not_waited_for)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, MIB);
 
-	(void)state;
 	uint64_t later = stand();
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
 		assert_int_equal(gcp_pool_barrier(pool), 0);
@@ -130,12 +126,11 @@ static void a_full_queue_is_not_waited_for(void **state)
 }
 
 /* The end of a capture behind a full queue of what frees have closed. */
-static void a_barrier_behind_a_full_queue_does_not_stop_the_host(void **state)
+TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
 		(void)fake_submit();
 		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
@@ -149,13 +144,12 @@ static void a_barrier_behind_a_full_queue_does_not_stop_the_host(void **state)
 }
 
 /* Before memory is tight. */
-static void a_free_behind_a_full_queue_is_waited_for(void **state)
+TEST_BOTH(a_free_behind_a_full_queue_is_waited_for)
 {
 	struct gcp_pools *pools = pools_of(1000 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 40 * MIB), other = must_alloc(pool, 560 * MIB);
 
-	(void)state;
 	assert_false(gcp_pool_is_tight(pool));
 	fake.stuck = true; /* ends only when it is waited for */
 	(void)fake_submit();
@@ -171,14 +165,13 @@ static void a_free_behind_a_full_queue_is_waited_for(void **state)
 }
 
 /* The same with real frees alone: 600 in a row behind a kernel. */
-static void many_frees_in_a_row_are_waited_for(void **state)
+TEST_BOTH(many_frees_in_a_row_are_waited_for)
 {
 	enum { COUNT = 600 };
 	static gcp_addr addrs[COUNT];
 	struct gcp_config config = config_of_backend();
 	struct gcp_pools *pools;
 
-	(void)state;
 	config.window_bytes = 8 * MIB; /* to keep the test small */
 	fake.memory_limit = 3000 * MIB;
 	pools = fake_pools(&config);
@@ -208,7 +201,7 @@ static int joins_behind(void *ctx, void *fence)
 	return driver.fence_order(fence, false);
 }
 
-static void a_full_queue_keeps_what_a_barrier_stands_behind(void **state)
+TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 {
 	for (int place = 100; place < 102; place++) {
 		struct gcp_pools *pools = pools_of(100 * MIB);
@@ -263,7 +256,7 @@ static int wait_beside_closes(void *fence)
 }
 
 /* It waits for all that was freed before it began, one after the other. */
-static void what_was_freed_before_a_search_keeps_its_fence(void **state)
+TEST(what_was_freed_before_a_search_keeps_its_fence)
 {
 	for (int count = 500; count < 1200; count += 100) {
 		struct gcp_pools *pools = pools_of(100 * MIB);
@@ -290,12 +283,11 @@ static void what_was_freed_before_a_search_keeps_its_fence(void **state)
 }
 
 /* Where searches are as many as epochs there is room all the same. */
-static void searches_leave_room_in_a_full_queue(void **state)
+TEST(searches_leave_room_in_a_full_queue)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	(void)stand();
 	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
 		uint64_t epoch = gcp_timeline_stamp(pool);
@@ -310,14 +302,13 @@ static void searches_leave_room_in_a_full_queue(void **state)
 
 /* Where no block waits there is nothing to look for, however many epochs are not done.
  */
-static void epochs_without_a_block_are_not_looked_for(void **state)
+TEST(epochs_without_a_block_are_not_looked_for)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr kept = must_alloc(pool, 4096), addr = must_alloc(pool, 4096);
 	uint64_t ready = atomic_load(&pool->timeline.ready), epoch;
 
-	(void)state;
 	(void)stand();
 	epoch = gcp_timeline_stamp(pool);
 	must_free(pools, addr);
@@ -338,26 +329,4 @@ static void epochs_without_a_block_are_not_looked_for(void **state)
 	must_free(pools, kept);
 	fake.done = fake.submitted;
 	must_be_sound(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_free_makes_room_in_a_full_queue),
-	    TEST(a_full_queue_keeps_what_a_free_closed),
-	    TEST(a_full_queue_makes_room_for_what_allocations_close),
-	    TEST(a_full_queue_keeps_what_a_barrier_may_need),
-	    TEST(a_full_queue_is_not_waited_for),
-	    TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host),
-	    TEST(a_free_behind_a_full_queue_is_waited_for),
-	    MAPPED(a_free_behind_a_full_queue_is_waited_for),
-	    TEST(a_full_queue_keeps_what_a_barrier_stands_behind),
-	    TEST(many_frees_in_a_row_are_waited_for),
-	    MAPPED(many_frees_in_a_row_are_waited_for),
-	    TEST(what_was_freed_before_a_search_keeps_its_fence),
-	    TEST(searches_leave_room_in_a_full_queue),
-	    TEST(epochs_without_a_block_are_not_looked_for),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

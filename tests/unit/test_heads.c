@@ -6,6 +6,9 @@
 #include "fake.h"
 
 #include "../../pool/cache/cache.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -56,14 +59,13 @@ static gcp_addr freed_in_stream(struct gcp_pools *pools)
 	return addr;
 }
 
-static void no_block_begins_a_segment_that_others_share(void **state)
+TEST(no_block_begins_a_segment_that_others_share)
 {
 	static const uint64_t sizes[] = {512,           4 * KIB, 100 * KIB, 128 * KIB,
 					 256 * KIB,     MIB,     2 * MIB,   3 * MIB,
 					 4 * MIB + 512, 8 * MIB, 24 * MIB};
 	enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
-	(void)state;
 	for (int only = -1; only < SIZES; only++) {
 		struct gcp_pools *pools = fake_pools(NULL);
 		gcp_addr addrs[BLOCKS];
@@ -78,13 +80,12 @@ static void no_block_begins_a_segment_that_others_share(void **state)
 }
 
 /* A block of its own begins its segment; parts of the segment do not. */
-static void a_segment_is_cut_behind_its_first_page(void **state)
+TEST(a_segment_is_cut_behind_its_first_page)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr whole = must_alloc(pool, 64 * MIB), parts[3] = {0};
 
-	(void)state;
 	assert_int_equal(whole % (UINT64_C(1) << 32), 0);
 	must_free(pools, whole);
 	parts[0] = must_alloc(pool, 31 * MIB);
@@ -102,7 +103,7 @@ static void a_segment_is_cut_behind_its_first_page(void **state)
 }
 
 /* A class whose blocks leave less than the head has all of a segment. */
-static void what_nearly_fills_a_segment_begins_it(void **state)
+TEST(what_nearly_fills_a_segment_begins_it)
 {
 	struct gcp_config config;
 	struct gcp_block_info info;
@@ -110,7 +111,6 @@ static void what_nearly_fills_a_segment_begins_it(void **state)
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.class_list_count = 2;
 	config.class_list[0] = 64 * KIB;
@@ -128,13 +128,12 @@ static void what_nearly_fills_a_segment_begins_it(void **state)
 }
 
 /* A handle of CUDA's for other processes names the whole allocation. */
-static void large_blocks_begin_their_segments(void **state)
+TEST(large_blocks_begin_their_segments)
 {
 	static const uint64_t sizes[] = {8 * MIB + 512, 9 * MIB, 25 * MIB, 101 * MIB};
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addrs[4];
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		addrs[i] = must_alloc(fake_pool(pools), sizes[i]);
 		assert_int_equal(addrs[i] % (UINT64_C(1) << 32), 0);
@@ -144,13 +143,12 @@ static void large_blocks_begin_their_segments(void **state)
 }
 
 /* They are larger than what is asked for: their streams find them all the same. */
-static void large_blocks_serve_their_streams_again(void **state)
+TEST(large_blocks_serve_their_streams_again)
 {
 	enum { TURNS = 100 };
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addr;
 
-	(void)state;
 	for (int i = 0; i < TURNS; i++) {
 		fake_submit();
 		assert_int_equal(
@@ -163,13 +161,12 @@ static void large_blocks_serve_their_streams_again(void **state)
 }
 
 /* Blocks of a size class that has segments to itself, and what is never cut. */
-static void runs_and_huge_blocks(void **state)
+TEST(runs_and_huge_blocks)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
 	gcp_addr addrs[BLOCKS];
 
-	(void)state;
 	gcp_config_default(&config);
 	config.slab_max = 256 * KIB; /* a run fills a segment */
 	config.segment_bytes = config.split_limit = 2 * MIB;
@@ -187,14 +184,13 @@ static void runs_and_huge_blocks(void **state)
 }
 
 /* What lies between a head and the next run serves another size class as a run. */
-static void a_run_behind_a_head_is_a_run_again(void **state)
+TEST(a_run_behind_a_head_is_a_run_again)
 {
 	enum { COUNT = 7 + 31 * 8 };
 	struct gcp_config config;
 	struct gcp_pools *pools;
 	gcp_addr addrs[COUNT];
 
-	(void)state;
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
 	config.blocking_free = true; /* what is freed is ready */
@@ -215,12 +211,11 @@ static void a_run_behind_a_head_is_a_run_again(void **state)
 }
 
 /* Graphs, most of which have little: what does not fill a segment shares one. */
-static void blocks_of_graphs_lie_behind_heads(void **state)
+TEST(blocks_of_graphs_lie_behind_heads)
 {
 	enum { COUNT = 64 };
 	gcp_addr addrs[COUNT];
 
-	(void)state;
 	for (int mapped = 0; mapped < 2; mapped++) {
 		struct gcp_config config = fake_mapped_config();
 		struct gcp_pools *pools;
@@ -240,12 +235,11 @@ static void blocks_of_graphs_lie_behind_heads(void **state)
 }
 
 /* What waits for its epoch serves its stream in parts. */
-static void parts_in_a_stream_lie_behind_the_head(void **state)
+TEST(parts_in_a_stream_lie_behind_the_head)
 {
 	struct gcp_pools *pools = pools_without_caches();
 	gcp_addr whole = freed_in_stream(pools), parts[2];
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(gcp_pool_alloc_stream(fake_pool(pools), 16 * MIB,
 						       STREAM, &parts[i]),
@@ -258,14 +252,13 @@ static void parts_in_a_stream_lie_behind_the_head(void **state)
 }
 
 /* An allocation waits for parts that fill a segment only with its head. */
-static void what_waits_fills_a_segment_with_its_head(void **state)
+TEST(what_waits_fills_a_segment_with_its_head)
 {
 	struct gcp_pools *pools = pools_without_caches();
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr whole, parts[2];
 	uint64_t epoch;
 
-	(void)state;
 	whole = must_alloc(pool, 64 * MIB);
 	must_free(pools, whole);
 	fake.done = fake.submitted;
@@ -283,11 +276,10 @@ static void what_waits_fills_a_segment_with_its_head(void **state)
 
 /* Code that the library does not see frees blocks that fill their segments, as it may,
  * and the driver gives their addresses again, to larger ones. */
-static void what_is_freed_elsewhere_leaves_the_books(void **state)
+TEST(what_is_freed_elsewhere_leaves_the_books)
 {
 	enum { USED, ASYNC, FREE, PENDING, KINDS };
 
-	(void)state;
 	for (int kind = 0; kind < 2 * KINDS; kind++) {
 		fake_reset();
 
@@ -331,14 +323,13 @@ static void what_is_freed_elsewhere_leaves_the_books(void **state)
 }
 
 /* What lies in addresses that the driver gives again as one. */
-static void several_blocks_are_freed_elsewhere(void **state)
+TEST(several_blocks_are_freed_elsewhere)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_segment *segment;
 	gcp_addr low = must_alloc(pool, 64 * MIB), high = must_alloc(pool, 64 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(fake_driver().mem_free(pool->ctx, i ? high : low), 0);
 	gcp_mutex_lock(&pool->lock);
@@ -352,7 +343,7 @@ static void several_blocks_are_freed_elsewhere(void **state)
 }
 
 /* What a graph has stays in the books, beside what the driver gives instead. */
-static void a_graphs_block_freed_elsewhere_stays(void **state)
+TEST(a_graphs_block_freed_elsewhere_stays)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
@@ -360,7 +351,6 @@ static void a_graphs_block_freed_elsewhere_stays(void **state)
 	struct gcp_heap *heap;
 	gcp_addr addr, again;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(pool, &heap), 0);
 	gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
 	assert_int_equal(gcp_heap_alloc(heap, 64 * MIB, GCP_USE_CAPTURED, &addr), 0);
@@ -379,14 +369,13 @@ static void a_graphs_block_freed_elsewhere_stays(void **state)
 }
 
 /* Blocks of one size: how much of a device they fill. docs/limits.md says it. */
-static void blocks_of_one_size_fill_a_device(void **state)
+TEST(blocks_of_one_size_fill_a_device)
 {
 	static const struct {
 		uint64_t bytes;
 		int least; /* of 1,000 */
 	} devices[] = {{1024 * MIB, 880}, {80 * 1024 * MIB, 993}};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct gcp_pools *pools;
 		uint64_t bytes = 0;
@@ -400,26 +389,4 @@ static void blocks_of_one_size_fill_a_device(void **state)
 		assert_in_range(bytes * 1000 / devices[i].bytes, devices[i].least,
 				1000);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(no_block_begins_a_segment_that_others_share, setup),
-	    cmocka_unit_test_setup(a_segment_is_cut_behind_its_first_page, setup),
-	    cmocka_unit_test_setup(what_nearly_fills_a_segment_begins_it, setup),
-	    cmocka_unit_test_setup(large_blocks_begin_their_segments, setup),
-	    cmocka_unit_test_setup(large_blocks_serve_their_streams_again, setup),
-	    cmocka_unit_test_setup(runs_and_huge_blocks, setup),
-	    cmocka_unit_test_setup(a_run_behind_a_head_is_a_run_again, setup),
-	    cmocka_unit_test_setup(blocks_of_graphs_lie_behind_heads, setup),
-	    cmocka_unit_test_setup(parts_in_a_stream_lie_behind_the_head, setup),
-	    cmocka_unit_test_setup(what_waits_fills_a_segment_with_its_head, setup),
-	    cmocka_unit_test_setup(what_is_freed_elsewhere_leaves_the_books, setup),
-	    cmocka_unit_test_setup(several_blocks_are_freed_elsewhere, setup),
-	    cmocka_unit_test_setup(a_graphs_block_freed_elsewhere_stays, setup),
-	    cmocka_unit_test_setup(blocks_of_one_size_fill_a_device, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,22 +84,22 @@ static uint64_t graph_pools(void)
 
 /* --- what is made of a graph --- */
 
-static void a_clone_holds_what_the_graph_holds(void **state)
+static int several_setup(void **state);
+
+TEST(a_clone_holds_what_the_graph_holds)
 {
 	void *graph = captured(), *clone = made(0, graph, false);
 
-	(void)state;
 	graph_destroy(graph);
 	assert_true(private_bytes() > 0);
 	graph_destroy(clone);
 	assert_int_equal(private_bytes(), 0);
 }
 
-static void an_executable_holds_what_the_graph_held_then(void **state)
+TEST(an_executable_holds_what_the_graph_held_then)
 {
 	void *graph = captured(), *exec = made(0, graph, true);
 
-	(void)state;
 	captured_into(0, graph);
 	assert_int_equal(graph_pools(), 2);
 	graph_destroy(graph);
@@ -108,11 +108,10 @@ static void an_executable_holds_what_the_graph_held_then(void **state)
 	assert_int_equal(graph_pools(), 0);
 }
 
-static void a_parent_holds_what_its_children_hold(void **state)
+TEST(a_parent_holds_what_its_children_hold)
 {
 	void *first = captured(), *second = captured(), *exec;
 
-	(void)state;
 	added(handle(0), first);
 	added(handle(0), second);
 	exec = made(1, handle(0), true);
@@ -123,11 +122,10 @@ static void a_parent_holds_what_its_children_hold(void **state)
 	holder_destroy(exec, true);
 }
 
-static void an_updated_executable_holds_what_the_new_graph_holds(void **state)
+TEST(an_updated_executable_holds_what_the_new_graph_holds)
 {
 	void *first = captured(), *second = captured(), *exec = made(0, first, true);
 
-	(void)state;
 	graph_destroy(first);
 	made(0, second, true);
 	assert_int_equal(graph_pools(), 1);
@@ -137,11 +135,10 @@ static void an_updated_executable_holds_what_the_new_graph_holds(void **state)
 }
 
 /* A program may do that for each launch. */
-static void what_is_set_for_a_child_goes_with_the_next(void **state)
+TEST(what_is_set_for_a_child_goes_with_the_next)
 {
 	void *exec = handle(0), *node = handle(1), *other = handle(2), *graph;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		graph = captured();
 		gcp_holding_set(tracker, holding_of(graph, false), exec,
@@ -165,12 +162,11 @@ static void what_is_set_for_a_child_goes_with_the_next(void **state)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
-static void what_is_set_without_memory_goes_with_the_executable(void **state)
+TEST(what_is_set_without_memory_goes_with_the_executable)
 {
 	void *exec = handle(0), *graph = captured();
 	struct gcp_holder *holding = holding_of(graph, false);
 
-	(void)state;
 	fake_fail_memory(1, true);
 	gcp_holding_set(tracker, holding, exec, handle(1), true);
 	fake_fail_memory(0, false);
@@ -181,11 +177,10 @@ static void what_is_set_without_memory_goes_with_the_executable(void **state)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
-static void an_update_that_fails_leaves_both(void **state)
+TEST(an_update_that_fails_leaves_both)
 {
 	void *first = captured(), *second = captured(), *exec = made(0, first, true);
 
-	(void)state;
 	gcp_holding_add(tracker, holding_of(second, false), exec, true);
 	graph_destroy(first);
 	graph_destroy(second);
@@ -193,44 +188,40 @@ static void an_update_that_fails_leaves_both(void **state)
 	holder_destroy(exec, true);
 }
 
-static void an_executable_that_runs_another_graph_drops_the_old_one(void **state)
+TEST(an_executable_that_runs_another_graph_drops_the_old_one)
 {
 	void *graph = captured(), *exec = made(0, graph, true);
 
-	(void)state;
 	graph_destroy(graph);
 	gcp_holding_new(tracker, holding_of(handle(7), false), exec, true);
 	assert_int_equal(graph_pools(), 0);
 }
 
-static void what_failed_to_be_made_holds_nothing(void **state)
+TEST(what_failed_to_be_made_holds_nothing)
 {
 	void *graph = captured();
 
-	(void)state;
 	gcp_holding_end(tracker, holding_of(graph, false));
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 0);
 }
 
 /* From before the real call on. */
-static void what_is_being_made_holds_the_memory(void **state)
+TEST(what_is_being_made_holds_the_memory)
 {
 	void *graph = captured();
 	struct gcp_holder *holding = holding_of(graph, false);
 
-	(void)state;
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 1);
 	gcp_holding_new(tracker, holding, handle(0), true);
 	holder_destroy(handle(0), true);
 }
 
-static void a_launch_into_a_capture_embeds_the_graph(void **state)
+TEST(a_launch_into_a_capture_embeds_the_graph)
 {
 	void *graph = captured(), *exec = made(0, graph, true), *second;
 
-	(void)state;
 	graph_destroy(graph);
 	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(1), exec),
 			 0);
@@ -246,11 +237,10 @@ static void a_launch_into_a_capture_embeds_the_graph(void **state)
 
 /* --- ends --- */
 
-static void a_graph_that_stays_holds_its_memory(void **state)
+TEST(a_graph_that_stays_holds_its_memory)
 {
 	void *graph = captured();
 
-	(void)state;
 	gcp_holder_ended(tracker, gcp_holder_ending(tracker, graph, false), false);
 	assert_int_equal(graph_pools(), 1);
 	graph_destroy(graph);
@@ -258,12 +248,11 @@ static void a_graph_that_stays_holds_its_memory(void **state)
 }
 
 /* While one thread destroys a graph another one gets its handle, for another graph. */
-static void a_handle_is_given_out_again_at_once(void **state)
+TEST(a_handle_is_given_out_again_at_once)
 {
 	void *first = captured(), *second;
 	struct gcp_holder *ending = gcp_holder_ending(tracker, first, false);
 
-	(void)state;
 	cuda.last_id--;
 	second = captured();
 	assert_ptr_equal(first, second);
@@ -274,12 +263,11 @@ static void a_handle_is_given_out_again_at_once(void **state)
 }
 
 /* The call may be refused: what is made meanwhile is made of it. */
-static void a_graph_that_may_be_going_is_there(void **state)
+TEST(a_graph_that_may_be_going_is_there)
 {
 	void *graph = captured(), *clone;
 	struct gcp_holder *ending = gcp_holder_ending(tracker, graph, false);
 
-	(void)state;
 	clone = made(0, graph, false);
 	captured_into(0, graph);
 	gcp_holder_ended(tracker, ending, false);
@@ -290,11 +278,10 @@ static void a_graph_that_may_be_going_is_there(void **state)
 }
 
 /* Its end was not seen: its context has ended, say. */
-static void what_had_the_handle_before_is_gone(void **state)
+TEST(what_had_the_handle_before_is_gone)
 {
 	void *exec = made(0, captured(), true);
 
-	(void)state;
 	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
 	assert_int_equal(graph_pools(), 1);
 	gcp_holding_new(tracker, NULL, exec, true);
@@ -305,12 +292,11 @@ static void what_had_the_handle_before_is_gone(void **state)
 	assert_int_equal(graph_pools(), 0);
 }
 
-static void a_capture_that_is_ended_by_two_calls(void **state)
+TEST(a_capture_that_is_ended_by_two_calls)
 {
 	struct gcp_holder *first, *second;
 	void *graph = begin(0);
 
-	(void)state;
 	must_free(pools, capture_alloc(3 * MIB));
 	first = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
 	second = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
@@ -323,12 +309,11 @@ static void a_capture_that_is_ended_by_two_calls(void **state)
 }
 
 /* Between the real end of one capture and its report another one has come and gone. */
-static void a_stream_captures_twice(void **state)
+TEST(a_stream_captures_twice)
 {
 	struct gcp_holder *first, *second;
 	void *graph = begin(0);
 
-	(void)state;
 	must_free(pools, capture_alloc(3 * MIB));
 	first = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
 	begin(0);
@@ -345,9 +330,8 @@ static void a_stream_captures_twice(void **state)
 }
 
 /* Its capture has ended, too. */
-static void a_context_that_ends_takes_the_captured_graph_along(void **state)
+TEST(a_context_that_ends_takes_the_captured_graph_along)
 {
-	(void)state;
 	begin(0);
 	must_free(pools, capture_alloc(3 * MIB));
 	fake.capturing--;
@@ -357,11 +341,10 @@ static void a_context_that_ends_takes_the_captured_graph_along(void **state)
 }
 
 /* CUDA 13.0 destroys it, the program need not know that. */
-static void a_lost_capture_leaves_the_graph_that_was_there(void **state)
+TEST(a_lost_capture_leaves_the_graph_that_was_there)
 {
 	void *graph = handle(0), *outer = handle(1), *body = handle(2), *exec;
 
-	(void)state;
 	captured_into(0, graph);
 	begin_graph(0, graph, true);
 	end_lost(0);
@@ -380,11 +363,10 @@ static void a_lost_capture_leaves_the_graph_that_was_there(void **state)
 }
 
 /* CUDA may destroy the graph of a lost capture before its end. */
-static void a_lost_capture_leaves_a_graph_that_has_its_handle(void **state)
+TEST(a_lost_capture_leaves_a_graph_that_has_its_handle)
 {
 	void *graph = handle(0);
 
-	(void)state;
 	begin_graph(0, graph, false);
 	cuda.streams[0].active = false;
 	cuda.streams[0].invalidated = true;
@@ -395,11 +377,10 @@ static void a_lost_capture_leaves_a_graph_that_has_its_handle(void **state)
 	graph_destroy(graph);
 }
 
-static void what_is_launched_into_a_lost_capture_goes_with_it(void **state)
+TEST(what_is_launched_into_a_lost_capture_goes_with_it)
 {
 	void *graph = captured(), *exec = made(0, graph, true);
 
-	(void)state;
 	graph_destroy(graph);
 	begin(0);
 	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
@@ -410,11 +391,10 @@ static void what_is_launched_into_a_lost_capture_goes_with_it(void **state)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
-static void a_capture_that_gives_another_graph(void **state)
+TEST(a_capture_that_gives_another_graph)
 {
 	void *graph = begin(0), *other = handle(0);
 
-	(void)state;
 	must_free(pools, capture_alloc(3 * MIB));
 	gcp_holder_ended(tracker,
 			 gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0)),
@@ -428,11 +408,10 @@ static void a_capture_that_gives_another_graph(void **state)
 }
 
 /* A driver that does not tell which graph it makes. */
-static void a_graph_is_known_at_the_end_of_its_capture(void **state)
+TEST(a_graph_is_known_at_the_end_of_its_capture)
 {
 	void *graph = begin(0), *second, *clone;
 
-	(void)state;
 	end(0);
 	second = captured();
 	graph_destroy(second);
@@ -453,9 +432,8 @@ static void a_graph_is_known_at_the_end_of_its_capture(void **state)
 }
 
 /* Its graph cannot be refused any more: what it needs of the host is there by then. */
-static void the_end_of_a_capture_needs_no_memory(void **state)
+TEST(the_end_of_a_capture_needs_no_memory)
 {
-	(void)state;
 	for (int told = 0; told < 2; told++) {
 		cuda.state_result = !told;
 		void *graph = begin(0);
@@ -477,11 +455,10 @@ static void the_end_of_a_capture_needs_no_memory(void **state)
 
 /* --- parts --- */
 
-static void a_body_belongs_to_its_graph(void **state)
+TEST(a_body_belongs_to_its_graph)
 {
 	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
 
-	(void)state;
 	gcp_graph_part(tracker, outer, body);
 	gcp_graph_part(tracker, body, inner);
 	captured_into(0, inner);
@@ -494,12 +471,11 @@ static void a_body_belongs_to_its_graph(void **state)
 }
 
 /* While a call that is refused seems to take the graph away. */
-static void what_comes_to_a_part_meanwhile_belongs_to_its_graph(void **state)
+TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph)
 {
 	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
 	struct gcp_holder *ending;
 
-	(void)state;
 	gcp_graph_part(tracker, outer, body);
 	ending = gcp_holder_ending(tracker, outer, false);
 	gcp_graph_part(tracker, body, inner);
@@ -517,12 +493,11 @@ static void what_comes_to_a_part_meanwhile_belongs_to_its_graph(void **state)
 }
 
 /* A call that told nothing had destroyed it before. */
-static void a_part_whose_handle_is_given_out_meanwhile_is_gone(void **state)
+TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone)
 {
 	void *outer = handle(0), *body = handle(1);
 	struct gcp_holder *ending;
 
-	(void)state;
 	gcp_graph_part(tracker, outer, body);
 	ending = gcp_holder_ending(tracker, outer, false);
 	begin_graph(0, body, false);
@@ -534,11 +509,10 @@ static void a_part_whose_handle_is_given_out_meanwhile_is_gone(void **state)
 	assert_int_equal(graph_pools(), 0);
 }
 
-static void a_graph_that_moves_into_another_one_is_part_of_it(void **state)
+TEST(a_graph_that_moves_into_another_one_is_part_of_it)
 {
 	void *parent = handle(0), *child = captured();
 
-	(void)state;
 	added(parent, child);
 	gcp_graph_moved(tracker, parent, child);
 	captured_into(0, child);
@@ -556,11 +530,10 @@ static void start_again(void)
 	setup(NULL);
 }
 
-static void a_part_of_an_unknown_graph_keeps_its_memory_for_good(void **state)
+TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good)
 {
 	void *graph = captured(), *exec;
 
-	(void)state;
 	gcp_graph_part(tracker, NULL, handle(0));
 	exec = made(1, handle(0), true); /* any graph may be in it */
 	graph_destroy(graph);
@@ -574,11 +547,10 @@ static void a_part_of_an_unknown_graph_keeps_its_memory_for_good(void **state)
 }
 
 /* Its node went with a call that tells nothing, and another graph got the handle. */
-static void a_graph_with_the_handle_of_a_part_is_none(void **state)
+TEST(a_graph_with_the_handle_of_a_part_is_none)
 {
 	void *outer = handle(0), *body = handle(1);
 
-	(void)state;
 	gcp_graph_part(tracker, outer, body);
 	gcp_graph_made(tracker, body);
 	captured_into(0, body);
@@ -587,11 +559,10 @@ static void a_graph_with_the_handle_of_a_part_is_none(void **state)
 	graph_destroy(body);
 }
 
-static void what_is_added_to_a_part_its_graph_holds(void **state)
+TEST(what_is_added_to_a_part_its_graph_holds)
 {
 	void *outer = handle(0), *body = handle(1), *child = captured();
 
-	(void)state;
 	gcp_graph_part(tracker, outer, body);
 	added(body, child);
 	graph_destroy(child);
@@ -602,11 +573,10 @@ static void what_is_added_to_a_part_its_graph_holds(void **state)
 
 /* --- for good --- */
 
-static void a_call_that_is_not_known_may_have_copied_any_graph(void **state)
+TEST(a_call_that_is_not_known_may_have_copied_any_graph)
 {
 	void *graph = captured(), *later;
 
-	(void)state;
 	gcp_graphs_keep(tracker, false);
 	later = captured();
 	graph_destroy(graph);
@@ -618,11 +588,10 @@ static void a_call_that_is_not_known_may_have_copied_any_graph(void **state)
 	start_again();
 }
 
-static void what_a_node_was_given_is_kept_for_good(void **state)
+TEST(what_a_node_was_given_is_kept_for_good)
 {
 	void *graph = captured();
 
-	(void)state;
 	gcp_holding_keep(tracker, NULL); /* it held nothing */
 	gcp_holding_keep(tracker, holding_of(graph, false));
 	graph_destroy(graph);
@@ -681,8 +650,7 @@ static int several_setup(void **state)
 	return 0;
 }
 
-#define SEVERAL(name) cmocka_unit_test_setup_teardown(name, several_setup, teardown)
-#define OTHER_CTX     ((void *)0xc0c0)
+#define OTHER_CTX ((void *)0xc0c0)
 
 /* The graph was launched there, and everything is destroyed. */
 static void launched_and_gone(void *graph, const void *ctx)
@@ -700,9 +668,8 @@ static uint64_t private_bytes_fetched(void)
 	return private_bytes();
 }
 
-static void memory_waits_for_launches_in_another_context(void **state)
+CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
 {
-	(void)state;
 	launched_and_gone(captured(), OTHER_CTX);
 	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_true(private_bytes() > 0);
@@ -716,9 +683,8 @@ static void memory_waits_for_launches_in_another_context(void **state)
 }
 
 /* No graph has it any more that the call could have copied. */
-static void a_call_that_is_not_known_leaves_what_is_gone(void **state)
+CASE(a_call_that_is_not_known_leaves_what_is_gone, several_setup, teardown)
 {
-	(void)state;
 	launched_and_gone(captured(), OTHER_CTX);
 	gcp_graphs_keep(tracker, false);
 	assert_true(private_bytes_fetched() > 0);
@@ -728,20 +694,18 @@ static void a_call_that_is_not_known_leaves_what_is_gone(void **state)
 
 /* What is not known, a launch by the device or one that the driver tells nothing of, is
  * elsewhere. */
-static void memory_waits_for_launches_that_are_not_known(void **state)
+CASE(memory_waits_for_launches_that_are_not_known, several_setup, teardown)
 {
-	(void)state;
 	launched_and_gone(captured(), NULL);
 	assert_true(private_bytes() > 0);
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);
 }
 
-static void launches_of_all_that_has_held_the_memory_count(void **state)
+CASE(launches_of_all_that_has_held_the_memory_count, several_setup, teardown)
 {
 	void *graph = captured(), *exec = made(0, graph, true), *clone;
 
-	(void)state;
 	gcp_exec_launched(tracker, exec, FAKE_CTX);
 	gcp_exec_launched(tracker, exec, OTHER_CTX);
 	gcp_exec_launched(tracker, exec, FAKE_CTX);
@@ -758,11 +722,10 @@ static void launches_of_all_that_has_held_the_memory_count(void **state)
 	assert_int_equal(graph_pools(), 0);
 }
 
-static void launches_of_set_children_count(void **state)
+CASE(launches_of_set_children_count, several_setup, teardown)
 {
 	void *exec = handle(0), *graph = captured();
 
-	(void)state;
 	gcp_holding_set(tracker, holding_of(graph, false), exec, handle(1), true);
 	graph_destroy(graph);
 	gcp_exec_launched(tracker, exec, OTHER_CTX);
@@ -773,11 +736,10 @@ static void launches_of_set_children_count(void **state)
 	assert_int_equal(private_bytes_fetched(), 0);
 }
 
-static void memory_that_ran_at_home_goes_at_once(void **state)
+CASE(memory_that_ran_at_home_goes_at_once, several_setup, teardown)
 {
 	uint64_t work;
 
-	(void)state;
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(300 * MIB);
 
@@ -798,19 +760,17 @@ static void memory_that_ran_at_home_goes_at_once(void **state)
 	}
 }
 
-static void with_one_context_memory_goes_at_once(void **state)
+CASE(with_one_context_memory_goes_at_once, several_setup, teardown)
 {
-	(void)state;
 	all.one = true;
 	launched_and_gone(captured(), OTHER_CTX);
 	assert_int_equal(private_bytes(), 0);
 }
 
-static void no_fence_is_set_beside_a_capture(void **state)
+CASE(no_fence_is_set_beside_a_capture, several_setup, teardown)
 {
 	void *graph = captured(), *other = begin(1);
 
-	(void)state;
 	launched_and_gone(graph, OTHER_CTX);
 	all.result = 0;
 	assert_true(private_bytes_fetched() > 0);
@@ -821,11 +781,10 @@ static void no_fence_is_set_beside_a_capture(void **state)
 }
 
 /* The fence was set before it went. */
-static void memory_waits_for_a_fence_of_its_own(void **state)
+CASE(memory_waits_for_a_fence_of_its_own, several_setup, teardown)
 {
 	void *first = captured(), *second = captured();
 
-	(void)state;
 	launched_and_gone(first, OTHER_CTX);
 	gcp_tracker_fetch(tracker);
 	assert_int_equal(all.records, 1);
@@ -836,11 +795,10 @@ static void memory_waits_for_a_fence_of_its_own(void **state)
 }
 
 /* A pool of the program's has got a capture meanwhile, which is gone as well. */
-static void memory_that_was_used_again_waits_again(void **state)
+CASE(memory_that_was_used_again_waits_again, several_setup, teardown)
 {
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *graph = captured();
@@ -862,9 +820,8 @@ static void memory_that_was_used_again_waits_again(void **state)
 }
 
 /* When memory is out a moment is worth it. */
-static void memory_that_comes_soon_is_waited_for(void **state)
+CASE(memory_that_comes_soon_is_waited_for, several_setup, teardown)
 {
-	(void)state;
 	(void)gcp_tracker_reclaim(tracker); /* of the tests before */
 	launched_and_gone(captured(), OTHER_CTX);
 	assert_true(private_bytes() > 0);
@@ -875,9 +832,8 @@ static void memory_that_comes_soon_is_waited_for(void **state)
 }
 
 /* It is not kept waiting by what comes later. */
-static void what_waits_behind_a_fence_gets_another_one(void **state)
+CASE(what_waits_behind_a_fence_gets_another_one, several_setup, teardown)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		launched_and_gone(captured(), OTHER_CTX);
 		gcp_tracker_fetch(tracker);
@@ -889,9 +845,8 @@ static void what_waits_behind_a_fence_gets_another_one(void **state)
 	assert_int_equal(all.records, 3);
 }
 
-static void the_first_fence_does_not_move(void **state)
+CASE(the_first_fence_does_not_move, several_setup, teardown)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		launched_and_gone(captured(), OTHER_CTX);
 		gcp_tracker_fetch(tracker);
@@ -903,11 +858,10 @@ static void the_first_fence_does_not_move(void **state)
 	assert_int_equal(private_bytes(), 0);
 }
 
-static void allocations_ask_seldom(void **state)
+CASE(allocations_ask_seldom, several_setup, teardown)
 {
 	enum { LOOKS = 1000, AT_MOST = 64 };
 
-	(void)state;
 	launched_and_gone(captured(), OTHER_CTX);
 	gcp_tracker_fetch(tracker);
 	all.asked = 0;
@@ -920,67 +874,11 @@ static void allocations_ask_seldom(void **state)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
-static void a_fence_that_fails_says_nothing(void **state)
+CASE(a_fence_that_fails_says_nothing, several_setup, teardown)
 {
-	(void)state;
 	all.result = 719;
 	launched_and_gone(captured(), OTHER_CTX);
 	assert_true(private_bytes_fetched() > 0);
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_clone_holds_what_the_graph_holds),
-	    TEST(an_executable_holds_what_the_graph_held_then),
-	    TEST(a_parent_holds_what_its_children_hold),
-	    TEST(an_updated_executable_holds_what_the_new_graph_holds),
-	    TEST(what_is_set_for_a_child_goes_with_the_next),
-	    TEST(what_is_set_without_memory_goes_with_the_executable),
-	    TEST(an_update_that_fails_leaves_both),
-	    TEST(an_executable_that_runs_another_graph_drops_the_old_one),
-	    TEST(what_failed_to_be_made_holds_nothing),
-	    TEST(what_is_being_made_holds_the_memory),
-	    TEST(a_launch_into_a_capture_embeds_the_graph),
-	    TEST(a_graph_that_stays_holds_its_memory),
-	    TEST(a_handle_is_given_out_again_at_once),
-	    TEST(a_graph_that_may_be_going_is_there),
-	    TEST(what_had_the_handle_before_is_gone),
-	    TEST(a_capture_that_is_ended_by_two_calls),
-	    TEST(a_stream_captures_twice),
-	    TEST(a_context_that_ends_takes_the_captured_graph_along),
-	    TEST(a_lost_capture_leaves_the_graph_that_was_there),
-	    TEST(a_lost_capture_leaves_a_graph_that_has_its_handle),
-	    TEST(what_is_launched_into_a_lost_capture_goes_with_it),
-	    TEST(a_capture_that_gives_another_graph),
-	    TEST(a_graph_is_known_at_the_end_of_its_capture),
-	    TEST(the_end_of_a_capture_needs_no_memory),
-	    TEST(a_body_belongs_to_its_graph),
-	    TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph),
-	    TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone),
-	    TEST(a_graph_that_moves_into_another_one_is_part_of_it),
-	    TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good),
-	    TEST(a_graph_with_the_handle_of_a_part_is_none),
-	    TEST(what_is_added_to_a_part_its_graph_holds),
-	    TEST(a_call_that_is_not_known_may_have_copied_any_graph),
-	    TEST(what_a_node_was_given_is_kept_for_good),
-	    SEVERAL(memory_waits_for_launches_in_another_context),
-	    SEVERAL(a_call_that_is_not_known_leaves_what_is_gone),
-	    SEVERAL(memory_waits_for_launches_that_are_not_known),
-	    SEVERAL(launches_of_all_that_has_held_the_memory_count),
-	    SEVERAL(launches_of_set_children_count),
-	    SEVERAL(memory_that_ran_at_home_goes_at_once),
-	    SEVERAL(with_one_context_memory_goes_at_once),
-	    SEVERAL(no_fence_is_set_beside_a_capture),
-	    SEVERAL(memory_waits_for_a_fence_of_its_own),
-	    SEVERAL(memory_that_was_used_again_waits_again),
-	    SEVERAL(memory_that_comes_soon_is_waited_for),
-	    SEVERAL(what_waits_behind_a_fence_gets_another_one),
-	    SEVERAL(the_first_fence_does_not_move),
-	    SEVERAL(allocations_ask_seldom),
-	    SEVERAL(a_fence_that_fails_says_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

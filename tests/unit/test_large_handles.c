@@ -5,6 +5,9 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -22,12 +25,11 @@ static void finish(struct gcp_pools *pools)
 	fake_finish(pools);
 }
 
-static void a_large_block_has_one_handle(void **state)
+TEST(a_large_block_has_one_handle)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	for (uint64_t i = 1; i <= 8; i++) {
 		must_alloc(fake_pool(pools), i * 40 * MIB);
 		assert_int_equal(fake.creates, i);
@@ -37,25 +39,23 @@ static void a_large_block_has_one_handle(void **state)
 }
 
 /* More than a GiB is not given back as one. */
-static void a_handle_is_not_larger_than_a_gib(void **state)
+TEST(a_handle_is_not_larger_than_a_gib)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	must_alloc(fake_pool(pools), 2560 * MIB);
 	assert_int_equal(fake.creates, 3);
 	finish(pools);
 }
 
 /* A small block that lies in the last chunk of a large one keeps that chunk only. */
-static void what_a_block_shares_is_in_another_handle(void **state)
+TEST(what_a_block_shares_is_in_another_handle)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, next;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 65 * MIB);
 	assert_int_equal(fake.creates, 2);
 	must_alloc(fake_pool(pools), MIB);
@@ -70,13 +70,12 @@ static void what_a_block_shares_is_in_another_handle(void **state)
 }
 
 /* It comes to the same addresses, and what is left of it can be given back. */
-static void a_large_handle_is_replaced_before_it_is_divided(void **state)
+TEST(a_large_handle_is_replaced_before_it_is_divided)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, small;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 256 * MIB);
 	fake_submit();
 	must_free(pools, large);
@@ -93,13 +92,12 @@ static void a_large_handle_is_replaced_before_it_is_divided(void **state)
 }
 
 /* What the device works on cannot be replaced: nothing waits for that. */
-static void what_is_not_completed_is_divided(void **state)
+TEST(what_is_not_completed_is_divided)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 256 * MIB);
 	fake_submit();
 	must_free(pools, large);
@@ -113,13 +111,12 @@ static void what_is_not_completed_is_divided(void **state)
 }
 
 /* The same size again needs all of it. */
-static void a_large_handle_serves_its_size_again(void **state)
+TEST(a_large_handle_serves_its_size_again)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
-	(void)state;
 	for (int turn = 0; turn < 4; turn++) {
 		large = must_alloc(fake_pool(pools), 256 * MIB);
 		must_free(pools, large);
@@ -130,13 +127,12 @@ static void a_large_handle_serves_its_size_again(void **state)
 }
 
 /* New memory is not taken beside a large handle that lies unused. */
-static void a_large_handle_is_replaced_before_memory_grows(void **state)
+TEST(a_large_handle_is_replaced_before_memory_grows)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 256 * MIB);
 	must_free(pools, large);
 	fake.done = fake.submitted;
@@ -147,14 +143,13 @@ static void a_large_handle_is_replaced_before_memory_grows(void **state)
 }
 
 /* Graphs share handles of any size among them, but not so large ones. */
-static void graphs_get_no_large_handle(void **state)
+TEST(graphs_get_no_large_handle)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr large, a;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 512 * MIB, GCP_USE_CAPTURED, &a), 0);
 	assert_true(fake.creates >= 16);
@@ -170,12 +165,11 @@ static void graphs_get_no_large_handle(void **state)
 }
 
 /* What is given out again and again will have other sizes. */
-static void a_program_that_frees_gets_handles_to_share(void **state)
+TEST(a_program_that_frees_gets_handles_to_share)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	must_alloc(fake_pool(pools), 256 * MIB);
 	for (int turn = 0; turn < 2; turn++) {
 		must_free(pools, must_alloc(fake_pool(pools), 64 * MIB));
@@ -219,26 +213,23 @@ static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device,
 	return creates;
 }
 
-static void what_small_blocks_share_is_bounded(void **state)
+TEST(what_small_blocks_share_is_bounded)
 {
-	(void)state;
 	for (uint64_t count = 16; count <= 512; count += 7)
 		(void)handles_of(count, 2 * MIB, 65536 * MIB, GCP_LIMIT_NONE);
 }
 
 /* The first part of a device: 1/64 of it. */
-static void the_first_small_blocks_share_handles(void **state)
+TEST(the_first_small_blocks_share_handles)
 {
-	(void)state;
 	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB, GCP_LIMIT_NONE), 90, 105);
 	assert_in_range(handles_of(1024, MIB, 65536 * MIB, GCP_LIMIT_NONE), 90, 105);
 	assert_in_range(handles_of(256, 4 * MIB, 65536 * MIB, GCP_LIMIT_NONE), 80, 95);
 }
 
 /* Where there is no room for whole handles a small block must not keep a large one. */
-static void later_small_blocks_have_handles_of_their_own(void **state)
+TEST(later_small_blocks_have_handles_of_their_own)
 {
-	(void)state;
 	assert_in_range(handles_of(512, 2 * MIB, 4096 * MIB, GCP_LIMIT_NONE), 480, 512);
 	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB, 4096 * MIB), 480, 512);
 }
@@ -270,9 +261,8 @@ static uint64_t handles_beyond(uint32_t threads, uint64_t device)
 	return creates;
 }
 
-static void threads_share_handles_in_a_small_pool(void **state)
+TEST(threads_share_handles_in_a_small_pool)
 {
-	(void)state;
 	assert_int_equal(handles_beyond(0, 65536 * MIB), 128);
 	assert_in_range(handles_beyond(4, 65536 * MIB), 16, 64);
 	assert_in_range(handles_beyond(4, 4096 * MIB), 112, 128);
@@ -304,9 +294,8 @@ static bool all_are_passed_by(int count)
 	return addr == top;
 }
 
-static void of_many_large_handles_the_lowest_is_replaced(void **state)
+TEST(of_many_large_handles_the_lowest_is_replaced)
 {
-	(void)state;
 	assert_true(all_are_passed_by(8));
 	assert_false(all_are_passed_by(40));
 }
@@ -336,36 +325,11 @@ static bool survives_failure(uint64_t number, bool for_good)
 	return failed;
 }
 
-static void a_failing_call_leaves_the_books_sound(void **state)
+TEST(a_failing_call_leaves_the_books_sound)
 {
-	(void)state;
 	for (int for_good = 0; for_good < 2; for_good++) {
 		for (uint64_t number = 1; survives_failure(number, for_good); number++)
 			fake_reset();
 		fake_reset();
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-	    TEST(a_large_block_has_one_handle),
-	    TEST(a_handle_is_not_larger_than_a_gib),
-	    TEST(what_a_block_shares_is_in_another_handle),
-	    TEST(a_large_handle_is_replaced_before_it_is_divided),
-	    TEST(what_is_not_completed_is_divided),
-	    TEST(a_large_handle_serves_its_size_again),
-	    TEST(a_large_handle_is_replaced_before_memory_grows),
-	    TEST(graphs_get_no_large_handle),
-	    TEST(a_program_that_frees_gets_handles_to_share),
-	    TEST(what_small_blocks_share_is_bounded),
-	    TEST(the_first_small_blocks_share_handles),
-	    TEST(later_small_blocks_have_handles_of_their_own),
-	    TEST(threads_share_handles_in_a_small_pool),
-	    TEST(of_many_large_handles_the_lowest_is_replaced),
-	    TEST(a_failing_call_leaves_the_books_sound),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,13 @@
  * how blocks are shown.
  */
 #include "fake.h"
+#include "cases.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 
@@ -18,11 +21,10 @@ static int setup(void **state)
 	return 0;
 }
 
-static void a_cache_limit_of_0_keeps_nothing(void **state)
+TEST(a_cache_limit_of_0_keeps_nothing)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.cache_limit = 0;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -74,9 +76,8 @@ static uint64_t held_by_a_stream(uint64_t limit, uint64_t bytes, bool vmm)
 	return held;
 }
 
-static void a_cache_limit_holds_for_streams(void **state)
+TEST(a_cache_limit_holds_for_streams)
 {
-	(void)state;
 	for (int vmm = 0; vmm < 2; vmm++) {
 		uint64_t none = held_by_a_stream(GCP_LIMIT_NONE, 10 * MIB, vmm);
 
@@ -92,7 +93,7 @@ static uint64_t memory_of_device(int device)
 	return device == 0 ? 100 * (uint64_t)MIB : 0;
 }
 
-static void a_quota_may_be_a_share_of_the_device(void **state)
+TEST(a_quota_may_be_a_share_of_the_device)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
@@ -100,7 +101,6 @@ static void a_quota_may_be_a_share_of_the_device(void **state)
 	struct gcp_pool *pool, *other;
 	gcp_addr addr;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.quota = GCP_LIMIT_SHARES + 5000;
 	driver.device_memory = memory_of_device;
@@ -127,14 +127,13 @@ static void count_block(void *arg, const struct gcp_block_view *block)
 	assert_true(block->size >= 512);
 }
 
-static void blocks_are_shown_as_they_are(void **state)
+TEST(blocks_are_shown_as_they_are)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t counts[3] = {0};
 	gcp_addr freed;
 
-	(void)state;
 	(void)must_alloc(pool, 700);
 	(void)must_alloc(pool, 3 * MIB);
 	freed = must_alloc(pool, 800);
@@ -195,12 +194,11 @@ static struct gcp_pool *open_heard(void)
 	return pool;
 }
 
-static void segments_come_and_go_with_words(void **state)
+TEST(segments_come_and_go_with_words)
 {
 	struct gcp_pool *pool = open_heard();
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_pool_alloc(pool, 40 * MIB, &addr), 0);
 	assert_non_null(
 	    strstr(heard.lines, "device 0: took a segment of 40960 KiB at 0x"));
@@ -215,13 +213,12 @@ static void segments_come_and_go_with_words(void **state)
 	gcp_pools_destroy(ticking_pools);
 }
 
-static void misses_and_closed_epochs_are_occasions(void **state)
+TEST(misses_and_closed_epochs_are_occasions)
 {
 	struct gcp_pool *pool = open_heard();
 	gcp_addr addr, addrs[600];
 	int before;
 
-	(void)state;
 	assert_int_equal(gcp_pool_alloc(pool, 1000, &addr), 0);
 	assert_int_equal(heard.ticks, 1);
 	for (int i = 0; i < 600; i++)
@@ -242,18 +239,4 @@ static void misses_and_closed_epochs_are_occasions(void **state)
 	assert_true(heard.ticks - before >= 10000 / 256);
 	assert_true(heard.ticks - before < 1000);
 	gcp_pools_destroy(ticking_pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(a_cache_limit_of_0_keeps_nothing, setup),
-	    cmocka_unit_test_setup(a_cache_limit_holds_for_streams, setup),
-	    cmocka_unit_test_setup(a_quota_may_be_a_share_of_the_device, setup),
-	    cmocka_unit_test_setup(blocks_are_shown_as_they_are, setup),
-	    cmocka_unit_test_setup(segments_come_and_go_with_words, setup),
-	    cmocka_unit_test_setup(misses_and_closed_epochs_are_occasions, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

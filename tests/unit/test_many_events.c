@@ -7,6 +7,7 @@
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
 #include "watched_pages.h"
+#include "cases.h"
 
 enum { MANY = WATCHED_MAX - 1, LOOKS_MAX = 100 };
 
@@ -56,26 +57,15 @@ static void few_are_looked_at(int events)
 	graph_destroy(graph);
 }
 
-static void a_join_looks_at_few_of_many_events(void **state)
+TEST(a_join_looks_at_few_of_many_events)
 {
-	(void)state;
 	few_are_looked_at(1000);
 	few_are_looked_at(MANY);
 }
 
 /* Where events and joined streams need no proof. */
-static void a_join_looks_at_few_of_many_events_at_rest(void **state)
+TEST(a_join_looks_at_few_of_many_events_at_rest)
 {
 	tracker->driver.stream_follow = stream_follow;
 	a_join_looks_at_few_of_many_events(state);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_join_looks_at_few_of_many_events),
-	    TEST(a_join_looks_at_few_of_many_events_at_rest),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,11 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <stdlib.h>
+
+#define TEST(name) CASE(name, NULL, NULL)
 
 enum { UNITS = 1 << 18, STEPS = 20000 }; /* four leaves of the map */
 
@@ -34,11 +37,10 @@ static struct gcp_block *wanted_below(uint64_t unit, uint64_t low)
 	return NULL;
 }
 
-static void the_next_block_below_is_found(void **state)
+TEST(the_next_block_below_is_found)
 {
 	struct gcp_map *map = gcp_map_create();
 
-	(void)state;
 	assert_non_null(map);
 	for (int step = 0; step < STEPS; step++) {
 		/* Crowded in places, empty in others. */
@@ -66,11 +68,10 @@ static void the_next_block_below_is_found(void **state)
 }
 
 /* An address that has passed to another pool meanwhile is found. */
-static void what_is_another_pools_stays(void **state)
+TEST(what_is_another_pools_stays)
 {
 	struct gcp_map *map = gcp_map_create();
 
-	(void)state;
 	assert_int_equal(gcp_map_set(map, base, &blocks[1]), 0);
 	gcp_map_clear(map, base, &blocks[0]);
 	assert_ptr_equal(gcp_map_find_below(map, base + 5000, base), &blocks[1]);
@@ -83,14 +84,4 @@ static void what_is_another_pools_stays(void **state)
 	gcp_map_clear(map, base, &blocks[1]);
 	assert_null(gcp_map_find_below(map, base + 5000, base));
 	gcp_map_destroy(map);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_next_block_below_is_found),
-	    cmocka_unit_test(what_is_another_pools_stays),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,9 @@
  * own.
  */
 #include "fake.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, NULL, NULL)
 
 enum { SMALL = 8 << 10, OTHER = 24 << 10, FEW = 10, MIB = 1 << 20 };
 
@@ -43,9 +46,8 @@ static void take_few(uint64_t bytes)
 		taken(bytes);
 }
 
-static void the_first_chunk_serves_all_sizes(void **state)
+TEST(the_first_chunk_serves_all_sizes)
 {
-	(void)state;
 	for (int mapped = 0; mapped < 2; mapped++) {
 		begin(mapped, true);
 		take_few(SMALL);
@@ -61,9 +63,8 @@ static void the_first_chunk_serves_all_sizes(void **state)
 }
 
 /* Small blocks would pin large memory, of which graphs share whole handles. */
-static void with_more_memory_sizes_are_apart(void **state)
+TEST(with_more_memory_sizes_are_apart)
 {
-	(void)state;
 	for (int mapped = 0; mapped < 2; mapped++) {
 		begin(mapped, true);
 		taken(3 * MIB);
@@ -75,12 +76,11 @@ static void with_more_memory_sizes_are_apart(void **state)
 
 /* A checkpoint may say that a block is live again: its place is cut for no small
  * ones. */
-static void heaps_with_checkpoints_keep_sizes_apart(void **state)
+TEST(heaps_with_checkpoints_keep_sizes_apart)
 {
 	struct gcp_checkpoint *checkpoint;
 	gcp_addr block;
 
-	(void)state;
 	for (int mapped = 0; mapped < 2; mapped++) {
 		begin(mapped, false);
 		block = taken(MIB);
@@ -93,15 +93,4 @@ static void heaps_with_checkpoints_keep_sizes_apart(void **state)
 		gcp_checkpoint_destroy(checkpoint);
 		end();
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_first_chunk_serves_all_sizes),
-	    cmocka_unit_test(with_more_memory_sizes_are_apart),
-	    cmocka_unit_test(heaps_with_checkpoints_keep_sizes_apart),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

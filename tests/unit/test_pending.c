@@ -6,6 +6,9 @@
 #include "../../pool/pool_types.h"
 #include "fake.h"
 #include "watched_pages.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, teardown)
 
 enum { EPOCHS = 8, EACH = 200, MANY = EPOCHS * EACH, LOOKS = EPOCHS + 6, SIZE = 4096 };
 
@@ -66,9 +69,8 @@ static void must_be_ordered(int count)
 	assert_int_equal(count, 0);
 }
 
-static void a_place_is_found_by_passing_epochs(void **state)
+TEST(a_place_is_found_by_passing_epochs)
 {
-	(void)state;
 	for (int i = 0; i < MANY; i++)
 		add(blocks[i], 100 + 2 * (uint64_t)(i / EACH));
 	for (uint64_t epoch = 99; epoch <= 100 + 2 * EPOCHS; epoch++) {
@@ -85,9 +87,8 @@ static void a_place_is_found_by_passing_epochs(void **state)
 	}
 }
 
-static void the_order_holds_whatever_comes_and_goes(void **state)
+TEST(the_order_holds_whatever_comes_and_goes)
 {
-	(void)state;
 	for (int i = 0; i < EACH; i++) {
 		add(blocks[i], 100 + (uint64_t)(i * 7 % 31));
 		must_be_ordered(i + 1);
@@ -97,16 +98,4 @@ static void the_order_holds_whatever_comes_and_goes(void **state)
 		must_be_ordered(EACH - 1 - i);
 	}
 	assert_int_equal(heap->pending_bytes, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_place_is_found_by_passing_epochs, setup,
-					    teardown),
-	    cmocka_unit_test_setup_teardown(the_order_holds_whatever_comes_and_goes,
-					    setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

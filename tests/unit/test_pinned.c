@@ -4,14 +4,14 @@
  * which thread.
  */
 #include "pinned_scene.h"
+#include "cases.h"
 
 /* --- reuse --- */
 
-static void a_freed_block_is_used_again(void **state)
+TEST(a_freed_block_is_used_again)
 {
 	void *p = take(4 * KIB);
 
-	(void)state;
 	give(p);
 	assert_ptr_equal(take(4 * KIB), p);
 	assert_int_equal(fake_pinned.allocs, 1);
@@ -19,11 +19,10 @@ static void a_freed_block_is_used_again(void **state)
 }
 
 /* Work that was submitted before the free. */
-static void reuse_waits_for_work_of_its_context(void **state)
+TEST(reuse_waits_for_work_of_its_context)
 {
 	void *p = take(4 * KIB), *q;
 
-	(void)state;
 	fake_submit();
 	give(p);
 	q = take(4 * KIB);
@@ -35,11 +34,10 @@ static void reuse_waits_for_work_of_its_context(void **state)
 }
 
 /* All contexts can use pinned memory. */
-static void reuse_waits_for_work_of_other_contexts(void **state)
+TEST(reuse_waits_for_work_of_other_contexts)
 {
 	void *p = take(4 * KIB), *q;
 
-	(void)state;
 	fake_pinned.other_submitted++;
 	give(p);
 	q = take(4 * KIB);
@@ -52,12 +50,11 @@ static void reuse_waits_for_work_of_other_contexts(void **state)
 
 /* Work that comes after the free, but before the fence that an allocation sets, is
  * covered too: more than is needed, never less. */
-static void a_barrier_is_not_enough(void **state)
+TEST(a_barrier_is_not_enough)
 {
 	void *p = take(4 * KIB), *q;
 	uint64_t work = fake_submit();
 
-	(void)state;
 	give(p);
 	fake.barrier = work; /* as if another pool had ordered it */
 	q = take(4 * KIB);
@@ -67,11 +64,10 @@ static void a_barrier_is_not_enough(void **state)
 	give(p == q ? p : q);
 }
 
-static void an_allocation_never_waits(void **state)
+TEST(an_allocation_never_waits)
 {
 	void *blocks[64];
 
-	(void)state;
 	for (int i = 0; i < 64; i++) {
 		blocks[i] = take(16 * MIB);
 		fake_submit();
@@ -89,12 +85,11 @@ static void an_allocation_never_waits(void **state)
 
 /* The window bounds what is freed and not done, by waiting in the free; and only for
  * the block's own context, as plain CUDA does. */
-static void a_free_beyond_the_window_waits_for_the_oldest(void **state)
+TEST(a_free_beyond_the_window_waits_for_the_oldest)
 {
 	struct gcp_config config = configured();
 	void *blocks[16];
 
-	(void)state;
 	config.pinned_window = 4 * MIB;
 	open_with(&config);
 	for (int i = 0; i < 16; i++)
@@ -113,12 +108,11 @@ static void a_free_beyond_the_window_waits_for_the_oldest(void **state)
 	assert_true(stats().waits > 0);
 }
 
-static void a_free_does_not_wait_for_other_contexts(void **state)
+TEST(a_free_does_not_wait_for_other_contexts)
 {
 	struct gcp_config config = configured();
 	void *blocks[16];
 
-	(void)state;
 	config.pinned_window = 4 * MIB;
 	open_with(&config);
 	for (int i = 0; i < 16; i++)
@@ -131,12 +125,11 @@ static void a_free_does_not_wait_for_other_contexts(void **state)
 
 /* As plain CUDA does: for the block's own context and no other, whose work may keep
  * older epochs open. */
-static void a_free_that_blocks_waits_for_its_own_epoch(void **state)
+TEST(a_free_that_blocks_waits_for_its_own_epoch)
 {
 	struct gcp_config config = configured();
 	void *p, *q;
 
-	(void)state;
 	config.blocking_free = true;
 	open_with(&config);
 	p = take(4 * KIB);
@@ -152,13 +145,12 @@ static void a_free_that_blocks_waits_for_its_own_epoch(void **state)
 }
 
 /* Also of a block that a graph may address, and that stays with it. */
-static void a_free_that_blocks_waits_beside_graphs(void **state)
+TEST(a_free_that_blocks_waits_beside_graphs)
 {
 	struct gcp_config config = configured();
 	struct gcp_pinned_set *set;
 	void *p;
 
-	(void)state;
 	config.blocking_free = true;
 	open_with(&config);
 	assert_int_equal(gcp_pinned_set_create(pools, &set), 0);
@@ -169,11 +161,10 @@ static void a_free_that_blocks_waits_beside_graphs(void **state)
 	gcp_pinned_set_release(set);
 }
 
-static void no_fence_while_a_capture_is_under_way(void **state)
+TEST(no_fence_while_a_capture_is_under_way)
 {
 	void *p = take(MIB), *q;
 
-	(void)state;
 	gcp_pools_fences_hold(pools);
 	fake.capturing++;
 	give(p);
@@ -193,11 +184,10 @@ static void no_fence_while_a_capture_is_under_way(void **state)
 
 /* --- kinds --- */
 
-static void a_block_keeps_its_flags(void **state)
+TEST(a_block_keeps_its_flags)
 {
 	void *p = take_as(pool, 4 * KIB, 4), *q;
 
-	(void)state;
 	give(p);
 	q = take_as(pool, 4 * KIB, 0);
 	assert_ptr_not_equal(q, p);
@@ -206,11 +196,10 @@ static void a_block_keeps_its_flags(void **state)
 	give(q);
 }
 
-static void a_block_stays_on_its_node(void **state)
+TEST(a_block_stays_on_its_node)
 {
 	void *p = take(4 * KIB), *q;
 
-	(void)state;
 	give(p);
 	fake_pinned.place = 2;
 	q = take(4 * KIB);
@@ -221,12 +210,11 @@ static void a_block_stays_on_its_node(void **state)
 	give(p);
 }
 
-static void a_block_stays_in_its_context(void **state)
+TEST(a_block_stays_in_its_context)
 {
 	struct gcp_pool *other;
 	void *p = take(4 * KIB), *q;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
 	give(p);
 	q = take_as(other, 4 * KIB, 0);
@@ -234,12 +222,11 @@ static void a_block_stays_in_its_context(void **state)
 	give(q);
 }
 
-static void memory_goes_with_its_context(void **state)
+TEST(memory_goes_with_its_context)
 {
 	void *held = take(4 * KIB), *freed = take(4 * KIB), *fresh;
 	uint64_t allocs;
 
-	(void)state;
 	give(freed);
 	gcp_pool_reset(pools, FAKE_CTX);
 	must_be_sound(pools);
@@ -269,9 +256,8 @@ static uint64_t size_for(uint64_t bytes)
 	return size;
 }
 
-static void sizes_are_powers_of_two_and_then_finer(void **state)
+TEST(sizes_are_powers_of_two_and_then_finer)
 {
-	(void)state;
 	assert_int_equal(size_for(1), 512);
 	assert_int_equal(size_for(512), 512);
 	assert_int_equal(size_for(513), 1024);
@@ -291,11 +277,10 @@ static void sizes_are_powers_of_two_and_then_finer(void **state)
 	}
 }
 
-static void steps_and_threshold_are_the_options(void **state)
+TEST(steps_and_threshold_are_the_options)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_pow2_max = 4 * KIB;
 	config.pinned_steps = 3;
 	open_with(&config);
@@ -311,11 +296,10 @@ static void steps_and_threshold_are_the_options(void **state)
 /* --- growing --- */
 
 /* One fence for each pair is too many; a few blocks in turn share one. */
-static void a_tight_loop_shares_fences(void **state)
+TEST(a_tight_loop_shares_fences)
 {
 	uint64_t records;
 
-	(void)state;
 	for (int i = 0; i < 20000; i++)
 		give(take(MIB));
 	records = fake_pinned.records;
@@ -326,41 +310,14 @@ static void a_tight_loop_shares_fences(void **state)
 }
 
 /* Each fence takes as long as many blocks would, and there is room for those. */
-static void no_loop_takes_many_blocks_to_save_fences(void **state)
+TEST(no_loop_takes_many_blocks_to_save_fences)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_epoch_blocks = 1000;
 	open_with(&config);
 	fake.fence_ns = 4000;
 	for (int i = 0; i < 20000; i++)
 		give(take(4 * KIB));
 	assert_int_equal(fake_pinned.allocs, 32);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_freed_block_is_used_again),
-	    TEST(reuse_waits_for_work_of_its_context),
-	    TEST(reuse_waits_for_work_of_other_contexts),
-	    TEST(a_barrier_is_not_enough),
-	    TEST(an_allocation_never_waits),
-	    TEST(a_free_beyond_the_window_waits_for_the_oldest),
-	    TEST(a_free_does_not_wait_for_other_contexts),
-	    TEST(a_free_that_blocks_waits_for_its_own_epoch),
-	    TEST(a_free_that_blocks_waits_beside_graphs),
-	    TEST(no_fence_while_a_capture_is_under_way),
-	    TEST(a_block_keeps_its_flags),
-	    TEST(a_block_stays_on_its_node),
-	    TEST(a_block_stays_in_its_context),
-	    TEST(memory_goes_with_its_context),
-	    TEST(sizes_are_powers_of_two_and_then_finer),
-	    TEST(steps_and_threshold_are_the_options),
-	    TEST(a_tight_loop_shares_fences),
-	    TEST(no_loop_takes_many_blocks_to_save_fences),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,16 +6,16 @@
  */
 #include "../../pool/pinned/pinned_types.h"
 #include "pinned_scene.h"
+#include "cases.h"
 
 /* --- memory is out --- */
 
 /* Plain CUDA waits in the free, for the block's own context; so the wait comes later
  * here, and is for the same work: none of it that came after the free. */
-static void a_full_host_waits_for_what_the_free_would_have(void **state)
+TEST(a_full_host_waits_for_what_the_free_would_have)
 {
 	void *p = take(8 * MIB), *q;
 
-	(void)state;
 	fake_submit();
 	fake_pinned.other_submitted++;
 	give(p);
@@ -37,11 +37,10 @@ static struct gcp_pool *other_pool(void)
 }
 
 /* For what each of its contexts would have waited for, which is over on plain CUDA. */
-static void a_full_host_waits_for_the_frees_of_other_contexts(void **state)
+TEST(a_full_host_waits_for_the_frees_of_other_contexts)
 {
 	void *p = take_as(other_pool(), 8 * MIB, 0), *q;
 
-	(void)state;
 	fake_submit();
 	fake_pinned.other_submitted++;
 	give(p);
@@ -53,11 +52,10 @@ static void a_full_host_waits_for_the_frees_of_other_contexts(void **state)
 }
 
 /* The driver's free would wait for what the other context does now. */
-static void a_full_host_leaves_a_busy_context_alone(void **state)
+TEST(a_full_host_leaves_a_busy_context_alone)
 {
 	void *p = take_as(other_pool(), 8 * MIB, 0), *none;
 
-	(void)state;
 	fake_pinned.other_submitted++;
 	give(p);
 	fake_pinned.other_submitted++;
@@ -71,12 +69,11 @@ static void a_full_host_leaves_a_busy_context_alone(void **state)
 
 /* One that an allocation has closed covers what came after the free. It is waited for
  * when all else has failed. */
-static void an_epoch_that_an_allocation_closed_is_the_last_resort(void **state)
+TEST(an_epoch_that_an_allocation_closed_is_the_last_resort)
 {
 	void *first = take(64 * KIB), *p = take(MIB),
 	     *same = take_as(other_pool(), MIB, 0), *q;
 
-	(void)state;
 	give(first); /* and so the next free does not close its epoch */
 	fake_submit();
 	give(p);
@@ -95,14 +92,13 @@ static void an_epoch_that_an_allocation_closed_is_the_last_resort(void **state)
 
 /* So many frees, each into an epoch of its own, that their queue is nearly full; the
  * last of them at an odd place, where a full queue loses fences. */
-static void a_full_queue_keeps_what_a_free_closed(void **state)
+TEST(a_full_queue_keeps_what_a_free_closed)
 {
 	enum { FREES = GCP_FENCE_QUEUE - 2, MORE = 3 };
 	struct gcp_config config = configured();
 	void *blocks[FREES], *small[MORE], *p;
 	uint64_t freed;
 
-	(void)state;
 	config.pinned_window = 1ull << 40;
 	open_with(&config);
 	for (int i = 0; i < FREES; i++)
@@ -131,11 +127,10 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 }
 
 /* Its fence could not be recorded; the next one is an allocation's. */
-static void a_free_without_a_fence_is_not_waited_for(void **state)
+TEST(a_free_without_a_fence_is_not_waited_for)
 {
 	void *p = take(8 * MIB), *small = take(64 * KIB), *none;
 
-	(void)state;
 	(void)other_pool();
 	fake_pinned.record_result = GCP_CUDA_OUT_OF_MEMORY;
 	fake_submit();
@@ -166,11 +161,10 @@ static uint64_t held_after(unsigned turns, uint64_t mib)
 }
 
 /* Work of another context that does not end for long. */
-static void another_context_does_not_make_it_grow(void **state)
+TEST(another_context_does_not_make_it_grow)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	(void)other_pool();
@@ -182,11 +176,10 @@ static void another_context_does_not_make_it_grow(void **state)
 }
 
 /* While fences are held the driver's free does the waiting: one in so many. */
-static void a_capture_does_not_make_it_grow(void **state)
+TEST(a_capture_does_not_make_it_grow)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	gcp_pools_fences_hold(pools);
@@ -201,12 +194,11 @@ static void a_capture_does_not_make_it_grow(void **state)
 }
 
 /* What a capture has held back waits for fences again when it has ended. */
-static void each_capture_has_its_own_window(void **state)
+TEST(each_capture_has_its_own_window)
 {
 	struct gcp_config config = configured();
 	void *blocks[8];
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	for (int round = 0; round < 3; round++) {
@@ -228,12 +220,11 @@ static void each_capture_has_its_own_window(void **state)
 }
 
 /* What another context frees meanwhile is bounded, too, and counted apart. */
-static void a_capture_makes_no_context_grow(void **state)
+TEST(a_capture_makes_no_context_grow)
 {
 	struct gcp_config config = configured();
 	struct gcp_pool *other;
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	other = other_pool();
@@ -255,11 +246,10 @@ static void a_capture_makes_no_context_grow(void **state)
 }
 
 /* As while a context is ending: no fence can be recorded, for however long. */
-static void fences_that_are_refused_do_not_make_it_grow(void **state)
+TEST(fences_that_are_refused_do_not_make_it_grow)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	for (uint64_t mib = 1; mib <= 8; mib *= 2) {
 		open_with(&config);
@@ -277,12 +267,11 @@ static void fences_that_are_refused_do_not_make_it_grow(void **state)
 }
 
 /* One of them frees seldom, and waits for its own work, too, when its share is full. */
-static void refused_fences_make_no_context_grow(void **state)
+TEST(refused_fences_make_no_context_grow)
 {
 	struct gcp_config config = configured();
 	struct gcp_pool *other;
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	other = other_pool();
@@ -302,12 +291,11 @@ static void refused_fences_make_no_context_grow(void **state)
 }
 
 /* A block that a real free has not waited for stays out of reach. */
-static void what_is_freed_after_the_wait_is_not_done(void **state)
+TEST(what_is_freed_after_the_wait_is_not_done)
 {
 	struct gcp_config config = configured();
 	void *blocks[9], *p;
 
-	(void)state;
 	config.pinned_window = 16 * MIB;
 	open_with(&config);
 	gcp_pools_fences_hold(pools);
@@ -333,12 +321,11 @@ static void what_is_freed_after_the_wait_is_not_done(void **state)
 
 /* A limit holds while nothing can complete, too: the driver's free waits for its own
  * context, as on plain CUDA. */
-static void the_cache_limit_holds_while_fences_wait(void **state)
+TEST(the_cache_limit_holds_while_fences_wait)
 {
 	struct gcp_config config = configured();
 	void *blocks[16];
 
-	(void)state;
 	config.pinned_cache_limit = 2 * MIB;
 	open_with(&config);
 	fake_pinned.other_submitted = 1;
@@ -360,12 +347,11 @@ static void the_cache_limit_holds_while_fences_wait(void **state)
 }
 
 /* Where fences do not work nothing is used again, and is counted all the same. */
-static void the_quota_holds_where_fences_fail(void **state)
+TEST(the_quota_holds_where_fences_fail)
 {
 	struct gcp_config config = configured();
 	void *p, *none;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	fake_pinned.record_result = 801;
@@ -381,12 +367,11 @@ static void the_quota_holds_where_fences_fail(void **state)
 }
 
 /* Of frees whose memory could not be given back in an allocation without a wait. */
-static void a_quota_is_exact_beside_a_capture(void **state)
+TEST(a_quota_is_exact_beside_a_capture)
 {
 	struct gcp_config config = configured();
 	void *p;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	gcp_pools_fences_hold(pools);
@@ -414,11 +399,10 @@ static void takes_meanwhile(void)
 }
 
 /* The driver has it still. */
-static void the_quota_counts_what_is_on_its_way_back(void **state)
+TEST(the_quota_counts_what_is_on_its_way_back)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	give(take(2 * MIB));
@@ -428,12 +412,11 @@ static void the_quota_counts_what_is_on_its_way_back(void **state)
 }
 
 /* The driver, which has less than the quota leaves, is asked how much. */
-static void the_quota_counts_what_the_driver_is_asked_for(void **state)
+TEST(the_quota_counts_what_the_driver_is_asked_for)
 {
 	struct gcp_config config = configured();
 	void *p, *none;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	p = take(MIB / 2);
@@ -448,30 +431,4 @@ static void the_quota_counts_what_the_driver_is_asked_for(void **state)
 	assert_null(fake_pinned.freeing);
 	assert_true(fake_pinned.peak <= config.pinned_quota);
 	fake_pinned.other_done++;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_full_host_waits_for_what_the_free_would_have),
-	    TEST(a_full_host_waits_for_the_frees_of_other_contexts),
-	    TEST(a_full_host_leaves_a_busy_context_alone),
-	    TEST(an_epoch_that_an_allocation_closed_is_the_last_resort),
-	    TEST(a_full_queue_keeps_what_a_free_closed),
-	    TEST(a_free_without_a_fence_is_not_waited_for),
-	    TEST(another_context_does_not_make_it_grow),
-	    TEST(a_capture_does_not_make_it_grow),
-	    TEST(a_capture_makes_no_context_grow),
-	    TEST(fences_that_are_refused_do_not_make_it_grow),
-	    TEST(refused_fences_make_no_context_grow),
-	    TEST(each_capture_has_its_own_window),
-	    TEST(what_is_freed_after_the_wait_is_not_done),
-	    TEST(the_cache_limit_holds_while_fences_wait),
-	    TEST(the_quota_holds_where_fences_fail),
-	    TEST(a_quota_is_exact_beside_a_capture),
-	    TEST(the_quota_counts_what_is_on_its_way_back),
-	    TEST(the_quota_counts_what_the_driver_is_asked_for),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

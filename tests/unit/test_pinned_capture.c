@@ -5,6 +5,7 @@
 #include "../../pool/pinned/pinned_types.h"
 #include "capture_fake.h"
 #include "fake_pinned.h"
+#include "cases.h"
 
 static void *capture_take(uint64_t bytes)
 {
@@ -39,11 +40,10 @@ static uint64_t kept_bytes(void)
 }
 
 /* The copy that was captured from it runs at every replay. */
-static void a_block_is_never_given_out_twice_in_a_capture(void **state)
+TEST(a_block_is_never_given_out_twice_in_a_capture)
 {
 	void *graph = begin(0), *p, *q;
 
-	(void)state;
 	p = capture_take(MIB);
 	give(p);
 	q = capture_take(MIB);
@@ -55,11 +55,10 @@ static void a_block_is_never_given_out_twice_in_a_capture(void **state)
 	assert_int_equal(kept_bytes(), 0);
 }
 
-static void it_is_not_given_out_while_the_graph_lives(void **state)
+TEST(it_is_not_given_out_while_the_graph_lives)
 {
 	void *graph = begin(0), *p = capture_take(MIB);
 
-	(void)state;
 	give(p);
 	end(0);
 	for (int i = 0; i < 20; i++) {
@@ -79,11 +78,10 @@ static void it_is_not_given_out_while_the_graph_lives(void **state)
 	assert_int_equal(kept_bytes(), 0);
 }
 
-static void after_the_graph_it_waits_for_a_fence(void **state)
+TEST(after_the_graph_it_waits_for_a_fence)
 {
 	void *graph = begin(0), *p = capture_take(MIB), *q;
 
-	(void)state;
 	fake_submit(); /* the program's own work on it */
 	give(p);
 	end(0);
@@ -97,11 +95,10 @@ static void after_the_graph_it_waits_for_a_fence(void **state)
 	give(q);
 }
 
-static void a_block_that_is_held_outlives_the_graph(void **state)
+TEST(a_block_that_is_held_outlives_the_graph)
 {
 	void *graph = begin(0), *p = capture_take(MIB);
 
-	(void)state;
 	end(0);
 	graph_destroy(graph);
 	assert_int_equal(kept_bytes(), 0);
@@ -112,11 +109,10 @@ static void a_block_that_is_held_outlives_the_graph(void **state)
 	give(p);
 }
 
-static void a_common_block_freed_in_a_capture_waits_for_its_end(void **state)
+TEST(a_common_block_freed_in_a_capture_waits_for_its_end)
 {
 	void *p = take(MIB), *graph = begin(0), *q;
 
-	(void)state;
 	give(p);
 	q = capture_take(MIB);
 	assert_ptr_not_equal(q, p);
@@ -130,11 +126,10 @@ static void a_common_block_freed_in_a_capture_waits_for_its_end(void **state)
 }
 
 /* What a capture gets may have had another owner before, when that is done. */
-static void a_capture_may_take_what_is_completed(void **state)
+TEST(a_capture_may_take_what_is_completed)
 {
 	void *p = take(MIB), *q = take(MIB), *graph;
 
-	(void)state;
 	give(p);
 	give(take(2 * MIB)); /* looks for a fence, so p is completed */
 	assert_ptr_equal(take(MIB), p);
@@ -149,11 +144,10 @@ static void a_capture_may_take_what_is_completed(void **state)
 	must_be_sound(pools);
 }
 
-static void a_context_that_is_gone_takes_it_along(void **state)
+TEST(a_context_that_is_gone_takes_it_along)
 {
 	void *graph = begin(0), *p = capture_take(MIB), *q = capture_take(MIB);
 
-	(void)state;
 	give(p);
 	end(0);
 	gcp_tracker_context_gone(tracker, FAKE_CTX);
@@ -166,11 +160,10 @@ static void a_context_that_is_gone_takes_it_along(void **state)
 }
 
 /* What no graph can address any more is common, and there is a limit for that. */
-static void the_cache_limit_holds_when_a_graph_ends(void **state)
+TEST(the_cache_limit_holds_when_a_graph_ends)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	pools->config.pinned_cache_limit = MIB;
 	give(capture_take(64 * MIB));
 	end(0);
@@ -181,11 +174,10 @@ static void the_cache_limit_holds_when_a_graph_ends(void **state)
 
 /* Plain CUDA destroys a graph without a wait: where the driver's free would have to
  * wait, the next free of the context gives the memory back. */
-static void the_end_of_a_graph_waits_for_no_limit(void **state)
+TEST(the_end_of_a_graph_waits_for_no_limit)
 {
 	void *small = take(64 * 1024), *graph = begin(0);
 
-	(void)state;
 	pools->config.pinned_cache_limit = MIB;
 	give(capture_take(64 * MIB));
 	end(0);
@@ -197,11 +189,10 @@ static void the_end_of_a_graph_waits_for_no_limit(void **state)
 }
 
 /* Also the free of a block that another graph can address. */
-static void the_cache_limit_holds_beside_other_graphs(void **state)
+TEST(the_cache_limit_holds_beside_other_graphs)
 {
 	void *graph = begin(0), *other, *p;
 
-	(void)state;
 	pools->config.pinned_cache_limit = MIB;
 	give(capture_take(64 * MIB));
 	end(0);
@@ -214,22 +205,4 @@ static void the_cache_limit_holds_beside_other_graphs(void **state)
 	give(p);
 	assert_int_equal(fake_pinned.used, 2 * MIB);
 	graph_destroy(other);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_block_is_never_given_out_twice_in_a_capture),
-	    TEST(it_is_not_given_out_while_the_graph_lives),
-	    TEST(after_the_graph_it_waits_for_a_fence),
-	    TEST(a_block_that_is_held_outlives_the_graph),
-	    TEST(a_common_block_freed_in_a_capture_waits_for_its_end),
-	    TEST(a_capture_may_take_what_is_completed),
-	    TEST(a_context_that_is_gone_takes_it_along),
-	    TEST(the_cache_limit_holds_when_a_graph_ends),
-	    TEST(the_end_of_a_graph_waits_for_no_limit),
-	    TEST(the_cache_limit_holds_beside_other_graphs),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,10 @@
 #include "pinned_scene.h"
 
 /* They were thought to work, and do not: the driver frees, and waits as it does. */
-static void where_fences_fail_the_driver_frees(void **state)
+TEST(where_fences_fail_the_driver_frees)
 {
 	void *p = take(MIB), *q = take(MIB), *none;
 
-	(void)state;
 	fake_pinned.record_result = 801;
 	/* One of these finds out, which is no error of the program's. */
 	give(p);
@@ -21,11 +20,10 @@ static void where_fences_fail_the_driver_frees(void **state)
 	must_be_sound(pools);
 }
 
-static void a_capture_that_was_not_told_of_is_no_failure(void **state)
+TEST(a_capture_that_was_not_told_of_is_no_failure)
 {
 	void *p = take(MIB), *q;
 
-	(void)state;
 	fake_pinned.record_result = 900;
 	give(p);
 	q = take(MIB);
@@ -46,11 +44,10 @@ static void open_with_a_fence_for_each_free(uint64_t window)
 }
 
 /* But what the block's own context reports belongs to the program's call. */
-static void a_sticky_error_is_handed_on(void **state)
+TEST(a_sticky_error_is_handed_on)
 {
 	void *p, *q, *none;
 
-	(void)state;
 	open_with_a_fence_for_each_free(MIB);
 	p = take(MIB);
 	q = take(MIB);
@@ -63,11 +60,10 @@ static void a_sticky_error_is_handed_on(void **state)
 }
 
 /* A fence is in every context. Which one the error is of only the driver knows. */
-static void the_error_of_another_context_is_not_the_frees(void **state)
+TEST(the_error_of_another_context_is_not_the_frees)
 {
 	void *p, *q;
 
-	(void)state;
 	open_with_a_fence_for_each_free(MIB);
 	p = take(MIB);
 	q = take(MIB);
@@ -78,11 +74,10 @@ static void the_error_of_another_context_is_not_the_frees(void **state)
 	must_be_sound(pools);
 }
 
-static void the_error_of_another_context_is_not_the_allocations(void **state)
+TEST(the_error_of_another_context_is_not_the_allocations)
 {
 	void *p = take(MIB), *q = NULL;
 
-	(void)state;
 	fake_submit();
 	give(p);
 	fake_pinned.record_result = 719;
@@ -92,11 +87,10 @@ static void the_error_of_another_context_is_not_the_allocations(void **state)
 }
 
 /* Where a free waits for what is pending. */
-static void the_error_of_another_context_is_no_wait_s(void **state)
+TEST(the_error_of_another_context_is_no_wait_s)
 {
 	void *blocks[4];
 
-	(void)state;
 	open_with_a_fence_for_each_free(2 * MIB);
 	for (int i = 0; i < 4; i++)
 		blocks[i] = take(MIB);
@@ -108,12 +102,11 @@ static void the_error_of_another_context_is_no_wait_s(void **state)
 }
 
 /* It may have been the one that could not be asked. */
-static void fences_are_tried_again_when_a_context_has_ended(void **state)
+TEST(fences_are_tried_again_when_a_context_has_ended)
 {
 	struct gcp_pool *other;
 	void *p, *q;
 
-	(void)state;
 	open_with_a_fence_for_each_free(MIB);
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
 	p = take(MIB);
@@ -129,12 +122,11 @@ static void fences_are_tried_again_when_a_context_has_ended(void **state)
 }
 
 /* It may be another context's. What the driver says of new memory counts. */
-static void the_error_of_a_fence_that_is_asked_is_not_the_calls(void **state)
+TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 {
 	struct gcp_config config = configured();
 	void *p, *q = NULL;
 
-	(void)state;
 	config.pinned_epoch_blocks = 1;
 	open_with(&config);
 	p = take(MIB);
@@ -147,20 +139,4 @@ static void the_error_of_a_fence_that_is_asked_is_not_the_calls(void **state)
 	assert_ptr_not_equal(q, p);
 	fake.fail_at = 0;
 	give(q);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(where_fences_fail_the_driver_frees),
-	    TEST(a_capture_that_was_not_told_of_is_no_failure),
-	    TEST(a_sticky_error_is_handed_on),
-	    TEST(the_error_of_another_context_is_not_the_frees),
-	    TEST(the_error_of_another_context_is_not_the_allocations),
-	    TEST(the_error_of_another_context_is_no_wait_s),
-	    TEST(fences_are_tried_again_when_a_context_has_ended),
-	    TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

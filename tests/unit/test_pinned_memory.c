@@ -5,16 +5,16 @@
  */
 #include "../../pool/pinned/pinned_types.h"
 #include "pinned_scene.h"
+#include "cases.h"
 
 #include <time.h>
 
 /* --- memory pressure --- */
 
-static void a_full_host_gets_back_what_is_unused(void **state)
+TEST(a_full_host_gets_back_what_is_unused)
 {
 	void *p = take(MIB), *q;
 
-	(void)state;
 	give(p);
 	fake_pinned.limit = 2 * MIB;
 	q = take(2 * MIB);
@@ -23,11 +23,10 @@ static void a_full_host_gets_back_what_is_unused(void **state)
 	give(q);
 }
 
-static void a_full_host_waits_for_nothing_if_nothing_is_pending(void **state)
+TEST(a_full_host_waits_for_nothing_if_nothing_is_pending)
 {
 	void *held = take(MIB), *freed = take(MIB), *none;
 
-	(void)state;
 	give(freed); /* and is done */
 	fake_pinned.limit = fake_pinned.used;
 	assert_int_equal(gcp_pinned_alloc(pool, 4 * MIB, 0, NULL, &none),
@@ -62,25 +61,22 @@ static void wait_without_a_fence(int failure)
 	give(q);
 }
 
-static void a_full_host_waits_for_what_no_fence_covers_yet(void **state)
+TEST(a_full_host_waits_for_what_no_fence_covers_yet)
 {
-	(void)state;
 	wait_without_a_fence(GCP_CUDA_OUT_OF_MEMORY); /* for now */
 }
 
-static void a_full_host_waits_for_what_no_fence_can_cover(void **state)
+TEST(a_full_host_waits_for_what_no_fence_can_cover)
 {
-	(void)state;
 	wait_without_a_fence(900);
 }
 
 /* Each freed behind work of its own. */
-static void a_full_host_waits_for_the_newest(void **state)
+TEST(a_full_host_waits_for_the_newest)
 {
 	struct gcp_config config = configured();
 	void *p, *q;
 
-	(void)state;
 	config.pinned_epoch_blocks = 1;
 	open_with(&config);
 	p = take(MIB);
@@ -109,12 +105,11 @@ static void free_meanwhile(void)
 	give(take(2 * MIB));
 }
 
-static void a_fence_is_not_used_again_while_a_thread_waits_for_it(void **state)
+TEST(a_fence_is_not_used_again_while_a_thread_waits_for_it)
 {
 	struct gcp_config config = configured();
 	void *blocks[4];
 
-	(void)state;
 	config.pinned_epoch_blocks = 1;
 	config.pinned_window = MIB;
 	open_with(&config);
@@ -154,11 +149,10 @@ static void a_fence_is_not_used_again_while_a_thread_waits_for_it(void **state)
 }
 
 /* What the context has unused is not what is missing. */
-static void a_full_host_waits_only_where_that_helps(void **state)
+TEST(a_full_host_waits_only_where_that_helps)
 {
 	void *p = take(MIB), *none;
 
-	(void)state;
 	give(p);
 	fake.done = fake_submit() - 1;
 	fake_pinned.limit = 4 * MIB;
@@ -174,13 +168,12 @@ static void a_full_host_waits_only_where_that_helps(void **state)
 }
 
 /* The same where it is known what the quota leaves. */
-static void a_quota_waits_only_where_that_helps(void **state)
+TEST(a_quota_waits_only_where_that_helps)
 {
 	struct gcp_config config = configured();
 	struct gcp_pool *other;
 	void *p, *q, *none;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
@@ -202,12 +195,11 @@ static void a_quota_waits_only_where_that_helps(void **state)
 
 /* A request that the pool does not serve: whatever can go back without a wait goes, and
  * what was freed last is not even looked for. */
-static void a_request_that_is_not_pooled_waits_for_nothing(void **state)
+TEST(a_request_that_is_not_pooled_waits_for_nothing)
 {
 	gcp_addr large = must_alloc(pool, 60 * MIB), small = must_alloc(pool, MIB);
 	void *p = take(GCP_PINNED_LARGE);
 
-	(void)state;
 	must_free(pools, large);
 	must_free(pools, small);
 	give(p);
@@ -224,11 +216,10 @@ static void a_request_that_is_not_pooled_waits_for_nothing(void **state)
 	assert_int_equal(fake_pinned.used, 0);
 }
 
-static void out_of_memory_is_told(void **state)
+TEST(out_of_memory_is_told)
 {
 	void *p = NULL;
 
-	(void)state;
 	fake_pinned.limit = MIB;
 	assert_int_equal(gcp_pinned_alloc(pool, 2 * MIB, 0, NULL, &p),
 			 GCP_CUDA_OUT_OF_MEMORY);
@@ -237,12 +228,11 @@ static void out_of_memory_is_told(void **state)
 	must_be_sound(pools);
 }
 
-static void the_quota_is_kept(void **state)
+TEST(the_quota_is_kept)
 {
 	struct gcp_config config = configured();
 	void *p, *q;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	p = take(2 * MIB);
@@ -255,12 +245,11 @@ static void the_quota_is_kept(void **state)
 }
 
 /* Unused memory goes back only as far as that makes room, and no wait is useless. */
-static void the_quota_drains_and_waits_no_more_than_helps(void **state)
+TEST(the_quota_drains_and_waits_no_more_than_helps)
 {
 	struct gcp_config config = configured();
 	void *blocks[4], *q = NULL;
 
-	(void)state;
 	config.pinned_quota = 4 * MIB;
 	open_with(&config);
 	for (int i = 0; i < 4; i++)
@@ -282,12 +271,11 @@ static void the_quota_drains_and_waits_no_more_than_helps(void **state)
 }
 
 /* Within the quota the driver has no room: what the quota asks for is not enough. */
-static void a_quota_and_a_full_host_are_both_made_room_for(void **state)
+TEST(a_quota_and_a_full_host_are_both_made_room_for)
 {
 	struct gcp_config config = configured();
 	void *blocks[4];
 
-	(void)state;
 	config.pinned_quota = 5 * MIB;
 	open_with(&config);
 	fake_pinned.limit = 4 * MIB;
@@ -322,13 +310,12 @@ static void *ask(void *arg)
 	return arg;
 }
 
-static void two_threads_do_not_share_what_the_quota_leaves_for_one(void **state)
+TEST(two_threads_do_not_share_what_the_quota_leaves_for_one)
 {
 	struct gcp_config config = configured();
 	struct gcp_driver driver;
 	pthread_t threads[2];
 
-	(void)state;
 	fake_reset();
 	config.pinned_quota = MIB;
 	real = driver = fake_driver();
@@ -342,12 +329,11 @@ static void two_threads_do_not_share_what_the_quota_leaves_for_one(void **state)
 	assert_int_equal(stats().allocated_bytes.peak, MIB);
 }
 
-static void the_cache_limit_is_kept(void **state)
+TEST(the_cache_limit_is_kept)
 {
 	struct gcp_config config = configured();
 	void *blocks[16];
 
-	(void)state;
 	config.pinned_cache_limit = 4 * MIB;
 	config.pinned_epoch_blocks = 1;
 	open_with(&config);
@@ -359,11 +345,10 @@ static void the_cache_limit_is_kept(void **state)
 	assert_true(stats().trims >= 11);
 }
 
-static void a_cache_limit_of_0_keeps_nothing(void **state)
+TEST(a_cache_limit_of_0_keeps_nothing)
 {
 	struct gcp_config config = configured();
 
-	(void)state;
 	config.pinned_cache_limit = 0;
 	open_with(&config);
 	give(take(MIB));
@@ -374,13 +359,12 @@ static void a_cache_limit_of_0_keeps_nothing(void **state)
 }
 
 /* The driver's free would wait for its work. */
-static void the_cache_limit_takes_nothing_of_other_contexts(void **state)
+TEST(the_cache_limit_takes_nothing_of_other_contexts)
 {
 	struct gcp_config config = configured();
 	struct gcp_pool *other;
 	void *p, *q;
 
-	(void)state;
 	config.pinned_cache_limit = MIB;
 	config.pinned_epoch_blocks = 1;
 	open_with(&config);
@@ -393,11 +377,10 @@ static void the_cache_limit_takes_nothing_of_other_contexts(void **state)
 	assert_int_equal(fake_pinned.used, MIB);
 }
 
-static void trim_keeps_what_is_held(void **state)
+TEST(trim_keeps_what_is_held)
 {
 	void *p = take(MIB), *q = take(MIB);
 
-	(void)state;
 	give(q);
 	assert_int_equal(gcp_pinned_trim(pools, 0), MIB);
 	assert_int_equal(fake_pinned.used, MIB);
@@ -408,12 +391,11 @@ static void trim_keeps_what_is_held(void **state)
 
 /* --- misuse --- */
 
-static void wrong_frees_are_told_apart(void **state)
+TEST(wrong_frees_are_told_apart)
 {
 	char *p = take(MIB);
 	int foreign;
 
-	(void)state;
 	assert_int_equal(gcp_pinned_free(pools, p + 512), -ENOENT);
 	assert_int_equal(gcp_pinned_free(pools, p + 1), -ENOENT);
 	assert_int_equal(gcp_pinned_free(pools, &foreign), -ENOENT);
@@ -423,12 +405,11 @@ static void wrong_frees_are_told_apart(void **state)
 	must_be_sound(pools);
 }
 
-static void what_is_asked_for_is_known(void **state)
+TEST(what_is_asked_for_is_known)
 {
 	char *p = take(1000);
 	uint64_t bytes;
 
-	(void)state;
 	assert_int_equal(gcp_pinned_find(pools, p, &bytes), 0);
 	assert_int_equal(bytes, 1000);
 	assert_int_equal(gcp_pinned_find(pools, p + 512, &bytes), -ENOENT);
@@ -444,11 +425,10 @@ static void what_is_asked_for_is_known(void **state)
 /* --- failures --- */
 
 /* Its memory goes with it, and the addresses may be another's then. */
-static void memory_of_a_context_that_may_be_ending_is_left_alone(void **state)
+TEST(memory_of_a_context_that_may_be_ending_is_left_alone)
 {
 	void *p = take(MIB);
 
-	(void)state;
 	give(p);
 	fake.done = fake.submitted;
 	gcp_pool_detach(pools, FAKE_CTX);
@@ -460,13 +440,12 @@ static void memory_of_a_context_that_may_be_ending_is_left_alone(void **state)
 }
 
 /* More epochs than the queue holds, of a device that gets nothing done. */
-static void a_full_queue_of_fences_makes_room(void **state)
+TEST(a_full_queue_of_fences_makes_room)
 {
 	enum { FREES = 3 * GCP_FENCE_QUEUE };
 	struct gcp_config config = configured();
 	static void *blocks[FREES];
 
-	(void)state;
 	config.pinned_epoch_blocks = 1;
 	open_with(&config);
 	for (int i = 0; i < FREES; i++)
@@ -483,9 +462,8 @@ static void a_full_queue_of_fences_makes_room(void **state)
 }
 
 /* Every driver call fails once: nothing is lost, nothing is given out twice. */
-static void any_failure_leaves_the_books_sound(void **state)
+TEST(any_failure_leaves_the_books_sound)
 {
-	(void)state;
 	for (uint64_t at = 1; at < 40; at++) {
 		void *held[6];
 		int count = 0;
@@ -517,12 +495,11 @@ static void any_failure_leaves_the_books_sound(void **state)
 
 /* --- statistics --- */
 
-static void the_figures_add_up(void **state)
+TEST(the_figures_add_up)
 {
 	void *p = take(1000), *q = take(3 * MIB);
 	struct gcp_pinned_stats s = stats();
 
-	(void)state;
 	assert_int_equal(s.allocations.current, 2);
 	assert_int_equal(s.allocated_bytes.current, 1024 + 3 * MIB);
 	assert_int_equal(s.active_requests.current, 2);
@@ -584,11 +561,10 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-static void threads_share_the_buckets(void **state)
+TEST(threads_share_the_buckets)
 {
 	pthread_t threads[THREADS];
 
-	(void)state;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)i),
 				 0);
@@ -599,37 +575,4 @@ static void threads_share_the_buckets(void **state)
 	parcel = NULL;
 	must_be_sound(pools);
 	assert_int_equal(stats().active_requests.current, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_full_host_gets_back_what_is_unused),
-	    TEST(a_full_host_waits_for_nothing_if_nothing_is_pending),
-	    TEST(a_full_host_waits_for_what_no_fence_covers_yet),
-	    TEST(a_full_host_waits_for_what_no_fence_can_cover),
-	    TEST(a_full_host_waits_for_the_newest),
-	    TEST(a_fence_is_not_used_again_while_a_thread_waits_for_it),
-	    TEST(a_full_host_waits_only_where_that_helps),
-	    TEST(a_quota_waits_only_where_that_helps),
-	    TEST(a_request_that_is_not_pooled_waits_for_nothing),
-	    TEST(out_of_memory_is_told),
-	    TEST(the_quota_is_kept),
-	    TEST(the_quota_drains_and_waits_no_more_than_helps),
-	    TEST(a_quota_and_a_full_host_are_both_made_room_for),
-	    TEST(two_threads_do_not_share_what_the_quota_leaves_for_one),
-	    TEST(the_cache_limit_is_kept),
-	    TEST(a_cache_limit_of_0_keeps_nothing),
-	    TEST(the_cache_limit_takes_nothing_of_other_contexts),
-	    TEST(trim_keeps_what_is_held),
-	    TEST(wrong_frees_are_told_apart),
-	    TEST(what_is_asked_for_is_known),
-	    TEST(memory_of_a_context_that_may_be_ending_is_left_alone),
-	    TEST(a_full_queue_of_fences_makes_room),
-	    TEST(any_failure_leaves_the_books_sound),
-	    TEST(the_figures_add_up),
-	    TEST(threads_share_the_buckets),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,13 @@
  * test_pool.c - blocks, segments, limits: the pool on one thread.
  */
 #include "fake.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -20,7 +23,7 @@ static int setup(void **state)
 
 /* --- sizes ------------------------------------------------------------------------ */
 
-static void sizes_round_up_to_their_class(void **state)
+TEST(sizes_round_up_to_their_class)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
@@ -36,7 +39,6 @@ static void sizes_round_up_to_their_class(void **state)
 	    {1 * MIB + 1, 1 * MIB + 4096},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct gcp_block_info info;
 		gcp_addr addr = must_alloc(pool, cases[i].bytes);
@@ -50,11 +52,10 @@ static void sizes_round_up_to_their_class(void **state)
 }
 
 /* What dma-buf wants, beside blocks of every size. */
-static void large_blocks_are_whole_pages(void **state)
+TEST(large_blocks_are_whole_pages)
 {
 	struct gcp_config configs[2];
 
-	(void)state;
 	gcp_config_default(&configs[0]);
 	gcp_config_default_mapped(&configs[1]);
 	for (int i = 0; i < 2; i++) {
@@ -70,12 +71,11 @@ static void large_blocks_are_whole_pages(void **state)
 	}
 }
 
-static void an_explicit_list_of_classes_is_used(void **state)
+TEST(an_explicit_list_of_classes_is_used)
 {
 	struct gcp_config config;
 	struct gcp_block_info info;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.class_list[0] = 4096;
 	config.class_list[1] = 65536;
@@ -92,12 +92,11 @@ static void an_explicit_list_of_classes_is_used(void **state)
 	fake_finish(pools);
 }
 
-static void a_bad_configuration_is_refused(void **state)
+TEST(a_bad_configuration_is_refused)
 {
 	struct gcp_config config;
 	const char *why = NULL;
 
-	(void)state;
 	gcp_config_default(&config);
 	assert_int_equal(gcp_config_check(&config, &why), 0);
 	config.class_steps = 0;
@@ -105,12 +104,11 @@ static void a_bad_configuration_is_refused(void **state)
 	assert_non_null(why);
 }
 
-static void impossible_sizes_are_out_of_memory(void **state)
+TEST(impossible_sizes_are_out_of_memory)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_pool_alloc(fake_pool(pools), UINT64_MAX, &addr),
 			 GCP_CUDA_OUT_OF_MEMORY);
 	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 1ull << 50, &addr),
@@ -121,11 +119,10 @@ static void impossible_sizes_are_out_of_memory(void **state)
 
 /* --- misuse ------------------------------------------------------------------- */
 
-static void a_double_free_is_told(void **state)
+TEST(a_double_free_is_told)
 {
 	static const uint64_t sizes[] = {512, 100 * KIB, 5 * MIB, 300 * MIB};
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct gcp_pools *pools = fake_pools(NULL);
 		gcp_addr addr = must_alloc(fake_pool(pools), sizes[i]);
@@ -136,13 +133,12 @@ static void a_double_free_is_told(void **state)
 	}
 }
 
-static void foreign_and_interior_pointers_are_not_ours(void **state)
+TEST(foreign_and_interior_pointers_are_not_ours)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 	struct gcp_block_info info;
 
-	(void)state;
 	assert_int_equal(gcp_pools_free(pools, 0xdead0000), -ENOENT);
 	assert_int_equal(gcp_pools_free(pools, addr + 512), -ENOENT);
 	assert_int_equal(gcp_pools_free(pools, addr + 1), -ENOENT);
@@ -155,14 +151,13 @@ static void foreign_and_interior_pointers_are_not_ours(void **state)
 	fake_finish(pools);
 }
 
-static void pointers_of_a_dropped_context_are_foreign(void **state)
+TEST(pointers_of_a_dropped_context_are_foreign)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr live = must_alloc(fake_pool(pools), 5 * MIB);
 	gcp_addr small = must_alloc(fake_pool(pools), 700);
 	gcp_addr freed = must_alloc(fake_pool(pools), 700);
 
-	(void)state;
 	must_free(pools, freed);
 	uint64_t frees = fake.frees;
 	gcp_pool_reset(pools, FAKE_CTX);
@@ -184,7 +179,7 @@ static uint64_t driver_calls(void)
 }
 
 /* While a context is being destroyed its handles may be gone at any moment. */
-static void a_context_about_to_go_is_left_alone(void **state)
+TEST(a_context_about_to_go_is_left_alone)
 {
 	void *owner;
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -192,7 +187,6 @@ static void a_context_about_to_go_is_left_alone(void **state)
 	gcp_addr addr = must_alloc(pool, 5 * MIB), held = must_alloc(pool, 512);
 	uint64_t calls;
 
-	(void)state;
 	fake_submit();
 	must_free(pools, addr);
 	gcp_pool_detach(pools, FAKE_CTX);
@@ -215,11 +209,10 @@ static void a_context_about_to_go_is_left_alone(void **state)
 
 /* --- segments ----------------------------------------------------------------- */
 
-static void neighbours_merge_when_their_epochs_are_ready(void **state)
+TEST(neighbours_merge_when_their_epochs_are_ready)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
 	config.window_bytes = 0;
@@ -237,11 +230,10 @@ static void neighbours_merge_when_their_epochs_are_ready(void **state)
 	fake_finish(pools);
 }
 
-static void a_huge_block_is_not_split_for_a_small_one(void **state)
+TEST(a_huge_block_is_not_split_for_a_small_one)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.split_limit = 256 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -259,13 +251,12 @@ static void a_huge_block_is_not_split_for_a_small_one(void **state)
 }
 
 /* What the driver's granularity adds is more than an eighth of this one. */
-static void a_huge_block_takes_what_the_driver_rounds_up_to(void **state)
+TEST(a_huge_block_takes_what_the_driver_rounds_up_to)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
 	gcp_addr addr;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.segment_bytes = config.split_limit = 2 * MIB;
 	pools = fake_pools(&config);
@@ -275,23 +266,21 @@ static void a_huge_block_takes_what_the_driver_rounds_up_to(void **state)
 	fake_finish(pools);
 }
 
-static void unused_segments_go_back_when_trimmed(void **state)
+TEST(unused_segments_go_back_when_trimmed)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addrs[40];
 
-	(void)state;
 	for (int i = 0; i < 40; i++)
 		addrs[i] = must_alloc(pool, (uint64_t)(i + 1) * 300 * KIB);
 	must_go_back(pools, addrs, 40);
 }
 
-static void the_cache_limit_is_kept(void **state)
+TEST(the_cache_limit_is_kept)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.cache_limit = 32 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -310,12 +299,11 @@ static void the_cache_limit_is_kept(void **state)
 
 /* --- out of memory ------------------------------------------------------------ */
 
-static void a_full_device_gets_back_what_is_cached(void **state)
+TEST(a_full_device_gets_back_what_is_cached)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.memory_limit = 100 * MIB;
 	for (uint64_t size = 1; size <= 100; size += 9) {
 		gcp_addr addrs[100];
@@ -338,12 +326,11 @@ static void a_full_device_gets_back_what_is_cached(void **state)
 	fake_finish(pools);
 }
 
-static void out_of_memory_is_the_drivers_code(void **state)
+TEST(out_of_memory_is_the_drivers_code)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	gcp_addr addr;
 
-	(void)state;
 	fake.memory_limit = 10 * MIB;
 	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 11 * MIB, &addr),
 			 GCP_CUDA_OUT_OF_MEMORY);
@@ -351,12 +338,11 @@ static void out_of_memory_is_the_drivers_code(void **state)
 	fake_finish(pools);
 }
 
-static void the_quota_is_a_full_device(void **state)
+TEST(the_quota_is_a_full_device)
 {
 	struct gcp_config config;
 	gcp_addr addr;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.quota = 40 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -370,13 +356,12 @@ static void the_quota_is_a_full_device(void **state)
 	fake_finish(pools);
 }
 
-static void memory_of_other_contexts_on_the_device_goes_back_too(void **state)
+TEST(memory_of_other_contexts_on_the_device_goes_back_too)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *other;
 	gcp_addr addr;
 
-	(void)state;
 	fake.memory_limit = 100 * MIB;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 0, &other), 0);
 	addr = must_alloc(other, 80 * MIB);
@@ -388,14 +373,13 @@ static void memory_of_other_contexts_on_the_device_goes_back_too(void **state)
 
 /* --- statistics --------------------------------------------------------------- */
 
-static void gauges_and_counters_are_exact(void **state)
+TEST(gauges_and_counters_are_exact)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr a = must_alloc(pool, 1000), b = must_alloc(pool, 3 * MIB + 5);
 	struct gcp_stats stats = must_stats(pools);
 
-	(void)state;
 	assert_int_equal(stats.allocation.current, 2);
 	assert_int_equal(stats.requested_bytes.current, 1000 + 3 * MIB + 5);
 	assert_int_equal(stats.allocated_bytes.current, 1024 + 3 * MIB + 4096);
@@ -414,12 +398,11 @@ static void gauges_and_counters_are_exact(void **state)
 	fake_finish(pools);
 }
 
-static void a_peak_of_one_thread_is_exact(void **state)
+TEST(a_peak_of_one_thread_is_exact)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	/* Cached and uncached sizes by turns: two counts that must agree. */
 	for (int i = 0; i < 500; i++) {
 		gcp_addr small = must_alloc(pool, 4096),
@@ -434,11 +417,10 @@ static void a_peak_of_one_thread_is_exact(void **state)
 	fake_finish(pools);
 }
 
-static void every_allocation_is_a_hit_or_a_miss(void **state)
+TEST(every_allocation_is_a_hit_or_a_miss)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.epoch_blocks = 1;
 	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
@@ -454,12 +436,11 @@ static void every_allocation_is_a_hit_or_a_miss(void **state)
 }
 
 /* What a thread has counted for itself and given back counts for the peak too. */
-static void a_peak_between_two_looks_is_seen(void **state)
+TEST(a_peak_between_two_looks_is_seen)
 {
 	struct gcp_config config;
 	gcp_addr addrs[8];
 
-	(void)state;
 	gcp_config_default(&config);
 	config.epoch_blocks = 1;
 	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
@@ -480,12 +461,11 @@ static void a_peak_between_two_looks_is_seen(void **state)
 	fake_finish(pools);
 }
 
-static void a_hit_calls_no_driver_function(void **state)
+TEST(a_hit_calls_no_driver_function)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	for (int i = 0; i < 200; i++) /* warm up: the window fills */
 		must_free(pools, must_alloc(pool, 4096));
 	uint64_t before = fake.allocs + fake.frees;
@@ -534,9 +514,8 @@ static bool is_served(const struct gcp_pool *pool, int result)
 }
 
 /* Each driver call fails in turn, once and then from there on. */
-static void every_driver_call_may_fail(void **state)
+TEST(every_driver_call_may_fail)
 {
-	(void)state;
 	for (int on = 0; on < 2; on++) {
 		for (uint64_t n = 1;; n++) {
 			fake_reset();
@@ -560,38 +539,4 @@ static void every_driver_call_may_fail(void **state)
 				break;
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(sizes_round_up_to_their_class, setup),
-	    cmocka_unit_test_setup(large_blocks_are_whole_pages, setup),
-	    cmocka_unit_test_setup(an_explicit_list_of_classes_is_used, setup),
-	    cmocka_unit_test_setup(a_bad_configuration_is_refused, setup),
-	    cmocka_unit_test_setup(impossible_sizes_are_out_of_memory, setup),
-	    cmocka_unit_test_setup(a_double_free_is_told, setup),
-	    cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
-	    cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
-	    cmocka_unit_test_setup(a_context_about_to_go_is_left_alone, setup),
-	    cmocka_unit_test_setup(neighbours_merge_when_their_epochs_are_ready, setup),
-	    cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
-	    cmocka_unit_test_setup(a_huge_block_takes_what_the_driver_rounds_up_to,
-				   setup),
-	    cmocka_unit_test_setup(unused_segments_go_back_when_trimmed, setup),
-	    cmocka_unit_test_setup(the_cache_limit_is_kept, setup),
-	    cmocka_unit_test_setup(a_full_device_gets_back_what_is_cached, setup),
-	    cmocka_unit_test_setup(out_of_memory_is_the_drivers_code, setup),
-	    cmocka_unit_test_setup(the_quota_is_a_full_device, setup),
-	    cmocka_unit_test_setup(memory_of_other_contexts_on_the_device_goes_back_too,
-				   setup),
-	    cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
-	    cmocka_unit_test_setup(a_peak_of_one_thread_is_exact, setup),
-	    cmocka_unit_test_setup(every_allocation_is_a_hit_or_a_miss, setup),
-	    cmocka_unit_test_setup(a_peak_between_two_looks_is_seen, setup),
-	    cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
-	    cmocka_unit_test_setup(every_driver_call_may_fail, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

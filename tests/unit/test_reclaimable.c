@@ -5,8 +5,11 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <stdlib.h>
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -78,9 +81,8 @@ static void fragment(struct gcp_pools *pools, int kept)
 	}
 }
 
-static void what_is_said_to_be_free_can_be_had(void **state)
+TEST(what_is_said_to_be_free_can_be_had)
 {
-	(void)state;
 	for (int i = 0; i < HISTORIES; i++) {
 		struct gcp_pools *pools = pools_on_device(&configs[i % 2]);
 
@@ -95,9 +97,8 @@ static void what_is_said_to_be_free_can_be_had(void **state)
 	}
 }
 
-static void all_is_free_when_nothing_is_held(void **state)
+TEST(all_is_free_when_nothing_is_held)
 {
-	(void)state;
 	for (int i = 0; i < HISTORIES; i++) {
 		struct gcp_pools *pools = pools_on_device(&configs[i % 2]);
 
@@ -111,9 +112,8 @@ static void all_is_free_when_nothing_is_held(void **state)
 }
 
 /* Three blocks side by side in mapped memory, which waits for its work or does not. */
-static void a_block_between_two_counts_as_far_as_it_can_move(void **state)
+TEST(a_block_between_two_counts_as_far_as_it_can_move)
 {
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct gcp_pools *pools = pools_on_device(&configs[1]);
 		struct gcp_pool *pool = fake_pool(pools);
@@ -137,9 +137,8 @@ static void a_block_between_two_counts_as_far_as_it_can_move(void **state)
 
 /* Of three blocks side by side an outer one is free as a whole when the middle one,
  * beside it, is freed and waits. */
-static void what_lies_free_beside_a_block_that_waits_counts_once(void **state)
+TEST(what_lies_free_beside_a_block_that_waits_counts_once)
 {
-	(void)state;
 	for (int outer = 0; outer < 3; outer += 2) {
 		struct gcp_pools *pools = pools_on_device(&configs[1]);
 		struct gcp_pool *pool = fake_pool(pools);
@@ -159,18 +158,4 @@ static void what_lies_free_beside_a_block_that_waits_counts_once(void **state)
 		fake.done = fake.submitted;
 		fake_finish(pools);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(what_is_said_to_be_free_can_be_had, reset),
-	    cmocka_unit_test_setup(all_is_free_when_nothing_is_held, reset),
-	    cmocka_unit_test_setup(a_block_between_two_counts_as_far_as_it_can_move,
-				   reset),
-	    cmocka_unit_test_setup(what_lies_free_beside_a_block_that_waits_counts_once,
-				   reset),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

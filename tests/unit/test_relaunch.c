@@ -5,6 +5,10 @@
  */
 #include "../../capture/share.h"
 #include "share_fake.h"
+#include "cases.h"
+
+#undef TEST
+#define TEST(name) CASE(name, relaunch_setup, share_teardown)
 
 /* Two graphs of one lane, the next launches of which into the stream are counted alone.
  */
@@ -25,11 +29,10 @@ static int relaunch_setup(void **state)
 	return share_setup(state);
 }
 
-static void launches_alike_ask_nothing(void **state)
+TEST(launches_alike_ask_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	ids_asked = queries = 0;
 	for (int i = 0; i < 20; i++)
@@ -44,13 +47,12 @@ static uint64_t launches_counted(void)
 	return must_stats(pools).graph_launches;
 }
 
-static void launches_are_counted_either_way(void **state)
+TEST(launches_are_counted_either_way)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph other = {.exec = (void *)0x50000};
 	uint64_t before = launches_counted();
 
-	(void)state;
 	launch_twice(a, b, 0);
 	assert_int_equal(launches_counted(), before + 4);
 	launch(a, 0);
@@ -63,22 +65,20 @@ static void launches_are_counted_either_way(void **state)
 }
 
 /* What has no share is not counted, and looked for once. */
-static void what_shares_nothing_is_launched_at_once(void **state)
+TEST(what_shares_nothing_is_launched_at_once)
 {
 	struct graph *a = make(0, 16 * MIB), other = {.exec = (void *)0x50000};
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		launch(&other, i % 2);
 	assert_int_equal(launches_again, 3);
 	launch(a, 0);
 }
 
-static void another_stream_with_the_same_handle_is_asked_for(void **state)
+TEST(another_stream_with_the_same_handle_is_asked_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	launch(a, 0);
@@ -87,23 +87,21 @@ static void another_stream_with_the_same_handle_is_asked_for(void **state)
 	assert_int_equal(launches_again, 1);
 }
 
-static void streams_of_another_context_are_asked_for(void **state)
+TEST(streams_of_another_context_are_asked_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	gcp_tracker_context_gone(tracker, (void *)0x77);
 	launch(a, 0);
 	assert_int_equal(launches_again, 0);
 }
 
-static void while_a_capture_is_under_way_each_is_looked_at(void **state)
+TEST(while_a_capture_is_under_way_each_is_looked_at)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *other;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	other = begin(3);
 	launch(a, 0);
@@ -114,12 +112,11 @@ static void while_a_capture_is_under_way_each_is_looked_at(void **state)
 }
 
 /* From then on an event stands behind each launch. */
-static void a_second_stream_in_use_is_seen(void **state)
+TEST(a_second_stream_in_use_is_seen)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph *c = make(2, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	launch(c, 0);
 	launch(c, 0);
@@ -133,11 +130,10 @@ static void a_second_stream_in_use_is_seen(void **state)
 	assert_int_equal(events, 3);
 }
 
-static void what_a_trim_took_is_mapped_again(void **state)
+TEST(what_a_trim_took_is_mapped_again)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
@@ -148,13 +144,12 @@ static void what_a_trim_took_is_mapped_again(void **state)
 	assert_int_equal(launches_again, 0);
 }
 
-static void an_executable_with_the_handle_of_another_one_is_new(void **state)
+TEST(an_executable_with_the_handle_of_another_one_is_new)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB), *c;
 	void *exec = a->exec;
 	struct gcp_holder *holding;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	exec_destroy(a);
@@ -172,12 +167,11 @@ static void an_executable_with_the_handle_of_another_one_is_new(void **state)
 }
 
 /* Until the call has returned it may not have begun. */
-static void it_is_in_progress(void **state)
+TEST(it_is_in_progress)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	launch_begin(a, 0, &now);
@@ -190,12 +184,11 @@ static void it_is_in_progress(void **state)
 }
 
 /* Of two calls at once neither is known to be the last. */
-static void beside_another_one_of_the_lane_it_is_looked_at(void **state)
+TEST(beside_another_one_of_the_lane_it_is_looked_at)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch first, second;
 
-	(void)state;
 	fake.stuck = true;
 	launch_twice(a, b, 1);
 	launch_begin(a, 1, &first);
@@ -209,12 +202,11 @@ static void beside_another_one_of_the_lane_it_is_looked_at(void **state)
 	assert_int_equal(waits_of_all, 1);
 }
 
-static void beside_a_launch_of_the_same_one_it_is_looked_at(void **state)
+TEST(beside_a_launch_of_the_same_one_it_is_looked_at)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch first, second;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	launch_begin(a, 0, &first);
@@ -230,12 +222,11 @@ static void beside_a_launch_of_the_same_one_it_is_looked_at(void **state)
 }
 
 /* Until then its stream says nothing of the lane. */
-static void after_one_that_has_failed_the_next_is_looked_at(void **state)
+TEST(after_one_that_has_failed_the_next_is_looked_at)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch failed;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	launch_begin(a, 0, &failed);
 	gcp_launch_end(tracker, NULL, &failed, 1);
@@ -248,12 +239,11 @@ static void after_one_that_has_failed_the_next_is_looked_at(void **state)
 }
 
 /* In no lane, too. */
-static void beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at(void **state)
+TEST(beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at)
 {
 	struct graph *a = make(0, 16 * MIB), *b;
 	struct gcp_launch first, second;
 
-	(void)state;
 	launch(a, 0);
 	fake_submit(); /* may use the memory of the capture */
 	b = capture_with(1, 16 * MIB, 0);
@@ -270,12 +260,11 @@ static void beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at(void **sta
 }
 
 /* Its end is counted all the same. */
-static void things_may_change_during_the_call(void **state)
+TEST(things_may_change_during_the_call)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	launch_begin(a, 0, &now);
 	stream_replace(3);
@@ -287,13 +276,12 @@ static void things_may_change_during_the_call(void **state)
 }
 
 /* Until its launch, and for nothing that came after a free had closed its epoch. */
-static void no_later_work_than_the_launch_is_waited_for(void **state)
+TEST(no_later_work_than_the_launch_is_waited_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	gcp_addr block = must_alloc(pool, 2 * MIB);
 	uint64_t later;
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	launch(a, 0);
@@ -307,11 +295,10 @@ static void no_later_work_than_the_launch_is_waited_for(void **state)
 }
 
 /* The first is over when the second begins, and need not wait for it elsewhere. */
-static void a_launch_that_is_over_waits_for_none_after_it(void **state)
+TEST(a_launch_that_is_over_waits_for_none_after_it)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch_twice(a, b, 0);
 	device_catches_up();
 	launch(a, 0);
@@ -341,13 +328,12 @@ static void *launches_into_its_default_stream(void *arg)
 	return NULL;
 }
 
-static void the_default_stream_of_another_thread_is_another_one(void **state)
+TEST(the_default_stream_of_another_thread_is_another_one)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 	pthread_t thread;
 
-	(void)state;
 	cuda.has_owner = true;
 	cuda.owner = pthread_self();
 	launch_twice(a, b, PER_THREAD);
@@ -368,12 +354,11 @@ static void the_default_stream_of_another_thread_is_another_one(void **state)
 	cuda.has_owner = false;
 }
 
-static void the_default_stream_of_another_context_is_another_one(void **state)
+TEST(the_default_stream_of_another_context_is_another_one)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *ctx = context_of_streams;
 
-	(void)state;
 	cuda.has_owner = true;
 	cuda.owner = pthread_self();
 	launch_twice(a, b, PER_THREAD);
@@ -387,12 +372,11 @@ static void the_default_stream_of_another_context_is_another_one(void **state)
 }
 
 /* It is guarded until it has that. */
-static void nothing_is_noted_of_a_graph_that_waits_for_memory(void **state)
+TEST(nothing_is_noted_of_a_graph_that_waits_for_memory)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now = {.share = 0};
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	gcp_share_all_taken(tracker);
 	assert_true(share_memory(a, b));
@@ -405,11 +389,10 @@ static void nothing_is_noted_of_a_graph_that_waits_for_memory(void **state)
 
 /* --- graphs without a lane --- */
 
-static void a_graph_without_a_lane_gets_one_in_time(void **state)
+TEST(a_graph_without_a_lane_gets_one_in_time)
 {
 	struct graph *a = make(0, 16 * MIB), *b;
 
-	(void)state;
 	fake_submit(); /* may use the memory of the capture */
 	b = capture_with(1, 16 * MIB, 0);
 	instantiate(b);
@@ -423,36 +406,4 @@ static void a_graph_without_a_lane_gets_one_in_time(void **state)
 		launch(b, 0);
 	}
 	assert_true(share_memory(a, b));
-}
-
-#define RELAUNCH_TEST(name)                                                            \
-	cmocka_unit_test_setup_teardown(name, relaunch_setup, share_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    RELAUNCH_TEST(nothing_is_noted_of_a_graph_that_waits_for_memory),
-	    RELAUNCH_TEST(after_one_that_has_failed_the_next_is_looked_at),
-	    RELAUNCH_TEST(launches_alike_ask_nothing),
-	    RELAUNCH_TEST(launches_are_counted_either_way),
-	    RELAUNCH_TEST(what_shares_nothing_is_launched_at_once),
-	    RELAUNCH_TEST(another_stream_with_the_same_handle_is_asked_for),
-	    RELAUNCH_TEST(streams_of_another_context_are_asked_for),
-	    RELAUNCH_TEST(while_a_capture_is_under_way_each_is_looked_at),
-	    RELAUNCH_TEST(a_second_stream_in_use_is_seen),
-	    RELAUNCH_TEST(what_a_trim_took_is_mapped_again),
-	    RELAUNCH_TEST(an_executable_with_the_handle_of_another_one_is_new),
-	    RELAUNCH_TEST(it_is_in_progress),
-	    RELAUNCH_TEST(beside_another_one_of_the_lane_it_is_looked_at),
-	    RELAUNCH_TEST(beside_a_launch_of_the_same_one_it_is_looked_at),
-	    RELAUNCH_TEST(beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at),
-	    RELAUNCH_TEST(things_may_change_during_the_call),
-	    RELAUNCH_TEST(no_later_work_than_the_launch_is_waited_for),
-	    RELAUNCH_TEST(a_launch_that_is_over_waits_for_none_after_it),
-	    RELAUNCH_TEST(the_default_stream_of_another_thread_is_another_one),
-	    RELAUNCH_TEST(the_default_stream_of_another_context_is_another_one),
-	    RELAUNCH_TEST(a_graph_without_a_lane_gets_one_in_time),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

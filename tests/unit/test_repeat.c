@@ -6,6 +6,9 @@
 #include "fake.h"
 
 #include "../../pool/cache/cache.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 
@@ -51,11 +54,10 @@ static bool is_cached(struct gcp_pools *pools, gcp_addr addr)
 	return atomic_load(&block_at(pools, addr)->state) == GCP_BLOCK_CACHED;
 }
 
-static void a_size_that_repeats_stays_in_the_cache(void **state)
+TEST(a_size_that_repeats_stays_in_the_cache)
 {
 	const uint64_t sizes[] = {2 * MIB, 3 * MIB, 4 * MIB, 16 * MIB};
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct gcp_pools *pools = mapped_pools();
 
@@ -67,11 +69,10 @@ static void a_size_that_repeats_stays_in_the_cache(void **state)
 }
 
 /* What the thread kept can be merged as soon as the next size comes. */
-static void another_size_ends_that(void **state)
+TEST(another_size_ends_that)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	/* Room for the other size: no cache is emptied to find some. */
 	must_free(pools, must_alloc(fake_pool(pools), 28 * MIB));
 	fake.done = fake.submitted;
@@ -86,12 +87,11 @@ static void another_size_ends_that(void **state)
 }
 
 /* Each block is as large as was asked for, whatever size was kept before. */
-static void sizes_that_take_turns_are_told_apart(void **state)
+TEST(sizes_that_take_turns_are_told_apart)
 {
 	const uint64_t sizes[] = {3 * MIB, 5 * MIB, 2 * MIB, 7 * MIB};
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	for (int i = 0; i < 12; i++) {
 		turns(pools, i % 3 ? 40 : 1, sizes[i % 4]);
 		assert_null(gcp_pools_check(pools));
@@ -103,12 +103,11 @@ static void sizes_that_take_turns_are_told_apart(void **state)
 }
 
 /* What was allocated before the size repeated. */
-static void a_block_of_another_size_goes_to_the_heap(void **state)
+TEST(a_block_of_another_size_goes_to_the_heap)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr other = must_alloc(fake_pool(pools), 2 * MIB);
 
-	(void)state;
 	assert_true(is_cached(pools, turns(pools, 40, 3 * MIB)));
 	must_free(pools, other);
 	assert_false(is_cached(pools, other));
@@ -116,11 +115,10 @@ static void a_block_of_another_size_goes_to_the_heap(void **state)
 	fake_finish(pools);
 }
 
-static void sizes_that_vary_stay_in_no_cache(void **state)
+TEST(sizes_that_vary_stay_in_no_cache)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	for (int i = 0; i < 100; i++)
 		assert_false(is_cached(pools, turns(pools, 1, (i % 2 ? 2 : 3) * MIB)));
 	fake_finish(pools);
@@ -128,12 +126,11 @@ static void sizes_that_vary_stay_in_no_cache(void **state)
 
 /* A thread that only allocates has nothing that goes round: it looks into the heap, and
  * what fences cost can be known. */
-static void a_size_that_never_comes_back_is_looked_for(void **state)
+TEST(a_size_that_never_comes_back_is_looked_for)
 {
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	for (int i = 0; i < 40; i++)
 		(void)must_alloc(pool, MIB);
 	atomic_store(&pool->pressure.starved, false);
@@ -143,11 +140,10 @@ static void a_size_that_never_comes_back_is_looked_for(void **state)
 }
 
 /* A fence and a barrier for 16 MiB, and hardly a query; no more memory than that. */
-static void a_loop_calls_the_driver_once_for_an_epoch(void **state)
+TEST(a_loop_calls_the_driver_once_for_an_epoch)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	turns(pools, 40, 4 * MIB);
 	fake.records = fake.orders = fake.queries = 0;
 	turns(pools, 400, 4 * MIB);
@@ -159,11 +155,10 @@ static void a_loop_calls_the_driver_once_for_an_epoch(void **state)
 }
 
 /* The same for a block too large to be kept, which needs a fence at each turn. */
-static void a_loop_over_one_large_block_asks_for_few_fences(void **state)
+TEST(a_loop_over_one_large_block_asks_for_few_fences)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	turns(pools, 40, 256 * MIB);
 	fake.records = fake.orders = fake.queries = 0;
 	assert_false(is_cached(pools, turns(pools, 400, 256 * MIB)));
@@ -174,12 +169,11 @@ static void a_loop_over_one_large_block_asks_for_few_fences(void **state)
 }
 
 /* Where an epoch is so large that a cache cannot hold two the heap has the blocks. */
-static void what_the_cache_has_no_room_for_goes_to_the_heap(void **state)
+TEST(what_the_cache_has_no_room_for_goes_to_the_heap)
 {
 	struct gcp_pools *pools = mapped_pools();
 	gcp_addr addr = 0;
 
-	(void)state;
 	assert_true(is_cached(pools, turns(pools, 40, 4 * MIB)));
 	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
 	gcp_windows_update(pools); /* as with segments: 28 MiB in an epoch */
@@ -195,11 +189,10 @@ static void what_the_cache_has_no_room_for_goes_to_the_heap(void **state)
 }
 
 /* Many threads take several blocks of a class at once; of no class, one. */
-static void many_threads_take_blocks_of_no_class_one_at_a_time(void **state)
+TEST(many_threads_take_blocks_of_no_class_one_at_a_time)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	config.class_max = 128 << 10;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -222,11 +215,10 @@ static void many_threads_take_blocks_of_no_class_one_at_a_time(void **state)
 }
 
 /* When memory is out it is there for others. */
-static void what_is_kept_serves_when_memory_is_out(void **state)
+TEST(what_is_kept_serves_when_memory_is_out)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	fake.memory_limit = 24 * MIB;
 	turns(pools, 40, 4 * MIB);
 	fake.done = fake.submitted;
@@ -247,13 +239,12 @@ static void *frees(void *pools)
 }
 
 /* How much may circulate depends on how many threads allocate. */
-static void a_thread_that_only_frees_gets_no_cache(void **state)
+TEST(a_thread_that_only_frees_gets_no_cache)
 {
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_pool *pool = fake_pool(pools);
 	pthread_t thread;
 
-	(void)state;
 	gcp_pools_stream_used(pools, 0x5000);
 	gcp_windows_update(pools);
 	to_free = must_alloc(pool, 256 * MIB);
@@ -266,12 +257,11 @@ static void a_thread_that_only_frees_gets_no_cache(void **state)
 
 /* A large handle goes back whole once its work is done, though the fence was asked for
  * before that. */
-static void what_a_large_handle_waits_for_is_asked_before_it_is_divided(void **state)
+TEST(what_a_large_handle_waits_for_is_asked_before_it_is_divided)
 {
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	gcp_pools_stream_used(pools, 0x5000);
 	gcp_windows_update(pools);
 	gcp_addr large = must_alloc(pool, 1024 * MIB);
@@ -286,27 +276,4 @@ static void what_a_large_handle_waits_for_is_asked_before_it_is_divided(void **s
 	must_free(pools, small);
 	fake.done = fake.submitted;
 	fake_finish(pools);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_size_that_repeats_stays_in_the_cache),
-	    TEST(another_size_ends_that),
-	    TEST(sizes_that_take_turns_are_told_apart),
-	    TEST(a_block_of_another_size_goes_to_the_heap),
-	    TEST(sizes_that_vary_stay_in_no_cache),
-	    TEST(a_size_that_never_comes_back_is_looked_for),
-	    TEST(a_loop_calls_the_driver_once_for_an_epoch),
-	    TEST(a_loop_over_one_large_block_asks_for_few_fences),
-	    TEST(what_the_cache_has_no_room_for_goes_to_the_heap),
-	    TEST(many_threads_take_blocks_of_no_class_one_at_a_time),
-	    TEST(what_is_kept_serves_when_memory_is_out),
-	    TEST(a_thread_that_only_frees_gets_no_cache),
-	    TEST(what_a_large_handle_waits_for_is_asked_before_it_is_divided),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,10 @@
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "cases.h"
+
+#undef TEST
+#define TEST(name) CASE(name, setup_follow, teardown)
 
 static int setup_follow(void **state)
 {
@@ -55,11 +59,10 @@ static gcp_addr used_and_freed(void)
 	return addr;
 }
 
-static void an_event_without_a_waiting_stream_holds_nothing_back(void **state)
+TEST(an_event_without_a_waiting_stream_holds_nothing_back)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	event_record(0, EVENT);
 	gcp_addr addr = used_and_freed();
 	for (int i = 0; i < 10; i++) {
@@ -73,11 +76,10 @@ static void an_event_without_a_waiting_stream_holds_nothing_back(void **state)
 	graph_destroy(graph);
 }
 
-static void work_behind_an_old_event_follows_what_was_freed(void **state)
+TEST(work_behind_an_old_event_follows_what_was_freed)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	event_record(0, EVENT); /* before all nodes */
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -90,11 +92,10 @@ static void work_behind_an_old_event_follows_what_was_freed(void **state)
 }
 
 /* From then on it is known that the program does so. */
-static void after_an_old_event_events_hold_back_again(void **state)
+TEST(after_an_old_event_events_hold_back_again)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	event_record(0, EVENT);
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -107,11 +108,10 @@ static void after_an_old_event_events_hold_back_again(void **state)
 	graph_destroy(graph);
 }
 
-static void after_an_event_that_was_followed_events_rest(void **state)
+TEST(after_an_event_that_was_followed_events_rest)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	event_record(0, EVENT);
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -126,11 +126,10 @@ static void after_an_event_that_was_followed_events_rest(void **state)
 	graph_destroy(graph);
 }
 
-static void a_stream_that_was_joined_holds_nothing_back(void **state)
+TEST(a_stream_that_was_joined_holds_nothing_back)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	kernel(1);
@@ -141,11 +140,10 @@ static void a_stream_that_was_joined_holds_nothing_back(void **state)
 	graph_destroy(graph);
 }
 
-static void a_stream_that_has_forked_holds_back(void **state)
+TEST(a_stream_that_has_forked_holds_back)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	gcp_addr addr = used_and_freed();
@@ -169,11 +167,10 @@ static void go_on_after_the_event(void)
 	wait_event(0, EVENT, at, cuda.last_id);
 }
 
-static void a_stream_that_went_on_holds_back(void **state)
+TEST(a_stream_that_went_on_holds_back)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	go_on_after_the_event();
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
@@ -182,11 +179,10 @@ static void a_stream_that_went_on_holds_back(void **state)
 }
 
 /* It did not rest before, so that it may. */
-static void a_stream_that_went_on_rests_when_it_is_joined(void **state)
+TEST(a_stream_that_went_on_rests_when_it_is_joined)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	go_on_after_the_event();
 	gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1));
 	kernel(1);
@@ -205,11 +201,10 @@ static void joined_with_one_at_rest(void)
 	wait_for(0, 1);
 }
 
-static void work_on_a_stream_at_rest_follows_what_was_freed(void **state)
+TEST(work_on_a_stream_at_rest_follows_what_was_freed)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -226,11 +221,10 @@ static void work_on_a_stream_at_rest_follows_what_was_freed(void **state)
 	graph_destroy(graph);
 }
 
-static void a_stream_that_waits_anew_follows_nothing(void **state)
+TEST(a_stream_that_waits_anew_follows_nothing)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -248,11 +242,10 @@ static int work_captured(int stream)
 }
 
 /* Also the second time, and the third: until it is in order. */
-static void what_cannot_be_put_in_order_is_refused(void **state)
+TEST(what_cannot_be_put_in_order_is_refused)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -270,11 +263,10 @@ static void what_cannot_be_put_in_order_is_refused(void **state)
 }
 
 /* The wait has been made by then, and the program may go on behind it. */
-static void work_behind_a_wait_that_was_not_put_in_order_is_refused(void **state)
+TEST(work_behind_a_wait_that_was_not_put_in_order_is_refused)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	event_record(0, EVENT); /* before all nodes */
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -291,11 +283,10 @@ static void work_behind_a_wait_that_was_not_put_in_order_is_refused(void **state
 	graph_destroy(graph);
 }
 
-static void what_an_edit_could_not_put_in_order_follows_later(void **state)
+TEST(what_an_edit_could_not_put_in_order_follows_later)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -316,12 +307,11 @@ static void *edit(void *unused)
 }
 
 /* By its handle that thread would reach a stream of its own. */
-static void no_other_thread_puts_a_default_stream_in_order(void **state)
+TEST(no_other_thread_puts_a_default_stream_in_order)
 {
 	pthread_t other;
 	void *graph;
 
-	(void)state;
 	cuda.owner = pthread_self();
 	cuda.has_owner = true;
 	graph = begin(0);
@@ -344,12 +334,11 @@ static void no_other_thread_puts_a_default_stream_in_order(void **state)
 }
 
 /* The host's memory is out just when a stream joins that would have to follow. */
-static void a_stream_that_cannot_be_noted_is_refused(void **state)
+TEST(a_stream_that_cannot_be_noted_is_refused)
 {
 	void *graph = begin(0);
 	int result;
 
-	(void)state;
 	event_record(0, EVENT);
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -368,11 +357,10 @@ static void a_stream_that_cannot_be_noted_is_refused(void **state)
 	graph_destroy(graph);
 }
 
-static void before_an_edit_by_the_program_all_streams_follow(void **state)
+TEST(before_an_edit_by_the_program_all_streams_follow)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -383,11 +371,10 @@ static void before_an_edit_by_the_program_all_streams_follow(void **state)
 	graph_destroy(graph);
 }
 
-static void a_stream_that_is_gone_follows_nothing(void **state)
+TEST(a_stream_that_is_gone_follows_nothing)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -429,15 +416,13 @@ static void a_new_stream_follows_after(void (*goes)(void))
 	graph_destroy(graph);
 }
 
-static void a_stream_with_the_handle_of_one_that_is_gone_follows(void **state)
+TEST(a_stream_with_the_handle_of_one_that_is_gone_follows)
 {
-	(void)state;
 	a_new_stream_follows_after(stream_goes);
 }
 
-static void a_stream_of_a_context_that_is_gone_is_another_one_later(void **state)
+TEST(a_stream_of_a_context_that_is_gone_is_another_one_later)
 {
-	(void)state;
 	a_new_stream_follows_after(context_goes);
 }
 
@@ -452,12 +437,11 @@ static void *wait_in_own_default_stream(void *event)
 }
 
 /* By the handle they are one. */
-static void a_default_stream_of_another_thread_follows(void **state)
+TEST(a_default_stream_of_another_thread_follows)
 {
 	pthread_t other;
 	void *graph;
 
-	(void)state;
 	cuda.owner = pthread_self();
 	cuda.has_owner = true;
 	graph = begin(PER_THREAD);
@@ -479,11 +463,10 @@ static void a_default_stream_of_another_thread_follows(void **state)
 	cuda.has_owner = false;
 }
 
-static void a_node_that_is_destroyed_is_followed_no_more(void **state)
+TEST(a_node_that_is_destroyed_is_followed_no_more)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
@@ -493,35 +476,4 @@ static void a_node_that_is_destroyed_is_followed_no_more(void **state)
 	assert_false(depends_on(1, user));
 	end(0);
 	graph_destroy(graph);
-}
-
-#define FOLLOWING(name) cmocka_unit_test_setup_teardown(name, setup_follow, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    FOLLOWING(an_event_without_a_waiting_stream_holds_nothing_back),
-	    FOLLOWING(work_behind_an_old_event_follows_what_was_freed),
-	    FOLLOWING(after_an_old_event_events_hold_back_again),
-	    FOLLOWING(after_an_event_that_was_followed_events_rest),
-	    FOLLOWING(a_stream_that_was_joined_holds_nothing_back),
-	    FOLLOWING(a_stream_that_has_forked_holds_back),
-	    FOLLOWING(a_stream_that_went_on_holds_back),
-	    FOLLOWING(a_stream_that_went_on_rests_when_it_is_joined),
-	    FOLLOWING(work_on_a_stream_at_rest_follows_what_was_freed),
-	    FOLLOWING(a_stream_that_waits_anew_follows_nothing),
-	    FOLLOWING(what_cannot_be_put_in_order_is_refused),
-	    FOLLOWING(work_behind_a_wait_that_was_not_put_in_order_is_refused),
-	    FOLLOWING(what_an_edit_could_not_put_in_order_follows_later),
-	    FOLLOWING(no_other_thread_puts_a_default_stream_in_order),
-	    FOLLOWING(a_stream_that_cannot_be_noted_is_refused),
-	    FOLLOWING(before_an_edit_by_the_program_all_streams_follow),
-	    FOLLOWING(a_stream_that_is_gone_follows_nothing),
-	    FOLLOWING(a_stream_with_the_handle_of_one_that_is_gone_follows),
-	    FOLLOWING(a_stream_of_a_context_that_is_gone_is_another_one_later),
-	    FOLLOWING(a_default_stream_of_another_thread_follows),
-	    FOLLOWING(a_node_that_is_destroyed_is_followed_no_more),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

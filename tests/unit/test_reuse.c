@@ -5,15 +5,15 @@
  */
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "cases.h"
 
 /* --- reuse inside a capture --------------------------------------------------- */
 
-static void a_capture_of_one_line_reuses_at_once(void **state)
+TEST(a_capture_of_one_line_reuses_at_once)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		must_free(pools, addr);
 		assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -27,13 +27,12 @@ static void a_capture_of_one_line_reuses_at_once(void **state)
 	graph_destroy(graph);
 }
 
-static void a_capture_that_forked_does_not_reuse(void **state)
+TEST(a_capture_that_forked_does_not_reuse)
 {
 	void *graph = begin(0);
 	gcp_addr before = capture_alloc(3 * MIB), after = capture_alloc(3 * MIB);
 	gcp_addr small;
 
-	(void)state;
 	use_up_what_is_shared();
 	small = capture_alloc(5000);
 	must_free(pools, before); /* the fork may start before this free */
@@ -56,12 +55,11 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 	graph_destroy(graph);
 }
 
-static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
+TEST(a_fork_from_an_earlier_event_sees_no_reuse)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	event_record(0, event);
 	kernel(0); /* uses the block */
@@ -74,11 +72,10 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 	graph_destroy(graph);
 }
 
-static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
+TEST(an_event_that_stays_forbids_reuse_when_another_goes)
 {
 	void *const stays = (void *)0x7777;
 
-	(void)state;
 	for (uintptr_t goes = 0x7776; goes <= 0x7778; goes += 2) {
 		void *graph = begin(0);
 		gcp_addr addr = capture_alloc(3 * MIB);
@@ -98,12 +95,11 @@ static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
 	}
 }
 
-static void the_end_of_another_context_changes_no_order(void **state)
+TEST(the_end_of_another_context_changes_no_order)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	must_free(pools, addr);
 	gcp_tracker_context_gone(tracker, (char *)FAKE_CTX + 0x100);
@@ -114,12 +110,11 @@ static void the_end_of_another_context_changes_no_order(void **state)
 	graph_destroy(graph);
 }
 
-static void a_block_freed_before_a_fork_is_used_again_after_it(void **state)
+TEST(a_block_freed_before_a_fork_is_used_again_after_it)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
@@ -128,12 +123,11 @@ static void a_block_freed_before_a_fork_is_used_again_after_it(void **state)
 	graph_destroy(graph);
 }
 
-static void a_side_stream_that_lags_forbids_reuse_until_it_catches_up(void **state)
+TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	kernel(1);
@@ -149,12 +143,11 @@ static void a_side_stream_that_lags_forbids_reuse_until_it_catches_up(void **sta
 	graph_destroy(graph);
 }
 
-static void a_capture_edited_by_the_program_proves_nothing(void **state)
+TEST(a_capture_edited_by_the_program_proves_nothing)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	gcp_tracker_order_unknown(tracker);
 	must_free(pools, addr);
@@ -165,12 +158,11 @@ static void a_capture_edited_by_the_program_proves_nothing(void **state)
 }
 
 /* The stream may be turned back to before the kernel that used the block. */
-static void what_was_proved_before_an_edit_by_the_program_holds_no_more(void **state)
+TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	kernel(0);
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
@@ -181,13 +173,12 @@ static void what_was_proved_before_an_edit_by_the_program_holds_no_more(void **s
 	graph_destroy(graph);
 }
 
-static void launches_wait_for_work_on_recycled_blocks(void **state)
+TEST(launches_wait_for_work_on_recycled_blocks)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	uint64_t eager = fake_submit(); /* the program's, on a stream of its own */
 
-	(void)state;
 	must_free(pools, addr);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	end(0);
@@ -196,13 +187,12 @@ static void launches_wait_for_work_on_recycled_blocks(void **state)
 }
 
 /* More contexts than barriers are set in one turn. */
-static void launches_wait_for_every_context_of_a_capture(void **state)
+TEST(launches_wait_for_every_context_of_a_capture)
 {
 	enum { CONTEXTS = 40 };
 	uint64_t orders = fake.orders;
 	void *graph = begin(0);
 
-	(void)state;
 	for (uintptr_t i = 0; i < CONTEXTS; i++) {
 		void *ctx = (void *)(0x20000 + 0x10 * i);
 		struct gcp_pool *other;
@@ -225,12 +215,11 @@ static void launches_wait_for_every_context_of_a_capture(void **state)
 	graph_destroy(graph);
 }
 
-static void common_blocks_freed_in_a_capture_wait_for_its_end(void **state)
+TEST(common_blocks_freed_in_a_capture_wait_for_its_end)
 {
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 	void *graph = begin(0);
 
-	(void)state;
 	must_free(pools, addr);
 	for (int i = 0; i < 20; i++)
 		assert_int_not_equal(capture_alloc(3 * MIB), addr);
@@ -240,12 +229,11 @@ static void common_blocks_freed_in_a_capture_wait_for_its_end(void **state)
 
 /* --- sharing ------------------------------------------------------------------ */
 
-static void captures_share_a_pool_that_the_program_names(void **state)
+TEST(captures_share_a_pool_that_the_program_names)
 {
 	struct gcp_graph_pool_info info;
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0);
@@ -267,11 +255,10 @@ static void captures_share_a_pool_that_the_program_names(void **state)
 
 /* A graph of the pool writes memory that a later capture got: what the program does
  * with it comes after the launches until then. */
-static void memory_of_a_launched_graph_comes_behind_the_launch(void **state)
+TEST(memory_of_a_launched_graph_comes_behind_the_launch)
 {
 	uint64_t id, launch;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0);
@@ -291,11 +278,10 @@ static void memory_of_a_launched_graph_comes_behind_the_launch(void **state)
 }
 
 /* What is freed while both capture waits for the end of the later one, too. */
-static void a_capture_that_ends_leaves_the_pool_to_the_other(void **state)
+TEST(a_capture_that_ends_leaves_the_pool_to_the_other)
 {
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0), *second = begin(1);
@@ -310,11 +296,10 @@ static void a_capture_that_ends_leaves_the_pool_to_the_other(void **state)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
-static void a_pool_that_reached_zero_can_be_used_again(void **state)
+TEST(a_pool_that_reached_zero_can_be_used_again)
 {
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 	assert_int_equal(gcp_graph_pool_release(tracker, id), -ENOENT);
@@ -332,12 +317,11 @@ static void a_pool_that_reached_zero_can_be_used_again(void **state)
 
 /* --- checkpoint and restore --------------------------------------------------- */
 
-static void a_restored_pool_keeps_off_what_was_live(void **state)
+TEST(a_restored_pool_keeps_off_what_was_live)
 {
 	struct gcp_graph_checkpoint *after_first;
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0);
@@ -377,13 +361,12 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
-static void a_wrong_restore_changes_nothing(void **state)
+TEST(a_wrong_restore_changes_nothing)
 {
 	void *owner;
 	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id, other;
 
-	(void)state;
 	gcp_graph_pool_create(tracker, &id);
 	gcp_graph_pool_create(tracker, &other);
 	gcp_graph_pool_use(tracker, id);
@@ -414,13 +397,12 @@ static void a_wrong_restore_changes_nothing(void **state)
 }
 
 /* Nothing was live, so no heap tells one life from the next. */
-static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
+TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	void *owner;
 	uint64_t id;
 
-	(void)state;
 	gcp_graph_pool_create(tracker, &id);
 	gcp_graph_pool_use(tracker, id);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
@@ -435,12 +417,11 @@ static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
 	graph_destroy(graph);
 }
 
-static void what_came_after_a_checkpoint_is_free_after_the_restore(void **state)
+TEST(what_came_after_a_checkpoint_is_free_after_the_restore)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id;
 
-	(void)state;
 	gcp_graph_pool_create(tracker, &id);
 	gcp_graph_pool_use(tracker, id);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
@@ -459,12 +440,11 @@ static void what_came_after_a_checkpoint_is_free_after_the_restore(void **state)
 }
 
 /* The context goes, and the heap begins a new life in its next one. */
-static void a_checkpoint_does_not_outlive_its_context(void **state)
+TEST(a_checkpoint_does_not_outlive_its_context)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id;
 
-	(void)state;
 	gcp_graph_pool_create(tracker, &id);
 	gcp_graph_pool_use(tracker, id);
 	void *graph = begin(0);
@@ -480,13 +460,12 @@ static void a_checkpoint_does_not_outlive_its_context(void **state)
 }
 
 /* The host has no memory, at any point of it. */
-static void a_checkpoint_that_fails_leaves_nothing(void **state)
+TEST(a_checkpoint_that_fails_leaves_nothing)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	bool failed = true;
 	uint64_t id;
 
-	(void)state;
 	gcp_graph_pool_create(tracker, &id);
 	gcp_graph_pool_use(tracker, id);
 	void *graph = begin(0);
@@ -510,11 +489,10 @@ static void a_checkpoint_that_fails_leaves_nothing(void **state)
 
 /* --- out of memory ------------------------------------------------------------ */
 
-static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
+TEST(a_full_device_in_a_capture_gives_back_what_is_cached)
 {
 	gcp_addr addr = must_alloc(pool, 90 * MIB);
 
-	(void)state;
 	fake.memory_limit = 100 * MIB;
 	must_free(pools, addr);
 	void *graph = begin(0);
@@ -524,35 +502,4 @@ static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
 	    GCP_CUDA_OUT_OF_MEMORY);
 	end(0);
 	graph_destroy(graph);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_capture_of_one_line_reuses_at_once),
-	    TEST(a_capture_that_forked_does_not_reuse),
-	    TEST(a_fork_from_an_earlier_event_sees_no_reuse),
-	    TEST(an_event_that_stays_forbids_reuse_when_another_goes),
-	    TEST(the_end_of_another_context_changes_no_order),
-	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
-	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
-	    TEST(a_capture_edited_by_the_program_proves_nothing),
-	    TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more),
-	    TEST(launches_wait_for_work_on_recycled_blocks),
-	    TEST(launches_wait_for_every_context_of_a_capture),
-	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
-	    TEST(captures_share_a_pool_that_the_program_names),
-	    TEST(memory_of_a_launched_graph_comes_behind_the_launch),
-	    TEST(a_capture_that_ends_leaves_the_pool_to_the_other),
-	    TEST(a_pool_that_reached_zero_can_be_used_again),
-	    TEST(a_restored_pool_keeps_off_what_was_live),
-	    TEST(a_wrong_restore_changes_nothing),
-	    TEST(an_empty_checkpoint_does_not_outlive_its_pool),
-	    TEST(what_came_after_a_checkpoint_is_free_after_the_restore),
-	    TEST(a_checkpoint_does_not_outlive_its_context),
-	    TEST(a_checkpoint_that_fails_leaves_nothing),
-	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,13 +7,13 @@
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "cases.h"
 
-static void where_plain_CUDA_allows_allocation_nothing_is_given_twice(void **state)
+TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	(void)state;
 	submit_eagerly(); /* eager work, allowed and not yet done */
 	must_free(pools, addr);
 	gcp_addr next = capture_alloc(3 * MIB);
@@ -33,13 +33,12 @@ static void *take_elsewhere(void *arg)
 	return NULL;
 }
 
-static void an_eager_allocation_never_gets_what_captured_work_has_used(void **state)
+TEST(an_eager_allocation_never_gets_what_captured_work_has_used)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	pthread_t thread;
 
-	(void)state;
 	must_free(pools, addr); /* each replay of the graph will touch it */
 	for (int i = 0; i < 20; i++) {
 		pthread_create(&thread, NULL, take_elsewhere, NULL);
@@ -79,12 +78,11 @@ static gcp_addr work_on_captured_stream_gives(void)
 }
 
 /* It may have worked on that stream long ago: what it allocates is its own. */
-static void a_thread_that_a_capture_does_not_bind_allocates_eagerly(void **state)
+TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
 	gcp_addr addr = freed_by_the_capture();
 
-	(void)state;
 	assert_int_not_equal(work_on_captured_stream_gives(), addr);
 	end(0);
 	graph_destroy(graph);
@@ -97,12 +95,11 @@ static void *begin_elsewhere(void *arg)
 	return NULL;
 }
 
-static void nor_does_a_capture_of_a_younger_thread_bind_it(void **state)
+TEST(nor_does_a_capture_of_a_younger_thread_bind_it)
 {
 	pthread_t thread;
 	void *graph;
 
-	(void)state;
 	must_free(pools, must_alloc(pool, 512)); /* this thread has its number */
 	pthread_create(&thread, NULL, begin_elsewhere, &graph);
 	pthread_join(thread, NULL);
@@ -112,12 +109,11 @@ static void nor_does_a_capture_of_a_younger_thread_bind_it(void **state)
 }
 
 /* A backward pass, say. */
-static void captured_work_of_another_thread_uses_freed_memory_again(void **state)
+TEST(captured_work_of_another_thread_uses_freed_memory_again)
 {
 	void *graph = begin(0);
 	gcp_addr addr = freed_by_the_capture();
 
-	(void)state;
 	assert_int_equal(work_on_captured_stream_gives(), addr);
 	must_free(pools, addr);
 	assert_int_equal(work_on_captured_stream_gives(), addr);
@@ -128,12 +124,11 @@ static void captured_work_of_another_thread_uses_freed_memory_again(void **state
 }
 
 /* By any thread, on any stream. */
-static void what_another_thread_freed_behind_eager_work_is_not_used_again(void **state)
+TEST(what_another_thread_freed_behind_eager_work_is_not_used_again)
 {
 	void *graph = begin(0);
 	gcp_addr addr = work_on_captured_stream_gives();
 
-	(void)state;
 	submit_eagerly();
 	must_free(pools, addr);
 	assert_int_equal(must_stats(pools).reuse_eager_work, 1);
@@ -142,12 +137,11 @@ static void what_another_thread_freed_behind_eager_work_is_not_used_again(void *
 	graph_destroy(graph);
 }
 
-static void what_is_freed_behind_an_unknown_call_is_counted_as_such(void **state)
+TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
 {
 	void *graph = begin(0);
 	gcp_addr addr = work_on_captured_stream_gives();
 
-	(void)state;
 	gcp_pools_eager_work_unseen(pools);
 	must_free(pools, addr);
 	assert_int_equal(must_stats(pools).reuse_unknown_calls, 1);
@@ -156,11 +150,10 @@ static void what_is_freed_behind_an_unknown_call_is_counted_as_such(void **state
 	graph_destroy(graph);
 }
 
-static void nor_is_it_where_the_order_of_the_graph_allows_it(void **state)
+TEST(nor_is_it_where_the_order_of_the_graph_allows_it)
 {
 	void *graph = begin(0);
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	gcp_addr addr = work_on_captured_stream_gives();
@@ -174,13 +167,12 @@ static void nor_is_it_where_the_order_of_the_graph_allows_it(void **state)
 }
 
 /* On a stream that cannot be asked, say. */
-static void a_thread_known_to_work_eagerly_gets_nothing_twice(void **state)
+TEST(a_thread_known_to_work_eagerly_gets_nothing_twice)
 {
 	void *graph = begin(0);
 	gcp_addr addr = freed_by_the_capture(), next = 0;
 	struct gcp_stream_hint hint = {.eager = true};
 
-	(void)state;
 	assert_int_equal(
 	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &next), 0);
 	assert_int_not_equal(next, addr);
@@ -199,14 +191,13 @@ static void *take_with_hint(void *arg)
 
 /* Of a thread whose last work was captured, by an earlier capture: another thread has
  * the stream capture again since, and what it allocates may be for eager work. */
-static void a_later_capture_of_its_stream_gives_a_thread_nothing_twice(void **state)
+TEST(a_later_capture_of_its_stream_gives_a_thread_nothing_twice)
 {
 	void *graph = begin(0), *later;
 	struct gcp_stream_hint hint = hint_of(stream_handle(0));
 	pthread_t thread;
 	gcp_addr addr;
 
-	(void)state;
 	end(0);
 	later = begin(0);
 	addr = freed_by_the_capture();
@@ -251,19 +242,17 @@ static void after_eager_work_in(enum gcp_capture_mode mode)
 	graph_destroy(graph);
 }
 
-static void a_stream_that_joined_after_eager_work_speaks_for_its_capture(void **state)
+TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture)
 {
-	(void)state;
 	after_eager_work_in(GCP_CAPTURE_GLOBAL);
 	after_eager_work_in(GCP_CAPTURE_THREAD_LOCAL);
 }
 
-static void eager_work_before_the_allocation_does_not_count(void **state)
+TEST(eager_work_before_the_allocation_does_not_count)
 {
 	void *graph = begin(0);
 	gcp_addr addr;
 
-	(void)state;
 	submit_eagerly();
 	addr = work_on_captured_stream_gives();
 	must_free(pools, addr);
@@ -273,12 +262,11 @@ static void eager_work_before_the_allocation_does_not_count(void **state)
 	graph_destroy(graph);
 }
 
-static void an_eager_allocation_that_no_work_has_used_serves_captured_work(void **state)
+TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
 
-	(void)state;
 	must_free(pools, addr);
 	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -286,12 +274,11 @@ static void an_eager_allocation_that_no_work_has_used_serves_captured_work(void 
 	graph_destroy(graph);
 }
 
-static void small_eager_allocations_get_nothing_twice(void **state)
+TEST(small_eager_allocations_get_nothing_twice)
 {
 	void *graph = begin(0);
 	gcp_addr addr;
 
-	(void)state;
 	use_up_what_is_shared();
 	addr = capture_alloc(5000);
 	must_free(pools, addr);
@@ -301,12 +288,11 @@ static void small_eager_allocations_get_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
-static void a_thread_beside_its_own_capture_gets_nothing_twice(void **state)
+TEST(a_thread_beside_its_own_capture_gets_nothing_twice)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
 
-	(void)state;
 	assert_true(is_private(addr));
 	submit_eagerly(); /* on a stream that does not capture */
 	must_free(pools, addr);
@@ -317,12 +303,11 @@ static void a_thread_beside_its_own_capture_gets_nothing_twice(void **state)
 }
 
 /* It may have worked elsewhere last. */
-static void a_thread_whose_stream_cannot_be_asked_gets_nothing_twice(void **state)
+TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 {
 	void *graph = begin(0);
 	gcp_addr addr = freed_by_the_capture();
 
-	(void)state;
 	cuda.contexts_ending++;
 	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
 	context_ended(FAKE_CTX, false);
@@ -332,13 +317,11 @@ static void a_thread_whose_stream_cannot_be_asked_gets_nothing_twice(void **stat
 }
 
 /* An epoch that is completed during the capture says nothing of its later launches. */
-static void
-an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done(void **state)
+TEST(an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB), other = capture_alloc(3 * MIB);
 
-	(void)state;
 	must_free(pools, addr);
 	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
 	assert_false(is_given_again(addr, 3 * MIB));
@@ -347,15 +330,13 @@ an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done(void *
 }
 
 /* Its allocation was on its way to the driver when the capture ended. */
-static void
-an_eager_allocation_that_comes_late_is_given_to_one_caller_only(void **state)
+TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB), late;
 	struct gcp_graph_pool *graph_pool = TAILQ_FIRST(&tracker->graph_pools);
 	struct gcp_heap *heap = SLIST_FIRST(&graph_pool->heaps)->heap;
 
-	(void)state;
 	submit_eagerly();
 	must_free(pools, addr);
 	end(0);
@@ -365,12 +346,11 @@ an_eager_allocation_that_comes_late_is_given_to_one_caller_only(void **state)
 }
 
 /* What one had is not made one with memory that the next one can have. */
-static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
+TEST(eager_allocations_one_after_the_other_lie_side_by_side)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	uint64_t held;
 
-	(void)state;
 	use_up_what_is_shared();
 	must_free(pools, capture_alloc(400 << 10));
 	must_free(pools, capture_alloc(5000));
@@ -387,14 +367,13 @@ static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
 	must_be_sound(pools);
 }
 
-static void small_blocks_of_many_graphs_share_memory(void **state)
+TEST(small_blocks_of_many_graphs_share_memory)
 {
 	enum { GRAPHS = 50 };
 	void *graphs[GRAPHS];
 	gcp_addr addr[GRAPHS];
 	uint64_t held = fake.memory_used;
 
-	(void)state;
 	for (int i = 0; i < GRAPHS; i++) {
 		graphs[i] = begin(0);
 		addr[i] = capture_alloc(700);
@@ -421,13 +400,11 @@ static void small_blocks_of_many_graphs_share_memory(void **state)
 
 /* Each launch of the first graph writes into the block, wherever that is in the order.
  */
-static void
-a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it(void **state)
+TEST(a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it)
 {
 	void *first = begin(0), *second, *third;
 	gcp_addr inside = capture_alloc(700), kept = capture_alloc(700);
 
-	(void)state;
 	must_free(pools, inside);
 	assert_false(is_given_again(inside, 700));
 	end(0);
@@ -447,9 +424,8 @@ a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it(void **state)
 }
 
 /* What a capture takes and frees again and again is used again. */
-static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
+TEST(beyond_its_share_a_capture_uses_small_blocks_again)
 {
-	(void)state;
 	for (uint64_t bytes = 1; bytes <= 64 << 10; bytes += 4095) {
 		void *graph = begin(0);
 		uint64_t held;
@@ -467,13 +443,12 @@ static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
 
 /* 8 KiB of each graph stay, whatever temporaries came before them: the graph's own
  * pool, which has more than one chunk, has no other segment for them. */
-static void small_temporaries_leave_room_for_what_stays(void **state)
+TEST(small_temporaries_leave_room_for_what_stays)
 {
 	enum { GRAPHS = 40 };
 	void *graphs[GRAPHS];
 	uint64_t held = fake.memory_used;
 
-	(void)state;
 	for (int i = 0; i < GRAPHS; i++) {
 		graphs[i] = begin(0);
 		must_free(pools, capture_alloc(3 * MIB));
@@ -491,12 +466,11 @@ static void small_temporaries_leave_room_for_what_stays(void **state)
 }
 
 /* All of a shared pool stays until its last graph is gone: so it serves so many. */
-static void one_graph_does_not_keep_the_memory_of_thousands(void **state)
+TEST(one_graph_does_not_keep_the_memory_of_thousands)
 {
 	void *graph = begin(0), *other;
 	uint64_t held;
 
-	(void)state;
 	capture_alloc(512);
 	end(0);
 	held = private_bytes();
@@ -511,12 +485,11 @@ static void one_graph_does_not_keep_the_memory_of_thousands(void **state)
 }
 
 /* The first capture has made the pool of small blocks, and is over. */
-static void small_blocks_leave_the_proof_for_others_alone(void **state)
+TEST(small_blocks_leave_the_proof_for_others_alone)
 {
 	void *first = begin(0), *graph;
 	gcp_addr addr;
 
-	(void)state;
 	capture_alloc(700);
 	end(0);
 	graph = begin(0);
@@ -532,12 +505,11 @@ static void small_blocks_leave_the_proof_for_others_alone(void **state)
 }
 
 /* A block that two captures may use is no small one of the first. */
-static void a_small_block_of_two_captures_is_held_by_both(void **state)
+TEST(a_small_block_of_two_captures_is_held_by_both)
 {
 	void *first = begin(0), *second = begin(1);
 	gcp_addr addr = capture_alloc(700);
 
-	(void)state;
 	end(0);
 	end(1);
 	graph_destroy(first);
@@ -549,11 +521,10 @@ static void a_small_block_of_two_captures_is_held_by_both(void **state)
 }
 
 /* Between a thread's failure and its question another one has collected. */
-static void what_a_gone_graph_held_is_told_to_each_thread_once(void **state)
+TEST(what_a_gone_graph_held_is_told_to_each_thread_once)
 {
 	void *graph;
 
-	(void)state;
 	(void)gcp_tracker_reclaim(tracker); /* the one of the test before said more */
 	graph = begin(0);
 	must_free(pools, capture_alloc(3 * MIB));
@@ -579,13 +550,12 @@ static void *begin_into_graph(int i)
 }
 
 /* Which may run beside what the program captures into it now. */
-static void a_capture_into_a_graph_gets_nothing_that_the_graph_has_used(void **state)
+TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 {
 	gcp_addr addr, small;
 	void *graph, *again;
 	uint64_t id;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	graph = begin(0);
@@ -643,12 +613,11 @@ static void *begin_by_another_thread(void)
 }
 
 /* A thread captures, and works last on a stream that another thread captures. */
-static void a_block_is_held_by_its_threads_capture_and_its_streams(void **state)
+TEST(a_block_is_held_by_its_threads_capture_and_its_streams)
 {
 	void *first = begin(0), *second = begin_by_another_thread();
 	gcp_addr addr;
 
-	(void)state;
 	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
 	kernel(1);
 	end(0);
@@ -661,13 +630,12 @@ static void a_block_is_held_by_its_threads_capture_and_its_streams(void **state)
 	assert_false(is_private(addr));
 }
 
-static void memory_for_a_named_stream_is_its_captures_alone(void **state)
+TEST(memory_for_a_named_stream_is_its_captures_alone)
 {
 	struct gcp_stream_hint hint = hint_of(stream_handle(1));
 	void *first = begin(0), *second = begin_by_another_thread();
 	gcp_addr addr;
 
-	(void)state;
 	hint.named = true;
 	assert_int_equal(
 	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &addr), 0);
@@ -680,12 +648,11 @@ static void memory_for_a_named_stream_is_its_captures_alone(void **state)
 	graph_destroy(first);
 }
 
-static void a_block_of_very_many_captures_is_held_by_all(void **state)
+TEST(a_block_of_very_many_captures_is_held_by_all)
 {
 	void *graphs[STREAMS];
 	gcp_addr addr;
 
-	(void)state;
 	for (int i = 0; i < STREAMS; i++)
 		graphs[i] = begin(i);
 	addr = capture_alloc(3 * MIB);
@@ -700,13 +667,12 @@ static void a_block_of_very_many_captures_is_held_by_all(void **state)
 }
 
 /* Unless the program has named the pool. */
-static void memory_of_a_named_pool_is_of_no_other_capture(void **state)
+TEST(memory_of_a_named_pool_is_of_no_other_capture)
 {
 	uint64_t id = 0;
 	void *first, *second;
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	first = begin(0);
@@ -723,13 +689,12 @@ static void memory_of_a_named_pool_is_of_no_other_capture(void **state)
 }
 
 /* Its pthread_t is given to the next thread. */
-static void a_capture_may_outlive_the_thread_that_began_it(void **state)
+TEST(a_capture_may_outlive_the_thread_that_began_it)
 {
 	pthread_t first, second;
 	gcp_addr addr;
 	void *graph;
 
-	(void)state;
 	pthread_create(&first, NULL, begin_and_return, &graph);
 	pthread_join(first, NULL);
 	pthread_create(&second, NULL, take_twice, &addr);
@@ -738,46 +703,4 @@ static void a_capture_may_outlive_the_thread_that_began_it(void **state)
 	assert_false(is_private(elsewhere));
 	end(0);
 	graph_destroy(graph);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice),
-	    TEST(an_eager_allocation_never_gets_what_captured_work_has_used),
-	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
-	    TEST(nor_does_a_capture_of_a_younger_thread_bind_it),
-	    TEST(captured_work_of_another_thread_uses_freed_memory_again),
-	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
-	    TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such),
-	    TEST(nor_is_it_where_the_order_of_the_graph_allows_it),
-	    TEST(a_thread_known_to_work_eagerly_gets_nothing_twice),
-	    TEST(a_later_capture_of_its_stream_gives_a_thread_nothing_twice),
-	    TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture),
-	    TEST(eager_work_before_the_allocation_does_not_count),
-	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
-	    TEST(small_eager_allocations_get_nothing_twice),
-	    TEST(a_thread_beside_its_own_capture_gets_nothing_twice),
-	    TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice),
-	    TEST(
-		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
-	    TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only),
-	    TEST(eager_allocations_one_after_the_other_lie_side_by_side),
-	    TEST(small_blocks_of_many_graphs_share_memory),
-	    TEST(a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it),
-	    TEST(beyond_its_share_a_capture_uses_small_blocks_again),
-	    TEST(small_temporaries_leave_room_for_what_stays),
-	    TEST(one_graph_does_not_keep_the_memory_of_thousands),
-	    TEST(small_blocks_leave_the_proof_for_others_alone),
-	    TEST(a_small_block_of_two_captures_is_held_by_both),
-	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
-	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
-	    TEST(a_block_is_held_by_its_threads_capture_and_its_streams),
-	    TEST(memory_for_a_named_stream_is_its_captures_alone),
-	    TEST(a_block_of_very_many_captures_is_held_by_all),
-	    TEST(memory_of_a_named_pool_is_of_no_other_capture),
-	    TEST(a_capture_may_outlive_the_thread_that_began_it),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

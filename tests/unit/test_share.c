@@ -5,14 +5,14 @@
  */
 #include "../../capture/share.h"
 #include "share_fake.h"
+#include "cases.h"
 
 /* --- which graphs share --- */
 
-static void graphs_in_one_stream_hold_the_largest(void **state)
+TEST(graphs_in_one_stream_hold_the_largest)
 {
 	static const uint64_t sizes[] = {16, 64, 8, 40};
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		make(i, sizes[i] * MIB);
 	assert_int_equal(fake.memory_used, 64 * MIB);
@@ -25,12 +25,11 @@ static void graphs_in_one_stream_hold_the_largest(void **state)
 	must_be_sound(pools);
 }
 
-static void what_the_program_holds_is_never_shared(void **state)
+TEST(what_the_program_holds_is_never_shared)
 {
 	uint64_t before[PAGES] = {0}, pages[PAGES] = {0};
 	struct graph *a = capture_with(0, 32 * MIB, 4 * MIB), kept = *a;
 
-	(void)state;
 	kept.scratch = a->kept;
 	kept.bytes = 4 * MIB;
 	pages_read(&kept, before);
@@ -43,11 +42,10 @@ static void what_the_program_holds_is_never_shared(void **state)
 	assert_false(share_memory(&kept, &graphs[1]));
 }
 
-static void a_graph_that_the_capture_gave_away_shares_nothing(void **state)
+TEST(a_graph_that_the_capture_gave_away_shares_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
 
-	(void)state;
 	b->graph = begin(0);
 	b->scratch = capture_alloc(16 * MIB);
 	b->bytes = 16 * MIB;
@@ -60,12 +58,11 @@ static void a_graph_that_the_capture_gave_away_shares_nothing(void **state)
 	assert_false(share_memory(a, b));
 }
 
-static void a_destroy_that_has_failed_changes_nothing(void **state)
+TEST(a_destroy_that_has_failed_changes_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
 	struct gcp_holder *ending = gcp_holder_ending(tracker, b->graph, false);
 
-	(void)state;
 	gcp_holder_ended(tracker, ending, false);
 	device_catches_up();
 	instantiate(b);
@@ -75,11 +72,10 @@ static void a_destroy_that_has_failed_changes_nothing(void **state)
 	assert_true(share_memory(a, b));
 }
 
-static void a_handle_that_the_end_did_not_give_is_no_graph(void **state)
+TEST(a_handle_that_the_end_did_not_give_is_no_graph)
 {
 	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
 
-	(void)state;
 	b->graph = begin(0);
 	b->scratch = capture_alloc(16 * MIB);
 	b->bytes = 16 * MIB;
@@ -91,9 +87,8 @@ static void a_handle_that_the_end_did_not_give_is_no_graph(void **state)
 	assert_false(share_memory(a, b));
 }
 
-static void nothing_shares_where_it_is_switched_off(void **state)
+TEST(nothing_shares_where_it_is_switched_off)
 {
-	(void)state;
 	gcp_tracker_share_graphs(tracker, false);
 	make(0, 16 * MIB);
 	make(1, 16 * MIB);
@@ -104,11 +99,10 @@ static void nothing_shares_where_it_is_switched_off(void **state)
 }
 
 /* Work beside the capture, on memory that the capture has freed. */
-static void work_beside_the_capture_is_completed_first(void **state)
+TEST(work_beside_the_capture_is_completed_first)
 {
 	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
 
-	(void)state;
 	b->graph = begin(0);
 	b->scratch = capture_alloc(16 * MIB);
 	b->bytes = 16 * MIB;
@@ -126,12 +120,11 @@ static void work_beside_the_capture_is_completed_first(void **state)
 	assert_true(share_memory(a, b));
 }
 
-static void a_graph_in_flight_is_not_bound(void **state)
+TEST(a_graph_in_flight_is_not_bound)
 {
 	struct graph *a = make(0, 16 * MIB), *b;
 	uint64_t beside = fake_submit();
 
-	(void)state;
 	b = capture_with(1, 16 * MIB, 0);
 	instantiate(b);
 	launch(b, 0); /* the work beside its capture is on its way */
@@ -148,11 +141,10 @@ static void a_graph_in_flight_is_not_bound(void **state)
 
 /* --- launches --- */
 
-static void graphs_side_by_side_have_a_lane_each(void **state)
+TEST(graphs_side_by_side_have_a_lane_each)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	assert_true(share_memory(a, b));
 	for (int i = 0; i < 20; i++) {
 		launch(a, 0);
@@ -165,12 +157,11 @@ static void graphs_side_by_side_have_a_lane_each(void **state)
 }
 
 /* Two streams need two lanes, however many graphs are launched there. */
-static void a_graph_moves_to_the_lane_of_its_stream(void **state)
+TEST(a_graph_moves_to_the_lane_of_its_stream)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph *c = make(2, 16 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		launch(a, 0);
 		launch(b, 1);
@@ -182,11 +173,10 @@ static void a_graph_moves_to_the_lane_of_its_stream(void **state)
 	assert_int_equal(fake.memory_used, 32 * MIB);
 }
 
-static void a_lane_that_is_idle_serves_any_stream(void **state)
+TEST(a_lane_that_is_idle_serves_any_stream)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		launch(a, i % 3);
 		device_catches_up();
@@ -197,11 +187,10 @@ static void a_lane_that_is_idle_serves_any_stream(void **state)
 	assert_int_equal(fake.memory_used, 16 * MIB);
 }
 
-static void an_executable_follows_itself(void **state)
+TEST(an_executable_follows_itself)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 20; i++)
 		launch(a, i % 4);
 	assert_true(share_memory(a, b));
@@ -212,11 +201,10 @@ static void an_executable_follows_itself(void **state)
 	assert_int_equal(waits + waits_of_all, 0);
 }
 
-static void one_in_flight_that_changes_its_stream_waits(void **state)
+TEST(one_in_flight_that_changes_its_stream_waits)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	launch(b, 1); /* beside a, were it not for the memory */
@@ -227,12 +215,11 @@ static void one_in_flight_that_changes_its_stream_waits(void **state)
 	assert_true(share_memory(a, b));
 }
 
-static void beside_a_capture_one_stream_waits(void **state)
+TEST(beside_a_capture_one_stream_waits)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *other;
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	launch(a, 1);
@@ -248,11 +235,10 @@ static void beside_a_capture_one_stream_waits(void **state)
 }
 
 /* What has gone since, and what another thread's stream is, says an event. */
-static void events_outlive_their_streams(void **state)
+TEST(events_outlive_their_streams)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	launch(b, 1);
@@ -277,12 +263,11 @@ static void the_first_ends(void)
 }
 
 /* The first one's record moves the event that stood behind the second one. */
-static void an_event_of_two_launches_at_once_says_nothing(void **state)
+TEST(an_event_of_two_launches_at_once_says_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch second;
 
-	(void)state;
 	fake.stuck = true;
 	launch(a, 0);
 	launch(a, 1);
@@ -308,11 +293,10 @@ static void another_looks(void)
 }
 
 /* To make one may take until the context's launch queue has room. */
-static void while_an_event_is_made_others_go_on(void **state)
+TEST(while_an_event_is_made_others_go_on)
 {
 	struct graph *a = make(0, 16 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	once_created = another_looks;
 	launch(a, 1);
@@ -344,28 +328,25 @@ static void launch_that_makes_an_event(void (*meanwhile)(void))
 	gcp_tracker_fetch(tracker);
 }
 
-static void an_event_whose_graph_has_gone_goes_too(void **state)
+TEST(an_event_whose_graph_has_gone_goes_too)
 {
-	(void)state;
 	launch_that_makes_an_event(the_graph_goes);
 	assert_int_equal(events, 0);
 }
 
-static void of_two_events_of_a_graph_one_stays(void **state)
+TEST(of_two_events_of_a_graph_one_stays)
 {
-	(void)state;
 	launch_that_makes_an_event(the_graph_is_launched);
 	assert_int_equal(events, 1);
 }
 
 /* Counted in one order, their calls come in the other: what follows must follow both.
  */
-static void the_last_of_two_calls_at_once_is_not_known(void **state)
+TEST(the_last_of_two_calls_at_once_is_not_known)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch first, second;
 
-	(void)state;
 	fake.stuck = true;
 	launch_begin(a, 1, &first);
 	launch_begin(b, 1, &second);
@@ -378,12 +359,11 @@ static void the_last_of_two_calls_at_once_is_not_known(void **state)
 }
 
 /* No fence can be set then, and no stream be asked. */
-static void beside_a_capture_events_say_what_is_done(void **state)
+TEST(beside_a_capture_events_say_what_is_done)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *other;
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	launch(a, 1);
@@ -401,11 +381,10 @@ static void beside_a_capture_events_say_what_is_done(void **state)
 
 /* An event behind each launch would cost programs with one stream a fourth of its time:
  * the first launch into a second one waits for what the first one was given. */
-static void one_stream_has_no_events(void **state)
+TEST(one_stream_has_no_events)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		launch(a, 0);
 		launch(b, 0);
@@ -416,11 +395,10 @@ static void one_stream_has_no_events(void **state)
 	assert_int_equal(waits_of_all, 1);
 }
 
-static void a_stream_that_has_gone_is_not_the_same(void **state)
+TEST(a_stream_that_has_gone_is_not_the_same)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	stream_replace(0); /* another stream with the same handle */
 	launch(b, 0);
@@ -429,12 +407,11 @@ static void a_stream_that_has_gone_is_not_the_same(void **state)
 
 /* Its handle means another stream by now: it is neither asked nor waited for. (It goes
  * while the call that has launched there is still under way.) */
-static void a_stream_that_has_gone_is_not_asked(void **state)
+TEST(a_stream_that_has_gone_is_not_asked)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch(b, 0);
 	launch_begin(a, 0, &now);
 	launch_real(a, 0);
@@ -448,12 +425,11 @@ static void a_stream_that_has_gone_is_not_asked(void **state)
 	assert_true(fake.barrier > 0);
 }
 
-static void nothing_follows_a_launch_that_has_failed(void **state)
+TEST(nothing_follows_a_launch_that_has_failed)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch failed;
 
-	(void)state;
 	launch(a, 0);
 	launch_begin(a, 1, &failed);
 	gcp_launch_end(tracker, a->exec, &failed, 1);
@@ -462,12 +438,11 @@ static void nothing_follows_a_launch_that_has_failed(void **state)
 }
 
 /* It was the first in its stream: that is idle, and the graph is not. */
-static void a_launch_that_has_failed_hides_no_other(void **state)
+TEST(a_launch_that_has_failed_hides_no_other)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch failed;
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	launch_begin(a, 1, &failed);
@@ -476,12 +451,11 @@ static void a_launch_that_has_failed_hides_no_other(void **state)
 	assert_true(share_memory(a, b));
 }
 
-static void one_that_is_just_being_launched_runs(void **state)
+TEST(one_that_is_just_being_launched_runs)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch_begin(a, 0, &now);
 	launch(b, 1);
 	assert_false(share_memory(a, b));
@@ -490,12 +464,11 @@ static void one_that_is_just_being_launched_runs(void **state)
 }
 
 /* It is in the stream of the other one only once it is there. */
-static void one_that_changes_its_stream_just_now_is_not_followed(void **state)
+TEST(one_that_changes_its_stream_just_now_is_not_followed)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch(a, 0);
 	launch_begin(a, 1, &now);
 	launch(b, 1); /* before a is there */
@@ -514,13 +487,12 @@ static void *launches_from_elsewhere(void *arg)
 }
 
 /* One in flight has to follow what another thread is just launching. */
-static void a_launch_waits_for_the_call_of_another_thread(void **state)
+TEST(a_launch_waits_for_the_call_of_another_thread)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&launched, false);
 	fake.stuck = true;
 	launch(b, 0);
@@ -546,13 +518,12 @@ static void *launches_into_its_default_stream(void *arg)
 	return NULL;
 }
 
-static void default_streams_of_two_threads_are_two_streams(void **state)
+TEST(default_streams_of_two_threads_are_two_streams)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 	pthread_t thread;
 
-	(void)state;
 	cuda.has_owner = true;
 	cuda.owner = pthread_self();
 	launch_begin(a, PER_THREAD, &now);
@@ -571,13 +542,12 @@ static void default_streams_of_two_threads_are_two_streams(void **state)
 
 /* --- what takes a graph out --- */
 
-static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
+TEST(launched_into_a_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch none;
 	void *parent;
 
-	(void)state;
 	launch(b, 1);
 	launch(a, 1);
 	device_catches_up();
@@ -599,12 +569,11 @@ static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
 
 /* Of a capture that began in an unknown way the device tells. Nothing moves before, and
  * what was noted of a launch counts no more. */
-static void launched_into_an_unseen_capture_it_has_memory_of_its_own(void **state)
+TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		launch(b, 1);
 		launch(a, 1);
@@ -622,23 +591,21 @@ static void launched_into_an_unseen_capture_it_has_memory_of_its_own(void **stat
 	assert_false(gcp_launch_again(tracker, b->exec, stream_handle(1), &now));
 }
 
-static void in_a_stream_of_another_context_it_has_memory_of_its_own(void **state)
+TEST(in_a_stream_of_another_context_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch none;
 
-	(void)state;
 	context_of_streams = FAKE_OTHER_CTX;
 	launch_begin(a, 3, &none);
 	assert_int_equal(none.share, 0);
 	assert_false(share_memory(a, b));
 }
 
-static void an_unknown_call_gives_each_memory_of_its_own(void **state)
+TEST(an_unknown_call_gives_each_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	gcp_share_all_taken(tracker);
 	assert_false(share_memory(a, b));
 	launch(a, 0);
@@ -646,12 +613,11 @@ static void an_unknown_call_gives_each_memory_of_its_own(void **state)
 	assert_int_equal(must_stats(pools).graph_moves, 0);
 }
 
-static void its_launch_is_waited_for(void **state)
+TEST(its_launch_is_waited_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	uint64_t work;
 
-	(void)state;
 	fake.stuck = true;
 	launch(a, 0);
 	launch(b, 0);
@@ -662,12 +628,11 @@ static void its_launch_is_waited_for(void **state)
 }
 
 /* The other one leaves the lane, and it stays where it runs. */
-static void the_launch_of_one_alone_is_not_waited_for(void **state)
+TEST(the_launch_of_one_alone_is_not_waited_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	uint64_t work;
 
-	(void)state;
 	fake.stuck = true;
 	launch(a, 0);
 	work = fake.submitted;
@@ -682,12 +647,11 @@ static void the_launch_of_one_alone_is_not_waited_for(void **state)
 	launch(a, 0); /* its memory is there: judged */
 }
 
-static void an_executable_that_was_updated_is_not_guarded(void **state)
+TEST(an_executable_that_was_updated_is_not_guarded)
 {
 	struct graph *a = make(0, 16 * MIB);
 	struct gcp_launch none;
 
-	(void)state;
 	make(1, 16 * MIB);
 	launch(a, 0);
 	gcp_holding_new(tracker, NULL, a->exec, true);
@@ -697,13 +661,12 @@ static void an_executable_that_was_updated_is_not_guarded(void **state)
 	assert_false(share_memory(a, &graphs[1]));
 }
 
-static void an_update_that_has_failed_changes_nothing(void **state)
+TEST(an_update_that_has_failed_changes_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph *c = capture_with(2, 16 * MIB, 0);
 	struct gcp_holder *holding;
 
-	(void)state;
 	assert_int_equal(gcp_holding_begin(tracker, c->graph, false, &holding), 0);
 	gcp_holding_add(tracker, holding, a->exec, true);
 	launch(b, 0);
@@ -714,9 +677,8 @@ static void an_update_that_has_failed_changes_nothing(void **state)
 
 /* --- ends --- */
 
-static void the_last_graph_takes_the_lane_along(void **state)
+TEST(the_last_graph_takes_the_lane_along)
 {
-	(void)state;
 	make(0, 16 * MIB);
 	make(1, 32 * MIB);
 	launch(&graphs[0], 0);
@@ -732,11 +694,10 @@ static void the_last_graph_takes_the_lane_along(void **state)
 }
 
 /* Each graph's scratch lies at addresses of its own. */
-static void the_addresses_of_scratch_go_with_the_graph(void **state)
+TEST(the_addresses_of_scratch_go_with_the_graph)
 {
 	uint64_t addresses = fake.addresses;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		launch(make(0, 16 * MIB), 0);
 		device_catches_up();
@@ -746,11 +707,10 @@ static void the_addresses_of_scratch_go_with_the_graph(void **state)
 	must_be_sound(pools);
 }
 
-static void idle_lanes_give_back_and_are_filled_again(void **state)
+TEST(idle_lanes_give_back_and_are_filled_again)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 32 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	assert_int_equal(gcp_share_trim(tracker, 0, 0), 0); /* it runs */
 	device_catches_up();
@@ -767,11 +727,10 @@ static void idle_lanes_give_back_and_are_filled_again(void **state)
 }
 
 /* The other one runs, and stays mapped to its own part. */
-static void one_that_moves_takes_along_what_it_alone_has(void **state)
+TEST(one_that_moves_takes_along_what_it_alone_has)
 {
 	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		launch(a, 0);
 		launch(b, 1);
@@ -783,12 +742,11 @@ static void one_that_moves_takes_along_what_it_alone_has(void **state)
 }
 
 /* The large one has moved to where there is enough. */
-static void what_no_graph_of_a_lane_needs_goes_back(void **state)
+TEST(what_no_graph_of_a_lane_needs_goes_back)
 {
 	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
 	struct graph *c = make(2, 40 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	launch(c, 1);
 	launch(b, 1);
@@ -804,12 +762,11 @@ static void what_no_graph_of_a_lane_needs_goes_back(void **state)
 	assert_int_equal(fake.memory_used, 44 * MIB);
 }
 
-static void without_memory_a_launch_fails_and_may_be_tried_again(void **state)
+TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 {
 	struct graph *a = make(0, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	assert_true(gcp_share_trim(tracker, -1, 0) > 0);
@@ -821,12 +778,11 @@ static void without_memory_a_launch_fails_and_may_be_tried_again(void **state)
 	launch(a, 0);
 }
 
-static void a_quota_bounds_the_memory_of_lanes(void **state)
+TEST(a_quota_bounds_the_memory_of_lanes)
 {
 	struct graph *a = make(0, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	assert_true(gcp_share_trim(tracker, -1, 0) > 0);
@@ -840,11 +796,10 @@ static void a_quota_bounds_the_memory_of_lanes(void **state)
 }
 
 /* Of its size of handles some are in the lane, and more are made. */
-static void without_memory_for_a_lane_a_launch_waits(void **state)
+TEST(without_memory_for_a_lane_a_launch_waits)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	fake.memory_limit = fake.memory_used;
 	launch(b, 1);
@@ -853,12 +808,11 @@ static void without_memory_for_a_lane_a_launch_waits(void **state)
 	fake.memory_limit = UINT64_MAX;
 }
 
-static void a_context_that_ends_takes_its_lanes_along(void **state)
+TEST(a_context_that_ends_takes_its_lanes_along)
 {
 	struct graph *a = make(0, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	make(1, 32 * MIB);
 	launch(a, 0);
 	fake.unmapping = NULL; /* its work is gone with it */
@@ -874,11 +828,10 @@ static void a_context_that_ends_takes_its_lanes_along(void **state)
 
 /* --- any ---------------------------------------------------------------------- */
 
-static void any_order_is_right(void **state)
+TEST(any_order_is_right)
 {
 	uint64_t random = 1;
 
-	(void)state;
 	for (int i = 0; i < 5; i++)
 		make(i, (4 + 6 * (uint64_t)i) * MIB);
 	for (int i = 0; i < LAUNCHES; i++) {
@@ -890,63 +843,4 @@ static void any_order_is_right(void **state)
 			(void)gcp_share_trim(tracker, -1, 0);
 		must_be_sound(pools);
 	}
-}
-
-#define SHARE_TEST(name)                                                               \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    SHARE_TEST(graphs_in_one_stream_hold_the_largest),
-	    SHARE_TEST(what_the_program_holds_is_never_shared),
-	    SHARE_TEST(a_graph_that_the_capture_gave_away_shares_nothing),
-	    SHARE_TEST(a_destroy_that_has_failed_changes_nothing),
-	    SHARE_TEST(a_handle_that_the_end_did_not_give_is_no_graph),
-	    SHARE_TEST(nothing_shares_where_it_is_switched_off),
-	    SHARE_TEST(work_beside_the_capture_is_completed_first),
-	    SHARE_TEST(a_graph_in_flight_is_not_bound),
-	    SHARE_TEST(graphs_side_by_side_have_a_lane_each),
-	    SHARE_TEST(a_graph_moves_to_the_lane_of_its_stream),
-	    SHARE_TEST(a_lane_that_is_idle_serves_any_stream),
-	    SHARE_TEST(an_executable_follows_itself),
-	    SHARE_TEST(one_in_flight_that_changes_its_stream_waits),
-	    SHARE_TEST(one_stream_has_no_events),
-	    SHARE_TEST(beside_a_capture_one_stream_waits),
-	    SHARE_TEST(events_outlive_their_streams),
-	    SHARE_TEST(an_event_of_two_launches_at_once_says_nothing),
-	    SHARE_TEST(while_an_event_is_made_others_go_on),
-	    SHARE_TEST(an_event_whose_graph_has_gone_goes_too),
-	    SHARE_TEST(of_two_events_of_a_graph_one_stays),
-	    SHARE_TEST(the_last_of_two_calls_at_once_is_not_known),
-	    SHARE_TEST(beside_a_capture_events_say_what_is_done),
-	    SHARE_TEST(a_stream_that_has_gone_is_not_the_same),
-	    SHARE_TEST(a_stream_that_has_gone_is_not_asked),
-	    SHARE_TEST(nothing_follows_a_launch_that_has_failed),
-	    SHARE_TEST(a_launch_that_has_failed_hides_no_other),
-	    SHARE_TEST(one_that_is_just_being_launched_runs),
-	    SHARE_TEST(one_that_changes_its_stream_just_now_is_not_followed),
-	    SHARE_TEST(a_launch_waits_for_the_call_of_another_thread),
-	    SHARE_TEST(default_streams_of_two_threads_are_two_streams),
-	    SHARE_TEST(launched_into_a_capture_it_has_memory_of_its_own),
-	    SHARE_TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own),
-	    SHARE_TEST(in_a_stream_of_another_context_it_has_memory_of_its_own),
-	    SHARE_TEST(an_unknown_call_gives_each_memory_of_its_own),
-	    SHARE_TEST(its_launch_is_waited_for),
-	    SHARE_TEST(the_launch_of_one_alone_is_not_waited_for),
-	    SHARE_TEST(an_executable_that_was_updated_is_not_guarded),
-	    SHARE_TEST(an_update_that_has_failed_changes_nothing),
-	    SHARE_TEST(the_last_graph_takes_the_lane_along),
-	    SHARE_TEST(the_addresses_of_scratch_go_with_the_graph),
-	    SHARE_TEST(idle_lanes_give_back_and_are_filled_again),
-	    SHARE_TEST(one_that_moves_takes_along_what_it_alone_has),
-	    SHARE_TEST(what_no_graph_of_a_lane_needs_goes_back),
-	    SHARE_TEST(without_memory_a_launch_fails_and_may_be_tried_again),
-	    SHARE_TEST(a_quota_bounds_the_memory_of_lanes),
-	    SHARE_TEST(without_memory_for_a_lane_a_launch_waits),
-	    SHARE_TEST(a_context_that_ends_takes_its_lanes_along),
-	    SHARE_TEST(any_order_is_right),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #include "../../capture/capture_types.h"
 #include "share_fake.h"
+#include "cases.h"
 
 /* The pages of the launch, each once. */
 static unsigned pages_of(int launch)
@@ -20,11 +21,10 @@ static unsigned pages_of(int launch)
 	return count;
 }
 
-static void a_larger_graph_has_each_page_once(void **state)
+TEST(a_larger_graph_has_each_page_once)
 {
 	struct graph *a = make(0, 64 * MIB), *b = make(1, 80 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	assert_int_equal(pages_of(1), 40);
@@ -33,12 +33,11 @@ static void a_larger_graph_has_each_page_once(void **state)
 
 /* The same of handles of each size: made beside those that are there, left to another
  * graph, and taken along. */
-static void large_handles_are_as_small_ones(void **state)
+TEST(large_handles_are_as_small_ones)
 {
 	struct graph *a = make(0, 512 * MIB), *b = make(1, 1024 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	(void)gcp_share_trim(tracker, -1, 0);
 	fake.memory_limit = 800 * MIB;
 	assert_int_equal(gcp_launch_begin(tracker, b->exec, stream_handle(0), &now),
@@ -58,12 +57,11 @@ static void large_handles_are_as_small_ones(void **state)
 	must_be_sound(pools);
 }
 
-static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
+TEST(shorter_scratch_fits_into_the_handles_of_longer)
 {
 	static const uint64_t sizes[] = {512, 496, 304, 192, 96, 64, 32, 16};
 	uint64_t creates;
 
-	(void)state;
 	make(0, sizes[0] * MIB);
 	(void)gcp_share_trim(tracker, -1, 0);
 	assert_int_equal(fake.memory_used, 0);
@@ -78,11 +76,10 @@ static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
 }
 
 /* What the handles of longer scratch leave is made once, below a 16th of it. */
-static void odd_scratch_takes_little_more(void **state)
+TEST(odd_scratch_takes_little_more)
 {
 	static const uint64_t sizes[] = {512, 510, 300, 190, 100, 62, 6, 2};
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		make(i, sizes[i] * MIB);
 	assert_in_range(fake.memory_used, 512 * MIB, 544 * MIB - 1);
@@ -112,32 +109,15 @@ static struct graph *make_of_runs(int number, unsigned runs, uint64_t bytes)
 	return graph;
 }
 
-static void many_short_runs_fit_into_the_handles_of_a_long_one(void **state)
+TEST(many_short_runs_fit_into_the_handles_of_a_long_one)
 {
 	struct graph *a = make(0, 512 * MIB), *b = make_of_runs(1, 16, 32 * MIB);
 	uint64_t kept = 16 * 2 * MIB;
 
-	(void)state;
 	(void)gcp_share_trim(tracker, -1, 0);
 	assert_int_equal(fake.memory_used, kept);
 	launch(a, 0);
 	launch(b, 0);
 	assert_int_equal(fake.memory_used, kept + 512 * MIB);
 	must_be_sound(pools);
-}
-
-#define SHARE_TEST(name)                                                               \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    SHARE_TEST(a_larger_graph_has_each_page_once),
-	    SHARE_TEST(large_handles_are_as_small_ones),
-	    SHARE_TEST(shorter_scratch_fits_into_the_handles_of_longer),
-	    SHARE_TEST(odd_scratch_takes_little_more),
-	    SHARE_TEST(many_short_runs_fit_into_the_handles_of_a_long_one),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,10 @@
  */
 #include "../../capture/share.h"
 #include "share_fake.h"
+#include "cases.h"
+
+#undef TEST
+#define TEST(name) CASE(name, kept_setup, share_teardown)
 
 /* With its graph, in the lane of those that were there before. */
 static struct graph *make_kept(int number, uint64_t bytes)
@@ -29,11 +33,12 @@ static int taken(const struct graph *graph)
 	return result;
 }
 
-static void a_graph_that_is_kept_shares(void **state)
+static int kept_setup(void **state);
+
+TEST(a_graph_that_is_kept_shares)
 {
 	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
 
-	(void)state;
 	device_catches_up();
 	instantiate(b);
 	assert_false(share_memory(a, b));
@@ -45,12 +50,11 @@ static void a_graph_that_is_kept_shares(void **state)
 	assert_int_equal(fake.memory_used, 16 * MIB);
 }
 
-static void a_graph_that_is_used_otherwise_shares_nothing(void **state)
+TEST(a_graph_that_is_used_otherwise_shares_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
 	struct graph *c = capture_with(2, 16 * MIB, 0);
 
-	(void)state;
 	device_catches_up();
 	assert_int_equal(taken(b), 0);
 	instantiate(b);
@@ -114,11 +118,10 @@ static struct graph *make_listed(int number)
 	return graph;
 }
 
-static void a_node_that_was_read_may_be_of_any_graph_without_a_list(void **state)
+TEST(a_node_that_was_read_may_be_of_any_graph_without_a_list)
 {
 	struct graph *a = make(0, 16 * MIB), *b, *c;
 
-	(void)state;
 	tracker->driver.graph_nodes = no_nodes;
 	b = make_listed(1);
 	c = make(2, 16 * MIB);
@@ -128,11 +131,10 @@ static void a_node_that_was_read_may_be_of_any_graph_without_a_list(void **state
 	assert_true(share_memory(a, c)); /* whose graph is gone */
 }
 
-static void a_node_that_was_read_is_of_the_graph_that_lists_it(void **state)
+TEST(a_node_that_was_read_is_of_the_graph_that_lists_it)
 {
 	struct graph *a = make(0, 16 * MIB), *b, *c, *d;
 
-	(void)state;
 	tracker->driver.graph_nodes = three_nodes;
 	b = make_listed(1);
 	c = make_listed(2);
@@ -152,12 +154,11 @@ static void a_node_that_was_read_is_of_the_graph_that_lists_it(void **state)
 
 /* --- memory of its own --- */
 
-static void one_that_is_idle_leaves_the_lane(void **state)
+TEST(one_that_is_idle_leaves_the_lane)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	uint64_t work;
 
-	(void)state;
 	assert_true(share_memory(a, b));
 	launch(a, 0);
 	work = fake.submitted;
@@ -167,13 +168,12 @@ static void one_that_is_idle_leaves_the_lane(void **state)
 }
 
 /* The taken graph runs, and the others do not: they go. */
-static void the_others_leave_one_that_runs(void **state)
+TEST(the_others_leave_one_that_runs)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 24 * MIB);
 	struct graph *c = make(2, 8 * MIB);
 	uint64_t work;
 
-	(void)state;
 	launch(c, 1);
 	device_catches_up();
 	fake.stuck = true;
@@ -193,12 +193,11 @@ static void the_others_leave_one_that_runs(void **state)
 	assert_int_equal(fake.memory_used, 24 * MIB + 16 * MIB);
 }
 
-static void where_others_run_too_it_waits_for_its_own_launch(void **state)
+TEST(where_others_run_too_it_waits_for_its_own_launch)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	uint64_t work;
 
-	(void)state;
 	fake.stuck = true;
 	launch(b, 0);
 	work = fake.submitted;
@@ -210,12 +209,11 @@ static void where_others_run_too_it_waits_for_its_own_launch(void **state)
 }
 
 /* The call is refused, and launches go on as before. */
-static void without_memory_nothing_changes(void **state)
+TEST(without_memory_nothing_changes)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph second = *b;
 
-	(void)state;
 	launch(a, 0);
 	fake.memory_limit = fake.memory_used;
 	assert_true(taken(b) != 0);
@@ -230,13 +228,12 @@ static void without_memory_nothing_changes(void **state)
 }
 
 /* A call that is not known cannot be refused: no later call takes that back. */
-static void what_is_not_seen_stays_so(void **state)
+TEST(what_is_not_seen_stays_so)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct gcp_launch one = {.share = 0}, two = {.share = 0};
 	int first, second;
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	gcp_share_all_taken(tracker);
 	(void)taken(b);
@@ -249,13 +246,12 @@ static void what_is_not_seen_stays_so(void **state)
 }
 
 /* Nor is one guarded less that is made after that. */
-static void what_is_made_of_it_waits_for_memory_as_well(void **state)
+TEST(what_is_made_of_it_waits_for_memory_as_well)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *second = &graphs[2];
 	struct gcp_launch one;
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	gcp_share_all_taken(tracker);
 	*second = *b;
@@ -271,12 +267,11 @@ static void what_is_made_of_it_waits_for_memory_as_well(void **state)
 /* --- executables --- */
 
 /* CUDA orders the launches of one executable, and not those of two, of one handle. */
-static void a_new_executable_does_not_follow_the_old_one(void **state)
+TEST(a_new_executable_does_not_follow_the_old_one)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *again = &graphs[2];
 
-	(void)state;
 	launch(b, 0);
 	*again = *b;
 	holder_destroy(b->exec, true);
@@ -292,13 +287,12 @@ static void a_new_executable_does_not_follow_the_old_one(void **state)
 }
 
 /* The handle is given out before the call that destroys the old one has returned. */
-static void nor_where_the_old_one_is_just_going(void **state)
+TEST(nor_where_the_old_one_is_just_going)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *again = &graphs[2];
 	struct gcp_holder *ending;
 
-	(void)state;
 	launch(b, 0);
 	*again = *b;
 	ending = gcp_holder_ending(tracker, b->exec, true);
@@ -322,13 +316,12 @@ static struct graph *second_of(const struct graph *graph, int number)
 	return second;
 }
 
-static void two_executables_of_a_graph_share_as_one(void **state)
+TEST(two_executables_of_a_graph_share_as_one)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *second = second_of(b, 2);
 	uint64_t used = fake.memory_used;
 
-	(void)state;
 	fake.stuck = true;
 	for (int i = 0; i < 60; i++)
 		launch(&graphs[i * 7 % 3], i * 5 % 4);
@@ -341,13 +334,12 @@ static void two_executables_of_a_graph_share_as_one(void **state)
 }
 
 /* Calls in progress come in any order. */
-static void the_last_of_two_executables_at_once_is_not_known(void **state)
+TEST(the_last_of_two_executables_at_once_is_not_known)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *second = second_of(b, 2);
 	struct gcp_launch one, two;
 
-	(void)state;
 	launch(a, 0);
 	launch_begin(b, 0, &one);
 	launch_begin(second, 0, &two);
@@ -360,12 +352,11 @@ static void the_last_of_two_executables_at_once_is_not_known(void **state)
 }
 
 /* No other graph comes to their lane, which no stream keeps in order. */
-static void where_executables_are_side_by_side_no_graph_follows(void **state)
+TEST(where_executables_are_side_by_side_no_graph_follows)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *c = make(3, 16 * MIB), *second = second_of(b, 2);
 
-	(void)state;
 	launch(b, 0);
 	launch(second, 1); /* the others have left */
 	assert_false(share_memory(a, b));
@@ -380,11 +371,10 @@ static void where_executables_are_side_by_side_no_graph_follows(void **state)
 }
 
 /* Another lane would take as much again. */
-static void alone_and_idle_it_needs_no_memory(void **state)
+TEST(alone_and_idle_it_needs_no_memory)
 {
 	struct graph *b = make_kept(1, 16 * MIB);
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	assert_int_equal(taken(b), 0);
 	launch(b, 0);
@@ -392,12 +382,11 @@ static void alone_and_idle_it_needs_no_memory(void **state)
 }
 
 /* Also where launches are only counted. */
-static void the_latest_of_two_executables_is_known(void **state)
+TEST(the_latest_of_two_executables_is_known)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *second = second_of(b, 2);
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		launch(b, 0);
 		launch(second, 0);
@@ -408,12 +397,11 @@ static void the_latest_of_two_executables_is_known(void **state)
 	launch(a, 1);
 }
 
-static void an_executable_that_switches_is_followed_by_its_own_alone(void **state)
+TEST(an_executable_that_switches_is_followed_by_its_own_alone)
 {
 	struct graph *b = make_kept(1, 16 * MIB), *second = second_of(b, 2);
 	struct gcp_launch one;
 
-	(void)state;
 	launch(b, 0);
 	launch_begin(b, 1, &one); /* follows itself */
 	gcp_tracker_lock(tracker);
@@ -438,12 +426,11 @@ static struct graph *copy_of(struct graph *graph, int number)
 }
 
 /* Its executables are launches of the graph. */
-static void a_clone_shares(void **state)
+TEST(a_clone_shares)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *clone = copy_of(b, 2);
 
-	(void)state;
 	drop(b);
 	instantiate(clone);
 	assert_true(share_memory(a, clone));
@@ -461,11 +448,10 @@ static void a_clone_shares(void **state)
 }
 
 /* Its nodes are not listed, and its graph may be gone. */
-static void a_node_that_was_read_may_be_a_clone_s(void **state)
+TEST(a_node_that_was_read_may_be_a_clone_s)
 {
 	struct graph *a = make(0, 16 * MIB), *b, *clone;
 
-	(void)state;
 	tracker->driver.graph_nodes = three_nodes;
 	b = make_listed(1);
 	clone = copy_of(b, 2);
@@ -477,13 +463,12 @@ static void a_node_that_was_read_may_be_a_clone_s(void **state)
 }
 
 /* A parent with both as children: they may run at the same time, and lie apart. */
-static void the_children_of_one_graph_lie_apart(void **state)
+TEST(the_children_of_one_graph_lie_apart)
 {
 	struct graph *a = make_kept(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct gcp_holder *one, *two;
 	struct graph *parent = &graphs[2];
 
-	(void)state;
 	assert_true(share_memory(a, b));
 	assert_int_equal(gcp_holding_begin(tracker, a->graph, false, &one), 0);
 	assert_int_equal(gcp_holding_begin(tracker, b->graph, false, &two), 0);
@@ -511,12 +496,11 @@ static void update(struct graph *graph, void *exec)
 	graph->exec = exec;
 }
 
-static void an_executable_that_is_updated_shares_on(void **state)
+TEST(an_executable_that_is_updated_shares_on)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *c = capture_with(2, 16 * MIB, 0);
 
-	(void)state;
 	device_catches_up();
 	launch(b, 0);
 	update(c, b->exec);
@@ -535,11 +519,10 @@ static void an_executable_that_is_updated_shares_on(void **state)
 }
 
 /* Its own graph, with other parameters, is not another use of it. */
-static void an_executable_that_is_updated_to_its_graph_shares_on(void **state)
+TEST(an_executable_that_is_updated_to_its_graph_shares_on)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	update(b, b->exec);
 	launch(b, 0);
@@ -559,12 +542,11 @@ static void update_fails(const struct graph *graph, void *exec)
 }
 
 /* It may run on the memory of both, and its launches are those of one. */
-static void after_an_update_that_failed_it_shares_with_one(void **state)
+TEST(after_an_update_that_failed_it_shares_with_one)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *c = make_kept(2, 16 * MIB);
 
-	(void)state;
 	update_fails(c, b->exec);
 	assert_true(share_memory(a, b) && share_memory(a, c));
 	launch(c, 0);
@@ -576,13 +558,12 @@ static void after_an_update_that_failed_it_shares_with_one(void **state)
 }
 
 /* Also if it held nothing before. */
-static void after_an_update_that_failed_it_holds_what_it_may_run_on(void **state)
+TEST(after_an_update_that_failed_it_holds_what_it_may_run_on)
 {
 	struct graph *a = make(0, 16 * MIB), *c = make_kept(1, 16 * MIB);
 	struct gcp_launch none;
 	void *exec = (void *)0x7010000;
 
-	(void)state;
 	assert_true(share_memory(a, c));
 	update_fails(c, exec);
 	assert_int_equal(gcp_launch_begin(tracker, exec, stream_handle(0), &none), 0);
@@ -591,24 +572,22 @@ static void after_an_update_that_failed_it_holds_what_it_may_run_on(void **state
 	holder_destroy(exec, true);
 }
 
-static void an_update_to_its_own_graph_that_failed_changes_nothing(void **state)
+TEST(an_update_to_its_own_graph_that_failed_changes_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 
-	(void)state;
 	update_fails(b, b->exec);
 	launch(b, 0);
 	launch(b, 0);
 	assert_true(share_memory(a, b));
 }
 
-static void without_memory_an_executable_that_is_mixed_is_not_launched(void **state)
+TEST(without_memory_an_executable_that_is_mixed_is_not_launched)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
 	struct graph *c = make_kept(2, 16 * MIB);
 	struct gcp_launch none;
 
-	(void)state;
 	launch(a, 0);
 	update_fails(c, b->exec);
 	fake.memory_limit = fake.memory_used;
@@ -624,41 +603,4 @@ static int kept_setup(void **state)
 {
 	launches_again = 0;
 	return share_setup(state);
-}
-
-#define KEPT_TEST(name)                                                                \
-	cmocka_unit_test_setup_teardown(name, kept_setup, share_teardown)
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    KEPT_TEST(a_graph_that_is_kept_shares),
-	    KEPT_TEST(a_graph_that_is_used_otherwise_shares_nothing),
-	    KEPT_TEST(a_node_that_was_read_may_be_of_any_graph_without_a_list),
-	    KEPT_TEST(a_node_that_was_read_is_of_the_graph_that_lists_it),
-	    KEPT_TEST(one_that_is_idle_leaves_the_lane),
-	    KEPT_TEST(the_others_leave_one_that_runs),
-	    KEPT_TEST(where_others_run_too_it_waits_for_its_own_launch),
-	    KEPT_TEST(without_memory_nothing_changes),
-	    KEPT_TEST(what_is_not_seen_stays_so),
-	    KEPT_TEST(what_is_made_of_it_waits_for_memory_as_well),
-	    KEPT_TEST(a_new_executable_does_not_follow_the_old_one),
-	    KEPT_TEST(nor_where_the_old_one_is_just_going),
-	    KEPT_TEST(two_executables_of_a_graph_share_as_one),
-	    KEPT_TEST(the_last_of_two_executables_at_once_is_not_known),
-	    KEPT_TEST(where_executables_are_side_by_side_no_graph_follows),
-	    KEPT_TEST(alone_and_idle_it_needs_no_memory),
-	    KEPT_TEST(the_latest_of_two_executables_is_known),
-	    KEPT_TEST(an_executable_that_switches_is_followed_by_its_own_alone),
-	    KEPT_TEST(a_clone_shares),
-	    KEPT_TEST(a_node_that_was_read_may_be_a_clone_s),
-	    KEPT_TEST(the_children_of_one_graph_lie_apart),
-	    KEPT_TEST(an_executable_that_is_updated_shares_on),
-	    KEPT_TEST(an_executable_that_is_updated_to_its_graph_shares_on),
-	    KEPT_TEST(after_an_update_that_failed_it_shares_with_one),
-	    KEPT_TEST(after_an_update_that_failed_it_holds_what_it_may_run_on),
-	    KEPT_TEST(an_update_to_its_own_graph_that_failed_changes_nothing),
-	    KEPT_TEST(without_memory_an_executable_that_is_mixed_is_not_launched),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,12 @@
  * those that were made there: what follows waits for that alone, and on the device.
  */
 #include "share_fake.h"
+#include "cases.h"
 
-static void a_launch_in_a_stream_that_has_gone_is_followed(void **state)
+TEST(a_launch_in_a_stream_that_has_gone_is_followed)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	stream_replace(0);
@@ -22,11 +22,10 @@ static void a_launch_in_a_stream_that_has_gone_is_followed(void **state)
 }
 
 /* To make an event, or to record one, can take until the launch queue has room. */
-static void no_event_is_made_before_another_stream_goes(void **state)
+TEST(no_event_is_made_before_another_stream_goes)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	stream_replace(5);
@@ -37,11 +36,10 @@ static void no_event_is_made_before_another_stream_goes(void **state)
 	assert_int_equal(fake.barrier, 0);
 }
 
-static void after_another_stream_has_gone_graphs_are_asked_for(void **state)
+TEST(after_another_stream_has_gone_graphs_are_asked_for)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	device_catches_up();
@@ -53,12 +51,11 @@ static void after_another_stream_has_gone_graphs_are_asked_for(void **state)
 }
 
 /* The stream of the latest launch goes while that call is still under way. */
-static void a_stream_has_gone_though_another_one_goes_after_it(void **state)
+TEST(a_stream_has_gone_though_another_one_goes_after_it)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 
-	(void)state;
 	launch(b, 0);
 	launch_begin(a, 0, &now);
 	launch_real(a, 0);
@@ -73,13 +70,12 @@ static void a_stream_has_gone_though_another_one_goes_after_it(void **state)
 
 /* Where memory is used again only when its work is done: a launch follows others all
  * the same, on the device. */
-static void the_host_does_not_wait_where_nothing_is_used_again(void **state)
+TEST(the_host_does_not_wait_where_nothing_is_used_again)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now;
 	uint64_t done;
 
-	(void)state;
 	pools->completed_only = true;
 	launch(b, 0);
 	launch_begin(a, 0, &now);
@@ -94,11 +90,10 @@ static void the_host_does_not_wait_where_nothing_is_used_again(void **state)
 }
 
 /* As the hook does. */
-static void a_launch_is_followed_after_another_context_has_gone(void **state)
+TEST(a_launch_is_followed_after_another_context_has_gone)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	gcp_tracker_context_ending(tracker);
@@ -109,11 +104,10 @@ static void a_launch_is_followed_after_another_context_has_gone(void **state)
 	assert_int_equal(fake.barrier, 0);
 }
 
-static void the_event_stands_behind_the_latest_launch(void **state)
+TEST(the_event_stands_behind_the_latest_launch)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	launch(b, 0);
@@ -126,11 +120,10 @@ static void the_event_stands_behind_the_latest_launch(void **state)
 	assert_int_equal(waits_of_all, 1);
 }
 
-static void what_is_done_needs_no_event(void **state)
+TEST(what_is_done_needs_no_event)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -140,12 +133,11 @@ static void what_is_done_needs_no_event(void **state)
 }
 
 /* Nor does it run for what comes beside the capture. */
-static void what_its_stream_says_is_done_needs_none(void **state)
+TEST(what_its_stream_says_is_done_needs_none)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *other;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -161,7 +153,7 @@ static void what_its_stream_says_is_done_needs_none(void **state)
 }
 
 /* They were launched before the last one, which is over. */
-static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
+TEST(graphs_that_are_over_go_into_a_capture_at_once)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph *c = make(2, 16 * MIB);
@@ -169,7 +161,6 @@ static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
 	uint64_t other_work;
 	void *graph;
 
-	(void)state;
 	launch(c, 0);
 	launch(a, 0);
 	launch(b, 0);
@@ -185,13 +176,12 @@ static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
 }
 
 /* The host does not wait, as it does in a free: no work is done meanwhile. */
-static void a_launch_beside_a_capture_waits_on_the_device(void **state)
+TEST(a_launch_beside_a_capture_waits_on_the_device)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	uint64_t done = fake.done;
 	void *other;
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	other = begin(3);
@@ -202,13 +192,12 @@ static void a_launch_beside_a_capture_waits_on_the_device(void **state)
 	graph_destroy(other);
 }
 
-static void so_does_one_behind_another_one_beside_it(void **state)
+TEST(so_does_one_behind_another_one_beside_it)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	void *other = begin(3);
 	uint64_t done = fake.done;
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	launch(b, 1);
@@ -218,12 +207,11 @@ static void so_does_one_behind_another_one_beside_it(void **state)
 	graph_destroy(other);
 }
 
-static void a_launch_beside_an_unseen_capture_waits_on_the_device(void **state)
+TEST(a_launch_beside_an_unseen_capture_waits_on_the_device)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	uint64_t done;
 
-	(void)state;
 	launch(b, 0);
 	launch(a, 0);
 	done = fake.done;
@@ -233,27 +221,4 @@ static void a_launch_beside_an_unseen_capture_waits_on_the_device(void **state)
 	assert_int_equal(waits, 1);
 	assert_int_equal(fake.done, done);
 	gcp_pools_fences_release(pools);
-}
-
-#define MARKED_TEST(name)                                                              \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    MARKED_TEST(a_launch_in_a_stream_that_has_gone_is_followed),
-	    MARKED_TEST(no_event_is_made_before_another_stream_goes),
-	    MARKED_TEST(after_another_stream_has_gone_graphs_are_asked_for),
-	    MARKED_TEST(a_stream_has_gone_though_another_one_goes_after_it),
-	    MARKED_TEST(the_host_does_not_wait_where_nothing_is_used_again),
-	    MARKED_TEST(a_launch_is_followed_after_another_context_has_gone),
-	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
-	    MARKED_TEST(what_is_done_needs_no_event),
-	    MARKED_TEST(what_its_stream_says_is_done_needs_none),
-	    MARKED_TEST(graphs_that_are_over_go_into_a_capture_at_once),
-	    MARKED_TEST(a_launch_beside_a_capture_waits_on_the_device),
-	    MARKED_TEST(so_does_one_behind_another_one_beside_it),
-	    MARKED_TEST(a_launch_beside_an_unseen_capture_waits_on_the_device),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "share_fake.h"
+#include "cases.h"
 
 static int begin_it(const struct graph *graph, int stream, struct gcp_launch *launch)
 {
@@ -14,13 +15,12 @@ static int begin_it(const struct graph *graph, int stream, struct gcp_launch *la
 }
 
 /* Own memory could not be had; the next try must not go unguarded. */
-static void without_memory_of_its_own_it_is_refused_again(void **state)
+TEST(without_memory_of_its_own_it_is_refused_again)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch none;
 	int first, second;
 
-	(void)state;
 	launch(b, 0);
 	fake.memory_limit = fake.memory_used;
 	context_of_streams = FAKE_OTHER_CTX;
@@ -34,13 +34,12 @@ static void without_memory_of_its_own_it_is_refused_again(void **state)
 }
 
 /* The same after an unknown call, whose failure is not told at all. */
-static void without_memory_an_unknown_call_leaves_launches_guarded(void **state)
+TEST(without_memory_an_unknown_call_leaves_launches_guarded)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch one, two;
 	int first, second;
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	gcp_share_all_taken(tracker);
 	first = begin_it(a, 0, &one);
@@ -50,7 +49,7 @@ static void without_memory_an_unknown_call_leaves_launches_guarded(void **state)
 }
 
 /* Another thread has the handle of an executable that is just being destroyed. */
-static void a_handle_given_out_again_is_another_executable(void **state)
+TEST(a_handle_given_out_again_is_another_executable)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch launch_of_new = {.share = 0};
@@ -58,7 +57,6 @@ static void a_handle_given_out_again_is_another_executable(void **state)
 	void *exec = a->exec;
 	bool again;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		launch(a, 0);
 		launch(b, 0);
@@ -83,12 +81,11 @@ static void a_handle_given_out_again_is_another_executable(void **state)
 }
 
 /* The executable goes while a launch of it is counted. */
-static void an_executable_that_goes_in_its_launch_leaves_the_lane(void **state)
+TEST(an_executable_that_goes_in_its_launch_leaves_the_lane)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now = {.share = 0};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		launch(a, 0);
 		launch(b, 0);
@@ -105,12 +102,11 @@ static void an_executable_that_goes_in_its_launch_leaves_the_lane(void **state)
 }
 
 /* What that comes to where a second stream is used. */
-static void launches_of_the_lane_end(void **state)
+TEST(launches_of_the_lane_end)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch now = {.share = 0};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		launch(a, 0);
 		launch(b, 0);
@@ -145,13 +141,12 @@ static void *ends_the_first(void *b)
 }
 
 /* Another thread launches while make_own waits, without the lock. */
-static void while_it_is_waited_for_launches_are_guarded(void **state)
+TEST(while_it_is_waited_for_launches_are_guarded)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	pthread_t taker, ender;
 	struct gcp_launch now;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -178,12 +173,11 @@ static void launched_elsewhere(const struct graph *graph)
 	device_catches_up();
 }
 
-static void no_other_graph_moves_to_the_lane_of_one_alone(void **state)
+TEST(no_other_graph_moves_to_the_lane_of_one_alone)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct graph *c = make(2, 16 * MIB);
 
-	(void)state;
 	launched_elsewhere(a);
 	launch(c, 0);
 	launch(b, 1); /* a's lane is idle */
@@ -192,11 +186,10 @@ static void no_other_graph_moves_to_the_lane_of_one_alone(void **state)
 	assert_false(share_memory(a, c));
 }
 
-static void no_later_graph_shares_the_lane_of_one_alone(void **state)
+TEST(no_later_graph_shares_the_lane_of_one_alone)
 {
 	struct graph *a = make(0, 16 * MIB), *b;
 
-	(void)state;
 	launched_elsewhere(a);
 	b = make(1, 16 * MIB);
 	launch(b, 0);
@@ -205,12 +198,11 @@ static void no_later_graph_shares_the_lane_of_one_alone(void **state)
 
 /* The fences of one context say nothing of work in another, which may use the memory
  * of a capture as well. */
-static void with_another_context_no_graph_comes_to_share(void **state)
+TEST(with_another_context_no_graph_comes_to_share)
 {
 	struct graph *a = make(0, 16 * MIB), *b, *c;
 	struct gcp_pool *other;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
 	b = make(1, 16 * MIB);
 	launch(b, 0);
@@ -224,13 +216,12 @@ static void with_another_context_no_graph_comes_to_share(void **state)
 
 /* Memory may come to a heap with work of others on it, ordered by a barrier, and no
  * free in the heap after that: the block's own epoch alone tells. */
-static void a_block_with_work_on_it_is_no_scratch(void **state)
+TEST(a_block_with_work_on_it_is_no_scratch)
 {
 	struct gcp_heap *heap;
 	struct gcp_lane *lane;
 	gcp_addr addr;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(pool, &heap), 0);
 	gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
 	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, GCP_USE_CAPTURED, &addr), 0);
@@ -246,23 +237,4 @@ static void a_block_with_work_on_it_is_no_scratch(void **state)
 	assert_int_equal(gcp_heap_share(heap, lane), 0);
 	gcp_heap_release(heap);
 	gcp_lane_destroy(lane);
-}
-
-#define OWN_TEST(name)                                                                 \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    OWN_TEST(without_memory_of_its_own_it_is_refused_again),
-	    OWN_TEST(without_memory_an_unknown_call_leaves_launches_guarded),
-	    OWN_TEST(a_handle_given_out_again_is_another_executable),
-	    OWN_TEST(an_executable_that_goes_in_its_launch_leaves_the_lane),
-	    OWN_TEST(launches_of_the_lane_end),
-	    OWN_TEST(while_it_is_waited_for_launches_are_guarded),
-	    OWN_TEST(no_other_graph_moves_to_the_lane_of_one_alone),
-	    OWN_TEST(no_later_graph_shares_the_lane_of_one_alone),
-	    OWN_TEST(with_another_context_no_graph_comes_to_share),
-	    OWN_TEST(a_block_with_work_on_it_is_no_scratch),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

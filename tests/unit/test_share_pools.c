@@ -5,6 +5,7 @@
  */
 #include "../../capture/share.h"
 #include "share_fake.h"
+#include "cases.h"
 
 /* A graph that is alone in its lane: one that may share comes there. */
 static struct graph *make_first(void)
@@ -42,11 +43,10 @@ static void scratch_of(struct graph *graph, uint64_t bytes)
 }
 
 /* What one of its graphs has freed the next one uses, at the same addresses. */
-static void graphs_in_a_pool_of_the_program_share_it_alone(void **state)
+TEST(graphs_in_a_pool_of_the_program_share_it_alone)
 {
 	uint64_t id;
 
-	(void)state;
 	make_first();
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
@@ -61,12 +61,11 @@ static void graphs_in_a_pool_of_the_program_share_it_alone(void **state)
 }
 
 /* Also when no other one holds it any more. */
-static void memory_that_two_captures_have_had_is_not_shared(void **state)
+TEST(memory_that_two_captures_have_had_is_not_shared)
 {
 	struct graph *b = &graphs[1];
 	void *other;
 
-	(void)state;
 	make_first();
 	other = begin(1);
 	b->graph = begin(0);
@@ -80,13 +79,12 @@ static void memory_that_two_captures_have_had_is_not_shared(void **state)
 
 /* What is made, during the capture, of a child whose graph is not known may run on any
  * memory. */
-static void memory_that_another_graph_may_run_on_is_not_shared(void **state)
+TEST(memory_that_another_graph_may_run_on_is_not_shared)
 {
 	void *child = (void *)0x77, *exec = (void *)0x78;
 	struct gcp_holder *holding;
 	struct graph *b = &graphs[1];
 
-	(void)state;
 	make_first();
 	gcp_graph_part(tracker, NULL, child);
 	b->graph = begin(0);
@@ -100,13 +98,12 @@ static void memory_that_another_graph_may_run_on_is_not_shared(void **state)
 }
 
 /* Also when there is one context again. */
-static void memory_in_two_contexts_is_not_shared(void **state)
+TEST(memory_in_two_contexts_is_not_shared)
 {
 	struct graph *b = &graphs[1];
 	struct gcp_pool *other;
 	gcp_addr addr;
 
-	(void)state;
 	make_first();
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
 	b->graph = begin(0);
@@ -119,18 +116,4 @@ static void memory_in_two_contexts_is_not_shared(void **state)
 	gcp_pool_detach(pools, FAKE_OTHER_CTX);
 	gcp_pool_reset(pools, FAKE_OTHER_CTX);
 	must_share_nothing(b);
-}
-
-#define POOLS_TEST(name)                                                               \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    POOLS_TEST(graphs_in_a_pool_of_the_program_share_it_alone),
-	    POOLS_TEST(memory_that_two_captures_have_had_is_not_shared),
-	    POOLS_TEST(memory_that_another_graph_may_run_on_is_not_shared),
-	    POOLS_TEST(memory_in_two_contexts_is_not_shared),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "../../capture/share.h"
 #include "share_fake.h"
+#include "cases.h"
 
 /* With its graph, in the lane of those that were there before. */
 static struct graph *make_kept(int number)
@@ -65,13 +66,12 @@ static bool is_there(const struct place *place)
 	return memcmp(now.pages, place->pages, sizeof(now.pages)) == 0;
 }
 
-static void what_was_given_back_comes_again(void **state)
+TEST(what_was_given_back_comes_again)
 {
 	struct graph *a = make_kept(0), *b = make_kept(1);
 	struct gcp_holder *holding;
 	struct place place;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -86,13 +86,12 @@ static void what_was_given_back_comes_again(void **state)
 	launch(b, 0);
 }
 
-static void without_memory_nothing_stays(void **state)
+TEST(without_memory_nothing_stays)
 {
 	struct graph *a = make_kept(0);
 	struct gcp_holder *holding;
 	bool any = true;
 
-	(void)state;
 	launch(a, 0);
 	device_catches_up();
 	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
@@ -109,13 +108,12 @@ static void without_memory_nothing_stays(void **state)
 }
 
 /* Nothing shared is in it: the refusal stands. */
-static void a_graph_in_no_lane_is_there(void **state)
+TEST(a_graph_in_no_lane_is_there)
 {
 	struct graph *a = capture_with(0, 16 * MIB, 0);
 	struct gcp_holder *holding;
 	bool any = true;
 
-	(void)state;
 	device_catches_up();
 	holding = looked_at(a);
 	assert_int_equal(gcp_share_stays(tracker, holding, &any), 0);
@@ -129,13 +127,12 @@ static void a_graph_in_no_lane_is_there(void **state)
 }
 
 /* It would go to another lane, where it need not wait. */
-static void a_launch_leaves_it_where_it_is(void **state)
+TEST(a_launch_leaves_it_where_it_is)
 {
 	struct graph *a = make_kept(0), *b = make_kept(1);
 	struct gcp_holder *holding;
 	struct place place;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	assert_true(share_memory(a, b));
@@ -150,13 +147,12 @@ static void a_launch_leaves_it_where_it_is(void **state)
 }
 
 /* It would leave the lane to the one that is launched beside itself. */
-static void a_launch_of_another_graph_leaves_it_where_it_is(void **state)
+TEST(a_launch_of_another_graph_leaves_it_where_it_is)
 {
 	struct graph *a = make_kept(0), *b = make_kept(1);
 	struct gcp_holder *holding;
 	struct place place;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -170,14 +166,13 @@ static void a_launch_of_another_graph_leaves_it_where_it_is(void **state)
 	holder_destroy(exec_handle(b, 0), true);
 }
 
-static void in_no_lane_it_enters_none(void **state)
+TEST(in_no_lane_it_enters_none)
 {
 	struct graph *b = capture_with(0, 16 * MIB, 0), *c = make_kept(1);
 	struct gcp_holder *both;
 	struct place place;
 	bool any;
 
-	(void)state;
 	(void)make(2, 16 * MIB);
 	instantiate(b);
 	both = looked_at(b);
@@ -206,13 +201,12 @@ static void *take(void *unused)
 }
 
 /* The others of the lane leave it then. */
-static void it_gets_memory_of_its_own_where_it_is(void **state)
+TEST(it_gets_memory_of_its_own_where_it_is)
 {
 	struct graph *a = make_kept(0), *b = make_kept(1);
 	struct gcp_holder *holding;
 	struct place place;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -226,14 +220,13 @@ static void it_gets_memory_of_its_own_where_it_is(void **state)
 }
 
 /* Where they cannot, because they run, it has to, and is waited for. */
-static void memory_of_its_own_waits_for_the_call(void **state)
+TEST(memory_of_its_own_waits_for_the_call)
 {
 	struct graph *a = make_kept(0), *b = make_kept(1);
 	struct gcp_holder *holding;
 	struct place place;
 	pthread_t thread;
 
-	(void)state;
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
@@ -249,23 +242,4 @@ static void memory_of_its_own_waits_for_the_call(void **state)
 	over(holding);
 	pthread_join(thread, NULL);
 	assert_false(share_memory(a, b));
-}
-
-#define STAYS_TEST(name)                                                               \
-	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    STAYS_TEST(what_was_given_back_comes_again),
-	    STAYS_TEST(without_memory_nothing_stays),
-	    STAYS_TEST(a_graph_in_no_lane_is_there),
-	    STAYS_TEST(a_launch_leaves_it_where_it_is),
-	    STAYS_TEST(a_launch_of_another_graph_leaves_it_where_it_is),
-	    STAYS_TEST(in_no_lane_it_enters_none),
-	    STAYS_TEST(it_gets_memory_of_its_own_where_it_is),
-	    STAYS_TEST(memory_of_its_own_waits_for_the_call),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

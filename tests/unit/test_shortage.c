@@ -7,6 +7,7 @@
  */
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
+#include "cases.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -110,22 +111,19 @@ static void each_fails_in_turn(void (*work)(void))
 	assert_true(at > 1);
 }
 
-static void the_host_runs_out_of_memory(void **state)
+CASE(the_host_runs_out_of_memory, NULL, NULL)
 {
-	(void)state;
 	each_fails_in_turn(eager_work);
 }
 
-static void the_host_runs_out_of_memory_in_a_capture(void **state)
+CASE(the_host_runs_out_of_memory_in_a_capture, NULL, NULL)
 {
-	(void)state;
 	each_fails_in_turn(captured_work);
 }
 
 /* A shared segment does not fit on the device; what is asked for does. */
-static void a_device_with_little_room_gives_what_is_needed(void **state)
+TEST(a_device_with_little_room_gives_what_is_needed)
 {
-	(void)state;
 	fake.memory_limit = 6 * MIB;
 	gcp_addr small = must_alloc(pool, 300 << 10), large = must_alloc(pool, 3 * MIB);
 	give(small);
@@ -151,13 +149,12 @@ static void *ask(void *arg)
 	return arg;
 }
 
-static void two_threads_do_not_share_what_a_quota_leaves_for_one(void **state)
+CASE(two_threads_do_not_share_what_a_quota_leaves_for_one, NULL, NULL)
 {
 	struct gcp_config config;
 	struct gcp_driver driver;
 	pthread_t threads[2];
 
-	(void)state;
 	fake_reset();
 	gcp_config_default(&config);
 	config.quota = 64 << 20;
@@ -173,11 +170,10 @@ static void two_threads_do_not_share_what_a_quota_leaves_for_one(void **state)
 }
 
 /* The device is full, and all that is left is a small block beside others in use. */
-static void a_small_block_that_waits_is_waited_for(void **state)
+TEST(a_small_block_that_waits_is_waited_for)
 {
 	gcp_addr last = 0, addr = must_alloc(pool, 700);
 
-	(void)state;
 	fake.memory_limit = fake.memory_used;
 	fake.several = true; /* no barrier may be set */
 	while (gcp_pool_alloc(pool, 700, &addr) == 0)
@@ -189,11 +185,10 @@ static void a_small_block_that_waits_is_waited_for(void **state)
 }
 
 /* Another thread is about to give it back, behind all work. */
-static void what_others_give_back_is_waited_for(void **state)
+TEST(what_others_give_back_is_waited_for)
 {
 	gcp_addr addr;
 
-	(void)state;
 	(void)must_alloc(pool, 3 * MIB);
 	fake.memory_limit = fake.memory_used;
 	fake_submit();
@@ -204,18 +199,4 @@ static void what_others_give_back_is_waited_for(void **state)
 	/* Before anything else is waited for, and at the end. */
 	assert_int_equal(must_stats(pools).waits, 2);
 	pool->giving = 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_small_block_that_waits_is_waited_for),
-	    TEST(what_others_give_back_is_waited_for),
-	    cmocka_unit_test(the_host_runs_out_of_memory),
-	    cmocka_unit_test(the_host_runs_out_of_memory_in_a_capture),
-	    TEST(a_device_with_little_room_gives_what_is_needed),
-	    cmocka_unit_test(two_threads_do_not_share_what_a_quota_leaves_for_one),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,9 @@
 #include "fake.h"
 #include "../../pool/pool_types.h"
 #include "../../pool/space/vmm.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -127,9 +130,8 @@ static void steps(int count, uint64_t pause_ns)
 }
 
 /* Without spare.c there are two in each step. */
-static void a_program_that_repeats_itself_ends_its_remaps(void **state)
+TEST(a_program_that_repeats_itself_ends_its_remaps)
 {
-	(void)state;
 	begin(9000);
 	steps(400, PAUSE_NS);
 	assert_true(must_stats(program.pools).remaps < 40);
@@ -138,9 +140,8 @@ static void a_program_that_repeats_itself_ends_its_remaps(void **state)
 }
 
 /* Where they take little of the time memory is worth more. */
-static void remaps_that_are_rare_go_on(void **state)
+TEST(remaps_that_are_rare_go_on)
 {
-	(void)state;
 	begin(9000);
 	steps(200, 20 * 1000 * 1000);
 	assert_true(must_stats(program.pools).remaps > 200);
@@ -149,9 +150,8 @@ static void remaps_that_are_rare_go_on(void **state)
 }
 
 /* What there is serves it, as before. */
-static void a_full_device_serves_the_program_by_remaps(void **state)
+TEST(a_full_device_serves_the_program_by_remaps)
 {
-	(void)state;
 	fake.memory_limit = ARRAYS_AT_ONCE * ARRAY + 4 * MIB;
 	begin(9000);
 	steps(100, PAUSE_NS);
@@ -161,9 +161,8 @@ static void a_full_device_serves_the_program_by_remaps(void **state)
 }
 
 /* The pool did not know that there is none. */
-static void memory_that_is_refused_is_remapped(void **state)
+TEST(memory_that_is_refused_is_remapped)
 {
-	(void)state;
 	begin(9000);
 	struct gcp_pool *pool = fake_pool(program.pools);
 	steps(2, PAUSE_NS);
@@ -188,9 +187,8 @@ static uint64_t spare_bytes(struct gcp_pool *pool)
 	return bytes;
 }
 
-static void only_so_much_is_spare(void **state)
+TEST(only_so_much_is_spare)
 {
-	(void)state;
 	begin(1000);
 	struct gcp_pool *pool = fake_pool(program.pools);
 	gcp_addr keep = must_alloc(pool, 64 * MIB);
@@ -208,9 +206,8 @@ static void only_so_much_is_spare(void **state)
 	end();
 }
 
-static void nothing_is_spare_where_the_device_is_nearly_full(void **state)
+TEST(nothing_is_spare_where_the_device_is_nearly_full)
 {
-	(void)state;
 	begin(1000);
 	struct gcp_pool *pool = fake_pool(program.pools);
 	gcp_addr keep = must_alloc(pool, 256 * MIB);
@@ -245,7 +242,7 @@ static void level(uint64_t bytes, int more)
 
 /* 16 MiB in use, and 16 more, whatever the pace: what a thread frees and keeps fills an
  * epoch as well as what it does not keep. */
-static void a_small_program_holds_little_more_than_it_uses(void **state)
+TEST(a_small_program_holds_little_more_than_it_uses)
 {
 	static const uint64_t paces_ns[] = {100, 200, 300, 500, 1000, 4000};
 
@@ -260,8 +257,6 @@ static void a_small_program_holds_little_more_than_it_uses(void **state)
 		end();
 	}
 }
-
-#define TEST(name) cmocka_unit_test_setup(name, reset)
 
 /* A malloc, a kernel and a free, again and again: epochs grow until they cost little,
  * and do not shrink where they would cost much again. */
@@ -279,9 +274,8 @@ static uint64_t fences_of_a_loop(uint64_t bytes)
 	return fake.records - before;
 }
 
-static void epochs_of_a_loop_keep_their_size(void **state)
+TEST(epochs_of_a_loop_keep_their_size)
 {
-	(void)state;
 	assert_true(fences_of_a_loop(64 << 10) <= 16000 / 32 + 1);
 	assert_true(fake.memory_used <= 4 * MIB);
 	end();
@@ -289,20 +283,4 @@ static void epochs_of_a_loop_keep_their_size(void **state)
 	assert_true(fences_of_a_loop(256 << 10) <= 16000 / 32 + 1);
 	assert_true(fake.memory_used <= 8 * MIB);
 	end();
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_program_that_repeats_itself_ends_its_remaps),
-	    TEST(remaps_that_are_rare_go_on),
-	    TEST(a_full_device_serves_the_program_by_remaps),
-	    TEST(memory_that_is_refused_is_remapped),
-	    TEST(only_so_much_is_spare),
-	    TEST(nothing_is_spare_where_the_device_is_nearly_full),
-	    TEST(a_small_program_holds_little_more_than_it_uses),
-	    TEST(epochs_of_a_loop_keep_their_size),
-	};
-
-	return cmocka_run_group_tests_name("spare", tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 
 #include "fake.h"
 #include "steps.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, NULL, NULL)
 
 #define MIB (1ull << 20)
 
@@ -167,41 +170,25 @@ static void each_grows_little(const char *what,
 	}
 }
 
-static void a_query_walks_over_no_other_blocks(void **state)
+TEST(a_query_walks_over_no_other_blocks)
 {
-	(void)state;
 	each_grows_little("a query", steps_of_a_query);
 }
 
-static void a_free_walks_over_no_other_blocks(void **state)
+TEST(a_free_walks_over_no_other_blocks)
 {
-	(void)state;
 	each_grows_little("a free", steps_of_a_free);
 }
 
-static void a_miss_walks_over_no_blocks_and_holes(void **state)
+TEST(a_miss_walks_over_no_blocks_and_holes)
 {
-	(void)state;
 	each_grows_little("a miss", steps_of_a_miss);
 }
 
-static void a_handle_is_gathered_without_a_walk_over_others(void **state)
+TEST(a_handle_is_gathered_without_a_walk_over_others)
 {
 	/* As many as the driver of fake_vmm.c has addresses for, twice. */
 	const struct scene scene = {true, 64000, 2 * MIB};
 
-	(void)state;
 	grows_little("a gathered handle", steps_of_a_gathered_handle, scene);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_query_walks_over_no_other_blocks),
-	    cmocka_unit_test(a_free_walks_over_no_other_blocks),
-	    cmocka_unit_test(a_miss_walks_over_no_blocks_and_holes),
-	    cmocka_unit_test(a_handle_is_gathered_without_a_walk_over_others),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

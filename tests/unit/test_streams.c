@@ -14,13 +14,12 @@
 enum { STREAM = 7, TURNS = 1000 };
 
 /* The work of no turn is done before the next one. */
-static void a_block_that_its_stream_takes_again_needs_no_fence(void **state)
+TEST(a_block_that_its_stream_takes_again_needs_no_fence)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr, first = 0;
 
-	(void)state;
 	for (int i = 0; i < TURNS; i++) {
 		assert_int_equal(gcp_pool_alloc_stream(pool, MIB, STREAM, &addr), 0);
 		first = first ? first : addr;
@@ -36,7 +35,7 @@ static void a_block_that_its_stream_takes_again_needs_no_fence(void **state)
 }
 
 /* No thread keeps any; and its work is not done. */
-static void what_lies_in_the_heap_serves_its_stream_alone(void **state)
+TEST(what_lies_in_the_heap_serves_its_stream_alone)
 {
 	static const struct {
 		uint64_t bytes;
@@ -45,7 +44,6 @@ static void what_lies_in_the_heap_serves_its_stream_alone(void **state)
 	gcp_addr addrs[20];
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
 	for (int i = 0; i < 2; i++) {
@@ -77,12 +75,11 @@ static void what_lies_in_the_heap_serves_its_stream_alone(void **state)
 }
 
 /* Of a segment that is never split; up to an eighth may stay unused. */
-static void a_huge_block_serves_what_nearly_fills_it(void **state)
+TEST(a_huge_block_serves_what_nearly_fills_it)
 {
 	const uint64_t sizes[] = {3600 * MIB, 3200 * MIB, 3180 * MIB};
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	assert_true(sizes[2] > config.split_limit);
 	for (int i = 0; i < 3; i++) {
@@ -106,13 +103,12 @@ static void a_huge_block_serves_what_nearly_fills_it(void **state)
 }
 
 /* What is free already is that for every context. */
-static void a_stream_frees_blocks_of_its_own_context(void **state)
+TEST(a_stream_frees_blocks_of_its_own_context)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools), *other;
 	gcp_addr addr = must_alloc(pool, MIB);
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
 	assert_int_equal(gcp_pool_free_stream(other, addr, STREAM), -EXDEV);
 	assert_int_equal(gcp_pool_free_stream(pool, addr, STREAM), 0);
@@ -126,13 +122,12 @@ static void a_stream_frees_blocks_of_its_own_context(void **state)
 /* --- where fences fail ------------------------------------------------------------ */
 
 /* A free in a stream finds that out, and does not wait. From then on CUDA allocates. */
-static void fences_that_fail_make_no_free_wait(void **state)
+TEST(fences_that_fail_make_no_free_wait)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 64 * MIB), other = must_alloc(pool, 64 * MIB);
 
-	(void)state;
 	fake.record_result = 801; /* not supported */
 	fake_submit();
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
@@ -187,14 +182,13 @@ static void parts_free(struct gcp_pools *pools, int from, int to)
 }
 
 /* While there is other memory. */
-static void an_allocation_joins_so_many_blocks(void **state)
+TEST(an_allocation_joins_so_many_blocks)
 {
 	struct gcp_pools *pools = pools_of_parts();
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t used = fake.memory_used;
 	gcp_addr addr;
 
-	(void)state;
 	parts_free(pools, 0, PARTS);
 	assert_int_equal(gcp_pool_alloc_stream(pool, 5000ull * PART, STREAM, &addr), 0);
 	assert_true(fake.memory_used > used);
@@ -208,14 +202,13 @@ static void an_allocation_joins_so_many_blocks(void **state)
 }
 
 /* Those freed last lie in one that is too small, which is looked at once. */
-static void blocks_that_are_too_small_together_are_looked_at_once(void **state)
+TEST(blocks_that_are_too_small_together_are_looked_at_once)
 {
 	struct gcp_pools *pools = pools_of_parts();
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t used = fake.memory_used;
 	gcp_addr addr;
 
-	(void)state;
 	parts_free(pools, 0, 150);
 	parts_free(pools, 1000, 1300);
 	parts_free(pools, 150, 200);
@@ -253,11 +246,10 @@ static void *ids_of_some(void *arg)
 }
 
 /* Though it gets the same addresses in the same epoch. */
-static void each_allocation_has_an_id_of_its_own(void **state)
+TEST(each_allocation_has_an_id_of_its_own)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	for (int kept = 0; kept < 2; kept++) {
 		config.thread_cache_bytes *= (uint64_t)kept;
@@ -286,14 +278,13 @@ static void each_allocation_has_an_id_of_its_own(void **state)
 }
 
 /* The first place that is looked at takes all the looks at neighbours. */
-static void a_whole_block_is_found_behind_small_ones(void **state)
+TEST(a_whole_block_is_found_behind_small_ones)
 {
 	struct gcp_pools *pools = pools_of_parts();
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t used;
 	gcp_addr big, addr;
 
-	(void)state;
 	assert_int_equal(gcp_pool_alloc_stream(pool, 400 * MIB, STREAM, &big), 0);
 	used = fake.memory_used;
 	parts_free(pools, 0, PARTS - 5);
@@ -347,27 +338,24 @@ static void own_block_behind_others(struct gcp_pools *pools, uint64_t bytes,
 	fake_finish(pools);
 }
 
-static void its_own_block_is_found_behind_those_of_another_stream(void **state)
+TEST_BOTH(its_own_block_is_found_behind_those_of_another_stream)
 {
-	(void)state;
 	own_block_behind_others(pools_of_little(200 * MIB), 100 * MIB, MIB / 2, 100);
 }
 
-static void its_own_small_block_is_found_behind_those_of_another_stream(void **state)
+TEST(its_own_small_block_is_found_behind_those_of_another_stream)
 {
-	(void)state;
 	own_block_behind_others(pools_of_little(2 * MIB), 4096, 4096, OTHERS_MAX);
 }
 
 /* So many looks in all, however often it looks. */
-static void looks_for_its_own_block_come_to_an_end(void **state)
+TEST(looks_for_its_own_block_come_to_an_end)
 {
 	struct gcp_pools *pools = pools_of_parts();
 	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_request request;
 	gcp_addr small[8];
 
-	(void)state;
 	parts_free(pools, 0, PARTS);
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(gcp_pool_alloc_stream(pool, 4096, STREAM, &small[i]),
@@ -392,25 +380,4 @@ static void looks_for_its_own_block_come_to_an_end(void **state)
 	gcp_mutex_unlock(&pool->lock);
 	fake.done = fake.submitted;
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_block_that_its_stream_takes_again_needs_no_fence),
-	    TEST(what_lies_in_the_heap_serves_its_stream_alone),
-	    TEST(a_huge_block_serves_what_nearly_fills_it),
-	    TEST(a_stream_frees_blocks_of_its_own_context),
-	    TEST(fences_that_fail_make_no_free_wait),
-	    TEST(an_allocation_joins_so_many_blocks),
-	    TEST(its_own_block_is_found_behind_those_of_another_stream),
-	    MAPPED(its_own_block_is_found_behind_those_of_another_stream),
-	    TEST(its_own_small_block_is_found_behind_those_of_another_stream),
-	    TEST(looks_for_its_own_block_come_to_an_end),
-	    TEST(a_whole_block_is_found_behind_small_ones),
-	    TEST(blocks_that_are_too_small_together_are_looked_at_once),
-	    TEST(each_allocation_has_an_id_of_its_own),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,14 @@
  */
 #include "fake.h"
 #include "../../pool/cache/cache.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#define TEST(name) CASE(name, setup, NULL)
 
 enum { THREADS = 8, ROUNDS = 4000, LIVE = 32 };
 
@@ -60,9 +63,8 @@ static void *alloc_and_free(void *arg)
 	return NULL;
 }
 
-static void threads_allocate_and_free(void **state)
+TEST(threads_allocate_and_free)
 {
-	(void)state;
 	run(alloc_and_free, THREADS);
 	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
 	gcp_pools_trim(pools, 0, 0);
@@ -96,9 +98,8 @@ static void *free_under_flushes(void *arg)
 	return NULL;
 }
 
-static void a_cache_may_be_flushed_between_any_two_steps_of_a_free(void **state)
+TEST(a_cache_may_be_flushed_between_any_two_steps_of_a_free)
 {
-	(void)state;
 	atomic_store(&busy, THREADS - 1);
 	run(free_under_flushes, THREADS);
 	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
@@ -131,9 +132,8 @@ static void *produce_or_consume(void *arg)
 	return NULL;
 }
 
-static void any_thread_frees_what_another_allocated(void **state)
+TEST(any_thread_frees_what_another_allocated)
 {
-	(void)state;
 	run(produce_or_consume, THREADS);
 	for (int i = 0; i < 64; i++)
 		if (slots[i])
@@ -159,9 +159,8 @@ static void *free_contested(void *arg)
 	return NULL;
 }
 
-static void of_racing_frees_of_one_block_one_succeeds(void **state)
+TEST(of_racing_frees_of_one_block_one_succeeds)
 {
-	(void)state;
 	pthread_barrier_init(&start, NULL, THREADS);
 	for (int round = 0; round < 50; round++) {
 		contested = must_alloc(pool, 4096);
@@ -188,11 +187,10 @@ static void *hold_and_release(void *arg)
 	return NULL;
 }
 
-static void a_fence_and_a_capture_exclude_each_other(void **state)
+TEST(a_fence_and_a_capture_exclude_each_other)
 {
 	pthread_t holder;
 
-	(void)state;
 	stop = false;
 	pthread_create(&holder, NULL, hold_and_release, NULL);
 	run(alloc_and_free, 3);
@@ -213,9 +211,8 @@ static void *leave_blocks(void *arg)
 	return NULL;
 }
 
-static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
+TEST(a_thread_gives_its_blocks_back_when_it_ends)
 {
-	(void)state;
 	/* Each leaves less than an epoch; together they fill epochs, and then live on
 	 * what the others left. */
 	for (int i = 0; i < 20; i++)
@@ -253,9 +250,8 @@ static void *context_comes_and_goes(void *arg)
 	return NULL;
 }
 
-static void a_context_that_goes_takes_nothing_of_another_along(void **state)
+TEST(a_context_that_goes_takes_nothing_of_another_along)
 {
-	(void)state;
 	refused = 0;
 	run(context_comes_and_goes, 4);
 	assert_int_equal(refused, 0);
@@ -276,11 +272,10 @@ static void *free_and_wait(void *arg)
 	return NULL;
 }
 
-static void fences_do_not_run_out_under_waiting_threads(void **state)
+TEST(fences_do_not_run_out_under_waiting_threads)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.blocking_free = true;
 	gcp_pools_destroy(pools);
@@ -333,11 +328,10 @@ static void *work_and_idle(void *arg)
 }
 
 /* One after the other needs 8 MiB of small blocks and is idle from then on. */
-static void idle_threads_keep_little_from_those_that_work(void **state)
+TEST(idle_threads_keep_little_from_those_that_work)
 {
 	pthread_t threads[IDLERS];
 
-	(void)state;
 	for (int i = 0; i < IDLERS; i++)
 		pthread_create(&threads[i], NULL, work_and_idle, (void *)(intptr_t)i);
 	for (int i = 0; i < IDLERS; i++)
@@ -367,12 +361,11 @@ static void must_set_one_barrier(unsigned long before)
 	assert_int_equal(fake_barriers() - before, !atomic_load(&gcp_owners_fenced));
 }
 
-static void a_flush_sets_one_barrier_for_all_caches(void **state)
+TEST(a_flush_sets_one_barrier_for_all_caches)
 {
 	pthread_t threads[THREADS];
 	unsigned long before;
 
-	(void)state;
 	pthread_barrier_init(&kept, NULL, THREADS + 1);
 	pthread_barrier_init(&seen, NULL, THREADS + 1);
 	for (int i = 0; i < THREADS; i++)
@@ -395,25 +388,4 @@ static void a_flush_sets_one_barrier_for_all_caches(void **state)
 	gcp_caches_flush(pool); /* for none */
 	assert_int_equal(fake_barriers(), before);
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(threads_allocate_and_free, setup),
-	    cmocka_unit_test_setup(
-		a_cache_may_be_flushed_between_any_two_steps_of_a_free, setup),
-	    cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
-	    cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
-	    cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
-	    cmocka_unit_test_setup(a_context_that_goes_takes_nothing_of_another_along,
-				   setup),
-	    cmocka_unit_test_setup(fences_do_not_run_out_under_waiting_threads, setup),
-	    cmocka_unit_test_setup(idle_threads_keep_little_from_those_that_work,
-				   setup),
-	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
-	    cmocka_unit_test_setup(a_flush_sets_one_barrier_for_all_caches, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

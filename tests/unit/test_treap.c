@@ -10,6 +10,9 @@
 #include <cmocka.h>
 
 #include "../../pool/base/treap.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, NULL, NULL)
 
 enum { ITEMS = 2000, KEYS = 500, STEPS = 40000 };
 
@@ -94,13 +97,12 @@ static void look_up(const struct gcp_treap *treap, const struct item *key)
 	assert_ptr_equal(items_below(treap, key), at > 0 ? model[at - 1] : NULL);
 }
 
-static void random_operations_match_a_sorted_array(void **state)
+TEST(random_operations_match_a_sorted_array)
 {
 	static struct item items[ITEMS];
 	static bool in[ITEMS];
 	struct gcp_treap treap = {0};
 
-	(void)state;
 	srandom(1);
 	for (size_t i = 0; i < ITEMS; i++)
 		items[i] = (struct item){.key = (uint64_t)random() % KEYS, .serial = i};
@@ -136,11 +138,10 @@ static size_t depth(const struct gcp_treap_node *node)
 }
 
 /* Whatever the distance of the items: descriptors lie side by side. */
-static void rising_keys_give_a_shallow_tree(void **state)
+TEST(rising_keys_give_a_shallow_tree)
 {
 	static char memory[1 << 22];
 
-	(void)state;
 	for (size_t stride = sizeof(struct item); stride <= 1024; stride += 8) {
 		struct gcp_treap treap = {0};
 
@@ -155,13 +156,12 @@ static void rising_keys_give_a_shallow_tree(void **state)
 	}
 }
 
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
 	struct item items[8] = {0};
 	struct gcp_treap treap = {0};
 	struct item *root;
 
-	(void)state;
 	assert_true(items_is_valid(&treap));
 	for (size_t i = 0; i < 8; i++) {
 		items[i].key = i;
@@ -181,15 +181,4 @@ static void damage_is_found(void **state)
 		assert_false(gcp_treap_is_valid(parent, items_before));
 		items[i].node.parent = parent;
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_operations_match_a_sorted_array),
-	    cmocka_unit_test(rising_keys_give_a_shallow_tree),
-	    cmocka_unit_test(damage_is_found),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

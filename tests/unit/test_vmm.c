@@ -5,9 +5,12 @@
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <time.h>
+
+#define TEST(name) CASE(name, reset, NULL)
 
 #define MIB (1ull << 20)
 
@@ -58,13 +61,12 @@ static void checkerboard(struct gcp_pools *pools, gcp_addr *blocks)
 	must_be_sound(pools);
 }
 
-static void unused_chunks_anywhere_serve_a_large_request(void **state)
+TEST(unused_chunks_anywhere_serve_a_large_request)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 
-	(void)state;
 	checkerboard(pools, blocks);
 	fake.done = fake.submitted;
 	uint64_t used = fake.memory_used;
@@ -80,11 +82,10 @@ static void unused_chunks_anywhere_serve_a_large_request(void **state)
 
 /* malloc, kernel, free, on a device that lags behind: each allocation closes the epoch
  * of the free before it. */
-static void a_loop_on_a_device_that_lags_stays_small(void **state)
+TEST(a_loop_on_a_device_that_lags_stays_small)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	struct gcp_pools *pools = fake_pools(&config);
 
@@ -101,13 +102,12 @@ static void a_loop_on_a_device_that_lags_stays_small(void **state)
 	finish(pools);
 }
 
-static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
+TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], large;
 
-	(void)state;
 	checkerboard(pools, blocks);
 	uint64_t used = fake.memory_used;
 	large = must_alloc(fake_pool(pools), 16 * MIB);
@@ -129,13 +129,12 @@ static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
 }
 
 /* What a barrier has made ready may still be in use. */
-static void ordered_memory_is_not_given_back(void **state)
+TEST(ordered_memory_is_not_given_back)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
-	(void)state;
 	config.cache_limit = 2 * MIB;
 	pools = fake_pools(&config);
 	checkerboard(pools, blocks);
@@ -148,12 +147,11 @@ static void ordered_memory_is_not_given_back(void **state)
 	finish(pools);
 }
 
-static void one_stream_lets_little_mapped_memory_wait(void **state)
+TEST(one_stream_lets_little_mapped_memory_wait)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	pools = fake_pools(&config);
 	gcp_addr keep = must_alloc(fake_pool(pools), 256 * MIB);
@@ -168,13 +166,12 @@ static void one_stream_lets_little_mapped_memory_wait(void **state)
 }
 
 /* So much may wait at most where fences cost too much again and again. */
-static void costly_fences_let_more_mapped_memory_wait(void **state)
+TEST(costly_fences_let_more_mapped_memory_wait)
 {
 	const uint64_t waits[] = {MIB / 2, 2 * MIB, 8 * MIB, 16 * MIB};
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	pools = fake_pools(&config);
 	must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
@@ -189,13 +186,12 @@ static void costly_fences_let_more_mapped_memory_wait(void **state)
 
 /* Large blocks of two sizes, while the device is some kernels behind: each fence is
  * asked for once, however many allocations come before the next one. */
-static void fences_are_asked_for_once(void **state)
+TEST(fences_are_asked_for_once)
 {
 	enum { TURNS = 64, SMALL = 8, LAG = 8 };
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	pools = fake_pools(&config);
 	for (int i = 0; i < TURNS; i++) {
@@ -224,12 +220,11 @@ static bool stays_in_cache(struct gcp_pools *pools, uint64_t bytes)
 }
 
 /* Alone a thread had better leave larger blocks where they can be joined. */
-static void threads_and_streams_keep_what_with_segments_they_would(void **state)
+TEST(threads_and_streams_keep_what_with_segments_they_would)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	pools = fake_pools(&config);
 	assert_true(stays_in_cache(pools, 64 << 10));
@@ -267,11 +262,10 @@ static uint64_t epochs_of_loop(struct gcp_config *config)
 }
 
 /* Each epoch is a call of the driver, and other threads stand in line for that. */
-static void many_threads_close_hardly_more_epochs_than_with_segments(void **state)
+TEST(many_threads_close_hardly_more_epochs_than_with_segments)
 {
 	struct gcp_config mapped, segments;
 
-	(void)state;
 	gcp_config_default(&segments);
 	gcp_config_default_mapped(&mapped);
 	uint64_t epochs = epochs_of_loop(&segments);
@@ -300,11 +294,10 @@ static uint64_t orders_of_loop(struct gcp_config *config)
 }
 
 /* Streams that overlap are held back no more often. */
-static void several_streams_let_as_much_wait_as_with_segments(void **state)
+TEST(several_streams_let_as_much_wait_as_with_segments)
 {
 	struct gcp_config mapped, segments;
 
-	(void)state;
 	gcp_config_default(&segments);
 	gcp_config_default_mapped(&mapped);
 	uint64_t orders = orders_of_loop(&segments);
@@ -312,13 +305,12 @@ static void several_streams_let_as_much_wait_as_with_segments(void **state)
 	assert_true(orders_of_loop(&mapped) <= orders + orders / 20);
 }
 
-static void pending_memory_does_not_move(void **state)
+TEST(pending_memory_does_not_move)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
-	(void)state;
 	config.window_bytes = 1ull << 40; /* no barrier before so much is pending */
 	pools = fake_pools(&config);
 	gcp_addr keep =
@@ -332,14 +324,13 @@ static void pending_memory_does_not_move(void **state)
 	finish(pools);
 }
 
-static void memory_of_graphs_does_not_move(void **state)
+TEST(memory_of_graphs_does_not_move)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr a, b;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a), 0);
 	assert_int_equal(gcp_pools_free(pools, a), 0);
@@ -358,14 +349,13 @@ static void memory_of_graphs_does_not_move(void **state)
 	finish(pools);
 }
 
-static void graphs_take_unused_memory_of_the_common_heap(void **state)
+TEST(graphs_take_unused_memory_of_the_common_heap)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], a;
 	struct gcp_heap *heap;
 
-	(void)state;
 	checkerboard(pools, blocks);
 	fake.done = fake.submitted;
 	uint64_t used = fake.memory_used;
@@ -380,7 +370,7 @@ static void graphs_take_unused_memory_of_the_common_heap(void **state)
 }
 
 /* A graph's heap asks the driver for memory that is for any work. */
-static void memory_for_any_work_serves_any_size_afterwards(void **state)
+TEST(memory_for_any_work_serves_any_size_afterwards)
 {
 	struct gcp_config config = fake_mapped_config();
 	uint64_t sizes[] = {9 * MIB / 4, 1024, 0};
@@ -388,7 +378,6 @@ static void memory_for_any_work_serves_any_size_afterwards(void **state)
 	struct gcp_heap *heap;
 	gcp_addr a;
 
-	(void)state;
 	config.slab_max = 512; /* the second is of a class, and cut from no slab */
 	pools = fake_pools(&config);
 	for (int i = 0; sizes[i] > 0; i++) {
@@ -403,13 +392,12 @@ static void memory_for_any_work_serves_any_size_afterwards(void **state)
 	finish(pools);
 }
 
-static void a_segment_in_use_gives_its_unused_chunks_back(void **state)
+TEST(a_segment_in_use_gives_its_unused_chunks_back)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 
-	(void)state;
 	checkerboard(pools, blocks);
 	fake.done = fake.submitted;
 	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
@@ -418,13 +406,12 @@ static void a_segment_in_use_gives_its_unused_chunks_back(void **state)
 	finish(pools);
 }
 
-static void a_full_device_is_full_to_the_last_chunk(void **state)
+TEST(a_full_device_is_full_to_the_last_chunk)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], addr;
 
-	(void)state;
 	fake.memory_limit = 32 * MIB;
 	checkerboard(pools, blocks);
 	must_alloc(fake_pool(pools), 16 * MIB);
@@ -435,13 +422,12 @@ static void a_full_device_is_full_to_the_last_chunk(void **state)
 	finish(pools);
 }
 
-static void more_than_the_device_has_is_not_tried(void **state)
+TEST(more_than_the_device_has_is_not_tried)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr addr;
 
-	(void)state;
 	must_alloc(fake_pool(pools), 4 * MIB);
 	uint64_t creates = fake.creates, segments = must_stats(pools).segment.current;
 	for (uint64_t size = 1; size < 5; size++)
@@ -460,13 +446,12 @@ static bool device_of_64_gib(int device, uint64_t *ret_granularity,
 	return true;
 }
 
-static void a_large_request_takes_few_handles(void **state)
+TEST(a_large_request_takes_few_handles)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 1024 * MIB);
 	assert_int_equal(fake.creates, 1);
 	must_free(pools, large);
@@ -475,12 +460,11 @@ static void a_large_request_takes_few_handles(void **state)
 	finish(pools);
 }
 
-static void a_small_program_takes_what_it_needs(void **state)
+TEST(a_small_program_takes_what_it_needs)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	for (int i = 0; i < 16; i++)
 		must_alloc(fake_pool(pools), MIB);
 	must_alloc(fake_pool(pools), 512);
@@ -489,13 +473,12 @@ static void a_small_program_takes_what_it_needs(void **state)
 }
 
 /* What lies in a handle that a block holds serves where it is, and stays there. */
-static void a_handle_moves_as_a_whole(void **state)
+TEST(a_handle_moves_as_a_whole)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, keep;
 
-	(void)state;
 	large = must_alloc(fake_pool(pools), 256 * MIB); /* handles of 8 MiB */
 	must_alloc(fake_pool(pools), 2 * MIB);
 	must_free(pools, large);
@@ -531,11 +514,10 @@ static int map_at_first(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 /* Whichever call it is, and whether the first or a later one: as on plain CUDA the
  * program gets its memory. */
-static void memory_that_cannot_be_mapped_is_ordinary(void **state)
+TEST(memory_that_cannot_be_mapped_is_ordinary)
 {
 	struct gcp_config config = fake_mapped_config();
 
-	(void)state;
 	for (int call = 0; call < 5; call++) {
 		struct gcp_driver driver = fake_driver();
 		struct gcp_pools *pools;
@@ -571,13 +553,12 @@ static int count_and_refuse(int device, uint64_t bytes, uint64_t *ret_handle)
 	return 801;
 }
 
-static void what_fails_again_and_again_is_not_tried_for_ever(void **state)
+TEST(what_fails_again_and_again_is_not_tried_for_ever)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
-	(void)state;
 	tries = 0;
 	driver.vm_create = count_and_refuse;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
@@ -596,13 +577,12 @@ static bool is_wanted(int device)
 }
 
 /* Third parties that come later get ordinary memory from then on. */
-static void new_memory_is_ordinary_where_mapped_is_not_wanted(void **state)
+TEST(new_memory_is_ordinary_where_mapped_is_not_wanted)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
-	(void)state;
 	config.backend = GCP_BACKEND_AUTO;
 	driver.vm_wanted = is_wanted;
 	map_wanted = true;
@@ -617,7 +597,7 @@ static void new_memory_is_ordinary_where_mapped_is_not_wanted(void **state)
 }
 
 /* Each graph's memory lies at addresses of its own. */
-static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
+TEST(addresses_of_graphs_that_are_gone_are_given_back)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
@@ -625,7 +605,6 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 	gcp_addr addr, large;
 	uint64_t addresses = 0, unmapped = fake_unmapped();
 
-	(void)state;
 	for (int i = 0; i < 40; i++) {
 		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
@@ -647,7 +626,7 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 }
 
 /* Those that were set aside for it. */
-static void addresses_without_memory_are_given_back(void **state)
+TEST(addresses_without_memory_are_given_back)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
@@ -655,7 +634,6 @@ static void addresses_without_memory_are_given_back(void **state)
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
-	(void)state;
 	fake.memory_limit = 0;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	for (int i = 0; i < 4; i++)
@@ -669,7 +647,7 @@ static void addresses_without_memory_are_given_back(void **state)
 
 /* 20,000 handles to be gathered, 10,000 holes to choose from: a walk over all of them
  * for each would last seconds. */
-static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
+TEST(scattered_handles_are_gathered_without_a_walk_for_each)
 {
 	enum { SCATTERED = 20000, HALF = SCATTERED / 2 };
 	static gcp_addr blocks[SCATTERED];
@@ -677,7 +655,6 @@ static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
-	(void)state;
 	driver.vm_device = device_of_64_gib;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
 	for (int i = 0; i < SCATTERED; i++)
@@ -698,13 +675,12 @@ static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
 	finish(pools);
 }
 
-static void the_quota_holds_for_mapped_memory(void **state)
+TEST(the_quota_holds_for_mapped_memory)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr addr;
 
-	(void)state;
 	config.quota = 10 * MIB;
 	pools = fake_pools(&config);
 	must_alloc(fake_pool(pools), 8 * MIB);
@@ -714,26 +690,24 @@ static void the_quota_holds_for_mapped_memory(void **state)
 	finish(pools);
 }
 
-static void neighbours_share_a_chunk(void **state)
+TEST(neighbours_share_a_chunk)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
-	(void)state;
 	for (int i = 0; i < 20; i++)
 		must_alloc(fake_pool(pools), 3 * MIB + 512);
 	assert_true(fake.memory_used <= 62 * MIB);
 	finish(pools);
 }
 
-static void a_context_that_goes_leaves_nothing_mapped(void **state)
+TEST(a_context_that_goes_leaves_nothing_mapped)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 	struct gcp_heap *heap;
 
-	(void)state;
 	checkerboard(pools, blocks);
 	must_alloc(fake_pool(pools), 16 * MIB); /* leaves addresses behind */
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
@@ -748,13 +722,12 @@ static void a_context_that_goes_leaves_nothing_mapped(void **state)
 	finish(pools);
 }
 
-static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
+TEST(a_device_without_virtual_memory_has_ordinary_segments)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 
-	(void)state;
 	driver.vm_reserve = NULL;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
 	must_alloc(fake_pool(pools), 8 * MIB);
@@ -764,14 +737,12 @@ static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
 }
 
 /* fence.c, NO NEW WAITS: the epoch is closed only to be asked. */
-static void
-what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
+TEST(what_an_allocation_closes_is_no_barrier_before_a_free_closes_more)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[4];
 
-	(void)state;
 	config.window_bytes = 2 * MIB;
 	pools = fake_pools(&config);
 	for (int i = 0; i < 4; i++)
@@ -810,7 +781,7 @@ static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
 }
 
 /* Memory that a peer of the device would meet an error on is not given out. */
-static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
+TEST(what_a_peer_cannot_reach_is_ordinary_memory)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
@@ -818,7 +789,6 @@ static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
 	struct gcp_pools *pools;
 	gcp_addr blocks[3];
 
-	(void)state;
 	open_all = driver.vm_open;
 	driver.vm_open = refuse_peers;
 	opened = 0;
@@ -840,14 +810,13 @@ static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
 }
 
 /* And a full device says so. */
-static void a_device_too_full_for_ordinary_memory_is_full(void **state)
+TEST(a_device_too_full_for_ordinary_memory_is_full)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 	gcp_addr addr;
 
-	(void)state;
 	open_all = driver.vm_open;
 	driver.vm_open = refuse_peers;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
@@ -860,13 +829,12 @@ static void a_device_too_full_for_ordinary_memory_is_full(void **state)
 }
 
 /* What is mapped already is opened as far as that goes. */
-static void a_refusal_does_not_keep_a_peer_from_the_rest(void **state)
+TEST(a_refusal_does_not_keep_a_peer_from_the_rest)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
-	(void)state;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
 	must_alloc(fake_pool(pools), 512); /* in a range of its own */
 	must_alloc(fake_pool(pools), 4 * MIB);
@@ -878,14 +846,13 @@ static void a_refusal_does_not_keep_a_peer_from_the_rest(void **state)
 	finish(pools);
 }
 
-static void a_new_peer_reaches_all_that_is_mapped(void **state)
+TEST(a_new_peer_reaches_all_that_is_mapped)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
-	(void)state;
 	driver.vm_open = count_opened;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
 	checkerboard(pools, blocks);
@@ -925,55 +892,9 @@ static bool survives_failure(uint64_t number, bool for_good)
 	return failed;
 }
 
-static void each_failing_call_leaves_the_books_sound(void **state)
+TEST(each_failing_call_leaves_the_books_sound)
 {
-	(void)state;
 	for (int for_good = 0; for_good < 2; for_good++)
 		for (uint64_t number = 1; survives_failure(number, for_good); number++)
 			fake_reset();
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-	    TEST(unused_chunks_anywhere_serve_a_large_request),
-	    TEST(a_loop_on_a_device_that_lags_stays_small),
-	    TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done),
-	    TEST(ordered_memory_is_not_given_back),
-	    TEST(one_stream_lets_little_mapped_memory_wait),
-	    TEST(costly_fences_let_more_mapped_memory_wait),
-	    TEST(fences_are_asked_for_once),
-	    TEST(several_streams_let_as_much_wait_as_with_segments),
-	    TEST(threads_and_streams_keep_what_with_segments_they_would),
-	    TEST(many_threads_close_hardly_more_epochs_than_with_segments),
-	    TEST(pending_memory_does_not_move),
-	    TEST(memory_of_graphs_does_not_move),
-	    TEST(graphs_take_unused_memory_of_the_common_heap),
-	    TEST(memory_for_any_work_serves_any_size_afterwards),
-	    TEST(a_segment_in_use_gives_its_unused_chunks_back),
-	    TEST(a_full_device_is_full_to_the_last_chunk),
-	    TEST(more_than_the_device_has_is_not_tried),
-	    TEST(a_large_request_takes_few_handles),
-	    TEST(a_small_program_takes_what_it_needs),
-	    TEST(a_handle_moves_as_a_whole),
-	    TEST(memory_that_cannot_be_mapped_is_ordinary),
-	    TEST(what_fails_again_and_again_is_not_tried_for_ever),
-	    TEST(new_memory_is_ordinary_where_mapped_is_not_wanted),
-	    TEST(addresses_of_graphs_that_are_gone_are_given_back),
-	    TEST(addresses_without_memory_are_given_back),
-	    TEST(scattered_handles_are_gathered_without_a_walk_for_each),
-	    TEST(the_quota_holds_for_mapped_memory),
-	    TEST(neighbours_share_a_chunk),
-	    TEST(a_context_that_goes_leaves_nothing_mapped),
-	    TEST(a_device_without_virtual_memory_has_ordinary_segments),
-	    TEST(what_an_allocation_closes_is_no_barrier_before_a_free_closes_more),
-	    TEST(what_a_peer_cannot_reach_is_ordinary_memory),
-	    TEST(a_device_too_full_for_ordinary_memory_is_full),
-	    TEST(a_refusal_does_not_keep_a_peer_from_the_rest),
-	    TEST(a_new_peer_reaches_all_that_is_mapped),
-	    TEST(each_failing_call_leaves_the_books_sound),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,17 +5,17 @@
  */
 #include "../../pool/cache/cache.h"
 #include "waits.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <pthread.h>
 
-static void what_is_completed_goes_back_beside_later_work(void **state)
+TEST_BOTH(what_is_completed_goes_back_beside_later_work)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	uint64_t before = fake_submit();
 	must_free(pools, addr);
 	fake.done = before;
@@ -29,13 +29,12 @@ static void what_is_completed_goes_back_beside_later_work(void **state)
 }
 
 /* The driver has no memory for the stream in which segments go back. */
-static void what_cannot_go_back_without_a_wait_stays(void **state)
+TEST(what_cannot_go_back_without_a_wait_stays)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	must_free(pools, addr);
 	fake.done = fake.submitted;
 	fake.unprepared = true;
@@ -52,13 +51,12 @@ static void what_cannot_go_back_without_a_wait_stays(void **state)
 }
 
 /* What that takes is there before memory is short, and not where it never is. */
-static void what_takes_much_can_go_back(void **state)
+TEST(what_takes_much_can_go_back)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.backend = GCP_BACKEND_SEGMENTS;
 	driver.device_memory = memory_of_limit;
@@ -75,7 +73,7 @@ static void what_takes_much_can_go_back(void **state)
 }
 
 /* The contexts of a device together. */
-static void what_contexts_take_together_can_go_back(void **state)
+TEST(what_contexts_take_together_can_go_back)
 {
 	enum { CONTEXTS = 3 };
 	struct gcp_driver driver = fake_driver();
@@ -83,7 +81,6 @@ static void what_contexts_take_together_can_go_back(void **state)
 	struct gcp_pools *pools;
 	struct gcp_pool *pool;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.backend = GCP_BACKEND_SEGMENTS;
 	driver.device_memory = memory_of_limit;
@@ -101,11 +98,10 @@ static void what_contexts_take_together_can_go_back(void **state)
 }
 
 /* cuMemPoolTrimTo of plain CUDA waits for nothing. */
-static void what_is_completed_is_trimmed_beside_later_work(void **state)
+TEST_BOTH(what_is_completed_is_trimmed_beside_later_work)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 
-	(void)state;
 	must_free(pools, must_alloc(fake_pool(pools), 60 * MIB));
 	uint64_t later = stand();
 	assert_true(gcp_pools_trim_completed(pools, 0, 0) >= 60 * MIB);
@@ -124,13 +120,12 @@ static void must_wait_for(struct gcp_pool *pool, uint64_t bytes, uint64_t before
 	fake.done = later;
 }
 
-static void work_of_the_free_alone_is_waited_for(void **state)
+TEST_BOTH(work_of_the_free_alone_is_waited_for)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	uint64_t before = fake_submit();
 	must_free(pools, addr);
 	uint64_t later = stand();
@@ -138,14 +133,13 @@ static void work_of_the_free_alone_is_waited_for(void **state)
 }
 
 /* Otherwise it would wait for a thread that is in its own free. */
-static void the_oldest_epoch_is_waited_for_first(void **state)
+TEST(the_oldest_epoch_is_waited_for_first)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr first = must_alloc(pool, 40 * MIB),
 		 second = must_alloc(pool, 40 * MIB);
 
-	(void)state;
 	uint64_t before = fake_submit();
 	must_free(pools, first);
 	uint64_t later = stand();
@@ -154,14 +148,13 @@ static void the_oldest_epoch_is_waited_for_first(void **state)
 }
 
 /* The pool knows by then that memory is tight. */
-static void each_free_on_a_full_device_closes_its_epoch(void **state)
+TEST_BOTH(each_free_on_a_full_device_closes_its_epoch)
 {
 	struct gcp_pools *pools = pools_of(64 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addrs[64], addr;
 	int count = 0;
 
-	(void)state;
 	while (gcp_pool_alloc(pool, 4 * MIB, &addrs[count]) == 0)
 		count++;
 	for (int i = 0; i < 3; i++) {
@@ -177,12 +170,11 @@ static void each_free_on_a_full_device_closes_its_epoch(void **state)
 }
 
 /* It is said before an allocation fails, and no more when there is room again. */
-static void memory_is_tight_while_little_is_left(void **state)
+TEST(memory_is_tight_while_little_is_left)
 {
 	struct gcp_pools *pools = pools_of(1024 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	gcp_addr large = must_alloc(pool, 500 * MIB);
 	assert_false(gcp_pool_is_tight(pool));
 	gcp_addr rest = must_alloc(pool, 510 * MIB);
@@ -197,13 +189,12 @@ static void memory_is_tight_while_little_is_left(void **state)
 }
 
 /* Memory was not tight when it was freed: its epoch is open. */
-static void later_work_is_not_waited_for_without_end(void **state)
+TEST(later_work_is_not_waited_for_without_end)
 {
 	struct gcp_pools *pools = pools_of(1024 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 1 * MIB);
 
-	(void)state;
 	must_free(pools, addr);
 	uint64_t later = stand();
 	must_be_out(pool, 1023 * MIB);
@@ -213,13 +204,12 @@ static void later_work_is_not_waited_for_without_end(void **state)
 }
 
 /* However many pools there are to look at. */
-static void looks_are_those_in_all_pools(void **state)
+TEST(looks_are_those_in_all_pools)
 {
 	enum { LOOKS = 20000 };
 	struct gcp_pools *pools = pools_of(1024 * MIB);
 	struct gcp_pool *pool = fake_pool(pools), *other;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
 	fake.several = true;
 	gcp_addr addr = must_alloc(pool, MIB), another = must_alloc(other, MIB);
@@ -242,13 +232,12 @@ static void looks_are_those_in_all_pools(void **state)
 
 /* The driver has no memory for a fence. As in plain CUDA the free waits then, so that
  * the allocation need not. */
-static void where_no_fence_can_be_made_the_free_waits(void **state)
+TEST_BOTH(where_no_fence_can_be_made_the_free_waits)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
 	uint64_t before = fake_submit();
 	must_free(pools, addr);
@@ -262,13 +251,12 @@ static void where_no_fence_can_be_made_the_free_waits(void **state)
 
 /* Of a block whose free closed no epoch: it is looked for a fence while it is waited.
  */
-static void where_no_fence_can_be_made_an_allocation_only_looks(void **state)
+TEST(where_no_fence_can_be_made_an_allocation_only_looks)
 {
 	struct gcp_pools *pools = pools_of(1024 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 1 * MIB);
 
-	(void)state;
 	must_free(pools, addr);
 	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
 	uint64_t later = stand();
@@ -280,13 +268,12 @@ static void where_no_fence_can_be_made_an_allocation_only_looks(void **state)
 	must_be_sound(pools);
 }
 
-static void what_cannot_succeed_waits_for_nothing(void **state)
+TEST(what_cannot_succeed_waits_for_nothing)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	(void)must_alloc(pool, 30 * MIB);
 	uint64_t before = fake_submit();
 	must_free(pools, addr);
@@ -331,26 +318,24 @@ static void must_not_be_waited_for(bool shared)
 	assert_int_equal(must_stats(pools).waits, 0);
 }
 
-static void what_a_graph_keeps_is_not_waited_for(void **state)
+TEST_BOTH(what_a_graph_keeps_is_not_waited_for)
 {
-	(void)state;
 	must_not_be_waited_for(false);
 }
 
-static void what_graphs_share_is_not_waited_for(void **state)
+CASE(what_graphs_share_is_not_waited_for, mapped, NULL)
 {
 	(void)state;
 	must_not_be_waited_for(true);
 }
 
 /* Nothing but work that is under way keeps it then. */
-static void what_a_graph_that_is_gone_keeps_is_waited_for(void **state)
+TEST_BOTH(what_a_graph_that_is_gone_keeps_is_waited_for)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t before;
 
-	(void)state;
 	gcp_heap_ends(kept_by_a_graph(pools, false, &before), true);
 	must_be_out(pool, 70 * MIB);
 	assert_true(fake.done >= before);
@@ -359,7 +344,7 @@ static void what_a_graph_that_is_gone_keeps_is_waited_for(void **state)
 
 /* Blocks of slabs, too: of their epochs the youngest is known without looking at each.
  */
-static void the_youngest_epoch_of_small_blocks_is_known(void **state)
+TEST(the_youngest_epoch_of_small_blocks_is_known)
 {
 	enum { COUNT = 40 };
 	struct gcp_pools *pools = pools_of(100 * MIB);
@@ -367,7 +352,6 @@ static void the_youngest_epoch_of_small_blocks_is_known(void **state)
 	uint64_t ready = atomic_load(&pool->timeline.ready), epoch;
 	gcp_addr addrs[COUNT], others[COUNT];
 
-	(void)state;
 	for (int i = 0; i < COUNT; i++) {
 		addrs[i] = must_alloc(pool, 4096);
 		others[i] = must_alloc(pool, 4096); /* its slab stays in use */
@@ -404,12 +388,11 @@ static void free_in_pieces(struct gcp_pools *pools, struct gcp_pool *pool)
 	must_be_out(pool, 16 * MIB);
 }
 
-static void what_is_free_in_pieces_waits_for_nothing(void **state)
+TEST(what_is_free_in_pieces_waits_for_nothing)
 {
 	struct gcp_pools *pools = pools_of(64 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	free_in_pieces(pools, pool);
 	uint64_t waits = must_stats(pools).waits, later = stand();
 	must_be_out(pool, 16 * MIB);
@@ -418,14 +401,13 @@ static void what_is_free_in_pieces_waits_for_nothing(void **state)
 }
 
 /* And what a live graph has freed comes to no other allocation. */
-static void what_a_graph_has_freed_is_not_waited_for(void **state)
+TEST_BOTH(what_a_graph_has_freed_is_not_waited_for)
 {
 	struct gcp_pools *pools = pools_of(64 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_heap *heap;
 	gcp_addr freed;
 
-	(void)state;
 	assert_int_equal(gcp_heap_create(pool, &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 2 * MIB, GCP_USE_CAPTURED, &freed), 0);
 	free_in_pieces(pools, pool);
@@ -443,13 +425,12 @@ static uint64_t device_memory(int device)
 	return 100 * MIB;
 }
 
-static void what_is_larger_than_the_device_costs_one_call(void **state)
+TEST(what_is_larger_than_the_device_costs_one_call)
 {
 	struct gcp_driver driver = fake_driver();
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
-	(void)state;
 	gcp_config_default(&config);
 	driver.device_memory = device_memory;
 	fake.memory_limit = 100 * MIB;
@@ -495,12 +476,11 @@ static int wait_beside_it(void *fence)
 
 /* Enough is free, in pieces. Plain CUDA refuses at once, whatever neighbour threads do.
  */
-static void what_others_free_later_is_not_waited_for(void **state)
+TEST_BOTH(what_others_free_later_is_not_waited_for)
 {
 	enum { SMALL = 4096, COUNT = 8192, KEPT = 256 };
 	static gcp_addr small[COUNT];
 
-	(void)state;
 	neighbour.pools = pools_of(64 * MIB);
 	struct gcp_pool *pool = fake_pool(neighbour.pools);
 	for (int i = 0; i < COUNT; i++)
@@ -526,14 +506,13 @@ static void what_others_free_later_is_not_waited_for(void **state)
 }
 
 /* The end of a capture sets a barrier, and the host has not waited there. */
-static void what_a_capture_has_closed_is_not_waited_for(void **state)
+TEST(what_a_capture_has_closed_is_not_waited_for)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 	bool waited;
 
-	(void)state;
 	must_free(pools, addr);
 	uint64_t later = stand();
 	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool), true), 0);
@@ -547,12 +526,11 @@ static void what_a_capture_has_closed_is_not_waited_for(void **state)
 
 /* Where no barrier may be set a free waits for the oldest work: it must know how much
  * is pending, also of blocks that its thread keeps. */
-static void what_threads_keep_is_bounded_where_contexts_are_several(void **state)
+TEST_BOTH(what_threads_keep_is_bounded_where_contexts_are_several)
 {
 	enum { TURNS = 200, WINDOW = 2 << 20, MOST = 12 * WINDOW };
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.window_bytes = WINDOW;
 	config.segment_bytes = WINDOW;
@@ -574,12 +552,11 @@ static void what_threads_keep_is_bounded_where_contexts_are_several(void **state
 }
 
 /* Memory goes back in the order of a stream, and a barrier holds back all streams. */
-static void what_a_barrier_holds_back_does_not_go_for_pinned_memory(void **state)
+TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	must_free(pools, must_alloc(pool, 60 * MIB));
 	fake.done = fake.submitted;
 	uint64_t later = stand();
@@ -593,12 +570,11 @@ static void what_a_barrier_holds_back_does_not_go_for_pinned_memory(void **state
 }
 
 /* A barrier of another context's pool stands in all contexts. */
-static void what_another_barrier_holds_back_goes_only_at_last(void **state)
+TEST(what_another_barrier_holds_back_goes_only_at_last)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools), *other;
 
-	(void)state;
 	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
 	fake.several = true;
 	must_free(pools, must_alloc(pool, 60 * MIB));
@@ -613,11 +589,10 @@ static void what_another_barrier_holds_back_goes_only_at_last(void **state)
 }
 
 /* With a quota the device may have ever so much: tight is what the quota leaves. */
-static void a_quota_is_tight_while_little_of_it_is_left(void **state)
+TEST(a_quota_is_tight_while_little_of_it_is_left)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	config.quota = 1024 * MIB;
@@ -637,13 +612,12 @@ static void a_quota_is_tight_while_little_of_it_is_left(void **state)
 
 /* Between a free's stamp and its own close another thread's allocation closes the
  * epoch: for all that waits the free has closed it. */
-static void a_free_whose_epoch_an_allocation_closed_meanwhile(void **state)
+TEST_BOTH(a_free_whose_epoch_an_allocation_closed_meanwhile)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 60 * MIB);
 
-	(void)state;
 	(void)fake_submit();
 	/* The three steps of gcp_pools_free, with one of another thread in between. */
 	uint64_t epoch = gcp_timeline_stamp(pool);
@@ -666,13 +640,12 @@ static void a_free_whose_epoch_an_allocation_closed_meanwhile(void **state)
 	must_be_sound(pools);
 }
 
-static void such_an_epoch_may_have_a_barrier(void **state)
+TEST(such_an_epoch_may_have_a_barrier)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
 	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
 
-	(void)state;
 	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
 	assert_int_equal(gcp_timeline_make_ready(pool, epoch), -EBUSY);
 	assert_int_equal(gcp_timeline_close(pool, epoch), 0);
@@ -680,52 +653,4 @@ static void such_an_epoch_may_have_a_barrier(void **state)
 	assert_true(fake_is_ordered(work));
 	fake.done = fake.submitted;
 	must_be_sound(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(what_is_completed_goes_back_beside_later_work),
-	    MAPPED(what_is_completed_goes_back_beside_later_work),
-	    TEST(what_cannot_go_back_without_a_wait_stays),
-	    TEST(what_takes_much_can_go_back),
-	    TEST(what_contexts_take_together_can_go_back),
-	    TEST(what_is_completed_is_trimmed_beside_later_work),
-	    MAPPED(what_is_completed_is_trimmed_beside_later_work),
-	    TEST(work_of_the_free_alone_is_waited_for),
-	    MAPPED(work_of_the_free_alone_is_waited_for),
-	    TEST(the_oldest_epoch_is_waited_for_first),
-	    TEST(each_free_on_a_full_device_closes_its_epoch),
-	    MAPPED(each_free_on_a_full_device_closes_its_epoch),
-	    TEST(memory_is_tight_while_little_is_left),
-	    TEST(later_work_is_not_waited_for_without_end),
-	    TEST(looks_are_those_in_all_pools),
-	    TEST(where_no_fence_can_be_made_the_free_waits),
-	    MAPPED(where_no_fence_can_be_made_the_free_waits),
-	    TEST(where_no_fence_can_be_made_an_allocation_only_looks),
-	    TEST(what_cannot_succeed_waits_for_nothing),
-	    TEST(what_a_graph_keeps_is_not_waited_for),
-	    MAPPED(what_a_graph_keeps_is_not_waited_for),
-	    MAPPED(what_graphs_share_is_not_waited_for),
-	    TEST(what_a_graph_has_freed_is_not_waited_for),
-	    MAPPED(what_a_graph_has_freed_is_not_waited_for),
-	    TEST(what_a_graph_that_is_gone_keeps_is_waited_for),
-	    MAPPED(what_a_graph_that_is_gone_keeps_is_waited_for),
-	    TEST(the_youngest_epoch_of_small_blocks_is_known),
-	    TEST(what_is_free_in_pieces_waits_for_nothing),
-	    TEST(what_is_larger_than_the_device_costs_one_call),
-	    TEST(what_others_free_later_is_not_waited_for),
-	    MAPPED(what_others_free_later_is_not_waited_for),
-	    TEST(what_a_capture_has_closed_is_not_waited_for),
-	    TEST(a_free_whose_epoch_an_allocation_closed_meanwhile),
-	    MAPPED(a_free_whose_epoch_an_allocation_closed_meanwhile),
-	    TEST(such_an_epoch_may_have_a_barrier),
-	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
-	    TEST(what_another_barrier_holds_back_goes_only_at_last),
-	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
-	    MAPPED(what_threads_keep_is_bounded_where_contexts_are_several),
-	    TEST(a_quota_is_tight_while_little_of_it_is_left),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

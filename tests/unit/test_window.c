@@ -6,6 +6,9 @@
 #include "fake.h"
 
 #include "../../pool/pool_types.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, setup, NULL)
 
 #define MIB (1ull << 20)
 
@@ -32,14 +35,13 @@ static void launch(struct gcp_pools *pools, int streams, uint64_t behind, uint64
 
 /* On one stream the host is far ahead of the kernels, on 16 it launches no faster than
  * they are done. Calls for fences may be as expensive as they like. */
-static void launches_from_one_thread_need_no_more_than_the_window(void **state)
+TEST(launches_from_one_thread_need_no_more_than_the_window)
 {
 	static const struct {
 		int streams;
 		uint64_t behind, ns;
 	} programs[] = {{1, 1000, 20000}, {4, 1000, 5000}, {16, 10, 2500}};
 
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		for (uint64_t fence_ns = 200; fence_ns < 100000; fence_ns *= 10) {
 			fake_reset();
@@ -80,11 +82,10 @@ static bool mapped_loop_ends_cached(struct gcp_pools *pools, uint64_t bytes,
 
 /* Where fences cost a thread alone more than a little of its time mapped memory goes
  * round as segments do, if in smaller epochs; between kernels it need not. */
-static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
+TEST(mapped_memory_circulates_where_fences_cost_too_much)
 {
 	struct gcp_pools *pools = mapped_pools();
 
-	(void)state;
 	assert_true(mapped_loop_ends_cached(pools, MIB, MIB / 2, 0));
 	assert_true(fake.records < 4000 / 3);
 	assert_true(fake.memory_used <= (2 + 32) * MIB); /* 16 for each size */
@@ -131,9 +132,8 @@ static uint64_t questions(int before)
 	return queries;
 }
 
-static void each_question_has_its_own_turn(void **state)
+TEST(each_question_has_its_own_turn)
 {
-	(void)state;
 	for (int before = 0; before < 3; before++) {
 		fake_reset();
 		fake.memory_limit = 2048 * MIB;
@@ -142,11 +142,10 @@ static void each_question_has_its_own_turn(void **state)
 }
 
 /* A real free waits for the context then, as plain CUDA's would, and for no more. */
-static void no_more_than_a_few_windows_wait_while_held(void **state)
+TEST(no_more_than_a_few_windows_wait_while_held)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.window_bytes = MIB;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -175,12 +174,11 @@ static void no_more_than_a_few_windows_wait_while_held(void **state)
 
 /* Small epochs fill the queue of fences behind work that goes on; then large blocks
  * come and go. */
-static void no_more_than_may_be_pending_waits_behind_a_full_queue(void **state)
+TEST(no_more_than_may_be_pending_waits_behind_a_full_queue)
 {
 	struct gcp_config config;
 	gcp_addr small[2 * GCP_FENCE_QUEUE];
 
-	(void)state;
 	gcp_config_default(&config);
 	config.window_bytes = 4096;
 	config.thread_cache_bytes = 0;
@@ -208,12 +206,11 @@ static void no_more_than_may_be_pending_waits_behind_a_full_queue(void **state)
 
 /* One block at a time, while nothing completes and no barrier may be set: each takes
  * its own size, and not the run of its slab. */
-static void small_blocks_that_wait_take_no_more_than_they_are(void **state)
+TEST(small_blocks_that_wait_take_no_more_than_they_are)
 {
 	enum { BYTES = 64 << 10, COUNT = 500 };
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default(&config);
 	config.slab_max = BYTES;
 	config.window_bytes = 1024 * MIB;
@@ -235,14 +232,13 @@ static void small_blocks_that_wait_take_no_more_than_they_are(void **state)
 
 /* More blocks wait than are looked at for one that fits: the request is served by what
  * waits, and memory does not grow. */
-static void what_waits_in_thousands_of_blocks_is_used(void **state)
+TEST(what_waits_in_thousands_of_blocks_is_used)
 {
 	enum { BYTES = 64 << 10, COUNT = 8192 };
 	static gcp_addr addrs[COUNT];
 	struct gcp_pools *pools = mapped_pools();
 	struct gcp_pool *pool = fake_pool(pools);
 
-	(void)state;
 	fake.memory_limit = UINT64_MAX;
 	for (int i = 0; i < COUNT; i++)
 		addrs[i] = must_alloc(pool, BYTES);
@@ -260,23 +256,4 @@ static void what_waits_in_thousands_of_blocks_is_used(void **state)
 	assert_int_equal(fake.done, 0);
 	fake.stuck = false;
 	fake_finish(pools);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(
-		launches_from_one_thread_need_no_more_than_the_window, setup),
-	    cmocka_unit_test_setup(mapped_memory_circulates_where_fences_cost_too_much,
-				   setup),
-	    cmocka_unit_test_setup(each_question_has_its_own_turn, setup),
-	    cmocka_unit_test_setup(what_waits_in_thousands_of_blocks_is_used, setup),
-	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
-	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
-				   setup),
-	    cmocka_unit_test_setup(
-		no_more_than_may_be_pending_waits_behind_a_full_queue, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

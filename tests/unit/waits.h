@@ -7,6 +7,7 @@
 #define GCP_TESTS_WAITS_H
 
 #include "fake.h"
+#include "cases.h"
 
 #define MIB (1ull << 20)
 
@@ -67,10 +68,8 @@ static __attribute__((unused)) uint64_t memory_of_limit(int device)
 	return fake.memory_limit;
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, ordinary)
-#define MAPPED(name)                                                                   \
-	{                                                                              \
-#name " (mapped)", name, mapped, NULL, NULL                            \
-	}
+#define TEST(name) CASE(name, ordinary, NULL)
+/* ... and once more with mapped memory. */
+#define TEST_BOTH(name) CASE_TOO(name, mapped) TEST(name)
 
 #endif
