@@ -27,14 +27,16 @@ enum gcp_run_mode {
 
 struct gcp_process {
 	_Atomic(enum gcp_run_mode) run_mode;
-	/* Hooks pass everything through, or calls are observed (observe.h). */
+	/* Hooks pass everything through, or calls are observed (observer.h). */
 	bool special;
 	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
 	struct gcp_pools *pools;     /* NULL unless _POOL was reached */
 	struct gcp_tracker *tracker; /* the same */
-	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
+	/* The tracker's: gcp_process_has_pending_events; or observe.c's, never 0. */
 	const _Atomic uint32_t *pending_events;
+	/* NULL: nothing observes. Else set before the first allocation: observer.h. */
+	const struct gcp_observer *observer;
 	struct gcp_mutex runtime_lock; /* of hooks_runtime.c; new in a forked child */
 };
 
@@ -104,8 +106,6 @@ static inline bool gcp_process_shares_graphs(void)
 
 	return atomic_load_explicit(shares, memory_order_relaxed) > 0;
 }
-
-struct gcp_pool;
 
 struct gcp_thread {
 	/* The last context that was current, and what belongs to it. Valid

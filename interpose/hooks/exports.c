@@ -28,7 +28,7 @@
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "hooks_memory.h"
-#include "../observe/observe.h"
+#include "../observe/observer.h"
 #include "../base/process.h"
 #include "../process/process_life.h"
 #include "../cuda/resolve.h"
@@ -66,7 +66,7 @@
 		int saved = errno;                                                     \
 		CUresult result;                                                       \
                                                                                        \
-		gcp_observe_enter_frame(gcp_frame_register());                         \
+		gcp_observe_enter(GCP_ENTRY_FRAME, 0, gcp_frame_register());           \
 		result = gcp_hook_##name arguments;                                    \
 		errno = saved;                                                         \
 		return gcp_contexts_note(result);                                      \
@@ -78,7 +78,8 @@
 	{                                                                              \
 		GCP_CALL_HOOK(                                                         \
 		    name, arguments,                                                   \
-		    gcp_observe_enter((uintptr_t)__builtin_return_address(0), 0);      \
+		    gcp_observe_enter(GCP_ENTRY_DRIVER,                                \
+				      (uintptr_t)__builtin_return_address(0), 0);      \
 		    return watched_##name arguments)                                   \
 	}
 GCP_HOOKS_OTHERS(GCP_X)

@@ -18,7 +18,7 @@
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "../base/log.h"
-#include "../observe/observe.h"
+#include "../observe/observer.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 
@@ -248,17 +248,14 @@ static int named_free(void *p, void *stream)
 		return (int)free_here(ptr, home, stream);
 	if (known == -ENOENT)
 		return (int)gcp_memory_pass_free(ptr);
-	gcp_observe_free_again(ptr);
+	gcp_observe_free_wrong(ptr, true);
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* What observes is told where the call came from. */
 #define GCP_OBSERVE_CALLER()                                                           \
-	do {                                                                           \
-		if (gcp_observers)                                                     \
-			gcp_observe_enter((uintptr_t)__builtin_return_address(0),      \
-					  gcp_frame_register());                       \
-	} while (0)
+	gcp_observe_enter(GCP_ENTRY_DRIVER, (uintptr_t)__builtin_return_address(0),    \
+			  gcp_frame_register())
 
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {

@@ -33,7 +33,7 @@
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "ipc.h"
-#include "../observe/observe.h"
+#include "../process/observe.h"
 #include "../process/process_life.h"
 #include "../observe/report.h"
 #include "../observe/shortage.h"
@@ -175,7 +175,7 @@ static CUresult alloc_served(const struct alloc_call *call,
 static void thread_is_sure(uint64_t generation)
 {
 	if (gcp_thread.runtime_streaming && gcp_thread.exit_registered &&
-	    !gcp_observers)
+	    !gcp_process.observer)
 		gcp_thread.runtime_streamed = generation;
 }
 
@@ -393,14 +393,14 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		return result;
 	}
 	if (known != -ENOENT) {
-		gcp_observe_free_again(ptr);
+		gcp_observe_free_wrong(ptr, true);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	start = gcp_clock_ns();
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
 	if (result == CUDA_ERROR_INVALID_VALUE)
-		gcp_observe_free_unknown(ptr);
+		gcp_observe_free_wrong(ptr, false);
 	return result;
 }
 

@@ -12,7 +12,7 @@
 #include "../cuda/streams.h"
 #include "../cuda/contexts.h"
 #include "handles.h"
-#include "../observe/observe.h"
+#include "../observe/observer.h"
 
 /* --- waiting for events ---------------------------------------------------------- */
 
@@ -271,11 +271,12 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
 				       begin->stream, (enum gcp_capture_mode)mode,
 				       (int)result);
-	if (begin->capture && result == CUDA_SUCCESS)
-		gcp_observe_capture(true, begin->stream, (uint32_t)mode);
-	if (begin->capture && result == CUDA_SUCCESS)
-		gcp_stream_work_given(NULL,
-				      false); /* what it did before says nothing now */
+	if (begin->capture && result == CUDA_SUCCESS) {
+		gcp_observe_call(GCP_TRACE_capture_begin, 0, 0,
+				 (uintptr_t)begin->stream, mode);
+		/* What the stream did before says nothing now. */
+		gcp_stream_work_given(NULL, false);
+	}
 	if (begin->capture)
 		gcp_cancel_restore(begin->cancel);
 	return result;
@@ -432,7 +433,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS && ret_graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
-	gcp_observe_capture(false, named, (uint32_t)result);
+	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
 	gcp_cancel_restore(cancel);
 	return result;
 }

@@ -37,7 +37,7 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	while (gcp_passthrough_reclaim(&tries, result));
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
 	if (result == CUDA_SUCCESS && ret_ptr)
-		gcp_observe_pass_alloc(*ret_ptr, bytes, start);
+		gcp_observe_call(GCP_TRACE_pass_alloc, *ret_ptr, bytes, start, 0);
 	return result;
 }
 
@@ -48,9 +48,9 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
 	if (result == CUDA_SUCCESS && ptr)
-		gcp_observe_pass_free(ptr, start);
+		gcp_observe_call(GCP_TRACE_pass_free, ptr, 0, start, 0);
 	else if (result == CUDA_ERROR_INVALID_VALUE)
-		gcp_observe_free_unknown(ptr);
+		gcp_observe_free_wrong(ptr, false);
 	return result;
 }
 

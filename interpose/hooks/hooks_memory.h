@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "../../pool/pool.h"
-#include "../observe/observe.h"
+#include "../process/observe.h"
 #include "../base/process.h"
 #include "../cuda/symbols.h"
 

@@ -14,6 +14,7 @@
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
+#include "../observe/observer.h"
 #include "../observe/poller.h"
 #include "../observe/report.h"
 #include "../observe/shortage.h"
@@ -122,7 +123,8 @@ static CUresult host_alloc(const struct host_request *request)
 		return host_pass_relaxed(request);
 	if (result == 0) {
 		*request->ret_ptr = ptr;
-		gcp_observe_host_alloc(ptr, request->bytes, request->flags);
+		gcp_observe_call(GCP_TRACE_host_alloc, (uintptr_t)ptr, request->bytes,
+				 0, request->flags);
 	}
 	return (CUresult)result;
 }
@@ -151,7 +153,7 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	uint64_t start;
 
 	if (ptr && gcp_process_pooling()) {
-		gcp_observe_host_free(ptr);
+		gcp_observe_call(GCP_TRACE_host_free, (uintptr_t)ptr, 0, 0, 0);
 		result = gcp_pinned_free(gcp_process.pools, ptr);
 		if (__builtin_expect(gcp_process.options.thread, 0))
 			gcp_poller_start();

@@ -309,7 +309,7 @@ GCP_STREAMED(_ptsz, true)
 /* Whether the thread would be sure, if nothing observed. */
 static bool runtime_is_observed(void)
 {
-	return gcp_observers &&
+	return gcp_process.observer &&
 	       gcp_thread.runtime_observed ==
 		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 }
@@ -352,7 +352,8 @@ static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 	gcp_thread.runtime_refused = 0;
 	if (result != GCP_CUDART_SUCCESS)
 		gcp_thread.runtime_confirmed = 0;
-	if (gcp_observers) { /* the short cut is not for calls that are observed */
+	if (gcp_process
+		.observer) { /* the short cut is not for calls that are observed */
 		gcp_thread.runtime_observed = gcp_thread.runtime_confirmed;
 		gcp_thread.runtime_confirmed = 0;
 	}
@@ -385,12 +386,11 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 		const struct gcp_runtime *real;                                        \
 		int result;                                                            \
                                                                                        \
-		if (gcp_observers)                                                     \
-			gcp_observe_enter_runtime(caller, gcp_frame_register());       \
+		gcp_observe_enter(GCP_ENTRY_RUNTIME, caller, gcp_frame_register());    \
 		real = runtime_get(&tag, &tag##_filled, #version);                     \
 		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
 			      : GCP_CUDART_UNLOADING;                                  \
-		gcp_observe_leave_runtime();                                           \
+		gcp_observe_enter(GCP_ENTRY_RUNTIME_LEFT, 0, 0);                       \
 		return result;                                                         \
 	}                                                                              \
 	int gcp_entry_##tag##_##name parameters                                        \

@@ -7,12 +7,11 @@
  * the driver is called: pool/ comes here with locks of its own when it maps memory.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "debug.h"
 #include "debug_say.h"
-#include "../base/process.h"
+#include "instrument.h"
 
 enum {
 	MARGIN_LEAST = 256, /* bytes that are asked for more */
@@ -38,14 +37,14 @@ bool gcp_debug_start(const struct gcp_options *options, bool stacks_started)
 
 uint64_t gcp_debug_margin(void)
 {
-	return wanted & GCP_DEBUG_GUARD && !gcp_process_capturing() ? MARGIN_LEAST : 0;
+	return wanted & GCP_DEBUG_GUARD && !gcp.process_capturing() ? MARGIN_LEAST : 0;
 }
 
 /* Whether device memory may be written and read now. */
 static bool device_allowed(void)
 {
 	return wanted & (GCP_DEBUG_POISON | GCP_DEBUG_GUARD) &&
-	       !gcp_process_capturing();
+	       !gcp.process_capturing();
 }
 
 static bool good(int result)
@@ -67,9 +66,9 @@ static void arrived_look(void)
 
 static void addresses_are_new(gcp_addr addr, uint64_t bytes)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_cut(addr, bytes, NULL, NULL);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
@@ -170,7 +169,8 @@ static bool new_margin(const struct gcp_debug_queue *queue,
 /* The patterns of a new block. True: it has a margin. */
 static bool new_patterns(const struct gcp_debug_range *range,
 			 const struct gcp_block_info *block,
-			 struct gcp_debug_order order, const struct freed_parts *parts)
+			 struct gcp_observed_order order,
+			 const struct freed_parts *parts)
 {
 	const struct gcp_debug_queue queue = {
 	    .ctx = block->ctx, .own = !order.async, .stream = order.stream};
@@ -187,8 +187,8 @@ static bool new_patterns(const struct gcp_debug_range *range,
 }
 
 static void range_fill(struct gcp_debug_range *range,
-		       const struct gcp_block_info *block, struct gcp_debug_order order,
-		       const struct gcp_caller *caller)
+		       const struct gcp_block_info *block,
+		       struct gcp_observed_order order, const struct gcp_caller *caller)
 {
 	*range = (struct gcp_debug_range){
 	    .at = block->addr,
@@ -204,22 +204,22 @@ static void range_fill(struct gcp_debug_range *range,
 	gcp_debug_stack_fill(&range->block.alloc, caller);
 }
 
-void gcp_debug_alloc(const struct gcp_block_info *block, struct gcp_debug_order order,
-		     const struct gcp_caller *caller)
+void gcp_debug_alloc(const struct gcp_block_info *block,
+		     struct gcp_observed_order order, const struct gcp_caller *caller)
 {
 	struct freed_parts *parts = calloc(1, sizeof(*parts));
 	struct gcp_debug_range range;
 
 	range_fill(&range, block, order, caller);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_cut(block->addr, block->size, parts ? part_note : NULL, parts);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	if (parts && !block->heap && device_allowed())
 		range.marked = new_patterns(&range, block, order, parts);
 	free(parts);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 /* --- a block is freed -------------------------------------------------------- */
@@ -246,7 +246,7 @@ static void old_margin(const struct gcp_debug_queue *queue,
  * before the fence of the block's epoch, for the block is freed after this. */
 static bool old_patterns(const struct gcp_debug_range *range,
 			 const struct gcp_block_info *block,
-			 struct gcp_debug_order order)
+			 struct gcp_observed_order order)
 {
 	const struct gcp_debug_queue queue = {
 	    .ctx = range->block.ctx, .own = !order.async, .stream = order.stream};
@@ -257,7 +257,7 @@ static bool old_patterns(const struct gcp_debug_range *range,
 		return false;
 	/* Nothing uses it any more, as after the wait of plain cudaFree. */
 	if (!order.async &&
-	    gcp_pools_wait_before_free(gcp_process.pools, range->at) != 0)
+	    gcp.pools_wait_before_free(gcp.process->pools, range->at) != 0)
 		return false;
 	old_margin(&queue, range);
 	return wanted & GCP_DEBUG_POISON &&
@@ -272,18 +272,18 @@ static bool held_take(gcp_addr addr, struct gcp_debug_range *ret_range)
 	struct gcp_debug_range *range;
 	bool held;
 
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	range = gcp_debug_book_find(addr);
 	held = range && !range->freed && range->at == addr;
 	if (held) {
 		*ret_range = *range;
 		gcp_debug_book_remove(range);
 	}
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return held;
 }
 
-void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order order,
+void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_order order,
 		    const struct gcp_caller *caller)
 {
 	struct gcp_debug_range range;
@@ -294,9 +294,9 @@ void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order o
 	range.freed = true;
 	range.marked =
 	    !block->heap && device_allowed() && old_patterns(&range, block, order);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
@@ -305,11 +305,11 @@ void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
 	struct gcp_debug_range copy, *range;
 
 	gcp_debug_stack_fill(&by, caller);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	range = gcp_debug_book_find(addr);
 	if (range)
 		copy = *range;
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	if (range && copy.freed && copy.block.addr == addr)
 		gcp_debug_say_freed_twice(&copy.block, &by);
 	else
@@ -318,29 +318,26 @@ void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
 
 /* --- pinned memory ----------------------------------------------------------- */
 
-void gcp_debug_host_alloc(const void *p, uint64_t bytes,
+void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes,
 			  const struct gcp_caller *caller)
 {
 	struct gcp_debug_range range = {
-	    .at = (gcp_addr)(uintptr_t)p,
+	    .at = addr,
 	    .bytes = bytes,
-	    .block = {.addr = (gcp_addr)(uintptr_t)p,
-		      .requested = bytes,
-		      .size = bytes,
-		      .device = -1},
+	    .block = {.addr = addr, .requested = bytes, .size = bytes, .device = -1},
 	};
 
 	gcp_debug_stack_fill(&range.block.alloc, caller);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_add(&range);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
-void gcp_debug_host_free(const void *p)
+void gcp_debug_host_free(gcp_addr addr)
 {
 	struct gcp_debug_range range;
 
-	(void)held_take((gcp_addr)(uintptr_t)p, &range);
+	(void)held_take(addr, &range);
 }
 
 /* --- ends -------------------------------------------------------------------- */
@@ -368,9 +365,9 @@ static void leak_look(void *arg, const struct gcp_debug_range *range)
 	if (range->freed)
 		return;
 	held = range->block.device < 0
-		   ? gcp_pinned_find(leaks->pools, (void *)(uintptr_t)range->at,
+		   ? gcp.pinned_find(leaks->pools, (void *)(uintptr_t)range->at,
 				     &requested)
-		   : gcp_pools_held(leaks->pools, range->at, &info);
+		   : gcp.pools_held(leaks->pools, range->at, &info);
 	if (held != 0)
 		return;
 	gcp_debug_say_leak(&range->block);
@@ -385,9 +382,9 @@ void gcp_debug_end(struct gcp_pools *pools)
 	gcp_debug_device_end(gcp_debug_say_written);
 	if (!(wanted & GCP_DEBUG_LEAKS) || !pools)
 		return;
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	gcp_debug_book_each(leak_look, &leaks);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	if (leaks.blocks)
 		gcp_debug_say_leaks(leaks.blocks, leaks.bytes);
 }

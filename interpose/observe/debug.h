@@ -20,13 +20,12 @@
  *
  * While a capture is under way, and in memory of graph pools, nothing is written.
  *
- * Called by observe.c with no lock held, in the place of other observers.
+ * Called by instruments.c with no lock held, in the place of other observers.
  */
 #ifndef GCP_INTERPOSE_DEBUG_H
 #define GCP_INTERPOSE_DEBUG_H
 
-#include "../../pool/pool.h"
-#include "../base/options.h"
+#include "observer.h"
 #include "trace_stacks.h"
 
 /* In the order of GCPOOL_DEBUG's choices. */
@@ -46,27 +45,20 @@ void gcp_debug_driver(struct gcp_driver *driver);
 /* The bytes that an allocation of now should have behind it. */
 uint64_t gcp_debug_margin(void);
 
-/* In which stream a block is used first or last. */
-struct gcp_debug_order {
-	bool async;
-	bool known; /* the library reuses memory in the order of this stream */
-	void *stream;
-};
-
 /* A block was given to the program; it is about to be freed, and is still the
  * program's. */
-void gcp_debug_alloc(const struct gcp_block_info *block, struct gcp_debug_order order,
-		     const struct gcp_caller *caller);
-void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order order,
+void gcp_debug_alloc(const struct gcp_block_info *block,
+		     struct gcp_observed_order order, const struct gcp_caller *caller);
+void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_order order,
 		    const struct gcp_caller *caller);
 
 /* The program frees what is freed already, or what is none of ours and of CUDA's. */
 void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller);
 
 /* Pinned memory, which is only looked for at exit. */
-void gcp_debug_host_alloc(const void *p, uint64_t bytes,
+void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes,
 			  const struct gcp_caller *caller);
-void gcp_debug_host_free(const void *p);
+void gcp_debug_host_free(gcp_addr addr);
 
 void gcp_debug_context_gone(const void *ctx);
 

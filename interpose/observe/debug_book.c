@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "debug_book.h"
-#include "trace_format.h"
+#include "instrument.h"
 
 static bool range_before(const struct gcp_debug_range *a,
 			 const struct gcp_debug_range *b)

@@ -12,13 +12,11 @@
  * from the device.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../cuda/ctx_scope.h"
 #include "debug_device.h"
-#include "../cuda/resolve.h"
+#include "instrument.h"
 
 enum {
 	STAGE_BYTES = 1 << 20,
@@ -76,8 +74,8 @@ static bool memory_make(void *ctx)
 		memory = p;
 	}
 	if (!memory_ctx &&
-	    gcp_real.cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) ==
-		CUDA_SUCCESS)
+	    gcp.real->cuMemHostRegister_v2(memory, bytes,
+					   CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
 		memory_ctx = ctx;
 	return true;
 }
@@ -128,20 +126,20 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 {
 	int result = CUDA_SUCCESS, at = -1;
 
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	for (int i = CONTEXTS_MAX - 1; i >= 0; i--)
 		if (owns[i].ctx == ctx || (!owns[i].ctx && (at < 0 || !owns[at].ctx)))
 			at = i;
 	if (at < 0)
 		result = CUDA_ERROR_NOT_SUPPORTED;
 	else if (!owns[at].ctx)
-		result = (int)gcp_real.cuStreamCreate(&owns[at].stream,
-						      CU_STREAM_NON_BLOCKING);
+		result = (int)gcp.real->cuStreamCreate(&owns[at].stream,
+						       CU_STREAM_NON_BLOCKING);
 	if (result == CUDA_SUCCESS) {
 		owns[at].ctx = ctx;
 		*ret_stream = owns[at].stream;
 	}
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return result;
 }
 
@@ -149,7 +147,7 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 static int queue_begin(const struct gcp_debug_queue *queue, struct gcp_ctx_scope *scope,
 		       CUstream *ret_stream)
 {
-	int result = (int)gcp_ctx_scope_begin(scope, queue->ctx);
+	int result = (int)gcp.ctx_scope_begin(scope, queue->ctx);
 
 	if (result != 0)
 		return result;
@@ -157,7 +155,7 @@ static int queue_begin(const struct gcp_debug_queue *queue, struct gcp_ctx_scope
 	if (queue->own)
 		result = own_stream(queue->ctx, ret_stream);
 	if (result != 0)
-		gcp_ctx_scope_end(scope);
+		gcp.ctx_scope_end(scope);
 	return result;
 }
 
@@ -172,11 +170,11 @@ int gcp_debug_write(const struct gcp_debug_queue *queue, enum gcp_debug_pattern 
 		return result;
 	if (pattern == GCP_DEBUG_MARGIN)
 		result =
-		    (int)gcp_real.cuMemsetD8Async(addr, MARGIN_BYTE, bytes, stream);
+		    (int)gcp.real->cuMemsetD8Async(addr, MARGIN_BYTE, bytes, stream);
 	else
-		result =
-		    (int)gcp_real.cuMemsetD32Async(addr, FREED_WORD, bytes / 4, stream);
-	gcp_ctx_scope_end(&scope);
+		result = (int)gcp.real->cuMemsetD32Async(addr, FREED_WORD, bytes / 4,
+							 stream);
+	gcp.ctx_scope_end(&scope);
 	return result;
 }
 
@@ -189,8 +187,8 @@ int gcp_debug_wait(void *ctx)
 
 	if (result != 0)
 		return result;
-	result = (int)gcp_real.cuStreamSynchronize(stream);
-	gcp_ctx_scope_end(&scope);
+	result = (int)gcp.real->cuStreamSynchronize(stream);
+	gcp.ctx_scope_end(&scope);
 	return result;
 }
 
@@ -200,9 +198,9 @@ static bool memory_ready(void *ctx)
 {
 	bool ready;
 
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	ready = memory_make(ctx);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return ready;
 }
 
@@ -210,9 +208,9 @@ static bool memory_ready(void *ctx)
 static int stage_fill(CUstream stream, gcp_addr addr, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_DEBUG_STAGE);
-	CUresult result = gcp_real.cuMemcpyDtoHAsync_v2(memory, addr, bytes, stream);
+	CUresult result = gcp.real->cuMemcpyDtoHAsync_v2(memory, addr, bytes, stream);
 
-	return (int)(result == CUDA_SUCCESS ? gcp_real.cuStreamSynchronize(stream)
+	return (int)(result == CUDA_SUCCESS ? gcp.real->cuStreamSynchronize(stream)
 					    : result);
 }
 
@@ -229,15 +227,15 @@ int gcp_debug_compare(void *ctx, enum gcp_debug_pattern pattern, gcp_addr addr,
 		return result;
 	if (!memory_ready(ctx))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
-	gcp_mutex_lock(&stage_lock);
+	gcp.mutex_lock(&stage_lock);
 	for (uint64_t done = 0, step; result == 0 && done < bytes; done += step) {
 		step = bytes - done < STAGE_BYTES ? bytes - done : STAGE_BYTES;
 		result = stage_fill(stream, addr + done, step);
 		if (result == 0)
 			pattern_compare(pattern, addr + done, memory, step, ret_found);
 	}
-	gcp_mutex_unlock(&stage_lock);
-	gcp_ctx_scope_end(&scope);
+	gcp.mutex_unlock(&stage_lock);
+	gcp.ctx_scope_end(&scope);
 	return result;
 }
 
@@ -267,9 +265,9 @@ static int slot_event(struct slot *slot, void *ctx)
 	if (slot->event && slot->ctx == ctx)
 		return 0;
 	if (slot->event)
-		gcp_real.cuEventDestroy_v2(slot->event);
+		gcp.real->cuEventDestroy_v2(slot->event);
 	slot->event = NULL;
-	result = gcp_real.cuEventCreate(&slot->event, CU_EVENT_DISABLE_TIMING);
+	result = gcp.real->cuEventCreate(&slot->event, CU_EVENT_DISABLE_TIMING);
 	if (result != CUDA_SUCCESS)
 		slot->event = NULL;
 	slot->ctx = ctx;
@@ -283,12 +281,12 @@ static int slot_send(struct slot *slot, CUstream stream)
 	CUresult result;
 
 	pattern_put(slot->pattern, slot->addr, slot_bytes(slot), slot->bytes);
-	result = gcp_real.cuMemcpyDtoHAsync_v2(slot_bytes(slot), slot->addr,
-					       slot->bytes, stream);
+	result = gcp.real->cuMemcpyDtoHAsync_v2(slot_bytes(slot), slot->addr,
+						slot->bytes, stream);
 	if (result != CUDA_SUCCESS)
 		return (int)result;
 	slot->used = true;
-	slot->recorded = gcp_real.cuEventRecord(slot->event, stream) == CUDA_SUCCESS;
+	slot->recorded = gcp.real->cuEventRecord(slot->event, stream) == CUDA_SUCCESS;
 	return 0;
 }
 
@@ -304,7 +302,7 @@ int gcp_debug_compare_later(const struct gcp_debug_queue *queue,
 
 	if (result != 0)
 		return result;
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	slot = memory_make(queue->ctx) && memory_ctx ? slot_take() : NULL;
 	if (slot)
 		result = slot_event(slot, queue->ctx);
@@ -315,8 +313,8 @@ int gcp_debug_compare_later(const struct gcp_debug_queue *queue,
 		slot->block = *block;
 		result = slot_send(slot, stream);
 	}
-	gcp_mutex_unlock(&lock);
-	gcp_ctx_scope_end(&scope);
+	gcp.mutex_unlock(&lock);
+	gcp.ctx_scope_end(&scope);
 	return result;
 }
 
@@ -336,36 +334,36 @@ void gcp_debug_device_poll(gcp_debug_found_fn *found)
 {
 	struct gcp_ctx_scope scope;
 
-	if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+	if (gcp.ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
 
 		if (!slot->used || !slot->recorded ||
-		    gcp_real.cuEventQuery(slot->event) != CUDA_SUCCESS)
+		    gcp.real->cuEventQuery(slot->event) != CUDA_SUCCESS)
 			continue;
 		slot_look(slot, found);
 		slot->used = false;
 	}
-	gcp_mutex_unlock(&lock);
-	gcp_ctx_scope_end(&scope);
+	gcp.mutex_unlock(&lock);
+	gcp.ctx_scope_end(&scope);
 }
 
 void gcp_debug_device_end(gcp_debug_found_fn *found)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		if (slots[i].used)
 			slot_look(&slots[i], found);
 		slots[i].used = false;
 	}
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 void gcp_debug_device_context_gone(void *ctx, gcp_debug_found_fn *found)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	for (uint32_t i = 0; slots && i < SLOTS; i++) {
 		if (slots[i].ctx != ctx)
 			continue;
@@ -380,5 +378,5 @@ void gcp_debug_device_context_gone(void *ctx, gcp_debug_found_fn *found)
 			owns[i].ctx = NULL;
 	if (memory_ctx == ctx)
 		memory_ctx = NULL;
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "debug_say.h"
-#include "../base/log.h"
+#include "instrument.h"
 
 /* Of each kind; a program that goes wrong does so often. */
 enum { LINES_MAX = 100 };
@@ -51,7 +51,7 @@ static void frame_add(struct gcp_text *text, uintptr_t address)
 	struct frame_place place = {.address = address, .offset = address};
 
 	dl_iterate_phdr(place_look, &place);
-	gcp_text_add(text, "%s%s0x%llx", place.name, place.name[0] ? "+" : "",
+	gcp.text_add(text, "%s%s0x%llx", place.name, place.name[0] ? "+" : "",
 		     ULL(place.offset));
 }
 
@@ -60,9 +60,9 @@ static void stack_add(struct gcp_text *text, const char *words,
 {
 	if (stack->count == 0)
 		return;
-	gcp_text_add(text, "%s", words);
+	gcp.text_add(text, "%s", words);
 	for (uint32_t i = 0; i < stack->count; i++) {
-		gcp_text_add(text, "%s", i ? " < " : "");
+		gcp.text_add(text, "%s", i ? " < " : "");
 		frame_add(text, stack->frames[i]);
 	}
 }
@@ -79,30 +79,30 @@ static bool line_begin(struct line *line, _Atomic uint32_t *count)
 	uint32_t number = atomic_fetch_add(count, 1);
 
 	if (number == LINES_MAX)
-		gcp_message_repeated(GCP_LOG_ERROR,
+		gcp.message_repeated(GCP_LOG_ERROR,
 				     "GCPOOL_DEBUG: more of these are not said");
 	if (number >= LINES_MAX)
 		return false;
-	gcp_text_init(&line->text, line->bytes, sizeof(line->bytes));
-	gcp_text_add(&line->text, "GCPOOL_DEBUG: ");
+	gcp.text_init(&line->text, line->bytes, sizeof(line->bytes));
+	gcp.text_add(&line->text, "GCPOOL_DEBUG: ");
 	return true;
 }
 
 static void line_end(struct line *line)
 {
-	gcp_message_repeated(GCP_LOG_ERROR, "%s", line->bytes);
+	gcp.message_repeated(GCP_LOG_ERROR, "%s", line->bytes);
 }
 
 static void block_add(struct gcp_text *text, const struct gcp_debug_block *block)
 {
-	gcp_text_add(text, "block 0x%llx of %llu bytes (", ULL(block->addr),
+	gcp.text_add(text, "block 0x%llx of %llu bytes (", ULL(block->addr),
 		     ULL(block->requested));
 	if (block->device < 0)
-		gcp_text_add(text, "pinned host memory)");
+		gcp.text_add(text, "pinned host memory)");
 	else if (!block->async)
-		gcp_text_add(text, "device %d, any stream)", block->device);
+		gcp.text_add(text, "device %d, any stream)", block->device);
 	else
-		gcp_text_add(text, "device %d, stream 0x%llx)", block->device,
+		gcp.text_add(text, "device %d, stream 0x%llx)", block->device,
 			     ULL((uintptr_t)block->stream));
 }
 
@@ -121,10 +121,10 @@ void gcp_debug_say_written(const struct gcp_debug_block *block,
 
 	if (!line_begin(&line, &counts[pattern]))
 		return;
-	gcp_text_add(&line.text, pattern == GCP_DEBUG_MARGIN ? "overrun of "
+	gcp.text_add(&line.text, pattern == GCP_DEBUG_MARGIN ? "overrun of "
 							     : "use after free of ");
 	block_add(&line.text, block);
-	gcp_text_add(&line.text, ": %llu byte%s written, the first at offset %llu",
+	gcp.text_add(&line.text, ": %llu byte%s written, the first at offset %llu",
 		     ULL(what->wrong), what->wrong == 1 ? "" : "s",
 		     ULL(what->first - block->addr));
 	stacks_add(&line.text, block);
@@ -139,7 +139,7 @@ void gcp_debug_say_freed_twice(const struct gcp_debug_block *block,
 
 	if (!line_begin(&line, &count))
 		return;
-	gcp_text_add(&line.text, "double free of ");
+	gcp.text_add(&line.text, "double free of ");
 	block_add(&line.text, block);
 	stacks_add(&line.text, block);
 	stack_add(&line.text, "; and again by ", again);
@@ -154,9 +154,9 @@ void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 
 	if (!line_begin(&line, &count))
 		return;
-	gcp_text_add(&line.text, "free of 0x%llx, which begins no block", ULL(addr));
+	gcp.text_add(&line.text, "free of 0x%llx, which begins no block", ULL(addr));
 	if (block) {
-		gcp_text_add(&line.text, ": it lies %llu bytes into ",
+		gcp.text_add(&line.text, ": it lies %llu bytes into ",
 			     ULL(addr - block->addr));
 		block_add(&line.text, block);
 		stacks_add(&line.text, block);
@@ -172,7 +172,7 @@ void gcp_debug_say_leak(const struct gcp_debug_block *block)
 
 	if (!line_begin(&line, &count))
 		return;
-	gcp_text_add(&line.text, "never freed: ");
+	gcp.text_add(&line.text, "never freed: ");
 	block_add(&line.text, block);
 	stacks_add(&line.text, block);
 	line_end(&line);
@@ -183,11 +183,11 @@ void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
 
-	gcp_text_init(&text, line, sizeof(line));
-	gcp_text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed, together ",
+	gcp.text_init(&text, line, sizeof(line));
+	gcp.text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed, together ",
 		     ULL(blocks));
-	gcp_text_add_bytes(&text, bytes);
-	gcp_log(GCP_LOG_ERROR, "%s", line);
+	gcp.text_add_bytes(&text, bytes);
+	gcp.log(GCP_LOG_ERROR, "%s", line);
 }
 
 void gcp_debug_say_error(int result)
@@ -195,7 +195,7 @@ void gcp_debug_say_error(int result)
 	static atomic_bool said;
 
 	if (!atomic_exchange(&said, true))
-		gcp_log(GCP_LOG_WARNING,
+		gcp.log(GCP_LOG_WARNING,
 			"GCPOOL_DEBUG: the driver refuses to write or to read a "
 			"pattern (error %d), some blocks are not checked",
 			result);

@@ -4,20 +4,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "../base/clock.h"
-#include "call_stats.h"
-#include "../gcpool.h"
+#include "instrument.h"
 #include "live.h"
-#include "../base/process.h"
-#include "../base/process_identity.h"
-#include "report.h"
 
 enum {
 	EVERY_NS = 20 * 1000 * 1000,
@@ -32,12 +27,13 @@ static char page_path[64];  /* in it */
 static char reply_path[72]; /* in it, until gcpool ctl has read the answer */
 static uid_t user;          /* whose they are */
 static atomic_flag busy = ATOMIC_FLAG_INIT; /* a thread writes the page */
-static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
+static __thread uint32_t calls;
 
 /* --- the page ---------------------------------------------------------------- */
 
-/* What is shown of each device: the names that gcpool.h has. */
-#define GCP_LIVE_NAMES(X)                                                              \
+/* What is shown of each device, by the names that gcpool.h has: these and all counters,
+ * and what the library's calls of the driver were together. */
+#define GCP_LIVE_FIGURES(X)                                                            \
 	X(allocation.current, "allocations_live")                                      \
 	X(allocation.allocated, "allocations")                                         \
 	X(allocation.freed, "frees")                                                   \
@@ -50,63 +46,49 @@ static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
 	X(private_bytes.current, "private_bytes")                                      \
 	X(lane_bytes.current, "lane_bytes")                                            \
 	X(lane.current, "lanes")                                                       \
-	X(graph_remaps, "graph_remaps")                                                \
-	X(graph_moves, "graph_moves")                                                  \
-	X(graph_waits, "graph_waits")                                                  \
-	X(graph_launches, "graph_launches")                                            \
 	X(segment.current, "segments")                                                 \
-	X(hits, "hits")                                                                \
-	X(misses, "misses")                                                            \
-	X(alloc_retries, "alloc_retries")                                              \
-	X(ooms, "ooms")                                                                \
-	X(epochs, "epochs")                                                            \
-	X(fences, "fences")                                                            \
-	X(barriers, "barriers")                                                        \
-	X(waits, "waits")                                                              \
-	X(trims, "trims")                                                              \
-	X(consolidations, "consolidations")                                            \
-	X(deferred_frees, "deferred_frees")                                            \
-	X(mapped_bytes, "mapped_bytes")                                                \
-	X(reuse_order_unknown, "reuse_order_unknown")                                  \
-	X(reuse_eager_work, "reuse_eager_work")                                        \
-	X(reuse_unknown_calls, "reuse_unknown_calls")
+	X(mapped_bytes, "mapped_bytes")
+
+static const struct {
+	char name[24];
+	size_t offset; /* in struct gcp_stats */
+} figures[] = {
+#define GCP_X(field, name) {name, offsetof(struct gcp_stats, field)},
+    GCP_LIVE_FIGURES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning) {#name, offsetof(struct gcp_stats, name)},
+	GCP_COUNTERS(GCP_X)
+#undef GCP_X
+};
+
+enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
+_Static_assert(FIGURES + 2 <= GCP_LIVE_FIGURES_MAX, "there is room in the page");
 
 static void names_fill(void)
 {
 	struct gcp_text text;
 
-	gcp_text_init(&text, page->names, sizeof(page->names));
-#define GCP_X(field, name)                                                             \
-	gcp_text_add(&text, "%s ", name);                                              \
-	page->figure_count++;
-	GCP_LIVE_NAMES(GCP_X)
-#undef GCP_X
-	gcp_text_add(&text, "driver_calls driver_ns ");
-	page->figure_count += 2;
+	gcp.text_init(&text, page->names, sizeof(page->names));
+	for (int i = 0; i < FIGURES; i++)
+		gcp.text_add(&text, "%s ", figures[i].name);
+	gcp.text_add(&text, "driver_calls driver_ns ");
+	page->figure_count = FIGURES + 2;
 }
 
 static void figures_fill(struct gcp_live_device *device, const struct gcp_stats *stats)
 {
-	uint64_t *next = device->figures, count = 0, ns = 0;
+	uint64_t count = 0, ns = 0;
 
-#define GCP_X(field, name) *next++ = stats->field;
-	GCP_LIVE_NAMES(GCP_X)
-#undef GCP_X
+	for (int i = 0; i < FIGURES; i++)
+		memcpy(&device->figures[i], (const char *)stats + figures[i].offset,
+		       sizeof(uint64_t));
 #define GCP_X(name)                                                                    \
 	count += stats->name.count;                                                    \
 	ns += stats->name.ns;
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
-	*next++ = count;
-	*next++ = ns;
-}
-
-static uint64_t clock_of(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	device->figures[FIGURES] = count;
+	device->figures[FIGURES + 1] = ns;
 }
 
 static void page_fill(const struct gcp_options *options)
@@ -117,12 +99,12 @@ static void page_fill(const struct gcp_options *options)
 	page->bytes = GCP_LIVE_BYTES;
 	page->pid = (uint32_t)getpid();
 	page->library = GCPOOL_VERSION;
-	page->start_time = gcp_process_start_time((int)page->pid);
-	page->begun_realtime_ns = clock_of(CLOCK_REALTIME);
-	page->begun_monotonic_ns = clock_of(CLOCK_MONOTONIC);
-	gcp_process_program(page->program, sizeof(page->program));
-	gcp_text_init(&text, page->trace, sizeof(page->trace));
-	gcp_text_add_path(&text, options->trace_file);
+	page->start_time = gcp.process_start_time((int)page->pid);
+	page->begun_realtime_ns = gcp_clock_of(CLOCK_REALTIME);
+	page->begun_monotonic_ns = gcp_clock_ns();
+	gcp.process_program(page->program, sizeof(page->program));
+	gcp.text_init(&text, page->trace, sizeof(page->trace));
+	gcp.text_add_path(&text, options->trace_file);
 	names_fill();
 	memcpy(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic));
 }
@@ -132,9 +114,9 @@ static bool failure_say(int error)
 	char words[64];
 	struct gcp_text text;
 
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add_errno(&text, error);
-	gcp_log(GCP_LOG_WARNING, "GCPOOL_LIVE: cannot make %s (%s), showing nothing",
+	gcp.text_init(&text, words, sizeof(words));
+	gcp.text_add_errno(&text, error);
+	gcp.log(GCP_LOG_WARNING, "GCPOOL_LIVE: cannot make %s (%s), showing nothing",
 		page_path, words);
 	return false;
 }
@@ -145,7 +127,7 @@ static int page_write(int fd)
 	static char zeros[GCP_LIVE_BYTES];
 	const struct gcp_text text = {zeros, sizeof(zeros), sizeof(zeros), false};
 
-	return gcp_text_write(&text, fd);
+	return gcp.text_write(&text, fd);
 }
 
 /* Containers may share /dev/shm, and each has a process 1. */
@@ -154,13 +136,13 @@ static void paths_make(void)
 	struct gcp_text text;
 
 	user = geteuid();
-	gcp_text_init(&text, place, sizeof(place));
-	gcp_text_add(&text, "/dev/shm/gcpool.%u", (unsigned)user);
-	gcp_text_init(&text, page_path, sizeof(page_path));
-	gcp_text_add(&text, "%s/%llu.%d", place,
-		     (unsigned long long)gcp_process_namespace(), (int)getpid());
-	gcp_text_init(&text, reply_path, sizeof(reply_path));
-	gcp_text_add(&text, "%s.reply", page_path);
+	gcp.text_init(&text, place, sizeof(place));
+	gcp.text_add(&text, "/dev/shm/gcpool.%u", (unsigned)user);
+	gcp.text_init(&text, page_path, sizeof(page_path));
+	gcp.text_add(&text, "%s/%llu.%d", place,
+		     (unsigned long long)gcp.process_namespace(), (int)getpid());
+	gcp.text_init(&text, reply_path, sizeof(reply_path));
+	gcp.text_add(&text, "%s.reply", page_path);
 }
 
 /* Makes the directory. 0, or why its content may not be the user's alone. */
@@ -196,7 +178,7 @@ static int own_file_make(const char *path)
 		return -1;
 	}
 	unlink(path);
-	return gcp_path_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	return gcp.path_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 }
 
 bool gcp_live_start(const struct gcp_options *options)
@@ -207,7 +189,7 @@ bool gcp_live_start(const struct gcp_options *options)
 	if (!options->live)
 		return false;
 	if (getuid() != geteuid()) {
-		gcp_log(GCP_LOG_WARNING, "GCPOOL_LIVE: real and effective user differ, "
+		gcp.log(GCP_LOG_WARNING, "GCPOOL_LIVE: real and effective user differ, "
 					 "showing nothing");
 		return false;
 	}
@@ -248,13 +230,11 @@ void gcp_live_after_fork(void)
 void gcp_live_device_note(int device, const struct gcp_gpu *gpu)
 {
 	struct gcp_live_device *to;
-	struct gcp_text text;
 
 	if (!page || device < 0 || device >= GCP_LIVE_DEVICES)
 		return;
 	to = &page->devices[device];
-	gcp_text_init(&text, to->name, sizeof(to->name));
-	gcp_text_add(&text, "%s", gpu->name);
+	memcpy(to->name, gpu->name, sizeof(to->name) - 1);
 	memcpy(to->uuid, gpu->uuid, sizeof(to->uuid));
 	memcpy(to->pci, gpu->pci, sizeof(to->pci));
 	to->memory = gpu->bytes;
@@ -267,21 +247,21 @@ static void page_update(uint64_t now)
 {
 	struct gcp_pinned_stats pinned;
 	struct gcp_stats stats;
-	int last = gcp_pools_device_max(gcp_process.pools);
+	int last = gcp.pools_device_max(gcp.process->pools);
 	int count = last < GCP_LIVE_DEVICES ? last + 1 : GCP_LIVE_DEVICES;
 
 	atomic_fetch_add(&page->sequence, 1);
 	for (int device = 0; device < count; device++) {
-		if (gcp_pools_stats(gcp_process.pools, device, &stats) != 0)
+		if (gcp.pools_stats(gcp.process->pools, device, &stats) != 0)
 			continue;
 		page->devices[device].number = (uint64_t)device;
 		figures_fill(&page->devices[device], &stats);
 	}
-	if (gcp_pinned_stats(gcp_process.pools, &pinned) == 0) {
+	if (gcp.pinned_stats(gcp.process->pools, &pinned) == 0) {
 		page->pinned_held = pinned.active_bytes.current;
 		page->pinned_allocated = pinned.allocated_bytes.current;
 	}
-	gcp_handle_counts_sum(&page->handles_used, &page->handles_kept);
+	gcp.handle_counts_sum(&page->handles_used, &page->handles_kept);
 	page->device_count = (uint64_t)count;
 	page->updated_ns = now;
 	atomic_fetch_add(&page->sequence, 1);
@@ -296,7 +276,7 @@ static int reply_write(const char *bytes, size_t length)
 
 	if (fd < 0)
 		return errno;
-	error = gcp_text_write(&text, fd);
+	error = gcp.text_write(&text, fd);
 	close(fd);
 	return error;
 }
@@ -311,15 +291,15 @@ static void *room_make(size_t bytes)
 
 static int stats_reply(void)
 {
-	struct gcp_report report = {gcp_process.pools, &gcp_process.options, true};
+	struct gcp_report report = {gcp.process->pools, &gcp.process->options, true};
 	struct gcp_text text;
 	char *memory = room_make(REPLY_MAX);
 	int error;
 
 	if (!memory)
 		return ENOMEM;
-	gcp_text_init(&text, memory, REPLY_MAX);
-	gcp_report_json(&report, &text);
+	gcp.text_init(&text, memory, REPLY_MAX);
+	gcp.report_json(&report, &text);
 	error = reply_write(memory, text.length);
 	munmap(memory, REPLY_MAX);
 	return error;
@@ -349,9 +329,9 @@ static int snapshot_reply(void)
 
 	if (!snapshot.blocks)
 		return ENOMEM;
-	for (; snapshot.device <= gcp_pools_device_max(gcp_process.pools);
+	for (; snapshot.device <= gcp.pools_device_max(gcp.process->pools);
 	     snapshot.device++)
-		gcp_pools_blocks(gcp_process.pools, snapshot.device, snapshot_add,
+		gcp.pools_blocks(gcp.process->pools, snapshot.device, snapshot_add,
 				 &snapshot);
 	error = reply_write((const char *)snapshot.blocks,
 			    snapshot.count * sizeof(*snapshot.blocks));
@@ -363,9 +343,9 @@ static uint64_t trim_all(uint64_t keep)
 {
 	uint64_t bytes = 0;
 
-	for (int device = 0; device <= gcp_pools_device_max(gcp_process.pools);
+	for (int device = 0; device <= gcp.pools_device_max(gcp.process->pools);
 	     device++)
-		bytes += gcpool_trim(device, keep);
+		bytes += gcp.trim(device, keep);
 	return bytes;
 }
 
@@ -395,7 +375,7 @@ static bool request_serve(bool free)
 
 static void occasion_serve(bool free, bool waits, uint32_t asked, uint64_t now)
 {
-	int cancel = gcp_cancel_defer(); /* the answer is written to a file */
+	int cancel = gcp.cancel_defer(); /* the answer is written to a file */
 
 	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
 		atomic_store_explicit(&page->done, asked, memory_order_release);
@@ -403,7 +383,7 @@ static void occasion_serve(bool free, bool waits, uint32_t asked, uint64_t now)
 	}
 	page_update(now);
 	atomic_flag_clear(&busy);
-	gcp_cancel_restore(cancel);
+	gcp.cancel_restore(cancel);
 }
 
 static __attribute__((noinline)) void occasion_take(bool free)

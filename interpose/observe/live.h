@@ -3,7 +3,7 @@
  * live.h - the live view (GCPOOL_LIVE=1): a page of shared memory that `gcpool top`
  * reads, and through which `gcpool ctl` asks for something.
  *
- * Called by observe.c and process_life.c. The page is
+ * Called by instruments.c. The page is
  * /dev/shm/gcpool.UID/NAMESPACE.PID (namespace of process numbers), and a large answer
  * is that name with .reply behind it. The directory must be its user's, and closed to
  * all others: what lies in it is that user's then. A process whose real and effective
@@ -28,7 +28,7 @@ enum {
 	GCP_LIVE_VERSION = 4,
 	GCP_LIVE_BYTES = 16384,
 	GCP_LIVE_DEVICES = 16,
-	GCP_LIVE_FIGURES = 64,
+	GCP_LIVE_FIGURES_MAX = 64,
 };
 
 /* What may be asked for. */
@@ -42,7 +42,8 @@ enum gcp_live_kind {
 struct gcp_live_device {
 	char name[64], uuid[48], pci[16]; /* as in struct gcp_gpu */
 	uint64_t number, memory;
-	uint64_t figures[GCP_LIVE_FIGURES]; /* in the order of `names` in the page */
+	uint64_t
+	    figures[GCP_LIVE_FIGURES_MAX]; /* in the order of `names` in the page */
 };
 
 /* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the

@@ -3,92 +3,32 @@
  * nvtx.c - see nvtx.h. Without NVTX's headers (nvtx3/nvToolsExtMem.h of the CUDA
  * Toolkit) the library is built without it, and says so to a tool's user.
  *
- * NVTX is headers alone: they load the tool's library with dlopen, which is not in
- * libc.so.6 before glibc 2.34 and is looked up, and read the environment.
+ * NVTX is headers alone: they load the tool's library and read the environment.
  */
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "../base/elfwalk.h"
-#include "../base/log.h"
+#include "instrument.h"
 #include "nvtx.h"
-#include "../base/process.h"
 
 #define TOOL_VARIABLE "NVTX_INJECTION64_PATH"
 
-/* As secure_getenv does: a caller with fewer rights than the program decides nothing.
- */
-static char *environment_find(const char *name)
-{
-	size_t length = strlen(name);
-
-	if (getauxval(AT_SECURE))
-		return NULL;
-	for (char **next = environ; next && *next; next++)
-		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
-			return *next + length + 1;
-	return NULL;
-}
-
-#if !__has_include(<nvtx3/nvToolsExtMem.h>)
+#if !GCP_NVTX
 
 bool gcp_nvtx_wanted(void)
 {
-	if (environment_find(TOOL_VARIABLE))
-		gcp_log(GCP_LOG_INFO, "built without NVTX's headers: the tool in "
-				      "$" TOOL_VARIABLE " sees segments, not blocks");
+	gcp.log(GCP_LOG_INFO, "built without NVTX's headers: a tool in $" TOOL_VARIABLE
+			      " sees segments, not blocks");
 	return false;
-}
-
-void gcp_nvtx_driver(struct gcp_driver *driver)
-{
-	(void)driver;
-}
-
-void gcp_nvtx_ready(void)
-{
-}
-
-void gcp_nvtx_alloc(const struct gcp_block_info *block)
-{
-	(void)block;
-}
-
-void gcp_nvtx_free(const struct gcp_block_info *block)
-{
-	(void)block;
 }
 
 #else
 
-static void *library_open(const char *path, int flags)
-{
-	void *(*real)(const char *, int);
-
-	*(void **)&real = gcp_elf_libc_symbol("dlopen");
-	return real ? real(path, flags) : NULL;
-}
-
-static int library_close(void *library)
-{
-	int (*real)(void *);
-
-	*(void **)&real = gcp_elf_libc_symbol("dlclose");
-	return real ? real(library) : -1;
-}
-
-#define dlopen  library_open
-#define dlclose library_close
-#define getenv  environment_find
+/* A caller with fewer rights than the program decides nothing. */
+#define getenv secure_getenv
 #include <nvtx3/nvToolsExtMem.h>
-#undef dlopen
-#undef dlclose
 #undef getenv
 
 enum { LOAD_MS_MAX = 2000 };
@@ -138,15 +78,10 @@ static bool book_grow(struct book *book)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
 	size_t capacity = book->capacity ? 2 * book->capacity : 4096;
-	void *memory = mmap(NULL, capacity * sizeof(struct entry),
-			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory = realloc(book->entries, capacity * sizeof(struct entry));
 
-	if (memory == MAP_FAILED)
+	if (!memory)
 		return false;
-	if (book->entries) {
-		memcpy(memory, book->entries, book->count * sizeof(struct entry));
-		munmap(book->entries, book->capacity * sizeof(struct entry));
-	}
 	book->entries = memory;
 	book->capacity = capacity;
 	return true;
@@ -263,7 +198,7 @@ static void *heap_of(gcp_addr addr, uint64_t bytes)
 
 bool gcp_nvtx_wanted(void)
 {
-	const char *path = environment_find(TOOL_VARIABLE);
+	const char *path = secure_getenv(TOOL_VARIABLE);
 
 	return path && *path;
 }
@@ -275,14 +210,14 @@ bool gcp_nvtx_wanted(void)
  */
 void gcp_nvtx_ready(void)
 {
-	static __thread bool loading __attribute__((tls_model("initial-exec")));
+	static __thread bool loading;
 	static atomic_bool begun;
 
 	if (ready || loading)
 		return;
 	if (atomic_exchange(&begun, true)) {
 		for (int i = 0; i < LOAD_MS_MAX && !ready; i++)
-			gcp_sleep(1000 * 1000);
+			gcp.sleep(1000 * 1000);
 		return;
 	}
 	loading = true;
@@ -323,13 +258,13 @@ void gcp_nvtx_alloc(const struct gcp_block_info *block)
 
 	if (deaf || !ready)
 		return;
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	regions_remove(block->addr, block->size);
 	if (block->mapped)
 		parts_add(block);
 	else
 		part_add(block, block->segment_addr, block->segment_size);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
@@ -338,11 +273,11 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 	if (deaf || !ready || block->heap)
 		return;
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
-	if (!gcp_process_capturing() && real.ctx_sync)
+	if (!gcp.process_capturing() && real.ctx_sync)
 		(void)real.ctx_sync(block->ctx);
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	regions_remove(block->addr, block->size);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 }
 
 /* The heap that begins there, and its regions. lock is held. */
@@ -360,19 +295,19 @@ static void heap_remove(gcp_addr addr)
 
 static int mem_free(void *ctx, gcp_addr addr)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 
 	heap_remove(addr);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return real.mem_free(ctx, addr);
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 
 	heap_remove(addr);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return real.mem_release(ctx, addr);
 }
 
@@ -383,22 +318,22 @@ static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 	if (result != 0)
 		return result;
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	(void)book_add(&maps, &entry);
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return 0;
 }
 
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	gcp_mutex_lock(&lock);
+	gcp.mutex_lock(&lock);
 	size_t at = book_find(&maps, addr);
 
 	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
 		heap_remove(maps.entries[at].addr);
 		book_remove(&maps, at);
 	}
-	gcp_mutex_unlock(&lock);
+	gcp.mutex_unlock(&lock);
 	return real.vm_unmap(addr, bytes);
 }
 
@@ -406,7 +341,7 @@ static int vm_unmap(gcp_addr addr, uint64_t bytes)
  * in mapped memory it refuses all of them, and would find nothing there). */
 static bool tool_takes_mapped_heaps(void)
 {
-	const char *path = environment_find(TOOL_VARIABLE);
+	const char *path = secure_getenv(TOOL_VARIABLE);
 	const char *slash = path ? strrchr(path, '/') : NULL;
 
 	if (slash)
@@ -417,7 +352,7 @@ static bool tool_takes_mapped_heaps(void)
 void gcp_nvtx_driver(struct gcp_driver *driver)
 {
 	if (!tool_takes_mapped_heaps() && driver->vm_reserve) {
-		gcp_log(GCP_LOG_INFO, "the tool in $" TOOL_VARIABLE " refuses heaps in "
+		gcp.log(GCP_LOG_INFO, "the tool in $" TOOL_VARIABLE " refuses heaps in "
 				      "mapped memory, using ordinary segments");
 		driver->vm_reserve = NULL;
 	}

@@ -14,7 +14,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../process/process_life.h"
 #include "../base/log.h"
-#include "observe.h"
+#include "observer.h"
 #include "shortage.h"
 
 enum { SAID_AT_FIRST = 3 };
@@ -105,7 +105,7 @@ void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 	CUdevice device;
 	int saved = errno;
 
-	gcp_observe_shortage(bytes, (uint32_t)why);
+	gcp_observe_call(GCP_TRACE_out_of_memory, 0, bytes, 0, (uint32_t)why);
 	if (!gcp_process_pooling() || !is_worth_a_line(&device_count, &number))
 		return;
 	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)

@@ -9,19 +9,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../base/clock.h"
-#include "call_stats.h"
-#include "report.h"
+#include "instrument.h"
 #include "trace.h"
 #include "trace_file.h"
 
 enum { SAMPLE_NS = 1000 * 1000 };
 
-bool gcp_tracing;
 static bool with_stacks;
 
 /* Threads are numbered as they come; those beyond 16 bits share the last number. */
-static __thread uint16_t thread_number __attribute__((tls_model("initial-exec")));
+static __thread uint16_t thread_number;
 static _Atomic uint32_t last_thread;
 
 bool gcp_trace_start(const struct gcp_options *options)
@@ -34,7 +31,6 @@ bool gcp_trace_start(const struct gcp_options *options)
 	with_stacks = options->trace_frames > 0 &&
 		      gcp_stacks_start(options->trace_frames,
 				       (enum gcp_trace_unwind)options->trace_unwind);
-	gcp_tracing = true;
 	return true;
 }
 
@@ -47,76 +43,54 @@ void gcp_trace_end(struct gcp_pools *pools)
 	gcp_trace_file_end();
 }
 
-void gcp_trace_after_fork(void)
-{
-	gcp_trace_file_leave();
-}
-
 /* --- one event --------------------------------------------------------------- */
-
-static void event_write(struct gcp_trace_event *event, uint32_t stamp,
-			const struct gcp_trace_facts *facts, uint32_t stack)
-{
-	event->time_ns = gcp_clock_ns();
-	event->addr = facts->addr;
-	event->bytes = facts->bytes;
-	event->arg = facts->arg;
-	event->more = facts->more;
-	event->stack = stack;
-	event->thread = thread_number;
-	event->kind = (uint8_t)facts->kind;
-	event->device = facts->device < 0 ? UINT8_MAX : (uint8_t)facts->device;
-	atomic_store_explicit(&event->stamp, stamp, memory_order_release);
-}
 
 static __attribute__((noinline)) void thread_enter(void)
 {
 	uint64_t name[2] = {0, 0};
-	uint32_t number = atomic_fetch_add(&last_thread, 1) + 1, stamp;
-	struct gcp_trace_event *event = gcp_trace_slot_rare(&stamp);
+	uint32_t number = atomic_fetch_add(&last_thread, 1) + 1;
 	int saved = errno;
 
 	thread_number = number < UINT16_MAX ? (uint16_t)number : UINT16_MAX;
 	prctl(PR_GET_NAME, name);
-	if (event)
-		event_write(
-		    event, stamp,
-		    &(struct gcp_trace_facts){.kind = GCP_TRACE_thread,
-					      .device = -1,
-					      .addr = (uint64_t)syscall(SYS_gettid),
-					      .bytes = name[0],
-					      .arg = name[1]},
-		    0);
+	gcp_trace_add(GCP_TRACE_thread, -1, (uint64_t)syscall(SYS_gettid), name[0],
+		      name[1], 0, NULL);
 	errno = saved;
 }
 
-static uint32_t stack_of(const struct gcp_trace_facts *facts)
+/* Returns true for events without which others say nothing: they are never overwritten.
+ */
+static bool is_rare(enum gcp_trace_kind kind)
 {
-	return with_stacks && facts->caller ? gcp_stacks_number(facts->caller) : 0;
+	return kind == GCP_TRACE_thread || kind == GCP_TRACE_device ||
+	       kind == GCP_TRACE_device_name || kind == GCP_TRACE_context ||
+	       kind == GCP_TRACE_free_wrong ||
+	       (kind >= GCP_TRACE_segment_alloc && kind <= GCP_TRACE_driver_trim) ||
+	       kind == GCP_TRACE_host_segment_alloc ||
+	       kind == GCP_TRACE_host_segment_free;
 }
 
-void gcp_trace_add(const struct gcp_trace_facts *facts)
+void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t bytes,
+		   uint64_t arg, uint32_t more, const struct gcp_caller *caller)
 {
-	uint32_t stamp, stack = stack_of(facts);
+	uint32_t stamp, stack = with_stacks && caller ? gcp_stacks_number(caller) : 0;
 	struct gcp_trace_event *event;
 
 	if (__builtin_expect(!thread_number, 0))
 		thread_enter();
-	event = gcp_trace_slot(&stamp);
-	if (event)
-		event_write(event, stamp, facts, stack);
-}
-
-void gcp_trace_add_rare(const struct gcp_trace_facts *facts)
-{
-	uint32_t stamp, stack = stack_of(facts);
-	struct gcp_trace_event *event;
-
-	if (!thread_number)
-		thread_enter();
-	event = gcp_trace_slot_rare(&stamp);
-	if (event)
-		event_write(event, stamp, facts, stack);
+	event = is_rare(kind) ? gcp_trace_slot_rare(&stamp) : gcp_trace_slot(&stamp);
+	if (!event)
+		return;
+	event->time_ns = gcp_clock_ns();
+	event->addr = addr;
+	event->bytes = bytes;
+	event->arg = arg;
+	event->more = more;
+	event->stack = stack;
+	event->thread = thread_number;
+	event->kind = (uint8_t)kind;
+	event->device = device < 0 ? UINT8_MAX : (uint8_t)device;
+	atomic_store_explicit(&event->stamp, stamp, memory_order_release);
 }
 
 uint32_t gcp_trace_took(uint64_t start_ns)
@@ -132,13 +106,9 @@ static void sample_add(int device, const struct gcp_stats *stats)
 {
 	uint64_t pages = stats->private_bytes.current / 4096;
 
-	gcp_trace_add(&(struct gcp_trace_facts){
-	    .kind = GCP_TRACE_sample,
-	    .device = device,
-	    .addr = stats->allocated_bytes.current,
-	    .bytes = stats->active_bytes.current,
-	    .arg = stats->reserved_bytes.current,
-	    .more = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX});
+	gcp_trace_add(GCP_TRACE_sample, device, stats->allocated_bytes.current,
+		      stats->active_bytes.current, stats->reserved_bytes.current,
+		      pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX, NULL);
 }
 
 void gcp_trace_sample(struct gcp_pools *pools, bool now)
@@ -150,8 +120,8 @@ void gcp_trace_sample(struct gcp_pools *pools, bool now)
 	if (!now && (time_ns - last < SAMPLE_NS ||
 		     !atomic_compare_exchange_strong(&last_ns, &last, time_ns)))
 		return;
-	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
-		if (gcp_pools_stats(pools, device, &stats) == 0)
+	for (int device = 0; device <= gcp.pools_device_max(pools); device++)
+		if (gcp.pools_stats(pools, device, &stats) == 0)
 			sample_add(device, &stats);
 }
 
@@ -160,16 +130,8 @@ void gcp_trace_device(int device, const char *name, uint64_t bytes)
 	uint64_t words[5] = {0};
 
 	memcpy(words, name, strnlen(name, sizeof(words)));
-	gcp_trace_add_rare(&(struct gcp_trace_facts){.kind = GCP_TRACE_device,
-						     .device = device,
-						     .addr = words[0],
-						     .bytes = bytes,
-						     .arg = words[1]});
+	gcp_trace_add(GCP_TRACE_device, device, words[0], bytes, words[1], 0, NULL);
 	if (words[2])
-		gcp_trace_add_rare(
-		    &(struct gcp_trace_facts){.kind = GCP_TRACE_device_name,
-					      .device = device,
-					      .addr = words[2],
-					      .bytes = words[3],
-					      .arg = words[4]});
+		gcp_trace_add(GCP_TRACE_device_name, device, words[2], words[3],
+			      words[4], 0, NULL);
 }

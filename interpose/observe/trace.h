@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * trace.h - a recording of what the program and the pool do (GCPOOL_TRACE): events into
- * the file of trace_file.h. Called by observe.c and trace_driver.c, with any lock held
- * unless it says otherwise. Nothing here calls CUDA or the pool but gcp_trace_sample
- * and gcp_trace_held.
+ * the file of trace_file.h. Called by instruments.c and trace_driver.c, with any lock
+ * held unless it says otherwise. Nothing here calls CUDA or the pool but
+ * gcp_trace_sample and gcp_trace_held.
  */
 #ifndef GCP_INTERPOSE_TRACE_H
 #define GCP_INTERPOSE_TRACE_H
@@ -20,22 +20,10 @@
 bool gcp_trace_start(const struct gcp_options *options);
 /* The process ends. pools: NULL, if there are none. */
 void gcp_trace_end(struct gcp_pools *pools);
-void gcp_trace_after_fork(void);
 
-/* Whether events are recorded; constant after start. */
-extern bool gcp_tracing;
-
-/* One event. */
-struct gcp_trace_facts {
-	enum gcp_trace_kind kind;
-	int device; /* -1: not known */
-	uint64_t addr, bytes, arg;
-	uint32_t more;
-	const struct gcp_caller *caller; /* NULL: no stack */
-};
-void gcp_trace_add(const struct gcp_trace_facts *facts);
-/* The same, never overwritten by newer ones. */
-void gcp_trace_add_rare(const struct gcp_trace_facts *facts);
+/* One event. device: -1, it is not known; caller: NULL, no stack. */
+void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t bytes,
+		   uint64_t arg, uint32_t more, const struct gcp_caller *caller);
 
 /* For `more`: ns since `start_ns`, or as many as fit. */
 uint32_t gcp_trace_took(uint64_t start_ns);

@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,13 +17,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "../base/clock.h"
-#include "../../pool/pool.h"
-#include "../base/log.h"
-#include "../base/process_identity.h"
+#include "instrument.h"
 #include "trace_file.h"
 
 enum {
@@ -62,7 +57,7 @@ static __thread struct {
 	struct gcp_trace_event *next;
 	uint64_t chunk; /* in which it is */
 	uint32_t left, stamp;
-} batch __attribute__((tls_model("initial-exec")));
+} batch;
 
 /* --- make the file ----------------------------------------------------------- */
 
@@ -74,7 +69,7 @@ static int file_stat(int fd, struct stat *ret_about)
 
 static bool refuse(const char *path, const char *why)
 {
-	gcp_log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s, recording nothing", path,
+	gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s, recording nothing", path,
 		why);
 	return false;
 }
@@ -84,9 +79,9 @@ static bool refuse_error(const char *path, int error)
 	char words[64];
 	struct gcp_text text;
 
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add_errno(&text, error);
-	gcp_log(GCP_LOG_WARNING,
+	gcp.text_init(&text, words, sizeof(words));
+	gcp.text_add_errno(&text, error);
+	gcp.log(GCP_LOG_WARNING,
 		"GCPOOL_TRACE: cannot make %.400s (%s), recording nothing", path,
 		words);
 	return false;
@@ -96,8 +91,8 @@ static bool path_make(const char *pattern)
 {
 	struct gcp_text text;
 
-	gcp_text_init(&text, file.path, sizeof(file.path));
-	gcp_text_add_path(&text, pattern);
+	gcp.text_init(&text, file.path, sizeof(file.path));
+	gcp.text_add_path(&text, pattern);
 	return !text.cut || refuse_error(pattern, ENAMETOOLONG);
 }
 
@@ -111,7 +106,7 @@ static void host_name(char *bytes, size_t capacity)
 static int same_open(dev_t device, ino_t inode, int flags)
 {
 	struct stat about;
-	int fd = gcp_path_open(file.path, flags, 0);
+	int fd = gcp.path_open(file.path, flags, 0);
 
 	if (fd >= 0 && (file_stat(fd, &about) != 0 || about.st_dev != device ||
 			about.st_ino != inode)) {
@@ -132,10 +127,10 @@ static const char *goes_on(const struct gcp_trace_header *header)
 	if (header->end_ns)
 		return NULL;
 	if (strncmp(header->host, host, sizeof(host)) != 0 ||
-	    (header->pid_namespace && header->pid_namespace != gcp_process_namespace()))
+	    (header->pid_namespace && header->pid_namespace != gcp.process_namespace()))
 		return "is of a process on another host or in another container, which "
 		       "may go on (remove it or use another name)";
-	return gcp_process_may_live((pid_t)header->pid, header->start_time)
+	return gcp.process_may_live((pid_t)header->pid, header->start_time)
 		   ? "is written by another process (use %p in its name)"
 		   : NULL;
 }
@@ -172,11 +167,11 @@ static bool is_replaceable(int fd)
  * it is left alone, and one line has said why. */
 static int old_take(bool *ret_made)
 {
-	int fd = gcp_path_open(file.path, O_RDONLY | O_CREAT | O_EXCL, 0600);
+	int fd = gcp.path_open(file.path, O_RDONLY | O_CREAT | O_EXCL, 0600);
 
 	*ret_made = fd >= 0;
 	if (fd < 0 && errno == EEXIST)
-		fd = gcp_path_open(file.path, O_RDONLY, 0);
+		fd = gcp.path_open(file.path, O_RDONLY, 0);
 	if (fd < 0) {
 		refuse_error(file.path, errno);
 		return -1;
@@ -225,10 +220,6 @@ static int space_take(int fd, uint64_t at, uint64_t bytes)
 
 static void header_fill(struct gcp_trace_header *header)
 {
-	struct timespec real, monotonic;
-
-	clock_gettime(CLOCK_REALTIME, &real);
-	clock_gettime(CLOCK_MONOTONIC, &monotonic);
 	header->version = GCP_TRACE_VERSION;
 	header->header_bytes = GCP_TRACE_HEADER_BYTES;
 	header->chunk_bytes = GCP_TRACE_CHUNK_BYTES;
@@ -236,15 +227,13 @@ static void header_fill(struct gcp_trace_header *header)
 	header->chunk_slots = GCP_TRACE_CHUNK_SLOTS;
 	header->frames = file.frames;
 	header->pid = (uint32_t)getpid();
-	header->start_time = gcp_process_start_time((pid_t)header->pid);
-	header->realtime_ns =
-	    (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
-	header->monotonic_ns =
-	    (uint64_t)monotonic.tv_sec * 1000000000u + (uint64_t)monotonic.tv_nsec;
+	header->start_time = gcp.process_start_time((pid_t)header->pid);
+	header->realtime_ns = gcp_clock_of(CLOCK_REALTIME);
+	header->monotonic_ns = gcp_clock_ns();
 	header->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
 	host_name(header->host, sizeof(header->host));
-	header->pid_namespace = gcp_process_namespace();
-	gcp_process_program(header->program, sizeof(header->program));
+	header->pid_namespace = gcp.process_namespace();
+	gcp.process_program(header->program, sizeof(header->program));
 	memcpy(header->magic, GCP_TRACE_MAGIC, sizeof(header->magic));
 }
 
@@ -276,8 +265,8 @@ static int old_replace(void)
 	struct gcp_text name;
 	int fd, error;
 
-	gcp_text_init(&name, new_path, sizeof(new_path));
-	fd = gcp_path_make_beside(file.path, 0600, &name);
+	gcp.text_init(&name, new_path, sizeof(new_path));
+	fd = gcp.path_make_beside(file.path, 0600, &name);
 	if (fd < 0)
 		return errno;
 	error = header_make(fd);
@@ -365,9 +354,9 @@ static void full_say(int error)
 		refuse_error(file.path, error);
 		return;
 	}
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add_errno(&text, error);
-	gcp_log(GCP_LOG_WARNING,
+	gcp.text_init(&text, words, sizeof(words));
+	gcp.text_add_errno(&text, error);
+	gcp.log(GCP_LOG_WARNING,
 		"GCPOOL_TRACE: %.400s cannot grow beyond %llu MiB (%s), %s", file.path,
 		(unsigned long long)file.chunks, words,
 		error == ENOENT ? "recording no more"
@@ -448,12 +437,12 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 	struct area *area = &file.areas[content];
 	int saved = errno;
 
-	gcp_mutex_lock(&file.lock);
+	gcp.mutex_lock(&file.lock);
 	bool ready = true;
 
 	while (ready && atomic_load(&area->ready) <= number)
 		ready = area_grow(area, content);
-	gcp_mutex_unlock(&file.lock);
+	gcp.mutex_unlock(&file.lock);
 	errno = saved;
 	return ready;
 }
@@ -560,7 +549,7 @@ void gcp_trace_count_lost_stack(void)
 static struct gcp_trace_chunk *modules_grow(void)
 {
 	struct gcp_trace_chunk *chunk = NULL;
-	gcp_mutex_lock(&file.lock);
+	gcp.mutex_lock(&file.lock);
 
 	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
 		chunk = chunk_create();
@@ -569,7 +558,7 @@ static struct gcp_trace_chunk *modules_grow(void)
 		atomic_store(&chunk->content, GCP_TRACE_MODULES);
 		file.modules = chunk;
 	}
-	gcp_mutex_unlock(&file.lock);
+	gcp.mutex_unlock(&file.lock);
 	return chunk;
 }
 

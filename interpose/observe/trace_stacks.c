@@ -10,18 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 #include <unwind.h>
 
-#include "../base/clock.h"
-#include "../base/elfwalk.h"
-#include "../../pool/pool.h"
-#include "../base/log.h"
+#include "instrument.h"
 #include "trace_file.h"
 #include "trace_stacks.h"
 
@@ -54,17 +49,17 @@ static struct {
 	struct gcp_mutex lock; /* for what follows; files are read under it: cancel.h */
 	struct range *ranges;  /* executable mappings, ascending */
 	uint32_t range_count;
-	uint64_t read_ns; /* when they were read */
-	struct range own; /* this library's code; constant after start */
+	uint64_t read_ns;    /* when they were read */
+	struct range own[2]; /* code of the two libraries; constant after start */
 } stacks = {.lock = GCP_MUTEX(GCP_RANK_TRACE_STACKS)};
 static char maps_text[1 << 16]; /* stacks.lock */
 
-/* The stack that the calling thread was on last, up to the thread's own variables,
+/* The stack that the calling thread was on last, up to the thread's variables,
  * where they lie above it: what is mapped behind them may go any time. */
 static __thread struct {
 	uintptr_t low, high;
 	uint32_t looks;
-} on_stack __attribute__((tls_model("initial-exec")));
+} on_stack;
 
 /* --- mappings of the process ------------------------------------------------- */
 
@@ -211,10 +206,10 @@ static void modules_read_locked(void)
 
 void gcp_stacks_modules(void)
 {
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 
 	modules_read_locked();
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 }
 
 static int libraries_note(struct dl_phdr_info *info, size_t size, void *arg)
@@ -237,7 +232,7 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 {
 	uint64_t before;
 
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 	before = atomic_load(&stacks.libraries);
 	if (before != libraries)
 		modules_read_locked();
@@ -245,7 +240,7 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 	     i++)
 		atomic_store_explicit(&stacks.table[i], 0, memory_order_relaxed);
 	atomic_store(&stacks.libraries, libraries);
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 }
 
 /* How many frames from the caller outwards lie in code. Libraries may have come since
@@ -270,7 +265,7 @@ static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
 static bool stack_note(void *arg, const struct mapping *mapping)
 {
 	gcp_assert_held(GCP_RANK_TRACE_STACKS);
-	uintptr_t here = (uintptr_t)arg, own = (uintptr_t)&on_stack;
+	uintptr_t here = (uintptr_t)arg, own = (uintptr_t)&errno; /* one of libc's */
 
 	if (here < mapping->start || here >= mapping->end)
 		return true;
@@ -290,9 +285,9 @@ static bool stack_is_known(uintptr_t here)
 	if (on_stack.looks >= STACK_LOOKS_MAX)
 		return false;
 	on_stack.looks++;
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 	mappings_each(stack_note, (void *)here);
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 	return here >= on_stack.low && here < on_stack.high;
 }
 
@@ -397,7 +392,7 @@ static bool trampoline_leave(struct registers *registers)
 {
 	const unsigned char *code = (const unsigned char *)registers->address;
 	const uintptr_t *stack = (const uintptr_t *)registers->stack;
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 	const struct range *range = NULL;
 	bool add, pop;
 
@@ -407,7 +402,7 @@ static bool trampoline_leave(struct registers *registers)
 		range = NULL;
 	if (range && range->end - registers->address < 5)
 		range = NULL;
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 	if (!range || memcmp(code - 2, "\xff\xd1", 2) != 0)
 		return false;
 	add = memcmp(code, "\x48\x83\xc4\x08\xc3", 5) == 0;
@@ -421,27 +416,6 @@ static bool trampoline_leave(struct registers *registers)
 	return true;
 }
 
-#else /* such a stack ends with the innermost function of the Python program */
-
-static void gcp_walk_from(const struct registers *registers,
-			  _Unwind_Reason_Code (*backtrace)(unwind_step *, void *),
-			  unwind_step *step, void *arg)
-{
-	(void)registers, (void)backtrace, (void)step, (void)arg;
-}
-
-static void registers_note(struct registers *ret, struct _Unwind_Context *context,
-			   uintptr_t address)
-{
-	(void)ret, (void)context, (void)address;
-}
-
-static bool trampoline_leave(struct registers *registers)
-{
-	(void)registers;
-	return false;
-}
-
 #endif
 
 struct walk {
@@ -452,6 +426,14 @@ struct walk {
 	struct registers last; /* of the last frame */
 };
 
+static bool is_own(uintptr_t address)
+{
+	for (int i = 0; i < 2; i++)
+		if (address >= stacks.own[i].start && address < stacks.own[i].end)
+			return true;
+	return false;
+}
+
 static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
 {
 	struct walk *walk = arg;
@@ -460,10 +442,12 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
 	if (walk->from)
 		walk->reached = walk->reached || address == walk->from;
 	else
-		walk->reached = address < stacks.own.start || address >= stacks.own.end;
+		walk->reached = !is_own(address);
 	if (walk->reached && address) {
 		walk->frames[walk->count++] = address;
+#if defined(__x86_64__)
 		registers_note(&walk->last, context, address);
+#endif
 	}
 	return walk->count < stacks.frames ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
@@ -471,18 +455,20 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
 static uint32_t walk_tables(const struct gcp_caller *caller, uintptr_t *ret_frames)
 {
 	struct walk walk = {.from = caller->address, .frames = ret_frames};
-	struct registers registers;
 
 	stacks.backtrace(walk_step, &walk);
+#if defined(__x86_64__) /* else a stack ends with the innermost Python function */
 	while (walk.count && walk.count < stacks.frames &&
 	       trampoline_leave(&walk.last)) {
-		registers = walk.last;
+		struct registers registers = walk.last;
+
 		walk.from = registers.address;
 		walk.reached = false;
 		gcp_walk_from(&registers, stacks.backtrace, walk_step, &walk);
 		if (!walk.reached)
 			break;
 	}
+#endif
 	return walk.count;
 }
 
@@ -557,19 +543,19 @@ static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *cal
 						    uintptr_t *frames, uint32_t count)
 {
 	uint32_t good, number;
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 
 	good = frames_in_code(frames, count);
 	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace) {
-		gcp_mutex_unlock(&stacks.lock);
+		gcp.mutex_unlock(&stacks.lock);
 		good = walk_tables(caller, frames);
-		gcp_mutex_lock(&stacks.lock);
+		gcp.mutex_lock(&stacks.lock);
 		frames_in_code(frames, good);
 	}
 	if (good == 0)
 		good = 1; /* the caller is one, whatever it lies in */
 	number = table_add(hash_of(frames, good), frames, good);
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 	return number;
 }
 
@@ -591,10 +577,10 @@ walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
 /* The caller is one, whatever it lies in. */
 static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
 {
-	gcp_mutex_lock(&stacks.lock);
+	gcp.mutex_lock(&stacks.lock);
 	uint32_t good = frames_in_code(frames, count);
 
-	gcp_mutex_unlock(&stacks.lock);
+	gcp.mutex_unlock(&stacks.lock);
 	return good == 0 && count > 0 ? 1 : good;
 }
 
@@ -645,22 +631,20 @@ uint32_t gcp_stacks_number(const struct gcp_caller *caller)
 void gcp_stacks_load(void)
 {
 	_Unwind_Reason_Code (*backtrace)(unwind_step *, void *);
-	void *(*load)(const char *, int);
-	struct gcp_elf elf;
 	int saved = errno;
+	void *unwinder;
 
 	if (!stacks.table || stacks.unwind == GCP_UNWIND_FRAMES)
 		return;
-	*(void **)&load = gcp_elf_libc_symbol("dlopen");
-	if (!load || !load("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL) ||
-	    !gcp_elf_find("libgcc_s.so.1", &elf)) {
+	unwinder = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
+	if (!unwinder) {
 		errno = saved;
 		return;
 	}
-	*(void **)&stacks.address = gcp_elf_symbol(&elf, "_Unwind_GetIP");
-	*(void **)&backtrace = gcp_elf_symbol(&elf, "_Unwind_Backtrace");
-	*(void **)&stacks.stack = gcp_elf_symbol(&elf, "_Unwind_GetCFA");
-	*(void **)&stacks.saved = gcp_elf_symbol(&elf, "_Unwind_GetGR");
+	*(void **)&stacks.address = dlsym(unwinder, "_Unwind_GetIP");
+	*(void **)&backtrace = dlsym(unwinder, "_Unwind_Backtrace");
+	*(void **)&stacks.stack = dlsym(unwinder, "_Unwind_GetCFA");
+	*(void **)&stacks.saved = dlsym(unwinder, "_Unwind_GetGR");
 	if (stacks.address && stacks.stack && stacks.saved)
 		atomic_store(&stacks.backtrace, backtrace);
 	errno = saved;
@@ -672,10 +656,10 @@ bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
 	size_t ranges = RANGES_MAX * sizeof(struct range) + sizeof(struct modules_read);
 	char *memory = mmap(NULL, table + ranges, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	const struct range *own;
+	const uintptr_t own[2] = {(uintptr_t)gcp_stacks_start, (uintptr_t)gcp.log};
 
 	if (memory == MAP_FAILED) {
-		gcp_log(GCP_LOG_WARNING, "GCPOOL_TRACE_STACKS: no memory for a table, "
+		gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE_STACKS: no memory for a table, "
 					 "recording no stacks");
 		return false;
 	}
@@ -684,9 +668,12 @@ bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
 	stacks.ranges = (void *)(memory + table);
 	atomic_store(&stacks.libraries, libraries_seen());
 	gcp_stacks_modules();
-	own = range_find((uintptr_t)gcp_stacks_start);
-	if (own)
-		stacks.own = *own;
+	for (int i = 0; i < 2; i++) {
+		const struct range *range = range_find(own[i]);
+
+		if (range)
+			stacks.own[i] = *range;
+	}
 	stacks.table = (void *)memory;
 	return true;
 }

@@ -10,7 +10,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../base/elfwalk.h"
 #include "../base/log.h"
-#include "../observe/observe.h"
+#include "../observe/observer.h"
 #include "../observe/poller.h"
 #include "../observe/report.h"
 #include "../cuda/unknown_calls.h"
@@ -33,7 +33,7 @@ void gcp_thread_watch(void)
 {
 	if (!gcp_thread.exit_registered && exit_key_set)
 		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
-	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_observers;
+	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_process.observer;
 }
 
 struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
@@ -55,7 +55,8 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 		gcp_poller_start();
 	if (pool) {
 		gcp_thread_note_gpu(device);
-		gcp_observe_context(home, device);
+		if (gcp_process.observer)
+			gcp_process.observer->context(home, device);
 	} else {
 		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
 			(void *)ctx);
@@ -83,7 +84,7 @@ void gcp_thread_note_gpu(int device)
 	size_t bytes = 0;
 	CUuuid uuid;
 
-	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_observers) ||
+	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_process.observer) ||
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
@@ -96,5 +97,6 @@ void gcp_thread_note_gpu(int device)
 	gcp_ctx_scope_end(&scope);
 	gpu.bytes = bytes;
 	gcp_report_note_gpu(device, &gpu);
-	gcp_observe_device(device, &gpu);
+	if (gcp_process.observer)
+		gcp_process.observer->device(device, &gpu);
 }

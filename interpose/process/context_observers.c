@@ -12,7 +12,7 @@
 #include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
-#include "../observe/observe.h"
+#include "../observe/observer.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
@@ -87,6 +87,12 @@ static void memory_joined(CUcontext ctx)
 		gcp_imports_device_joined(device);
 }
 
+static void observer_gone(CUcontext ctx)
+{
+	if (gcp_process.observer)
+		gcp_process.observer->context(ctx, -1);
+}
+
 /* Captures end before the memory that they hold goes. */
 const struct gcp_context_observer gcp_context_observers[] = {
     {.joined = memory_joined},
@@ -99,7 +105,7 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.gone = gcp_exports_context_gone, .stays = gcp_exports_context_stays},
     {.gone = gcp_imports_context_gone},
     {.gone = gcp_ipc_opened_context_gone},
-    {.gone = gcp_observe_context_gone},
+    {.gone = observer_gone},
 };
 const size_t gcp_context_observer_count =
     sizeof(gcp_context_observers) / sizeof(gcp_context_observers[0]);

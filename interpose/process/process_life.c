@@ -19,9 +19,9 @@
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
 #include "../ipc/ipc_server.h"
+#include "observe.h"
 #include "process_life.h"
 #include "../base/log.h"
-#include "../observe/observe.h"
 #include "../observe/report.h"
 #include "stream_refs.h"
 #include "../cuda/resolve.h"
@@ -53,6 +53,7 @@ enum gcp_run_mode gcp_process_start(void)
 	enum gcp_run_mode mode;
 	bool first;
 
+	gcp_observe_load();
 	gcp_mutex_lock(&start_lock);
 	mode = gcp_process_run_mode();
 	first = mode == GCP_RUN_FRESH;
@@ -66,7 +67,7 @@ enum gcp_run_mode gcp_process_start(void)
 			mode = start_pooling();
 		else
 			mode = GCP_RUN_PASSIVE;
-		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
+		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_process.observer)
 			watch_quick_exit();
 		if (mode == GCP_RUN_PASSIVE)
 			gcp_process.special = true;
@@ -74,8 +75,8 @@ enum gcp_run_mode gcp_process_start(void)
 		gcp_unknown_capture_hold();
 	}
 	gcp_mutex_unlock(&start_lock);
-	if (first)
-		gcp_observe_load();
+	if (first && gcp_process.observer)
+		gcp_process.observer->load();
 	gcp_cancel_restore(cancel);
 	return mode;
 }
@@ -94,7 +95,8 @@ static enum gcp_run_mode start_pooling(void)
 	}
 	gcp_driver_fill(&driver);
 	gcp_driver_fill_vmm(&driver);
-	gcp_observe_driver(&driver);
+	if (gcp_process.observer)
+		gcp_process.observer->driver(&driver);
 	gcp_driver_fill_capture(&capture_driver);
 	result =
 	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);
@@ -108,9 +110,9 @@ static enum gcp_run_mode start_pooling(void)
 			-result);
 		return GCP_RUN_PASSIVE;
 	}
-	gcp_process.pending_events =
-	    gcp_observers ? gcp_observe_pending_events()
-			  : gcp_tracker_pending_events(gcp_process.tracker);
+	if (!gcp_process.observer)
+		gcp_process.pending_events =
+		    gcp_tracker_pending_events(gcp_process.tracker);
 	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
 	atomic_store(&gcp_watch.submissions,
 		     gcp_tracker_capturing_count(gcp_process.tracker));
@@ -162,7 +164,9 @@ static void fork_child(void)
 		gcp_mutex_init(&start_lock, GCP_RANK_START);
 		gcp_resolve_after_fork();
 	} else {
-		gcp_observe_after_fork();
+		if (gcp_process.observer)
+			gcp_process.observer->after_fork();
+		gcp_process.observer = NULL;
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
 		if (gcp_resolve_complete())
@@ -246,8 +250,9 @@ __attribute__((destructor)) static void life_end(void)
 	if (process != getpid())
 		return;
 	if (gcp_pools_interrupted()) {
-		gcp_observe_leave_off();
-		if (gcp_observers || gcp_process.options.stats != GCP_STATS_OFF)
+		if (gcp_process.observer)
+			gcp_process.observer->end(true);
+		if (gcp_process.observer || gcp_process.options.stats != GCP_STATS_OFF)
 			gcp_log(GCP_LOG_WARNING,
 				"the process ends in a signal handler, inside an "
 				"allocation or a free: leaving out its statistics, and "
@@ -257,7 +262,8 @@ __attribute__((destructor)) static void life_end(void)
 	}
 	if (mode == GCP_RUN_POOL)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
-	gcp_observe_end();
+	if (gcp_process.observer)
+		gcp_process.observer->end(false);
 	errno = saved;
 }
 

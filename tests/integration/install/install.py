@@ -77,7 +77,7 @@ class Installed(unittest.TestCase):
             ("INCLUDEDIR", "gcpool.h"), ("MANDIR", "man1/gcpool.1"),
             ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man1/gcpool-trace.1"),
             ("BINDIR", "gcpool-trace"), ("LIBDIR", "gcpool/gcpool_trace/recording.py"),
-            ("LIBDIR", "gcpool/gcpool_trace/live.py"),
+            ("LIBDIR", "gcpool/gcpool_trace/live.py"), ("LIBDIR", "libgcpool-observe.so"),
             ("DATADIR", "bash-completion/completions/gcpool-trace"),
             ("MANDIR", "man7/gcpool.7"),
             ("DATADIR", "bash-completion/completions/gcpool"),
@@ -102,7 +102,7 @@ class Installed(unittest.TestCase):
                 with open(os.path.join(directory, name), "rb") as file:
                     if file.read(4) == b"\x7fELF":
                         binaries.append(name)
-        self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool.so"])
+        self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool-observe.so", "libgcpool.so"])
         for name in ("gcpool", "gcpool-compare", "gcpool-trace"):
             self.assertNotIn(ENV["GCPT_SOURCES"], self.read("BINDIR", name))
 

@@ -530,33 +530,10 @@ def wrong_words_are_one_line(checks, directory):
 
 def main():
     assert curses  # what top needs
-    if sys.argv[1:] == ["containers"]:
-        look.each(preload.Checks(), [containers_keep_their_pages])
-        return
-    look.each(
-        preload.Checks(),
-        [
-            figures_grow_while_it_runs,
-            figures_are_those_of_the_statistics,
-            names_are_no_orders_to_a_terminal,
-            call_sites_are_found_from_any_directory,
-            mapped_memory_is_shown,
-            lanes_are_shown,
-            requests_are_done_in_the_next_call,
-            requests_are_done_by_threads_that_are_cancelled,
-            dead_processes_are_told_from_living_ones,
-            the_page_goes_with_the_process,
-            devices_are_named,
-            rows_are_sorted_and_filtered,
-            a_row_fits_its_terminal,
-            root_sees_all_users_and_trusts_no_page,
-            metrics_are_text_for_prometheus,
-            the_terminal_is_filled,
-            keys_sort_filter_and_trim,
-            wrong_words_are_one_line,
-            a_process_that_makes_no_call_is_said,  # last: it takes 10 s
-        ],
-    )
+    apart = containers_keep_their_pages
+    look.each(preload.Checks(),
+              [apart] if sys.argv[1:] == ["containers"] else
+              [test for test in look.tests() if test is not apart])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """What the tests of recordings and of the live view share: programs under the library on the
 simulated device, and gcpool-trace on what they have recorded."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -92,6 +93,13 @@ def forge(path, events, program="forged", sizes=(HEADER_BYTES, CHUNK_BYTES, EVEN
             for stamp, (time, kind, addr, size, arg, more) in enumerate(part, first + 1):
                 raw += EVENT.pack(time, addr, size, arg, more, 0, 1, numbers[kind], 0, stamp)
             file.write(bytes(raw).ljust(CHUNK_BYTES, b"\0"))
+
+
+def tests():
+    """The functions of checks and a directory in the program that runs, as they stand there."""
+    return [function for function in vars(sys.modules["__main__"]).values()
+            if inspect.isfunction(function)
+            and list(inspect.signature(function).parameters) == ["checks", "directory"]]
 
 
 def each(checks, tests):

@@ -159,19 +159,7 @@ def a_tool_that_hears_nothing_changes_nothing(checks, directory):
 
 
 def main():
-    look.each(
-        preload.Checks(),
-        [
-            regions_are_what_the_program_holds,
-            mapped_memory_is_told_as_segments_are,
-            compute_sanitizer_gets_segments,
-            segments_that_go_back_are_no_heaps,
-            threads_that_are_cancelled_leave_no_lock,
-            a_tool_is_loaded_while_a_constructor_calls,
-            threads_and_graphs_agree,
-            a_tool_that_hears_nothing_changes_nothing,
-        ],
-    )
+    look.each(preload.Checks(), look.tests())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ nothing but time: killed, forked, a full disk, a file that is in use or is none 
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -339,6 +340,37 @@ def files_of_others_are_left_alone(checks, directory):
     checks.equal("files", ["old.trace", "train.py"], sorted(os.listdir(directory)))
 
 
+def nothing_is_recorded_without_the_library_for_it(checks, directory):
+    """It is not there, or another one: one line, and the program does the same."""
+    command = [look.program("solver-shared"), "--steps", "5", "--size", "64k"]
+    plain = preload.run(command, preload.library())
+    library = shutil.copy(preload.library(), directory)
+    path = os.path.join(directory, "trace")
+    for extra in ({"GCPOOL_TRACE": path}, {"GCPOOL_LIVE": "1"}, {"GCPOOL_DEBUG": "all"},
+                  {"NVTX_INJECTION64_PATH": "/nowhere"}):
+        for there in (None, library):
+            if there:
+                shutil.copy(there, os.path.join(directory, "libgcpool-observe.so"))
+            done = preload.run(command, library, extra)
+            checks.equal(f"{extra}: one line", 1, done.err.count("\n"))
+            checks.that("no libgcpool-observe.so of this version beside" in done.err, done.err)
+            checks.equal(f"{extra}: output", (plain.code, plain.out), (done.code, done.out))
+            checks.clean(done, f"{extra}")
+        os.unlink(os.path.join(directory, "libgcpool-observe.so"))
+    checks.that(not os.path.exists(path), "something was recorded")
+
+
+def the_library_for_it_is_found_by_a_relative_path(checks, directory):
+    beside = os.path.dirname(preload.library())
+    for name in ("libgcpool.so", "libgcpool-observe.so"):
+        shutil.copy(os.path.join(beside, name), directory)
+    path = os.path.join(directory, "trace")
+    words = f"cd {directory} && LD_PRELOAD=./libgcpool.so exec {look.program('solver-shared')}"
+    done = preload.run(["sh", "-c", words], None, {"GCPOOL_TRACE": path})
+    checks.equal("exit code", 0, done.code)
+    checks.that(os.path.exists(path), f"no recording: {done.err}")
+
+
 def no_recording_where_nothing_is_pooled(checks, directory):
     path = os.path.join(directory, "none.trace")
     for mode in ("off", "count"):
@@ -491,35 +523,7 @@ def python_programs_have_their_functions(checks, directory):
 
 
 def main():
-    look.each(
-        preload.Checks(),
-        [
-            figures_are_those_of_the_statistics,
-            the_program_is_the_same,
-            stacks_name_call_sites,
-            functions_are_named_only_by_their_own_name,
-            only_files_are_modules,
-            a_device_has_its_whole_name,
-            graphs_are_told_from_the_rest,
-            a_killed_process_leaves_all_it_did,
-            a_file_that_is_cut_off_is_read_as_far_as_it_goes,
-            bytes_that_make_no_sense_are_one_line,
-            a_full_file_keeps_the_newest,
-            a_limit_of_the_file_is_one_line,
-            a_full_disk_is_one_line,
-            files_of_others_are_left_alone,
-            no_recording_where_nothing_is_pooled,
-            a_forked_child_writes_nothing,
-            memory_that_is_out_is_recorded,
-            segments_that_go_back_are_recorded,
-            threads_that_are_cancelled_leave_the_recording,
-            frame_pointers_are_followed_in_the_stack_alone,
-            frame_pointers_lead_to_the_callers,
-            a_library_at_the_place_of_another_has_its_own_names,
-            trampolines_of_python_are_left,
-            python_programs_have_their_functions,
-        ],
-    )
+    look.each(preload.Checks(), look.tests())
 
 
 if __name__ == "__main__":

@@ -202,16 +202,7 @@ def main():
     if not browser():
         print("skipped: no Chromium here (Debian: chromium)")
         sys.exit(preload.SKIP)
-    look.each(
-        preload.Checks(),
-        [
-            the_file_needs_no_network,
-            numbers_are_those_of_the_recording,
-            data_of_the_report_is_the_recording,
-            cursor_zoom_and_filter_work,
-            the_name_of_a_program_is_no_script,
-        ],
-    )
+    look.each(preload.Checks(), look.tests())
 
 
 if __name__ == "__main__":

@@ -378,26 +378,7 @@ def the_report_comes_with_the_recording(checks, directory):
 
 
 def main():
-    look.each(
-        preload.Checks(),
-        [
-            snapshots_add_up,
-            chrome_trace_is_whole,
-            summary_says_the_figures,
-            names_are_no_orders_to_a_terminal,
-            a_comparison_names_the_call_site,
-            wrong_frees_are_told_with_their_stacks,
-            events_are_lines,
-            the_replay_benchmark_reads_recordings,
-            wrong_calls_are_one_line,
-            no_recording_is_written_over,
-            the_map_has_blocks_wherever_the_program_works,
-            many_handles_take_no_longer_each,
-            sizes_of_a_header_are_not_believed,
-            functions_of_python_have_names,
-            the_report_comes_with_the_recording,
-        ],
-    )
+    look.each(preload.Checks(), look.tests())
 
 
 if __name__ == "__main__":

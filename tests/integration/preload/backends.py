@@ -49,7 +49,7 @@ def mapped_bytes(program, scenario, backend, checks, extra=None):
 
 
 def obstacles_are_named(program, scenario, checks):
-    with open(preload.library(), "rb") as file:
+    with open(preload.library().replace(".so", "-observe.so"), "rb") as file:
         library = file.read()
     for sentence, extra, always in OBSTACLES:
         if "NVTX" in str(extra) and b"refuses heaps" not in library:

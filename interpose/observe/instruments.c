@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * instruments.c - the entry of libgcpool-observe.so, and its table of events: hands
+ * each to the instruments that want it.
+ */
+#include <errno.h>
+
+#include "debug.h"
+#include "instrument.h"
+#include "live.h"
+#include "nvtx.h"
+#include "trace.h"
+#include "trace_file.h"
+
+/* What observes: bits, set once before the first allocation. */
+enum {
+	TRACE = 1,
+	LIVE = 2,
+	NVTX = 4,
+	DEBUG = 8,
+	BLOCKS = TRACE | NVTX | DEBUG,
+};
+static uint32_t wanted;
+
+struct gcp_services gcp;
+
+/* Where the calling thread's latest call came from. */
+static __thread struct gcp_caller caller;
+static __thread bool inside_runtime;
+
+/* --- the process ------------------------------------------------------------- */
+
+static void load(void)
+{
+	if (wanted & (TRACE | DEBUG))
+		gcp_stacks_load();
+}
+
+static void driver_fill(struct gcp_driver *driver)
+{
+	if (wanted & TRACE)
+		gcp_trace_driver(driver);
+	if (wanted & NVTX)
+		gcp_nvtx_driver(driver);
+	if (wanted & DEBUG)
+		gcp_debug_driver(driver);
+}
+
+static void device_used(int device, const struct gcp_gpu *gpu)
+{
+	if (wanted & TRACE)
+		gcp_trace_device(device, gpu->name, gpu->bytes);
+	if (wanted & LIVE)
+		gcp_live_device_note(device, gpu);
+}
+
+/* A thread that uses several contexts in turn comes here more often than once. */
+static void context_used(const void *ctx, int device)
+{
+	static const void *_Atomic latest[64];
+
+	if (device < 0) {
+		if (wanted & DEBUG)
+			gcp_debug_context_gone(ctx);
+		return;
+	}
+	if (wanted & NVTX)
+		gcp_nvtx_ready();
+	if (!(wanted & TRACE) ||
+	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
+		return;
+	gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0, NULL);
+}
+
+static void entered(enum gcp_entry_point point, uintptr_t address, uintptr_t frame)
+{
+	if (point == GCP_ENTRY_RUNTIME_LEFT)
+		inside_runtime = false;
+	else if (point == GCP_ENTRY_FRAME && !inside_runtime)
+		caller.frame = frame;
+	else if (point != GCP_ENTRY_FRAME && !inside_runtime)
+		caller = (struct gcp_caller){address, frame};
+	if (point == GCP_ENTRY_RUNTIME)
+		inside_runtime = true;
+}
+
+static void after_fork(void)
+{
+	if (wanted & TRACE)
+		gcp_trace_file_leave();
+	gcp_live_after_fork();
+}
+
+static void end(bool quietly)
+{
+	struct gcp_pools *pools = gcp.process->pools;
+
+	if (wanted & TRACE && quietly)
+		gcp_trace_file_end();
+	else if (wanted & TRACE)
+		gcp_trace_end(pools);
+	if (wanted & LIVE)
+		gcp_live_end();
+	if (wanted & DEBUG && !quietly)
+		gcp_debug_end(pools);
+}
+
+/* --- device memory ----------------------------------------------------------- */
+
+static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *info,
+		      uint64_t arg)
+{
+	gcp_trace_add(kind, info->device, info->addr, info->requested, arg,
+		      (uint32_t)(info->size / 512), &caller);
+}
+
+static void allocated(gcp_addr addr, struct gcp_observed_order order)
+{
+	struct gcp_block_info info;
+
+	gcp_live_occasion(false);
+	if (!addr || !(wanted & BLOCKS) ||
+	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
+		return;
+	if (wanted & DEBUG)
+		gcp_debug_alloc(&info, order, &caller);
+	if (wanted & NVTX)
+		gcp_nvtx_alloc(&info);
+	if (wanted & TRACE)
+		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
+			  (uint64_t)(uintptr_t)info.heap);
+}
+
+/* more: 1, it is a block, freed already. */
+static void free_wrong(gcp_addr addr, uint32_t more)
+{
+	if (wanted & TRACE)
+		gcp_trace_add(GCP_TRACE_free_wrong, gcp.device(), addr, 0, 0, more,
+			      &caller);
+	if (wanted & DEBUG)
+		gcp_debug_free_wrong(addr, &caller);
+}
+
+static void freeing(gcp_addr addr, struct gcp_observed_order order)
+{
+	struct gcp_pools *pools = gcp.process->pools;
+	struct gcp_block_info info;
+	int result;
+
+	if (!(wanted & BLOCKS))
+		return;
+	result = gcp.pools_held(pools, addr, &info);
+	if (result == -EINVAL && !gcp.pools_is_exported(pools, addr))
+		free_wrong(addr, 1);
+	if (result != 0)
+		return;
+	if (wanted & NVTX)
+		gcp_nvtx_free(&info);
+	if (wanted & DEBUG)
+		gcp_debug_free(&info, order, &caller);
+	if (wanted & TRACE && info.heap)
+		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
+	else if (wanted & TRACE)
+		block_add(order.async ? GCP_TRACE_free_async : GCP_TRACE_free, &info,
+			  (uint64_t)(uintptr_t)order.stream);
+}
+
+/* --- the rest ---------------------------------------------------------------- */
+
+static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64_t arg,
+		 uint32_t more)
+{
+	if (kind == GCP_TRACE_free_wrong) {
+		free_wrong(addr, more);
+		return;
+	}
+	if (kind == GCP_TRACE_pass_alloc || kind == GCP_TRACE_pass_free) {
+		more = gcp_trace_took(arg);
+		arg = 0;
+	}
+	if (wanted & TRACE)
+		gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, &caller);
+	if (wanted & DEBUG && kind == GCP_TRACE_host_alloc)
+		gcp_debug_host_alloc(addr, bytes, &caller);
+	if (wanted & DEBUG && kind == GCP_TRACE_host_free)
+		gcp_debug_host_free(addr);
+}
+
+/* --- the table --------------------------------------------------------------- */
+
+static const struct gcp_observer observer = {
+    .load = load,
+    .driver = driver_fill,
+    .device = device_used,
+    .context = context_used,
+    .enter = entered,
+    .margin = gcp_debug_margin,
+    .allocated = allocated,
+    .freeing = freeing,
+    .freed = gcp_live_occasion,
+    .call = call,
+    .after_fork = after_fork,
+    .end = end,
+};
+
+__attribute__((visibility("default"))) bool
+gcpool_observe(uint64_t version, const struct gcp_services *services,
+	       const struct gcp_observer **ret_observer)
+{
+	const struct gcp_options *options = &services->process->options;
+
+	if (version != GCP_OBSERVE_VERSION)
+		return false;
+	gcp = *services;
+	if (gcp_trace_start(options))
+		wanted |= TRACE;
+	if (gcp_live_start(options))
+		wanted |= LIVE;
+	if (gcp_nvtx_wanted())
+		wanted |= NVTX;
+	if (gcp_debug_start(options, wanted & TRACE))
+		wanted |= DEBUG;
+	*ret_observer = wanted ? &observer : NULL;
+	return true;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * observer.h - what libgcpool.so and libgcpool-observe.so know of each other.
+ *
+ * The instruments (recordings, the live view, NVTX, GCPOOL_DEBUG) are a library of
+ * their own, which process/observe.c loads when an option asks for one of them. The
+ * allocator calls a table of functions, struct gcp_observer, and gives the library
+ * another one, struct gcp_services.
+ *
+ * Nothing of it is on the way of a hit when nothing observes. The three places at which
+ * a hit looks for something rare all find something then, and come here:
+ *
+ *   the entry (exports.c)      gcp_process.special, which else says only "passive"
+ *   an allocation              gcp_process.pending_events, which else is the tracker's
+ *   a free                     gcp_thread.free_direct, which is never set then
+ *
+ * and the short cut of hooks_runtime.c is never taken, for runtime_confirmed is never
+ * set.
+ */
+#ifndef GCP_INTERPOSE_OBSERVER_H
+#define GCP_INTERPOSE_OBSERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../pool/pool.h"
+#include "../base/elfwalk.h"
+#include "../base/log.h"
+#include "../base/process.h"
+#include "../base/process_identity.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/resolve.h"
+#include "../gcpool.h"
+#include "call_stats.h"
+#include "report.h"
+#include "trace_format.h"
+
+/* In which stream a block is used first or last. */
+struct gcp_observed_order {
+	bool async;
+	bool known; /* the library reuses memory in the order of this stream */
+	void *stream;
+};
+
+/* Where a call of the program has come to. */
+enum gcp_entry_point {
+	GCP_ENTRY_DRIVER,
+	GCP_ENTRY_FRAME,   /* the same call, as soon as the frame pointer is known */
+	GCP_ENTRY_RUNTIME, /* inside of which that of the driver is called */
+	GCP_ENTRY_RUNTIME_LEFT,
+};
+
+/* Events. None is called before gcpool_observe has returned, and after after_fork. But
+ * for driver, enter and margin they may take locks and call CUDA, and no lock of the
+ * pools is held. */
+struct gcp_observer {
+	/* Once, with no lock held: what has to be loaded. */
+	void (*load)(void);
+	/* Once: what pool/ is to see of the driver. */
+	void (*driver)(struct gcp_driver *driver);
+	/* A device is used for the first time. */
+	void (*device)(int device, const struct gcp_gpu *gpu);
+	/* A context of the device is used, maybe not for the first time; -1: it is
+	 * gone.
+	 */
+	void (*context)(const void *ctx, int device);
+	/* The program has called an entry: `address` is where it goes on. */
+	void (*enter)(enum gcp_entry_point point, uintptr_t address, uintptr_t frame);
+	/* The bytes that an allocation of now should have behind it. */
+	uint64_t (*margin)(void);
+	/* The program is given a block; 0: its allocation has failed. */
+	void (*allocated)(gcp_addr addr, struct gcp_observed_order order);
+	/* Before the real free: another thread may be given the block at once. */
+	void (*freeing)(gcp_addr addr, struct gcp_observed_order order);
+	/* After it. waits: plain CUDA would wait for the device in this call. */
+	void (*freed)(bool waits);
+	/* All else that a recording has. Of passed calls `arg` is when they began. */
+	void (*call)(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
+		     uint64_t arg, uint32_t more);
+	/* In a forked child. */
+	void (*after_fork)(void);
+	/* The process ends. quietly: no lock may be taken. */
+	void (*end)(bool quietly);
+};
+
+/* Functions gcp_... of the allocator, by what follows. */
+#define GCP_SERVICES(X)                                                                \
+	X(cancel_defer)                                                                \
+	X(cancel_restore)                                                              \
+	X(ctx_scope_begin)                                                             \
+	X(ctx_scope_end)                                                               \
+	X(elf_libc_symbol)                                                             \
+	X(handle_counts_sum)                                                           \
+	X(log)                                                                         \
+	X(message_repeated)                                                            \
+	X(mutex_lock)                                                                  \
+	X(mutex_unlock)                                                                \
+	X(path_make_beside)                                                            \
+	X(path_open)                                                                   \
+	X(pinned_find)                                                                 \
+	X(pinned_stats)                                                                \
+	X(pools_blocks)                                                                \
+	X(pools_device_max)                                                            \
+	X(pools_held)                                                                  \
+	X(pools_is_exported)                                                           \
+	X(pools_stats)                                                                 \
+	X(pools_wait_before_free)                                                      \
+	X(process_capturing)                                                           \
+	X(process_may_live)                                                            \
+	X(process_namespace)                                                           \
+	X(process_program)                                                             \
+	X(process_start_time)                                                          \
+	X(report_json)                                                                 \
+	X(sleep)                                                                       \
+	X(text_add)                                                                    \
+	X(text_add_bytes)                                                              \
+	X(text_add_errno)                                                              \
+	X(text_add_path)                                                               \
+	X(text_init)                                                                   \
+	X(text_write)
+
+struct gcp_services {
+	const struct gcp_process *process;
+	const struct gcp_real *real;
+	__typeof__(gcpool_trim) *trim;
+	/* Of the calling thread: lock.h, process.h. */
+	uint64_t (*ranks_held)(void);
+	int (*device)(void);
+#define GCP_X(name) __typeof__(gcp_##name) *name;
+	GCP_SERVICES(GCP_X)
+#undef GCP_X
+};
+
+/* Differs where the two libraries do not fit together. */
+#define GCP_OBSERVE_VERSION                                                            \
+	((uint64_t)GCPOOL_VERSION << 32 |                                              \
+	 (sizeof(struct gcp_observer) + sizeof(struct gcp_services) +                  \
+	  sizeof(struct gcp_process) + sizeof(struct gcp_real) +                       \
+	  sizeof(struct gcp_driver) + sizeof(struct gcp_stats)))
+
+/* What libgcpool-observe.so exports. Called once, before the pools are made: starts
+ * what the options ask for. *ret_observer: NULL if nothing observes. Returns false if
+ * the library is of another version than the caller, and does nothing then. */
+#define GCP_OBSERVE_ENTRY "gcpool_observe"
+bool gcpool_observe(uint64_t version, const struct gcp_services *services,
+		    const struct gcp_observer **ret_observer);
+
+/* --- for the hooks ----------------------------------------------------------- */
+
+static inline void gcp_observe_enter(enum gcp_entry_point point, uintptr_t address,
+				     uintptr_t frame)
+{
+	if (gcp_process.observer)
+		gcp_process.observer->enter(point, address, frame);
+}
+
+static inline void gcp_observe_call(enum gcp_trace_kind kind, uint64_t addr,
+				    uint64_t bytes, uint64_t arg, uint32_t more)
+{
+	if (__builtin_expect(gcp_process.observer != NULL, 0))
+		gcp_process.observer->call(kind, addr, bytes, arg, more);
+}
+
+/* A free of what is freed already, or what neither the library nor CUDA knows. */
+static inline void gcp_observe_free_wrong(gcp_addr addr, bool known)
+{
+	gcp_observe_call(GCP_TRACE_free_wrong, addr, 0, 0, known ? 1 : 2);
+}
+
+/* What is in the register of the frame pointer. Where the compiler can be told that it
+ * is read here (GCP_FRAME_FREE), what lives on is kept in other registers, and it is
+ * what the program left there; where frame pointers are kept, it is the entry's own
+ * frame. Anything else may be in it all the same, which walk_frames checks. */
+static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
+{
+#if defined(__x86_64__) && defined(GCP_FRAME_FREE) && defined(__OPTIMIZE__)
+	register uintptr_t frame __asm__("rbp");
+
+	__asm__ volatile("" : "=r"(frame));
+#elif defined(__x86_64__)
+	uintptr_t frame;
+
+	__asm__ volatile("mov %%rbp, %0" : "=r"(frame));
+#elif defined(__aarch64__)
+	uintptr_t frame;
+
+	__asm__ volatile("mov %0, x29" : "=r"(frame));
+#else
+	uintptr_t frame = 0;
+#endif
+	return frame;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * observe.c - see observe.h. libgcpool-observe.so is looked for in the directory that
+ * this library was loaded from, which the loader noted then ($ORIGIN).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "observe.h"
+
+#define LIBRARY "libgcpool-observe.so"
+
+typedef __typeof__(gcpool_observe) open_fn;
+
+static open_fn *_Atomic library; /* its entry */
+
+/* What gcp_process.pending_events points to while calls are observed. */
+static const _Atomic uint32_t always = 1;
+
+static uint64_t ranks_held(void)
+{
+	return gcp_ranks_held;
+}
+
+static int thread_device(void)
+{
+	return gcp_thread.device;
+}
+
+#define GCP_X(name) .name = gcp_##name,
+static const struct gcp_services services = {
+    .process = &gcp_process,
+    .real = &gcp_real,
+    .trim = gcpool_trim,
+    .ranks_held = ranks_held,
+    .device = thread_device,
+    GCP_SERVICES(GCP_X) /* the others */
+};
+#undef GCP_X
+
+/* --- load -------------------------------------------------------------------- */
+
+static bool is_wanted(const struct gcp_options *options)
+{
+	const char *tool = secure_getenv("NVTX_INJECTION64_PATH");
+
+	return options->mode == GCP_MODE_POOL &&
+	       (options->trace_file[0] || options->live || options->debug ||
+		(tool && *tool));
+}
+
+static void library_load(void)
+{
+	void *(*load)(const char *, int), *(*find)(void *, const char *), *found;
+	char *(*error_take)(void);
+
+	*(void **)&load = gcp_elf_libc_symbol("dlopen");
+	*(void **)&find = gcp_elf_libc_symbol("dlsym");
+	*(void **)&error_take = gcp_elf_libc_symbol("dlerror");
+	if (!load || !find || !error_take)
+		return;
+	found = load("$ORIGIN/" LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (found)
+		atomic_store(&library, (open_fn *)find(found, GCP_OBSERVE_ENTRY));
+	(void)error_take(); /* the program's calls have not failed */
+}
+
+void gcp_observe_load(void)
+{
+	struct gcp_options options;
+	int saved = errno;
+
+	if (getauxval(AT_SECURE))
+		return;
+	gcp_options_parse(&options, environ, NULL, NULL);
+	if (is_wanted(&options))
+		library_load();
+	errno = saved;
+}
+
+void gcp_observe_start(const struct gcp_options *options)
+{
+	open_fn *open = atomic_load(&library);
+
+	if (!is_wanted(options))
+		return;
+	if (!open || !open(GCP_OBSERVE_VERSION, &services, &gcp_process.observer))
+		gcp_log(GCP_LOG_WARNING,
+			"no " LIBRARY " of this version beside libgcpool.so, going "
+			"on without recordings, live view, GCPOOL_DEBUG and NVTX");
+	if (gcp_process.observer) {
+		gcp_process.special = true;
+		gcp_process.pending_events = &always;
+	}
+}
+
+/* --- device memory ----------------------------------------------------------- */
+
+static uint64_t margin_wanted(void)
+{
+	return gcp_process.observer ? gcp_process.observer->margin() : 0;
+}
+
+/* Tells what an allocation has given. */
+static int told(int result, const gcp_addr *addr, struct gcp_observed_order order)
+{
+	if (gcp_process.observer)
+		gcp_process.observer->allocated(result == 0 ? *addr : 0, order);
+	return result;
+}
+
+/* With a margin behind the block, if memory is there for it. */
+static int alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			gcp_addr *ret_addr)
+{
+	gcp_tracker_collect(gcp_process.tracker);
+	return gcp_pool_alloc_margin(pool, bytes, margin, ret_addr);
+}
+
+int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	uint64_t margin = margin_wanted();
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	if (margin)
+		result = alloc_margin(pool, bytes, margin, ret_addr);
+	if (result != GCP_CUDA_OUT_OF_MEMORY)
+		;
+	else if (gcp_tracker_has_pending_events(gcp_process.tracker))
+		result = gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					   gcp_thread.stream, bytes, ret_addr);
+	else
+		result = gcp_pool_alloc(pool, bytes, ret_addr);
+	return told(result, ret_addr, (struct gcp_observed_order){0});
+}
+
+int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
+			    uint64_t order, gcp_addr *ret_addr)
+{
+	uint64_t margin = margin_wanted();
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	if (margin)
+		result =
+		    gcp_pool_alloc_stream_margin(pool, bytes, margin, order, ret_addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		result = gcp_pool_alloc_stream(pool, bytes, order, ret_addr);
+	return told(result, ret_addr, (struct gcp_observed_order){true, true, stream});
+}
+
+int gcp_observe_free(gcp_addr addr)
+{
+	int result;
+
+	if (gcp_process.observer)
+		gcp_process.observer->freeing(addr, (struct gcp_observed_order){0});
+	result = gcp_pools_free(gcp_process.pools, addr);
+	if (gcp_process.observer)
+		gcp_process.observer->freed(true);
+	return result;
+}
+
+int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream)
+{
+	int result;
+
+	if (gcp_process.observer)
+		gcp_process.observer->freeing(
+		    addr, (struct gcp_observed_order){true, order != 0, stream});
+	result = gcp_pools_free_async(gcp_process.pools, addr, order);
+	if (gcp_process.observer)
+		gcp_process.observer->freed(false); /* nor does plain CUDA wait */
+	return result;
+}
