@@ -56,7 +56,7 @@ bool block_is_kept(const struct model *w, const struct block *block)
 /* Graphs keep it, one of which takes it again. */
 static bool is_recycled(const struct thread *t, const struct block *block)
 {
-	return capture_may_recycle(t, block->pools) && excused(EXCUSE_RECYCLED);
+	return capture_may_recycle(t, block->pools);
 }
 
 /* Code that the library does not see may free a block of the program: the driver, which
@@ -247,9 +247,9 @@ static bool contexts_are_several(const struct model *w)
 }
 
 /* No allocation makes later work wait for what plain CUDA would not wait for: with
- * several contexts for nothing at all, and never for a fence of its own. And memory
- * is out only when the driver has none in its caches, or the device has never had so
- * much. */
+ * several contexts for nothing at all, and never for a fence of its own, which holds
+ * nothing up where memory is scarce or mapped. And memory is out only when the driver
+ * has none in its caches, or the device has never had so much. */
 static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 			CUresult result)
 {
@@ -261,10 +261,8 @@ static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 		return;
 	if (contexts_are_several(w) && after.waits != before.waits && !fault_excuses(w))
 		failure(w, "an allocation makes one context wait for another");
-	if (after.fences != before.fences &&
-	    !((scarce || setting->vmm || setting->host_thread) &&
-	      excused(EXCUSE_FENCES)) &&
-	    !fault_excuses(w))
+	if (after.fences != before.fences && !scarce && !setting->vmm &&
+	    !setting->host_thread && !fault_excuses(w))
 		failure(w, "an allocation sets a fence");
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && setting->memory_small &&
 	    bytes <= setting->memory / CHUNK * CHUNK && !setting->quota &&
@@ -399,17 +397,17 @@ static bool frees_block(void)
 }
 
 /* If the program asked for that, or that nothing is kept, a free waits for all work of
- * the context, and so does that of memory which other processes may have. */
+ * the context, and so does that of memory which other processes may have; not
+ * beside a capture, nor if a graph has the block. */
 static void blocking_check(struct model *w, const struct block *block)
 {
 	uint64_t pending = gcpsim_pending_in(w->contexts[block->context].ctx);
 
 	if (!(frees_block() || limit_is_0() || block->exported) || w->setting->plain ||
-	    w->setting->leak || block->async || pending == 0)
+	    w->setting->leak || block->async || pending == 0 || block->in_capture ||
+	    !all_is_calm(w))
 		return;
-	if (block->in_capture || !all_is_calm(w))
-		excused(EXCUSE_FREE_CAPTURE);
-	else if (!fault_excuses(w))
+	if (!fault_excuses(w))
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)pending);
 }

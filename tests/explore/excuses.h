@@ -11,34 +11,20 @@
 
 /* clang-format off */
 #define EXPLORE_EXCUSES(X) \
-	X(ROOM, "room", \
-	  "an allocation that plain CUDA refuses succeeds, because the library " \
-	  "packs more closely or has graphs share memory") \
-	X(QUOTA, "quota", \
-	  "`GCPOOL_QUOTA` and `GCPOOL_HOST_QUOTA` refuse what plain CUDA would give") \
 	X(ROUNDED, "rounded", \
-	  "sizes are rounded up, " \
-	  "so less of them fits below a limit") \
-	X(FRAGMENTS, "fragments", \
-	  "a nearly full device: blocks in use keep the rest of their segment, or " \
-	  "of their handle of mapped memory and of their slab, from going back") \
-	X(GRAPH_POOLS, "graph pools", \
-	  "a nearly full device: a graph pool keeps all that it has taken, until " \
-	  "its last graph is gone; an executable whose update failed is one of both " \
-	  "graphs") \
+	  "near a limit: sizes are rounded up, and blocks in use keep the rest of their " \
+	  "segment, or of their handle of mapped memory and of their slab, from going back") \
+	X(GRAPHS, "graphs", \
+	  "what a capture has taken, and what a thread takes beside a capture, stays with " \
+	  "its graph until the last one is gone, pinned memory for as long as streams are " \
+	  "captured after that; an executable whose update failed is one of both graphs") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused; " \
 	  "not where all that they ask for fits, each block in a piece of 2 MiB") \
-	X(PINNED_GRAPHS, "pinned graphs", \
-	  "pinned memory that a capture took stays with its graph, and for as long as " \
-	  "streams are captured after that; it comes on top of the bound of memory") \
 	X(PINNED_BUSY, "pinned busy", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`, while what is unused lies in " \
 	  "another context that was given work after its latest free: for that the driver's " \
 	  "free would wait, and the allocation is refused") \
-	X(TURNS_CAPTURE, "turns capture", \
-	  "what a thread takes and frees beside a capture may be that graph's, and " \
-	  "stays with it") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at `GCPOOL_QUOTA`, looks whether work is done " \
 	  "that was submitted after the latest free: where it lacks what was freed before " \
@@ -76,8 +62,6 @@
 	X(EXPORT_ASYNC, "export async", \
 	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
 	  "refuses") \
-	X(RECYCLED, "recycled", \
-	  "a block of a capture lies in one that the same graph has freed, and keeps") \
 	X(LEFT, "left", \
 	  "memory is not given back at the end of the program: a capture into a graph of the " \
 	  "program was lost, or a free beside other threads returned an error") \
@@ -90,12 +74,6 @@
 	X(ROWS, "rows", \
 	  "the two rows of memory from which the library has learnt the pitch of " \
 	  "`cuMemAllocPitch` stay, or the handle that they lie in") \
-	X(FENCES, "fences", \
-	  "an allocation sets a fence, which holds nothing up: of mapped memory, where " \
-	  "memory is scarce or has a limit, or beside `GCPOOL_THREAD`") \
-	X(FREE_CAPTURE, "free capture", \
-	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, a free waits for no work " \
-	  "beside a capture, nor where a capture took the block, which is its graph's") \
 	X(FAULT, "fault", \
 	  "a call of the driver, or of malloc, has failed as the test planned it " \
 	  "(`--faults`): the program may get the failure's code, memory may be lost, and " \

@@ -11,15 +11,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 # What threads do at the same time, and when the device has done its work, no seed says.
 TRIES = 20
 HISTORIES = {
-    "room": "3",
-    "quota": "1000000000003291",
     "rounded": "9000000000000014",
-    "fragments": "1000000000003291",
-    "graph pools": "900000000000018b",
+    "graphs": "900000000000018b",
     "concurrent": "30000000002ea200",
-    "pinned graphs": "9000000000000400",
     "pinned busy": "700001a2088d2ece",
-    "turns capture": "9000000000000063",
     "wait full": "50000000b500008a",
     "wait pinned": "50000001cf20e59b",
     "wait capture": "30000000009e8070",
@@ -29,13 +24,10 @@ HISTORIES = {
     "wait export": "100001a1fd7b8988",
     "wait devices": "9b3e5e2ba36cf25c",
     "export async": "900000000000000a",
-    "recycled": "1000000000003291",
     "left": "40000000044c9249",
     "pinned limit": "9000000000000caa",
     "consolidated": "900000000000097f",
     "rows": "10000000004ca096",
-    "fences": "1000000000003291",
-    "free capture": "726d45a5cbad57f1",
     "fault": "5",
 }
 

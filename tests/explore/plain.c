@@ -524,8 +524,18 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 
 /* --- the program allocates ----------------------------------------------------- */
 
+/* To plain CUDA a quota is as much as there is. */
+static uint64_t quota_of(const struct model *w, int device)
+{
+	uint64_t quota = device < 0 ? w->setting->host_quota : w->setting->quota;
+
+	return w->setting->plain ? UINT64_MAX : least(quota, UINT64_MAX);
+}
+
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 {
+	uint64_t plain;
+
 	plain_step(w);
 	if (device >= 0 && w->largest[device] < bytes)
 		w->largest[device] = bytes;
@@ -534,7 +544,11 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 	if (device < 0)
 		stuck_look(w);
 	plain_may_be_full(w, device, bytes);
-	return gcpsim_plain_alloc(device, bytes);
+	plain = gcpsim_plain_alloc(device, bytes);
+	if (gcpsim_plain_used(device) <= quota_of(w, device))
+		return plain;
+	gcpsim_plain_free(plain);
+	return 0;
 }
 
 /* --- the library refuses --------------------------------------------------------- */
@@ -542,26 +556,21 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 /* What may be missing: the reason, or EXCUSES: nothing is. */
 static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
 {
-	uint64_t quota = least(w->setting->quota, UINT64_MAX);
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
 	uint64_t rows = w->pitched ? PITCH_ROWS : 0;
 	uint64_t need = round_up(bytes, CHUNK) + rows;
 	uint64_t kept = held(w, device, false);
 
-	if (gcpsim_plain_used(device) > quota)
-		return EXCUSE_QUOTA;
-	if (kept + need > most)
-		return EXCUSE_FRAGMENTS;
-	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
+	if (kept + need > most ||
+	    held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
 		return EXCUSE_ROUNDED;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
-	return kept + need > most ? EXCUSE_GRAPH_POOLS : EXCUSES;
+	return kept + need > most ? EXCUSE_GRAPHS : EXCUSES;
 }
 
 static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 {
 	const struct setting *setting = w->setting;
-	uint64_t quota = least(setting->host_quota, UINT64_MAX);
 	uint64_t most = most_pinned(w);
 	/* Below a quota, or beside a capture, CUDA is not asked for less than the
 	 * rounded size. */
@@ -569,12 +578,10 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 	uint64_t need = rounds ? 2 * bytes + PINNED_SLACK : bytes;
 	uint64_t kept = held(w, -1, false);
 
-	if (gcpsim_plain_used(-1) > quota)
-		return EXCUSE_QUOTA;
 	if (kept + need > most)
 		return EXCUSE_ROUNDED;
 	if (kept + w->pinned_captured + bytes > most)
-		return EXCUSE_PINNED_GRAPHS;
+		return EXCUSE_GRAPHS;
 	return kept + w->pinned_captured + stuck + need > most ? EXCUSE_PINNED_BUSY
 							       : EXCUSES;
 }
@@ -637,12 +644,10 @@ static void refusal_check(struct model *w, int device, uint64_t bytes)
 void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result)
 {
-	if (!w->setting->leak && result == CUDA_SUCCESS && !plain) {
-		if (books_are_exact(w))
-			failure(w, "device %d: %llu bytes that plain CUDA has not",
-				device, (unsigned long long)bytes);
-		excused(EXCUSE_ROOM);
-	}
+	/* The library packs more closely, and has graphs share memory. */
+	if (!w->setting->leak && result == CUDA_SUCCESS && !plain && books_are_exact(w))
+		failure(w, "device %d: %llu bytes that plain CUDA has not", device,
+			(unsigned long long)bytes);
 	if (!w->setting->leak && result == CUDA_ERROR_OUT_OF_MEMORY && plain)
 		refusal_check(w, device, bytes);
 	if (result != CUDA_SUCCESS)
@@ -716,10 +721,8 @@ static uint64_t bound_pinned(const struct model *w)
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
-	if (device < 0 && more <= w->pinned_captured)
-		return EXCUSE_PINNED_GRAPHS;
-	if (device >= 0 && more <= w->graphs_held[device])
-		return EXCUSE_TURNS_CAPTURE;
+	if (more <= (device < 0 ? w->pinned_captured : w->graphs_held[device]))
+		return EXCUSE_GRAPHS;
 	return plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSES;
 }
 

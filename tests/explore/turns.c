@@ -75,7 +75,7 @@ static bool is_of_graphs(struct model *w, const struct held *held,
 	if (held->bytes == GRAPH_BYTES || now->used > held->used + bound + graphs)
 		return false;
 	graphs_count(w, held->device, graphs);
-	excused(EXCUSE_TURNS_CAPTURE);
+	excused(EXCUSE_GRAPHS);
 	return true;
 }
 
@@ -104,7 +104,7 @@ static void growth_check(struct model *w, const struct held *held)
 	    excused(EXCUSE_CONSOLIDATED))
 		return;
 	if (held->device < 0 && now.used <= held->used + bound + w->pinned_captured)
-		excused(EXCUSE_PINNED_GRAPHS);
+		excused(EXCUSE_GRAPHS);
 	else if (held->device < 0 || !is_of_graphs(w, held, &now, bound))
 		failure(
 		    w,
