@@ -201,12 +201,6 @@ static bool primary_active(CUdevice device)
 	       active;
 }
 
-static void primary_release(CUdevice device)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	gcp_real.cuDevicePrimaryCtxRelease_v2(device);
-}
-
 static struct gcp_context *primary_known(CUdevice device)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
@@ -245,7 +239,7 @@ static struct gcp_context *primary_find(CUdevice device)
 	if (!primary_active(device) ||
 	    gcp_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
 		return NULL;
-	primary_release(device);
+	gcp_real.cuDevicePrimaryCtxRelease_v2(device);
 	context = contexts_find(ctx);
 	if (!context) {
 		context = contexts_add(ctx, GCP_CONTEXT_PRIMARY);

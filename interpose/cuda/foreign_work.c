@@ -255,29 +255,33 @@ static CUresult work_submitted(CUcontext executing, CUstream stream,
 	return result;
 }
 
-static void stream_wait(CUcontext executing, CUstream stream)
+static CUresult stream_wait(CUcontext executing, CUstream stream)
 {
 	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, executing);
 
-	if (gcp_ctx_scope_begin(&scope, executing) != CUDA_SUCCESS)
-		return;
-	gcp_real.cuStreamSynchronize(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuStreamSynchronize(stream);
 	gcp_ctx_scope_end(&scope);
+	return result;
 }
 
-void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
-				const CUcontext *contexts, int count)
+CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
+				    const CUcontext *contexts, int count)
 {
 	int saved = errno;
+	CUresult result = work_submitted(executing, stream, contexts, count);
 
-	if (work_submitted(executing, stream, contexts, count) != CUDA_SUCCESS)
-		stream_wait(executing, stream);
+	if (result != CUDA_SUCCESS)
+		result = stream_wait(executing, stream);
 	errno = saved;
+	return result;
 }
 
 void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)
 {
-	gcp_foreign_work_submitted(executing, stream, NULL, 0);
+	(void)gcp_foreign_work_submitted(executing, stream, NULL, 0);
 }
 
 /* --- fences -------------------------------------------------------------------- */

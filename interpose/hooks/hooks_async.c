@@ -28,7 +28,7 @@
 #include "../cuda/async_pools.h"
 #include "../process/calling_thread.h"
 #include "../cuda/contexts.h"
-#include "../cuda/ctx_scope.h"
+#include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
@@ -234,50 +234,12 @@ CUresult gcp_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ret_ptr, size_t byte
 
 /* --- free ------------------------------------------------------------------------- */
 
-/* In a scope of the context. An event recorded now: the stream alone may be idle, and
- * its next work, as this free, have to come after that of the default stream. */
-static CUresult memory_wait_event(CUstream stream)
-{
-	CUevent event = NULL;
-	CUresult result;
-
-	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuEventRecord(event, stream);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuEventSynchronize(event);
-	gcp_real.cuEventDestroy_v2(event);
-	/* Of a context that this driver cannot tell us. */
-	if (result == CUDA_ERROR_INVALID_HANDLE)
-		result = gcp_real.cuStreamSynchronize(stream);
-	return result;
-}
-
-/* The context of `stream` has other streams than the block's, and the block's epoch
- * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
- * for there is no epoch of that other context to free the block into. Two ways without
- * a wait were weighed: to make a stream of the block's own context wait for this one
- * would make each synchronisation there wait for it as well; and to hold the block
- * until an event on this stream is done needs records of blocks that are in no epoch,
- * which outlive either context in the right order. */
-static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
-{
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = memory_wait_event(stream);
-	gcp_ctx_scope_end(&scope);
-	return result;
-}
-
-/* Makes `stream` done with a block of `owner`, unless the epoch that the block is
- * freed into covers it: that of the same context, or of a green one's primary. */
+/* A block of `owner` is freed behind the work of `stream`. The epoch that it is freed
+ * into covers that in the same context, or in a green one of it; elsewhere it is work
+ * of another device. */
 static CUresult memory_detach_stream(CUstream stream, void *owner)
 {
-	CUcontext ctx = NULL, home = NULL;
+	CUcontext ctx = NULL, home = NULL, counts = owner;
 	CUresult result;
 	int device;
 
@@ -291,7 +253,7 @@ static CUresult memory_detach_stream(CUstream stream, void *owner)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
 		return CUDA_SUCCESS;
-	return memory_wait_stream(ctx, stream);
+	return gcp_foreign_work_submitted(ctx, stream, &counts, 1);
 }
 
 /* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,

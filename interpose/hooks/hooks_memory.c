@@ -15,6 +15,7 @@
 #include "hooks.h"
 #include "ipc.h"
 #include "../process/calling_thread.h"
+#include "../process/cuda_backend.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../observe/report.h"
@@ -116,15 +117,12 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 /* --- pitched memory ----------------------------------------------------------- */
 
 /* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
- * device, from two real allocations of one row each. These rows are kept: to
- * free them would wait for the device, which the program did not ask for, and
- * they cost a kilobyte or two. */
+ * device, from two real allocations of one row each. */
 
 enum { DEVICES_MAX = 256 };
 
-/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). And the
- * pitch of the first row, which is kept if there is no memory for the second. */
-static _Atomic(size_t) granularity[DEVICES_MAX], narrowest[DEVICES_MAX];
+/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
+static _Atomic(size_t) granularity[DEVICES_MAX];
 
 /* Whether CUDA takes elements of so many bytes. */
 static bool pitch_is_known(unsigned int element)
@@ -132,19 +130,30 @@ static bool pitch_is_known(unsigned int element)
 	return element == 4 || element == 8 || element == 16;
 }
 
-/* 0 also when memory is out, to try again. */
-static size_t pitch_learn(unsigned int device)
+/* The pitch of one row; 0: memory is out. */
+static size_t row_pitch(size_t width, unsigned int element)
 {
-	size_t narrow = atomic_load(&narrowest[device]), wide = 0;
+	CUcontext ctx = NULL;
 	CUdeviceptr row;
+	size_t pitch;
 
+	if (gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element) !=
+	    CUDA_SUCCESS)
+		return 0;
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
+	    gcp_driver_release(ctx, row) != 0)
+		gcp_log(GCP_LOG_DEBUG, "a row of %zu bytes is kept", pitch);
+	return pitch;
+}
+
+/* 0 also when memory is out, to try again. */
+static size_t pitch_learn(void)
+{
+	size_t narrow = row_pitch(1, 4);
 	/* Other elements, other widths: one rounding must explain both. */
-	if (narrow == 0) {
-		if (gcp_real.cuMemAllocPitch_v2(&row, &narrow, 1, 1, 4) != CUDA_SUCCESS)
-			return 0;
-		atomic_store(&narrowest[device], narrow);
-	}
-	if (gcp_real.cuMemAllocPitch_v2(&row, &wide, narrow + 1, 1, 16) != CUDA_SUCCESS)
+	size_t wide = narrow ? row_pitch(narrow + 1, 16) : 0;
+
+	if (wide == 0)
 		return 0;
 	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
 		return 1;
@@ -166,7 +175,7 @@ static size_t pitch_of(size_t width, unsigned int element)
 	while (step == 0) {
 		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
-		step = pitch_learn(device);
+		step = pitch_learn();
 		gcp_ctx_scope_end(&scope);
 		if (step == 0 &&
 		    !gcp_passthrough_reclaim(&tries, CUDA_ERROR_OUT_OF_MEMORY))

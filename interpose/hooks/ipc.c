@@ -157,9 +157,8 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 		found = gcp_pools_find(gcp_process.pools, ptr, &info);
 	if (found == -ENOENT)
 		return gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
-	/* Of stream-ordered memory, too: CUDA makes none of that (driver 580,
-	 * measured), and programs do without. */
-	if (!ret_handle || found != 0)
+	/* Nor of stream-ordered memory (driver 580, measured). */
+	if (!ret_handle || found != 0 || info.async)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = gcp_memory_complete(ptr);
 	if (result != CUDA_SUCCESS)

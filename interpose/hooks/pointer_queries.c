@@ -242,8 +242,8 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 	else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && range->id)
 		*(unsigned long long *)value = range->id;
 	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
-		 range->mapped)
-		*(int *)value = gcp_ipc_server_possible(range->device);
+		 (range->mapped || range->async))
+		*(int *)value = !range->async && gcp_ipc_server_possible(range->device);
 	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
 		 (range->mapped || range->imported))
 		*(unsigned long long *)value = 0;

@@ -176,7 +176,7 @@ static bool driver_mem_release_prepare(void *ctx)
 	return ready;
 }
 
-static int driver_mem_release(void *ctx, gcp_addr addr)
+int gcp_driver_release(void *ctx, gcp_addr addr)
 {
 	struct gcp_ctx_scope scope;
 	CUstream stream;
@@ -481,7 +481,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	*ret_driver = (struct gcp_driver){
 	    .mem_alloc = driver_mem_alloc,
 	    .mem_free = driver_mem_free,
-	    .mem_release = driver_mem_release,
+	    .mem_release = gcp_driver_release,
 	    .mem_release_prepare = driver_mem_release_prepare,
 	    .mem_left = driver_mem_left,
 	    .mem_trim = driver_mem_trim,

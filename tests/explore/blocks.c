@@ -352,8 +352,6 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	uint64_t plain, before = blocks_of_library(device);
 	CUresult result;
 
-	/* Before rows come rows to learn the pitch from. */
-	t->model->pitched = true;
 	plain = plain_take(t->model, device, bytes);
 	do
 		result = cuMemAllocPitch(&addr, &pitch, width, rows, 4);
@@ -432,7 +430,8 @@ bool block_free(struct thread *t, struct block *block)
 	left = is_left(w, block);
 	if (!block->async)
 		plain_waits(w, block->context);
-	if (!block->async && (frees_block() || limit_is_0()) && w->setting->devices > 1)
+	if (!block->async && (frees_block() || limit_is_0()) &&
+	    (w->setting->devices > 1 || w->freed_elsewhere))
 		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	plain_closes(w, block, !block->async);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
@@ -476,8 +475,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	    !ipc_peer_closes(t, block))
 		return false;
 	left = is_left(w, block);
-	if (block->context != s->context)
-		plain_may_wait(w, EXCUSE_WAIT_ASYNC);
+	w->freed_elsewhere |= block->context != s->context;
 	plain_closes(w, block, false);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		free_after_all(block, s, stream_handle(t, s));

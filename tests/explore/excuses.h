@@ -38,8 +38,6 @@
 	X(WAIT_CAPTURE, "wait capture", \
 	  "the end of a capture that was given memory in use before, and the end of its " \
 	  "graph, hold later work back behind all that was submitted") \
-	X(WAIT_ASYNC, "wait async", \
-	  "`cudaFreeAsync` of a block of another context waits for the stream") \
 	X(WAIT_LANE, "wait lane", \
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
 	  "its stream does, while there was one), waits, with all streams of its " \
@@ -56,12 +54,10 @@
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_DEVICES, "wait devices", \
-	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, and several devices " \
-	  "a free waits for what other devices do for its own: their copies, and all " \
-	  "graphs once one copies between devices") \
-	X(EXPORT_ASYNC, "export async", \
-	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
-	  "refuses") \
+	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, a free waits for what " \
+	  "other devices do for its own (their copies, and all graphs once one copies " \
+	  "between devices), and for streams of other contexts in whose order memory of its " \
+	  "own was freed") \
 	X(LEFT, "left", \
 	  "memory is not given back at the end of the program: a capture into a graph of the " \
 	  "program was lost, or a free beside other threads returned an error") \
@@ -71,9 +67,6 @@
 	X(CONSOLIDATED, "consolidated", \
 	  "idle segments were given back and come again as one, which is more than the turns " \
 	  "took before") \
-	X(ROWS, "rows", \
-	  "the two rows of memory from which the library has learnt the pitch of " \
-	  "`cuMemAllocPitch` stay, or the handle that they lie in") \
 	X(FAULT, "fault", \
 	  "a call of the driver, or of malloc, has failed as the test planned it " \
 	  "(`--faults`): the program may get the failure's code, memory may be lost, and " \

@@ -328,6 +328,7 @@ struct model {
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;
 	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
+	bool freed_elsewhere;   /* memory in a stream of another context */
 	bool freed_on_streams;  /* device memory */
 	uint64_t largest[2];    /* allocation asked for, of each device */
 	uint64_t largest_pinned;
@@ -340,10 +341,9 @@ struct model {
 	unsigned contexts_peak;   /* that lived at the same time */
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
 	uint64_t pinned_captured_in[CONTEXTS_MAX]; /* of these, those of each context */
-	uint64_t new_waits; /* waits that plain CUDA has not, so far */
-	uint64_t new_looks; /* of these: calls that could have stopped looking */
-	uint64_t may_wait;  /* in this step: bit per excuse */
-	bool pitched;
+	uint64_t new_waits;    /* waits that plain CUDA has not, so far */
+	uint64_t new_looks;    /* of these: calls that could have stopped looking */
+	uint64_t may_wait;     /* in this step: bit per excuse */
 	bool left;             /* memory that was not freed on purpose */
 	bool passed_async;     /* CUDA has served streams: it keeps what they free */
 	uint32_t streams_gone; /* destroyed */

@@ -54,13 +54,6 @@ static void fill_externally(struct model *w, struct block *block, uint32_t value
 	}
 }
 
-/* CUDA makes no handle of stream-ordered memory; the library does, of its own. */
-static bool export_is_refused(const struct block *block, CUresult result)
-{
-	return block->async &&
-	       (result == CUDA_ERROR_INVALID_VALUE || !excused(EXCUSE_EXPORT_ASYNC));
-}
-
 bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_handle)
 {
 	struct model *w = t->model;
@@ -69,8 +62,12 @@ bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_
 	context_use(t, block->context);
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
-	if (export_is_refused(block, result))
+	if (block->async) {
+		if (result != CUDA_ERROR_INVALID_VALUE)
+			failure(w, "a handle of stream-ordered memory: %d",
+				(int)result);
 		return false;
+	}
 	block->exported = true;
 	return fine(w, result, "cuIpcGetMemHandle");
 }

@@ -44,15 +44,13 @@ static struct block *dead_find(struct model *w, bool host, unsigned older)
 	return found;
 }
 
-/* What was freed long ago may be CUDA's by now, for the rows that the library learns
- * a pitch from; CUDA frees those for any caller. */
 static void free_again(struct thread *t, unsigned older, bool on_stream)
 {
 	struct model *w = t->model;
 	const struct block *block = dead_find(w, false, older);
 	struct stream *s = on_stream ? stream_pick(t, 1) : NULL;
 
-	if (!block || w->pitched || (on_stream && !s))
+	if (!block || (on_stream && !s))
 		return;
 	if (s)
 		expect(w, cuMemFreeAsync(block->addr, stream_handle(t, s)),

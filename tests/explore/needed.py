@@ -18,16 +18,13 @@ HISTORIES = {
     "wait full": "50000000b500008a",
     "wait pinned": "50000001cf20e59b",
     "wait capture": "30000000009e8070",
-    "wait async": "30000000009e8070",
     "wait lane": "9000000000000055",
     "launch full": "60000000059e6a35",
     "wait export": "100001a1fd7b8988",
     "wait devices": "9b3e5e2ba36cf25c",
-    "export async": "900000000000000a",
     "left": "40000000044c9249",
     "pinned limit": "9000000000000caa",
     "consolidated": "900000000000097f",
-    "rows": "10000000004ca096",
     "fault": "5",
 }
 

@@ -14,8 +14,6 @@
 
 #include "gcpool.h"
 
-enum { PITCH_ROWS_MAX = 2048, PITCH_CHUNK = 2 << 20 }; /* bytes */
-
 struct library library;
 
 static void *find(const char *name)
@@ -282,30 +280,13 @@ static uint64_t allocations_of(const struct model *w, int device)
 			       : gcpsim_allocations(device);
 }
 
-/* All that there is may be the two rows from which the library has learnt the pitch. */
-static bool is_rows(const struct model *w, int device)
-{
-	if (!w->pitched || allocations_of(w, device) == 0)
-		return false;
-	return w->setting->vmm ? gcpsim_memory_used(device) <= PITCH_CHUNK
-			       : gcpsim_allocations(device) <= 2 &&
-				     gcpsim_memory_live(device) <= PITCH_ROWS_MAX;
-}
-
 static uint64_t allocations(const struct model *w)
 {
 	uint64_t count = 0;
 
 	for (int i = 0; i < w->setting->devices; i++)
-		count += is_rows(w, i) ? 0 : allocations_of(w, i);
+		count += allocations_of(w, i);
 	return count;
-}
-
-static void rows_count(const struct model *w)
-{
-	for (int i = 0; i < w->setting->devices; i++)
-		if (is_rows(w, i))
-			excused(EXCUSE_ROWS);
 }
 
 /* What CUDA served streams with it keeps until it is told to give it back. */
@@ -360,7 +341,6 @@ void oracle_end(struct model *w)
 	if (gcpsim_user_objects() > 0)
 		failure(w, "%llu user objects are left",
 			(unsigned long long)gcpsim_user_objects());
-	rows_count(w);
 	if (allocations(w) > 0 && !is_left(w))
 		failure(w,
 			"%llu allocations of %llu and %llu bytes are never given back",

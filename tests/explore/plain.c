@@ -27,8 +27,7 @@ enum {
 	HELD_MAX = 65536,   /* pieces of memory */
 	POOLS_LISTED = 256, /* graph pools */
 	MIB = 1 << 20,
-	CHUNK = 2 << 20,    /* in which the library takes memory */
-	PITCH_ROWS = CHUNK, /* it keeps two rows, from which it learnt the pitch */
+	CHUNK = 2 << 20, /* in which the library takes memory */
 	PINNED_SLACK = 64 << 10,
 	PINNED_KINDS = 400,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
@@ -475,8 +474,7 @@ static bool has_barrier(const struct model *w)
 static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t need =
-	    round_up(class_bytes(bytes), CHUNK) + (w->pitched ? PITCH_ROWS : 0);
+	uint64_t need = round_up(class_bytes(bytes), CHUNK);
 	static uint64_t marks[HELD_MAX];
 	unsigned count = 0;
 	uint64_t in_use, waiting;
@@ -557,12 +555,11 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t rows = w->pitched ? PITCH_ROWS : 0;
-	uint64_t need = round_up(bytes, CHUNK) + rows;
+	uint64_t need = round_up(bytes, CHUNK);
 	uint64_t kept = held(w, device, false);
 
 	if (kept + need > most ||
-	    held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
+	    held(w, device, true) + round_up(class_bytes(bytes), CHUNK) > most)
 		return EXCUSE_ROUNDED;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
 	return kept + need > most ? EXCUSE_GRAPHS : EXCUSES;

@@ -345,12 +345,6 @@ def ipc(bench):
             rows.append(Row(f"IPC pair, {size}, {style}", f"code {plain.code}",
                             f"code {pooled.code}", "right data on both sides", verdict(good),
                             "" if good else plain.tail() + "\n" + pooled.tail()))
-            plain, pooled = bench.pair(command + ["--async"])
-            rows.append(Row(f"IPC pair of stream-ordered memory, {size}, {style}",
-                            f"code {plain.code}", f"code {pooled.code}",
-                            "plain: no handle (4); right data on both sides",
-                            verdict(pooled.code == 0 and plain.code == 4),
-                            "" if pooled.code == 0 else pooled.tail()))
     command = [bench.program("ipc-static"), "--child-plain"]
     result = bench.run(command, bench.library)
     words = {0: "right data", 3: "refused"}.get(result.code, f"code {result.code}")

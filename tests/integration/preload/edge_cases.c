@@ -45,11 +45,13 @@ static void free_where_another_context_works(bool on_default_stream)
 	OK(cuCtxSetCurrent(other));
 	OK(cuMemsetD8Async(p, 1, MIB, on_default_stream ? CU_STREAM_LEGACY : others));
 	OK(cuMemFreeAsync(p, on_default_stream ? NULL : others));
+	must(gcpsim_pending() > 0, "the call waited");
 	OK(cuCtxSetCurrent(here));
 	must_not_come_too_early(mine);
 }
 
-/* What cannot be waited for is not freed: the driver's code, and the block stays. */
+/* A block that nothing can be put behind is not freed: the driver's code, and it stays.
+ */
 SCENARIO(free_where_a_context_cannot_be_entered)
 {
 	CUstream mine, others;
@@ -61,7 +63,7 @@ SCENARIO(free_where_a_context_cannot_be_entered)
 	p = allocated(MIB);
 	must(gcpsim_fail("cuCtxPushCurrent:1+:709") == 0, "no such plan");
 	must(cuMemFreeAsync(p, others) == CUDA_ERROR_CONTEXT_IS_DESTROYED,
-	     "freed without a wait");
+	     "freed, though nothing can be put behind the work");
 	must(gcpsim_fail(NULL) == 0, "no plan");
 	OK(cuCtxSetCurrent(here));
 	OK(cuMemsetD8(p, 1, MIB));

@@ -12,16 +12,13 @@
  *   --child-off    the child runs with GCPOOL_MODE=off
  *   --again        the child opens the block several times, and closes it as often
  *   --first-form   ... by the first form of cuIpcOpenMemHandle
- *   --async        the blocks are of stream-ordered memory, used before in its stream
  *
  * Exit code 0: data right on both sides. 3: the child could not open the
- * handle (the program says which error), and the parent's data are untouched. 4: the
- * parent got no handle.
+ * handle (the program says which error), and the parent's data are untouched.
  *
  * Tried: everywhere
  * Run: transcript.py @
  * Run: importers.py @
- * Run: ipc_async.py @
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -210,22 +207,14 @@ static pid_t child_start(int argc, char **argv, int *ret_fd)
 	return pid;
 }
 
-/* Each of a pattern of its own. `stream`: NULL for memory of cudaMalloc. */
-static void blocks_make(const struct gcpt_kernels *k, CUstream stream, void **block,
-			uint64_t size, uint32_t value)
+/* Each of a pattern of its own. */
+static void blocks_make(const struct gcpt_kernels *k, void **block, uint64_t size)
 {
 	for (uint32_t i = 0; i < BLOCKS; i++) {
-		GCPT_OK(stream ? gcpt_malloc_async(&block[i], size, stream)
-			       : gcpt_malloc(&block[i], size));
-		GCPT_OK(gcpt_launch_fill(k, stream, block[i], size / 4, value + i));
+		GCPT_OK(gcpt_malloc(&block[i], size));
+		GCPT_OK(
+		    gcpt_launch_fill(k, NULL, block[i], size / 4, PARENT_VALUE + i));
 	}
-}
-
-static void blocks_free(CUstream stream, void **block)
-{
-	for (unsigned i = 0; i < BLOCKS; i++)
-		GCPT_OK(stream ? gcpt_free_async(block[i], stream)
-			       : gcpt_free(block[i]));
 }
 
 static int parent_result(const struct gcpt_kernels *k, void **block, uint64_t words,
@@ -249,7 +238,6 @@ int main(int argc, char **argv)
 	struct note note = {.words = size / 4};
 	struct gcpt_kernels k;
 	void *block[BLOCKS];
-	CUstream stream = NULL;
 	pid_t pid;
 
 	if (fd)
@@ -258,25 +246,16 @@ int main(int argc, char **argv)
 	pid = child_start(argc, argv, &fd);
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&k));
-	if (gcpt_flag(argc, argv, "--async")) {
-		GCPT_OK(gcpt_stream_create(&stream));
-		blocks_make(&k, stream, block, size, 0);
-		blocks_free(stream, block);
-	}
-	blocks_make(&k, stream, block, size, PARENT_VALUE);
+	blocks_make(&k, block, size);
 	GCPT_OK(gcpt_sync());
-	status = gcpt_ipc_get(&note.handle, block[EXPORTED]);
-	if (status && stream) {
-		printf("ipc: no handle: %d %s\n", status, gcpt_error_name(status));
-		return 4;
-	}
-	GCPT_OK(status);
+	GCPT_OK(gcpt_ipc_get(&note.handle, block[EXPORTED]));
 	GCPT_OK(gcpt_ipc_get(&note.other, block[0]));
 	if (write(fd, &note, sizeof(note)) != (ssize_t)sizeof(note))
 		return 2;
 	if (waitpid(pid, &status, 0) != pid)
 		return 2;
 	status = parent_result(&k, block, size / 4, status);
-	blocks_free(stream, block);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		GCPT_OK(gcpt_free(block[i]));
 	return status;
 }
