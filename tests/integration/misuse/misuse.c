@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * misuse.c - one wrong thing each: `misuse NAME` does it and ends with the code that
- * CUDA gave for it. misuse.py runs it plain and under the library. The table is at the
- * end. Without a name: nothing wrong.
+ * CUDA gave for it. misuse.py runs it plain and under the library. Without a name:
+ * nothing wrong.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -23,6 +23,25 @@
 			exit(200);                                                     \
 		}                                                                      \
 	} while (0)
+
+struct misuse {
+	const char *name;
+	int (*run)(void);
+	struct misuse *next;
+};
+
+static struct misuse *misuses;
+
+/* MISUSE(name, code) { body } lists one; misuse.py reads the code that CUDA gives. */
+#define MISUSE(name_, ...)                                                             \
+	static int name_(void);                                                        \
+	__attribute__((constructor)) static void name_##_is_listed(void)               \
+	{                                                                              \
+		static struct misuse it = {#name_, name_, NULL};                       \
+		it.next = misuses;                                                     \
+		misuses = &it;                                                         \
+	}                                                                              \
+	static int name_(void)
 
 /* Makes the primary context of device 0 current. */
 static CUcontext primary_context(void)
@@ -54,7 +73,7 @@ static CUdeviceptr allocated(size_t bytes)
 /* --- device memory ------------------------------------------------------- */
 
 /* Frees a block twice; others of its size stay alive. */
-static int double_free(void)
+MISUSE(double_free, 1)
 {
 	CUdeviceptr p, neighbour;
 
@@ -67,7 +86,7 @@ static int double_free(void)
 }
 
 /* Frees a block that has a driver allocation of its own twice. */
-static int double_free_large(void)
+MISUSE(double_free_large, 1)
 {
 	CUdeviceptr p;
 
@@ -78,7 +97,7 @@ static int double_free_large(void)
 }
 
 /* Frees a block that has a driver allocation of its own twice, in stream order. */
-static int double_free_async(void)
+MISUSE(double_free_async, 1)
 {
 	CUdeviceptr p;
 	CUresult second;
@@ -98,7 +117,7 @@ static int double_free_async(void)
 }
 
 /* Frees a block that has a driver allocation of its own, and then in stream order. */
-static int double_free_mixed(void)
+MISUSE(double_free_mixed, 1)
 {
 	CUdeviceptr p;
 	CUresult second;
@@ -116,21 +135,21 @@ static int double_free_mixed(void)
 }
 
 /* Frees a pointer into the middle of a block. */
-static int interior_free(void)
+MISUSE(interior_free, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFree(allocated(1 << 20) + 512);
 }
 
 /* Frees a pointer into the middle of a small block. */
-static int interior_free_small(void)
+MISUSE(interior_free_small, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFree(allocated(2048) + 1024);
 }
 
 /* Frees an address of the host. */
-static int foreign_free(void)
+MISUSE(foreign_free, 1)
 {
 	static char bytes[4096];
 
@@ -140,21 +159,21 @@ static int foreign_free(void)
 }
 
 /* Frees an address that was never allocated, near one that was. */
-static int unknown_free(void)
+MISUSE(unknown_free, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFree(allocated(4096) + ((CUdeviceptr)1 << 40));
 }
 
 /* Frees 0, which is allowed. */
-static int null_free(void)
+MISUSE(null_free, 0)
 {
 	primary_context();
 	return (int)cu.cuMemFree(0);
 }
 
 /* Frees 0 with no context current. */
-static int null_free_without_context(void)
+MISUSE(null_free_without_context, 0)
 {
 	primary_context();
 	(void)allocated(4096);
@@ -163,7 +182,7 @@ static int null_free_without_context(void)
 }
 
 /* Allocates no bytes. */
-static int zero_alloc(void)
+MISUSE(zero_alloc, 1)
 {
 	CUdeviceptr p;
 
@@ -172,14 +191,14 @@ static int zero_alloc(void)
 }
 
 /* Allocates without a place for the pointer. */
-static int null_alloc(void)
+MISUSE(null_alloc, 1)
 {
 	primary_context();
 	return (int)cu.cuMemAlloc(NULL, 4096);
 }
 
 /* Allocates more than there is address space. */
-static int huge_alloc(void)
+MISUSE(huge_alloc, 2)
 {
 	CUdeviceptr p;
 
@@ -188,7 +207,7 @@ static int huge_alloc(void)
 }
 
 /* Allocates with no context current. */
-static int alloc_without_context(void)
+MISUSE(alloc_without_context, 201)
 {
 	CUdeviceptr p;
 
@@ -199,7 +218,7 @@ static int alloc_without_context(void)
 }
 
 /* Allocates in a context that was destroyed. */
-static int alloc_in_destroyed_context(void)
+MISUSE(alloc_in_destroyed_context, 197)
 {
 	CUdeviceptr p;
 	CUcontext ctx = primary_context();
@@ -211,7 +230,7 @@ static int alloc_in_destroyed_context(void)
 }
 
 /* Frees a pointer whose context is gone. */
-static int free_after_context_destroy(void)
+MISUSE(free_after_context_destroy, 1)
 {
 	CUcontext ctx, primary = primary_context();
 	CUdeviceptr p;
@@ -224,7 +243,7 @@ static int free_after_context_destroy(void)
 }
 
 /* Frees a pointer of the primary context after its reset. */
-static int free_after_reset(void)
+MISUSE(free_after_reset, 1)
 {
 	CUdeviceptr p;
 	CUcontext ctx;
@@ -238,7 +257,7 @@ static int free_after_reset(void)
 }
 
 /* Fills the device; gives all back and wants it in one piece; asks for more. */
-static int full_device(void)
+MISUSE(full_device, 2)
 {
 	size_t piece = 32 << 20, count = 0;
 	CUdeviceptr pieces[64], whole;
@@ -259,7 +278,7 @@ static int full_device(void)
 /* --- pinned memory ------------------------------------------------------- */
 
 /* Frees a pinned block twice; another of its size stays alive. */
-static int host_double_free(void)
+MISUSE(host_double_free, 1)
 {
 	void *p, *neighbour;
 
@@ -272,14 +291,14 @@ static int host_double_free(void)
 }
 
 /* Frees a pointer into the middle of a pinned block. */
-static int host_interior_free(void)
+MISUSE(host_interior_free, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFreeHost((char *)pinned(1 << 20) + 4096);
 }
 
 /* Frees memory of malloc as if it were pinned. */
-static int host_foreign_free(void)
+MISUSE(host_foreign_free, 1)
 {
 	void *p = malloc(4096);
 
@@ -289,14 +308,14 @@ static int host_foreign_free(void)
 }
 
 /* Frees a pinned block with the function for device memory. */
-static int host_free_as_device(void)
+MISUSE(host_free_as_device, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFree((CUdeviceptr)(uintptr_t)pinned(4096));
 }
 
 /* Frees a pinned block whose context has been reset away. */
-static int host_free_after_reset(void)
+MISUSE(host_free_after_reset, 1)
 {
 	void *p;
 
@@ -308,7 +327,7 @@ static int host_free_after_reset(void)
 }
 
 /* Asks for no pinned memory at all. */
-static int host_zero_alloc(void)
+MISUSE(host_zero_alloc, 0)
 {
 	void *p;
 
@@ -319,7 +338,7 @@ static int host_zero_alloc(void)
 /* --- the environment ----------------------------------------------------- */
 
 /* Closes 0, 1 and 2 and puts a file of its own there, which must stay empty. */
-static int close_stderr(void)
+MISUSE(close_stderr)
 {
 	char name[] = "/tmp/gcpool-misuse-XXXXXX";
 	int descriptor = mkstemp(name);
@@ -337,7 +356,7 @@ static int close_stderr(void)
 }
 
 /* Does nothing wrong: the environment does. */
-static int allocate(void)
+MISUSE(allocate)
 {
 	CUdeviceptr p;
 
@@ -347,47 +366,13 @@ static int allocate(void)
 	return (int)cu.cuMemFree(p);
 }
 
-/* --- the table ------------------------------------------------------------------ */
-
-static const struct {
-	const char *name;
-	int (*run)(void);
-} misuses[] = {
-    {"double_free", double_free},
-    {"double_free_large", double_free_large},
-    {"double_free_async", double_free_async},
-    {"double_free_mixed", double_free_mixed},
-    {"interior_free", interior_free},
-    {"interior_free_small", interior_free_small},
-    {"foreign_free", foreign_free},
-    {"unknown_free", unknown_free},
-    {"null_free", null_free},
-    {"null_free_without_context", null_free_without_context},
-    {"zero_alloc", zero_alloc},
-    {"null_alloc", null_alloc},
-    {"huge_alloc", huge_alloc},
-    {"alloc_without_context", alloc_without_context},
-    {"alloc_in_destroyed_context", alloc_in_destroyed_context},
-    {"free_after_context_destroy", free_after_context_destroy},
-    {"free_after_reset", free_after_reset},
-    {"full_device", full_device},
-    {"host_double_free", host_double_free},
-    {"host_interior_free", host_interior_free},
-    {"host_foreign_free", host_foreign_free},
-    {"host_free_as_device", host_free_as_device},
-    {"host_free_after_reset", host_free_after_reset},
-    {"host_zero_alloc", host_zero_alloc},
-    {"close_stderr", close_stderr},
-    {"allocate", allocate},
-};
-
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "allocate";
 
-	for (size_t i = 0; i < sizeof(misuses) / sizeof(*misuses); i++)
-		if (strcmp(misuses[i].name, name) == 0)
-			return misuses[i].run();
+	for (struct misuse *m = misuses; m; m = m->next)
+		if (strcmp(m->name, name) == 0)
+			return m->run();
 	fprintf(stderr, "there is no misuse %s\n", name);
 	return 199;
 }

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Runs one misuse on the simulated device and checks how it ends:
-misuse.py PROGRAM [--misuse NAME] [--plain CODE] [--code CODE] [--say LINE]...
-          [NAME=VALUE]...
+"""misuse.py PROGRAM MISUSES ROWS VERSION [NAME ...]
 
-  --misuse NAME of the table in misuse.c (allocate, which does nothing wrong)
-  --plain CODE  exit code on plain CUDA (0)
-  --code CODE   exit code under the library (as --plain)
-  --say LINE    a line of the library on stderr; without any, it must be silent.
-                "libgcpool[pid]: " is left out
-  --more        after these lines, it may say more
-  --log LINE    the same in the file that GCPOOL_LOG_FILE=@ stands for
-"""
+Runs each misuse of misuse.c, and each row of rows.txt, or those that are named, on the
+simulated device: the exit code plain and under the library, and all that the library says
+("libgcpool[pid]: " is left out), must be as it stands there."""
 
 import argparse
 import os
@@ -20,20 +13,38 @@ import sys
 import tempfile
 
 
-def arguments():
+def row_of(line):
     parser = argparse.ArgumentParser()
-    parser.add_argument("program")
     parser.add_argument("--misuse", default="allocate")
     parser.add_argument("--plain", type=int, default=0)
     parser.add_argument("--code", type=int)
-    parser.add_argument("--say", action="append", default=[])
-    parser.add_argument("--log", action="append", default=[])
     parser.add_argument("--more", action="store_true")
     parser.add_argument("environment", nargs="*")
-    return parser.parse_intermixed_args()
+    name, _, words = line.partition(":")
+    row = parser.parse_intermixed_args(words.replace("\\n", "\n").split(" ")[1:])
+    row.name, row.say, row.log = name, [], []
+    return row
 
 
-def run(options, library, log):
+def rows_of(misuses, rows):
+    """All that is run, in order."""
+    found = {}
+    with open(misuses, encoding="utf-8") as file:
+        for name, code in re.findall(r"^MISUSE\((\w+), (\d+)\)", file.read(), re.M):
+            found[name] = row_of(f"{name}: --misuse {name} --plain {code}")
+    with open(rows, encoding="utf-8") as file:
+        for line in file.read().split("\n"):
+            if line.startswith("\tlog: "):
+                row.log.append(line[6:])
+            elif line.startswith("\t"):
+                row.say.append(line[1:])
+            elif line and line[0] != "#":
+                row = row_of(line)
+                row = found.setdefault(row.name, row)
+    return found.values()
+
+
+def run(program, options, library, log):
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("GCPOOL_", "GCPSIM_")) and name != "LD_PRELOAD"}
     env.update(GCPSIM_MEMORY="1G", LD_LIBRARY_PATH=os.environ["GCPT_PATH"])
@@ -45,7 +56,7 @@ def run(options, library, log):
     if library:
         first = os.environ.get("GCPT_FIRST", "")
         env["LD_PRELOAD"] = ":".join(path for path in (first, library) if path)
-    done = subprocess.run([options.program, options.misuse], env=env, stdin=subprocess.DEVNULL,
+    done = subprocess.run([program, options.misuse], env=env, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
@@ -63,26 +74,29 @@ def check(what, got, wanted):
     return 0
 
 
-def main():
-    options = arguments()
-    options.say = [line.replace("@PROGRAM@", options.program) for line in options.say]
-    if options.code is None:
-        options.code = options.plain
+def play(program, row, version):
+    said_wanted = [line.replace("@PROGRAM@", program).replace("@VERSION@", version)
+                   for line in row.say]
     with tempfile.TemporaryDirectory() as directory:
         log = os.path.join(directory, "log")
-        code, said = run(options, None, log)
-        wrong = check("exit code, plain", code, options.plain)
-        code, said = run(options, os.environ["GCPT_LIBRARY"], log)
-        wrong += check("exit code", code, options.code)
+        code, said = run(program, row, None, log)
+        wrong = check("exit code, plain", code, row.plain)
+        code, said = run(program, row, os.environ["GCPT_LIBRARY"], log)
+        wrong += check("exit code", code, row.plain if row.code is None else row.code)
         said = lines_of(said)
-        if options.more:
-            said = said[: len(options.say)]
-        wrong += check("said on stderr", said, options.say)
-        if os.path.exists(log):
-            with open(log) as file:
-                wrong += check("said in the log", lines_of(file.read()), options.log)
-        else:
-            wrong += check("said in the log", [], options.log)
+        said = said[: len(said_wanted)] if row.more else said
+        wrong += check("said on stderr", said, said_wanted)
+        logged = open(log, encoding="utf-8").read() if os.path.exists(log) else ""
+        return wrong + check("said in the log", lines_of(logged), row.log)
+
+
+def main():
+    program, misuses, rows, version, *chosen = sys.argv[1:]
+    wrong = 0
+    for row in rows_of(misuses, rows):
+        if not chosen or row.name in chosen:
+            print("--", row.name, flush=True)
+            wrong += play(program, row, version)
     sys.exit(1 if wrong else 0)
 
 

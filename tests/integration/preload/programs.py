@@ -6,7 +6,7 @@ Runs a program of ../programs as its first comment says, once for each line of
 
   Run: [MEMORY:] SCRIPT [ARGUMENT ...]    a script of this folder; @ is the program
 
-MEMORY is segments or mapped; without it, both in programs that are `Tried: everywhere`,
+MEMORY is segments, mapped or both; without it, both in programs that are `Tried: everywhere`,
 and mapped, the library's default, in others. Where there are several devices memory is
 mapped only if it is asked for."""
 
@@ -18,11 +18,10 @@ import preload
 
 
 def memories(words, everywhere):
-    if words[0] in ("segments:", "mapped:"):
-        return [words.pop(0)[:-1]]
+    memory = words.pop(0)[:-1] if words[0].endswith(":") else "both" if everywhere else "mapped"
     if os.environ.get("GCPT_EMULATOR"):
         return ["segments"]
-    return ["segments", "mapped"] if everywhere else ["mapped"]
+    return ["segments", "mapped"] if memory == "both" else [memory]
 
 
 def main():

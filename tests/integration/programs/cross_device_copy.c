@@ -9,8 +9,7 @@
  * Prints the code of each copy, and whether the data arrived. Exit code: 0; 2 an error
  * of CUDA elsewhere, 77 one device only.
  *
- * Run: transcript.py GCPSIM_DEVICES=2 @
- * Run: segments: transcript.py GCPSIM_DEVICES=2 @
+ * Run: both: transcript.py GCPSIM_DEVICES=2 @
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,11 @@
  *
  * Exit code: 0 right, 1 held back, 2 an error of CUDA, 77 one device only.
  *
- * Run: cross_device_wait.py @
- * Run: segments: cross_device_wait.py @
+ * Run: both: trial.py @ --blocks 3 --rounds 1 GCPSIM_DEVICES=2 GCPSIM_SPEED=never
+ * GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1
+ * Run: both: trial.py @ --blocks 3 --rounds 1 GCPSIM_DEVICES=2 GCPSIM_SPEED=never
+ * GCPOOL_TEST_WINDOW=0 GCPOOL_THREAD_CACHE=0
+ * Run: trial.py @ --blocks 110 --rounds 1 GCPSIM_DEVICES=2 GCPSIM_SPEED=never
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -14,7 +14,13 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: forks.py @
+ * Run: trial.py plain code=2 @ --words 2000
+ * Run: trial.py @ --words 2000 --rounds 8 GCPSIM_SEED=1
+ * Run: trial.py @ --words 2000 --rounds 8 GCPSIM_SEED=2
+ * Run: trial.py @ --words 2000 --rounds 4 GCPSIM_SPEED=never
+ * Run: trial.py @ --words 2000 --rounds 8 --together GCPSIM_SEED=3
+ * Run: trial.py @ --words 2000 --rounds 8 --together GCPSIM_SEED=4
+ * Run: trial.py @ --words 2000 --rounds 4 --together GCPSIM_SPEED=2000
  */
 #include <pthread.h>
 #include <semaphore.h>

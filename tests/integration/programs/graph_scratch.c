@@ -25,8 +25,7 @@
  * differ from it, so that a graph finds what another one wrote there meanwhile.
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error.
  *
- * Run: segments: graph_scratch.py @
- * Run: mapped: graph_scratch.py @
+ * Run: both: graph_scratch.py @
  */
 #include <pthread.h>
 #include <stdio.h>

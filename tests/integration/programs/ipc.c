@@ -18,7 +18,8 @@
  *
  * Tried: everywhere
  * Run: transcript.py @
- * Run: importers.py @
+ * Run: trial.py code=3 @ --child-plain
+ * Run: trial.py code=3 @ --child-off
  */
 #include <dirent.h>
 #include <dlfcn.h>

@@ -12,8 +12,11 @@
  *
  * Prints a line for each life. Exit code: 0 all is back, 1 not, 2 an error.
  *
- * Run: segments: lifetimes.py @
- * Run: mapped: lifetimes.py @
+ * Run: both: trial.py @ --words 2000 GCPSIM_SEED=1
+ * Run: both: trial.py @ --words 2000 GCPSIM_SEED=2
+ * Run: both: trial.py @ --words 2000 GCPSIM_SPEED=never
+ * Run: both: trial.py @ --words 2000 --bound 200 GCPSIM_SEED=3
+ * Run: both: trial.py @ --words 2000 --bound 200 GCPSIM_SPEED=2000
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -11,8 +11,11 @@
  *   --words N  size of a buffer    --rounds N
  *
  * Styles: static shared linked dlsym ptsz
- * Run: segments: sharing.py @
- * Run: mapped: sharing.py @
+ * Run: both: trial.py @ --words 2000 --rounds 6 GCPSIM_SEED=1
+ * Run: both: trial.py @ --words 2000 --rounds 6 GCPSIM_SEED=2
+ * Run: both: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=never
+ * Run: both: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=idle
+ * Run: both: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=2000
  */
 #include <dlfcn.h>
 #include <errno.h>
