@@ -88,7 +88,7 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 	}
 	if (result == 0) {
 		gcp_share_move(tracker, share, track);
-		gcp_pool_count_graph_move(share->pool);
+		gcp_pool_count_graph(share->pool, true);
 	}
 	gcp_tracks_tidy(tracker);
 	return result;
@@ -139,7 +139,7 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	assert(share->track == track && track->members > 0);
 	if (track->in_progress > 0)
 		return -EAGAIN;
-	gcp_pool_count_graph_wait(pool);
+	gcp_pool_count_graph(pool, false);
 	event = gcp_share_marked(track->owner);
 	if (event && event_is_followed(tracker, track, stream, event))
 		return 0;

@@ -197,7 +197,7 @@ void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
 	int state, result;
 	void *event;
 
-	if (event_is_there(share) || !gcp_pool_context_hold(pool))
+	if (event_is_there(share) || !gcp_pool_pin(pool))
 		return;
 	state = gcp_cancel_defer(); /* the context is held */
 	gcp_tracker_unlock(tracker);
@@ -205,7 +205,7 @@ void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
 	gcp_tracker_lock(tracker);
 	if (result == 0 && !event_take(tracker, id, event))
 		tracker->driver.event_destroy(event);
-	gcp_pool_context_release(pool);
+	gcp_pool_unpin(pool);
 	gcp_cancel_restore(state);
 }
 
@@ -219,11 +219,11 @@ void *gcp_share_marked(const struct gcp_share *share)
 static void event_end(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!gcp_pool_context_hold(share->pool))
+	if (!gcp_pool_pin(share->pool))
 		return;
 	if (event_is_there(share))
 		tracker->driver.event_destroy(share->event);
-	gcp_pool_context_release(share->pool);
+	gcp_pool_unpin(share->pool);
 }
 
 static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
@@ -232,10 +232,10 @@ static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	bool done;
 
-	if (!gcp_pool_context_hold(pool))
+	if (!gcp_pool_pin(pool))
 		return false;
 	done = tracker->driver.event_query(event) == 0;
-	gcp_pool_context_release(pool);
+	gcp_pool_unpin(pool);
 	return done;
 }
 
@@ -281,12 +281,12 @@ static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *trac
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event;
 
-	if (!gcp_pool_context_hold(track->pool))
+	if (!gcp_pool_pin(track->pool))
 		return;
 	assert(track->owner && track->in_progress == 0);
 	event = gcp_share_event(tracker, track->owner);
 	track->owner->marked = event && gcp_last_record(tracker, &track->last, event);
-	gcp_pool_context_release(track->pool);
+	gcp_pool_unpin(track->pool);
 }
 
 void gcp_tracks_mark(struct gcp_tracker *tracker)

@@ -21,7 +21,7 @@
  * current context or the last CUDA error.
  *
  * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools, 5 pinned memory,
- * 6 memory for frameworks.
+ * 6 memory for frameworks, 7 work.
  */
 #ifndef GCPOOL_H
 #define GCPOOL_H
@@ -356,6 +356,33 @@ GCPOOL_API int gcpool_record_stream(void *ptr, void *stream);
  * libstdc++, which PyTorch makes an exception of Python (without libstdc++: NULL). */
 GCPOOL_API void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream);
 GCPOOL_API void gcpool_torch_free(void *ptr, ptrdiff_t bytes, int device, void *stream);
+
+/* --- 7 work ----------------------------------------------------------------- */
+
+/* For libraries that keep what work of the device uses until it may be used again, as
+ * libgcpool-handles.so keeps handles: by the rules by which freed memory is reused. */
+struct gcpool_work {
+	uint64_t context, life; /* which one */
+	uint64_t moment;        /* all that was submitted to it until then; 0: none */
+};
+
+enum gcpool_work_question {
+	GCPOOL_WORK_CONTEXT, /* *work becomes the current context, without a moment */
+	GCPOOL_WORK_ENDS,    /* its moment becomes now. In calls that wait, on plain
+			      * CUDA, for all work of the context, as cudaFree does */
+	GCPOOL_WORK_READY    /* whether all of it is done, or all later work of the
+			      * process follows it; without a moment: whether the
+			      * context lives. Never waits for work that ENDS, or a
+			      * free, was not behind */
+};
+
+/* @return 0: yes, or done. -EBUSY: READY with a moment: not yet; else: yes, or done,
+ * and a stream captures (what ends now is not ready before the capture has ended).
+ * -ENOENT: the pool is not active, or serves the context no memory. -ESTALE: the
+ * context has ended, or may be ending just now. -EINVAL. > 0: the device's error, a
+ * CUresult. */
+GCPOOL_API int gcpool_work(struct gcpool_work *work,
+			   enum gcpool_work_question question);
 
 #ifdef __cplusplus
 }

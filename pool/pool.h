@@ -278,6 +278,12 @@ void gcp_pools_thread_exit(struct gcp_pools *pools);
 void gcp_pools_fences_hold(struct gcp_pools *pools);
 void gcp_pools_fences_release(struct gcp_pools *pools);
 
+/* Called with the pool pinned. Sets a fence behind what was submitted until `moment`
+ * (gcp_pool_work_now), in a call that waits for it on plain CUDA, as a free does.
+ * -EBUSY: a capture is under way, and a later fence covers it. A sticky device error.
+ */
+int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment);
+
 /* --- hints ------------------------------------------------------------------- */
 
 /* The program gave work to a stream: `stream` is any number that tells it from
@@ -442,15 +448,16 @@ uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
 uint64_t gcp_pool_work_now(struct gcp_pool *pool);
 bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look);
 int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
+/* Called with the pool pinned. 0: it is done, or all later work follows it: by a
+ * barrier, if a free or gcp_pool_work_close has closed its epoch (NO NEW WAITS,
+ * fence.c). -EBUSY. */
+int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment);
 /* All later work of the context follows all that was submitted until now, on the
  * device. -EBUSY: a capture is under way; or another error, and nothing follows. */
 int gcp_pool_work_order(struct gcp_pool *pool);
 /* All later work of the context follows work that was submitted before this call: what
  * gives memory back in its order waits for that, too. */
 void gcp_pool_work_is_held_back(struct gcp_pool *pool);
-/* Until context_release the context does not end. False: it is ending, or has ended. */
-bool gcp_pool_context_hold(struct gcp_pool *pool);
-void gcp_pool_context_release(struct gcp_pool *pool);
 void *gcp_pool_context(const struct gcp_pool *pool);
 int gcp_pool_device(const struct gcp_pool *pool);
 bool gcp_pool_is_live(const struct gcp_pool *pool); /* it has a context now */
@@ -461,9 +468,8 @@ bool gcp_pool_is_only(const struct gcp_pool *pool); /* no other context has one 
 bool gcp_pools_captures_hold(struct gcp_pools *pools);
 void gcp_pools_captures_release(struct gcp_pools *pools);
 /* Counters of the statistics. */
-void gcp_pool_count_graph_move(struct gcp_pool *pool);
-void gcp_pool_count_graph_wait(struct gcp_pool *pool);
-void gcp_pool_count_graph_launch(struct gcp_pool *pool); /* one thread at a time */
+void gcp_pool_count_graph(struct gcp_pool *pool, bool moves); /* else it waits */
+void gcp_pool_count_graph_launch(struct gcp_pool *pool);      /* one thread at a time */
 
 /* --- memory pressure ------------------------------------------------------- */
 

@@ -527,8 +527,6 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
  * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
  * with it. Never waits. */
 int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
-/* Whether a fence covers `epoch`. */
-bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch);
 /* Looks which epochs are completed. */
 int gcp_timeline_poll_all(struct gcp_pool *pool);
 /* Makes a closed epoch ready: by a barrier (the host does not wait) or, where

@@ -37,7 +37,7 @@ struct gcp_options {
 	bool thread;                   /* poller.c */
 	bool async;                    /* hooks_async.c */
 	bool graph_share;              /* capture/share.c */
-	uint8_t handles;               /* enum gcp_handles_mode */
+	uint8_t handles;               /* handles.h of handles/ */
 	bool live;
 	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */

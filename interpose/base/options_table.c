@@ -63,7 +63,7 @@ const struct gcp_option gcp_option_table[] = {
      "captured graphs that do not run at the same time share mapped memory",
      GCP_OPTION_BOOL, FIELD(graph_share)},
     {"GCPOOL_HANDLES",
-     "handles of cuBLAS, cuDNN, ... are pooled; sync: destroying one waits as before",
+     "libgcpool-handles.so pools handles of cuBLAS, cuDNN, ...; sync: a destroy waits",
      GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
      .choices = "off|error|warn|info|debug"},
@@ -150,8 +150,8 @@ void gcp_options_default(struct gcp_options *options)
 	memset(options, 0, sizeof(*options));
 	options->log_level = GCP_LOG_WARNING;
 	options->trace_bytes = 256 * MIB;
-	options->async = true;
-	options->graph_share = true;
+	options->async = options->graph_share = true;
+	options->handles = 1;
 	options->pool.backend = GCP_BACKEND_AUTO;
 	gcp_options_fit(&options->pool);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * rows.h - the table of all functions that are hooked or called, in the order of
- * symbols.h and handles_table.h. It is in exports_stubs.S: distances in place of
+ * symbols.h. It is in exports_stubs.S: distances in place of
  * pointers, so that the loader has nothing to do for it in programs without CUDA.
  */
 #ifndef GCP_INTERPOSE_ROWS_H
@@ -9,7 +9,6 @@
 
 #include <stdint.h>
 
-#include "handles_table.h"
 #include "symbols.h"
 
 /* From the field itself to what it names. */
@@ -26,8 +25,7 @@ struct gcp_row {
 #define GCP_V(tag, library) GCP_RUNTIME_HOOKS(GCP_X, tag, library)
 enum {
 	GCP_ROWS_DRIVER = 0 GCP_DRIVER_HOOKS(GCP_X) GCP_DRIVER_USED(GCP_X),
-	GCP_ROWS = GCP_ROWS_DRIVER GCP_RUNTIMES(GCP_V) GCP_HANDLE_LIBRARIES(GCP_X)
-	    GCP_HANDLE_LIBRARIES(GCP_X),
+	GCP_ROWS = GCP_ROWS_DRIVER GCP_RUNTIMES(GCP_V),
 };
 #undef GCP_V
 #undef GCP_X

@@ -42,12 +42,6 @@ static struct {
 static char names[STUBS][64];
 static uint32_t stub_count; /* stubs_lock */
 static atomic_bool seen, missed, graphs_seen;
-static void (*fences_pause)(void); /* written before any stub is called */
-
-void gcp_unknown_capture_pauses(void (*pause)(void))
-{
-	fences_pause = pause;
-}
 
 bool gcp_unknown_capture_is(const char *name)
 {
@@ -121,8 +115,6 @@ static void capture_begins(const char *name)
 	gcp_mutex_lock(&aside_lock);
 	if (!atomic_exchange(&seen, true)) {
 		gcp_unknown_capture_hold();
-		if (fences_pause)
-			fences_pause();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
 		gcp_log(GCP_LOG_WARNING,
 			"%s begins a capture in a way that this version does not know: "

@@ -44,11 +44,6 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer);
 /* Whether the library has stepped aside. One relaxed load. */
 bool gcp_unknown_capture_seen(void);
 
-/* When the library steps aside it calls `pause`, which returns when no fence is being
- * recorded by a thread that saw gcp_unknown_capture_seen false, outside of the pools.
- * Before any stub is called. */
-void gcp_unknown_capture_pauses(void (*pause)(void));
-
 /* The pools have just been made: keeps them from recording fences if the library had
  * stepped aside before. */
 void gcp_unknown_capture_hold(void);

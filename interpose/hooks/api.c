@@ -15,7 +15,10 @@
 
 #include "../base/process.h"
 #include "../ipc/ipc_exports.h"
+#include "../cuda/unknown_calls.h"
 #include "../observe/report.h"
+#include "../process/calling_thread.h"
+#include "../process/process_life.h"
 
 /* --- the public struct holds exactly what pool.h counts ------------------------- */
 
@@ -288,4 +291,53 @@ int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size)
 	memset(stats, 0, size);
 	memcpy(stats, &full, size < sizeof(full) ? size : sizeof(full));
 	return 0;
+}
+
+/* --- work ---------------------------------------------------------------------- */
+
+/* The pool is pinned, and the context is that of `work`. */
+static int work_answer(struct gcp_pool *pool, struct gcpool_work *work,
+		       enum gcpool_work_question question)
+{
+	if (question == GCPOOL_WORK_ENDS) {
+		atomic_thread_fence(memory_order_seq_cst);
+		work->moment = gcp_pool_work_now(pool);
+		return gcp_pool_work_close(pool, work->moment);
+	}
+	if (work->moment)
+		return gcp_pool_work_ready(pool, work->moment);
+	return gcp_process_capturing() ? -EBUSY : 0;
+}
+
+static int work_ask(struct gcpool_work *work, enum gcpool_work_question question)
+{
+	struct gcp_pool *pool;
+	int result = -ESTALE;
+
+	if (!gcp_resolve() || gcp_process_started_mode() != GCP_RUN_POOL ||
+	    gcp_unknown_capture_seen())
+		return -ENOENT;
+	pool = question == GCPOOL_WORK_CONTEXT
+		   ? gcp_thread_pool()
+		   : (struct gcp_pool *)(uintptr_t)work->context;
+	if (!pool)
+		return question == GCPOOL_WORK_CONTEXT ? -ENOENT : -EINVAL;
+	if (!gcp_pool_pin(pool))
+		return result;
+	if (question == GCPOOL_WORK_CONTEXT)
+		*work = (struct gcpool_work){(uintptr_t)pool, gcp_pool_life(pool), 0};
+	if (gcp_pool_life(pool) == work->life)
+		result = work_answer(pool, work, question);
+	gcp_pool_unpin(pool);
+	return result;
+}
+
+int gcpool_work(struct gcpool_work *work, enum gcpool_work_question question)
+{
+	int saved = errno, result = -EINVAL;
+
+	if (work && question <= GCPOOL_WORK_READY)
+		result = work_ask(work, question);
+	errno = saved;
+	return result;
 }

@@ -9,7 +9,7 @@
  * with "cu" jumps to the real dlsym with every register as it was. The real one is the
  * next in the order of look-up: another preloaded library may have a dlsym as well.
  *
- * For the few others gcp_dlsym_answer (dlsym.c) decides; if it has no answer
+ * For the few others gcp_dlsym_answer decides; if it has no answer
  * the stub jumps as well. gcp_dlsym_real holds the real dlsym; before the first
  * use it points to gcp_dlsym_first, which finds it.
  */

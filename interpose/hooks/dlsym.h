@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym.h - the C half of the dlsym stub (dlsym.S).
+ * dlsym.h - the C half of the dlsym stub (dlsym.S): dlsym_next.c and, of each library
+ * that has a stub, gcp_dlsym_answer.
  */
 #ifndef GCP_INTERPOSE_DLSYM_H
 #define GCP_INTERPOSE_DLSYM_H
@@ -15,6 +16,9 @@ void *gcp_dlsym_find(void);
  * 0: the real dlsym shall answer, to the caller itself. */
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer);
+
+/* The next dlsym. This library is the caller. */
+void *gcp_dlsym_ask(void *handle, const char *name);
 
 /* The function `name` that stands behind this library in the order of look-up, or NULL.
  * As dlsym(RTLD_NEXT); dlerror says nothing of it. */

@@ -33,7 +33,6 @@
 #include "../process/process_life.h"
 #include "../cuda/resolve.h"
 #include "../cuda/streams.h"
-#include "handles.h"
 #include "sync_memops.h"
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -351,27 +350,4 @@ GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 			   (config_kept, function_kept, parameters_kept, extra_kept))  \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
-#undef GCP_X
-
-/* --- libraries whose handles are pooled --------------------------------------- */
-
-/* What a program linked with cuBLAS, cuDNN, ... calls: two
- * entries for each row of GCP_HANDLE_LIBRARIES.
- *
- * The exported names carry the library's own symbol version, hidden ("@"), as those
- * of cudart do (hooks_runtime.c): only references to that version of the library bind
- * them, and dlsym never finds them. */
-
-#define GCP_X(tag, soname, kind, create, destroy)                                      \
-	int gcp_entry_##tag##_create(void **ret_handle)                                \
-	{                                                                              \
-		return gcp_handles_create(                                             \
-		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], ret_handle);        \
-	}                                                                              \
-	int gcp_entry_##tag##_destroy(void *handle)                                    \
-	{                                                                              \
-		return gcp_handles_destroy(                                            \
-		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], handle);            \
-	}
-GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X

@@ -17,7 +17,6 @@
  * are. That they are known also tells whether an entry is patched (GCP_ENTRY_CODE in
  * hooks.h). It goes on to gcp_called_<name> of exports.c.
  */
-#include "../cuda/handles_table.h"
 #include "../cuda/symbols.h"
 
 #if defined(__x86_64__)
@@ -127,7 +126,7 @@ GCP_DRIVER_HOOKS(GCP_X)
 GCP_DRIVER_USED(GCP_X)
 #undef GCP_X
 
-/* Of cudart and the libraries of handles: base is the library. */
+/* Of cudart: base is the library. */
 #define GCP_OTHER(entry, name, library)                                                \
 	GCP_LINKED(entry, name@library)                                                \
 	GCP_ROW(gcp_entry_##entry - ., #name, #library, 0, 0, GCP_OPTIONAL)
@@ -135,9 +134,5 @@ GCP_DRIVER_USED(GCP_X)
 #define GCP_V(tag, library)	       GCP_RUNTIME_HOOKS(GCP_X, tag, library)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_X
-#define GCP_X(tag, library, kind, create, destroy)                                     \
-	GCP_OTHER(tag##_create, create, library)                                       \
-	GCP_OTHER(tag##_destroy, destroy, library)
-GCP_HANDLE_LIBRARIES(GCP_X)
 
 	.section .note.GNU-stack, "", %progbits

@@ -12,7 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../cuda/handles_table.h"
 #include "../cuda/symbols.h"
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -46,12 +45,6 @@ static inline bool gcp_code_jumps(uint64_t bytes)
 #define GCP_V(tag, version) GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_V
-#undef GCP_X
-
-#define GCP_X(tag, soname, kind, create, destroy)                                      \
-	int gcp_entry_##tag##_create(void **ret_handle);                               \
-	int gcp_entry_##tag##_destroy(void *handle);
-GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 
 /* hooks_graph.c: makes a launch, or has `otherwise` make it. No capture is under way,

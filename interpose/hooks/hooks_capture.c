@@ -11,7 +11,6 @@
 #include "../process/process_life.h"
 #include "../cuda/streams.h"
 #include "../cuda/contexts.h"
-#include "handles.h"
 #include "../observe/observer.h"
 
 /* --- waiting for events ---------------------------------------------------------- */
@@ -260,7 +259,6 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
 	if (begin.refused)
 		gcp_cancel_restore(begin.cancel);
-	gcp_handles_capture_begins();
 	return begin;
 }
 

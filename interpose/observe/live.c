@@ -261,7 +261,6 @@ static void page_update(uint64_t now)
 		page->pinned_held = pinned.active_bytes.current;
 		page->pinned_allocated = pinned.allocated_bytes.current;
 	}
-	gcp.handle_counts_sum(&page->handles_used, &page->handles_kept);
 	page->device_count = (uint64_t)count;
 	page->updated_ns = now;
 	atomic_fetch_add(&page->sequence, 1);

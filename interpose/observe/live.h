@@ -25,7 +25,7 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 4,
+	GCP_LIVE_VERSION = 5,
 	GCP_LIVE_BYTES = 16384,
 	GCP_LIVE_DEVICES = 16,
 	GCP_LIVE_FIGURES_MAX = 64,
@@ -58,7 +58,6 @@ struct gcp_live_page {
 	uint64_t updated_ns;       /* monotonic */
 	uint64_t device_count, figure_count;
 	uint64_t pinned_held, pinned_allocated; /* bytes */
-	uint64_t handles_used, handles_kept;    /* of GPU libraries (GCPOOL_HANDLES) */
 	/* A request: written by gcpool ctl, `asked` last; the answer, `done` last. */
 	_Atomic uint32_t asked, done;
 	uint32_t kind, result; /* result: 0 or an errno */

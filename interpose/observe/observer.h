@@ -90,7 +90,6 @@ struct gcp_observer {
 	X(ctx_scope_begin)                                                             \
 	X(ctx_scope_end)                                                               \
 	X(elf_libc_symbol)                                                             \
-	X(handle_counts_sum)                                                           \
 	X(log)                                                                         \
 	X(message_repeated)                                                            \
 	X(mutex_lock)                                                                  \

@@ -183,7 +183,6 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 			device_text(report, device, &stats, text);
 	if (host_stats(report, &host))
 		report_host_text(&host, text);
-	gcp_handles_text(text);
 	call_stats_text(text);
 }
 
@@ -351,7 +350,6 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 		gcp_text_add(text, ", \"host\": ");
 		report_host_json(&host, text);
 	}
-	gcp_handles_json(text);
 	gcp_text_add(text, ", \"devices\": [");
 	for (int device = 0; device <= device_max(report); device++) {
 		if (device_stats(report, device, &stats) != 0)

@@ -8,7 +8,6 @@
 #include "cuda_backend.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
-#include "../handles/handles_list.h"
 #include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
@@ -59,26 +58,6 @@ static void pool_stays(CUcontext ctx)
 		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
 }
 
-static void handles_ending(CUcontext ctx)
-{
-	if (gcp_process_pooling())
-		gcp_handle_lists_tell(ctx, 1, false);
-}
-
-static void handles_gone(CUcontext ctx)
-{
-	if (!ctx || !gcp_process_pooling())
-		return;
-	gcp_handle_libraries_context_gone(ctx);
-	gcp_handle_lists_tell(ctx, -1, true);
-}
-
-static void handles_stay(CUcontext ctx)
-{
-	if (gcp_process_pooling())
-		gcp_handle_lists_tell(ctx, -1, false);
-}
-
 static void memory_joined(CUcontext ctx)
 {
 	CUdevice device;
@@ -98,7 +77,6 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.joined = memory_joined},
     {.gone = gcp_fence_all_context_gone},
     {.gone = gcp_foreign_work_context_gone},
-    {.ending = handles_ending, .gone = handles_gone, .stays = handles_stay},
     {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},

@@ -14,7 +14,6 @@
 #include "context_observers.h"
 #include "cuda_backend.h"
 #include "../base/elfwalk.h"
-#include "../handles/handles_list.h"
 #include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
@@ -81,6 +80,18 @@ enum gcp_run_mode gcp_process_start(void)
 	return mode;
 }
 
+/* The option was this library's. */
+static void handles_check(void)
+{
+	struct gcp_elf elf;
+
+	if (gcp_process.options.handles && secure_getenv("GCPOOL_HANDLES") &&
+	    !gcp_elf_find("libgcpool-handles.so", &elf))
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_HANDLES is for libgcpool-handles.so, which is not "
+			"preloaded: use gcpool --handles");
+}
+
 static enum gcp_run_mode start_pooling(void)
 {
 	gcp_assert_held(GCP_RANK_START);
@@ -119,7 +130,7 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
-	gcp_handle_libraries_say();
+	handles_check();
 	return GCP_RUN_POOL;
 }
 
@@ -153,8 +164,6 @@ static void fork_child(void)
 {
 	gcp_contexts_after_fork();
 	gcp_unknown_calls_after_fork();
-	gcp_handle_lists_after_fork();
-	gcp_handle_libraries_after_fork();
 	gcp_ipc_server_after_fork();
 	gcp_exports_after_fork();
 	gcp_imports_after_fork();
@@ -201,7 +210,6 @@ static void resolve_begins(void)
 static void resolved(void)
 {
 	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
-	gcp_unknown_capture_pauses(gcp_handle_lists_pause);
 }
 
 bool gcp_resolve_now(void)

@@ -94,11 +94,11 @@ static CUevent spare_take(struct gcp_pool *pool)
 /* Its context may have gone, and its event with it. */
 static void marker_destroy(const struct marker *marker)
 {
-	if (!gcp_pool_context_hold(marker->pool))
+	if (!gcp_pool_pin(marker->pool))
 		return;
 	if (marker_is_of(marker, marker->pool))
 		gcp_real.cuEventDestroy_v2(marker->event);
-	gcp_pool_context_release(marker->pool);
+	gcp_pool_unpin(marker->pool);
 }
 
 /* Those of contexts that are gone make room. */

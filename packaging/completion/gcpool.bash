@@ -9,7 +9,7 @@ _gcpool_variables() {
 
 _gcpool() {
 	local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
-	local options="--stats --stats= --stats-file --off --log --set --library
+	local options="--stats --stats= --stats-file --off --handles --log --set --library
 		--options --where --version --help"
 
 	case ${COMP_WORDS[1]} in

@@ -8,6 +8,7 @@ end
 complete -c gcpool -l stats -d 'print statistics at the end'
 complete -c gcpool -l stats-file -r -d 'append statistics to a file'
 complete -c gcpool -l off -d 'plain CUDA'
+complete -c gcpool -l handles -d 'pool handles of cuBLAS and others as well'
 complete -c gcpool -l log -x -a 'off error warn info debug' -d 'what is said'
 complete -c gcpool -l set -x -a '(__gcpool_variables)' -d 'set an option'
 complete -c gcpool -l library -r -d 'this libgcpool.so'

@@ -10,8 +10,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # What the wheel has of the tree, in its own directory. The manual goes where `man` looks
 # for it beside the directory of the commands.
-PARTS = ["bin", "lib/libgcpool.so", "lib/libgcpool-observe.so", "lib/gcpool/gcpool_trace",
-         "include/gcpool.h", "share/doc/gcpool/COPYING"]
+PARTS = ["bin", "lib/libgcpool.so", "lib/libgcpool-handles.so", "lib/libgcpool-observe.so",
+         "lib/gcpool/gcpool_trace", "include/gcpool.h", "share/doc/gcpool/COPYING"]
 MANUAL = "share/man"
 
 

@@ -53,7 +53,8 @@ enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
 /* In the order in which they may be taken. What each guards stands where it is
  * defined: capture_types.h, pool_types.h, pinned_types.h, and the file named here. */
 enum gcp_rank {
-	GCP_RANK_START, /* process_life.c */
+	GCP_RANK_HANDLES, /* handles.c, which is in a library of its own */
+	GCP_RANK_START,   /* process_life.c */
 	GCP_RANK_STUBS,
 	GCP_RANK_ASIDE,
 	GCP_RANK_RUNTIME,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane_work.c - what capture/launch.c asks of a pool: whether launches are done, and
- * what is counted of them. The fences are those of frees (fence.c).
+ * lane_work.c - what capture/launch.c and gcpool_work ask of a pool: whether work is
+ * done, and what is counted of launches. The fences are those of frees (fence.c).
  */
 #include "../pool_types.h"
 
@@ -15,8 +15,7 @@ bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look)
 	if (gcp_timeline_is_completed(&pool->timeline, moment) || !look ||
 	    !gcp_pool_pin(pool))
 		return gcp_timeline_is_completed(&pool->timeline, moment);
-	if (!gcp_timeline_is_closed(pool, moment))
-		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	(void)gcp_timeline_close_to_look(pool, moment); /* an error shows again */
 	(void)gcp_timeline_poll_all(pool);
 	gcp_pool_unpin(pool);
 	return gcp_timeline_is_completed(&pool->timeline, moment);
@@ -33,6 +32,14 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 		result = gcp_pool_complete_by_free(pool);
 	gcp_pool_unpin(pool);
 	return result;
+}
+
+int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment)
+{
+	assert(atomic_load(&pool->pins) > 0);
+	if (gcp_pool_work_is_done(pool, moment, true))
+		return 0;
+	return gcp_timeline_make_ready(pool, moment);
 }
 
 void gcp_pool_work_is_held_back(struct gcp_pool *pool)
@@ -75,16 +82,6 @@ int gcp_pool_work_order(struct gcp_pool *pool)
 	return result;
 }
 
-bool gcp_pool_context_hold(struct gcp_pool *pool)
-{
-	return gcp_pool_pin(pool);
-}
-
-void gcp_pool_context_release(struct gcp_pool *pool)
-{
-	gcp_pool_unpin(pool);
-}
-
 void *gcp_pool_context(const struct gcp_pool *pool)
 {
 	return pool->ctx;
@@ -124,17 +121,10 @@ void gcp_pools_captures_release(struct gcp_pools *pools)
 	gcp_mutex_unlock(&pools->fence_lock);
 }
 
-void gcp_pool_count_graph_move(struct gcp_pool *pool)
+void gcp_pool_count_graph(struct gcp_pool *pool, bool moves)
 {
 	gcp_mutex_lock(&pool->lock);
-	pool->stats.graph_moves++;
-	gcp_mutex_unlock(&pool->lock);
-}
-
-void gcp_pool_count_graph_wait(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.graph_waits++;
+	*(moves ? &pool->stats.graph_moves : &pool->stats.graph_waits) += 1;
 	gcp_mutex_unlock(&pool->lock);
 }
 

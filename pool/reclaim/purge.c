@@ -84,8 +84,7 @@ static bool is_behind_graph(struct gcp_pool *pool)
 
 	if (gcp_timeline_is_completed(&pool->timeline, epoch))
 		return false;
-	if (!gcp_timeline_is_closed(pool, epoch))
-		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	(void)gcp_timeline_close_to_look(pool, epoch); /* an error shows again */
 	(void)gcp_timeline_poll_all(pool);
 	return !gcp_timeline_is_completed(&pool->timeline, epoch);
 }

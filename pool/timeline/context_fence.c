@@ -231,6 +231,15 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 	return result == -EBUSY ? 0 : result;
 }
 
+int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
+{
+	assert(atomic_load(&pool->pins) > 0);
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	int result = gcp_timeline_close_end(&pool->timeline, moment);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
 /* What was freed into it counts towards the epoch that a free closes next. Else, where
  * each allocation closes one, no free ever would, and no barrier be set. */
 static int close_early_locked(struct gcp_timeline *timeline)
@@ -275,15 +284,6 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
 		result = 0; /* one that is under way will serve again */
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
-}
-
-bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch)
-{
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	bool closed = gcp_timeline_is_completed(&pool->timeline, epoch) ||
-		      gcp_timeline_covering(&pool->timeline, epoch);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	return closed;
 }
 
 int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)

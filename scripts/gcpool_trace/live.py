@@ -28,11 +28,11 @@ from gcpool_trace.summary import duration, plain, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 4
+VERSION = 5
 PLACE = "/dev/shm"
-HEAD = struct.Struct("<8s4I11Q4I2Q256s1024s2048s")
+HEAD = struct.Struct("<8s4I9Q4I2Q256s1024s2048s")
 SEQUENCE = struct.calcsize("<8s4I3Q")
-REQUEST = struct.calcsize("<8s4I11Q")
+REQUEST = struct.calcsize("<8s4I9Q")
 PAGE = 16384
 DEVICE = struct.Struct("<64s48s16s2Q64Q")
 BLOCK = struct.Struct("<3Q2I")
@@ -105,9 +105,9 @@ def pci_key(pci):
 
 class Page:
     """One process: pid, uid, user, program, devices (number, gpu, name, uuid, pci, memory, figures
-    by name), updated (s since its last update), begun, pinned_held, pinned_allocated,
-    handles_used, handles_kept, trace. Read and written as a file: what is mapped could be made
-    shorter by its owner meanwhile, which is a signal."""
+    by name), updated (s since its last update), begun, pinned_held, pinned_allocated, trace.
+    Read and written as a file: what is mapped could be made shorter by its owner meanwhile,
+    which is a signal."""
 
     NAME = re.compile(r".*/gcpool\.(\d+)/(\d+)\.(\d+)")
     place = fd = -1
@@ -184,8 +184,6 @@ class Page:
             figures,
             self.pinned_held,
             self.pinned_allocated,
-            self.handles_used,
-            self.handles_kept,
             self.asked,
             self.done,
             _,
@@ -264,8 +262,6 @@ class Page:
             ),
             "pinned_held_bytes": self.pinned_held,
             "pinned_allocated_bytes": self.pinned_allocated,
-            "handles_used": self.handles_used,
-            "handles_kept": self.handles_kept,
             "trace": self.trace,
             "devices": self.devices,
         }
@@ -543,8 +539,6 @@ def one_lines(page, rates, width=100):
         f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
         f"{size(page.pinned_allocated)} taken"
     )
-    if page.handles_used or page.handles_kept:
-        yield f"library handles {page.handles_used:,} in use, {page.handles_kept:,} kept"
     for device in page.devices:
         yield from device_lines(device, width, rates.of(page, device))
 

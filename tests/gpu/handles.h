@@ -10,7 +10,7 @@
 
 #include <cuda.h>
 
-#include "../../interpose/cuda/handles_table.h"
+#include "../../interpose/handles/handles_table.h"
 
 #define DRIVER(X)                                                                      \
 	X(cuInit, (unsigned))                                                          \

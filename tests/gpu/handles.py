@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Library handles, plain and pooled (GCPOOL_HANDLES=1): what they cost, whether they
+"""Library handles, plain and pooled (gcpool --handles): what they cost, whether they
 come back as new, how many there are, and whether what is computed through them is right.
 
 A group of scripts/gpu-check; alone, without building anything else:
@@ -30,7 +30,6 @@ LIBRARIES = {
     "cusolverSp": "libcusolver.so.1[12]",
     "cusparse": "libcusparse.so.12",
 }
-POOLED = {"GCPOOL_HANDLES": "1"}
 PAIR_US, BUSY_US = 2, 5
 
 
@@ -63,7 +62,7 @@ def program_build(bench):
     program = bench.program("handles")
     command = ["gcc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem",
                f"{bench.toolkit}/include", f"{bench.here}/handles.c",
-               f"{bench.here}/handles_threads.c", f"{interpose}/cuda/handles_table.c",
+               f"{bench.here}/handles_threads.c", f"{interpose}/handles/handles_table.c",
                f"{interpose}/base/elfwalk.c", "-o", program, "-ldl", "-lpthread"]
     os.makedirs(bench.programs, exist_ok=True)
     done = subprocess.run(command, capture_output=True, text=True)
@@ -85,13 +84,15 @@ class Runs:
             return self.bench.run(command, timeout=240), {}
         with tempfile.TemporaryDirectory() as place:
             stats = os.path.join(place, "stats")
-            result = self.bench.run(command, self.bench.library, {
-                **POOLED, "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats, **(extra or {})},
+            place = os.path.dirname(self.bench.library)
+            both = f"{self.bench.library}:{os.path.join(place, 'libgcpool-handles.so')}"
+            result = self.bench.run(command, both, {
+                "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats, **(extra or {})},
                 timeout=240)
             try:
                 with open(stats) as file:
-                    rows = json.loads(file.read().splitlines()[-1])["handles"]
-            except (OSError, IndexError, KeyError, ValueError):
+                    rows = next(json.loads(line)["handles"] for line in file if '"handles"' in line)
+            except (OSError, StopIteration, ValueError):
                 rows = []
         return result, {row["kind"]: row for row in rows}
 

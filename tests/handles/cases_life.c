@@ -301,35 +301,6 @@ static void case_plugin(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
-/* A library that is unloaded and loaded again. */
-static void case_unload(void)
-{
-	int created, destroyed;
-
-	device_start();
-	for (int i = 0; i < 3; i++) {
-		void *handle, *library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW);
-		struct sort older = sorts[0];
-
-		CHECK(library != NULL);
-		if (!library)
-			return;
-		older.library = library;
-		loaded_reach(&older);
-		handle = must_create(&older);
-		CHECK(older.work(handle) == 0);
-		must_destroy(&older, handle);
-		older.counts(&created, &destroyed);
-		CHECK(dlclose(library) == 0);
-		library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW | RTLD_NOLOAD);
-		printf("older: created %d, destroyed %d, %s\n", created, destroyed,
-		       library ? "stays" : "unloaded");
-		if (library)
-			dlclose(library);
-	}
-	CHECK(cuCtxSynchronize() == 0);
-}
-
 /* Two versions of one library at once. */
 static void case_versions(void)
 {
@@ -421,7 +392,6 @@ const struct test_case cases_of_life[] = {
     {"context_stays", case_context_stays},
     {"fork", case_fork},
     {"plugin", case_plugin},
-    {"unload", case_unload},
     {"versions", case_versions},
     {"first", case_first},
     {"pairs", case_pairs},

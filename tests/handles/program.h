@@ -16,7 +16,7 @@
 
 #include <cuda.h>
 
-#include "../../interpose/cuda/handles_table.h"
+#include "../../interpose/handles/handles_table.h"
 
 /* One sort of handle. */
 struct sort {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../interpose/cuda/handles_table.h"
+#include "../../interpose/handles/handles_table.h"
 
 enum { NAMES_MAX = 1 << 16, NAME_BYTES = 128 };
 

@@ -20,14 +20,6 @@ LIBRARIES = {
     "cusolverSp": "libcusolver.so.1[12]",
     "cusparse": "libcusparse.so.12",
 }
-MADE_UP = {
-    "cublas": "cublasSetTiling",
-    "cublasLt": "cublasLtSetTiling",
-    "cudnn": "cudnnSetTiling",
-    "cusolverDn": "cusolverDnSetTiling",
-    "cusolverSp": "cusolverSpSetTiling",
-    "cusparse": "cusparseSetTiling",
-}
 
 
 def exported(path):
@@ -45,7 +37,7 @@ def main():
     program, places = sys.argv[1], sys.argv[2:]
     wrong, seen = [], 0
     for kind, pattern in LIBRARIES.items():
-        if f"unknown {MADE_UP[kind]}" not in looked_up(program, kind, [MADE_UP[kind]]):
+        if f"unknown {kind}SetTiling" not in looked_up(program, kind, [f"{kind}SetTiling"]):
             wrong.append(f"{kind}: a made-up setter is not noticed")
         for path in sorted({os.path.realpath(p) for place in places
                             for p in glob.glob(os.path.join(place, pattern))}):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What the built library may look like: binary.py LIBRARY CHECK
+"""What a built library may look like: binary.py LIBRARY CHECK[+CHECK...]
 
   needed    it needs libc and nothing else (arguments: but libraries named so)
   glibc     it loads with glibc 2.17, the first that aarch64 has, and needs no function
             of fortified code, which programs of musl have not
   exports   exactly the symbols of the hook tables, dlsym, and gcpool.h
-            (arguments: the program that prints the tables, gcpool.h)
+            (arguments: what prints the tables, and gcpool.h or /dev/null)
   lean      nothing is in it that only tests call (argument: pool/check/check.h)
   inert     nothing of it runs at load, not even start files; functions are looked up
             when they are called; stays loaded, no executable stack, no relocation in code
@@ -43,9 +43,9 @@ def check_glibc(library):
             yield "%s of glibc %s.%s" % found.groups()
 
 
-def check_exports(library, table, header):
-    wanted = set(subprocess.run([table], capture_output=True, text=True,
-                                check=True).stdout.split())
+def check_exports(library, *table_and_header):
+    *table, header = table_and_header
+    wanted = set(subprocess.run(table, capture_output=True, text=True, check=True).stdout.split())
     with open(header) as file:
         wanted |= set(re.findall(r"^GCPOOL_API [^;(]*?(gcpool_\w+)\(", file.read(), re.M))
     wanted.add("dlsym")
@@ -97,8 +97,9 @@ def check_threads(library):
 
 
 def main():
-    check = globals()["check_" + sys.argv[2]]
-    complaints = list(check(sys.argv[1], *sys.argv[3:]))
+    *others, check = (globals()["check_" + name] for name in sys.argv[2].split("+"))
+    complaints = [words for other in others for words in other(sys.argv[1])]
+    complaints += check(sys.argv[1], *sys.argv[3:])
     for complaint in complaints:
         print(complaint)
     sys.exit(1 if complaints else 0)

@@ -37,7 +37,7 @@ ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
 FOLDERS = {
     "pool": ["base", "timeline", "heap", "space", "cache", "pinned", "reclaim", "graphs",
              "device", "check"],
-    "interpose": ["base", "cuda", "observe", "ipc", "handles", "process", "hooks"],
+    "interpose": ["base", "cuda", "observe", "ipc", "process", "hooks", "handles"],
 }
 # What others may include of a room.
 DOORS = {"pool": {"pool.h", "driver_table.h", "treap.h"}, "capture": {"capture.h"}, "interpose": set()}

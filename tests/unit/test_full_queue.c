@@ -70,7 +70,7 @@ TEST(a_full_queue_makes_room_for_what_allocations_close)
 
 		(void)fake_submit();
 		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-		assert_true(gcp_timeline_is_closed(pool, epoch));
+		assert_true(gcp_timeline_stamp(pool) > epoch);
 	}
 	/* The oldest is known to be done as soon as it is. */
 	uint64_t completed = atomic_load(&pool->timeline.completed);
@@ -294,7 +294,7 @@ TEST(searches_leave_room_in_a_full_queue)
 
 		atomic_fetch_add(&pools->searches, 1);
 		assert_int_equal(gcp_timeline_close(pool, epoch), 0);
-		assert_true(gcp_timeline_is_closed(pool, epoch));
+		assert_true(gcp_timeline_stamp(pool) > epoch);
 	}
 	fake.done = fake.submitted;
 	must_be_sound(pools);

@@ -13,6 +13,7 @@ import sys
 
 ROOMS = ("pool", "capture", "interpose")
 LIBRARY = "tests/explore/libgcpool-explore.so"
+HANDLES = "libgcpool-handles.so"
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "kept")
 ROOT = os.path.realpath(os.path.join(KEPT, os.pardir, os.pardir, os.pardir))
 HANG_S = 8  # after which a history with a bug hangs; those that do run for seconds
@@ -48,7 +49,8 @@ class Build:
         """Those of the rooms that are compiled from it, or include it."""
         if source.endswith(".c"):
             room, _, rest = source.partition("/")
-            return [f"{room}/lib{room}.a.p/{rest.replace('/', '_')}.o"]
+            library = "handles" if rest.startswith("handles/") else room
+            return [f"{room}/lib{library}.a.p/{rest.replace('/', '_')}.o"]
         found = []
         for lines in self.run(["ninja", "-t", "deps"]).stdout.split("\n\n"):
             if re.match(r"(\w+)/lib\1\.a\.p/", lines) and f"{self.root}/{source}\n" in lines:

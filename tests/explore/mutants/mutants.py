@@ -119,7 +119,9 @@ def tried(build, copy, bug, seeds):
     by_explorer = seeds or bug.test in EXPLORERS or bug.test.startswith("frozen/")
     test = None if by_explorer else build.tests[bug.test]
     unit = test and bug.test.startswith("unit/")
-    product = copy.link(os.path.relpath(test["cmd"][0], build.path) if unit else changed.LIBRARY)
+    handles = bug.source.startswith("interpose/handles/")
+    product = copy.link(os.path.relpath(test["cmd"][0], build.path) if unit else
+                        changed.HANDLES if handles else changed.LIBRARY)
     if not product:
         return changed.CANNOT, "it does not link"
     if by_explorer:
@@ -129,7 +131,7 @@ def tried(build, copy, bug, seeds):
     if unit:
         command[0] = product
     else:
-        env["GCPT_LIBRARY"] = product
+        env["GCPT_HANDLES_LIBRARY" if handles else "GCPT_LIBRARY"] = product
     command += ["1", str(bug.seeds)] if bug.seeds else []
     return changed.started(command, env, test["workdir"] or build.path)
 

@@ -102,7 +102,8 @@ class Installed(unittest.TestCase):
                 with open(os.path.join(directory, name), "rb") as file:
                     if file.read(4) == b"\x7fELF":
                         binaries.append(name)
-        self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool-observe.so", "libgcpool.so"])
+        self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool-handles.so", "libgcpool-observe.so",
+                                            "libgcpool.so"])
         for name in ("gcpool", "gcpool-compare", "gcpool-trace"):
             self.assertNotIn(ENV["GCPT_SOURCES"], self.read("BINDIR", name))
 

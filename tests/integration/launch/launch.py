@@ -130,6 +130,8 @@ class Launcher(unittest.TestCase):
         self.assertEqual(launched("--stats", "json")["GCPOOL_STATS"], "json")
         self.assertEqual(launched("--stats=json")["GCPOOL_STATS"], "json")
         self.assertEqual(launched("--off")["GCPOOL_MODE"], "off")
+        self.assertEqual(launched("--handles")["LD_PRELOAD"].split(":")[-2:], [
+            LIBRARY, os.path.join(os.path.dirname(LIBRARY), "libgcpool-handles.so")])
 
     def test_a_file_of_statistics_asks_for_them(self):
         self.assertEqual(launched("--stats-file", "x")["GCPOOL_STATS"], "text")

@@ -3,19 +3,17 @@
  * handles_table.h - the tables of library handles: which functions create and
  * destroy them, what state a handle has, and which setters do not concern it.
  *
- * Hooks, exports, look-ups, the reset of a handle and the check of a library for
+ * Entries, exports, look-ups, the reset of a handle and the check of a library for
  * unknown setters are all expansions of these tables. A library is pooled once
  * each of its setters stands in them, and its soname in GCP_HANDLE_LIBRARIES.
  */
 #ifndef GCP_INTERPOSE_HANDLES_TABLE_H
 #define GCP_INTERPOSE_HANDLES_TABLE_H
 
-#ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "../base/elfwalk.h"
-#endif
 
 /* clang-format off */
 
@@ -40,8 +38,6 @@
 	X(cusparse12, libcusparse.so.12, CUSPARSE, cusparseCreate, cusparseDestroy)
 
 /* clang-format on */
-
-#ifndef __ASSEMBLER__
 
 enum {
 #define GCP_X(tag, soname, kind, create, destroy) GCP_HANDLE_INDEX_##tag,
@@ -77,9 +73,9 @@ struct gcp_handle_kind {
 	int invalid;        /* status for a handle that was destroyed already */
 	bool shared;        /* the library may give one handle to several callers */
 	struct gcp_handle_setting settings[GCP_HANDLE_SETTINGS_MAX];
-	/* Setters of anything but a handle; a final * stands for any ending.
-	 * NULL ends the list. */
-	const char *const *others;
+	/* Setters of anything but a handle, with spaces between; a final * stands for
+	 * any ending. */
+	const char *others;
 };
 
 extern const struct gcp_handle_kind gcp_handle_kinds[GCP_HANDLE_KINDS];
@@ -92,5 +88,4 @@ const char *gcp_handle_unknown_setter(const struct gcp_handle_kind *kind,
 /* Whether a function of that name looks like a setter, and is not in the table. */
 bool gcp_handle_setter_unknown(const struct gcp_handle_kind *kind, const char *name);
 
-#endif
 #endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * entries.c - see handles.h. What a program calls in the place of the libraries: two
+ * entries for each row of GCP_HANDLE_LIBRARIES, reached as the loader has bound them,
+ * or by dlsym. And the statistics at exit.
+ *
+ * The exported names carry the library's own symbol version, hidden ("@"): only
+ * references to that version of the library bind them, and dlsym never finds them.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../hooks/dlsym.h"
+#include "handles.h"
+
+#define GCP_EXPORT __attribute__((visibility("default")))
+#define GCP_X(tag, name, id, create, destroy)                                          \
+	GCP_EXPORT int gcp_entry_##tag##_create(void **ret_handle);                    \
+	GCP_EXPORT int gcp_entry_##tag##_destroy(void *handle);                        \
+	int gcp_entry_##tag##_create(void **ret_handle)                                \
+	{                                                                              \
+		return gcp_handles_create(                                             \
+		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], ret_handle);        \
+	}                                                                              \
+	int gcp_entry_##tag##_destroy(void *handle)                                    \
+	{                                                                              \
+		return gcp_handles_destroy(                                            \
+		    &gcp_handle_libraries[GCP_HANDLE_INDEX_##tag], handle);            \
+	}                                                                              \
+	__asm__(".symver gcp_entry_" #tag "_create," #create "@" #name);               \
+	__asm__(".symver gcp_entry_" #tag "_destroy," #destroy "@" #name);
+GCP_HANDLE_LIBRARIES(GCP_X)
+#undef GCP_X
+
+#define GCP_X(tag, name, id, create_fn, destroy_fn)                                    \
+	{                                                                              \
+	    .soname = #name,                                                           \
+	    .kind = &gcp_handle_kinds[GCP_HANDLE_##id],                                \
+	    .create_name = #create_fn,                                                 \
+	    .destroy_name = #destroy_fn,                                               \
+	    .create_entry = (void *)gcp_entry_##tag##_create,                          \
+	    .destroy_entry = (void *)gcp_entry_##tag##_destroy,                        \
+	},
+struct gcp_handle_library gcp_handle_libraries[] = {GCP_HANDLE_LIBRARIES(GCP_X)};
+#undef GCP_X
+
+const int gcp_handle_library_count =
+    sizeof(gcp_handle_libraries) / sizeof(gcp_handle_libraries[0]);
+
+/* --- look-ups -------------------------------------------------------------------- */
+
+/* The entry of the library that stands for `real`. */
+static void *entry_of(const struct gcp_handle_library *library, const void *real)
+{
+	if (real == (void *)library->real.create)
+		return library->create_entry;
+	return real == (void *)library->real.destroy ? library->destroy_entry : NULL;
+}
+
+/* A real function is exchanged for its entry. Not by RTLD_NEXT: its caller wraps the
+ * function, and gets what it wraps. */
+int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
+		     void **ret_answer)
+{
+	int saved = errno;
+
+	*ret_answer = NULL;
+	for (int i = 0; handle != RTLD_NEXT && i < gcp_handle_library_count; i++) {
+		struct gcp_handle_library *library = &gcp_handle_libraries[i];
+		struct gcp_elf elf;
+
+		if ((strcmp(library->create_name, name) != 0 &&
+		     strcmp(library->destroy_name, name) != 0) ||
+		    !gcp_handle_library_pooled(library) ||
+		    !(*ret_answer = entry_of(library, gcp_dlsym_ask(handle, name))))
+			continue;
+		/* The library that looks itself up wants its own. */
+		if (!gcp_elf_find(library->soname, &elf) ||
+		    gcp_elf_contains(&elf, caller))
+			*ret_answer = NULL;
+		break;
+	}
+	errno = saved;
+	return *ret_answer != NULL;
+}
+
+/* --- statistics: at exit, without a lock ------------------------------------------ */
+
+/* A row for each library of which handles were known. */
+static void rows_add(struct gcp_text *text, bool json)
+{
+	const char *before = json ? ""
+				  : "handles                "
+				    "created     reused  destroyed     in use       "
+				    "peak\n";
+
+	for (int i = 0; i < gcp_handle_library_count; i++) {
+		const struct gcp_handle_library *library = &gcp_handle_libraries[i];
+		const unsigned long long created = library->counts.created,
+					 reused = library->counts.reused,
+					 destroyed = library->counts.destroyed,
+					 used = library->counts.used,
+					 peak = library->counts.peak;
+
+		if (created == 0)
+			continue;
+		gcp_text_add(text,
+			     json ? "%s{\"kind\": \"%s\", \"created\": %llu, "
+				    "\"reused\": %llu, \"destroyed\": %llu, "
+				    "\"used\": %llu, \"peak\": %llu, "
+				    "\"library\": \"%s\"}"
+				  : "%s  %-17s %10llu %10llu %10llu %10llu %10llu  "
+				    "of %s\n",
+			     before, library->kind->name, created, reused, destroyed,
+			     used, peak, library->soname);
+		before = json ? ", " : "";
+	}
+}
+
+__attribute__((destructor)) static void statistics_write(void)
+{
+	struct gcp_options options;
+	struct gcp_text text;
+	char bytes[4096];
+	int saved = errno;
+	bool json;
+
+	if (!gcp_handles_are_ours())
+		return;
+	gcp_handles_options(&options);
+	json = options.stats == GCP_STATS_JSON;
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	if (json)
+		gcp_text_add(&text, "{\"pid\": %d, \"handles\": [", (int)getpid());
+	if (options.stats != GCP_STATS_OFF)
+		rows_add(&text, json);
+	if (json)
+		gcp_text_add(&text, "]}\n");
+	if (text.length > 0)
+		(void)gcp_text_put(&text, options.stats_file);
+	errno = saved;
+}

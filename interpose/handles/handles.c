@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handles.c - see handles.h. A handle that the program destroys is kept, and given to
+ * the next creation.
+ *
+ * A handle belongs to the context that was current when the library created it. At its
+ * destroy it is set back to the state that it had when it was new, and the end of its
+ * use is marked (gcpool_work). A creation in that context takes the handle whose use
+ * ended first if all work until then is done, or all later work follows it; else a new
+ * one of the library's. So a handle's own memory (a workspace, say) is never used by
+ * two owners at once, and nothing waits that does not wait on plain CUDA: there a
+ * destroy returns only when all work that was submitted before it is done.
+ *
+ * While a stream captures a setter might touch a stream that captures: a handle
+ * destroyed then is held as it is, and set back by the creation that takes it, after
+ * the capture.
+ *
+ * What goes to its library: a handle that nothing is known of (created before this
+ * library started, or reached past it), one whose context has ended or is not current,
+ * one that the library refuses to set back, and all in a forked child.
+ *
+ *  J1 a handle is given out only when the work of its last owner is ready
+ *  J2 a handle is given out as new, in the context and the environment of the creation
+ *  J3 of several destroys of one creation one succeeds
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "handles.h"
+
+enum {
+	/* Where creations find no handle that is ready: free ones of a context, before
+	 * a destroy waits as a plain one does. */
+	PENDING_MAX = 8,
+};
+
+enum handle_state {
+	HANDLE_USED, /* the program has it */
+	HANDLE_BUSY, /* a thread gives it back, or takes it */
+	HANDLE_FREE,
+};
+
+/* Where a handle is created: one of another origin is not like a new one. */
+struct origin {
+	CUcontext ctx;
+	uint64_t environment;    /* see gcp_handle_environment */
+	struct gcpool_work work; /* the context; of a handle also the end of its use */
+	bool captures;           /* a stream does; of a handle: it is held */
+};
+
+/* What changes: handles_lock, or the thread that it is busy with. */
+struct gcp_handle {
+	struct gcp_handle *next;
+	void *pointer; /* the library's handle; constant, as the next one */
+	uint64_t values[GCP_HANDLE_SETTINGS_MAX]; /* of its state when it was new */
+	struct origin origin;
+	enum handle_state state;
+	uint32_t users;   /* creations that gave it, and no destroy yet */
+	uint32_t shares;  /* creations by the library that gave it while it was known */
+	uint64_t destroy; /* the library's number, when it became free */
+};
+
+static struct gcp_mutex handles_lock = GCP_MUTEX(GCP_RANK_HANDLES);
+static _Atomic pid_t process; /* that has created handles; 0: none has */
+
+/* --- the driver ------------------------------------------------------------------ */
+
+static struct {
+	CUresult (*ctx_get)(CUcontext *);
+	CUresult (*ctx_set)(CUcontext);
+	CUresult (*ctx_wait)(void);
+	CUresult (*device_count)(int *);
+} driver;
+
+/* False: the program has not loaded it. Threads that meet here write the same. */
+static bool driver_find(void)
+{
+	static _Atomic bool found;
+	struct gcp_elf elf;
+
+	if (atomic_load(&found))
+		return true;
+	if (!gcp_elf_find("libcuda.so.1", &elf))
+		return false;
+	*(void **)&driver.ctx_get = gcp_elf_symbol(&elf, "cuCtxGetCurrent");
+	*(void **)&driver.ctx_set = gcp_elf_symbol(&elf, "cuCtxSetCurrent");
+	*(void **)&driver.ctx_wait = gcp_elf_symbol(&elf, "cuCtxSynchronize");
+	*(void **)&driver.device_count = gcp_elf_symbol(&elf, "cuDeviceGetCount");
+	atomic_store(&found, driver.ctx_get && driver.ctx_set && driver.ctx_wait &&
+				 driver.device_count);
+	return atomic_load(&found);
+}
+
+/* False: handles that are created here are not kept. */
+static bool origin_find(struct origin *ret_origin)
+{
+	int result;
+
+	if (driver.ctx_get(&ret_origin->ctx) != CUDA_SUCCESS || !ret_origin->ctx)
+		return false;
+	result = gcpool_work(&ret_origin->work, GCPOOL_WORK_CONTEXT);
+	ret_origin->captures = result == -EBUSY;
+	ret_origin->environment = gcp_handle_environment();
+	return result == 0 || result == -EBUSY;
+}
+
+/* --- the handles that are known: with handles_lock ------------------------------ */
+
+static struct gcp_handle **handle_find(struct gcp_handle_library *library,
+				       const void *pointer)
+{
+	struct gcp_handle **at = &library->handles;
+
+	gcp_assert_held(GCP_RANK_HANDLES);
+	while (*at && (*at)->pointer != pointer)
+		at = &(*at)->next;
+	return at;
+}
+
+static void count_use(struct gcp_handle_library *library)
+{
+	struct gcp_handle_counts *counts = &library->counts;
+
+	gcp_assert_held(GCP_RANK_HANDLES);
+	if (atomic_fetch_add(&counts->used, 1) == atomic_load(&counts->peak))
+		atomic_fetch_add(&counts->peak, 1);
+	assert(atomic_load(&counts->used) <= atomic_load(&counts->peak));
+}
+
+/* It is the library's again, or gone. No thread is busy with it, but the caller. */
+static void handle_drop(struct gcp_handle_library *library, struct gcp_handle **at)
+{
+	struct gcp_handle *handle = *at;
+
+	gcp_assert_held(GCP_RANK_HANDLES);
+	atomic_fetch_sub(&library->counts.used, handle->users);
+	*at = handle->next;
+	free(handle);
+}
+
+/* Of the free handles that a creation of this origin may have, the one whose use ended
+ * first; and how many there are. What was created in another life of the context is
+ * gone with it. */
+static struct gcp_handle *handle_oldest(struct gcp_handle_library *library,
+					const struct origin *origin, int *ret_count)
+{
+	struct gcp_handle **at = &library->handles, **next, *oldest = NULL, *handle;
+
+	gcp_assert_held(GCP_RANK_HANDLES);
+	*ret_count = 0;
+	for (; (handle = *at); at = next) {
+		next = &handle->next;
+		if (handle->state == HANDLE_BUSY || handle->origin.ctx != origin->ctx)
+			continue;
+		if (handle->origin.work.context != origin->work.context ||
+		    handle->origin.work.life != origin->work.life) {
+			handle_drop(library, next = at);
+		} else if (handle->state == HANDLE_FREE &&
+			   handle->origin.environment == origin->environment &&
+			   !(handle->origin.captures && origin->captures)) {
+			*ret_count += 1;
+			if (!oldest || handle->destroy < oldest->destroy)
+				oldest = handle;
+		}
+	}
+	return oldest;
+}
+
+/* A thread is no longer busy with it. */
+static void handle_done(struct gcp_handle_library *library, struct gcp_handle *handle,
+			bool taken)
+{
+	gcp_assert_held(GCP_RANK_HANDLES);
+	assert(handle->state == HANDLE_BUSY);
+	handle->users += taken;
+	if (taken)
+		count_use(library);
+	handle->state = handle->users > 0 ? HANDLE_USED : HANDLE_FREE;
+}
+
+/* --- create ---------------------------------------------------------------------- */
+
+/* True if it is ready, and as a new one. */
+static bool handle_good(struct gcp_handle_library *library, struct gcp_handle *handle)
+{
+	int result = gcpool_work(&handle->origin.work, GCPOOL_WORK_READY);
+
+	assert(handle->state == HANDLE_BUSY);
+	if (result == -EBUSY)
+		atomic_store(&library->refused, true);
+	if (result != 0 ||
+	    (handle->origin.captures &&
+	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
+		return false;
+	handle->origin.captures = false;
+	return true;
+}
+
+/* A free handle of the current context, or NULL. */
+static void *handle_take(struct gcp_handle_library *library)
+{
+	struct gcp_handle *handle;
+	struct origin origin;
+	void *pointer;
+	bool good;
+	int count;
+
+	if (!origin_find(&origin))
+		return NULL;
+	gcp_mutex_lock(&handles_lock);
+	handle = handle_oldest(library, &origin, &count);
+	if (handle)
+		handle->state = HANDLE_BUSY;
+	gcp_mutex_unlock(&handles_lock);
+	if (!handle)
+		return NULL;
+	good = handle_good(library, handle);
+	gcp_mutex_lock(&handles_lock);
+	pointer = good ? handle->pointer : NULL;
+	handle_done(library, handle, good);
+	gcp_mutex_unlock(&handles_lock);
+	atomic_fetch_add(&library->counts.reused, good);
+	return pointer;
+}
+
+/* A thread without a context gets, from the library, the primary one of its device.
+ * Where there is one device only, and the library did so before, it is known: it is
+ * made current, as the library would. */
+static void *handle_take_bare(struct gcp_handle_library *library)
+{
+	struct gcpool_work work;
+	void *pointer = NULL;
+	int count, result;
+	CUcontext ctx;
+
+	gcp_mutex_lock(&handles_lock);
+	ctx = library->bare;
+	work = library->bare_work;
+	gcp_mutex_unlock(&handles_lock);
+	if (!ctx || driver.device_count(&count) != CUDA_SUCCESS || count != 1)
+		return NULL;
+	result = gcpool_work(&work, GCPOOL_WORK_READY);
+	if ((result != 0 && result != -EBUSY) || driver.ctx_set(ctx) != CUDA_SUCCESS)
+		return NULL;
+	pointer = handle_take(library);
+	if (!pointer)
+		driver.ctx_set(NULL); /* as the library would have met it */
+	return pointer;
+}
+
+/* The library has just created `handle`: it is known from now on. Its address may be
+ * known: the library shares it, or the program has destroyed it past this library.
+ * True: it is one more use of a handle that is known. */
+static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *handle)
+{
+	struct gcp_handle **at = handle_find(library, handle->pointer);
+	bool shared = *at && library->kind->shared;
+
+	gcp_assert_held(GCP_RANK_HANDLES);
+	count_use(library);
+	if (shared) {
+		(*at)->users++;
+		(*at)->shares++;
+		if ((*at)->state == HANDLE_FREE)
+			(*at)->state = HANDLE_USED;
+		return true;
+	}
+	if (*at && (*at)->state != HANDLE_BUSY)
+		handle_drop(library, at);
+	handle->next = library->handles;
+	library->handles = handle;
+	atomic_fetch_add(&library->counts.created, 1);
+	return false;
+}
+
+/* The library has created it, in the context that is current now. bare: none was. */
+static void handle_adopt(struct gcp_handle_library *library, void *pointer, bool bare)
+{
+	struct gcp_handle *handle = calloc(1, sizeof(*handle));
+	bool known = true;
+
+	if (!handle)
+		return;
+	handle->pointer = pointer;
+	handle->users = 1;
+	if (origin_find(&handle->origin) &&
+	    gcp_handle_state(library, pointer, handle->values, false)) {
+		handle->origin.captures = false;
+		gcp_mutex_lock(&handles_lock);
+		if (bare) {
+			library->bare = handle->origin.ctx;
+			library->bare_work = handle->origin.work;
+		}
+		known = handle_enter(library, handle);
+		gcp_mutex_unlock(&handles_lock);
+	}
+	if (known)
+		free(handle);
+}
+
+bool gcp_handles_are_ours(void)
+{
+	return atomic_load(&process) == getpid();
+}
+
+int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
+{
+	bool keeps = ret_handle && gcp_handle_library_pooled(library), looked = false;
+	struct gcp_handle_real real;
+	CUcontext current = NULL;
+	void *pointer = NULL;
+	int saved = errno, result;
+	pid_t none = 0;
+
+	if (keeps) {
+		atomic_compare_exchange_strong(&process, &none, getpid());
+		keeps = gcp_handles_are_ours();
+		looked =
+		    keeps && driver_find() && driver.ctx_get(&current) == CUDA_SUCCESS;
+	}
+	if (looked)
+		pointer = current ? handle_take(library) : handle_take_bare(library);
+	errno = saved;
+	if (pointer) {
+		*ret_handle = pointer;
+		return 0;
+	}
+	if (!gcp_handle_library_real(library, &real))
+		return library->kind->invalid;
+	result = real.create(ret_handle);
+	saved = errno;
+	if (result == 0 && keeps && driver_find())
+		handle_adopt(library, *ret_handle, looked && !current);
+	errno = saved;
+	return result;
+}
+
+/* --- destroy --------------------------------------------------------------------- */
+
+/* True if the program is so far ahead that creations would add handle after handle. */
+static bool is_crowded(struct gcp_handle_library *library, const struct origin *origin)
+{
+	const struct gcp_handle *oldest;
+	struct gcpool_work work = {0};
+	int count;
+
+	if (!atomic_load(&library->refused))
+		return false;
+	gcp_mutex_lock(&handles_lock);
+	oldest = handle_oldest(library, origin, &count);
+	if (oldest)
+		work = oldest->origin.work;
+	gcp_mutex_unlock(&handles_lock);
+	return count >= PENDING_MAX && gcpool_work(&work, GCPOOL_WORK_READY) == -EBUSY;
+}
+
+/* True if it is set back, or held, and the end of its use is marked. wait: behind a
+ * wait for all work of the context, as a plain destroy. */
+static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *handle,
+			bool wait)
+{
+	struct origin *origin = &handle->origin;
+	CUcontext current = NULL;
+	int result;
+
+	assert(handle->state == HANDLE_BUSY);
+	origin->work.moment = 0;
+	result = gcpool_work(&origin->work, GCPOOL_WORK_READY);
+	if ((result != 0 && result != -EBUSY) ||
+	    driver.ctx_get(&current) != CUDA_SUCCESS || current != origin->ctx)
+		return false;
+	origin->captures = result == -EBUSY;
+	if (!origin->captures && (wait || is_crowded(library, origin)) &&
+	    driver.ctx_wait() != CUDA_SUCCESS)
+		return false;
+	if (!origin->captures &&
+	    !gcp_handle_state(library, handle->pointer, handle->values, true))
+		return false;
+	result = gcpool_work(&origin->work, GCPOOL_WORK_ENDS);
+	return result == 0 || result == -EBUSY;
+}
+
+/* The program's last use of it has ended. A use that begins meanwhile, and ends, is
+ * marked as well. */
+static bool handle_return(struct gcp_handle_library *library, struct gcp_handle *handle,
+			  bool wait)
+{
+	struct gcp_handle **at = &library->handles;
+	uint32_t shares;
+	bool kept;
+
+	gcp_mutex_lock(&handles_lock);
+	do {
+		shares = handle->shares;
+		gcp_mutex_unlock(&handles_lock);
+		kept = handle_keep(library, handle, wait);
+		gcp_mutex_lock(&handles_lock);
+	} while (handle->users == 0 && handle->shares != shares);
+	handle->destroy = ++library->destroys;
+	handle_done(library, handle, false);
+	while (*at != handle)
+		at = &(*at)->next;
+	if (!kept && handle->state == HANDLE_FREE)
+		handle_drop(library, at);
+	gcp_mutex_unlock(&handles_lock);
+	atomic_fetch_sub(&library->counts.used, 1);
+	atomic_fetch_add(&library->counts.destroyed, !kept);
+	return kept;
+}
+
+/* The program destroys `pointer`. True: that is done, with *ret_result. */
+static bool destroyed(struct gcp_handle_library *library, void *pointer,
+		      int *ret_result)
+{
+	bool wait = gcp_handles_mode() == GCP_HANDLES_SYNC, last = false;
+	struct gcp_handle *handle;
+	struct gcpool_work work;
+	uint32_t users = 0;
+
+	gcp_mutex_lock(&handles_lock);
+	handle = *handle_find(library, pointer);
+	if (handle && handle->users > 0) {
+		users = handle->users--;
+		last = users == 1 && handle->state == HANDLE_USED;
+		if (last)
+			handle->state = HANDLE_BUSY;
+	}
+	gcp_mutex_unlock(&handles_lock);
+	*ret_result = users > 0 ? 0 : library->kind->invalid;
+	if (last)
+		return handle_return(library, handle, wait);
+	if (users > 0) { /* others have it still; a plain destroy waits all the same */
+		atomic_fetch_sub(&library->counts.used, 1);
+		if (wait && gcpool_work(&work, GCPOOL_WORK_CONTEXT) == 0)
+			driver.ctx_wait();
+	}
+	return handle;
+}
+
+int gcp_handles_destroy(struct gcp_handle_library *library, void *pointer)
+{
+	struct gcp_handle_real real;
+	int saved = errno, result;
+	bool done = pointer && gcp_handle_library_pooled(library) &&
+		    gcp_handles_are_ours() && destroyed(library, pointer, &result);
+
+	errno = saved;
+	if (done)
+		return result;
+	if (!gcp_handle_library_real(library, &real))
+		return library->kind->invalid;
+	return real.destroy(pointer);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handles_table.c - see handles_table.h. Constant data, and what looks through it.
+ *
+ * Sources: the headers of CUDA 13.0 (cublas_api.h, cublasLt.h, cusolverDn.h,
+ * cusolverSp.h, cusparse.h) and cuDNN 9, and what the libraries export beyond them.
+ * cublasSetWorkspace has no getter: cublasSetStream "unconditionally resets the
+ * cuBLAS library workspace back to the default workspace pool" (cuBLAS manual, 2.4.7),
+ * hence `always`. cublasSetEnvironmentMode is in no header; cuSOLVER calls it. It sets
+ * a field of the handle, which cublasGetEnvironmentMode reads (CUDA 13.0).
+ */
+#include <string.h>
+
+#include "handles_table.h"
+
+#define VALUE(prefix, what)                                                            \
+	{                                                                              \
+		prefix "Get" what, prefix "Set" what, false, false, false              \
+	}
+#define POINTER(prefix, what)                                                          \
+	{                                                                              \
+		prefix "Get" what, prefix "Set" what, true, false, false               \
+	}
+#define STREAM(prefix, what)                                                           \
+	{                                                                              \
+		prefix "Get" what, prefix "Set" what, true, true, false                \
+	}
+#define CUBLAS_STREAM                                                                  \
+	{                                                                              \
+		"cublasGetStream_v2", "cublasSetStream_v2", true, true, true           \
+	}
+
+/* Of vectors and matrices in memory, of the process (logger, backdoor), of the one
+ * handle of the legacy API (kernel stream), of cublasXt's own handles; and the
+ * workspace, which setting the stream sets back. */
+static const char cublas_others[] =
+    "cublasSetWorkspace_v2 cublasSetVector* cublasSetMatrix* "
+    "cublasSetLoggerCallback cublasSetBackdoor cublasSetBackdoorEx "
+    "cublasSetKernelStream cublasXtSet*";
+
+/* Of descriptors and of the process. */
+static const char cublaslt_others[] =
+    "cublasLtEmulationDescSetAttribute cublasLtMatmulAlgoConfigSetAttribute "
+    "cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceSetAttribute "
+    "cublasLtMatrixLayoutSetAttribute "
+    "cublasLtMatrixTransformDescSetAttribute "
+    "cublasLtHeuristicsCacheSetCapacity cublasLtLoggerSet* "
+    "cublasLtSetEnvironmentMode cublasLtDisableCpuInstructionsSetMask";
+
+/* Of descriptors, of tensors in memory (cudnnSetTensor) and of the process. */
+static const char cudnn_others[] =
+    "cudnnBackendSetAttribute cudnnRNNSetClip* cudnnSetActivationDescriptor* "
+    "cudnnSetAlgorithmDescriptor cudnnSetAttnDescriptor cudnnSetBackdoor "
+    "cudnnSetBackdoorEx cudnnSetCTCLossDescriptor* cudnnSetCallback "
+    "cudnnSetConvolution2dDescriptor cudnnSetConvolutionGroupCount "
+    "cudnnSetConvolutionMathType cudnnSetConvolutionNdDescriptor "
+    "cudnnSetConvolutionReorderType cudnnSetDropoutDescriptor "
+    "cudnnSetFilter4dDescriptor cudnnSetFilterNdDescriptor "
+    "cudnnSetFusedOpsConstParamPackAttribute "
+    "cudnnSetFusedOpsVariantParamPackAttribute cudnnSetLRNDescriptor "
+    "cudnnSetOpTensorDescriptor cudnnSetPooling2dDescriptor "
+    "cudnnSetPoolingNdDescriptor cudnnSetRNNDataDescriptor "
+    "cudnnSetRNNDescriptor* cudnnSetReduceTensorDescriptor "
+    "cudnnSetSeqDataDescriptor cudnnSetSpatialTransformerNdDescriptor "
+    "cudnnSetTensor cudnnSetTensor4dDescriptor cudnnSetTensor4dDescriptorEx "
+    "cudnnSetTensorNdDescriptor cudnnSetTensorNdDescriptorEx "
+    "cudnnSetTensorTransformDescriptor";
+
+/* Of parameter objects, of the process, and of the library's other handles. */
+static const char cusolverdn_others[] =
+    "cusolverDnIRSParamsSet* cusolverDnLoggerSet* cusolverDnSetAdvOptions "
+    "cusolverDnXgesvdjSet* cusolverDnXsyevjSet* cusolverSp* cusolverRf*";
+
+static const char cusolversp_others[] =
+    "cusolverSpXsnluSetReorder cusolverDn* cusolverRf*";
+
+/* Of matrices and vectors, their descriptors, and of the process. */
+static const char cusparse_others[] =
+    "cusparseBsrSetStridedBatch cusparseCooSetPointers "
+    "cusparseCooSetStridedBatch cusparseCscSetPointers "
+    "cusparseCsrSetPointers cusparseCsrSetStridedBatch "
+    "cusparseDnMatSetStridedBatch cusparseDnMatSetValues "
+    "cusparseDnVecSetValues cusparseLoggerSet* cusparseSetMatDiagType "
+    "cusparseSetMatFillMode cusparseSetMatIndexBase cusparseSetMatType "
+    "cusparseSpMatSetAttribute cusparseSpMatSetValues cusparseSpVecSetValues";
+
+/* clang-format off */
+
+/* name, prefix, status for a handle that was destroyed already, one handle for several
+ * callers, what it has, setters that do not concern it. */
+const struct gcp_handle_kind gcp_handle_kinds[GCP_HANDLE_KINDS] = {
+    [GCP_HANDLE_CUBLAS] = {"cublas", "cublas", 1 /* NOT_INITIALIZED */, false, {
+	CUBLAS_STREAM,
+	VALUE("cublas", "PointerMode_v2"),
+	VALUE("cublas", "AtomicsMode"),
+	VALUE("cublas", "MathMode"),
+	VALUE("cublas", "SmCountTarget"),
+	VALUE("cublas", "EmulationStrategy"),
+	VALUE("cublas", "EmulationSpecialValuesSupport"),
+	VALUE("cublas", "FixedPointEmulationMantissaControl"),
+	VALUE("cublas", "FixedPointEmulationMaxMantissaBitCount"),
+	VALUE("cublas", "FixedPointEmulationMantissaBitOffset"),
+	POINTER("cublas", "FixedPointEmulationMantissaBitCountPointer"),
+	VALUE("cublas", "EnvironmentMode"),
+    }, cublas_others},
+    /* 13.0 has one handle for all. */
+    [GCP_HANDLE_CUBLASLT] = {"cublasLt", "cublasLt", 1, true, {{0}}, cublaslt_others},
+    [GCP_HANDLE_CUDNN] = {"cudnn", "cudnn", 2000 /* BAD_PARAM */, false, {
+	STREAM("cudnn", "Stream"),
+    }, cudnn_others},
+    [GCP_HANDLE_CUSOLVERDN] = {"cusolverDn", "cusolver", 1, false, {
+	STREAM("cusolverDn", "Stream"),
+	VALUE("cusolverDn", "DeterministicMode"),
+	VALUE("cusolverDn", "MathMode"),
+	VALUE("cusolverDn", "EmulationStrategy"),
+    }, cusolverdn_others},
+    [GCP_HANDLE_CUSOLVERSP] = {"cusolverSp", "cusolver", 1, false, {
+	STREAM("cusolverSp", "Stream"),
+    }, cusolversp_others},
+    [GCP_HANDLE_CUSPARSE] = {"cusparse", "cusparse", 1, false, {
+	STREAM("cusparse", "Stream"),
+	VALUE("cusparse", "PointerMode"),
+    }, cusparse_others},
+};
+
+/* clang-format on */
+
+/* --- unknown setters ------------------------------------------------------------- */
+
+/* "Set" and a capital letter, anywhere behind the prefix: cublasSetMathMode,
+ * cudnnRNNSetClip_v8, but not cusolverRfSetupHost. */
+static bool is_setter(const char *prefix, const char *name)
+{
+	size_t length = strlen(prefix);
+
+	if (strncmp(name, prefix, length) != 0)
+		return false;
+	for (name += length; (name = strstr(name, "Set")); name++)
+		if (name[3] >= 'A' && name[3] <= 'Z')
+			return true;
+	return false;
+}
+
+/* True if one of `patterns` is the name, or its beginning and a star. */
+static bool listed(const char *patterns, const char *name)
+{
+	size_t length;
+
+	for (; *patterns; patterns += length + strspn(patterns + length, " ")) {
+		length = strcspn(patterns, " ");
+		if (patterns[length - 1] == '*'
+			? strncmp(patterns, name, length - 1) == 0
+			: strlen(name) == length && memcmp(patterns, name, length) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool gcp_handle_setter_unknown(const struct gcp_handle_kind *kind, const char *name)
+{
+	if (!is_setter(kind->prefix, name) || listed(kind->others, name))
+		return false;
+	for (size_t i = 0; i < GCP_HANDLE_SETTINGS_MAX && kind->settings[i].setter; i++)
+		if (strcmp(kind->settings[i].setter, name) == 0)
+			return false;
+	return true;
+}
+
+struct setter_search {
+	const struct gcp_handle_kind *kind;
+	const char *found;
+};
+
+static bool setter_compare(void *arg, const char *name)
+{
+	struct setter_search *search = arg;
+
+	if (gcp_handle_setter_unknown(search->kind, name))
+		search->found = name;
+	return search->found != NULL;
+}
+
+const char *gcp_handle_unknown_setter(const struct gcp_handle_kind *kind,
+				      const struct gcp_elf *elf)
+{
+	struct setter_search search = {kind, NULL};
+
+	gcp_elf_each_function(elf, setter_compare, &search);
+	return search.found;
+}
