@@ -222,7 +222,6 @@ void sim_control_load(void)
 	load_numbers();
 	sim.quiet = env_flag("GCPSIM_QUIET");
 	sim.staging = env_flag("GCPSIM_STAGING");
-	sim.hazard_exit = env_flag("GCPSIM_HAZARD_EXIT");
 	sim.report_path = getenv("GCPSIM_REPORT");
 	if (plan && gcpsim_fail(plan) != 0)
 		fprintf(stderr,
@@ -274,8 +273,6 @@ static void process_exit(void)
 	__atomic_store_n(&sim.exited, true, __ATOMIC_RELAXED);
 	if (sim.report_path)
 		report_write();
-	if (sim.hazard_exit && sim.hazards + sim.disorders > 0)
-		exit(99);
 }
 
 void sim_control_init(void)
@@ -364,14 +361,6 @@ void gcpsim_reset_findings(void)
 }
 
 /* --- steering ------------------------------------------------------------- */
-
-void gcpsim_set_seed(uint64_t seed)
-{
-	sim_thread_self();
-	sim_lock();
-	sim_schedule_seed(seed);
-	sim_unlock();
-}
 
 void gcpsim_set_speed(int64_t speed)
 {

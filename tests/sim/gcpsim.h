@@ -34,8 +34,6 @@
  *                             return before their data has arrived
  *   GCPSIM_QUIET=1            count hazards and faults, print none
  *   GCPSIM_REPORT=FILE        at exit, append one line of figures to FILE
- *   GCPSIM_HAZARD_EXIT=1      exit with status 99 if there was a hazard or a
- *                             disorder
  */
 #ifndef GCPSIM_H
 #define GCPSIM_H
@@ -176,7 +174,6 @@ GCPSIM_API uint64_t gcpsim_new_looks(void);
 
 /* --- steering ---------------------------------------------------------------- */
 
-GCPSIM_API void gcpsim_set_seed(uint64_t seed);
 GCPSIM_API void gcpsim_set_speed(int64_t speed); /* enum gcpsim_speed */
 
 /* Lets the device work for so many of its nanoseconds; for ever. */

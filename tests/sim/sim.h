@@ -628,7 +628,7 @@ struct sim_process {
 	int devices, driver_version;
 	int decompress; /* GCPSIM_DECOMPRESS */
 	bool no_vmm;    /* GCPSIM_VMM=0 */
-	bool quiet, staging, hazard_exit;
+	bool quiet, staging;
 	const char *report_path;
 	bool failures_planned;
 	/* Under the big lock. */
