@@ -16,7 +16,7 @@
 #include "../base/process.h"
 #include "../ipc/ipc_exports.h"
 #include "../cuda/unknown_calls.h"
-#include "../observe/report.h"
+#include "../statistics/report.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 

@@ -35,8 +35,8 @@
 #include "ipc.h"
 #include "../process/observe.h"
 #include "../process/process_life.h"
-#include "../observe/report.h"
-#include "../observe/shortage.h"
+#include "../statistics/report.h"
+#include "../process/shortage.h"
 #include "../process/stream_refs.h"
 #include "../cuda/streams.h"
 

@@ -18,8 +18,8 @@
 #include "../process/cuda_backend.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../observe/report.h"
-#include "../observe/shortage.h"
+#include "../statistics/report.h"
+#include "../process/shortage.h"
 #include "../cuda/streams.h"
 
 /* Larger requests cannot succeed; the real function says so. */

@@ -15,9 +15,9 @@
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../observe/observer.h"
-#include "../observe/poller.h"
-#include "../observe/report.h"
-#include "../observe/shortage.h"
+#include "../process/poller.h"
+#include "../statistics/report.h"
+#include "../process/shortage.h"
 
 #define GCP_PINNED_FLAGS                                                               \
 	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \

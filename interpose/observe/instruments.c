@@ -74,14 +74,13 @@ static void context_used(const void *ctx, int device)
 
 static void entered(enum gcp_entry_point point, uintptr_t address, uintptr_t frame)
 {
-	if (point == GCP_ENTRY_RUNTIME_LEFT)
-		inside_runtime = false;
-	else if (point == GCP_ENTRY_FRAME && !inside_runtime)
+	if (point == GCP_ENTRY_FRAME && !inside_runtime)
 		caller.frame = frame;
-	else if (point != GCP_ENTRY_FRAME && !inside_runtime)
+	if (point == GCP_ENTRY_RUNTIME ||
+	    (point == GCP_ENTRY_DRIVER && !inside_runtime))
 		caller = (struct gcp_caller){address, frame};
-	if (point == GCP_ENTRY_RUNTIME)
-		inside_runtime = true;
+	if (point == GCP_ENTRY_RUNTIME || point == GCP_ENTRY_RUNTIME_LEFT)
+		inside_runtime = point == GCP_ENTRY_RUNTIME;
 }
 
 static void after_fork(void)

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "../base/options.h"
-#include "report.h"
+#include "../statistics/report.h"
 
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 

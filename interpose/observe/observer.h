@@ -31,8 +31,8 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../gcpool.h"
-#include "call_stats.h"
-#include "report.h"
+#include "../statistics/call_stats.h"
+#include "../statistics/report.h"
 #include "trace_format.h"
 
 /* In which stream a block is used first or last. */

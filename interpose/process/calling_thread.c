@@ -11,8 +11,8 @@
 #include "../base/elfwalk.h"
 #include "../base/log.h"
 #include "../observe/observer.h"
-#include "../observe/poller.h"
-#include "../observe/report.h"
+#include "poller.h"
+#include "../statistics/report.h"
 #include "../cuda/unknown_calls.h"
 
 /* Thread exit: pthread_key_create and pthread_setspecific, which are in

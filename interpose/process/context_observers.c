@@ -2,7 +2,7 @@
 /*
  * context_observers.c - see context_observers.h.
  */
-#include "../observe/call_stats.h"
+#include "../statistics/call_stats.h"
 #include "context_observers.h"
 #include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"

@@ -22,7 +22,7 @@
 #include "../base/log.h"
 #include "../cuda/numa.h"
 #include "../base/process.h"
-#include "../observe/report.h"
+#include "../statistics/report.h"
 #include "../cuda/resolve.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"

@@ -21,7 +21,7 @@
 #include "observe.h"
 #include "process_life.h"
 #include "../base/log.h"
-#include "../observe/report.h"
+#include "../statistics/report.h"
 #include "stream_refs.h"
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"

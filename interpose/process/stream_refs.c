@@ -14,7 +14,7 @@
 #include "calling_thread.h"
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
-#include "../observe/poller.h"
+#include "poller.h"
 #include "process_life.h"
 #include "stream_refs.h"
 #include "../cuda/streams.h"

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "../../interpose/base/clock.h"
-#include "../../interpose/observe/report.h"
+#include "../../interpose/statistics/report.h"
 #include "../unit/fake.h"
 #include "../unit/cases.h"
 

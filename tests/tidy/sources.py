@@ -37,7 +37,7 @@ ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
 FOLDERS = {
     "pool": ["base", "timeline", "heap", "space", "cache", "pinned", "reclaim", "graphs",
              "device", "check"],
-    "interpose": ["base", "cuda", "observe", "ipc", "process", "hooks", "handles"],
+    "interpose": ["base", "cuda", "statistics", "observe", "ipc", "process", "hooks", "handles"],
 }
 # What others may include of a room.
 DOORS = {"pool": {"pool.h", "driver_table.h", "treap.h"}, "capture": {"capture.h"}, "interpose": set()}
@@ -253,7 +253,7 @@ FORBIDDEN = {
 }
 # The threads that the library may have, one if it is asked to and one once memory is
 # exported, make no CUDA call when CUDA has ended.
-ALLOWED = {"interpose/observe/poller.c": ["atexit"], "interpose/ipc/ipc_server.c": ["atexit"]}
+ALLOWED = {"interpose/process/poller.c": ["atexit"], "interpose/ipc/ipc_server.c": ["atexit"]}
 
 
 def code_of(text):

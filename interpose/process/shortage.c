@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "../cuda/ctx_scope.h"
-#include "../process/process_life.h"
+#include "process_life.h"
 #include "../base/log.h"
-#include "observer.h"
+#include "../observe/observer.h"
 #include "shortage.h"
 
 enum { SAID_AT_FIRST = 3 };
