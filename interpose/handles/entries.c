@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../hooks/dlsym.h"
 #include "handles.h"
@@ -127,17 +126,15 @@ __attribute__((destructor)) static void statistics_write(void)
 	int saved = errno;
 	bool json;
 
-	if (!gcp_handles_are_ours())
+	if (!gcpool_active || !gcpool_active())
 		return;
 	gcp_handles_options(&options);
 	json = options.stats == GCP_STATS_JSON;
 	gcp_text_init(&text, bytes, sizeof(bytes));
-	if (json)
-		gcp_text_add(&text, "{\"pid\": %d, \"handles\": [", (int)getpid());
+	gcp_text_add(&text, "%s", json ? "{\"handles\": [" : "");
 	if (options.stats != GCP_STATS_OFF)
 		rows_add(&text, json);
-	if (json)
-		gcp_text_add(&text, "]}\n");
+	gcp_text_add(&text, "%s", json ? "]}\n" : "");
 	if (text.length > 0)
 		(void)gcp_text_put(&text, options.stats_file);
 	errno = saved;

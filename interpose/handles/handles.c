@@ -25,7 +25,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "handles.h"
 
@@ -62,7 +61,7 @@ struct gcp_handle {
 };
 
 static struct gcp_mutex handles_lock = GCP_MUTEX(GCP_RANK_HANDLES);
-static _Atomic pid_t process; /* that has created handles; 0: none has */
+static struct origin bare; /* of a thread without a context; handles_lock */
 
 /* --- the driver ------------------------------------------------------------------ */
 
@@ -71,6 +70,9 @@ static struct {
 	CUresult (*ctx_set)(CUcontext);
 	CUresult (*ctx_wait)(void);
 	CUresult (*device_count)(int *);
+	CUresult (*primary_state)(CUdevice, unsigned int *, int *);
+	CUresult (*primary_retain)(CUcontext *, CUdevice);
+	CUresult (*primary_release)(CUdevice);
 } driver;
 
 /* False: the program has not loaded it. Threads that meet here write the same. */
@@ -87,9 +89,29 @@ static bool driver_find(void)
 	*(void **)&driver.ctx_set = gcp_elf_symbol(&elf, "cuCtxSetCurrent");
 	*(void **)&driver.ctx_wait = gcp_elf_symbol(&elf, "cuCtxSynchronize");
 	*(void **)&driver.device_count = gcp_elf_symbol(&elf, "cuDeviceGetCount");
-	atomic_store(&found, driver.ctx_get && driver.ctx_set && driver.ctx_wait &&
-				 driver.device_count);
-	return atomic_load(&found);
+	*(void **)&driver.primary_state =
+	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxGetState");
+	*(void **)&driver.primary_retain =
+	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRetain");
+	*(void **)&driver.primary_release =
+	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRelease_v2");
+	atomic_store(&found, true); /* none is younger than CUDA 7 */
+	return true;
+}
+
+/* True if the current context is the primary one of the first device. It stays so: this
+ * takes a reference, and gives it back. */
+static bool is_primary(CUcontext ctx)
+{
+	CUcontext primary = NULL;
+	unsigned int flags;
+	int active = 0;
+
+	if (driver.primary_state(0, &flags, &active) != CUDA_SUCCESS || !active ||
+	    driver.primary_retain(&primary, 0) != CUDA_SUCCESS)
+		return false;
+	driver.primary_release(0);
+	return primary == ctx;
 }
 
 /* False: handles that are created here are not kept. */
@@ -187,8 +209,6 @@ static bool handle_good(struct gcp_handle_library *library, struct gcp_handle *h
 	int result = gcpool_work(&handle->origin.work, GCPOOL_WORK_READY);
 
 	assert(handle->state == HANDLE_BUSY);
-	if (result == -EBUSY)
-		atomic_store(&library->refused, true);
 	if (result != 0 ||
 	    (handle->origin.captures &&
 	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
@@ -225,25 +245,24 @@ static void *handle_take(struct gcp_handle_library *library)
 }
 
 /* A thread without a context gets, from the library, the primary one of its device.
- * Where there is one device only, and the library did so before, it is known: it is
- * made current, as the library would. */
+ * Where there is one device only that is known before: it is made current, as the
+ * library would. */
 static void *handle_take_bare(struct gcp_handle_library *library)
 {
-	struct gcpool_work work;
-	void *pointer = NULL;
+	struct origin origin;
 	int count, result;
-	CUcontext ctx;
 
 	gcp_mutex_lock(&handles_lock);
-	ctx = library->bare;
-	work = library->bare_work;
+	origin = bare;
 	gcp_mutex_unlock(&handles_lock);
-	if (!ctx || driver.device_count(&count) != CUDA_SUCCESS || count != 1)
+	if (!origin.ctx || !atomic_load(&library->counts.created) ||
+	    driver.device_count(&count) != CUDA_SUCCESS || count != 1)
 		return NULL;
-	result = gcpool_work(&work, GCPOOL_WORK_READY);
-	if ((result != 0 && result != -EBUSY) || driver.ctx_set(ctx) != CUDA_SUCCESS)
+	result = gcpool_work(&origin.work, GCPOOL_WORK_READY);
+	if ((result != 0 && result != -EBUSY) ||
+	    driver.ctx_set(origin.ctx) != CUDA_SUCCESS)
 		return NULL;
-	pointer = handle_take(library);
+	void *pointer = handle_take(library);
 	if (!pointer)
 		driver.ctx_set(NULL); /* as the library would have met it */
 	return pointer;
@@ -262,6 +281,7 @@ static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *
 	if (shared) {
 		(*at)->users++;
 		(*at)->shares++;
+		atomic_fetch_add(&library->counts.reused, 1);
 		if ((*at)->state == HANDLE_FREE)
 			(*at)->state = HANDLE_USED;
 		return true;
@@ -274,11 +294,11 @@ static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *
 	return false;
 }
 
-/* The library has created it, in the context that is current now. bare: none was. */
-static void handle_adopt(struct gcp_handle_library *library, void *pointer, bool bare)
+/* The library has created it, in the context that is current now. */
+static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 {
 	struct gcp_handle *handle = calloc(1, sizeof(*handle));
-	bool known = true;
+	bool known = true, primary;
 
 	if (!handle)
 		return;
@@ -287,11 +307,10 @@ static void handle_adopt(struct gcp_handle_library *library, void *pointer, bool
 	if (origin_find(&handle->origin) &&
 	    gcp_handle_state(library, pointer, handle->values, false)) {
 		handle->origin.captures = false;
+		primary = is_primary(handle->origin.ctx);
 		gcp_mutex_lock(&handles_lock);
-		if (bare) {
-			library->bare = handle->origin.ctx;
-			library->bare_work = handle->origin.work;
-		}
+		if (primary)
+			bare = handle->origin;
 		known = handle_enter(library, handle);
 		gcp_mutex_unlock(&handles_lock);
 	}
@@ -299,27 +318,17 @@ static void handle_adopt(struct gcp_handle_library *library, void *pointer, bool
 		free(handle);
 }
 
-bool gcp_handles_are_ours(void)
-{
-	return atomic_load(&process) == getpid();
-}
-
 int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 {
-	bool keeps = ret_handle && gcp_handle_library_pooled(library), looked = false;
+	bool keeps = ret_handle && gcp_handle_library_pooled(library);
 	struct gcp_handle_real real;
 	CUcontext current = NULL;
 	void *pointer = NULL;
 	int saved = errno, result;
-	pid_t none = 0;
 
-	if (keeps) {
-		atomic_compare_exchange_strong(&process, &none, getpid());
-		keeps = gcp_handles_are_ours();
-		looked =
-		    keeps && driver_find() && driver.ctx_get(&current) == CUDA_SUCCESS;
-	}
-	if (looked)
+	/* Before it is active no handle is known, and in a forked child never. */
+	if (keeps && gcpool_active() && driver_find() &&
+	    driver.ctx_get(&current) == CUDA_SUCCESS)
 		pointer = current ? handle_take(library) : handle_take_bare(library);
 	errno = saved;
 	if (pointer) {
@@ -331,7 +340,7 @@ int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 	result = real.create(ret_handle);
 	saved = errno;
 	if (result == 0 && keeps && driver_find())
-		handle_adopt(library, *ret_handle, looked && !current);
+		handle_adopt(library, *ret_handle);
 	errno = saved;
 	return result;
 }
@@ -345,8 +354,6 @@ static bool is_crowded(struct gcp_handle_library *library, const struct origin *
 	struct gcpool_work work = {0};
 	int count;
 
-	if (!atomic_load(&library->refused))
-		return false;
 	gcp_mutex_lock(&handles_lock);
 	oldest = handle_oldest(library, origin, &count);
 	if (oldest)
@@ -371,11 +378,10 @@ static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *h
 	    driver.ctx_get(&current) != CUDA_SUCCESS || current != origin->ctx)
 		return false;
 	origin->captures = result == -EBUSY;
-	if (!origin->captures && (wait || is_crowded(library, origin)) &&
-	    driver.ctx_wait() != CUDA_SUCCESS)
-		return false;
 	if (!origin->captures &&
-	    !gcp_handle_state(library, handle->pointer, handle->values, true))
+	    (((wait || is_crowded(library, origin)) &&
+	      driver.ctx_wait() != CUDA_SUCCESS) ||
+	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
 		return false;
 	result = gcpool_work(&origin->work, GCPOOL_WORK_ENDS);
 	return result == 0 || result == -EBUSY;
@@ -442,8 +448,8 @@ int gcp_handles_destroy(struct gcp_handle_library *library, void *pointer)
 {
 	struct gcp_handle_real real;
 	int saved = errno, result;
-	bool done = pointer && gcp_handle_library_pooled(library) &&
-		    gcp_handles_are_ours() && destroyed(library, pointer, &result);
+	bool done = pointer && gcp_handle_library_pooled(library) && gcpool_active() &&
+		    destroyed(library, pointer, &result);
 
 	errno = saved;
 	if (done)

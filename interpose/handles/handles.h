@@ -76,12 +76,6 @@ struct gcp_handle_library {
 	/* handles.c, under its lock: */
 	struct gcp_handle *handles; /* all that are known */
 	uint64_t destroys;          /* so far */
-	/* The context that the library makes current when a thread has none and
-	 * creates a handle; NULL: not known. */
-	CUcontext bare;
-	struct gcpool_work bare_work;
-
-	_Atomic bool refused; /* a creation has found a handle that was not ready */
 };
 
 /* By GCP_HANDLE_INDEX_. */
@@ -93,9 +87,6 @@ extern const int gcp_handle_library_count;
 /* In place of the library's functions; the status is the library's own. */
 int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle);
 int gcp_handles_destroy(struct gcp_handle_library *library, void *handle);
-
-/* True if this process, and not one that it is a fork of, has created handles. */
-bool gcp_handles_are_ours(void);
 
 /* --- library.c ------------------------------------------------------------------- */
 

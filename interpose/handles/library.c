@@ -161,21 +161,28 @@ bool gcp_handle_library_pooled(struct gcp_handle_library *library)
 	return state == GCP_HANDLE_LIBRARY_POOLED;
 }
 
+/* A container has dozens of variables that begin with CU or NV: this costs little. */
+static bool may_be_read(const char *variable)
+{
+	if (variable[0] == 'N')
+		return strncmp(variable, "NVIDIA_TF32", 11) == 0;
+	return variable[0] == 'C' && variable[1] == 'U' &&
+	       (variable[2] == 'B' || variable[2] == 'S' ||
+		(variable[2] == 'D' && variable[3] == 'N'));
+}
+
 uint64_t gcp_handle_environment(void)
 {
-	static const char *const read[] = {"CUBLAS", "CUDNN", "CUSOLVER", "CUSPARSE",
-					   "NVIDIA_TF32"};
 	uint64_t sum = 0;
 
 	for (char *const *next = environ; next && *next; next++) {
 		uint64_t hash = 14695981039346656037u;
-		size_t i = **next == 'C' || **next == 'N' ? 0 : 5;
 
-		while (i < 5 && strncmp(*next, read[i], strlen(read[i])) != 0)
-			i++;
-		for (const char *c = *next; i < 5 && *c; c++)
+		if (!may_be_read(*next))
+			continue;
+		for (const char *c = *next; *c; c++)
 			hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-		sum += i < 5 ? hash : 0;
+		sum += hash;
 	}
 	return sum;
 }

@@ -52,7 +52,7 @@ CASES = {
     "refuse": Case(2, 1),
     "order": Case(each(1), schedule=NEVER),
     "order_contexts": Case(3, sync=2, schedule=NEVER),
-    "bare_beside_a_context": Case(3),
+    "bare_beside_a_context": Case(2),
     "ahead": Case(9, sync=1, schedule=NEVER),
     "threads": Case(each(4)),
     "threads_bare": Case(each(4)),
