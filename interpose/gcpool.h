@@ -379,8 +379,8 @@ enum gcpool_work_question {
 /* @return 0: yes, or done. -EBUSY: READY with a moment: not yet; else: yes, or done,
  * and a stream captures (what ends now is not ready before the capture has ended).
  * -ENOENT: the pool is not active, or serves the context no memory. -ESTALE: the
- * context has ended, or may be ending just now. -EINVAL. > 0: the device's error, a
- * CUresult. */
+ * context has ended; of the others also: it may be ending just now. -EINVAL. > 0: the
+ * device's error, a CUresult. */
 GCPOOL_API int gcpool_work(struct gcpool_work *work,
 			   enum gcpool_work_question question);
 

@@ -40,12 +40,11 @@ enum handle_state {
 	HANDLE_FREE,
 };
 
-/* Where a handle is created: one of another origin is not like a new one. */
+/* Where a handle was created: one of another origin is not like a new one. */
 struct origin {
 	CUcontext ctx;
 	uint64_t environment;    /* see gcp_handle_environment */
-	struct gcpool_work work; /* the context; of a handle also the end of its use */
-	bool captures;           /* a stream does; of a handle: it is held */
+	struct gcpool_work work; /* the context, and the end of the handle's use */
 };
 
 /* What changes: handles_lock, or the thread that it is busy with. */
@@ -55,6 +54,7 @@ struct gcp_handle {
 	uint64_t values[GCP_HANDLE_SETTINGS_MAX]; /* of its state when it was new */
 	struct origin origin;
 	enum handle_state state;
+	bool held;        /* destroyed in a capture, and not set back */
 	uint32_t users;   /* creations that gave it, and no destroy yet */
 	uint32_t shares;  /* creations by the library that gave it while it was known */
 	uint64_t destroy; /* the library's number, when it became free */
@@ -122,22 +122,21 @@ static bool origin_find(struct origin *ret_origin)
 	if (driver.ctx_get(&ret_origin->ctx) != CUDA_SUCCESS || !ret_origin->ctx)
 		return false;
 	result = gcpool_work(&ret_origin->work, GCPOOL_WORK_CONTEXT);
-	ret_origin->captures = result == -EBUSY;
 	ret_origin->environment = gcp_handle_environment();
 	return result == 0 || result == -EBUSY;
 }
 
 /* --- the handles that are known: with handles_lock ------------------------------ */
 
-static struct gcp_handle **handle_find(struct gcp_handle_library *library,
-				       const void *pointer)
+static struct gcp_handle *handle_find(const struct gcp_handle_library *library,
+				      const void *pointer)
 {
-	struct gcp_handle **at = &library->handles;
+	struct gcp_handle *handle = library->handles;
 
 	gcp_assert_held(GCP_RANK_HANDLES);
-	while (*at && (*at)->pointer != pointer)
-		at = &(*at)->next;
-	return at;
+	while (handle && handle->pointer != pointer)
+		handle = handle->next;
+	return handle;
 }
 
 static void count_use(struct gcp_handle_library *library)
@@ -150,41 +149,37 @@ static void count_use(struct gcp_handle_library *library)
 	assert(atomic_load(&counts->used) <= atomic_load(&counts->peak));
 }
 
-/* It is the library's again, or gone. No thread is busy with it, but the caller. */
-static void handle_drop(struct gcp_handle_library *library, struct gcp_handle **at)
+/* It is the library's again, or gone. No thread is busy with it. */
+static void handle_drop(struct gcp_handle_library *library, struct gcp_handle *handle)
 {
-	struct gcp_handle *handle = *at;
+	struct gcp_handle **at = &library->handles;
 
 	gcp_assert_held(GCP_RANK_HANDLES);
+	assert(handle->state != HANDLE_BUSY);
+	while (*at != handle)
+		at = &(*at)->next;
 	atomic_fetch_sub(&library->counts.used, handle->users);
 	*at = handle->next;
 	free(handle);
 }
 
-/* Of the free handles that a creation of this origin may have, the one whose use ended
- * first; and how many there are. What was created in another life of the context is
- * gone with it. */
-static struct gcp_handle *handle_oldest(struct gcp_handle_library *library,
-					const struct origin *origin, int *ret_count)
+/* Of the free handles of the context and the environment, the one whose use ended
+ * first; and how many there are. */
+static struct gcp_handle *handle_oldest(const struct gcp_handle_library *library,
+					CUcontext ctx, uint64_t environment,
+					int *ret_count)
 {
-	struct gcp_handle **at = &library->handles, **next, *oldest = NULL, *handle;
+	struct gcp_handle *oldest = NULL, *handle = library->handles;
 
 	gcp_assert_held(GCP_RANK_HANDLES);
 	*ret_count = 0;
-	for (; (handle = *at); at = next) {
-		next = &handle->next;
-		if (handle->state == HANDLE_BUSY || handle->origin.ctx != origin->ctx)
+	for (; handle; handle = handle->next) {
+		if (handle->state != HANDLE_FREE || handle->origin.ctx != ctx ||
+		    handle->origin.environment != environment)
 			continue;
-		if (handle->origin.work.context != origin->work.context ||
-		    handle->origin.work.life != origin->work.life) {
-			handle_drop(library, next = at);
-		} else if (handle->state == HANDLE_FREE &&
-			   handle->origin.environment == origin->environment &&
-			   !(handle->origin.captures && origin->captures)) {
-			*ret_count += 1;
-			if (!oldest || handle->destroy < oldest->destroy)
-				oldest = handle;
-		}
+		*ret_count += 1;
+		if (!oldest || handle->destroy < oldest->destroy)
+			oldest = handle;
 	}
 	return oldest;
 }
@@ -203,44 +198,51 @@ static void handle_done(struct gcp_handle_library *library, struct gcp_handle *h
 
 /* --- create ---------------------------------------------------------------------- */
 
-/* True if it is ready, and as a new one. */
-static bool handle_good(struct gcp_handle_library *library, struct gcp_handle *handle)
+/* As gcpool_work of the context alone: whether it lives, and a stream captures. */
+static int context_ask(struct gcpool_work work)
+{
+	work.moment = 0;
+	return gcpool_work(&work, GCPOOL_WORK_READY);
+}
+
+/* 0: it is ready, and as a new one. -ESTALE: its context has ended. */
+static int handle_ready(struct gcp_handle_library *library, struct gcp_handle *handle)
 {
 	int result = gcpool_work(&handle->origin.work, GCPOOL_WORK_READY);
 
 	assert(handle->state == HANDLE_BUSY);
-	if (result != 0 ||
-	    (handle->origin.captures &&
-	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
-		return false;
-	handle->origin.captures = false;
-	return true;
+	if (result == 0 && handle->held)
+		result = context_ask(handle->origin.work);
+	if (result == 0 && handle->held &&
+	    !gcp_handle_state(library, handle->pointer, handle->values, true))
+		result = -EIO;
+	handle->held = handle->held && result != 0;
+	return result;
 }
 
-/* A free handle of the current context, or NULL. */
-static void *handle_take(struct gcp_handle_library *library)
+/* A free handle of `ctx`, which is current, or NULL. */
+static void *handle_take(struct gcp_handle_library *library, CUcontext ctx)
 {
+	uint64_t environment = gcp_handle_environment();
+	int count, result = -ESTALE;
 	struct gcp_handle *handle;
-	struct origin origin;
-	void *pointer;
-	bool good;
-	int count;
+	void *pointer = NULL;
 
-	if (!origin_find(&origin))
-		return NULL;
 	gcp_mutex_lock(&handles_lock);
-	handle = handle_oldest(library, &origin, &count);
-	if (handle)
+	while (result == -ESTALE &&
+	       (handle = handle_oldest(library, ctx, environment, &count))) {
 		handle->state = HANDLE_BUSY;
+		gcp_mutex_unlock(&handles_lock);
+		result = handle_ready(library, handle);
+		gcp_mutex_lock(&handles_lock);
+		if (result == 0)
+			pointer = handle->pointer;
+		handle_done(library, handle, result == 0);
+		if (result == -ESTALE && handle->state == HANDLE_FREE)
+			handle_drop(library, handle);
+	}
 	gcp_mutex_unlock(&handles_lock);
-	if (!handle)
-		return NULL;
-	good = handle_good(library, handle);
-	gcp_mutex_lock(&handles_lock);
-	pointer = good ? handle->pointer : NULL;
-	handle_done(library, handle, good);
-	gcp_mutex_unlock(&handles_lock);
-	atomic_fetch_add(&library->counts.reused, good);
+	atomic_fetch_add(&library->counts.reused, pointer != NULL);
 	return pointer;
 }
 
@@ -262,7 +264,7 @@ static void *handle_take_bare(struct gcp_handle_library *library)
 	if ((result != 0 && result != -EBUSY) ||
 	    driver.ctx_set(origin.ctx) != CUDA_SUCCESS)
 		return NULL;
-	void *pointer = handle_take(library);
+	void *pointer = handle_take(library, origin.ctx);
 	if (!pointer)
 		driver.ctx_set(NULL); /* as the library would have met it */
 	return pointer;
@@ -273,21 +275,20 @@ static void *handle_take_bare(struct gcp_handle_library *library)
  * True: it is one more use of a handle that is known. */
 static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *handle)
 {
-	struct gcp_handle **at = handle_find(library, handle->pointer);
-	bool shared = *at && library->kind->shared;
+	struct gcp_handle *known = handle_find(library, handle->pointer);
 
 	gcp_assert_held(GCP_RANK_HANDLES);
 	count_use(library);
-	if (shared) {
-		(*at)->users++;
-		(*at)->shares++;
+	if (known && library->kind->shared) {
+		known->users++;
+		known->shares++;
 		atomic_fetch_add(&library->counts.reused, 1);
-		if ((*at)->state == HANDLE_FREE)
-			(*at)->state = HANDLE_USED;
+		if (known->state == HANDLE_FREE)
+			known->state = HANDLE_USED;
 		return true;
 	}
-	if (*at && (*at)->state != HANDLE_BUSY)
-		handle_drop(library, at);
+	if (known && known->state != HANDLE_BUSY)
+		handle_drop(library, known);
 	handle->next = library->handles;
 	library->handles = handle;
 	atomic_fetch_add(&library->counts.created, 1);
@@ -306,7 +307,6 @@ static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 	handle->users = 1;
 	if (origin_find(&handle->origin) &&
 	    gcp_handle_state(library, pointer, handle->values, false)) {
-		handle->origin.captures = false;
 		primary = is_primary(handle->origin.ctx);
 		gcp_mutex_lock(&handles_lock);
 		if (primary)
@@ -329,7 +329,8 @@ int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 	/* Before it is active no handle is known, and in a forked child never. */
 	if (keeps && gcpool_active() && driver_find() &&
 	    driver.ctx_get(&current) == CUDA_SUCCESS)
-		pointer = current ? handle_take(library) : handle_take_bare(library);
+		pointer =
+		    current ? handle_take(library, current) : handle_take_bare(library);
 	errno = saved;
 	if (pointer) {
 		*ret_handle = pointer;
@@ -355,7 +356,7 @@ static bool is_crowded(struct gcp_handle_library *library, const struct origin *
 	int count;
 
 	gcp_mutex_lock(&handles_lock);
-	oldest = handle_oldest(library, origin, &count);
+	oldest = handle_oldest(library, origin->ctx, origin->environment, &count);
 	if (oldest)
 		work = oldest->origin.work;
 	gcp_mutex_unlock(&handles_lock);
@@ -377,8 +378,8 @@ static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *h
 	if ((result != 0 && result != -EBUSY) ||
 	    driver.ctx_get(&current) != CUDA_SUCCESS || current != origin->ctx)
 		return false;
-	origin->captures = result == -EBUSY;
-	if (!origin->captures &&
+	handle->held = result == -EBUSY;
+	if (!handle->held &&
 	    (((wait || is_crowded(library, origin)) &&
 	      driver.ctx_wait() != CUDA_SUCCESS) ||
 	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
@@ -390,25 +391,21 @@ static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *h
 /* The program's last use of it has ended. A use that begins meanwhile, and ends, is
  * marked as well. */
 static bool handle_return(struct gcp_handle_library *library, struct gcp_handle *handle,
-			  bool wait)
+			  uint32_t shares, bool wait)
 {
-	struct gcp_handle **at = &library->handles;
-	uint32_t shares;
-	bool kept;
+	bool kept = handle_keep(library, handle, wait);
 
 	gcp_mutex_lock(&handles_lock);
-	do {
+	while (handle->users == 0 && handle->shares != shares) {
 		shares = handle->shares;
 		gcp_mutex_unlock(&handles_lock);
 		kept = handle_keep(library, handle, wait);
 		gcp_mutex_lock(&handles_lock);
-	} while (handle->users == 0 && handle->shares != shares);
+	}
 	handle->destroy = ++library->destroys;
 	handle_done(library, handle, false);
-	while (*at != handle)
-		at = &(*at)->next;
 	if (!kept && handle->state == HANDLE_FREE)
-		handle_drop(library, at);
+		handle_drop(library, handle);
 	gcp_mutex_unlock(&handles_lock);
 	atomic_fetch_sub(&library->counts.used, 1);
 	atomic_fetch_add(&library->counts.destroyed, !kept);
@@ -422,12 +419,13 @@ static bool destroyed(struct gcp_handle_library *library, void *pointer,
 	bool wait = gcp_handles_mode() == GCP_HANDLES_SYNC, last = false;
 	struct gcp_handle *handle;
 	struct gcpool_work work;
-	uint32_t users = 0;
+	uint32_t users = 0, shares = 0;
 
 	gcp_mutex_lock(&handles_lock);
-	handle = *handle_find(library, pointer);
+	handle = handle_find(library, pointer);
 	if (handle && handle->users > 0) {
 		users = handle->users--;
+		shares = handle->shares;
 		last = users == 1 && handle->state == HANDLE_USED;
 		if (last)
 			handle->state = HANDLE_BUSY;
@@ -435,7 +433,7 @@ static bool destroyed(struct gcp_handle_library *library, void *pointer,
 	gcp_mutex_unlock(&handles_lock);
 	*ret_result = users > 0 ? 0 : library->kind->invalid;
 	if (last)
-		return handle_return(library, handle, wait);
+		return handle_return(library, handle, shares, wait);
 	if (users > 0) { /* others have it still; a plain destroy waits all the same */
 		atomic_fetch_sub(&library->counts.used, 1);
 		if (wait && gcpool_work(&work, GCPOOL_WORK_CONTEXT) == 0)

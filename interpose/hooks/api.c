@@ -300,8 +300,7 @@ static int work_answer(struct gcp_pool *pool, struct gcpool_work *work,
 		       enum gcpool_work_question question)
 {
 	if (question == GCPOOL_WORK_ENDS) {
-		atomic_thread_fence(memory_order_seq_cst);
-		work->moment = gcp_pool_work_now(pool);
+		work->moment = gcp_pool_work_now(pool); /* behind the pin */
 		return gcp_pool_work_close(pool, work->moment);
 	}
 	if (work->moment)
@@ -322,8 +321,9 @@ static int work_ask(struct gcpool_work *work, enum gcpool_work_question question
 		   : (struct gcp_pool *)(uintptr_t)work->context;
 	if (!pool)
 		return question == GCPOOL_WORK_CONTEXT ? -ENOENT : -EINVAL;
-	if (!gcp_pool_pin(pool))
-		return result;
+	if (!gcp_pool_pin(pool)) /* it has ended, or may be ending just now */
+		return question == GCPOOL_WORK_READY && gcp_pool_is_live(pool) ? -EBUSY
+									       : result;
 	if (question == GCPOOL_WORK_CONTEXT)
 		*work = (struct gcpool_work){(uintptr_t)pool, gcp_pool_life(pool), 0};
 	if (gcp_pool_life(pool) == work->life)
@@ -334,10 +334,10 @@ static int work_ask(struct gcpool_work *work, enum gcpool_work_question question
 
 int gcpool_work(struct gcpool_work *work, enum gcpool_work_question question)
 {
-	int saved = errno, result = -EINVAL;
+	int saved = errno;
+	int result =
+	    work && question <= GCPOOL_WORK_READY ? work_ask(work, question) : -EINVAL;
 
-	if (work && question <= GCPOOL_WORK_READY)
-		result = work_ask(work, question);
 	errno = saved;
 	return result;
 }
