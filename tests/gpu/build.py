@@ -104,20 +104,9 @@ def build_extra(bench):
         "answers": nvcc(bench, f"{here}/answers.cu", "answers",
                         *[f for f in links if f.startswith("-L")], "-lcuda"),
         "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
-        "first-used": nvcc(bench, f"{here}/first_used.cu", "first-used", "-ldl"),
-        "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),
-                       *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
-        **{name.replace("_", "-"): ["gcc", *flags, f"{here}/{name}.c", "-o",
-                                    bench.program(name.replace("_", "-")),
-                                    *[f for f in links if f.startswith(("-L", "-Wl"))],
-                                    "-lcuda", "-lpthread"]
-           for name in ("capture_end", "full_queue")},
+        "full-queue": ["gcc", *flags, f"{here}/full_queue.c", "-o", bench.program("full-queue"),
+                       *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda", "-lpthread"],
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
-        "deep": ["gcc", *flags, f"{here}/deep.c", "-o", bench.program("deep"),
-                 *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda", "-ldl"],
-        "deep-plugin.so": ["gcc", *flags, "-shared", "-fPIC", "-DPLUGIN", f"{here}/deep.c", "-o",
-                           bench.program("deep-plugin.so"),
-                           *[f for f in links if f.startswith("-L")], "-lcuda"],
     }
 
 

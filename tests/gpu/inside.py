@@ -2,7 +2,7 @@
 """Checks that mistakes of programs in pooled memory are found (faults.cu): by
 compute-sanitizer, which is told of blocks through NVTX, and by GCPOOL_DEBUG. The same
 programs without a mistake give no finding. What observation costs; programs that choose
-the library (chosen.cu, examples/frameworks.py); and a plugin that it does not see (deep.c)."""
+the library (chosen.cu, examples/frameworks.py)."""
 
 import os
 import re
@@ -175,18 +175,3 @@ def chosen_frameworks(bench):
 
 
 # --- a plugin that the library does not see ----------------------------------------------
-
-
-def deep(bench):
-    """A plugin that is loaded with RTLD_DEEPBIND frees, and releases a context."""
-    rows = []
-    wanted = {"frees": "all refused, wrong words: 0", "gives": "all freed, wrong words: 0",
-              "releases": "wrong words: 0"}
-    for what, backend in (("frees", "vmm"), ("frees", "segments"), ("gives", "segments"),
-                          ("releases", "vmm"), ("releases", "segments")):
-        result = bench.run([bench.program("deep"), what, bench.program("deep-plugin.so")],
-                           bench.library, {"GCPOOL_BACKEND": backend}, 30)
-        words = (result.out.strip().splitlines() or [f"code {result.code}"])[-1]
-        rows.append(Row(f"deep-bound plugin {what}, {backend}", "", words, wanted[what],
-                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
-    return rows

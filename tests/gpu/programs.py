@@ -35,7 +35,6 @@ TRANSCRIPTS = {
     "greens": ([("greens", [])], ("linked", "dlsym")),
     "introspection": ([("introspection", [])], STYLES),
     "solver": ([("solver", [])], ("static", "shared")),
-    "streamed": ([("streamed", [])], ("static", "shared")),
     "copies": ([("cross_device_copy", [])], ("static", "linked")),
     "life": ([("life", [way]) for way in ("--fork", "--spawn", "--return", "--thread", "--atexit",
                                           "--quick")], ("static", "linked")),
@@ -392,21 +391,4 @@ def full_queue(bench):
                         f"otherwise: {'; '.join(differ) or 'none'}",
                         "returns where plain CUDA does", verdict(good and not worse),
                         "" if good and not worse else plain.tail() + pooled.tail()))
-    return rows
-
-
-def capture_end(bench):
-    """The library asks for the nodes and edges of a graph at its capture's end."""
-    nodes = 50000
-    command = [bench.program("capture-end")]
-    plain = bench.run([*command, str(nodes)])
-    pooled = bench.run([*command, "--memory", str(nodes)], bench.library)
-    if plain.code or pooled.code:
-        return [Row("the end of a capture", verdict=FAIL, details=plain.tail() + pooled.tail())]
-    rows = []
-    for what in ("line", "fork"):
-        a, b = number(plain.out, what), number(pooled.out, what)
-        rows.append(Row(f"the end of a capture of {nodes} nodes, {what}", f"{a / 1e3:.1f} ms",
-                        f"{b / 1e3:.1f} ms: {(b - a) * 1e3 / nodes:.0f} ns more a node",
-                        "<= 1000 ns more a node", verdict((b - a) * 1e3 / nodes <= 1000)))
     return rows

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 
-import handles
 from bench import FAIL, INFO, SKIPPED, Row, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
@@ -175,19 +174,6 @@ def beside(bench):
                 INFO if bench.sim else verdict(good))]
 
 
-def driver_alone(bench):
-    """What the driver alone needs for as much, in 32 equal handles and in two."""
-    if bench.sim:
-        return ""
-    result = bench.run([bench.program("given-back"), "32", "512"])
-    if result.code != 0:
-        return f"code {result.code}"
-    return "the driver alone, " + "; ".join(
-        f"{words}: " + " and ".join(said(number(line, before), "ms")
-                                    for before in ("back", "again"))
-        for line, words in zip(result.out.splitlines(), ("32 handles", "2 handles")))
-
-
 @only_with_the_option
 def trim(bench):
     """Memory of idle graphs goes back, and comes again at the next launch: the median of
@@ -204,7 +190,7 @@ def trim(bench):
         totals.append((trims + launches, trims, launches))
     totals.sort()
     middle = totals[len(totals) // 2] if good else (0, None, None)
-    return [Row(f"trim, and the next launch, {size} MiB", driver_alone(bench),
+    return [Row(f"trim, and the next launch, {size} MiB", "",
                 f"{said(middle[1], 'ms')}, {said(middle[2], 'ms')}; "
                 f"{said(given, 'MiB')} back; together {totals[0][0]:.2f} to "
                 f"{totals[-1][0]:.2f} ms in {len(totals)} runs" if good else "fails",
@@ -304,33 +290,6 @@ def torch(bench):
             for row in torch_rows(bench, what, order)]
 
 
-LARGE_MIB = 5734  # 5.6 GiB
-
-
-def large_words(found, run):
-    return f"{found['held']:.0f} MiB" if found else f"code {run.code}"
-
-
-@only_with_the_option
-def torch_large(bench):
-    """A wider network at eleven shapes up to 960. Private pools of forward passes hold
-    the same in both orders: one run of them."""
-    private = shapes(bench, "forward", "up", "private", "--large")
-    if not private[0] and "No module named" in private[1].err:
-        return [Row("PyTorch, a wider network", "", "no PyTorch", "", SKIPPED)]
-    rows = []
-    for order in ("up", "down"):
-        shared = shapes(bench, "forward", order, "shared", "--large")
-        found, run = shapes(bench, "forward", order, "none", "--large")
-        good = found is not None and found["wrong"] == 0 and found["held"] <= LARGE_MIB
-        rows.append(Row(f"PyTorch, a wider network at eleven shapes, {order}",
-                        f"private pools {large_words(*private)}, one pool {large_words(*shared)}",
-                        f"{found['held']:.0f} MiB, {found['wrong']} wrong" if found
-                        else f"code {run.code}", f"<= {LARGE_MIB} MiB, 0 wrong", verdict(good),
-                        "" if good else run.tail()))
-    return rows
-
-
 # --- libraries first used inside a capture ------------------------------------------
 
 
@@ -378,61 +337,3 @@ def sort_first(bench):
                         verdict(True) if pooled.code == 0 else bad,
                         "" if pooled.code == 0 else pooled.tail()))
     return rows
-
-
-LAZY_OR_NOT = {"": {}, ", its kernels loaded at once": {"CUDA_MODULE_LOADING": "EAGER"}}
-
-
-def library_row(bench, what, words, extra):
-    """A library first used in a capture. Where plain CUDA refuses it, for the memory of its
-    handle or for its kernels, it may be refused in the same way."""
-    plain, pooled = bench.pair([bench.program("first-used"), *words], extra)
-    text = [(run.out.strip().splitlines() or [f"code {run.code}"])[-1] for run in (plain, pooled)]
-    if pooled.code == 77 == plain.code:
-        return Row(what, *text, "0 wrong", SKIPPED)
-    same = plain.code == pooled.code and text[0] == text[1]
-    refused = plain.code == pooled.code == 2
-    good = pooled.code == 0 or refused and same
-    return Row(what, *text, "0 wrong, or refused as plain",
-               verdict(good) if good or not refused else INFO,
-               "" if good else plain.tail() + "\n" + pooled.tail())
-
-
-def library_first(bench):
-    """cuBLAS and cuDNN, whose handles take memory, first used in a capture: PyTorch's, if it
-    is here, else the CUDA Toolkit's."""
-    files = dict(word.split("=", 1) for word in handles.libraries(bench.toolkit))
-    path = ":".join(handles.directories(bench.toolkit) + [os.environ.get("LD_LIBRARY_PATH", "")])
-    rows = []
-    for name in ("cublas", "cudnn"):
-        if name not in files:
-            rows.append(Row(f"{name} first used in a capture", "", "not here", "", SKIPPED))
-            continue
-        for mode in ("relaxed", "thread-local"):
-            for loading, extra in LAZY_OR_NOT.items():
-                rows.append(library_row(
-                    bench, f"{name} first used in a {mode} capture{loading}",
-                    [name, mode, files[name]], {"LD_LIBRARY_PATH": path.rstrip(":"), **extra}))
-    return rows
-
-
-# --- graphs that hand state on --------------------------------------------------------
-
-
-@only_with_the_option
-def torch_cells(bench):
-    """1,000 small graphs each of which leaves a state of 8 KiB for the next one."""
-    quick = ["--quick"] if bench.quick else []
-    runs = [told(bench, ["torch_cells.py", "--mode", mode, *quick], mode == "none")
-            for mode in ("private", "shared", "none")]
-    if "No module named" in runs[0][1].err:
-        return [Row("PyTorch, graphs that hand state on", "", "no PyTorch", "", SKIPPED)]
-    text = [f"{found['held']:.0f} MiB, of these reserved {found['reserved']:.0f}" if found
-            else f"code {run.code}" for found, run in runs]
-    found, run = runs[2]
-    good = run.code == 0 and (not runs[0][0] or found["held"] <= runs[0][0]["held"])
-    return [Row("PyTorch, small graphs that hand state on",
-                f"private pools {text[0]}; one pool {text[1]}",
-                f"{text[2]}" + (f", {found['wrong']} wrong" if found else ""),
-                "no more than private pools, 0 wrong", verdict(good),
-                "" if good else run.tail())]

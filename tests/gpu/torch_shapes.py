@@ -11,8 +11,7 @@ sizes; "saved_largest", that of the largest).
 forward: a convolution network in torch.no_grad(); callables: make_graphed_callables,
 forward and backward; step: a whole training step with its optimizer. Modes: PyTorch's
 private pools, one pool that the program shares by hand (its graphs run one at a time),
-or no cache of PyTorch's own (PYTORCH_NO_CUDA_MEMORY_CACHING=1, under libgcpool).
---large: a wider and deeper network at 320 to 960."""
+or no cache of PyTorch's own (PYTORCH_NO_CUDA_MEMORY_CACHING=1, under libgcpool)."""
 
 import argparse
 import gc
@@ -38,10 +37,6 @@ def network(width=48, depth=5):
         layers += [torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.GELU()]
     return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
                                torch.nn.Linear(width, 10)).cuda()
-
-
-def network_of(large):
-    return (lambda: network(64, 6)) if large else network
 
 
 def near(a, b):
@@ -165,16 +160,15 @@ def main():
     parser.add_argument("--order", choices=["up", "down"], default="up")
     parser.add_argument("--mode", choices=["private", "shared", "none"], default="none")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = False
     count = QUICK_SIZES if arguments.quick else SIZES
-    sides = [320 + 64 * i if arguments.large else 192 + 48 * i for i in range(count)]
+    sides = [192 + 48 * i for i in range(count)]
     images = [torch.randn(BATCH, 3, side, side, device="cuda") for side in sides]
     images = images[::-1] if arguments.order == "down" else images
     pool = torch.cuda.graph_pool_handle() if arguments.mode == "shared" else None
     subject = {"forward": Forward, "callables": Callables, "step": Step}[arguments.what](
-        images, pool, network_of(arguments.large))
+        images, pool, network)
     start, largest, replays = used(), 0, []
     for image in images:
         before = used()
