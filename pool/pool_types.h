@@ -364,7 +364,7 @@ struct gcp_pool {
 	bool vmm;                        /* its segments are mapped by vmm.c */
 	_Atomic bool vmm_mixed;          /* it has had to take ordinary ones, too */
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
-	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
+	uint64_t vmm_memory;             /* bytes that can be mapped at most */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	struct gcp_spare spare;          /* the same */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */

@@ -30,10 +30,7 @@
  */
 #include "vmm.h"
 
-enum {
-	RANGE_MIN = 64 << 20, /* bytes of addresses to set aside at once */
-	FAILURES_MOST = 4,    /* in a row: then ordinary segments only */
-};
+enum { FAILURES_MOST = 4 }; /* in a row: then ordinary segments only */
 
 void gcp_vmm_init(struct gcp_pool *pool)
 {
@@ -48,21 +45,23 @@ void gcp_vmm_init(struct gcp_pool *pool)
 	atomic_store(&pool->vmm_freed, 0);
 	atomic_store(&pool->vmm_large, false);
 	pool->spare = (struct gcp_spare){0};
-	pool->vmm_range =
-	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
+	pool->vmm_memory = gcp_round_up(memory, GCP_CHUNK);
 }
 
 /* --- ranges of addresses ------------------------------------------------------ */
 
-/* Sets aside more addresses than asked for, if it can. */
-static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			 gcp_addr *ret_addr, uint64_t *ret_size)
+/* Sets aside more addresses than asked for, if it can: as many as the pool has memory,
+ * so that it has few ranges, and many pools do not need all addresses there are. */
+static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr,
+			 uint64_t *ret_size)
 {
+	enum { RANGE_MIN = 64 << 20 };
 	struct gcp_pool *pool = heap->pool;
-	uint64_t size = gcp_space_range_bytes(pool, kind);
 	uint64_t least = gcp_round_up(bytes, GCP_CHUNK);
+	uint64_t size = atomic_load(&pool->vmm_mapped);
 	int result;
 
+	size = gcp_round_up(size > RANGE_MIN ? size : RANGE_MIN, GCP_CHUNK);
 	if (heap->private || size < least)
 		size = least;
 	for (;;) {
@@ -86,7 +85,7 @@ static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
 	gcp_addr addr;
 	int result;
 
-	if (range_reserve(heap, kind, bytes, &addr, &size) != 0)
+	if (range_reserve(heap, bytes, &addr, &size) != 0)
 		return GCP_NOT_MAPPED;
 	chunks = gcp_chunks_create(size);
 	result = -ENOMEM;
@@ -201,7 +200,8 @@ static void unmapping_finish(struct gcp_pool *pool)
 }
 
 /* First what can fail for want of memory, then what cannot be undone. Whatever
- * fails: handles that have no place any more are given back. */
+ * fails: handles that have no place any more are given back. What cannot be mapped is
+ * no lack of memory, whatever the driver calls it. */
 static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 {
 	struct gcp_block *target = move->target;
@@ -214,9 +214,10 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 	chunks = gcp_chunks_of(target, &count);
 	result = donors_empty(pool, move, chunks);
 	if (result == 0)
-		return gcp_handles_map(pool, target);
-	gcp_handles_release(pool, chunks, count);
-	return result;
+		result = gcp_handles_map(pool, target);
+	else
+		gcp_handles_release(pool, chunks, count);
+	return result == 0 ? 0 : GCP_NOT_MAPPED;
 }
 
 /* --- making room -------------------------------------------------------------- */
@@ -388,7 +389,7 @@ int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
 	if (!is_wanted(pool))
 		return GCP_NOT_MAPPED;
 	/* More than there is: nothing need be set aside or tried for that. */
-	if (bytes > pool->vmm_range)
+	if (bytes > pool->vmm_memory)
 		return GCP_CUDA_OUT_OF_MEMORY;
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)

@@ -103,9 +103,6 @@ struct gcp_move {
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
 
-/* How many bytes of addresses the pool sets aside at once for segments of that kind.
- * Any lock, or none, may be held. */
-uint64_t gcp_space_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind);
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  enum gcp_kind kind, struct gcp_chunk *chunks);
@@ -126,8 +123,8 @@ struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap,
 					 struct gcp_block *block);
 /* An UNMAPPING block whose epoch is completed, MOVING now; NULL: there is none. */
 struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
-/* It is unmapped: a hole. Or it is not: it stays. A small range that is one hole goes
- * to pool->orphans. */
+/* It is unmapped: a hole. Or it is not: it stays. A range that is one hole goes to
+ * pool->orphans. */
 void gcp_space_free(struct gcp_block *block, bool unmapped);
 /* The target has memory behind it: it is free. */
 void gcp_space_fill(struct gcp_move *move);

@@ -22,19 +22,7 @@
  */
 #include "vmm.h"
 
-enum {
-	LOOKS = 64,          /* blocks that are looked at to choose one */
-	RANGE_SLAB_PART = 8, /* of a range of addresses, for small blocks */
-};
-
-uint64_t gcp_space_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind)
-{
-	uint64_t bytes = pool->vmm_range;
-
-	if (kind == GCP_KIND_SLAB)
-		bytes /= RANGE_SLAB_PART;
-	return gcp_round_up(bytes, GCP_CHUNK);
-}
+enum { LOOKS = 64 }; /* blocks that are looked at to choose one */
 
 /* --- holes ------------------------------------------------------------------------ */
 
@@ -99,14 +87,6 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	if (result == 0)
 		hole_insert(heap, segment->first);
 	return result;
-}
-
-/* A range that was set aside for one request, and has nothing behind it any more: also
- * one of a graph, whose memory stays where it is while anything can run on it. */
-static bool is_range_done(const struct gcp_heap *heap, const struct gcp_block *hole)
-{
-	return gcp_block_is_segment(hole) &&
-	       hole->size < gcp_space_range_bytes(heap->pool, hole->segment->kind);
 }
 
 static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
@@ -457,7 +437,7 @@ void gcp_space_free(struct gcp_block *block, bool unmapped)
 
 	if (unmapped) {
 		block = hole_insert(heap, block);
-		if (is_range_done(heap, block))
+		if (gcp_block_is_segment(block))
 			range_detach(heap, block);
 		return;
 	}

@@ -507,6 +507,11 @@ static int refused(void)
 static int (*map_really)(gcp_addr addr, uint64_t bytes, uint64_t handle);
 static int maps_left;
 
+static int refused_for_memory(void)
+{
+	return GCP_CUDA_OUT_OF_MEMORY;
+}
+
 static int map_at_first(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	return maps_left-- > 0 ? map_really(addr, bytes, handle) : 801;
@@ -518,7 +523,7 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 {
 	struct gcp_config config = fake_mapped_config();
 
-	for (int call = 0; call < 5; call++) {
+	for (int call = 0; call < 6; call++) {
 		struct gcp_driver driver = fake_driver();
 		struct gcp_pools *pools;
 
@@ -532,8 +537,10 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 			driver.vm_map = (void *)refused;
 		else if (call == 3)
 			driver.vm_open = (void *)refused;
-		else
+		else if (call == 4)
 			driver.vm_map = map_at_first;
+		else /* says that memory is out, and plain CUDA has it */
+			driver.vm_map = (void *)refused_for_memory;
 		assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
 		for (uint64_t i = 1; i < 20; i++)
 			must_alloc(fake_pool(pools), i * 3 * MIB);
@@ -542,6 +549,21 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 		finish(pools);
 		fake_reset();
 	}
+}
+
+/* Or few contexts would have all addresses. */
+TEST(a_context_sets_few_addresses_aside)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	must_alloc(fake_pool(pools), 512);
+	must_alloc(fake_pool(pools), 4 * MIB);
+	assert_true(fake.addresses <= 128 * MIB);
+	for (int i = 0; i < 64; i++)
+		must_alloc(fake_pool(pools), 8 * MIB);
+	assert_true(fake.addresses <= 2 * 512 * MIB + 128 * MIB);
+	finish(pools);
 }
 
 static int tries;
