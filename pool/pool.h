@@ -81,10 +81,6 @@ struct gcp_config {
 	uint64_t quota;           /* a limit: most reserved bytes per device */
 	bool blocking_free;       /* a free waits for the device, as cudaFree does */
 	enum gcp_backend backend; /* what segments are made of */
-	uint32_t handle_parts;  /* so many handles at least for what is mapped at once,
-				 * if it is large; >= 1 */
-	uint32_t handle_shared; /* chunks that a handle has at most which blocks of any
-				 * size share; 1..16 */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 	bool pinned;         /* pinned host memory is pooled */
 	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
@@ -590,8 +586,6 @@ struct gcp_gauge {
 	X(graph_waits, "launches of a graph that wait, on the device, for others")     \
 	X(graph_launches, "launches of graphs that may share memory, each looked at")  \
 	X(trims, "segments given back to the driver")                                  \
-	X(consolidations,                                                              \
-	  "times that idle segments were given back to come again as one")             \
 	X(deferred_frees, "frees that waited for the end of a capture")                \
 	X(reuse_order_unknown,                                                         \
 	  "frees in captures not reusable at once: order in the graph unknown")        \

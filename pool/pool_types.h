@@ -11,7 +11,7 @@
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
- *   new memory, or a remap?                   spare.c
+ *   which handles may a block lie in?         place.c
  *   what do graphs share?                     lane.c, lane_move.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
@@ -184,7 +184,8 @@ struct gcp_bins {
 
 /* Kinds of segments: small blocks never pin large memory. */
 enum gcp_kind {
-	GCP_KIND_SLAB,  /* cut into slabs of classes up to slab_max */
+	GCP_KIND_SLAB,  /* cut into slabs of classes up to slab_max; mapped ones: and
+			 * other blocks that may lie in no handle but the smallest */
 	GCP_KIND_LARGE, /* split and merged */
 	GCP_KIND_HUGE,  /* made for one block above split_limit, never split */
 	GCP_KINDS,
@@ -245,11 +246,6 @@ struct gcp_class_list {
 	uint64_t count;
 };
 
-/* Segments that hold no block, none for slabs. */
-struct gcp_idle {
-	uint64_t segments, bytes;
-};
-
 enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 
 /* Segments and their free blocks. All fields: pool->lock.
@@ -287,9 +283,8 @@ struct gcp_heap {
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
-	uint64_t unused_bytes; /* free, and could be given back */
-	uint64_t unused_low;   /* lowest since maintain.c set it */
-	struct gcp_idle idle;
+	uint64_t unused_bytes;            /* free, and could be given back */
+	uint64_t unused_low;              /* lowest since maintain.c set it */
 	uint64_t used_blocks, used_bytes; /* private heaps only */
 	uint64_t lent_bytes;
 	TAILQ_ENTRY(gcp_heap) link; /* pool->private_heaps */
@@ -338,14 +333,6 @@ struct gcp_listed_epoch {
 	uint64_t epoch, blocks;
 };
 
-/* What remaps cost of late, and whether memory is held so that there are fewer:
- * spare.c. */
-struct gcp_spare {
-	uint64_t owed_ns; /* that they took, beyond a small part of the time */
-	uint64_t at_ns;   /* when that was so */
-	uint64_t needed;  /* bytes mapped when the pool had nothing unused left */
-};
-
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -366,10 +353,7 @@ struct gcp_pool {
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
 	uint64_t vmm_memory;             /* bytes that can be mapped at most */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
-	struct gcp_spare spare;          /* the same */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
-	_Atomic uint64_t vmm_freed;      /* bytes of large blocks, ever; the same */
-	_Atomic bool vmm_large;          /* a handle for one block; under vmm_lock */
 	struct gcp_timeline timeline;
 	_Atomic uint64_t polled_epoch; /* closed when miss.c asked last; a hint */
 	_Atomic bool barrier_due;      /* that of a capture's end; see private.c */
@@ -607,7 +591,6 @@ struct gcp_purge {
 	bool gently; /* only those that go back without a wait for the device, */
 	bool behind_barriers; /* or for no more than what barriers wait for */
 	uint64_t bytes;       /* until so many are taken */
-	bool large;           /* and all that are not for slabs */
 	uint64_t idle_since;  /* and those that were idle before that turn, and since */
 };
 /* Whether there are any. */
@@ -719,9 +702,9 @@ struct gcp_request {
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* no more epochs are completed */
-	bool divides;            /* handles, though the device is nearly full */
-	bool cuts;               /* large ones: none is to be replaced first */
+	bool divides;            /* any handle, rather than that it is refused */
 	uint32_t more_looks;     /* at freed blocks, beyond the usual few */
+	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */
 	struct gcp_block *block; /* found, and USED */
 };
 
@@ -738,12 +721,30 @@ bool gcp_take_anywhere(struct gcp_request *request);
 /* stream_heap.c: the same from what was freed in the request's stream. pool->lock. */
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 					 struct gcp_request *request);
-/* What a segment must have room for to serve the request. */
-uint64_t gcp_request_run(const struct gcp_request *request);
 /* Counts request->block as the program's. pool->lock. */
 void gcp_request_count_taken(struct gcp_request *request, bool hit);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
+
+/* --- place.c: pool->lock is held -------------------------------------------------- */
+
+enum { GCP_HANDLE_MOST = 16 }; /* chunks of a handle */
+
+/* Which handles a block may lie in. */
+struct gcp_division {
+	uint32_t most; /* of so many chunks; or of one */
+	bool whole;    /* it has all, or nothing, of one that lies unused */
+};
+
+/* What a segment must have room for to serve the request. */
+uint64_t gcp_request_run(const struct gcp_request *request);
+struct gcp_division gcp_request_division(const struct gcp_request *request);
+/* Whether such a block lies in no handle but of one chunk. Any lock may be held. */
+bool gcp_size_is_small(uint64_t size);
+/* Where in [block->addr, + block->size), which is free, a request of `size` may lie:
+ * the lowest address seen; 0: nowhere. */
+gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size,
+			 const struct gcp_division *division);
 
 /* As gcp_pool_pin when memory is out: a pool whose context may stay is waited for. Not
  * for ever: it may be waiting for what the caller does next. No lock held, and no
@@ -755,6 +756,14 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
 
 /* --- tight.c --- */
 
+/* Whether its new segments are the driver's, or have been: for want of what mapping
+ * needs, or because something else than CUDA is to reach them. */
+static inline bool gcp_pool_is_ordinary(const struct gcp_pool *pool)
+{
+	return !pool->vmm ||
+	       atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
+}
+
 /* Each free closes its epoch (fence.c, NO NEW WAITS). */
 static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 {
@@ -763,9 +772,9 @@ static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 /* A block of `size` does not share its segment of the driver, which is not larger than
  * it: what is left over would be missing on a full device. */
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
-/* The same of mapped memory: such a block divides no unused handle, for what is left of
- * it could neither move nor go back. */
-bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size);
+/* The same of mapped memory: a block divides no unused handle, for what is left of it
+ * could neither move nor go back. pool->lock is held. */
+bool gcp_heap_keeps_handles(const struct gcp_heap *heap);
 /* Whether the pool, with `bytes` more, has an eighth of the memory. */
 bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
 /* The pool has taken `bytes` from the driver; a free has closed its epoch because
@@ -777,18 +786,10 @@ void gcp_tight_out(struct gcp_pool *pool);
  * No lock is held. */
 uint64_t gcp_pool_left(struct gcp_pool *pool);
 
-/* --- segment_size.c --- */
-
-/* How large a segment should be that requests share which are small beside it. Any
- * lock, or none, may be held. */
-uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
-/* How much to ask the driver for: a new segment for a block of `size`, as large as its
- * class, and for others that may share it. pool->lock is held. */
+/* segment_size.c: how much to ask the driver for: a new segment for a block of `size`,
+ * as large as its class, and for others that may share it. pool->lock is held. */
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size);
-/* What blocks of `size` (bytes, > 0) leave unused of an ordinary segment of so many
- * bytes (at least `size`), its head included. Any lock, or none, may be held. */
-uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size);
 
 /* --- reclaim.c, quota.c, stats.c --- */
 

@@ -231,7 +231,6 @@ static void report_counter_json(const char *name, uint64_t number,
 {
 	static const char *const renamed[][2] = {
 	    {"epochs", "pages"},
-	    {"consolidations", "regroups"},
 	    {"deferred_frees", "held_frees"},
 	};
 

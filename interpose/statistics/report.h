@@ -40,9 +40,8 @@
  *                        of the device; absent: unknown
  *     GAUGE of pool.h    {current, peak, allocated, freed}
  *     COUNTER of pool.h  number
- *     pages, regroups, held_frees
- *                        epochs, consolidations and deferred_frees by the names that
- *                        version 0.1 gave them; they go with version 0.3
+ *     pages, held_frees  epochs and deferred_frees by the names that version 0.1 gave
+ *                        them; they go with version 0.3
  *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library
  *     largest_free_bytes, reserved_at_peak_bytes, mapped_bytes
  *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:

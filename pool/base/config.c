@@ -28,8 +28,6 @@ void gcp_config_default(struct gcp_config *config)
 	    .cache_limit = GCP_LIMIT_NONE,
 	    .quota = GCP_LIMIT_NONE,
 	    .backend = GCP_BACKEND_SEGMENTS,
-	    .handle_parts = 32,
-	    .handle_shared = 16,
 	    .decay_ms = 10 * 1000,
 	    .pinned = true,
 	    .pinned_pow2_max = 1 << 20,

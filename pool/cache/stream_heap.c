@@ -102,13 +102,21 @@ static bool is_in(const struct gcp_block *block, const struct span *span)
 	       block->addr <= span->last->addr;
 }
 
-/* A huge block is never split: it serves only what nearly fills it. */
-static bool span_fits(const struct span *span, uint64_t size)
+/* A huge block is never split: it serves only what nearly fills it. Nor are handles
+ * divided that nothing else would divide. */
+static bool span_fits(const struct span *span, const struct gcp_request *request)
 {
+	const struct gcp_division division = gcp_request_division(request);
+	const struct gcp_block block = {.addr = span->first->addr,
+					.size = span->bytes,
+					.segment = span->first->segment};
+	uint64_t size = request->size;
+
 	if (span->bytes < size)
 		return false;
-	return span->first->segment->kind != GCP_KIND_HUGE ||
-	       span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
+	if (span->first->segment->kind != GCP_KIND_HUGE)
+		return gcp_block_place(&block, size, &division) == block.addr;
+	return span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
 }
 
 /* Takes a part off all lists; from here on it is active and in no list. */
@@ -173,7 +181,7 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 		    !is_in(block, &small)) {
 			struct span span = span_around(block, request, &left);
 
-			if (span_fits(&span, request->size))
+			if (span_fits(&span, request))
 				return span_take(heap, &span, request);
 			if (span.bytes < request->size)
 				small = span;

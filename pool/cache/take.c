@@ -24,14 +24,6 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_
 	return 0;
 }
 
-uint64_t gcp_request_run(const struct gcp_request *request)
-{
-	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
-
-	return request->size_class < slab_count ? gcp_slab_bytes(request->size)
-						: request->size;
-}
-
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 {
 	if (request->heap->private)

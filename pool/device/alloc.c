@@ -5,7 +5,7 @@
  *
  * Called with no lock of the room held. An allocation that hits takes
  * only its cache's lock and calls no driver function. A free may close an epoch, and
- * then wait, as plain CUDA does at each: for blocking_free, to consolidate or give back
+ * then wait, as plain CUDA does at each: for blocking_free, to give back
  * what decays, and where no barrier may be set (fence.c).
  */
 #include "../cache/cache.h"
@@ -81,11 +81,10 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_mutex_lock(&pool->lock);
 	gcp_stats_merge(pool, &counted);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
 	if (pool->vmm)
 		gcp_cache_add_counted(pool);
-	return gcp_timeline_fill(pool, (int64_t)size, (int64_t)size) || due;
+	return gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
 }
 
 /* A real free waits for the context, as plain CUDA's does in each free; for a program

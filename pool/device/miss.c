@@ -86,27 +86,6 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	return epoch;
 }
 
-/* A large handle that lies unused is replaced rather than divided, if its work is known
- * to be completed (replace.c): so that is asked first. */
-static int ask_before_dividing(const struct gcp_request *request)
-{
-	struct gcp_heap *heap = request->heap;
-	struct gcp_pool *pool = heap->pool;
-	const struct gcp_block *block;
-
-	if (!atomic_load_explicit(&pool->vmm_large, memory_order_relaxed) ||
-	    heap->private || request->size_class < pool->pools->classes.slab_count)
-		return 0;
-	gcp_mutex_lock(&pool->lock);
-	gcp_heap_advance(heap);
-	block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, request->size);
-	bool divides =
-	    block && !gcp_timeline_is_completed(&pool->timeline, block->epoch) &&
-	    gcp_block_cut_divides(block, request->size) > gcp_handle_shared(pool);
-	gcp_mutex_unlock(&pool->lock);
-	return divides ? gcp_timeline_poll_all(pool) : 0;
-}
-
 static int take_behind_barrier(struct gcp_request *request, uint64_t epoch)
 {
 	int result;
@@ -114,8 +93,6 @@ static int take_behind_barrier(struct gcp_request *request, uint64_t epoch)
 	if (epoch == 0)
 		return 0;
 	result = gcp_timeline_make_ready(request->heap->pool, epoch);
-	if (result == 0)
-		result = ask_before_dividing(request);
 	if (result == 0)
 		gcp_take_anywhere(request);
 	return result == -EBUSY ? 0 : result;
@@ -312,11 +289,8 @@ static int poll_full_cache(struct gcp_request *request)
 
 static int take_ready(struct gcp_request *request)
 {
-	int result = ask_before_dividing(request);
-
-	if (result == 0)
-		gcp_take_ready(request, true);
-	return result;
+	gcp_take_ready(request, true);
+	return 0;
 }
 
 static int take_completed(struct gcp_request *request)

@@ -350,8 +350,7 @@ bool gcp_pool_is_mapped(const struct gcp_pool *pool)
 
 bool gcp_pool_maps(const struct gcp_pool *pool)
 {
-	return pool->vmm &&
-	       !atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
+	return !gcp_pool_is_ordinary(pool);
 }
 
 bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr)

@@ -103,24 +103,6 @@ uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first)
 	return end - first;
 }
 
-uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size)
-{
-	const struct gcp_segment *segment = block->segment;
-	gcp_addr end = block->addr + block->size, begin;
-	uint64_t index =
-	    (block->addr + size - segment->addr + GCP_CHUNK - 1) / GCP_CHUNK;
-	const struct gcp_chunk *chunk;
-
-	if (!segment->chunks || segment->addr + index * GCP_CHUNK >= end)
-		return 0;
-	chunk = &segment->chunks[index];
-	begin = segment->addr + (index - chunk->before) * GCP_CHUNK;
-	return chunk->before > 0 && begin >= block->addr &&
-		       begin + chunk->count * (uint64_t)GCP_CHUNK <= end
-		   ? chunk->count
-		   : 0;
-}
-
 /* Mapped: whole handles; else the whole segment, if it is. */
 uint64_t gcp_block_unused(const struct gcp_block *block)
 {

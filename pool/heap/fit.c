@@ -15,7 +15,7 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-enum { LOOKS = 32 }; /* large handles that are passed by */
+enum { LOOKS = 64 }; /* blocks that are passed by, for their handles */
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
@@ -24,7 +24,7 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
 		return GCP_KIND_SLAB;
 	if (pool->vmm)
-		return GCP_KIND_LARGE;
+		return gcp_size_is_small(size) ? GCP_KIND_SLAB : GCP_KIND_LARGE;
 	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
@@ -38,7 +38,7 @@ bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b)
 	       (a->group == GCP_GROUP_FRESH) == (b->group == GCP_GROUP_FRESH);
 }
 
-void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
+struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
@@ -61,6 +61,7 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 		gcp_block_coalesce_upper(pools, block, block->upper);
 	}
 	gcp_tree_insert(heap, block);
+	return block;
 }
 
 /* Whether the block is not cut for a request: a head would not fit, or less than a
@@ -186,18 +187,6 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 	return !lower && !upper;
 }
 
-/* Whether blocks of `size` leave more of such a segment unused than a little, and more
- * than of a new one. */
-static bool is_wasteful(const struct gcp_heap *heap, uint64_t all, uint64_t size)
-{
-	uint64_t new = gcp_segment_bytes(heap, GCP_KIND_LARGE, size);
-	uint64_t left = gcp_segment_left_over(all, size);
-
-	return left > all / 16 &&
-	       (double)left * (double)new >
-		   (double)gcp_segment_left_over(new, size) * (double)all;
-}
-
 /* Whether an idle segment would be cut for a block though the device may need the rest
  * of it elsewhere: it goes back, and a segment of the right size comes instead. One
  * that has just come is the right one. */
@@ -205,72 +194,73 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 			 uint64_t size)
 {
 	uint64_t all = block->segment->size;
-	bool wasted =
-	    gcp_pool_is_exact(heap->pool, size)
-		? all - size >= GCP_CHUNK
-		: gcp_pool_is_tight(heap->pool) && is_wasteful(heap, all, size);
 
-	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
-	       !heap->pool->vmm && is_segment_idle_soon(block);
+	return gcp_pool_is_exact(heap->pool, size) && all - size >= GCP_CHUNK &&
+	       block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	       !block->segment->chunks && is_segment_idle_soon(block);
 }
 
-struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size)
+struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
+			       bool fresh, const struct gcp_division *division,
+			       gcp_addr *ret_at)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
-
-	while (block && gcp_block_cut_divides(block, size))
-		block = gcp_tree_next_fit(block, size);
-	return block;
-}
-
-bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size)
-{
-	return gcp_block_cut_divides(block, size) >
-		   gcp_handle_shared(block->segment->pool) &&
-	       block->epoch <= atomic_load(&block->segment->pool->timeline.completed);
-}
-
-/* A large handle is replaced before it is divided, if it can be: what is left of it
- * beside a block could neither move nor go back. Of many such handles the lowest is
- * replaced, rather than that all are passed by each time. */
-static struct gcp_block *large_fit(const struct gcp_request *request, bool fresh)
-{
-	struct gcp_heap *heap = request->heap;
-	uint64_t size = request->size;
 	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size), size, fresh);
+	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
 
-	for (int looks = LOOKS; block && !request->cuts; looks--) {
-		if (!gcp_fit_divides_large(block, size))
+	for (int looks = LOOKS; block && looks > 0; looks--) {
+		*ret_at = gcp_block_place(block, size, division);
+		if (*ret_at)
 			return block;
-		if (looks == 0)
-			return NULL;
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	}
+	return NULL;
+}
+
+/* Takes the block out of its tree, and cuts off what lies below `at`. NULL: there is no
+ * memory for a descriptor, and it stays. */
+static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *block,
+				   gcp_addr at)
+{
+	struct gcp_block *below = block;
+
+	gcp_tree_remove(heap, block);
+	if (at == block->addr)
+		return block;
+	block = gcp_block_cut(below, at - below->addr);
+	gcp_tree_insert(heap, below);
 	return block;
 }
 
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 {
+	const struct gcp_division division = gcp_request_division(request);
 	struct gcp_heap *heap = request->heap;
+	struct gcp_block *block = request->made;
 	uint64_t size = request->size;
-	bool whole = !request->divides && gcp_heap_keeps_handles(heap, size);
-	struct gcp_block *block = NULL;
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
+	gcp_addr at = 0;
 
-	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
+	if (block)
+		at = gcp_block_place(block, size, &division);
+	else if (kind == GCP_KIND_HUGE)
 		block = huge_fit(heap, size, fresh);
 	if (!block)
-		block = whole ? gcp_fit_whole(heap, size) : large_fit(request, fresh);
-	if (!block)
+		block =
+		    gcp_fit_find(heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind,
+				 size, fresh, &division, &at);
+	if (!block && kind != GCP_KIND_SLAB)
 		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	if (!block)
 		return NULL;
-	gcp_tree_remove(heap, block);
+	block = take_from(heap, block, block->segment->chunks && at ? at : block->addr);
+	if (!block)
+		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);
 	unused_low_update(heap);
+	assert(gcp_block_place(block, block->size, &division) == block->addr);
 	/* A block that was not split is too large for its class. */
 	block->size_class =
 	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;
@@ -278,14 +268,6 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 }
 
 /* --- putting ------------------------------------------------------------------ */
-
-/* What the program gives back shows that it does not only take memory. */
-static void freed_count(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	if (pool->vmm && block->size >= GCP_CHUNK && block->size_class != GCP_CLASS_RUN)
-		atomic_fetch_add_explicit(&pool->vmm_freed, block->size,
-					  memory_order_relaxed);
-}
 
 /* A block that was active has become ready. A run is not active: its blocks
  * stopped being so when they came back. */
@@ -299,7 +281,6 @@ static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
-	freed_count(heap->pool, block);
 	if (gcp_epoch_ready(heap->pool, block->epoch)) {
 		block_ready(heap, block);
 		return;

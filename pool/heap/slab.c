@@ -11,17 +11,6 @@
  */
 #include "../pool_types.h"
 
-/* Room for eight blocks at least, as a power of two, so that runs of all
- * classes tile a segment. */
-uint64_t gcp_slab_bytes(uint64_t block_bytes)
-{
-	uint64_t bytes = 64 << 10;
-
-	while (bytes < 8 * block_bytes)
-		bytes *= 2;
-	return bytes;
-}
-
 static struct gcp_listed_epoch *listed_of(struct gcp_pool *pool, uint64_t epoch)
 {
 	return &pool->listed[epoch % GCP_LISTED_EPOCHS];

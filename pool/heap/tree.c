@@ -61,13 +61,8 @@ static bool largest_update(struct gcp_treap_node *node)
 static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, int sign)
 {
 	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
-	if (!gcp_block_is_segment(block))
-		return;
-	block->segment->touched = true;
-	if (block->segment->kind == GCP_KIND_SLAB || block->segment->chunks)
-		return;
-	heap->idle.segments += (uint64_t)sign;
-	heap->idle.bytes += (uint64_t)(sign * (int64_t)block->size);
+	if (gcp_block_is_segment(block))
+		block->segment->touched = true;
 }
 
 /* What has whole handles can be moved, but for the memory of graphs. */

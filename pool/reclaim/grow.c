@@ -40,6 +40,26 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	return result;
 }
 
+/* What is idle goes back before the pool has more than a part more than was ever in use
+ * at once: segments of sizes that do not come again would add up. Without a wait. */
+static void give_excess(struct gcp_pool *pool, uint64_t bytes)
+{
+	enum { EXCESS_PART = 8 };
+	struct gcp_purge purge = {.completed_only = true, .gently = true};
+
+	gcp_mutex_lock(&pool->lock);
+	const struct gcp_gauge *active = &pool->stats.active_bytes;
+	uint64_t most = active->current + bytes, with;
+	if (most < active->peak)
+		most = active->peak;
+	most += most / EXCESS_PART;
+	with = pool->stats.reserved_bytes.current + bytes;
+	purge.bytes = with > most ? with - most : 0;
+	gcp_mutex_unlock(&pool->lock);
+	if (purge.bytes > 0)
+		(void)gcp_pool_purge(pool, &purge);
+}
+
 /* Under a quota one thread at a time asks for memory and counts it. */
 static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
 {
@@ -47,6 +67,7 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	bool quota = pool->quota != GCP_LIMIT_NONE;
 	gcp_addr refused = 0;
 
+	give_excess(pool, bytes);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)
@@ -61,57 +82,17 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	return result;
 }
 
-/* How much to map at once: a handle. Where memory circulates the next requests are to
- * find some, too: each time it grows other threads wait. */
-static uint64_t mapped_bytes(const struct gcp_request *request, enum gcp_kind kind)
-{
-	const struct gcp_pool *pool = request->heap->pool;
-	uint64_t bytes = gcp_request_run(request), shared;
-
-	if (kind == GCP_KIND_SLAB || request->heap->private || gcp_pool_is_tight(pool))
-		return bytes;
-	if (gcp_window_is_narrow(pool))
-		return gcp_handles_at_once(pool, bytes);
-	shared = gcp_segment_shared_bytes(pool);
-	return bytes <= shared / 2 ? shared / bytes * bytes : bytes;
-}
-
 /* New memory in a mapped segment: unused memory from elsewhere, if there is. */
 static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 {
-	uint64_t least = gcp_request_run(request), bytes = mapped_bytes(request, kind);
-	bool new;
-	int result = gcp_vmm_provide(request, kind, bytes, &new);
+	uint64_t new;
+	int result = gcp_vmm_provide(request, kind, gcp_take_locked, &new);
 
-	if (result == GCP_CUDA_OUT_OF_MEMORY && bytes > least) {
-		bytes = least;
-		result = gcp_vmm_provide(request, kind, bytes, &new);
-	}
-	request->cuts = true; /* what can be replaced is */
-	if (result == 0)
-		gcp_take_ready(request, !new);
-	request->cuts = false;
-	if (result == 0 && new)
-		gcp_tight_grown(request->heap->pool, bytes);
+	if (result == 0 && !request->block)
+		gcp_take_ready(request, true);
+	if (result == 0 && new > 0)
+		gcp_tight_grown(request->heap->pool, new);
 	return result;
-}
-
-/* The segment that is asked for: shared, and as large as what was given back. */
-static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind *kind)
-{
-	struct gcp_pool *pool = request->heap->pool;
-	uint64_t bytes, consolidated = 0;
-
-	gcp_mutex_lock(&pool->lock);
-	bytes = gcp_segment_bytes(request->heap, *kind, request->size);
-	if (*kind >= GCP_KIND_LARGE && !request->heap->private &&
-	    !gcp_pool_is_exact(pool, request->size))
-		consolidated = gcp_maintenance_on_miss(pool, bytes);
-	gcp_mutex_unlock(&pool->lock);
-	if (consolidated <= bytes)
-		return bytes;
-	*kind = GCP_KIND_LARGE;
-	return consolidated;
 }
 
 /* Asks for that segment, then for no more than needed. What cannot be mapped is taken
@@ -120,7 +101,6 @@ int gcp_grow(struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
-	enum gcp_kind chosen = kind;
 	int result;
 
 	/* What is mapped beside a free block becomes one with it, and may not be
@@ -131,8 +111,10 @@ int gcp_grow(struct gcp_request *request)
 		if (result != GCP_NOT_MAPPED)
 			return result;
 	}
-	bytes = segment_choose(request, &chosen);
-	result = take_new(request, chosen, bytes);
+	gcp_mutex_lock(&request->heap->pool->lock);
+	bytes = gcp_segment_bytes(request->heap, kind, request->size);
+	gcp_mutex_unlock(&request->heap->pool->lock);
+	result = take_new(request, kind, bytes);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
 		result = take_new(request, kind, least);
 	return result;

@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * maintain.c - what is idle goes back to the driver: so that it comes again as one
- * large segment, because nothing has used it for a while, or because a limit says so.
+ * maintain.c - what is idle goes back to the driver: because nothing has used it for a
+ * while, or because a limit says so.
  *
  * Called by free_end in alloc.c when a free has closed an epoch, with no lock held: one
  * step, which asks what is completed, chooses, and gives back (purge.c). Decay happens
  * in allocations that miss their thread's cache, too, and in the optional thread of
  * GCPOOL_THREAD: a program without that thread which calls nothing keeps what it has.
- *
- * CONSOLIDATION. A pool grows by what is asked for, and so ends up in many small
- * segments: a block larger than each of them finds no room though most of them are
- * empty. The driver cannot move or join them. But programs work in steps: at the end of
- * one nearly all of its memory is free at once. Then
- *
- *      miss ----> scattered ----> much is idle ----> given back: owed
- *      (grow.c)                   (a free)               |
- *                 not scattered <---- next miss: one segment of all that is owed
- *
- * So a pool never reserves more than it did before, and a program that repeats
- * itself soon stops missing, and from then on pays nothing.
  *
  * DECAY (config.decay_ms). Time is counted in turns, of which GCP_DECAY_TURNS make up
  * that while. A segment that falls idle belongs to the turn; when so many whole turns
@@ -32,7 +20,6 @@
  * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
  * only inside calls that free, where plain CUDA would have waited as well; never
  * because an allocation misses, but what goes without a wait (`gently`, purge.c).
- * Consolidation takes only a small part of the time.
  * Decay in a free waits for one that finds all work done, or else for twice the while;
  * that is at most one wait in the while. While a stream captures only the limit gives
  * back.
@@ -40,179 +27,7 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-enum {
-	NS_PER_MS = 1000 * 1000,
-	/* Nothing is consolidated in a pool of no more than so many windows. */
-	SMALL_WINDOWS = 2,
-	/* Worth it when 1/SHARE of the reserved memory is idle; and 1/MORE_SHARE
-	 * again when more falls idle. */
-	SHARE = 7,
-	MORE_SHARE = 64,
-	/* Caches are emptied for it when used memory has fallen by such a share. */
-	FLUSH_SHARE = 16,
-	/* Looks when such a share has been freed since it looked last. */
-	LOOK_SHARE = 16,
-	/* At most 1/COST_SHARE of the time goes into giving back, */
-	COST_SHARE = 32,
-	/* but for so much at once: a program whose sizes never repeat falls idle
-	 * every few microseconds. */
-	COST_BURST_NS = 4 * NS_PER_MS,
-	/* of which waiting counts for a part. */
-	WAIT_SHARE = 8,
-	/* Epochs closed since the latest miss, after which none is expected. */
-	QUIET_EPOCHS = 1024,
-	/* Of what is busy, so much lies idle between its blocks. */
-	BETWEEN_SHARE = 12,
-};
-
-/* --- consolidation: pool->lock is held, unless it says otherwise -------------- */
-
-/* A pool hardly larger than what may wait for the device falls idle at each turn of a
- * loop: what it gave back would come again at the next turn, for a hundred times the
- * price of that. Any lock, or none, may be held. */
-static bool is_small(const struct gcp_pool *pool, uint64_t windows)
-{
-	uint64_t window = gcp_window(pool).bytes; /* it may be scaled up */
-
-	if (window < pool->pools->config.window_bytes)
-		window = pool->pools->config.window_bytes;
-	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
-		   windows <=
-	       window;
-}
-
-static void scattered_set(struct gcp_pool *pool, bool scattered)
-{
-	pool->maintenance.quiet_epochs = 0;
-	pool->maintenance.flush_below = UINT64_MAX;
-	atomic_store_explicit(&pool->maintenance.scattered, scattered,
-			      memory_order_relaxed);
-}
-
-/* Any lock, or none, may be held. */
-static bool may_consolidate(const struct gcp_pool *pool)
-{
-	return atomic_load_explicit(&pool->maintenance.scattered,
-				    memory_order_relaxed) &&
-	       !is_small(pool, 1);
-}
-
-static bool is_worth_it(const struct gcp_pool *pool, struct gcp_idle idle)
-{
-	uint64_t owed = pool->maintenance.owed_bytes;
-	uint64_t all = pool->stats.reserved_bytes.current + owed;
-
-	if (owed > 0)
-		return idle.bytes > all / MORE_SHARE;
-	return idle.segments > 1 && idle.bytes > all / SHARE &&
-	       !is_small(pool, SMALL_WINDOWS);
-}
-
-/* Whether much is free that may be kept from falling idle by what threads cache.
- * Each time that another part of it was freed: threads want to keep it. */
-static bool is_worth_a_flush(struct gcp_pool *pool, struct gcp_idle idle)
-{
-	uint64_t reserved = pool->stats.reserved_bytes.current;
-	uint64_t used =
-	    pool->stats.allocated_bytes.current + pool->common.lent_bytes + idle.bytes;
-	uint64_t part = reserved / FLUSH_SHARE;
-
-	if (is_worth_it(pool, idle) || used + reserved / SHARE > reserved ||
-	    used >= pool->maintenance.flush_below)
-		return false;
-	pool->maintenance.flush_below = used > part ? used - part : 0;
-	return true;
-}
-
-/* Whether the time that it costs has been saved. */
-static bool is_affordable(struct gcp_maintenance *maintenance, uint64_t now)
-{
-	uint64_t saved = (now - maintenance->looked_ns) / COST_SHARE;
-
-	maintenance->looked_ns = now;
-	maintenance->debt_ns -=
-	    saved < maintenance->debt_ns ? saved : maintenance->debt_ns;
-	return maintenance->debt_ns < COST_BURST_NS;
-}
-
-static bool is_look_due(const struct gcp_pool *pool)
-{
-	return !is_small(pool, 1) &&
-	       pool->maintenance.freed_bytes >=
-		   pool->stats.reserved_bytes.current / LOOK_SHARE;
-}
-
-bool gcp_maintenance_is_due(struct gcp_pool *pool, uint64_t freed)
-{
-	struct gcp_maintenance *maintenance = &pool->maintenance;
-
-	if (!atomic_load_explicit(&maintenance->scattered, memory_order_relaxed) ||
-	    maintenance->debt_ns >= COST_BURST_NS)
-		return false;
-	maintenance->freed_bytes += freed;
-	return is_look_due(pool);
-}
-
-/* Empties caches that may keep segments from falling idle. No lock is held. */
-static void flush_if_worth_it(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	if (is_look_due(pool))
-		pool->maintenance.freed_bytes = 0;
-	gcp_heap_advance(&pool->common);
-	bool flush = is_worth_a_flush(pool, pool->common.idle);
-	gcp_mutex_unlock(&pool->lock);
-	if (flush)
-		gcp_caches_flush(pool);
-}
-
-static bool consolidation_choose(struct gcp_pool *pool)
-{
-	if (++pool->maintenance.quiet_epochs == QUIET_EPOCHS) {
-		pool->maintenance.owed_bytes = 0;
-		scattered_set(pool, false);
-	}
-	return is_worth_it(pool, pool->common.idle) &&
-	       is_affordable(&pool->maintenance, pool->pools->driver.clock_ns());
-}
-
-/* How much of what is owed should come again: no more than was ever busy at once, and
- * some more for what lies between blocks. */
-static uint64_t still_wanted(const struct gcp_pool *pool)
-{
-	uint64_t reserved = pool->stats.reserved_bytes.current;
-	uint64_t busy = pool->stats.active_bytes.peak;
-	uint64_t owed = pool->maintenance.owed_bytes;
-
-	busy += busy / BETWEEN_SHARE;
-	if (busy < reserved + owed)
-		owed = busy > reserved ? busy - reserved : 0;
-	return owed;
-}
-
-uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
-{
-	struct gcp_maintenance *maintenance = &pool->maintenance;
-	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
-
-	gcp_assert_held(GCP_RANK_POOL);
-	if (maintenance->owed_bytes == 0) {
-		scattered_set(pool, true);
-		return bytes;
-	}
-	if (most > pool->cache_limit)
-		most = pool->cache_limit;
-	maintenance->owed_bytes = wanted > most ? wanted - most : 0;
-	if (wanted > most)
-		wanted = most;
-	if (maintenance->owed_bytes == 0)
-		scattered_set(pool, false);
-	/* A device may be filled with blocks of one size: they lie behind a head. */
-	if (wanted / bytes < 2)
-		return bytes;
-	wanted = gcp_round_up(wanted / bytes * bytes + GCP_PAGE, GCP_CHUNK);
-	return wanted > most ? wanted - GCP_CHUNK : wanted;
-}
+enum { NS_PER_MS = 1000 * 1000 };
 
 /* --- decay -------------------------------------------------------------------- */
 
@@ -306,50 +121,13 @@ static uint64_t idle_since(const struct gcp_pool *pool)
 
 /* --- the step ----------------------------------------------------------------- */
 
-/* Gives back the idle segments, all ready, to take them again as one. */
-static int consolidate(struct gcp_pool *pool, const struct gcp_purge *purge)
-{
-	struct gcp_maintenance *maintenance = &pool->maintenance;
-	uint64_t start = pool->pools->driver.clock_ns(), waited, taken = 0;
-	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
-
-	waited = pool->pools->driver.clock_ns() - start;
-	if (result == 0)
-		taken = gcp_pool_purge(pool, purge);
-	gcp_mutex_lock(&pool->lock);
-	maintenance->owed_bytes += taken;
-	pool->stats.consolidations += result == 0;
-	/* While the host waits the device works; to take it again costs as much. */
-	maintenance->debt_ns +=
-	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
-	gcp_mutex_unlock(&pool->lock);
-	return result == -EBUSY || result == -EAGAIN ? 0 : result;
-}
-
-/* One thread at a time is enough for consolidation. */
-static int give_back(struct gcp_pool *pool, struct gcp_purge *purge)
-{
-	int result = 0;
-
-	if (purge->large && !atomic_exchange(&pool->maintenance.under_way, true)) {
-		result = consolidate(pool, purge);
-		atomic_store(&pool->maintenance.under_way, false);
-	} else if (purge->bytes > 0 || purge->idle_since > 0) {
-		purge->large = false;
-		gcp_pool_purge(pool, purge);
-	}
-	return result;
-}
-
-/* What of the unused memory goes, for each of the three reasons. */
-static void purge_choose(struct gcp_pool *pool, bool large, bool overdue,
-			 struct gcp_purge *purge)
+/* What of the unused memory goes, for each of the two reasons. */
+static void purge_choose(struct gcp_pool *pool, bool overdue, struct gcp_purge *purge)
 {
 	uint64_t limit = pool->cache_limit;
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-	purge->large = large && consolidation_choose(pool);
 	if (overdue)
 		purge->idle_since = idle_since(pool);
 	if (limit == 0) /* what threads keep as well */
@@ -365,7 +143,6 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	bool limited = pool->cache_limit != GCP_LIMIT_NONE;
 	uint64_t chunks = 0;
 	uint64_t now = pool->pools->driver.clock_ns();
-	bool large = !held && may_consolidate(pool);
 	bool over = !held && turn_is_over(pool, now), overdue = false;
 	struct gcp_purge purge = {.completed_only = true};
 	int result = 0;
@@ -377,13 +154,12 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	if (over && result == 0)
 		overdue = turn_begin(pool, now, &chunks);
 	/* A steady program goes no further. */
-	if (result == 0 && (large || overdue || limited))
+	if (result == 0 && (overdue || limited))
 		result = gcp_timeline_poll_all(pool);
-	if (result == 0 && (large || overdue || limited)) {
-		if (large)
-			flush_if_worth_it(pool);
-		purge_choose(pool, large, overdue, &purge);
-		result = give_back(pool, &purge);
+	if (result == 0 && (overdue || limited)) {
+		purge_choose(pool, overdue, &purge);
+		if (purge.bytes > 0 || purge.idle_since > 0)
+			gcp_pool_purge(pool, &purge);
 	}
 	if (result == 0 && chunks > 0)
 		(void)gcp_vmm_release(pool, chunks, true);
@@ -423,7 +199,7 @@ void gcp_pool_keep_limit(struct gcp_pool *pool)
 	if (pool->cache_limit == GCP_LIMIT_NONE || !may_decay(pool) ||
 	    gcp_timeline_poll_all(pool) != 0)
 		return;
-	purge_choose(pool, false, false, &purge);
+	purge_choose(pool, false, &purge);
 	if (purge.bytes > 0)
 		gcp_pool_purge(pool, &purge);
 }
@@ -495,8 +271,6 @@ void gcp_pools_decay(struct gcp_pools *pools,
 
 void gcp_maintenance_reset(struct gcp_pool *pool)
 {
-	pool->maintenance.owed_bytes = 0;
-	scattered_set(pool, false);
 	memset(pool->maintenance.lows, 0, sizeof(pool->maintenance.lows));
 	memset(pool->maintenance.epochs, 0, sizeof(pool->maintenance.epochs));
 }

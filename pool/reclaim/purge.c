@@ -22,10 +22,8 @@
 /* For the log, as in "because ...". */
 static const char *purge_reason(const struct gcp_purge *purge)
 {
-	if (purge->bytes > 0)
-		return "memory is wanted, or a limit says so";
-	return purge->large ? "it is to come again as one"
-			    : "nothing used it for a while";
+	return purge->bytes > 0 ? "memory is wanted, or a limit says so"
+				: "nothing used it for a while";
 }
 
 /* An error is the device's, sticky, and the program's next call reports it; the memory
@@ -118,8 +116,6 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	segments = segments && gcp_heap_has_unused(&pool->common, purge);
-	if (purge->bytes > 0)
-		pool->maintenance.owed_bytes = 0; /* others need it */
 	gcp_mutex_unlock(&pool->lock);
 	if (segments && (!purge->gently || gcp_release_prepare(pool))) {
 		gcp_mutex_lock(&pool->lock);

@@ -368,13 +368,6 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 	(void)gcp_search_others(pool->pools, &search); /* it is tried once more */
 	gcp_tight_out(pool);
 	for (int i = 0; i < STAGES; i++) {
-		/* Rather than wait. */
-		if (stages[i].waits && pool->vmm && !request->divides) {
-			request->divides = true;
-			result = retry(request);
-			if (result != GCP_CUDA_OUT_OF_MEMORY)
-				return result;
-		}
 		do {
 			if (stages[i].waits && !may_succeed(request))
 				break;
@@ -390,6 +383,10 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			others_give(pool->pools, pool->device, &search);
 	     i++)
 		result = retry(request);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->vmm) {
+		request->divides = true;
+		result = retry(request);
+	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count_retry(pool, true);
 	return result;

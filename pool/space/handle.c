@@ -1,40 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handle.c - physical memory behind mapped segments: made, mapped, unmapped, given
- * back. A handle is what one call makes: 2 MiB to 1 GiB, always mapped and unmapped as
- * a whole. Each costs the driver the same time, however large it is: a large pool, and
- * a large request, get larger ones; and a program that only takes memory, as one that
- * loads a model, gets one for each block, and at its beginning one for several small
- * blocks. One that frees as much as it takes will have other sizes there soon.
+ * back. A handle is what one call makes, and is always mapped and unmapped as a whole.
  *
- * Called by vmm.c, vmm_space.c, replace.c, lane.c and lane_move.c, and by export.c,
- * with vmm_lock held, which guards the chunks that change here: those of blocks that
- * are MOVING. gcp_handles_at_once, called by grow.c, needs no lock.
+ * Each call costs the driver the same time, however large the handle is: so new memory
+ * for a block is made in HANDLE_PARTS handles, or in chunks. Which blocks may lie in
+ * them then says place.c.
+ *
+ * Called by vmm.c, vmm_space.c, lane.c and lane_move.c, and by export.c, with vmm_lock
+ * held, which guards the chunks that change here: those of blocks that are MOVING.
  */
 #include "vmm.h"
 
 #include <sys/mman.h>
 
 enum {
-	/* Chunks that are for one block are one handle, where they are so many and the
-	 * program has freed at most this part of what the pool has; or several. */
-	OWN_LEAST = 2,
-	OWN_MOST = 512,
-	FREED_PART = 4,
-	/* No other handle is larger than this part of what the pool has mapped, or than
-	 * config.handle_parts says: one block keeps all of its handle where it is. */
-	POOL_SHARE = 512,
-	/* A small pool has less than this part of the device, or of its quota: no more
-	 * than that can be kept by small blocks. */
-	DEVICE_SHARE = 64,
-	/* There, where each of many threads waits while another one makes a handle. */
-	POOL_SHARE_THREADS = 64,
-	/* There, of a program that only takes memory: this part, but no more than so
-	 * much, or than the other part. */
-	GROWTH_SHARE = 16,
-	GROWTH_CHUNKS = 8,
-	GROWTH_SHARE_LARGE = 32,
+	HANDLE_PARTS = 4,
+	PRIVATE_PARTS = 32, /* graphs share handles of any sizes among them */
 };
+
+static uint32_t clamp(uint64_t chunks, uint32_t most)
+{
+	return chunks < 1 ? 1 : chunks > most ? most : (uint32_t)chunks;
+}
 
 /* --- the records ------------------------------------------------------------------ */
 
@@ -97,94 +85,24 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_clear(chunks, count);
 }
 
-static bool only_takes(const struct gcp_pool *pool)
-{
-	uint64_t mapped = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed);
-	uint64_t freed = atomic_load_explicit(&pool->vmm_freed, memory_order_relaxed);
-
-	return freed <= mapped / FREED_PART;
-}
-
-static bool is_small(const struct gcp_pool *pool)
-{
-	uint64_t all = pool->quota < pool->memory ? pool->quota : pool->memory;
-
-	return all != UINT64_MAX &&
-	       atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) <
-		   all / DEVICE_SHARE;
-}
-
-static uint64_t growth_most(uint64_t chunks)
-{
-	uint64_t most = chunks / GROWTH_SHARE_LARGE;
-
-	if (most < GROWTH_CHUNKS)
-		most = GROWTH_CHUNKS;
-	return most < chunks / GROWTH_SHARE ? most : chunks / GROWTH_SHARE;
-}
-
-/* Of a pool that has so many, how many chunks one handle may have. */
-static uint64_t pool_most(const struct gcp_pool *pool, uint64_t chunks)
-{
-	if (!is_small(pool))
-		return chunks / POOL_SHARE;
-	if (only_takes(pool))
-		return growth_most(chunks);
-	return chunks /
-	       (gcp_window_has_few_threads(pool) ? POOL_SHARE : POOL_SHARE_THREADS);
-}
-
-/* How many chunks a handle should have that blocks share, of so many that are made. */
-static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
-{
-	uint64_t chunks =
-	    atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) / GCP_CHUNK;
-	uint64_t most = pool_most(pool, chunks);
-
-	if (most < count / pool->pools->config.handle_parts)
-		most = count / pool->pools->config.handle_parts;
-	if (most < 1)
-		most = 1;
-	return most < gcp_handle_shared(pool) ? most : gcp_handle_shared(pool);
-}
-
-/* Of so many chunks that are for one block, how many are in handles of their own. */
-static uint64_t own_chunks(const struct gcp_pool *pool, uint64_t own)
-{
-	return own < OWN_LEAST || !only_takes(pool) ? 0 : own;
-}
-
-uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes)
-{
-	uint64_t handle = 0;
-
-	if (is_small(pool) && only_takes(pool))
-		handle = shared_most(pool, 1) * GCP_CHUNK;
-	return bytes <= handle / 2 ? handle / bytes * bytes : bytes;
-}
-
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
-		     uint64_t own)
+		     bool private)
 {
-	uint64_t shared = shared_most(pool, count), size, handle;
+	uint32_t parts = private ? PRIVATE_PARTS : HANDLE_PARTS;
+	uint32_t most = clamp(count / parts, GCP_HANDLE_MOST), size;
+	uint64_t handle;
 
 	gcp_assert_held(GCP_RANK_VMM);
-	own = own_chunks(pool, own);
+	assert(most > 0 && most <= GCP_HANDLE_MOST);
 	for (uint64_t i = 0; i < count; i += size) {
-		uint64_t left = i < own ? own - i : count - i;
-		uint64_t most = i < own ? OWN_MOST : shared;
-
-		size = left < most ? left : most;
-		int result =
-		    GCP_CALL(pool, vm_create, pool->device, size * GCP_CHUNK, &handle);
+		size = clamp(count - i, most);
+		int result = GCP_CALL(pool, vm_create, pool->device,
+				      (uint64_t)size * GCP_CHUNK, &handle);
 		if (result != 0) {
 			gcp_handles_release(pool, chunks, i);
 			return result;
 		}
-		handle_set(&chunks[i], handle, (uint32_t)size);
-		if (size > gcp_handle_shared(pool))
-			atomic_store_explicit(&pool->vmm_large, true,
-					      memory_order_relaxed);
+		handle_set(&chunks[i], handle, size);
 	}
 	return 0;
 }

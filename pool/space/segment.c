@@ -245,9 +245,7 @@ static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *
 	    (purge->completed_only &&
 	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
 		return false;
-	return taken < purge->bytes ||
-	       (purge->large && segment->kind != GCP_KIND_SLAB) ||
-	       is_idle_since(segment, purge->idle_since);
+	return taken < purge->bytes || is_idle_since(segment, purge->idle_since);
 }
 
 bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge)
@@ -350,6 +348,5 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	heap->recycled = false;
 	heap->used_blocks = heap->used_bytes = heap->lent_bytes = 0;
 	heap->unused_bytes = heap->unused_low = 0;
-	heap->idle = (struct gcp_idle){0};
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

@@ -27,6 +27,8 @@
  *  D2 mapped memory is open to its device
  *  D3 addresses that a handle has left are unmapped when their work is completed
  *  D4 memory that moves keeps the epoch of its work
+ *  D5 a block lies in no handle of more than four times its size, but in chunks
+ *  D6 what is unused and serves no request goes back before new memory is taken
  */
 #include "vmm.h"
 
@@ -42,9 +44,6 @@ void gcp_vmm_init(struct gcp_pool *pool)
 		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
 	atomic_store(&pool->vmm_mapped, 0);
-	atomic_store(&pool->vmm_freed, 0);
-	atomic_store(&pool->vmm_large, false);
-	pool->spare = (struct gcp_spare){0};
 	pool->vmm_memory = gcp_round_up(memory, GCP_CHUNK);
 }
 
@@ -123,14 +122,18 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 {
 	uint64_t count, first = move->donated / GCP_CHUNK;
 	struct gcp_chunk *chunks = gcp_chunks_of(move->target, &count);
+	uint64_t bytes = (count - first) * GCP_CHUNK;
 	int result;
 
-	if (!gcp_quota_allows(pool, (count - first) * GCP_CHUNK))
+	if (bytes == 0)
+		return 0;
+	if (!gcp_quota_allows(pool, bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	result = gcp_handles_make(pool, &chunks[first], count - first, move->own);
+	result =
+	    gcp_handles_make(pool, &chunks[first], count - first, move->heap->private);
 	if (result == 0)
 		GCP_LOG(pool->pools, "device %d: took %llu MiB to map at 0x%llx",
-			pool->device, GCP_ULL((count - first) * GCP_CHUNK >> 20),
+			pool->device, GCP_ULL(bytes >> 20),
 			GCP_ULL(move->target->addr));
 	return result;
 }
@@ -222,136 +225,85 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-static bool has_room(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		     const struct gcp_move *move)
+static bool has_room(const struct gcp_request *request, enum gcp_kind kind,
+		     const struct gcp_division *division)
 {
-	return move->whole ? gcp_fit_whole(heap, bytes)
-			   : gcp_tree_lowest_fit(heap, kind, bytes);
+	gcp_addr at;
+
+	return gcp_fit_find(request->heap, kind, gcp_request_run(request), false,
+			    division, &at);
 }
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
-static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		     struct gcp_move *move)
+static int move_plan(const struct gcp_request *request, enum gcp_kind kind,
+		     struct gcp_move *move, struct gcp_move *useless)
 {
+	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
+	int result;
 
-	move->whole = !move->divides && kind == GCP_KIND_LARGE &&
-		      gcp_heap_keeps_handles(heap, bytes);
+	move->division = gcp_request_division(request);
 	gcp_heap_advance(&pool->common);
-	if (has_room(heap, kind, bytes, move))
+	if (has_room(request, kind, &move->division))
 		return 0;
 	gcp_slab_coalesce_unused(&pool->common);
-	if (has_room(heap, kind, bytes, move))
+	if (has_room(request, kind, &move->division))
 		return 0;
-	return gcp_space_plan(heap, kind, bytes, move);
-}
-
-static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			    struct gcp_move *move)
-{
-	int result;
-
-	gcp_mutex_lock(&heap->pool->lock);
-	result = move_plan(heap, kind, bytes, move);
-	if (result != 0)
-		gcp_space_release(heap->pool, move);
-	gcp_mutex_unlock(&heap->pool->lock);
+	result = gcp_space_plan(heap, kind, gcp_request_run(request), move);
+	if (result == 0)
+		gcp_space_collect_useless(pool, move, useless);
 	return result;
 }
 
-static int room_plan(const struct gcp_request *request, enum gcp_kind kind,
-		     uint64_t bytes, uint64_t spare, struct gcp_move *move)
-{
-	int result;
-
-	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors),
-				  .divides = request->divides,
-				  .spare = spare};
-	result = move_plan_locked(request->heap, kind, bytes, move);
-	if (result == -ENOSPC) {
-		result = range_add(request->heap, kind, bytes);
-		if (result == 0)
-			result = move_plan_locked(request->heap, kind, bytes, move);
-	}
-	return result;
-}
-
-/* Of new memory for one block, what that covers: what it shares with others at its ends
- * is in other handles, or a small block would keep all of it where it is. */
-static uint64_t own_chunks(const struct gcp_request *request, uint64_t bytes,
-			   const struct gcp_move *move)
-{
-	const struct gcp_block *target = move->target;
-	gcp_addr begin = target->addr, end = begin + target->size,
-		 made = begin + move->donated;
-
-	if (request->heap->private || bytes != request->size)
-		return 0;
-	gcp_mutex_lock(&request->heap->pool->lock);
-	if (gcp_block_is_free(target->lower))
-		begin = target->lower->addr;
-	gcp_mutex_unlock(&request->heap->pool->lock);
-	if (begin + bytes < end)
-		end = begin + bytes;
-	return end > made ? (end - made) / GCP_CHUNK : 0;
-}
-
-/* A remap, memory that spares remaps, or what was missing. */
-static void move_count(struct gcp_pool *pool, bool new, bool spare, uint64_t begin)
-{
-	if (!new)
-		gcp_spare_remapped(pool, begin);
-	else if (spare)
-		gcp_spare_taken(pool);
-	else
-		gcp_spare_needed(pool);
-}
-
-/* spare: bytes that may be new though handles lie unused. */
-static int room_make(const struct gcp_request *request, enum gcp_kind kind,
-		     uint64_t bytes, uint64_t spare, bool *ret_new)
+static int move_plan_locked(const struct gcp_request *request, enum gcp_kind kind,
+			    struct gcp_move *move, struct gcp_move *useless)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	uint64_t begin = pool->pools->driver.clock_ns();
-	struct gcp_move move;
-	bool replaced;
-	int result;
 
-	unmapping_finish(pool);
-	do {
-		result = room_plan(request, kind, bytes, spare, &move);
-		if (result == 0)
-			result =
-			    gcp_large_replace(request, kind, bytes, &move, &replaced);
-	} while (result == 0 && replaced);
-	if (result != 0 || !move.target)
-		return result;
-	move.own = own_chunks(request, bytes, &move);
-	*ret_new = move.donated < move.target->size;
-	spare = gcp_move_is_spare(&move) ? spare : 0;
-	result = move_run(pool, &move);
+	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors)};
+	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
 	gcp_mutex_lock(&pool->lock);
-	if (result == 0)
-		gcp_space_fill(&move);
-	else
-		gcp_space_release(pool, &move);
-	pool->stats.remaps += result == 0 && !*ret_new;
+	int result = move_plan(request, kind, move, useless);
+	if (result != 0)
+		gcp_space_release(pool, move);
 	gcp_mutex_unlock(&pool->lock);
-	if (result == 0)
-		move_count(pool, *ret_new, spare > 0, begin);
 	return result;
 }
 
-static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
-			  uint64_t bytes, bool *ret_new)
+static int room_make(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
+		     uint64_t *ret_new)
 {
-	uint64_t spare = gcp_spare_bytes(request->heap->pool);
-	int result = room_make(request, kind, bytes, spare, ret_new);
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_move move, useless;
+	int result;
 
-	if (result != GCP_CUDA_OUT_OF_MEMORY || spare == 0)
+	gcp_assert_held(GCP_RANK_VMM);
+	assert(!request->block && !request->made);
+	unmapping_finish(pool);
+	result = move_plan_locked(request, kind, &move, &useless);
+	if (result == -ENOSPC) {
+		result = range_add(request->heap, kind, gcp_request_run(request));
+		if (result == 0)
+			result = move_plan_locked(request, kind, &move, &useless);
+	}
+	if (result != 0 || !move.target)
 		return result;
-	gcp_spare_taken(request->heap->pool);
-	return room_make(request, kind, bytes, 0, ret_new);
+	*ret_new = move.target->size - move.donated;
+	/* What cannot be unmapped stays. */
+	(void)donors_empty(pool, &useless, NULL);
+	result = move_run(pool, &move);
+	gcp_mutex_lock(&pool->lock);
+	gcp_space_release(pool, &useless);
+	if (result == 0) {
+		request->made = gcp_space_fill(&move);
+		take(request, *ret_new == 0);
+		request->made = NULL;
+	} else {
+		gcp_space_release(pool, &move);
+	}
+	pool->stats.remaps += result == 0 && *ret_new == 0;
+	gcp_mutex_unlock(&pool->lock);
+	return result;
 }
 
 /* What failed for another reason than that there is no memory need not fail with
@@ -379,21 +331,21 @@ static bool is_wanted(const struct gcp_pool *pool)
 	       !pools->driver.vm_wanted || pools->driver.vm_wanted(pool->device);
 }
 
-int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
-		    uint64_t bytes, bool *ret_new)
+int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
+		    uint64_t *ret_new)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	int result = GCP_NOT_MAPPED;
 
-	*ret_new = false;
+	*ret_new = 0;
 	if (!is_wanted(pool))
 		return GCP_NOT_MAPPED;
 	/* More than there is: nothing need be set aside or tried for that. */
-	if (bytes > pool->vmm_memory)
+	if (request->size > pool->vmm_memory)
 		return GCP_CUDA_OUT_OF_MEMORY;
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)
-		result = provide_locked(request, kind, bytes, ret_new);
+		result = room_make(request, kind, take, ret_new);
 	result = failure_count(pool, result);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

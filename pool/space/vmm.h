@@ -16,11 +16,13 @@
 
 /* Whether the pool maps its own segments. */
 void gcp_vmm_init(struct gcp_pool *pool);
-/* Puts a free block of at least `bytes` into the request's heap, where none is: by
- * mapping unused handles to other addresses and, where those do not do, new memory
- * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
-int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
-		    uint64_t bytes, bool *ret_new);
+/* gcp_take_locked. */
+typedef bool gcp_taking(struct gcp_request *request, bool hit);
+/* Makes room for the request, and takes the block: by mapping unused handles to other
+ * addresses and, where those do not do, new memory (*ret_new: bytes). 0 without a
+ * block: there is room already. GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
+int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
+		    uint64_t *ret_new);
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
@@ -44,13 +46,6 @@ void gcp_lane_heap_ends(struct gcp_heap *heap);
 
 /* In chunk->handle: still mapped here, but it belongs to another range by now. */
 #define GCP_CHUNK_MOVED UINT64_MAX
-/* Chunks that a handle has at most which blocks of any size share. A larger one was
- * made for one block, and takes the place of nothing that is smaller. */
-static inline uint32_t gcp_handle_shared(const struct gcp_pool *pool)
-{
-	return pool->pools->config.handle_shared;
-}
-
 /* The records of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
@@ -59,14 +54,9 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
 /* Nothing is mapped there any more; or what is has moved. */
 void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
 void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
-/* How much to map for a block of so many bytes: while the program only takes memory,
- * and has little, as many of them as one handle holds.
- * Any lock, or none, may be held. */
-uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes);
-/* New memory in few handles; the first `own` chunks are for one block. An error of the
- * driver: none is made. */
+/* New memory; private: of a graph. An error of the driver: none is made. */
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
-		     uint64_t own);
+		     bool private);
 void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count);
 /* Puts the target's handles behind its addresses. If that fails they are released,
@@ -89,16 +79,12 @@ int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused handles that it may come from. Their blocks are MOVING. */
 struct gcp_move {
-	struct gcp_heap *heap;        /* of the target */
-	struct gcp_block *target;     /* NULL: none, handles are given back */
-	struct gcp_block_list donors; /* of the pool's common heap */
-	uint64_t donated;             /* bytes of donors, at most `room` */
-	uint64_t room;                /* bytes that the target may have */
-	uint64_t own;   /* chunks of new memory that one block has for itself */
-	bool divides;   /* gcp_request */
-	bool whole;     /* no handle is divided for the target */
-	uint64_t spare; /* bytes of new memory that it may have though handles lie
-			 * unused */
+	struct gcp_heap *heap;           /* of the target */
+	struct gcp_block *target;        /* NULL: none, handles are given back */
+	struct gcp_block_list donors;    /* of the pool's common heap */
+	uint64_t donated;                /* bytes of donors, at most `room` */
+	uint64_t room;                   /* bytes that the target may have */
+	struct gcp_division division;    /* of the target, and of the donors */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
@@ -114,6 +100,9 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 /* Picks unused handles whose epochs are completed, to be given back. */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move);
+/* The same for those that the move has no use for, about as large as what it misses. */
+void gcp_space_collect_useless(struct gcp_pool *pool, const struct gcp_move *move,
+			       struct gcp_move *useless);
 /* The donor's handles belong elsewhere now. It is a hole, or a part of one, if they
  * are unmapped; else it is about to be. */
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
@@ -126,8 +115,9 @@ struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
 /* It is unmapped: a hole. Or it is not: it stays. A range that is one hole goes to
  * pool->orphans. */
 void gcp_space_free(struct gcp_block *block, bool unmapped);
-/* The target has memory behind it: it is free. */
-void gcp_space_fill(struct gcp_move *move);
+/* The target has memory behind it: it is free. Returns the block that it is a part of.
+ */
+struct gcp_block *gcp_space_fill(struct gcp_move *move);
 /* What is left of the move goes back to what it was. */
 void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The holes of a heap that ends become another's. pool->lock alone is held. */
@@ -140,31 +130,6 @@ struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
 /* So many bytes more, or less, have memory behind them. */
 void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 		      int64_t change);
-
-/* --- spare.c: vmm_lock is held ------------------------------------------------- */
-
-/* How many bytes the pool may get from the driver though handles lie unused: because
- * remaps take too much of the time. */
-uint64_t gcp_spare_bytes(struct gcp_pool *pool);
-/* A remap has begun at `begin` and is over; memory was taken though handles lay unused;
- * or because none did. */
-void gcp_spare_remapped(struct gcp_pool *pool, uint64_t begin);
-void gcp_spare_taken(struct gcp_pool *pool);
-void gcp_spare_needed(struct gcp_pool *pool);
-/* Whether the move takes memory though handles lie unused. Any lock may be held. */
-static inline bool gcp_move_is_spare(const struct gcp_move *move)
-{
-	return move->donated == 0 && move->target && move->target->size <= move->spare;
-}
-
-/* --- replace.c: vmm_lock is held ----------------------------------------------- */
-
-/* A large handle that lies unused becomes several that blocks may share, if `bytes`
- * for the request would else divide it, or take new memory beside it (move: what is
- * planned). *ret_replaced: the plan is given up, another one is due. An error of the
- * driver's. */
-int gcp_large_replace(const struct gcp_request *request, enum gcp_kind kind,
-		      uint64_t bytes, struct gcp_move *move, bool *ret_replaced);
 
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
@@ -179,17 +144,14 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
-/* How many chunks the one of these has that lies on both sides of a cut at `size`. */
-uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size);
-
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
-/* The lowest free block that serves `size` without dividing an unused handle. */
-struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size);
-/* Whether a block cut from this one at `size` would leave a part of a large handle that
- * lies unused and can be replaced (replace.c). */
-bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size);
-/* A block whose epoch is ready becomes free memory. */
-void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
+/* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
+ */
+struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
+			       bool fresh, const struct gcp_division *division,
+			       gcp_addr *ret_at);
+/* A block whose epoch is ready becomes free memory: the block that it is a part of. */
+struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 
 #endif

@@ -143,12 +143,38 @@ struct place {
 	struct gcp_block *hole;
 	uint64_t size; /* bytes of the hole to be mapped */
 	bool upper;    /* its upper part */
-	bool whole;    /* gcp_move */
+	const struct gcp_division *division;
 };
 
-static uint64_t free_bytes(const struct gcp_block *block)
+/* How many bytes a request for `bytes` may have at that end of a block, if it is free:
+ * beside a hole, so a handle ends there. */
+static uint64_t bytes_beside(const struct gcp_block *block, bool upper_end,
+			     uint64_t bytes, const struct gcp_division *division)
 {
-	return gcp_block_is_free(block) ? block->size : 0;
+	const struct gcp_chunk *chunks;
+	uint64_t first, count, begin, end, i, usable = 0;
+
+	if (!gcp_block_is_free(block))
+		return 0;
+	chunks = block->segment->chunks;
+	begin = (block->addr - block->segment->addr) / GCP_CHUNK;
+	end = (block->addr + block->size - block->segment->addr + GCP_CHUNK - 1) /
+	      GCP_CHUNK;
+	count = gcp_block_handles(block, &first);
+	for (i = upper_end ? end - 1 : begin;
+	     usable < bytes && i >= begin && i < end;) {
+		bool unused = count > 0 && i >= first && i < first + count;
+		uint32_t all = chunks[i].count;
+
+		if (all > 1 && (all > division->most || (division->whole && unused)))
+			break;
+		uint64_t part = upper_end ? i - begin + 1 : end - i;
+		if (part > all)
+			part = all;
+		usable += part * GCP_CHUNK;
+		i = upper_end ? i - part : i + part;
+	}
+	return usable < block->size ? usable : block->size;
 }
 
 /* What has to be mapped beside `beside` free bytes. */
@@ -166,15 +192,14 @@ static bool place_is_better(const struct place *place, const struct place *than)
 
 static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
 {
-	uint64_t lower = free_bytes(hole->lower), upper = free_bytes(hole->upper);
-	struct place place = {.hole = hole, .whole = best->whole};
+	uint64_t lower = bytes_beside(hole->lower, true, bytes, best->division);
+	uint64_t upper = bytes_beside(hole->upper, false, bytes, best->division);
+	struct place place = {.hole = hole, .division = best->division};
 
 	if (lower + hole->size + upper < bytes)
 		return;
 	place.upper = upper > lower;
 	place.size = bytes_missing(bytes, place.upper ? upper : lower);
-	if (place.size > hole->size && place.whole)
-		return;
 	if (place.size > hole->size)
 		place.size = hole->size; /* then both sides help */
 	if (place.size > 0 && place_is_better(&place, best))
@@ -259,8 +284,7 @@ static uint64_t handles_bytes(const struct gcp_block *block)
 }
 
 /* Of the handles in a free block, how many bytes are taken from the first one on: at
- * least `bytes`, if there are so many, and never more than the move has room for. A
- * large handle is not moved to be divided, nor into a private heap. */
+ * least `bytes`, if there are so many, and never more than the move has room for. */
 static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
 			    const struct gcp_move *move)
 {
@@ -272,9 +296,7 @@ static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
 		uint64_t more = taken + chunk_count;
 
 		if (more * GCP_CHUNK > move->room - move->donated ||
-		    (move->heap &&
-		     chunk_count > gcp_handle_shared(block->segment->pool) &&
-		     (more * GCP_CHUNK > bytes || move->heap->private)))
+		    chunk_count > move->division.most)
 			break;
 		taken = more;
 	}
@@ -387,6 +409,7 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 
 	gcp_assert_held(GCP_RANK_POOL);
 	move->room = exact ? bytes : UINT64_MAX;
+	move->division.most = UINT32_MAX;
 	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0;
 	     bin = gcp_bins_down_from(donors, bin - 1))
 		for (block = LIST_FIRST(&donors->bins[bin]); block; block = next) {
@@ -406,7 +429,7 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		   struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct place best = {.whole = move->whole};
+	struct place best = {.division = &move->division};
 
 	if (!heap->private)
 		place_by_donors(heap, kind, bytes, &best);
@@ -414,19 +437,30 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;
-	move->room = move->whole ? best.size : best.hole->size;
+	move->room = move->division.whole ? best.size : best.hole->size;
 	if (!best.upper || best.size == best.hole->size)
 		move->keep[0] = best.hole->lower;
 	if (best.upper || best.size == best.hole->size)
 		move->keep[1] = best.hole->upper;
-	if (best.size > move->spare) {
-		collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
-		collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
-	}
+	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
+	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
 	if (move->donated > best.size)
 		best.size = move->donated;
 	move->target = place_take(heap, &best);
 	return move->target ? 0 : -ENOMEM;
+}
+
+void gcp_space_collect_useless(struct gcp_pool *pool, const struct gcp_move *move,
+			       struct gcp_move *useless)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(move->donated <= move->target->size);
+	useless->room = UINT64_MAX;
+	useless->division.most = UINT32_MAX;
+	useless->keep[0] = move->keep[0];
+	useless->keep[1] = move->keep[1];
+	collect(pool, move->target->size - move->donated,
+		atomic_load(&pool->timeline.completed), useless);
 }
 
 /* --- the end of a move -------------------------------------------------------- */
@@ -481,7 +515,7 @@ struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 	return block;
 }
 
-void gcp_space_fill(struct gcp_move *move)
+struct gcp_block *gcp_space_fill(struct gcp_move *move)
 {
 	gcp_space_change(move->heap, move->target->segment,
 			 (int64_t)move->target->size);
@@ -491,8 +525,9 @@ void gcp_space_fill(struct gcp_move *move)
 		move->target->lower->apart = false;
 	if (gcp_block_is_free(move->target->upper))
 		move->target->upper->apart = false;
-	gcp_block_coalesce(move->heap, move->target);
+	struct gcp_block *block = gcp_block_coalesce(move->heap, move->target);
 	move->target = NULL;
+	return block;
 }
 
 /* Whether unmapping has failed: all of it is tried again later. */

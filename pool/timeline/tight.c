@@ -50,18 +50,16 @@ bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
 
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 {
-	return !pool->vmm && size >= EXACT_LEAST &&
+	return gcp_pool_is_ordinary(pool) && size >= EXACT_LEAST &&
 	       (gcp_pool_is_tight(pool) || gcp_pool_has_much(pool, 0));
 }
 
-bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)
+bool gcp_heap_keeps_handles(const struct gcp_heap *heap)
 {
 	const struct gcp_pool *pool = heap->pool;
 	uint64_t reserved = LOAD(pool->reserved_hint);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (!pool->vmm || heap->private || size < EXACT_LEAST)
-		return false;
 	return gcp_pool_is_tight(pool) ||
 	       (reserved > heap->unused_bytes &&
 		reserved - heap->unused_bytes >

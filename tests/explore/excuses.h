@@ -64,9 +64,6 @@
 	X(PINNED_LIMIT, "pinned limit", \
 	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded by pinned memory that graphs have left: in " \
 	  "another context, until the next free there") \
-	X(CONSOLIDATED, "consolidated", \
-	  "idle segments were given back and come again as one, which is more than the turns " \
-	  "took before") \
 	X(FAULT, "fault", \
 	  "a call of the driver, or of malloc, has failed as the test planned it " \
 	  "(`--faults`): the program may get the failure's code, memory may be lost, and " \

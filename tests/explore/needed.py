@@ -24,7 +24,6 @@ HISTORIES = {
     "wait devices": "9b3e5e2ba36cf25c",
     "left": "40000000044c9249",
     "pinned limit": "9000000000000caa",
-    "consolidated": "900000000000097f",
     "fault": "5",
 }
 

@@ -49,16 +49,6 @@ static struct held held_now(int device)
 	};
 }
 
-/* Idle segments were given back, and come again as one, at any time. */
-static bool is_consolidated(int device)
-{
-	struct gcpool_stats stats;
-
-	return library.get_stats &&
-	       library.get_stats(device, &stats, sizeof(stats)) == 0 &&
-	       stats.consolidations > 0;
-}
-
 /* What graphs have taken is missing in the bound of the whole history, too. */
 static void graphs_count(struct model *w, int device, uint64_t bytes)
 {
@@ -99,9 +89,6 @@ static void growth_check(struct model *w, const struct held *held)
 	struct held now = held_now(held->device);
 
 	if (now.used <= held->used + bound || w->setting->plain || fault_excuses(w))
-		return;
-	if (held->device >= 0 && is_consolidated(held->device) &&
-	    excused(EXCUSE_CONSOLIDATED))
 		return;
 	if (held->device < 0 && now.used <= held->used + bound + w->pinned_captured)
 		excused(EXCUSE_GRAPHS);

@@ -120,7 +120,6 @@ TEST(the_json_names_everything_that_is_counted)
 	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
 	NAMED(pages) /* names of version 0.1 */
-	NAMED(regroups)
 	NAMED(held_frees)
 	GCP_DRIVER_CALLS(NAMED)
 	NAMED(largest_free_bytes)

@@ -285,7 +285,7 @@ TEST(what_is_freed_elsewhere_leaves_the_books)
 
 		struct gcp_pools *pools = pools_without_caches();
 		struct gcp_pool *pool = fake_pool(pools);
-		gcp_addr other = must_alloc(pool, 40 * MIB), addr, again;
+		gcp_addr other = must_alloc(pool, 2048 * MIB), addr, again;
 		struct gcp_stats before = must_stats(pools), after;
 
 		if (kind % KINDS == ASYNC)

@@ -293,8 +293,6 @@ static bool history_has_hazard(uint64_t seed, bool mapped)
 		config.class_max = config.slab_max = 16 << 10;
 	config.backend = mapped ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	if (mapped) {
-		config.handle_parts = 1u << draw(5);
-		config.handle_shared = 1u << draw(5);
 	}
 	fake.unmapping = judge_unmapping;
 	model.completed_only = config.completed_only;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_spare.c - programs that do the same again and again do not have memory mapped
- * to and fro for ever, and hold little more than they need. The device runs one kernel
- * after the other, each for as long.
+ * test_pace.c - programs that do the same again and again hold little more than they
+ * need, whatever their pace. The device runs one kernel after the other, each for as
+ * long.
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
-#include "../../pool/space/vmm.h"
 #include "cases.h"
 
 #define TEST(name) CASE(name, reset, NULL)
@@ -129,98 +128,21 @@ static void steps(int count, uint64_t pause_ns)
 	drop(b);
 }
 
-/* Without spare.c there are two in each step. */
-TEST(a_program_that_repeats_itself_ends_its_remaps)
-{
-	begin(9000);
-	steps(400, PAUSE_NS);
-	assert_true(must_stats(program.pools).remaps < 40);
-	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 8 * MIB);
-	end();
-}
-
-/* Where they take little of the time memory is worth more. */
-TEST(remaps_that_are_rare_go_on)
-{
-	begin(9000);
-	steps(200, 20 * 1000 * 1000);
-	assert_true(must_stats(program.pools).remaps > 200);
-	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 4 * MIB);
-	end();
-}
-
 /* What there is serves it, as before. */
-TEST(a_full_device_serves_the_program_by_remaps)
+TEST(a_full_device_serves_the_program)
 {
 	fake.memory_limit = ARRAYS_AT_ONCE * ARRAY + 4 * MIB;
 	begin(9000);
 	steps(100, PAUSE_NS);
 	assert_int_equal(fake.memory_used, fake.memory_limit);
-	assert_true(must_stats(program.pools).remaps > 100);
 	end();
 }
 
-/* The pool did not know that there is none. */
-TEST(memory_that_is_refused_is_remapped)
+TEST(steps_hold_what_they_use)
 {
 	begin(9000);
-	struct gcp_pool *pool = fake_pool(program.pools);
-	steps(2, PAUSE_NS);
-	uint64_t remaps = must_stats(program.pools).remaps;
-	fake.memory_limit = fake.memory_used;
-	pool->spare.owed_ns = 1000 * 1000 * 1000;
-	steps(10, PAUSE_NS);
-	assert_true(must_stats(program.pools).remaps > remaps);
-	assert_false(gcp_pool_is_tight(pool));
-	end();
-}
-
-/* --- how much ------------------------------------------------------------- */
-
-static uint64_t spare_bytes(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->pools->vmm_lock);
-	pool->spare.owed_ns = 1000 * 1000 * 1000;
-	pool->spare.at_ns = pool->pools->driver.clock_ns();
-	uint64_t bytes = gcp_spare_bytes(pool);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
-	return bytes;
-}
-
-TEST(only_so_much_is_spare)
-{
-	begin(1000);
-	struct gcp_pool *pool = fake_pool(program.pools);
-	gcp_addr keep = must_alloc(pool, 64 * MIB);
-	assert_int_equal(spare_bytes(pool), 4 * MIB);
-	pool->spare.needed -= 3 * MIB; /* some is taken */
-	assert_int_equal(spare_bytes(pool), MIB);
-	pool->spare.needed -= 3 * MIB;
-	assert_int_equal(spare_bytes(pool), 0);
-	pool->spare.needed += 100 * MIB; /* some has gone back to the driver */
-	assert_int_equal(spare_bytes(pool), 4 * MIB);
-	atomic_fetch_add(&pool->cache_count, 2); /* threads, which would wait */
-	assert_int_equal(spare_bytes(pool), 8 * MIB);
-	atomic_fetch_sub(&pool->cache_count, 2);
-	must_free(program.pools, keep);
-	end();
-}
-
-TEST(nothing_is_spare_where_the_device_is_nearly_full)
-{
-	begin(1000);
-	struct gcp_pool *pool = fake_pool(program.pools);
-	gcp_addr keep = must_alloc(pool, 256 * MIB);
-	atomic_store(&pool->tightness.tight, true);
-	assert_int_equal(spare_bytes(pool), 0);
-	atomic_store(&pool->tightness.tight, false);
-	assert_int_equal(spare_bytes(pool), 4 * MIB);
-	pool->quota = 290 * MIB;
-	assert_int_equal(spare_bytes(pool), 0);
-	pool->quota = GCP_LIMIT_NONE;
-	pool->memory = 290 * MIB;
-	assert_int_equal(spare_bytes(pool), 0);
-	must_free(program.pools, keep);
+	steps(400, PAUSE_NS);
+	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 8 * MIB);
 	end();
 }
 

@@ -17,7 +17,7 @@ enum {
 	LEAST_SHARE = 48,
 };
 
-uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
+static uint64_t shared_bytes(const struct gcp_pool *pool)
 {
 	const struct gcp_config *config = &pool->pools->config;
 	uint64_t reserved =
@@ -39,7 +39,7 @@ static uint64_t bytes_for(uint64_t blocks, uint64_t size)
 	return gcp_round_up(blocks * size + GCP_PAGE, GCP_CHUNK);
 }
 
-uint64_t gcp_segment_left_over(uint64_t bytes, uint64_t size)
+static uint64_t left_over(uint64_t bytes, uint64_t size)
 {
 	return bytes < size + GCP_PAGE ? bytes - size
 				       : (bytes - GCP_PAGE) % size + GCP_PAGE;
@@ -56,8 +56,8 @@ static uint64_t private_bytes(const struct gcp_heap *heap, uint64_t size)
 uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			   uint64_t size)
 {
-	uint64_t shared = heap->private ? private_bytes(heap, size)
-					: gcp_segment_shared_bytes(heap->pool);
+	uint64_t shared =
+	    heap->private ? private_bytes(heap, size) : shared_bytes(heap->pool);
 	uint64_t fewer, more;
 
 	gcp_assert_held(GCP_RANK_POOL);
@@ -68,8 +68,8 @@ uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 	/* A device may be filled with blocks of one size: little is lost. */
 	fewer = bytes_for((shared - GCP_PAGE) / size, size);
 	more = bytes_for(shared / size, size);
-	return (double)gcp_segment_left_over(fewer, size) * (double)more <=
-		       (double)gcp_segment_left_over(more, size) * (double)fewer
+	return (double)left_over(fewer, size) * (double)more <=
+		       (double)left_over(more, size) * (double)fewer
 		   ? fewer
 		   : more;
 }

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_handles.c - mapped segments: how large handles are, and which blocks lie in
+ * them, so that no block keeps much more than itself.
+ */
+#include "fake.h"
+#include "../../pool/pool_types.h"
+#include "cases.h"
+
+#define TEST(name) CASE(name, reset, NULL)
+
+#define MIB (1ull << 20)
+
+static int reset(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+static void finish(struct gcp_pools *pools)
+{
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* D5. A block of `first` MiB is freed; what does one of `then` MiB get? Its own
+ * handles, or a part of theirs. */
+static bool is_divided(uint64_t first, uint64_t then)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr block = must_alloc(fake_pool(pools), first * MIB);
+
+	must_free(pools, block);
+	fake.done = fake.submitted;
+	bool divided = must_alloc(fake_pool(pools), then * MIB) == block;
+	/* What is too large has gone back. */
+	assert_true(divided || fake.memory_used < first * MIB);
+	finish(pools);
+	fake_reset();
+	return divided;
+}
+
+TEST(a_block_keeps_no_handle_of_more_than_four_times_its_size)
+{
+	assert_true(is_divided(1024, 8)); /* handles of 32 MiB */
+	assert_false(is_divided(1024, 7));
+	assert_true(is_divided(64, 4));
+	assert_false(is_divided(64, 3));
+	assert_true(is_divided(12, 1)); /* handles of 2 MiB */
+	assert_true(is_divided(12, 2));
+}
+
+/* The rest of a handle that a block has divided is left to blocks that may. */
+TEST(nor_what_another_block_has_left_of_one)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
+
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	assert_int_equal(must_alloc(fake_pool(pools), 12 * MIB), large);
+	gcp_addr small = must_alloc(fake_pool(pools), 3 * MIB);
+	assert_false(small >= large && small < large + 32 * MIB);
+	assert_int_equal(must_alloc(fake_pool(pools), 12 * MIB), large + 12 * MIB);
+	finish(pools);
+}
+
+/* D6. A few small survivors of each size: memory does not add up. */
+TEST(sizes_one_after_the_other_hold_one)
+{
+	static const uint64_t sizes[] = {256, 256 << 10, 64, 64 << 10, 16, 128};
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	static gcp_addr blocks[4096];
+	uint64_t live = 0;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint64_t bytes = sizes[i] < 2048 ? sizes[i] * MIB : sizes[i];
+		uint64_t count = 256 * MIB / bytes, kept = 0;
+
+		for (uint64_t n = 0; n < count; n++)
+			blocks[n] = must_alloc(fake_pool(pools), bytes);
+		assert_true(fake.memory_used <= 256 * MIB + 5 * live + 32 * MIB);
+		for (uint64_t n = 0; n < count; n++) {
+			if (n % 64 == 63 && bytes < 64 * MIB)
+				kept++;
+			else
+				must_free(pools, blocks[n]);
+			fake.done = fake.submitted;
+		}
+		live += kept * (bytes > 2 * MIB ? bytes : 2 * MIB);
+	}
+	finish(pools);
+}
+
+/* What is not completed stays, and nothing waits for it. */
+TEST(a_handle_in_use_by_the_device_stays)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
+
+	fake_submit();
+	must_free(pools, large);
+	fake.stuck = true;
+	must_alloc(fake_pool(pools), 3 * MIB);
+	assert_int_equal(fake.memory_used, 260 * MIB);
+	assert_int_equal(must_stats(pools).waits, 0);
+	fake.stuck = false;
+	finish(pools);
+}
+
+/* Rather than refuse: nothing else is left. */
+TEST(any_handle_is_divided_before_memory_is_out)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
+
+	must_alloc(fake_pool(pools), 128 * MIB);
+	fake.memory_limit = fake.memory_used;
+	must_free(pools, large);
+	must_alloc(fake_pool(pools), 32 * MIB);
+	must_alloc(fake_pool(pools), 190 * MIB); /* the other three, and 30 are left */
+	must_alloc(fake_pool(pools), MIB);
+	finish(pools);
+}
+
+TEST(a_large_block_has_few_handles)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(fake.creates, 4);
+	must_alloc(fake_pool(pools), 128 * MIB);
+	assert_int_equal(fake.creates, 8);
+	must_alloc(fake_pool(pools), 1024 * MIB);
+	assert_int_equal(fake.creates, 40);
+	finish(pools);
+}
+
+/* A call fails while handles go back and come again. */
+static bool survives_failure(uint64_t number, bool for_good)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large = must_alloc(fake_pool(pools), 128 * MIB), a;
+
+	uint64_t creates = fake.creates;
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	fake.calls = 0;
+	fake.fail_at = number;
+	fake.fail_code = for_good ? 700 : GCP_CUDA_OUT_OF_MEMORY;
+	fake.fail_on = for_good;
+	int result = gcp_pool_alloc(fake_pool(pools), 3 * MIB, &a);
+	bool failed = fake.calls >= number;
+	must_be_sound(pools);
+	if (!for_good && fake.creates > creates) /* not a fence */
+		assert_int_equal(result, 0);
+	fake.fail_at = 0;
+	must_alloc(fake_pool(pools), 128 * MIB);
+	assert_true(fake.memory_used <= 256 * MIB);
+	finish(pools);
+	return failed;
+}
+
+TEST(a_failing_call_leaves_the_books_sound)
+{
+	for (int for_good = 0; for_good < 2; for_good++) {
+		for (uint64_t number = 1; survives_failure(number, for_good); number++)
+			fake_reset();
+		fake_reset();
+	}
+}
