@@ -136,7 +136,7 @@ static void set_device(const struct setting *setting, struct draw *draw)
 	set_number("GCPSIM_MEMORY", setting->memory);
 	set_number("GCPSIM_DRIVER_VERSION", (uint64_t)setting->driver_version);
 	if (setting->driver_version < 13000)
-		set("GCPSIM_HIDE", "");
+		set("GCPSIM_HIDE", "1");
 	if (draw_below(draw, 3) == 0)
 		set("GCPSIM_STAGING", "1");
 }

@@ -174,12 +174,6 @@ CUresult sim_enter(enum sim_fn fn, bool early)
 	thread->fn = fn;
 	if (!early)
 		SIM_TRY(enter_late(thread));
-	if (__builtin_expect(sim_hidden[fn], 0)) {
-		sim_report(&sim.misuses,
-			   "a call of %s, which this driver does not have",
-			   sim_fn_names[fn]);
-		return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
-	}
 	if (sim_fn_since[fn] > sim.driver_version)
 		return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
 	if (__builtin_expect(__atomic_load_n(&sim.failures_planned, __ATOMIC_RELAXED),

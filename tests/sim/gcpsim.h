@@ -26,7 +26,7 @@
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
  *                             came later does not exist
- *   GCPSIM_HIDE=NAME[,NAME]   see gcpsim_hide
+ *   GCPSIM_HIDE=1             nor does the loader find what came later
  *   GCPSIM_FAIL=NAME:N[+][:CODE],...   the Nth call of the driver function
  *                             NAME fails, with + all later ones too (default
  *                             code: 2, out of memory)
@@ -207,12 +207,6 @@ GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
  * for a plan that makes no sense. From inside also NAME:<BYTES[M][@DEVICE][:CODE]: the
  * function fails whenever less than that is free on the device (default: 0). */
 GCPSIM_API int gcpsim_fail(const char *plan);
-
-/* The driver is older than it says, by these functions ("NAME[,NAME]", without a suffix
- * all versions of it), and by all that its version does not have yet: no look-up
- * finds them any more. Before the first look-up of a function. 0, or -1 if it cannot
- * be. */
-GCPSIM_API int gcpsim_hide(const char *names);
 
 /* Tells both checkers that the host, or a device outside CUDA such as a network
  * card, touches these bytes now. To be called just before the bytes are touched,

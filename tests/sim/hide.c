@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hide.c - an older driver: functions that it does not have.
+ * hide.c - an older driver (GCPSIM_HIDE): the loader finds no function that is newer
+ * than its version, as cuGetProcAddress does not.
  *
- * Called by tests before anything has looked for a function, and for GCPSIM_HIDE
- * when the library is loaded; takes no lock. Neither cuGetProcAddress nor the loader
- * finds such a function afterwards: its symbol in this library's own table is made
- * one that is not defined. References that the loader has bound already stay, so a
- * call of such a function is counted as a misuse.
+ * Runs when the library is loaded; takes no lock. The symbol of such a function in this
+ * library's own table is made one that is not defined.
  */
 #include "sim.h"
 
@@ -18,26 +16,6 @@
 #include <unistd.h>
 
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
-
-bool sim_hidden[SIM_FN_COUNT];
-
-/* --- by what name ---------------------------------------------------------------- */
-
-/* "cuName" stands for all versions of it, "cuName_v2" for that one; per-thread twins
- * go with either. */
-static bool names(const char *list, const char *symbol)
-{
-	while (list && *list) {
-		size_t length = strcspn(list, ",");
-		const char *rest = symbol + length;
-
-		if (length > 0 && strncmp(symbol, list, length) == 0 &&
-		    (!*rest || *rest == '_'))
-			return true;
-		list += length + (list[length] == ',');
-	}
-	return false;
-}
 
 /* --- the loader's table --------------------------------------------------- */
 
@@ -84,7 +62,7 @@ static void symbols_hide(ElfW(Sym) * symbols, const char *strings, uint32_t coun
 	for (uint32_t i = 1; i < count; i++) {
 		int fn = entry_of(strings + symbols[i].st_name);
 
-		if (fn < 0 || !sim_hidden[fn])
+		if (fn < 0 || sim_fn_since[fn] <= sim.driver_version)
 			continue;
 		symbols[i].st_shndx = SHN_UNDEF;
 		symbols[i].st_value = 0;
@@ -110,23 +88,11 @@ static int table_hide(void)
 	return mprotect((void *)from, to - from, PROT_READ);
 }
 
-int gcpsim_hide(const char *list)
-{
-	bool any = false;
-
-	sim_thread_self(); /* reads the driver's version */
-	for (int fn = 0; fn < SIM_FN_COUNT; fn++) {
-		sim_hidden[fn] |= names(list, sim_fn_names[fn]) ||
-				  sim_fn_since[fn] > sim.driver_version;
-		any |= sim_hidden[fn];
-	}
-	return any ? table_hide() : 0;
-}
-
 __attribute__((constructor)) static void hide_at_start(void)
 {
-	const char *list = getenv("GCPSIM_HIDE");
-
-	if (list)
-		gcpsim_hide(list);
+	if (!getenv("GCPSIM_HIDE"))
+		return;
+	sim_thread_self(); /* reads the driver's version */
+	if (table_hide() != 0)
+		abort();
 }

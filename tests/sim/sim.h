@@ -644,7 +644,6 @@ extern struct sim_process sim;
 struct sim_thread *sim_thread_self(void); /* no lock */
 extern const char *const sim_fn_names[SIM_FN_COUNT];
 extern const int sim_fn_since[SIM_FN_COUNT];
-extern bool sim_hidden[SIM_FN_COUNT]; /* hide.c: not in this driver */
 
 /* First thing in every entry point: counts the call, fails it if so planned.
  * `early`: allowed before cuInit. No lock. */

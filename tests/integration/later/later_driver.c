@@ -293,7 +293,7 @@ SCENARIO(memory_that_cannot_be_made_for_decompression,
 
 /* Nor a form of it with other parameters in its place. */
 SCENARIO(an_earlier_driver_has_no_newer_form,
-	 "GCPSIM_DRIVER_VERSION=12050 GCPSIM_HIDE=")
+	 "GCPSIM_DRIVER_VERSION=12050 GCPSIM_HIDE=1")
 {
 	CUresult (*newer)(CUcontext);
 	CUcontext ctx = primary();

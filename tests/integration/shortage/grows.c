@@ -89,7 +89,7 @@ SCENARIO(a_context_that_refuses_fences, "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
 /* Of all kinds of memory, on a driver before CUDA 12.5, which lacks functions or
  * refuses them. */
 SCENARIO(all_passes_through_on_an_old_driver,
-	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=", "GCPSIM_DRIVER_VERSION=12040")
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=1", "GCPSIM_DRIVER_VERSION=12040")
 {
 	CUstream stream = (primary(), CU_STREAM_PER_THREAD);
 	CUdeviceptr p, q;
