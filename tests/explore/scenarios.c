@@ -477,25 +477,30 @@ static void pinned_draw(struct generator *g)
 	op_add(g, write);
 }
 
+/* A context of the program's own becomes current. */
+static void context_own(struct generator *g, uint8_t own)
+{
+	struct op create = op_draw(g, OP_CONTEXT_CREATE),
+		  use = op_draw(g, OP_USE_CONTEXT);
+
+	create.a = use.a = own;
+	op_add(g, create);
+	op_add(g, use);
+}
+
 /* A stream of another context frees a block behind work of its own. */
 static void strange_draw(struct generator *g)
 {
 	uint64_t bytes = g->sizes[below(g, SIZES)];
-	struct op create = op_draw(g, OP_CONTEXT_CREATE),
-		  use = op_draw(g, OP_USE_CONTEXT);
-	struct op block = alloc_of(g, bytes);
+	struct op use = op_draw(g, OP_USE_CONTEXT), block = alloc_of(g, bytes);
 
-	create.a = (uint8_t)(2 + below(g, CONTEXTS_MAX - 2));
 	use.a = 0;
 	op_add(g, use);
 	op_add(g, block);
-	op_add(g, create); /* and uses it */
-	use.a = create.a;
-	op_add(g, use);
+	context_own(g, (uint8_t)(2 + below(g, CONTEXTS_MAX - 2)));
 	op_add(g, slow_fill(g, block.a, 1));
 	op_add(g, on_block(g, OP_FREE_ASYNC, block.a, 1));
 	g->used &= ~(1ull << block.a);
-	use.a = 0;
 	op_add(g, use);
 	aftermath(g, bytes);
 }
@@ -567,10 +572,31 @@ void ends_draw(struct generator *g)
 	say(g, cast.me, launch);
 }
 
+/* Memory is out in one context while another one has some that waits for its work. */
+static void reclaim_draw(struct generator *g)
+{
+	uint64_t bytes = (g->setting->memory_small ? g->setting->memory : 64 << 20) / 8;
+	uint8_t stream = stream_draw(g);
+	struct op use = op_draw(g, OP_USE_CONTEXT), block = alloc_of(g, bytes);
+
+	use.a = 0;
+	context_own(g, 2);
+	for (block.a = 0; block.a < 6; block.a++) {
+		op_add(g, block);
+		op_add(g, slow_fill(g, block.a, stream));
+	}
+	while (block.a-- > 0)
+		op_add(g, on_block(g, OP_FREE, block.a, stream));
+	op_add(g, use);
+	aftermath(g, bytes);
+	aftermath(g, 3 * bytes);
+}
+
+/* The last one three times: few devices are as small as it needs. */
 static void (*const scenarios[])(struct generator *g) = {
-    past_draw,   beside_draw,  both_draw,   lag_draw,     rewind_draw,
-    lent_draw,   shared_draw,  handed_draw, ordered_draw, newcomer_draw,
-    pinned_draw, strange_draw, lost_draw,
+    past_draw,   beside_draw,  both_draw,    lag_draw,      rewind_draw, lent_draw,
+    shared_draw, handed_draw,  ordered_draw, newcomer_draw, pinned_draw, strange_draw,
+    lost_draw,   reclaim_draw, reclaim_draw, reclaim_draw,
 };
 enum {
 	SCENARIOS = sizeof(scenarios) / sizeof(*scenarios),
