@@ -9,6 +9,7 @@
 #ifndef GCP_INTERPOSE_PROCESS_H
 #define GCP_INTERPOSE_PROCESS_H
 
+#include <cuda.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,7 +17,6 @@
 
 #include "../../capture/capture.h"
 #include "options.h"
-#include "../cuda/symbols.h"
 
 enum gcp_run_mode {
 	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */

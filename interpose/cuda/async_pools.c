@@ -16,10 +16,11 @@
 #include <stdatomic.h>
 
 #include "async_pools.h"
-#include "../process/cuda_backend.h"
+#include "resolve.h"
+#include "cuda_vmm.h"
 #include "../hooks/hooks.h"
 #include "../base/log.h"
-#include "../process/process_life.h"
+#include "../base/process.h"
 
 enum { DEVICES_MAX = 64 };
 

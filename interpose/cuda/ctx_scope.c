@@ -47,6 +47,12 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 	errno = scope->saved_errno;
 }
 
+CUresult gcp_ctx_scope_leave(struct gcp_ctx_scope *scope, int result)
+{
+	gcp_ctx_scope_end(scope);
+	return (CUresult)result;
+}
+
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
 	struct gcp_ctx_scope scope;

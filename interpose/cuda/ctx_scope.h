@@ -22,6 +22,8 @@ struct gcp_ctx_scope {
 
 CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
 void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
+/* The same; returns `result`, which a call within gave. */
+CUresult gcp_ctx_scope_leave(struct gcp_ctx_scope *scope, int result);
 
 /* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);

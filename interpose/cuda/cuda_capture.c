@@ -10,7 +10,7 @@
 
 #include "contexts.h"
 #include "ctx_scope.h"
-#include "../process/cuda_backend.h"
+#include "cuda_capture.h"
 #include "fence_all.h"
 #include "../base/log.h"
 #include "resolve.h"
@@ -54,10 +54,9 @@ static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t co
 	result = gcp_ctx_scope_begin(&scope, ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, dependencies,
-							       NULL, count, add);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(
+	    &scope, gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, dependencies,
+								  NULL, count, add));
 }
 
 /* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
@@ -126,9 +125,7 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 
 	if (result != 0)
 		return result;
-	result = ends_read(stream, ret_nodes, count);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, ends_read(stream, ret_nodes, count));
 }
 
 static CUresult dependencies_get(CUgraphNode node, CUgraphNode *nodes, size_t *count)
@@ -159,8 +156,7 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 		result = -ERANGE;
 	else if (result == 0 && found > 0)
 		result = (int)dependencies_get(node, (CUgraphNode *)ret_nodes, &found);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, result);
 }
 
 /* --- nodes of a graph -------------------------------------------------------- */
@@ -236,9 +232,7 @@ static int driver_stream_query(void *ctx, void *stream)
 
 	if (result != CUDA_SUCCESS)
 		return (int)result;
-	result = gcp_real.cuStreamQuery(stream);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuStreamQuery(stream));
 }
 
 static int driver_event_create(void *ctx, void **ret_event)
@@ -248,9 +242,9 @@ static int driver_event_create(void *ctx, void **ret_event)
 
 	if (result != CUDA_SUCCESS)
 		return (int)result;
-	result = gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(
+	    &scope,
+	    gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING));
 }
 
 static void driver_event_destroy(void *event)
@@ -266,34 +260,26 @@ static void driver_event_destroy(void *event)
 static int driver_event_record(void *event, void *stream)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuEventRecord(event, stream);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventRecord(event, stream));
 }
 
 static int driver_event_query(void *event)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuEventQuery(event);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventQuery(event));
 }
 
 static int driver_event_wait(void *stream, void *event)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuStreamWaitEvent(stream, event, 0);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope,
+				   gcp_real.cuStreamWaitEvent(stream, event, 0));
 }
 
 /* --- fences ------------------------------------------------------------------ */
@@ -301,34 +287,25 @@ static int driver_event_wait(void *stream, void *event)
 static int driver_fence_all_record(void *fence)
 {
 	struct gcp_ctx_scope scope;
-	int result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_fence_all_record(fence);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_fence_all_record(fence));
 }
 
 static int driver_fence_all_query(void *fence)
 {
 	struct gcp_ctx_scope scope;
-	int result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_fence_all_query(fence, NULL);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_fence_all_query(fence, NULL));
 }
 
 static int driver_event_wait_all(void *ctx, void *event)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuCtxWaitEvent(ctx, event);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuCtxWaitEvent(ctx, event));
 }
 
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)

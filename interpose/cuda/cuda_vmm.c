@@ -16,10 +16,10 @@
 #include <errno.h>
 
 #include "ctx_scope.h"
-#include "../process/cuda_backend.h"
-#include "third_party_dma.h"
 #include "../hooks/hooks.h"
-#include "../process/process_life.h"
+#include "cuda_vmm.h"
+#include "third_party_dma.h"
+#include "../base/process.h"
 #include "../base/log.h"
 #include "resolve.h"
 
@@ -184,12 +184,9 @@ static int vmm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemAddressFree(addr, bytes);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemAddressFree(addr, bytes));
 }
 
 static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
@@ -231,19 +228,16 @@ static int vmm_release(uint64_t handle)
 static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemMap(addr, bytes, 0, handle, 0);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope,
+				   gcp_real.cuMemMap(addr, bytes, 0, handle, 0));
 }
 
 CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 {
 	CUmemAccessDesc access[DEVICES_MAX];
 	struct gcp_ctx_scope scope;
-	CUresult result;
 	size_t count = 0;
 
 	for (int other = 0; other < DEVICES_MAX; other++)
@@ -254,9 +248,8 @@ CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 			    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 			};
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemSetAccess(addr, bytes, access, count);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope,
+				   gcp_real.cuMemSetAccess(addr, bytes, access, count));
 }
 
 /* A peer that gets no access must not cost the owner what it holds. New memory that
@@ -276,12 +269,9 @@ static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 static int vmm_unmap(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_ctx_scope scope;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemUnmap(addr, bytes);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemUnmap(addr, bytes));
 }
 
 void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)

@@ -94,9 +94,8 @@ static CUresult event_create(CUcontext ctx, CUevent *ret_event)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(
+	    &scope, gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
 }
 
 static CUresult part_record(struct part *part)
@@ -164,9 +163,7 @@ static CUresult part_query(const struct part *part)
 	result = gcp_ctx_scope_begin(&scope, part->ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuEventQuery(part->event);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventQuery(part->event));
 }
 
 /* The parts in `ctx` (NULL: all). Under contexts.c's lock. */

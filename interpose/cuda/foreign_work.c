@@ -220,9 +220,7 @@ static CUresult work_record(const struct foreign *work, CUcontext executing,
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuEventRecord(work->event, stream);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventRecord(work->event, stream));
 }
 
 /* The work of a green context goes on when that is destroyed, which waits for nothing,
@@ -262,9 +260,7 @@ static CUresult stream_wait(CUcontext executing, CUstream stream)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuStreamSynchronize(stream);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, gcp_real.cuStreamSynchronize(stream));
 }
 
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,

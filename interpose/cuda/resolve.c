@@ -10,7 +10,6 @@
 
 #include "../../pool/pool.h"
 #include "../base/elfwalk.h"
-#include "../hooks/hooks.h"
 #include "resolve.h"
 #include "rows.h"
 

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "contexts.h"
-#include "../process/process_life.h"
+#include "../base/process.h"
 #include "../base/log.h"
 #include "streams.h"
 #include "unknown_calls.h"

@@ -22,7 +22,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
-#include "../process/cuda_backend.h"
+#include "../cuda/cuda_vmm.h"
 #include "hooks.h"
 #include "hooks_copy.h"
 

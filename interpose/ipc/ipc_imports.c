@@ -30,7 +30,7 @@
 
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
-#include "../process/cuda_backend.h"
+#include "../cuda/cuda_vmm.h"
 #include "ipc_server.h"
 #include "../base/log.h"
 #include "../base/process.h"
@@ -558,8 +558,7 @@ static CUresult context_wait(CUcontext ctx)
 		result = gcp_real.cuMemFree_v2(ptr);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = context_wait_by_host_free();
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, result);
 }
 
 bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)

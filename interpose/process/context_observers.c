@@ -6,6 +6,7 @@
 #include "context_observers.h"
 #include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"
+#include "../cuda/cuda_vmm.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
 #include "../ipc/ipc_exports.h"

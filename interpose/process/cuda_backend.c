@@ -363,9 +363,7 @@ static int driver_fence_query(void *handle)
 		return result;
 	}
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = fence_query(fence);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return gcp_ctx_scope_leave(&scope, fence_query(fence));
 }
 
 static CUresult fence_wait(const struct context_fence *fence, bool own)

@@ -13,6 +13,8 @@
 #include "calling_thread.h"
 #include "context_observers.h"
 #include "cuda_backend.h"
+#include "../cuda/cuda_capture.h"
+#include "../cuda/cuda_vmm.h"
 #include "../base/elfwalk.h"
 #include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
