@@ -50,9 +50,10 @@ const int gcp_handle_library_count =
 
 /* --- look-ups -------------------------------------------------------------------- */
 
-/* The entry of the library that stands for `real`. */
+/* The entry of the library, which is pooled, that stands for `real`. */
 static void *entry_of(const struct gcp_handle_library *library, const void *real)
 {
+	assert(atomic_load(&library->state) == GCP_HANDLE_LIBRARY_POOLED);
 	if (real == (void *)library->real.create)
 		return library->create_entry;
 	return real == (void *)library->real.destroy ? library->destroy_entry : NULL;

@@ -70,9 +70,9 @@ static struct {
 	CUresult (*ctx_set)(CUcontext);
 	CUresult (*ctx_wait)(void);
 	CUresult (*device_count)(int *);
-	CUresult (*primary_state)(CUdevice, unsigned int *, int *);
-	CUresult (*primary_retain)(CUcontext *, CUdevice);
-	CUresult (*primary_release)(CUdevice);
+	CUresult (*state)(CUdevice, unsigned int *, int *);
+	CUresult (*retain)(CUcontext *, CUdevice);
+	CUresult (*drop)(CUdevice);
 } driver;
 
 /* False: the program has not loaded it. Threads that meet here write the same. */
@@ -89,12 +89,9 @@ static bool driver_find(void)
 	*(void **)&driver.ctx_set = gcp_elf_symbol(&elf, "cuCtxSetCurrent");
 	*(void **)&driver.ctx_wait = gcp_elf_symbol(&elf, "cuCtxSynchronize");
 	*(void **)&driver.device_count = gcp_elf_symbol(&elf, "cuDeviceGetCount");
-	*(void **)&driver.primary_state =
-	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxGetState");
-	*(void **)&driver.primary_retain =
-	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRetain");
-	*(void **)&driver.primary_release =
-	    gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRelease_v2");
+	*(void **)&driver.state = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxGetState");
+	*(void **)&driver.retain = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRetain");
+	*(void **)&driver.drop = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRelease_v2");
 	atomic_store(&found, true); /* none is younger than CUDA 7 */
 	return true;
 }
@@ -107,10 +104,10 @@ static bool is_primary(CUcontext ctx)
 	unsigned int flags;
 	int active = 0;
 
-	if (driver.primary_state(0, &flags, &active) != CUDA_SUCCESS || !active ||
-	    driver.primary_retain(&primary, 0) != CUDA_SUCCESS)
+	if (driver.state(0, &flags, &active) != CUDA_SUCCESS || !active ||
+	    driver.retain(&primary, 0) != CUDA_SUCCESS)
 		return false;
-	driver.primary_release(0);
+	driver.drop(0);
 	return primary == ctx;
 }
 
@@ -278,6 +275,7 @@ static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *
 	struct gcp_handle *known = handle_find(library, handle->pointer);
 
 	gcp_assert_held(GCP_RANK_HANDLES);
+	assert(handle->state == HANDLE_USED && handle->users == 1);
 	count_use(library);
 	if (known && library->kind->shared) {
 		known->users++;
