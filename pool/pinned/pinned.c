@@ -523,9 +523,8 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block
 
 	block->epoch = epoch;
 	if (__builtin_expect(atomic_load_explicit(&pinned->off, memory_order_relaxed),
-			     0)) {
+			     0))
 		return free_by_driver(block);
-	}
 	gcp_pinned_bucket_give(block);
 	if (__builtin_expect(gcp_pinned_timeline_count(pinned, size) | each, 0) &&
 	    !gcp_timeline_is_held(&pinned->timeline))

@@ -103,11 +103,10 @@ static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket,
 /* The memory of an unused block, off its list; NULL: there is none. */
 static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
 {
-	struct gcp_pinned_block *block;
 	void *p = NULL;
 
 	gcp_spin_lock(&bucket->lock);
-	block = least_wanted(bucket, pending);
+	struct gcp_pinned_block *block = least_wanted(bucket, pending);
 	if (block) {
 		p = block->p;
 		block->rest = GCP_PINNED_IN_HAND;
@@ -124,7 +123,6 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 {
 	struct gcp_pool *pool = bucket->arena->pool;
 	struct giving *giving = arg;
-	int result;
 	void *p;
 
 	if ((giving->own && giving->own != pool) ||
@@ -137,7 +135,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	while (giving->given < giving->wanted &&
 	       (p = bucket_shrink(bucket, giving->pending))) {
 		giving->given += bucket->size;
-		result = gcp_pinned_memory_give(pool, p, bucket->size);
+		int result = gcp_pinned_memory_give(pool, p, bucket->size);
 		if (giving->result == 0)
 			giving->result = result;
 	}
@@ -191,11 +189,10 @@ static void wait_for_frees(struct gcp_pools *pools)
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t given;
 
 	if (!pinned || !gcp_pinned_is_any_unused(pinned))
 		return 0;
-	given =
+	uint64_t given =
 	    gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
 	if (given > 0 || !gcp_pinned_is_any_unused(pinned))
 		return given;
@@ -213,11 +210,16 @@ static uint64_t unused_beyond(const struct gcp_pinned *pinned, uint64_t keep_byt
 	return unused > keep_bytes ? unused - keep_bytes : 0;
 }
 
+/* Beyond twice what was ever in use at once, and a window: sizes that do not come again
+ * would add up. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned)
 {
 	uint64_t limit = pinned->pools->config.pinned_cache_limit;
+	uint64_t most = 2 * atomic_load(&pinned->active_bytes.peak) -
+			atomic_load(&pinned->active_bytes.current) +
+			pinned->pools->config.pinned_window;
 
-	return limit == GCP_LIMIT_NONE ? 0 : unused_beyond(pinned, limit);
+	return unused_beyond(pinned, most < limit ? most : limit);
 }
 
 void gcp_pinned_keep_limit(struct gcp_pools *pools)

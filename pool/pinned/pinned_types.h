@@ -241,7 +241,8 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block);
 bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned);
 /* Bytes of those of this context, each block rounded up to `unit`. */
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit);
-/* By how much what is unused is beyond the cache limit. */
+/* By how much what is unused is beyond the cache limit, or the bound of all pinned
+ * memory. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned);
 /* Gives ready blocks back until `bytes` are: of contexts where `idle` is ready, so that
  * no real free waits (0: of all). */

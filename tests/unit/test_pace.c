@@ -138,14 +138,6 @@ TEST(a_full_device_serves_the_program)
 	end();
 }
 
-TEST(steps_hold_what_they_use)
-{
-	begin(9000);
-	steps(400, PAUSE_NS);
-	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 8 * MIB);
-	end();
-}
-
 /* --- the solver of tests/integration/programs -------------------------------- */
 
 static void level(uint64_t bytes, int more)

@@ -11,6 +11,14 @@
 
 /* --- memory pressure --- */
 
+TEST(sizes_one_after_the_other_do_not_add_up)
+{
+	for (uint64_t mib = 100; mib < 2000; mib += 100) {
+		give(take(mib * MIB));
+		assert_true(fake_pinned.used <= (9 * mib / 4 + 256) * MIB);
+	}
+}
+
 TEST(a_full_host_gets_back_what_is_unused)
 {
 	void *p = take(MIB), *q;
