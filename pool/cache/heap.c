@@ -60,7 +60,7 @@ static struct gcp_block *take_as(const struct gcp_request *request, bool fresh,
 	    fresh ? NULL : take_repeated(heap, request->size, request->size_class);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (!block)
+	if (!block && !request->made) /* which would become a part of another one */
 		gcp_heap_advance(heap);
 	if (block)
 		;

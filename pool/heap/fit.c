@@ -240,9 +240,7 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	gcp_addr at = 0;
 
-	if (block)
-		at = gcp_block_place(block, size, &division);
-	else if (kind == GCP_KIND_HUGE)
+	if (!block && kind == GCP_KIND_HUGE)
 		block = huge_fit(heap, size, fresh);
 	if (!block)
 		block =
@@ -252,9 +250,8 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
-	if (!block)
-		return NULL;
-	block = take_from(heap, block, block->segment->chunks && at ? at : block->addr);
+	at = block ? gcp_block_place(block, size, &division) : 0;
+	block = at ? take_from(heap, block, at) : NULL;
 	if (!block)
 		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
