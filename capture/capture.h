@@ -365,10 +365,8 @@ void gcp_share_all_taken(struct gcp_tracker *tracker);
 struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
 	bool tracked;
-	bool switching;
-	bool beside; /* others of the same graph */
-	bool marks;  /* an event is wanted behind it */
-	void *event; /* to be recorded behind it; or NULL */
+	bool crosses; /* a lane of another stream */
+	void *event;  /* to be recorded behind it; or NULL */
 	void *stream;
 	void *at; /* of launch_again: valid until something changes */
 	uint64_t changes;
@@ -381,8 +379,8 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
 void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		    const struct gcp_launch *launch, int result);
-/* The same where the latest launch of `exec` went into this stream too, nothing has
- * changed since, and no other stream is in use: in a fraction of the time. The caller
+/* The same where the latest launch of `exec` went into this stream too and nothing has
+ * changed since: in a fraction of the time. The caller
  * knows that no capture is under way. False: nothing was done; the ones above are to be
  * called. Of the second: the same, and so if the launch has failed. `launch` is zero at
  * first, and `launch->share` is to be set to 0 after the second. */

@@ -260,6 +260,7 @@ struct gcp_tracker {
 	uint64_t changes;      /* of what launches depend on */
 	struct gcp_relaunch relaunches[GCP_RELAUNCHES];
 	TAILQ_HEAD(, gcp_share) shares;
+	TAILQ_HEAD(, gcp_share) unbound; /* of these, that have no lane yet */
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	bool pinned_released;     /* pinned memory, while the lock is held */

@@ -193,10 +193,12 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	}
 	if (share)
 		info->launches = share->launches;
-	if (!share || !share->track)
+	if (!share || !share->bound)
 		return;
-	info->lane = share->track->id;
-	info->lane_bytes = gcp_lane_bytes(share->track->lane);
+	if (share->track)
+		info->lane = share->track->id;
+	info->lane_bytes =
+	    gcp_lane_bytes(share->track ? share->track->lane : share->own_lane);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

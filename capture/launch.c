@@ -3,25 +3,21 @@
  * launch.c - launches of graphs whose scratch lies in a lane: no two of them run at the
  * same time.
  *
- *   into the stream of the lane's latest launch        CUDA keeps their order
- *   of the same executable as that one                 likewise (of another one of the
- *                                                      same graph: as of another graph)
- *   it is known to be completed                        nothing runs
- *   none of these, and the graph itself is not         it gets another lane, that is
- *   on its way                                         idle, or a new one
- *   it is on its way, and no other of its lane: by     the others get another lane.
- *   another executable                                 Until all work is known to be
- *                                                      completed none comes back
- *   others of its lane are, too                        it waits, on the device, for the
- *                                                      lane's latest launch
+ * A lane belongs to one stream. A graph enters the lane of the stream of its first
+ * launch; CUDA keeps the order of what is launched there, and nothing need be asked,
+ * recorded or waited for. The first launch into another stream takes the graph out of
+ * the lane, into memory of its own, for good:
  *
- * Graphs that the program runs side by side are so in different lanes after their first
- * launches. The last row is for a graph that is launched into one stream, and then into
- * another one while it still runs, with a launch of another graph in between.
+ *   it is idle                         it leaves before the launch
+ *   it may still run, or there is no   the launch is a crossing: it follows the lane's
+ * latest memory                             launch, on the device, and the lane's next
+ * one follows it. The graph leaves at a later launch
  *
- * No lock is held over the real launch, which may block: what another thread is just
- * launching counts as running. A launch that has to follow it waits for that call (not
- * for the device).
+ * A lane has no stream before the first launch, and after the end of its stream: it
+ * takes that of the next launch. CUDA orders the launches of one executable as well.
+ *
+ * No lock is held over the real launch, which may block. A launch that has to follow
+ * one that another thread is just making waits for that call (not for the device).
  *
  * How it waits: drivers lose what cuStreamWaitEvent says beside launches of graphs by
  * other threads (docs/captures.md). So all later work of the context waits, by
@@ -35,12 +31,13 @@
  *  X5 a lane ends when all work of its context is completed
  *  X6 scratch becomes a lane's when work submitted beside the capture is completed
  *  X7 a graph whose launches are not all seen has memory of its own
+ *  X10 while a crossing is just being launched nothing else is, on that lane
  */
 #include <sched.h>
 
 #include "share.h"
 
-/* --- which lane --------------------------------------------------------------- */
+/* --- the lane's order ----------------------------------------------------------- */
 
 #ifdef GCP_WITHOUT_LAUNCH_GUARD /* for the test that the tests notice */
 enum { UNGUARDED = 1 };
@@ -48,50 +45,11 @@ enum { UNGUARDED = 1 };
 enum { UNGUARDED = 0 };
 #endif
 
-/* Whether the lane's latest launch was of this executable. */
-static bool is_latest(const struct gcp_track *track, const struct gcp_share *share,
-		      const void *exec)
+/* Returns true if CUDA keeps the order of the launch and the lane's latest one. */
+static bool follows(const struct gcp_track *track, const void *exec, uint64_t stream_id)
 {
-	return track->owner == share && share->last_exec == exec;
-}
-
-static bool follows(const struct gcp_track *track, const struct gcp_share *share,
-		    const void *exec, uint64_t stream_id)
-{
-	if (UNGUARDED)
-		return true;
-	return track->last.stream_id == stream_id &&
-	       (track->switching == 0 || is_latest(track, share, exec));
-}
-
-/* Another lane, where the launch need not wait; else a new one. */
-static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
-			const void *exec, uint64_t stream_id)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-	int result = GCP_CUDA_OUT_OF_MEMORY;
-
-	TAILQ_FOREACH (track, &tracker->tracks, link) {
-		if (track->pool != share->pool || track->alone ||
-		    track == share->track ||
-		    !(follows(track, share, exec, stream_id) ||
-		      gcp_track_is_idle(tracker, track)))
-			continue;
-		result = gcp_lane_enter(track->lane, share->heap);
-		if (result == 0)
-			break;
-	}
-	if (!track) {
-		track = gcp_track_create(tracker, share->pool);
-		result = track ? gcp_lane_enter(track->lane, share->heap) : -ENOMEM;
-	}
-	if (result == 0) {
-		gcp_share_move(tracker, share, track);
-		gcp_pool_count_graph(share->pool, true);
-	}
-	gcp_tracks_tidy(tracker);
-	return result;
+	return UNGUARDED || track->last.stream_id == stream_id ||
+	       (track->exec == exec && track->in_progress == 0);
 }
 
 /* False: it cannot be said that way. */
@@ -110,40 +68,21 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 	return followed || tracker->driver.event_wait(stream, event) == 0;
 }
 
-/* For a launch whose executable has no event, or is not known. */
-static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
-			 void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	bool followed;
-	void *event;
-
-	if (tracker->driver.event_create(gcp_pool_context(track->pool), &event) != 0)
-		return false;
-	followed = gcp_last_record(tracker, &track->last, event) &&
-		   event_is_followed(tracker, track, stream, event);
-	tracker->driver.event_destroy(event);
-	return followed;
-}
-
-/* The launch follows the lane's latest one. -EAGAIN: another one came in between. */
+/* The launch follows the lane's latest one. -EAGAIN: once more, the lock was let go. */
 static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 		      void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
-	uint64_t id = share->id, launches = track->launches;
 	struct gcp_pool *pool = share->pool;
-	void *event;
+	uint64_t id = share->id, launches = track->launches;
+	void *event = gcp_track_record(tracker, track);
 	int result;
 
-	assert(share->track == track && track->members > 0);
-	if (track->in_progress > 0)
-		return -EAGAIN;
+	assert(track->in_progress == 0);
 	gcp_pool_count_graph(pool, false);
-	event = gcp_share_marked(track->owner);
-	if (event && event_is_followed(tracker, track, stream, event))
-		return 0;
-	if (stream_waits(tracker, track, stream) || gcp_pool_work_order(pool) == 0)
+	if ((event && event_is_followed(tracker, track, stream, event)) ||
+	    gcp_pool_work_order(pool) == 0)
 		return 0;
 	gcp_tracker_unlock(tracker);
 	result = gcp_pool_barrier(pool); /* all work follows all that came before */
@@ -151,40 +90,66 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	share = gcp_share_by_id(tracker, id);
 	if (result != 0)
 		return result;
-	if (!share) /* gone with its executable: looked for once more */
-		return -EAGAIN;
-	return share->track == track && track->launches == launches ? 0 : -EAGAIN;
+	return share && share->track == track && track->launches == launches ? 0
+									     : -EAGAIN;
 }
 
-/* Finds the lane of this launch. 0: share->track is it. */
-static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
-			const void *exec, const struct gcp_last *last,
-			struct gcp_launch *launch)
+/* The graph, which is idle, goes to the lane of the stream, as far as it may still
+ * choose; else out of its lane for good. An error: it is where it was, or in no lane.
+ */
+static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
+		       const struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track;
+	int result;
+
+	if (share->stream_id != 0 && share->track->stream_id != 0)
+		return gcp_share_leave(tracker, share);
+	track = gcp_track_of(tracker, share->pool, last->stream_id);
+	if (!track)
+		track = gcp_track_create(tracker, share->pool);
+	if (!track)
+		return -ENOMEM;
+	if (track->stream_id == 0)
+		(void)gcp_track_take(tracker, track, last);
+	assert(share->in_progress == 0 && share->stays == 0); /* X2 */
+	gcp_launches_reset(tracker);
+	result = gcp_lane_enter(track->lane, share->heap);
+	if (result == 0)
+		gcp_share_move(tracker, share, track);
+	gcp_tracks_tidy(tracker);
+	return result;
+}
+
+/* The graph is in the lane of the launch's stream, in none, or the launch is a
+ * crossing. -EAGAIN: once more. */
+static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
+		     const void *exec, const struct gcp_last *last, bool *ret_crosses)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = last->stream_id;
-	int result;
+	int result = 0;
 
-	assert(share->bound && track && track->pool == share->pool);
-	if (follows(track, share, exec, stream_id))
-		return 0;
-	if (track->in_progress == 0 && is_latest(track, share, exec)) {
-		launch->switching = true;
-		return 0;
-	}
-	if (gcp_track_is_idle(tracker, track))
-		return 0;
-	if (share->stays == 0 && !gcp_share_in_flight(tracker, share, true)) {
-		result = track_change(tracker, share, exec, stream_id);
-		if (result == 0 || !gcp_heap_lane(share->heap))
+	if (track->stream_id == 0 && !gcp_track_of(tracker, share->pool, stream_id))
+		(void)gcp_track_take(tracker, track, last);
+	if (track->stream_id != stream_id && share->stays == 0 &&
+	    !gcp_share_in_flight(tracker, share)) {
+		result = lane_change(tracker, share, last);
+		if (result == 0)
+			gcp_pool_count_graph(share->pool, true);
+		if (share->own || (result != 0 && !gcp_heap_lane(share->heap)))
 			return result;
+		track = share->track;
 	}
-	if (gcp_share_others_leave(tracker, share) == 0) {
-		launch->beside = true;
+	*ret_crosses = track->stream_id != stream_id;
+	if (track->crossings > 0 || (*ret_crosses && track->in_progress > 0))
+		return -EAGAIN; /* X10 */
+	if (follows(track, exec, stream_id) || gcp_track_is_idle(tracker, track))
 		return 0;
-	}
-	return track_wait(tracker, share, last->stream);
+	return track->in_progress > 0 ? -EAGAIN
+				      : track_wait(tracker, share, last->stream);
 }
 
 /* --- launches ----------------------------------------------------------------- */
@@ -199,8 +164,8 @@ static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream
 		state.active || state.invalidated);
 }
 
-/* Whether the launch is one that is not guarded: the stream captures, or is of another
- * context, or nothing is known of it. */
+/* Returns true if the launch is one that is not guarded: the stream captures, or is of
+ * another context, or nothing is known of it. */
 static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *share,
 		       void *stream, uint64_t *ret_stream_id)
 {
@@ -217,50 +182,54 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 		return true;
 	if (gcp_stream_is_default(stream))
 		return tracker->driver.stream_context(stream) != ctx;
-	return share->last.stream_id != *ret_stream_id &&
+	return share->stream_id != *ret_stream_id &&
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
 static void launch_count(struct gcp_share *share, const void *exec,
 			 const struct gcp_last *last, struct gcp_launch *launch)
 {
-	struct gcp_track *track = share->bound ? share->track : NULL;
+	struct gcp_track *track = share->track;
 
-	assert(!share->bound || share->track);
-	assert(!launch->switching || track); /* K2 */
 	launch->share = share->id;
 	launch->stream = last->stream;
-	share->overlapped |= share->in_progress > 0 || launch->beside;
-	share->last_exec =
-	    launch->beside || (share->in_progress > 0 && share->last_exec != exec)
-		? NULL
-		: exec;
+	launch->tracked = track != NULL;
 	share->in_progress++;
 	share->launches++;
-	gcp_pool_count_graph_launch(share->pool);
-	share->marked = false;
-	share->last.stream_id = launch->beside ? 0 : last->stream_id;
+	share->stream_id = last->stream_id;
+	share->last.stream_id = last->stream_id;
 	share->last.stream = last->stream;
 	share->last.gone = last->gone;
+	gcp_pool_count_graph_launch(share->pool);
 	if (!track)
 		return;
-	launch->tracked = true;
-	/* Calls in progress may come in any order: which one is last is not known. */
-	if (track->in_progress > 0 && track->owner != share)
-		track->owner = NULL;
-	else
-		track->owner = share;
+	assert(track->crossings == 0 && (!launch->crosses || track->in_progress == 0));
+	/* Which one of calls in progress comes last is not known. */
+	track->exec = track->in_progress > 0 ? NULL : exec;
 	track->in_progress++;
-	track->switching += launch->switching;
+	track->crossings += launch->crosses;
 	track->launches++;
-	track->last.stream_id = share->last.stream_id;
+	track->marked = false;
+	track->last.stream_id = last->stream_id;
 	track->last.stream = last->stream;
 	track->last.gone = last->gone;
 }
 
-/* Whether graphs that may share are launched into several streams: in programs with one
- * no events are needed, but beside captures (gcp_tracks_mark). */
-static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
+/* In no lane yet. One that is launched into a second stream before it could enter that
+ * of the first keeps its memory. */
+static void unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
+			   const struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (share->stream_id != 0 && share->stream_id != last->stream_id)
+		(void)gcp_share_make_own(tracker, share);
+	else if (gcp_share_is_bind_due(share))
+		gcp_share_bind(tracker, share, last);
+}
+
+/* In programs with one stream no events are needed, but beside captures
+ * (gcp_tracks_mark). */
+static void stream_note(struct gcp_tracker *tracker, uint64_t stream_id)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (tracker->first_stream == 0)
@@ -269,17 +238,15 @@ static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 		tracker->several_streams = true;
 		gcp_launches_reset(tracker);
 	}
-	return tracker->several_streams;
 }
 
-/* In no lane: whether the launch comes behind those of the graph's other executables.
- */
-static bool share_follows(struct gcp_tracker *tracker, const struct gcp_share *share,
-			  const void *exec, const struct gcp_last *last)
+/* Returns true if another graph may have to follow this launch from another stream: an
+ * event stands behind it then, and not behind what its stream is given later. */
+static bool is_marked(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->last.stream_id == last->stream_id || share->last_exec == exec ||
-	       !gcp_share_in_flight(tracker, share, true);
+	return track && track->members > 1 &&
+	       (tracker->several_streams || gcp_streams_may_capture(tracker));
 }
 
 /* -EAGAIN: once more. */
@@ -293,36 +260,20 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, share, stream, &last.stream_id))
 		return gcp_share_take(tracker, share);
-	if (gcp_share_is_bind_due(share))
-		gcp_share_bind(tracker, share);
-	launch->switching = launch->beside = false;
-	if (share->bound && gcp_heap_is_shared(share->heap)) {
-		result = track_choose(tracker, share, exec, &last, launch);
-		if (result == 0)
-			result = gcp_lane_enter(share->track->lane, share->heap);
-	} else {
-		launch->beside = !share_follows(tracker, share, exec, &last);
-	}
-	if (result != 0)
+	stream_note(tracker, last.stream_id);
+	if (!share->bound)
+		unbound_launch(tracker, share, &last);
+	launch->crosses = false;
+	if (share->track)
+		result = lane_find(tracker, share, exec, &last, &launch->crosses);
+	if (result == 0)
+		result = gcp_share_map(share);
+	if (result != 0 || share->own)
 		return result;
 	launch_count(share, exec, &last, launch);
-	launch->marks = several_streams(tracker, last.stream_id) ||
-			gcp_streams_may_capture(tracker);
+	if (is_marked(tracker, share->track))
+		launch->event = gcp_track_event(tracker, share->track);
 	return 0;
-}
-
-/* The lock is let go where the event has to be made. */
-static void launch_event(struct gcp_tracker *tracker, struct gcp_share *share,
-			 struct gcp_launch *launch)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	launch->event = gcp_share_event_made(share);
-	if (launch->event)
-		return;
-	gcp_share_event_ready(tracker, share);
-	share = gcp_share_by_id(tracker, launch->share);
-	if (share)
-		launch->event = gcp_share_event_made(share);
 }
 
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
@@ -353,8 +304,6 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	} while (result == -EAGAIN);
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);
-	if (result == 0 && launch->marks)
-		launch_event(tracker, share, launch);
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
@@ -366,25 +315,20 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 	struct gcp_track *track = launch->tracked ? share->track : NULL;
 
 	assert(share->in_progress > 0);
-	assert(!track || track->in_progress > 0);
-	assert(!track || track->switching >= launch->switching);
+	assert(!launch->tracked || (track && track->in_progress > 0));
 	share->in_progress--;
-	/* Of launches by several threads at once one may have moved the event
-	 * behind another one's. */
-	share->marked = marked && !share->overlapped;
-	share->overlapped &= share->in_progress > 0;
 	share->last.epoch = gcp_pool_work_now(share->pool);
-	if (result != 0) { /* its stream says nothing of the launches before */
+	if (result != 0) /* its stream says nothing of the launches before */
 		share->last.stream_id = 0;
-		share->last_exec = NULL;
-	}
 	if (!track)
 		return;
+	assert(track->crossings >= launch->crosses);
 	track->in_progress--;
-	track->switching -= launch->switching;
+	track->crossings -= launch->crosses;
 	track->last.epoch = share->last.epoch;
+	track->marked = marked && track->exec;
 	if (result != 0) {
-		track->owner = NULL;
+		track->exec = NULL;
 		track->last.stream_id = 0;
 	}
 }
@@ -441,8 +385,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 		if (!is_of)
 			continue;
-		if (track->alone || is_looked_at(tracker, track) ||
-		    !gcp_track_is_idle(tracker, track))
+		if (is_looked_at(tracker, track) || !gcp_track_is_idle(tracker, track))
 			bytes += keep_bytes ? 0 : gcp_lane_purge_unused(track->lane);
 		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);

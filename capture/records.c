@@ -20,6 +20,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	TAILQ_INIT(&tracker->captures);
 	TAILQ_INIT(&tracker->graph_pools);
 	TAILQ_INIT(&tracker->shares);
+	TAILQ_INIT(&tracker->unbound);
 	TAILQ_INIT(&tracker->tracks);
 	TAILQ_INIT(&tracker->waiting);
 	*ret_tracker = tracker;

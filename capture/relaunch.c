@@ -13,12 +13,11 @@
  *   a capture begins; while one is under way nothing is noted
  *   an executable gets or loses its share; a share gets memory of its own, or ends
  *   scratch moves to another lane, or a lane gives its memory back
- *   a second stream is in use: events stand behind launches from then on
- *   a launch fails: its stream says nothing until the next one
+ *   a second stream is in use: events stand behind launches of lanes with several
+ * graphs a launch fails: its stream says nothing until the next one
  *
  * What each launch may change, and so is asked here: the lane's latest launch is in the
- * same stream, and neither the graph nor another one of the lane is just being
- * launched.
+ * lane's stream, and no crossing is just being launched.
  *
  * All that is done with tracker->word alone.
  */
@@ -41,11 +40,14 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
+	const struct gcp_track *track;
 
 	if (share && gcp_share_has_own(share))
 		share = NULL;
-	if (gcp_streams_may_capture(tracker) ||
-	    (share && (share->own || tracker->several_streams)))
+	track = share ? share->track : NULL;
+	if (gcp_streams_may_capture(tracker) || (share && share->own) ||
+	    (track && (track->stream_id != share->stream_id ||
+		       (track->members > 1 && tracker->several_streams))))
 		return;
 	*place_of(tracker, exec) = (struct gcp_relaunch){
 	    .exec = exec,
@@ -56,14 +58,13 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 	};
 }
 
-/* Whether launch.c would find that the launch follows the one before it. */
+/* Returns true if launch.c would find that the launch follows the one before it. */
 static inline bool is_in_line(const struct gcp_share *share)
 {
 	const struct gcp_track *track = share->track;
 
-	return share->in_progress == 0 &&
-	       (!track || (track->last.stream_id == share->last.stream_id &&
-			   track->in_progress == 0));
+	return !track ||
+	       (track->last.stream_id == track->stream_id && track->crossings == 0);
 }
 
 /* As launch.c does; the stream is the same. */
@@ -72,18 +73,18 @@ static inline void count(struct gcp_share *share, const void *exec,
 {
 	struct gcp_track *track = share->track;
 
-	assert(share->in_progress == 0 && !share->own); /* is_in_line */
+	assert(!share->own && !(track && track->crossings)); /* is_in_line */
 	launch->share = share->id;
 	launch->at = share;
 	launch->tracked = track != NULL;
+	launch->crosses = false;
 	gcp_pool_count_graph_launch(share->pool);
-	share->in_progress = 1;
-	share->last_exec = exec;
+	share->in_progress++;
 	share->launches++;
 	if (!track)
 		return;
-	track->owner = share;
-	track->in_progress = 1;
+	track->exec = track->in_progress > 0 ? NULL : exec;
+	track->in_progress++;
 	track->launches++;
 }
 
@@ -98,7 +99,7 @@ static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tra
 	bool is_default = gcp_stream_is_default(stream);
 	bool again =
 	    is_in_line(share) && (share->track || !gcp_share_is_bind_due(share)) &&
-	    (!is_default || (share->last.stream_id == gcp_stream_default_id(stream) &&
+	    (!is_default || (share->stream_id == gcp_stream_default_id(stream) &&
 			     ctx == gcp_pool_context(share->pool)));
 
 	if (again)

@@ -4,7 +4,7 @@
  *
  * What the program freed inside a capture, and nothing else, has no content between two
  * launches. Graphs that never run at the same time can have it in one place, a lane
- * (pool/graphs/lane.c). That they do not is seen to at each launch (launch.c). So all
+ * (pool/graphs/lane.c): graphs that are launched into one stream (launch.c). So all
  * that runs on the addresses must be launches of executables that are known to hold
  * them:
  *
@@ -21,7 +21,7 @@
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
  * waited for: when the graph is destroyed, when a capture begins, when memory is out,
- * and at launches.
+ * and at launches. Graphs that were not launched yet are in the lane without a stream.
  */
 #include <sched.h>
 
@@ -66,6 +66,8 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	graph_pool->share = share;
 	gcp_heap_seal(heap);
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
+	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
+	share->listed = true;
 	atomic_fetch_add(&tracker->share_count, 1);
 }
 
@@ -82,62 +84,68 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 		share_create(tracker, capture, pool_ref->graph_pool);
 }
 
-/* The graph's scratch becomes a lane of its own, where it is; then it moves to one that
- * is there already, whose memory may be in use: only this graph's addresses change. */
-static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-	int result;
-
-	TAILQ_FOREACH (track, &tracker->tracks, link) {
-		if (track == share->track || track->alone || track->pool != share->pool)
-			continue;
-		result = gcp_lane_enter(track->lane, share->heap);
-		if (result == -ESTALE)
-			continue; /* it went with its context */
-		if (result == 0)
-			gcp_share_move(tracker, share, track);
-		break;
-	}
-}
+/* --- into lanes ----------------------------------------------------------------- */
 
 /* With several contexts no fence of one tells of the work in another. */
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return !share->own && !share->bound && !LIST_EMPTY(&share->execs) &&
-	       share->stays == 0 && gcp_pool_is_only(share->pool) &&
-	       !gcp_share_in_flight(tracker, share, true);
+	return !share->own && !share->bound && share->confirmed && share->stays == 0 &&
+	       gcp_pool_is_only(share->pool) && !gcp_share_in_flight(tracker, share);
 }
 
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
+/* It waits for the work beside the capture, not for the device. */
+static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
+{
+	int result = gcp_heap_share(share->heap, lane);
+
+	if (result == -EBUSY) {
+		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+		result = gcp_heap_share(share->heap, lane);
+	}
+	return result;
+}
+
+static void is_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = NULL;
+	share->own = true;
+	gcp_share_unlist(tracker, share);
+	gcp_launches_reset(tracker);
+}
+
+/* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
+ * may be in use: only this graph's addresses change. */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track, *there;
 	int result;
 
 	if (!is_bindable(tracker, share))
 		return;
-	gcp_launches_reset(tracker);
+	there = gcp_track_of(tracker, share->pool, last->stream_id);
+	if (!there && (there = gcp_track_of(tracker, share->pool, 0)) != NULL &&
+	    !gcp_track_take(tracker, there, last))
+		there = NULL;
 	track = gcp_track_create(tracker, share->pool);
 	if (!track)
 		return;
-	result = gcp_heap_share(share->heap, track->lane);
-	if (result == -EBUSY) {
-		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-		result = gcp_heap_share(share->heap, track->lane);
-	}
+	result = scratch_take(share, track->lane);
 	if (result == 0) {
-		assert(!share->own &&
-		       share->in_progress == 0); /* nothing is on its way */
 		share->bound = true;
+		gcp_share_unlist(tracker, share);
 		gcp_share_move(tracker, share, track);
-		bind_to_any(tracker, share);
+		if (!there || gcp_lane_enter(there->lane, share->heap) != 0)
+			there = track;
+		gcp_share_move(tracker, share, there);
+		if (there == track)
+			(void)gcp_track_take(tracker, track, last);
 		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
 				(unsigned long long)share->graph_pool->id);
 	} else if (result != -EBUSY) {
-		share->own = true;
+		is_own(tracker, share);
 	}
 	gcp_tracks_tidy(tracker);
 }
@@ -145,10 +153,14 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 void gcp_shares_bind(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share;
+	const struct gcp_last nowhere = {.stream_id = 0};
+	struct gcp_share *share, *next;
 
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		gcp_share_bind(tracker, share);
+	for (share = TAILQ_FIRST(&tracker->unbound); share; share = next) {
+		next = TAILQ_NEXT(share, unbound_link);
+		if (share->stream_id == 0)
+			gcp_share_bind(tracker, share, &nowhere);
+	}
 }
 
 void gcp_shares_prepare(struct gcp_tracker *tracker)
@@ -168,7 +180,7 @@ static struct gcp_share *share_unconfirmed(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share;
 
-	TAILQ_FOREACH (share, &tracker->shares, link)
+	TAILQ_FOREACH (share, &tracker->unbound, unbound_link)
 		if (share->graph == graph && !share->confirmed)
 			return share;
 	return NULL;
@@ -213,13 +225,16 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_last nowhere = {.stream_id = 0};
+
 	gcp_launches_reset(tracker);
 	if (holder->is_exec || share->graph != holder->handle)
 		return;
 	share->graph = NULL;
 	free(share->nodes);
 	share->nodes = NULL;
-	gcp_share_bind(tracker, share);
+	if (share->stream_id == 0)
+		gcp_share_bind(tracker, share, &nowhere);
 }
 
 /* --- own memory --------------------------------------------------------------- */
@@ -227,16 +242,55 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 bool gcp_share_has_own(const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->own && (!share->bound || share->track->alone ||
-			      !gcp_heap_is_shared(share->heap));
+	return share->own &&
+	       (!share->bound || share->own_lane || !gcp_heap_is_shared(share->heap));
 }
 
-/* It cannot leave its lane. (Its launches come before the latest one of that.) */
+int gcp_share_map(struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (!share->bound || !gcp_heap_is_shared(share->heap))
+		return 0;
+	return gcp_lane_enter(share->track ? share->track->lane : share->own_lane,
+			      share->heap);
+}
+
+/* The lane is its own from now on. */
+static void keep(struct gcp_tracker *tracker, struct gcp_share *share,
+		 struct gcp_lane *lane)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	share->own_lane = lane;
+	gcp_share_move(tracker, share, NULL);
+	is_own(tracker, share);
+	(void)gcp_lane_purge_unused(lane);
+}
+
+int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_lane *lane;
+	int result = gcp_lane_create(share->pool, &lane);
+
+	assert(share->bound && share->track && !share->own_lane);
+	assert(share->in_progress == 0 && share->stays == 0); /* X2 */
+	if (result != 0)
+		return result;
+	result = gcp_lane_enter(lane, share->heap);
+	if (result != 0) {
+		gcp_lane_destroy(lane);
+		return result;
+	}
+	keep(tracker, share, lane);
+	gcp_tracks_tidy(tracker);
+	return 0;
+}
+
+/* Returns true if it cannot leave its lane. */
 static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->stays > 0 || (gcp_share_in_flight(tracker, share, true) &&
-				    !gcp_track_is_idle(tracker, share->track));
+	return share->stays > 0 || gcp_share_in_flight(tracker, share);
 }
 
 /* Waits until the graph can leave its lane. The lock is let go meanwhile.
@@ -246,7 +300,8 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	uint64_t id = share->id;
 	int result = 0;
 
-	while (result == 0 && share && is_on_its_way(tracker, share)) {
+	while (result == 0 && share && !gcp_share_has_own(share) &&
+	       is_on_its_way(tracker, share)) {
 		struct gcp_pool *pool = share->pool;
 		uint64_t epoch = share->last.epoch;
 		bool in_progress = share->in_progress > 0 || share->stays > 0;
@@ -262,17 +317,6 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	return share ? result : -ESTALE;
 }
 
-/* No other graph is in its lane: it keeps that, and no launch need be waited for.
- * -ESTALE: the lane went with its context. */
-static int lane_keep(const struct gcp_share *share)
-{
-	int result = gcp_lane_enter(share->track->lane, share->heap);
-
-	if (result == 0)
-		share->track->alone = true;
-	return result;
-}
-
 /* All other graphs of its lane can leave it. */
 static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
@@ -281,33 +325,42 @@ static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share 
 
 	TAILQ_FOREACH (other, &tracker->shares, link)
 		if (other != share && other->track == share->track &&
-		    (other->stays > 0 || gcp_share_in_flight(tracker, other, true)))
+		    is_on_its_way(tracker, other))
 			return false;
 	return true;
 }
 
-int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+/* The graph keeps the lane's memory, and the others get other memory. An error: they
+ * are where they were, or in no lane. */
+static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
+	struct gcp_track *track = share->track;
+	struct gcp_lane *lane = track->lane, *fresh;
 	struct gcp_share *other;
-	int result;
+	int result = gcp_lane_enter(lane, share->heap);
 
-	assert(share->track && share->track->members > 0);
-	if (share->track->members == 1)
+	if (result == 0 && !others_are_idle(tracker, share))
+		result = -EBUSY;
+	if (result == 0)
+		result = gcp_lane_create(share->pool, &fresh);
+	if (result != 0)
+		return result;
+	TAILQ_FOREACH (other, &tracker->shares, link)
+		if (other != share && other->track == track)
+			result = result ? result : gcp_lane_enter(fresh, other->heap);
+	if (result == 0) {
+		track->lane = fresh;
+		track->last = (struct gcp_last){.epoch = 0};
+		track->marked = false;
+		keep(tracker, share, lane);
+		gcp_tracks_tidy(tracker);
 		return 0;
-	if (!others_are_idle(tracker, share))
-		return -EBUSY;
-	track = gcp_track_create(tracker, share->pool);
-	result = track ? 0 : -ENOMEM;
-	TAILQ_FOREACH (other, &tracker->shares, link) {
-		if (result != 0 || other == share || other->track != share->track)
-			continue;
-		result = gcp_lane_enter(track->lane, other->heap);
-		if (result == 0)
-			gcp_share_move(tracker, other, track);
 	}
-	gcp_tracks_tidy(tracker);
+	TAILQ_FOREACH (other, &tracker->shares, link)
+		if (other != share && other->track == track)
+			(void)gcp_lane_enter(lane, other->heap);
+	gcp_lane_destroy(fresh);
 	return result;
 }
 
@@ -315,33 +368,19 @@ int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-	bool alone;
+	uint64_t id = share->id;
 	int result;
 
-	if (!share->own)
-		gcp_launches_reset(tracker);
-	share->own = true;
-	if (gcp_share_has_own(share))
+	is_own(tracker, share);
+	if (gcp_share_has_own(share) ||
+	    (is_on_its_way(tracker, share) && share->in_progress == 0 &&
+	     others_leave(tracker, share) == 0))
 		return 0;
-	alone = is_on_its_way(tracker, share) &&
-		gcp_share_others_leave(tracker, share) == 0;
-	result = alone ? lane_keep(share) : -ESTALE;
-	if (result != -ESTALE)
-		return result;
 	result = share_wait(tracker, share);
-	if (result != 0 || share->track->alone)
+	share = gcp_share_by_id(tracker, id);
+	if (!share || gcp_share_has_own(share))
 		return result == -ESTALE ? 0 : result;
-	track = gcp_track_create(tracker, share->pool);
-	if (!track)
-		return -ENOMEM;
-	result = gcp_lane_enter(track->lane, share->heap);
-	if (result == 0) {
-		track->alone = true;
-		gcp_share_move(tracker, share, track);
-	}
-	gcp_tracks_tidy(tracker);
-	return result;
+	return result == 0 ? gcp_share_leave(tracker, share) : result;
 }
 
 /* --- calls that are not seen ------------------------------------------------------ */
@@ -369,11 +408,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 
 void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 {
-	struct gcp_share *share;
-
 	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		(void)gcp_share_in_flight(tracker, share, true);
 	gcp_tracks_mark(tracker);
 	gcp_launches_reset(tracker);
 	atomic_store(&tracker->captures_unseen, true);

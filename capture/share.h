@@ -31,44 +31,50 @@ struct gcp_share {
 	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	LIST_HEAD(, gcp_holder) execs;
-	const void *last_exec;   /* launched last; NULL: not known, or gone */
-	bool confirmed;          /* the end of the capture gave that graph */
-	bool copied;             /* into others, which may be there still */
-	bool own;                /* it keeps memory of its own */
-	bool unseen;             /* for good: a call that is not known was made */
-	bool bound;              /* its scratch is a lane's */
-	struct gcp_track *track; /* bound: whose */
+	bool confirmed;            /* the end of the capture gave that graph */
+	bool copied;               /* into others, which may be there still */
+	bool own;                  /* it keeps memory of its own, or is to get some */
+	bool unseen;               /* for good: a call that is not known was made */
+	bool bound;                /* its scratch is a lane's, or in `own_lane` */
+	struct gcp_track *track;   /* bound: its lane; NULL: it has own_lane */
+	struct gcp_lane *own_lane; /* of this graph alone; or NULL */
+	uint64_t stream_id;        /* of its launches; 0: there was none */
 	uint64_t launches;
 	uint32_t in_progress; /* calls that launch it just now */
 	uint32_t stays;       /* calls that look at its memory just now: it is mapped
 			       * nowhere else, and not given back */
 	struct gcp_last last; /* its latest launch */
-	/* Once several streams are in use, and beside captures: stands behind its
-	 * latest launch, if `marked`. In that life of the pool. */
-	void *event;
-	uint64_t life;
-	bool marked;
-	bool overlapped; /* threads have launched it at the same time: it is not */
-	TAILQ_ENTRY(gcp_share) link; /* tracker->shares */
+	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
+	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if !bound && !own */
+	bool listed;                         /* there */
 };
 
-/* A lane, and what is known of the launches on it.
- * A launch follows the latest one (X1) where it is in the same stream, or of the same
- * executable (owner and its last_exec), or that one is completed, or a barrier is
- * between them. `last` holds for all calls in progress; but if one of them is switching
- * to another stream and relies on its executable, only launches of that are known to
- * follow. */
+/* A lane: the memory of graphs that are launched into one stream. CUDA keeps the order
+ * of these launches. A graph that is launched into another stream leaves the lane;
+ * until it can, its launches there are crossings: they follow what was launched on the
+ * lane, and what is launched next follows them (X1). X10 while a crossing is in
+ * progress no other launch is */
 struct gcp_track {
 	uint64_t id;
 	struct gcp_lane *lane;
 	struct gcp_pool *pool;
-	bool alone; /* for one graph that must not share any more */
+	uint64_t stream_id; /* 0: it has none yet, or that has gone; the next one that a
+			     * graph of it is launched into takes its place */
+	void *stream;       /* its handle */
 	uint32_t members;
-	struct gcp_share *owner; /* launched last; NULL: not known */
-	struct gcp_last last;
+	const void *exec;     /* launched last; NULL: not known (of calls in progress
+			       * any may be), or gone */
+	struct gcp_last last; /* the latest launch; of a crossing: in that stream */
+	uint32_t in_progress, crossings; /* calls that launch just now */
 	uint64_t launches;
-	uint32_t in_progress, switching; /* calls that launch just now */
-	TAILQ_ENTRY(gcp_track) link;     /* tracker->tracks */
+	/* Stands behind the latest launch, if `marked`: where graphs of the lane may be
+	 * launched into other streams, and beside captures. In that life of the pool.
+	 */
+	void *event;
+	uint64_t life;
+	bool marked;
+	bool overlapped;             /* calls in progress were several: it is not */
+	TAILQ_ENTRY(gcp_track) link; /* tracker->tracks */
 };
 
 /* --- track.c; tracker->lock is held ------------------------------------------- */
@@ -82,8 +88,17 @@ void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec);
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
 /* The graph pool's memory was released. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
-/* With an empty lane. NULL: no memory. */
+/* The share is no candidate for a lane any more. */
+void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share);
+/* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
+/* That of the stream (0: one without) in the pool; NULL: there is none. */
+struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_pool *pool,
+			       uint64_t stream_id);
+/* The lane, which has no stream, takes that of a launch. False: something still runs on
+ * it, for a stream that has gone. */
+bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
+		    const struct gcp_last *last);
 /* In the records only. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track);
@@ -108,41 +123,27 @@ static inline bool gcp_stream_is_legacy(const void *stream)
 	return (uintptr_t)stream < GCP_STREAM_PER_THREAD;
 }
 uint64_t gcp_stream_default_id(const void *stream);
-/* Whether the stream may be given to calls: no capture is under way, and its handle
- * means it for this thread too. (Whether it has gone is to be asked with the contexts
- * held.) */
-bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last);
-/* The event behind the latest launch of the graph, made if there is none; only if it is
- * made; and only if it is recorded. NULL: there is none. */
-void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share);
-void *gcp_share_event_made(const struct gcp_share *share);
-void *gcp_share_marked(const struct gcp_share *share);
-/* Makes it where there is none, without tracker->lock, which is let go meanwhile: to
- * make an event can take until the context's launch queue has room. The launch that it
- * is for would wait for that as well, and allocations of other threads would not. The
- * graph may be gone after it. */
-void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share);
-/* Records an event behind it, in its stream. False: there is none, because the stream
- * may have gone, or a capture is under way. */
-bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
-		     void *event);
+/* The event behind the lane's latest launch, recorded now if it was not: behind all of
+ * its stream then. NULL: there is none, because the stream may have gone, or a capture
+ * is under way. */
+void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track);
+/* The lane's event, made if there is none, without tracker->lock, which is let go
+ * meanwhile: to make an event can take until the context's launch queue has room. The
+ * launch that it is for would wait for that as well, and allocations of other threads
+ * would not. NULL: there is none, or the lane is gone. */
+void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track);
 /* Soon the streams of launches cannot be asked, nor an event be recorded there: a
- * capture is about to begin, or a context to go. Else a launch that has to
- * follow, or a graph that gets memory of its own, would wait for all work of the
- * context; beside a capture the host would. gcp_launches_reset follows: a launch that
- * is only counted leaves the event behind an older one. Both calls wait where the
- * launch queue of the context is full. */
+ * capture is about to begin, or a context to go. Else a launch that has to follow would
+ * wait for all work of the context; beside a capture the host would.
+ * gcp_launches_reset follows: a launch that is only counted leaves the event behind an
+ * older one. Both calls wait where the launch queue of the context is full. */
 void gcp_tracks_mark(struct gcp_tracker *tracker);
 /* A stream is about to go, and to be counted: the same, but only of launches into that
  * stream. All others can be asked for as before. */
 void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream);
-/* Whether what was launched, by this graph (NULL: not known), is known to be completed.
- * look: asks the device. */
-bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
-		      const struct gcp_last *last, const struct gcp_share *share,
-		      bool look);
-bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
-			 bool look);
+/* Returns true if the graph may be running, or about to run. */
+bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share);
+/* Returns true if nothing runs on the lane. Asks the device. */
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track);
 
 /* --- relaunch.c; tracker->lock is held ------------------------------------------ */
@@ -162,20 +163,26 @@ static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
-/* Brings graphs into lanes of which that is possible by now; one of them. */
+/* Brings graphs that were not launched yet into the lane without a stream, of which
+ * that is possible by now. The second: without the lock. */
 void gcp_shares_bind(struct gcp_tracker *tracker);
-void gcp_shares_prepare(struct gcp_tracker *tracker); /* without the lock */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share);
+void gcp_shares_prepare(struct gcp_tracker *tracker);
+/* Brings one into the lane of the stream (0: that without one), if that is possible. */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_last *last);
 /* A graph or executable is gone that has held the share's memory. */
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder);
+/* The graph, which is idle, leaves its lane for memory of its own, for good. An error:
+ * it is where it was, or in no lane (gcp_heap_lane). */
+int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share);
 /* The graph gets memory of its own, and keeps it. The lock is let go where its latest
  * launch has to be waited for. 0, or why it has none. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);
 bool gcp_share_has_own(const struct gcp_share *share);
-/* The other graphs of its lane go to a new one, where none of them is on its way. 0: it
- * is alone in its lane. */
-int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share);
+/* The share's scratch is mapped, in its lane or its own. -ESTALE: the lane went with
+ * its context. */
+int gcp_share_map(struct gcp_share *share);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 

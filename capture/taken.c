@@ -136,7 +136,7 @@ static int share_stays(struct gcp_share *share, bool *ret_any)
 	share->stays++;
 	if (!share->bound || !gcp_heap_is_shared(share->heap))
 		return 0;
-	result = gcp_lane_enter(share->track->lane, share->heap);
+	result = gcp_share_map(share);
 	*ret_any |= result == 0;
 	return result == -ESTALE ? 0 : result; /* it went with its context */
 }

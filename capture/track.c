@@ -34,10 +34,11 @@ void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
 void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track = exec->share->track;
+
 	gcp_launches_reset(tracker);
-	assert(exec->share);
-	if (exec->share->last_exec == exec->handle)
-		exec->share->last_exec = NULL;
+	if (track && track->exec == exec->handle)
+		track->exec = NULL;
 	LIST_REMOVE(exec, share_link);
 	exec->share = NULL;
 }
@@ -51,6 +52,14 @@ struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 		if (share->id == id)
 			return share;
 	return NULL;
+}
+
+void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (share->listed)
+		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
+	share->listed = false;
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -74,21 +83,54 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	return track;
 }
 
+struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_pool *pool,
+			       uint64_t stream_id)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (track->pool == pool && track->stream_id == stream_id)
+			return track;
+	return NULL;
+}
+
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *from = share->track;
+	const struct gcp_holder *exec;
+
 	gcp_launches_reset(tracker);
-	assert(!share->track || share->track->members > 0);
+	assert(!from || from->members > 0);
 	assert(!track || track->pool == share->pool);
-	if (share->track)
-		share->track->members--;
-	/* What is recorded for the lane is not of this graph's launches any more. */
-	if (share->track && share->track != track && share->track->owner == share)
-		share->track->owner = NULL;
+	if (from) {
+		from->members--;
+		LIST_FOREACH (exec, &share->execs, share_link)
+			if (from->exec == exec->handle)
+				from->exec = NULL;
+	}
 	share->track = track;
 	if (track)
 		track->members++;
+}
+
+/* The caller knows that the context is there. */
+static bool event_is_there(const struct gcp_track *track)
+{
+	return track->event && track->life == gcp_pool_life(track->pool);
+}
+
+/* Events go with their context. */
+static void event_end(struct gcp_tracker *tracker, struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (!gcp_pool_pin(track->pool))
+		return;
+	if (event_is_there(track))
+		tracker->driver.event_destroy(track->event);
+	gcp_pool_unpin(track->pool);
 }
 
 /* Nothing runs on a lane that no graph is in any more: a graph leaves it only when its
@@ -102,7 +144,7 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 		next = TAILQ_NEXT(track, link);
 		if (track->members > 0 || track->in_progress > 0)
 			continue;
-		assert(!track->owner);
+		event_end(tracker, track);
 		TAILQ_REMOVE(&tracker->tracks, track, link);
 		gcp_lane_destroy(track->lane);
 		free(track);
@@ -119,10 +161,10 @@ uint64_t gcp_stream_default_id(const void *stream)
 	       ((uintptr_t)stream == GCP_STREAM_PER_THREAD ? gcp_thread_number() : 0);
 }
 
-/* Whether the stream may be given to calls: no capture is under way, and its handle
- * means it for this thread too. (Whether it has gone is asked with the contexts held.)
- */
-bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
+/* Returns true if the stream may be given to calls: no capture is under way, and its
+ * handle means it for this thread too. (Whether it has gone is asked with the contexts
+ * held.) */
+static bool is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	return last->stream_id != 0 && !gcp_streams_may_capture(tracker) &&
@@ -130,7 +172,7 @@ bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last 
 		last->stream_id == gcp_stream_default_id(last->stream));
 }
 
-static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *pool,
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -138,8 +180,7 @@ static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 
 	/* No capture begins meanwhile: it would be lost. That comes first: fences are
 	 * asked for with the contexts held. */
-	if (!gcp_last_is_addressable(tracker, last) ||
-	    !gcp_pools_captures_hold(tracker->pools))
+	if (!is_addressable(tracker, last) || !gcp_pools_captures_hold(tracker->pools))
 		return false;
 	if (gcp_streams_hold(tracker)) {
 		done = last->gone == gcp_tracker_streams_gone(tracker) &&
@@ -151,142 +192,163 @@ static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 	return done;
 }
 
-static bool event_is_there(const struct gcp_share *share)
+static void *marked_event(const struct gcp_track *track)
 {
-	return share->event && share->life == gcp_pool_life(share->pool);
+	return track->marked && event_is_there(track) ? track->event : NULL;
 }
 
-void *gcp_share_event_made(const struct gcp_share *share)
+static bool event_is_done(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return event_is_there(share) ? share->event : NULL;
-}
+	void *event = marked_event(track);
+	bool done;
 
-void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void *ctx = gcp_pool_context(share->pool);
-
-	if (event_is_there(share))
-		return share->event;
-	share->marked = false;
-	share->life = gcp_pool_life(share->pool);
-	if (tracker->driver.event_create(ctx, &share->event) != 0)
-		share->event = NULL;
-	return share->event;
-}
-
-/* The caller holds the context. True: it is the graph's from now on. */
-static bool event_take(struct gcp_tracker *tracker, uint64_t share_id, void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share = gcp_share_by_id(tracker, share_id);
-
-	if (!share || event_is_there(share))
+	if (!event || !gcp_pool_pin(track->pool))
 		return false;
-	share->marked = false;
-	share->life = gcp_pool_life(share->pool);
-	share->event = event;
+	done = tracker->driver.event_query(event) == 0;
+	gcp_pool_unpin(track->pool);
+	return done;
+}
+
+bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t epoch = track->last.epoch;
+
+	if (track->in_progress > 0)
+		return false;
+	return epoch == 0 || gcp_pool_work_is_done(track->pool, epoch, false) ||
+	       event_is_done(tracker, track) ||
+	       stream_is_done(tracker, track->pool, &track->last) ||
+	       gcp_pool_work_is_done(track->pool, epoch, true);
+}
+
+/* The launches of its lane follow one another, so where that is idle all are done. */
+bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t epoch = share->last.epoch;
+
+	if (share->in_progress > 0)
+		return true;
+	return epoch != 0 && !gcp_pool_work_is_done(share->pool, epoch, false) &&
+	       !stream_is_done(tracker, share->pool, &share->last) &&
+	       !(share->track && gcp_track_is_idle(tracker, share->track)) &&
+	       !gcp_pool_work_is_done(share->pool, epoch, true);
+}
+
+bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
+		    const struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(track->stream_id == 0);
+	if (!gcp_track_is_idle(tracker, track))
+		return false;
+	track->stream_id = last->stream_id;
+	track->stream = last->stream;
 	return true;
 }
 
-void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
+/* --- events ------------------------------------------------------------------- */
+
+/* Of the lane; made if there is none. The caller holds the context. */
+static void *event_of(struct gcp_tracker *tracker, struct gcp_track *track)
 {
-	struct gcp_pool *pool = share->pool;
-	uint64_t id = share->id;
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (event_is_there(track))
+		return track->event;
+	track->marked = false;
+	track->life = gcp_pool_life(track->pool);
+	if (tracker->driver.event_create(gcp_pool_context(track->pool),
+					 &track->event) != 0)
+		track->event = NULL;
+	return track->event;
+}
+
+/* The lane that has this number, if it has no event yet. */
+static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (track->id == id && !event_is_there(track))
+			break;
+	if (!track)
+		return false;
+	track->marked = false;
+	track->life = gcp_pool_life(track->pool);
+	track->event = event;
+	return true;
+}
+
+void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_pool *pool = track->pool;
+	uint64_t id = track->id;
 	int state, result;
 	void *event;
 
-	if (event_is_there(share) || !gcp_pool_pin(pool))
-		return;
+	if (event_is_there(track))
+		return track->event;
+	if (!gcp_pool_pin(pool))
+		return NULL;
 	state = gcp_cancel_defer(); /* the context is held */
 	gcp_tracker_unlock(tracker);
 	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
 	gcp_tracker_lock(tracker);
-	if (result == 0 && !event_take(tracker, id, event))
+	if (result == 0 && !event_take(tracker, id, event)) {
 		tracker->driver.event_destroy(event);
+		result = -ESTALE;
+	}
 	gcp_pool_unpin(pool);
 	gcp_cancel_restore(state);
+	return result == 0 ? event : NULL;
 }
 
-void *gcp_share_marked(const struct gcp_share *share)
+/* An event in the legacy stream orders all blocking streams by each other: behind the
+ * launch, where that has just done so, it may stand, and not later. */
+static bool is_recordable(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share && share->marked && event_is_there(share) ? share->event : NULL;
+	return track->in_progress == 0 && !gcp_stream_is_legacy(track->last.stream) &&
+	       is_addressable(tracker, &track->last);
 }
 
-/* Events go with their context. */
-static void event_end(struct gcp_tracker *tracker, struct gcp_share *share)
+void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!gcp_pool_pin(share->pool))
-		return;
-	if (event_is_there(share))
-		tracker->driver.event_destroy(share->event);
-	gcp_pool_unpin(share->pool);
-}
+	void *event = marked_event(track);
 
-static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
-			  void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	bool done;
-
-	if (!gcp_pool_pin(pool))
-		return false;
-	done = tracker->driver.event_query(event) == 0;
-	gcp_pool_unpin(pool);
-	return done;
-}
-
-bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
-		     void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	bool recorded = false;
-
-	/* An event in the legacy stream orders all blocking streams by each other:
-	 * behind the launch, where that has just done so, it may stand, and not later.
-	 */
-	if (gcp_stream_is_legacy(last->stream) ||
-	    !gcp_last_is_addressable(tracker, last) ||
-	    !gcp_pools_captures_hold(tracker->pools))
-		return false;
-	if (gcp_streams_hold(tracker)) {
-		recorded = last->gone == gcp_tracker_streams_gone(tracker) &&
-			   tracker->driver.event_record(event, last->stream) == 0;
-		gcp_streams_release(tracker);
+	if (event || !is_recordable(tracker, track) || !gcp_pool_pin(track->pool))
+		return event;
+	event = event_of(tracker, track);
+	if (event && gcp_pools_captures_hold(tracker->pools)) {
+		if (gcp_streams_hold(tracker)) {
+			track->marked =
+			    track->last.gone == gcp_tracker_streams_gone(tracker) &&
+			    tracker->driver.event_record(event, track->last.stream) ==
+				0;
+			gcp_streams_release(tracker);
+		}
+		gcp_pools_captures_release(tracker->pools);
 	}
-	gcp_pools_captures_release(tracker->pools);
-	return recorded;
-}
-
-/* What its stream says is done needs no event: that is noted. */
-static bool is_mark_wanted(struct gcp_tracker *tracker, struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (track->in_progress > 0 || !track->owner || gcp_share_marked(track->owner) ||
-	    !gcp_last_is_addressable(tracker, &track->last) ||
-	    gcp_last_is_done(tracker, track->pool, &track->last, NULL, false))
-		return false;
-	if (!stream_is_done(tracker, track->pool, &track->last))
-		return true;
-	track->last.epoch = 0;
-	track->owner->last.epoch = 0;
-	return false;
-}
-
-static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void *event;
-
-	if (!gcp_pool_pin(track->pool))
-		return;
-	assert(track->owner && track->in_progress == 0);
-	event = gcp_share_event(tracker, track->owner);
-	track->owner->marked = event && gcp_last_record(tracker, &track->last, event);
 	gcp_pool_unpin(track->pool);
+	return marked_event(track);
+}
+
+/* What its stream says is done needs no event. */
+static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (track->in_progress > 0 || marked_event(track) || track->last.epoch == 0 ||
+	    gcp_pool_work_is_done(track->pool, track->last.epoch, false))
+		return;
+	if (stream_is_done(tracker, track->pool, &track->last))
+		track->last.epoch = 0;
+	else
+		(void)gcp_track_record(tracker, track);
 }
 
 void gcp_tracks_mark(struct gcp_tracker *tracker)
@@ -295,61 +357,24 @@ void gcp_tracks_mark(struct gcp_tracker *tracker)
 	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (is_mark_wanted(tracker, track))
-			track_mark(tracker, track);
+		track_mark(tracker, track);
 }
 
-/* One that may have gone before stays so. */
-static void last_stays(struct gcp_last *last, const void *stream, uint64_t gone)
-{
-	if (last->gone == gone && last->stream != stream)
-		last->gone = gone + 1;
-}
-
+/* A lane whose stream has gone has none. */
 void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t gone = gcp_tracker_streams_gone(tracker);
 	struct gcp_track *track;
-	struct gcp_share *share;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
-		if (track->last.stream == stream && is_mark_wanted(tracker, track))
+		if (track->last.stream == stream)
 			track_mark(tracker, track);
-		last_stays(&track->last, stream, gone);
+		else if (track->last.gone == gone)
+			track->last.gone = gone + 1; /* one that is there stays so */
+		if (track->stream == stream && !gcp_stream_is_default(stream))
+			track->stream_id = 0;
 	}
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		last_stays(&share->last, stream, gone);
-}
-
-bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
-		      const struct gcp_last *last, const struct gcp_share *share,
-		      bool look)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void *event = gcp_share_marked(share);
-
-	if (last->epoch == 0 || gcp_pool_work_is_done(pool, last->epoch, false))
-		return true;
-	if (look && event)
-		return event_is_done(tracker, pool, event);
-	return look && (stream_is_done(tracker, pool, last) ||
-			gcp_pool_work_is_done(pool, last->epoch, true));
-}
-
-bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
-			 bool look)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->in_progress > 0 ||
-	       !gcp_last_is_done(tracker, share->pool, &share->last, share, look);
-}
-
-bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return track->in_progress == 0 &&
-	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
 }
 
 /* --- the end of a graph ------------------------------------------------------- */
@@ -358,7 +383,6 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 {
 	struct gcp_share *share = graph_pool->share;
 	struct gcp_holder *exec;
-	struct gcp_track *track;
 
 	if (!share)
 		return;
@@ -367,11 +391,10 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 	graph_pool->share = NULL;
 	while ((exec = LIST_FIRST(&share->execs)))
 		gcp_share_exec_left(tracker, exec);
+	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
-	event_end(tracker, share);
-	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->owner == share)
-			track->owner = NULL;
+	if (share->own_lane)
+		gcp_lane_destroy(share->own_lane);
 	TAILQ_REMOVE(&tracker->shares, share, link);
 	atomic_fetch_sub(&tracker->share_count, 1);
 	free(share->nodes);

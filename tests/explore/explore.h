@@ -289,7 +289,8 @@ struct context {
 	int device;
 	bool live, primary;
 	CUfunction functions[8];
-	struct block *counter; /* where check kernels count */
+	struct block *counter;    /* where check kernels count */
+	struct launched crossing; /* the latest: graphs.c */
 };
 
 struct thread;

@@ -456,10 +456,31 @@ static bool pool_may_follow(const struct thread *t, const struct exec *exec,
 	return false;
 }
 
-static bool may_follow(const struct thread *t, const struct exec *exec)
+/* Launched into another stream while it may run, for all the library knows. */
+static bool is_crossing(const struct thread *t, const struct exec *exec,
+			const struct stream *s)
 {
 	const struct model *w = t->model;
 
+	for (uint32_t i = 0; i < exec->body->pool_count; i++) {
+		const struct launched *last = &w->pools[exec->body->pools[i]].last;
+
+		if (last->number != 0 && last->mark.stream != s->number &&
+		    !host_knows_end(t, exec->body, last))
+			return true;
+	}
+	return false;
+}
+
+/* Any graph may have to follow a crossing to its lane. */
+static bool may_follow(const struct thread *t, const struct exec *exec)
+{
+	const struct model *w = t->model;
+	const struct launched *crossing = &w->contexts[exec->body->context].crossing;
+
+	if (w->setting->share && crossing->number != 0 &&
+	    !host_knows_end(t, exec->body, crossing))
+		return true;
 	for (uint32_t i = 0; w->setting->share && i < exec->body->pool_count; i++)
 		if (pool_may_follow(t, exec, &w->pools[exec->body->pools[i]]))
 			return true;
@@ -518,6 +539,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	struct stream *s;
 	struct clock before;
 	struct mark mark;
+	bool crosses;
 
 	if (!exec->handle || !body_can_run(w, body))
 		return;
@@ -526,6 +548,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)))
 		return;
 	before = s->clock;
+	crosses = is_crossing(t, exec, s);
 	if (w->setting->share) /* CUDA has one launch follow the other */
 		clock_join(&s->clock, &exec->clock);
 	if (!launch_regions(t, s, body, NULL, op->how) || !launch_call(t, exec, s)) {
@@ -536,6 +559,8 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	mark = order_step(w, s);
 	exec->clock = s->clock;
 	w->launched[s->number] = launch_note(w, exec, mark, w->streams_gone);
+	if (crosses)
+		w->contexts[body->context].crossing = w->launched[s->number];
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

@@ -173,30 +173,53 @@ TEST(a_graph_moves_to_the_lane_of_its_stream)
 	assert_int_equal(fake.memory_used, 32 * MIB);
 }
 
-TEST(a_lane_that_is_idle_serves_any_stream)
+/* For good: it has memory of its own from its second stream on. */
+TEST(a_graph_leaves_its_lane_once)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
 	for (int i = 0; i < 20; i++) {
 		launch(a, i % 3);
 		device_catches_up();
-		launch(b, i % 5);
+		launch(b, 0);
 		device_catches_up();
 	}
-	assert_int_equal(must_stats(pools).graph_moves, 0);
-	assert_int_equal(fake.memory_used, 16 * MIB);
+	assert_false(share_memory(a, b));
+	assert_int_equal(must_stats(pools).graph_moves, 1);
+	assert_int_equal(waits + waits_of_all, 0);
+	assert_int_equal(fake.memory_used, 32 * MIB);
 }
 
-TEST(an_executable_follows_itself)
+/* While it runs its launches elsewhere are crossings: CUDA orders those of one
+ * executable.
+ */
+TEST(a_crossing_follows_the_lane_and_the_lane_follows_it)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
+	launch(b, 0);
 	for (int i = 0; i < 20; i++)
 		launch(a, i % 4);
+	assert_int_equal(waits_of_all, 0);
+	launch(b, 0);
+	assert_int_equal(waits_of_all, 1);
 	assert_true(share_memory(a, b));
-	launch(b, 3);
-	for (int i = 0; i < 20; i++)
-		launch(a, 3 - i % 4);
+	device_catches_up();
+	launch(a, 2);
+	assert_false(share_memory(a, b));
+}
+
+TEST(a_lane_without_a_stream_takes_the_next_one)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	launch(a, 1);
+	launch(b, 1);
+	device_catches_up();
+	stream_replace(1);
+	launch(a, 2);
+	launch(b, 2);
+	assert_true(share_memory(a, b));
 	assert_int_equal(must_stats(pools).graph_moves, 0);
 	assert_int_equal(waits + waits_of_all, 0);
 }
@@ -215,131 +238,6 @@ TEST(one_in_flight_that_changes_its_stream_waits)
 	assert_true(share_memory(a, b));
 }
 
-TEST(beside_a_capture_one_stream_waits)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	void *other;
-
-	launch(a, 0);
-	device_catches_up();
-	launch(a, 1);
-	other = begin(3);
-	device_catches_up();
-	launch(b, 2);
-	launch(a, 2);
-	launch(b, 1);
-	assert_int_equal(waits, 1);
-	assert_int_equal(waits_of_all, 0);
-	end(3);
-	graph_destroy(other);
-}
-
-/* What has gone since, and what another thread's stream is, says an event. */
-TEST(events_outlive_their_streams)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	launch(a, 0);
-	device_catches_up();
-	launch(b, 1);
-	launch(a, 1);
-	launch(b, 1);
-	stream_replace(1);
-	launch(a, 1);
-	assert_int_equal(waits_of_all, 1);
-	assert_int_equal(waits, 0);
-	assert_int_equal(fake.barrier, 0);
-	assert_true(share_memory(a, b));
-	device_catches_up();
-	launch(b, 2);
-	assert_int_equal(waits_of_all, 1);
-}
-
-static struct gcp_launch first_of_two;
-
-static void the_first_ends(void)
-{
-	gcp_launch_end(tracker, graphs[0].exec, &first_of_two, 0);
-}
-
-/* The first one's record moves the event that stood behind the second one. */
-TEST(an_event_of_two_launches_at_once_says_nothing)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch second;
-
-	fake.stuck = true;
-	launch(a, 0);
-	launch(a, 1);
-	launch_begin(a, 1, &first_of_two);
-	launch_begin(a, 1, &second);
-	launch_real(a, 1);
-	device_catches_up();
-	first_of_two.stream = stream_handle(2); /* where all is done */
-	launch_real(a, 1);
-	once_recorded = the_first_ends;
-	gcp_launch_end(tracker, a->exec, &second, 0);
-	launch(b, 3); /* judged */
-	assert_false(share_memory(a, b));
-}
-
-static bool lock_was_free;
-
-static void another_looks(void)
-{
-	lock_was_free = gcp_tracker_try(tracker);
-	if (lock_was_free)
-		gcp_tracker_let(tracker);
-}
-
-/* To make one may take until the context's launch queue has room. */
-TEST(while_an_event_is_made_others_go_on)
-{
-	struct graph *a = make(0, 16 * MIB);
-
-	launch(a, 0);
-	once_created = another_looks;
-	launch(a, 1);
-	assert_true(lock_was_free);
-	assert_int_equal(events, 1);
-}
-
-static void the_graph_goes(void)
-{
-	exec_destroy(&graphs[0]);
-}
-
-static void the_graph_is_launched(void)
-{
-	launch(&graphs[0], 1);
-}
-
-static void launch_that_makes_an_event(void (*meanwhile)(void))
-{
-	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch launched;
-
-	launch(a, 0);
-	device_catches_up();
-	once_created = meanwhile;
-	launch_begin(a, 1, &launched);
-	gcp_launch_end(tracker, a->exec, &launched, 0);
-	device_catches_up();
-	gcp_tracker_fetch(tracker);
-}
-
-TEST(an_event_whose_graph_has_gone_goes_too)
-{
-	launch_that_makes_an_event(the_graph_goes);
-	assert_int_equal(events, 0);
-}
-
-TEST(of_two_events_of_a_graph_one_stays)
-{
-	launch_that_makes_an_event(the_graph_is_launched);
-	assert_int_equal(events, 1);
-}
-
 /* Counted in one order, their calls come in the other: what follows must follow both.
  */
 TEST(the_last_of_two_calls_at_once_is_not_known)
@@ -356,27 +254,6 @@ TEST(the_last_of_two_calls_at_once_is_not_known)
 	gcp_launch_end(tracker, a->exec, &first, 0);
 	launch(b, 2); /* judged */
 	assert_int_equal(waits_of_all, 1);
-}
-
-/* No fence can be set then, and no stream be asked. */
-TEST(beside_a_capture_events_say_what_is_done)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	void *other;
-
-	launch(a, 0);
-	device_catches_up();
-	launch(a, 1);
-	other = begin(3);
-	device_catches_up();
-	launch(b, 2);
-	launch(a, 2);
-	launch(b, 1);
-	assert_int_equal(waits, 1);
-	assert_int_equal(must_stats(pools).graph_moves, 0);
-	assert_true(share_memory(a, b));
-	end(3);
-	graph_destroy(other);
 }
 
 /* An event behind each launch would cost programs with one stream a fourth of its time:
@@ -506,6 +383,28 @@ TEST(a_launch_waits_for_the_call_of_another_thread)
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&launched));
 	assert_int_equal(waits_of_all, 1);
+}
+
+/* In the stream of a crossing, too, which may be launched later. */
+TEST(nothing_is_launched_beside_a_crossing)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch crossing;
+	pthread_t thread;
+
+	atomic_store(&launched, false);
+	fake.stuck = true;
+	launch(b, 0);
+	launch(a, 0);
+	launch_begin(a, 1, &crossing);
+	assert_int_equal(pthread_create(&thread, NULL, launches_from_elsewhere, b), 0);
+	for (int i = 0; i < 200; i++)
+		sched_yield();
+	assert_false(atomic_load(&launched));
+	launch_real(a, 1);
+	gcp_launch_end(tracker, a->exec, &crossing, 0);
+	pthread_join(thread, NULL);
+	assert_true(atomic_load(&launched));
 }
 
 static struct gcp_launch by_the_thread;
