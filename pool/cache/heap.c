@@ -117,11 +117,12 @@ static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
 	return NULL;
 }
 
-static struct gcp_block *take_slab_block_at(struct gcp_heap *heap, gcp_addr addr)
+static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 {
 	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
 
-	if (!block || !block->slab || atomic_load(&block->state) != GCP_BLOCK_LISTED)
+	if (!block || !block->slab || block->size != size ||
+	    atomic_load(&block->state) != GCP_BLOCK_LISTED)
 		return NULL;
 	gcp_slab_take_block(heap, block);
 	return block;
@@ -129,12 +130,11 @@ static struct gcp_block *take_slab_block_at(struct gcp_heap *heap, gcp_addr addr
 
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 {
-	struct gcp_block *block = take_slab_block_at(heap, addr);
+	struct gcp_block *block = listed_at(heap, addr, size);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block) {
-		block = free_block_over(heap, addr, size);
-		if (!block)
+		if (!(block = free_block_over(heap, addr, size)))
 			return NULL;
 		gcp_tree_remove(heap, block);
 		if (block->addr < addr) { /* leave what lies below free */

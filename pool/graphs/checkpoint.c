@@ -8,8 +8,9 @@
  * say again what was live when that graph's capture ended. Nothing moves and no
  * driver function is called: only the records change.
  *
- * Segments and slabs of a private heap never go away while it lives, so every
- * block of a checkpoint can be put back where it was.
+ * Segments of a private heap never go away while it lives, so every block of a
+ * checkpoint can be put back where it was. Slabs may have come and gone there: they are
+ * coalesced, and blocks of slabs come back as blocks of their own.
  *
  * What other processes may have open stays as it is: EXPORTED if it is live again, and
  * else LENT, until interpose/ says that none has it open. Only where other blocks are
@@ -80,7 +81,7 @@ static void note_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 	    .addr = block->addr,
 	    .size = block->size,
 	    .requested = block->requested,
-	    .size_class = block->size_class,
+	    .size_class = block->slab ? GCP_CLASS_NONE : block->size_class,
 	};
 }
 
@@ -174,6 +175,7 @@ static void free_everything(struct gcp_heap *heap,
 		block->group = GCP_GROUP_PAST;
 	}
 	gcp_heap_put_list(heap, &restoring.freed);
+	gcp_slab_coalesce_unused(heap);
 }
 
 /* Those that are exported now are live again. */
@@ -190,14 +192,12 @@ static void make_live(struct gcp_heap *heap, const struct live_block *live)
 {
 	struct gcp_block *block = exported_at(heap, live->addr);
 
-	if (!block)
-		block = gcp_heap_take_at(heap, live->addr, live->size);
-	if (!block)
+	if (!block && !(block = gcp_heap_take_at(heap, live->addr, live->size)))
 		return;
 	block->requested = live->requested;
 	block->watched = 0;
 	block->apart = false;
-	if (block->size == live->size)
+	if (block->size == live->size && !block->slab)
 		block->size_class = live->size_class;
 	heap->used_blocks++;
 	heap->used_bytes += block->size;
