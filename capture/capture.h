@@ -116,7 +116,6 @@ struct gcp_capture_driver {
 /* -ENOMEM. Keeps `pools` for good. */
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker);
-void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* Whether the tracker wants to be asked: a capture is under way or about to
  * begin, or a graph is gone and its memory waits for launches. One relaxed
@@ -366,6 +365,7 @@ struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
 	bool tracked;
 	bool crosses; /* a lane of another stream */
+	bool beside;  /* others of the same graph */
 	void *event;  /* to be recorded behind it; or NULL */
 	void *stream;
 	void *at; /* of launch_again: valid until something changes */

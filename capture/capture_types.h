@@ -354,7 +354,7 @@ void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool, bool ends);
 /* A reference was released: with the last one the memory is given up. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool);
-/* It waits no more; for tests, all of them. */
+/* It waits no more. */
 void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 				  struct gcp_graph_pool *graph_pool);
 
@@ -374,7 +374,6 @@ void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *cap
  * with the capture. */
 struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 					  const struct gcp_capture *capture);
-void gcp_holders_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 
@@ -388,7 +387,6 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 /* Releases the capture's own references. */
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 			       struct gcp_capture *capture);
-void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* --- reach.c; tracker->lock is held ------------------------------------------- */
 

@@ -495,12 +495,3 @@ bool gcp_tracker_holds(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->holder_count, memory_order_relaxed) > 0;
 }
-
-void gcp_holders_destroy(struct gcp_tracker *tracker)
-{
-	struct gcp_holder *holder;
-
-	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
-		while ((holder = LIST_FIRST(&tracker->holders[i])))
-			gcp_holder_free(tracker, gcp_holder_root(holder));
-}

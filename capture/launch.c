@@ -125,7 +125,8 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
 /* The graph is in the lane of the launch's stream, in none, or the launch is a
  * crossing. -EAGAIN: once more. */
 static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
-		     const void *exec, const struct gcp_last *last, bool *ret_crosses)
+		     const void *exec, const struct gcp_last *last,
+		     struct gcp_launch *launch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
@@ -143,8 +144,14 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 			return result;
 		track = share->track;
 	}
-	*ret_crosses = track->stream_id != stream_id;
-	if (track->crossings > 0 || (*ret_crosses && track->in_progress > 0))
+	/* No other graph is there: its executables need no order, as on plain CUDA. */
+	if (track->members == 1) {
+		launch->beside = !follows(track, exec, stream_id) &&
+				 !gcp_track_is_idle(tracker, track);
+		return 0;
+	}
+	launch->crosses = track->stream_id != stream_id;
+	if (track->crossings > 0 || (launch->crosses && track->in_progress > 0))
 		return -EAGAIN; /* X10 */
 	if (follows(track, exec, stream_id) || gcp_track_is_idle(tracker, track))
 		return 0;
@@ -190,6 +197,7 @@ static void launch_count(struct gcp_share *share, const void *exec,
 			 const struct gcp_last *last, struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->track;
+	uint64_t stream_id = launch->beside ? 0 : last->stream_id;
 
 	launch->share = share->id;
 	launch->stream = last->stream;
@@ -197,20 +205,22 @@ static void launch_count(struct gcp_share *share, const void *exec,
 	share->in_progress++;
 	share->launches++;
 	share->stream_id = last->stream_id;
-	share->last.stream_id = last->stream_id;
+	share->last.stream_id = stream_id;
 	share->last.stream = last->stream;
 	share->last.gone = last->gone;
 	gcp_pool_count_graph_launch(share->pool);
 	if (!track)
 		return;
-	assert(track->crossings == 0 && (!launch->crosses || track->in_progress == 0));
+	assert(track->members == 1 ||
+	       (track->crossings == 0 &&
+		(!launch->crosses || track->in_progress == 0))); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
-	track->exec = track->in_progress > 0 ? NULL : exec;
+	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
 	track->in_progress++;
 	track->crossings += launch->crosses;
 	track->launches++;
 	track->marked = false;
-	track->last.stream_id = last->stream_id;
+	track->last.stream_id = stream_id;
 	track->last.stream = last->stream;
 	track->last.gone = last->gone;
 }
@@ -263,9 +273,9 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	stream_note(tracker, last.stream_id);
 	if (!share->bound)
 		unbound_launch(tracker, share, &last);
-	launch->crosses = false;
+	launch->crosses = launch->beside = false;
 	if (share->track)
-		result = lane_find(tracker, share, exec, &last, &launch->crosses);
+		result = lane_find(tracker, share, exec, &last, launch);
 	if (result == 0)
 		result = gcp_share_map(share);
 	if (result != 0 || share->own)

@@ -628,24 +628,3 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 		hold_end(tracker, graph_pool);
 	return result;
 }
-
-/* --- the end, for tests ------------------------------------------------------ */
-
-void gcp_tracker_destroy(struct gcp_tracker *tracker)
-{
-	struct gcp_capture *capture;
-
-	if (!tracker)
-		return;
-	gcp_tracker_collect(tracker);
-	gcp_tracker_lock(tracker);
-	while ((capture = TAILQ_FIRST(&tracker->captures))) {
-		TAILQ_REMOVE(&tracker->captures, capture, link);
-		gcp_graph_pool_detach_all(tracker, capture);
-		gcp_capture_destroy(capture);
-	}
-	gcp_holders_destroy(tracker);
-	gcp_graph_pools_destroy(tracker);
-	gcp_tracker_unlock(tracker);
-	free(tracker);
-}

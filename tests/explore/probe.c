@@ -89,7 +89,7 @@ void gcpool_explore_finish(void)
 	if (!gcp_process_pooling())
 		return;
 	atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
-	gcp_tracker_destroy(gcp_process.tracker);
+	probe_tracker_destroy(gcp_process.tracker);
 	gcp_pools_destroy(gcp_process.pools);
 	gcp_process.tracker = NULL;
 	gcp_process.pools = NULL;

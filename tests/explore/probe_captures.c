@@ -3,6 +3,7 @@
  * probe_captures.c - the structures of capture/, looked into for the explorer. A file
  * of its own: capture/ and interpose/ do not know each other's types.
  */
+#include "../unit/tracker_end.h"
 #include "probe_captures.h"
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
@@ -49,4 +50,9 @@ uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr)
 	id = graph_pool ? graph_pool->id : 0;
 	gcp_tracker_unlock(tracker);
 	return id;
+}
+
+void probe_tracker_destroy(struct gcp_tracker *tracker)
+{
+	gcp_tracker_destroy(tracker);
 }

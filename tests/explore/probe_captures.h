@@ -16,5 +16,7 @@ struct gcp_tracker;
 bool probe_capture_keeps(struct gcp_tracker *tracker, uint64_t addr, uint64_t number);
 /* The id of the block's graph pool; 0: it is of none. */
 uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr);
+/* Takes the tracker down: the library never does. */
+void probe_tracker_destroy(struct gcp_tracker *tracker);
 
 #endif

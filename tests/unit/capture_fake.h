@@ -6,6 +6,7 @@
 #ifndef GCP_TESTS_CAPTURE_FAKE_H
 #define GCP_TESTS_CAPTURE_FAKE_H
 
+#include "tracker_end.h"
 #include "fake.h"
 
 #include <errno.h>

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tracker_end.h - takes a tracker down. The library itself never does.
+ */
+#ifndef GCP_TESTS_TRACKER_END_H
+#define GCP_TESTS_TRACKER_END_H
+
+#include "../../capture/holders.h"
+
+static void graph_pools_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
+		gcp_graph_pool_waits_no_more(tracker, graph_pool);
+		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
+		gcp_graph_memory_release(tracker, graph_pool);
+		free(graph_pool);
+	}
+}
+
+static void holders_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_holder *holder;
+
+	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
+		while ((holder = LIST_FIRST(&tracker->holders[i])))
+			gcp_holder_free(tracker, gcp_holder_root(holder));
+}
+
+static void gcp_tracker_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
+
+	if (!tracker)
+		return;
+	gcp_tracker_collect(tracker);
+	gcp_tracker_lock(tracker);
+	while ((capture = TAILQ_FIRST(&tracker->captures))) {
+		TAILQ_REMOVE(&tracker->captures, capture, link);
+		gcp_graph_pool_detach_all(tracker, capture);
+		gcp_capture_destroy(capture);
+	}
+	holders_destroy(tracker);
+	graph_pools_destroy(tracker);
+	gcp_tracker_unlock(tracker);
+	free(tracker);
+}
+
+#endif
