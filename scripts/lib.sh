@@ -116,7 +116,6 @@ packages_missing() {
 # Those without which whole suites are left out.
 packages_for_suites() {
 	has_header cmocka.h || echo libcmocka-dev
-	has_command xz || echo xz-utils
 }
 
 # Those that only some tests need, which are skipped without.

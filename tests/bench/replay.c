@@ -102,7 +102,10 @@ static void trace_command(const char *path, char *ret_command, size_t capacity)
 		snprintf(ret_command, capacity, "python3 '%s' replay '%s'",
 			 GCPT_TRACE_TOOL, path);
 	else
-		snprintf(ret_command, capacity, "xz -dc '%s'", path);
+		snprintf(ret_command, capacity,
+			 "python3 -c 'import lzma, shutil, sys; shutil.copyfileobj("
+			 "lzma.open(sys.argv[1]), sys.stdout.buffer)' '%s'",
+			 path);
 }
 
 /* Memory of the device only: lines with op `a` and `f`. */

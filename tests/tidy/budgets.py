@@ -20,6 +20,7 @@ Exit code 1: something is above its ceiling, or a ceiling was raised.
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -125,6 +126,8 @@ def measured(tree, names, options):
 def raised(root, rows):
     """Rows whose ceiling is above that of an earlier commit."""
     def git(*words):
+        if not shutil.which("git"):
+            return ""
         done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True)
         return done.stdout if done.returncode == 0 else ""
 

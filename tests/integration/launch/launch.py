@@ -20,7 +20,7 @@ SOLVER = [os.environ["GCPT_SOLVER"], "--steps", "10", "--size", "64k"]
 
 def environment(**extra):
     env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("GCPOOL_", "GCPSIM_", "LD_PRELOAD"))}
+           if not name.startswith(("GCPOOL_", "GCPSIM_", "LD_PRELOAD", "ASAN_"))}
     env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
     env.update(extra)
     return env

@@ -252,6 +252,7 @@ class Machine(unittest.TestCase):
                 f"TOOLS='{place}/with a space'; pip_is_there() {{ :; }};"
                 " pip_run() { mkdir -p \"$TOOLS/bin\" \"$TOOLS/mesonbuild\"; echo \"pip $*\" >&2;"
                 " printf '#!/bin/sh\\n' >\"$TOOLS/bin/ninja\"; chmod +x \"$TOOLS/bin/ninja\";"
+                " : >\"$TOOLS/mesonbuild/__init__.py\";"
                 " echo 'def main(): print(\"1.2.3\")' >\"$TOOLS/mesonbuild/mesonmain.py\"; };"
                 " meson_find; meson --version; command -v ninja; cat \"$TOOLS/log\"")
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
@@ -260,7 +261,8 @@ class Machine(unittest.TestCase):
             f"pip install --upgrade --target {place}/with a space meson ninja"])
 
     def test_without_pip_says_so(self):
-        done = self.install("pip_is_there() { false; }; python3() { false; }; meson_find")
+        done = self.install("TOOLS=/nonexistent; pip_is_there() { false; };"
+                            " python3() { false; }; meson_find")
         self.assertEqual(done.returncode, MISSING, done.stdout)
         self.assertEqual(done.stderr, "demo: this Python has neither pip nor ensurepip, to fetch"
                                       " Meson and Ninja: install python3-pip or python3-venv\n")

@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #ifdef TAKES
 
@@ -22,7 +23,7 @@ char *other_takes(void)
 int main(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
-		if (!dlopen(argv[i], RTLD_NOW)) {
+		if (!dlopen(realpath(argv[i], NULL), RTLD_NOW)) {
 			fprintf(stderr, "%s\n", dlerror());
 			return 1;
 		}
