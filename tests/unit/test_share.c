@@ -325,40 +325,6 @@ TEST(nothing_is_launched_beside_a_crossing)
 	assert_true(atomic_load(&launched));
 }
 
-static struct gcp_launch by_the_thread;
-
-/* One handle, but a stream for each thread. */
-static void *launches_into_its_default_stream(void *arg)
-{
-	cuda.owner = pthread_self();
-	launch_begin(arg, PER_THREAD, &by_the_thread);
-	return NULL;
-}
-
-TEST(default_streams_of_two_threads_are_two_streams)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now;
-	pthread_t thread;
-
-	cuda.has_owner = true;
-	cuda.owner = pthread_self();
-	launch_begin(a, PER_THREAD, &now);
-	launch_real(a, 2); /* where the other thread's stream is idle */
-	gcp_launch_end(tracker, a->exec, &now, 0);
-	assert_int_equal(
-	    pthread_create(&thread, NULL, launches_into_its_default_stream, b), 0);
-	pthread_join(thread, NULL);
-	assert_false(share_memory(a, b));
-	launch_real(b, 3);
-	by_the_thread.stream = stream_handle(3);
-	gcp_launch_end(tracker, b->exec, &by_the_thread, 0);
-	device_catches_up();
-	cuda.has_owner = false;
-}
-
-/* --- what takes a graph out --- */
-
 TEST(launched_into_a_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -610,19 +576,6 @@ TEST(a_quota_bounds_the_memory_of_lanes)
 	must_be_sound(pools);
 	pools->first->quota = GCP_LIMIT_NONE;
 	launch(a, 0);
-}
-
-/* Of its size of handles some are in the lane, and more are made. */
-TEST(without_memory_for_a_lane_a_launch_waits)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	launch(a, 0);
-	fake.memory_limit = fake.memory_used;
-	launch(b, 1);
-	assert_int_equal(waits_of_all, 1);
-	assert_true(share_memory(a, b));
-	fake.memory_limit = UINT64_MAX;
 }
 
 TEST(a_context_that_ends_takes_its_lanes_along)

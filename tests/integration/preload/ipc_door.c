@@ -275,7 +275,8 @@ SCENARIO(a_stranger_sends_the_exporter_no_file)
 	int to;
 
 	if (geteuid() != 0) {
-		printf("the files of a user on their way are counted with this limit\n");
+		printf(
+		    "the files of a user on their way are counted with this limit\n");
 		exit(77);
 	}
 	(void)primary();
