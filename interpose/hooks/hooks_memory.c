@@ -134,17 +134,14 @@ static bool pitch_is_known(unsigned int element)
 static size_t row_pitch(size_t width, unsigned int element)
 {
 	CUcontext ctx = NULL;
-	CUstream stream = NULL;
 	CUdeviceptr row;
 	size_t pitch;
 
 	if (gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element) !=
 	    CUDA_SUCCESS)
 		return 0;
-	if (gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS)
-		stream = gcp_release_stream(ctx);
-	/* Not waited for: a barrier may hold that stream back. */
-	if (!stream || gcp_real.cuMemFreeAsync(row, stream) != CUDA_SUCCESS)
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
+	    gcp_driver_release(ctx, row) != 0)
 		gcp_log(GCP_LOG_DEBUG, "a row of %zu bytes is kept", pitch);
 	return pitch;
 }
@@ -156,10 +153,11 @@ static size_t pitch_learn(void)
 	/* Other elements, other widths: one rounding must explain both. */
 	size_t wide = narrow ? row_pitch(narrow + 1, 16) : 0;
 
-	bool simple =
-	    narrow >= 16 && (narrow & (narrow - 1)) == 0 && wide == 2 * narrow;
-
-	return wide == 0 ? 0 : simple ? narrow : 1;
+	if (wide == 0)
+		return 0;
+	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
+		return 1;
+	return narrow;
 }
 
 /* The pitch that CUDA would choose on the current device for rows of `width`

@@ -23,9 +23,9 @@ void gcp_driver_fill(struct gcp_driver *ret_driver);
  * is done. -EBUSY: a context may be ending. */
 int gcp_fence_wait_in(CUcontext ctx, void *fence);
 
-/* A stream of the library in `ctx`, which is current, to free memory in that no work
- * uses: without a wait for other work. NULL: there is none. */
-CUstream gcp_release_stream(CUcontext ctx);
+/* Gives memory that no work uses back to the driver, without a wait for other work.
+ * -EBUSY: it is not given back. */
+int gcp_driver_release(void *ctx, gcp_addr addr);
 
 /* The context is gone, and what is kept for it with it. */
 void gcp_release_context_gone(CUcontext ctx);
