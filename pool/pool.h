@@ -438,6 +438,9 @@ uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 
+/* Returns true if later work of any context still waits for a barrier: what is given to
+ * a stream now, and waited for, waits for that as well. */
+bool gcp_pools_behind_barrier(struct gcp_pools *pools);
 /* Work of the pool's context: a number for all that was submitted until now; whether it
  * is done, as far as is known (look: asks, and sets a fence if there is none; never
  * waits); waits for it, whatever captures forbid. */

@@ -153,11 +153,10 @@ static size_t pitch_learn(void)
 	/* Other elements, other widths: one rounding must explain both. */
 	size_t wide = narrow ? row_pitch(narrow + 1, 16) : 0;
 
-	if (wide == 0)
-		return 0;
-	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
-		return 1;
-	return narrow;
+	bool simple =
+	    narrow >= 16 && (narrow & (narrow - 1)) == 0 && wide == 2 * narrow;
+
+	return wide == 0 ? 0 : simple ? narrow : 1;
 }
 
 /* The pitch that CUDA would choose on the current device for rows of `width`
@@ -173,7 +172,10 @@ static size_t pitch_of(size_t width, unsigned int element)
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
 	while (step == 0) {
-		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		/* The rows are given back with a wait for a stream of the library. */
+		if ((!gcp_process_capturing() &&
+		     gcp_pools_behind_barrier(gcp_process.pools)) ||
+		    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
 		step = pitch_learn();
 		gcp_ctx_scope_end(&scope);

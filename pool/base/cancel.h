@@ -9,7 +9,6 @@
 #ifndef GCP_POOL_CANCEL_H
 #define GCP_POOL_CANCEL_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 /* Until gcp_cancel_restore, which gets what the first one gave, a cancellation of the
