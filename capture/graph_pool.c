@@ -195,8 +195,7 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 		info->launches = share->launches;
 	if (!share || !share->bound)
 		return;
-	if (share->track)
-		info->lane = share->track->id;
+	info->lane = share->track ? share->track->id : ~share->id;
 	info->lane_bytes =
 	    gcp_lane_bytes(share->track ? share->track->lane : share->own_lane);
 }
