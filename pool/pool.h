@@ -438,9 +438,6 @@ uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 
-/* Returns true if later work of any context still waits for a barrier: what is given to
- * a stream now, and waited for, waits for that as well. */
-bool gcp_pools_behind_barrier(struct gcp_pools *pools);
 /* Work of the pool's context: a number for all that was submitted until now; whether it
  * is done, as far as is known (look: asks, and sets a fence if there is none; never
  * waits); waits for it, whatever captures forbid. */
@@ -472,6 +469,9 @@ void gcp_pool_count_graph_launch(struct gcp_pool *pool);      /* one thread at a
 
 /* --- memory pressure ------------------------------------------------------- */
 
+/* Returns true if later work of any context still waits for a barrier: what is given to
+ * a stream now, and waited for, waits for that as well. */
+bool gcp_pools_behind_barrier(struct gcp_pools *pools);
 /* Gives back what nothing has used for decay_ms, for a caller that comes by from time
  * to time: calls `within` for each pool where something may be due, which calls `step`
  * with the context current. Never waits for the device; does nothing beside a capture.

@@ -18,7 +18,7 @@ HISTORIES = {
     "wait full": "50000000b500008a",
     "wait pinned": "50000001cf20e59b",
     "wait capture": "30000000009e8070",
-    "wait lane": "9000000000000055",
+    "wait lane": "b0000000000e09db",
     "launch full": "60000000059e6a35",
     "wait export": "100001a1fd7b8988",
     "wait devices": "9b3e5e2ba36cf25c",
