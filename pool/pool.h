@@ -469,9 +469,6 @@ void gcp_pool_count_graph_launch(struct gcp_pool *pool);      /* one thread at a
 
 /* --- memory pressure ------------------------------------------------------- */
 
-/* Returns true if later work of any context still waits for a barrier: what is given to
- * a stream now, and waited for, waits for that as well. */
-bool gcp_pools_behind_barrier(struct gcp_pools *pools);
 /* Gives back what nothing has used for decay_ms, for a caller that comes by from time
  * to time: calls `within` for each pool where something may be due, which calls `step`
  * with the context current. Never waits for the device; does nothing beside a capture.

@@ -172,10 +172,7 @@ static size_t pitch_of(size_t width, unsigned int element)
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
 	while (step == 0) {
-		/* The rows are given back with a wait for a stream of the library. */
-		if ((!gcp_process_capturing() &&
-		     gcp_pools_behind_barrier(gcp_process.pools)) ||
-		    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
 		step = pitch_learn();
 		gcp_ctx_scope_end(&scope);

@@ -60,7 +60,7 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 }
 
 /* Barriers of any pool stand in every context. */
-bool gcp_pools_behind_barrier(struct gcp_pools *pools)
+static bool is_behind_barrier(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (!gcp_timeline_is_any_ordered(pool))
@@ -93,7 +93,7 @@ static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge
 		return true;
 	return pool->pools->driver.mem_release &&
 	       (purge->behind_barriers ||
-		(!gcp_pools_behind_barrier(pool->pools) && !is_behind_graph(pool)));
+		(!is_behind_barrier(pool->pools) && !is_behind_graph(pool)));
 }
 
 bool gcp_release_prepare(struct gcp_pool *pool)
