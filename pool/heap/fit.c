@@ -15,6 +15,8 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
+enum { LOOKS = 64 }; /* blocks that are passed by, for their handles */
+
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
@@ -185,19 +187,16 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 	return !lower && !upper;
 }
 
-/* Returns true if an idle segment would be cut for a block though the device may need
- * the rest of it, or what is left over behind such blocks, elsewhere: it goes back, and
- * a segment of the right size comes instead. One that has just come is the right one.
- */
+/* Whether an idle segment would be cut for a block though the device may need the rest
+ * of it elsewhere: it goes back, and a segment of the right size comes instead. One
+ * that has just come is the right one. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
 	uint64_t all = block->segment->size;
-	bool wasted = gcp_pool_is_exact(heap->pool, size)
-			  ? all - size >= GCP_CHUNK
-			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16;
 
-	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	return gcp_pool_is_exact(heap->pool, size) && all - size >= GCP_CHUNK &&
+	       block->epoch != GCP_EPOCH_FRESH && !heap->private &&
 	       !block->segment->chunks && is_segment_idle_soon(block);
 }
 
@@ -208,7 +207,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
 
-	for (int looks = 64; block && looks > 0; looks--) {
+	for (int looks = LOOKS; block && looks > 0; looks--) {
 		*ret_at = gcp_block_place(block, size, division);
 		if (*ret_at)
 			return block;
@@ -252,7 +251,8 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	at = block ? gcp_block_place(block, size, &division) : 0;
-	if (!at || !(block = take_from(heap, block, at)))
+	block = at ? take_from(heap, block, at) : NULL;
+	if (!block)
 		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);
