@@ -15,8 +15,6 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-enum { LOOKS = 64 }; /* blocks that are passed by, for their handles */
-
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
@@ -207,7 +205,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
 
-	for (int looks = LOOKS; block && looks > 0; looks--) {
+	for (int looks = 64; block && looks > 0; looks--) {
 		*ret_at = gcp_block_place(block, size, division);
 		if (*ret_at)
 			return block;
