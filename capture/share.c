@@ -106,7 +106,7 @@ static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 	return result;
 }
 
-static void is_own(struct gcp_tracker *tracker, struct gcp_share *share)
+static void own_begin(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	share->own = true;
@@ -145,7 +145,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
 				(unsigned long long)share->graph_pool->id);
 	} else if (result != -EBUSY) {
-		is_own(tracker, share);
+		own_begin(tracker, share);
 	}
 	gcp_tracks_tidy(tracker);
 }
@@ -262,7 +262,7 @@ static void keep(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	share->own_lane = lane;
 	gcp_share_move(tracker, share, NULL);
-	is_own(tracker, share);
+	own_begin(tracker, share);
 	(void)gcp_lane_purge_unused(lane);
 }
 
@@ -330,37 +330,35 @@ static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share 
 	return true;
 }
 
-/* The graph keeps the lane's memory, and the others get other memory. An error: they
- * are where they were, or in no lane. */
+/* The graph keeps the lane's memory, and the others go to a new lane of the same
+ * stream. An error: some of them may have gone. */
 static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track;
-	struct gcp_lane *lane = track->lane, *fresh;
+	struct gcp_track *track = share->track, *fresh;
+	struct gcp_lane *lane = track->lane;
 	struct gcp_share *other;
 	int result = gcp_lane_enter(lane, share->heap);
 
-	if (result == 0 && !others_are_idle(tracker, share))
-		result = -EBUSY;
-	if (result == 0)
-		result = gcp_lane_create(share->pool, &fresh);
-	if (result != 0)
-		return result;
-	TAILQ_FOREACH (other, &tracker->shares, link)
-		if (other != share && other->track == track)
-			result = result ? result : gcp_lane_enter(fresh, other->heap);
-	if (result == 0) {
-		track->lane = fresh;
-		track->last = (struct gcp_last){.epoch = 0};
-		track->marked = false;
-		keep(tracker, share, lane);
-		gcp_tracks_tidy(tracker);
-		return 0;
+	fresh = result == 0 && others_are_idle(tracker, share)
+		    ? gcp_track_create(tracker, share->pool)
+		    : NULL;
+	if (!fresh)
+		return -EBUSY;
+	fresh->stream_id = track->stream_id;
+	fresh->stream = track->stream;
+	TAILQ_FOREACH (other, &tracker->shares, link) {
+		if (result != 0 || other == share || other->track != track)
+			continue;
+		result = gcp_lane_enter(fresh->lane, other->heap);
+		if (result == 0)
+			gcp_share_move(tracker, other, fresh);
 	}
-	TAILQ_FOREACH (other, &tracker->shares, link)
-		if (other != share && other->track == track)
-			(void)gcp_lane_enter(lane, other->heap);
-	gcp_lane_destroy(fresh);
+	if (result == 0) {
+		track->lane = NULL; /* and goes: it has no graph any more */
+		keep(tracker, share, lane);
+	}
+	gcp_tracks_tidy(tracker);
 	return result;
 }
 
@@ -371,7 +369,8 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	uint64_t id = share->id;
 	int result;
 
-	is_own(tracker, share);
+	if (!share->own)
+		own_begin(tracker, share);
 	if (gcp_share_has_own(share) ||
 	    (is_on_its_way(tracker, share) && share->in_progress == 0 &&
 	     others_leave(tracker, share) == 0))

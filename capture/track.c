@@ -146,7 +146,8 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 			continue;
 		event_end(tracker, track);
 		TAILQ_REMOVE(&tracker->tracks, track, link);
-		gcp_lane_destroy(track->lane);
+		if (track->lane)
+			gcp_lane_destroy(track->lane);
 		free(track);
 	}
 }
