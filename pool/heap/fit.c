@@ -185,16 +185,18 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 	return !lower && !upper;
 }
 
-/* Whether an idle segment would be cut for a block though the device may need the rest
- * of it elsewhere: it goes back, and a segment of the right size comes instead. One
- * that has just come is the right one. */
+/* Returns true if an idle segment would be cut though the device may need the rest of
+ * it, or what blocks of this size leave over, elsewhere: it goes back, and a segment of
+ * the right size comes instead. One that has just come is the right one. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
 	uint64_t all = block->segment->size;
+	bool wasted = gcp_pool_is_exact(heap->pool, size)
+			  ? all - size >= GCP_CHUNK
+			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16;
 
-	return gcp_pool_is_exact(heap->pool, size) && all - size >= GCP_CHUNK &&
-	       block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
 	       !block->segment->chunks && is_segment_idle_soon(block);
 }
 
@@ -207,7 +209,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 
 	for (int looks = 64; block && looks > 0; looks--) {
 		*ret_at = gcp_block_place(block, size, division);
-		if (*ret_at)
+		if (*ret_at && !is_too_large(heap, block, size))
 			return block;
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	}
@@ -246,11 +248,8 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 				 size, fresh, &division, &at);
 	if (!block && kind != GCP_KIND_SLAB)
 		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
-	while (block && is_too_large(heap, block, size))
-		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	at = block ? gcp_block_place(block, size, &division) : 0;
-	block = at ? take_from(heap, block, at) : NULL;
-	if (!block)
+	if (!at || !(block = take_from(heap, block, at)))
 		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);
