@@ -40,11 +40,11 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	return result;
 }
 
-/* What is idle goes back before the pool has more than a part more than was ever in use
- * at once: segments of sizes that do not come again would add up. Without a wait. */
+/* Idle segments go back before the pool has an eighth more than was ever in use at
+ * once: segments of sizes that do not come again would add up. Without a wait, and not
+ * beside a capture. */
 static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 {
-	enum { EXCESS_PART = 8 };
 	struct gcp_purge purge = {.completed_only = true, .gently = true};
 
 	gcp_mutex_lock(&pool->lock);
@@ -52,7 +52,7 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 	uint64_t most = active->current + bytes, with;
 	if (most < active->peak)
 		most = active->peak;
-	most += most / EXCESS_PART;
+	most += most / 8;
 	with = pool->stats.reserved_bytes.current + bytes;
 	purge.bytes = with > most ? with - most : 0;
 	gcp_mutex_unlock(&pool->lock);
@@ -67,7 +67,8 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	bool quota = pool->quota != GCP_LIMIT_NONE;
 	gcp_addr refused = 0;
 
-	give_excess(pool, bytes);
+	if (!gcp_timeline_is_held(&pool->timeline))
+		give_excess(pool, bytes);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)
