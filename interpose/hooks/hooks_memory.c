@@ -131,37 +131,40 @@ static bool pitch_is_known(unsigned int element)
 }
 
 /* The pitch of one row; 0: memory is out. */
-static size_t row_pitch(size_t width, unsigned int element)
+static size_t row_pitch(struct gcp_pool *pool, size_t width, unsigned int element)
 {
+	CUstream stream = NULL;
 	CUcontext ctx = NULL;
 	CUdeviceptr row;
 	size_t pitch;
 
-	if (gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element) !=
-	    CUDA_SUCCESS)
+	if (gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element))
 		return 0;
-	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
-	    gcp_driver_release(ctx, row) != 0)
-		gcp_log(GCP_LOG_DEBUG, "a row of %zu bytes is kept", pitch);
+	if (gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS)
+		stream = gcp_release_stream(ctx);
+	/* An error of either shows again; what is held back is not waited for. */
+	if (stream && gcp_real.cuMemFreeAsync(row, stream) == CUDA_SUCCESS &&
+	    !gcp_pool_is_held_back(pool))
+		gcp_real.cuStreamSynchronize(stream);
 	return pitch;
 }
 
 /* 0 also when memory is out, to try again. */
-static size_t pitch_learn(void)
+static size_t pitch_learn(struct gcp_pool *pool)
 {
-	size_t narrow = row_pitch(1, 4);
+	size_t narrow = row_pitch(pool, 1, 4);
 	/* Other elements, other widths: one rounding must explain both. */
-	size_t wide = narrow ? row_pitch(narrow + 1, 16) : 0;
+	size_t wide = narrow ? row_pitch(pool, narrow + 1, 16) : 0;
 
-	bool simple =
-	    narrow >= 16 && (narrow & (narrow - 1)) == 0 && wide == 2 * narrow;
-
-	return wide == 0 ? 0 : simple ? narrow : 1;
+	if (wide == 0)
+		return 0;
+	return narrow >= 16 && !(narrow & (narrow - 1)) && wide == 2 * narrow ? narrow
+									      : 1;
 }
 
 /* The pitch that CUDA would choose on the current device for rows of `width`
  * bytes; 0 if it is not known, or if CUDA would refuse `element`. */
-static size_t pitch_of(size_t width, unsigned int element)
+static size_t pitch_of(struct gcp_pool *pool, size_t width, unsigned int element)
 {
 	unsigned int device = (unsigned int)gcp_thread.device;
 	struct gcp_tries tries = {0};
@@ -172,9 +175,11 @@ static size_t pitch_of(size_t width, unsigned int element)
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
 	while (step == 0) {
-		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		/* Beside a capture what passes through could not be a graph's. */
+		if ((!gcp_process_capturing() && gcp_pool_is_held_back(pool)) ||
+		    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
-		step = pitch_learn();
+		step = pitch_learn(pool);
 		gcp_ctx_scope_end(&scope);
 		if (step == 0 &&
 		    !gcp_passthrough_reclaim(&tries, CUDA_ERROR_OUT_OF_MEMORY))
@@ -233,8 +238,7 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	result = gcp_ctx_scope_begin(&scope, NULL);
-	if (result != CUDA_SUCCESS)
+	if ((result = gcp_ctx_scope_begin(&scope, NULL)) != CUDA_SUCCESS)
 		return result;
 	result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
 	gcp_ctx_scope_end(&scope);
@@ -257,12 +261,11 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 		pool = gcp_thread_pool();
 	if (!pool)
 		return pitch_pass(ret_ptr, ret_pitch, width, height, element);
-	pitch = pitch_of(width, element);
-	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
-	    bytes > GCP_BYTES_MAX)
-		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
-					  element);
-	result = gcp_memory_alloc(pool, bytes, &addr);
+	pitch = pitch_of(pool, width, element);
+	result = pitch && !__builtin_mul_overflow(pitch, height, &bytes) &&
+			 bytes <= GCP_BYTES_MAX
+		     ? gcp_memory_alloc(pool, bytes, &addr)
+		     : -ENOTSUP;
 	if (result < 0)
 		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
 					  element);

@@ -149,7 +149,7 @@ static struct releaser *releaser_create(CUcontext ctx)
 	return releaser;
 }
 
-static CUstream release_stream(CUcontext ctx)
+CUstream gcp_release_stream(CUcontext ctx)
 {
 	struct releaser *releaser;
 	CUstream stream;
@@ -171,12 +171,12 @@ static bool driver_mem_release_prepare(void *ctx)
 
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return false;
-	bool ready = release_stream(ctx) != NULL;
+	bool ready = gcp_release_stream(ctx) != NULL;
 	gcp_ctx_scope_end(&scope);
 	return ready;
 }
 
-int gcp_driver_release(void *ctx, gcp_addr addr)
+static int driver_release(void *ctx, gcp_addr addr)
 {
 	struct gcp_ctx_scope scope;
 	CUstream stream;
@@ -184,7 +184,7 @@ int gcp_driver_release(void *ctx, gcp_addr addr)
 
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return -EBUSY;
-	stream = release_stream(ctx);
+	stream = gcp_release_stream(ctx);
 	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
 		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
 		gcp_given();
@@ -479,7 +479,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	*ret_driver = (struct gcp_driver){
 	    .mem_alloc = driver_mem_alloc,
 	    .mem_free = driver_mem_free,
-	    .mem_release = gcp_driver_release,
+	    .mem_release = driver_release,
 	    .mem_release_prepare = driver_mem_release_prepare,
 	    .mem_left = driver_mem_left,
 	    .mem_trim = driver_mem_trim,

@@ -59,23 +59,7 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	gcp_mutex_unlock(&pool->lock);
 }
 
-/* Barriers of any pool stand in every context. */
-static bool is_behind_barrier(struct gcp_pools *pools)
-{
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!gcp_timeline_is_any_ordered(pool))
-			continue;
-		if (!gcp_pool_pin(pool))
-			return true;
-		(void)gcp_timeline_poll_all(pool); /* an error shows again */
-		gcp_pool_unpin(pool);
-		if (gcp_timeline_is_any_ordered(pool))
-			return true;
-	}
-	return false;
-}
-
-/* So is this context behind a graph that a launch has to follow (launch.c). */
+/* Behind a graph that a launch has to follow (launch.c). */
 static bool is_behind_graph(struct gcp_pool *pool)
 {
 	uint64_t epoch = atomic_load(&pool->held_back);
@@ -87,13 +71,30 @@ static bool is_behind_graph(struct gcp_pool *pool)
 	return !gcp_timeline_is_completed(&pool->timeline, epoch);
 }
 
+/* Barriers of any pool stand in every context. */
+bool gcp_pool_is_held_back(struct gcp_pool *pool)
+{
+	struct gcp_pool *any = pool->pools->first;
+
+	for (; any; any = any->next) {
+		if (!gcp_timeline_is_any_ordered(any))
+			continue;
+		if (!gcp_pool_pin(any))
+			return true;
+		(void)gcp_timeline_poll_all(any); /* an error shows again */
+		gcp_pool_unpin(any);
+		if (gcp_timeline_is_any_ordered(any))
+			return true;
+	}
+	return is_behind_graph(pool);
+}
+
 static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
 	if (!purge->gently)
 		return true;
 	return pool->pools->driver.mem_release &&
-	       (purge->behind_barriers ||
-		(!is_behind_barrier(pool->pools) && !is_behind_graph(pool)));
+	       (purge->behind_barriers || !gcp_pool_is_held_back(pool));
 }
 
 bool gcp_release_prepare(struct gcp_pool *pool)
