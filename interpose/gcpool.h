@@ -107,6 +107,7 @@ struct gcpool_stats {
 	uint64_t barriers; /* reuse ordered on the device; host not blocked */
 	uint64_t waits;    /* times the host waited for the device */
 	uint64_t trims;    /* segments given back to the driver */
+	uint64_t consolidations; /* always 0: kept for its place */
 	uint64_t deferred_frees; /* frees that waited for the end of a capture */
 
 	/* Calls that the library made. */

@@ -469,8 +469,8 @@ void gcp_pool_count_graph_launch(struct gcp_pool *pool);      /* one thread at a
 
 /* --- memory pressure ------------------------------------------------------- */
 
-/* Returns true if something still holds later work of the context back: what is given to
- * a stream now, and waited for, waits for earlier work. Asks the device. */
+/* Returns true if something still holds later work of the context back: what is given
+ * to a stream now, and waited for, waits for earlier work. Asks the device. */
 bool gcp_pool_is_held_back(struct gcp_pool *pool);
 /* Gives back what nothing has used for decay_ms, for a caller that comes by from time
  * to time: calls `within` for each pool where something may be due, which calls `step`
@@ -589,6 +589,7 @@ struct gcp_gauge {
 	X(graph_waits, "launches of a graph that wait, on the device, for others")     \
 	X(graph_launches, "launches of graphs that may share memory, each looked at")  \
 	X(trims, "segments given back to the driver")                                  \
+	X(consolidations, "always 0")                                                  \
 	X(deferred_frees, "frees that waited for the end of a capture")                \
 	X(reuse_order_unknown,                                                         \
 	  "frees in captures not reusable at once: order in the graph unknown")        \

@@ -179,12 +179,11 @@ static bool driver_mem_release_prepare(void *ctx)
 static int driver_release(void *ctx, gcp_addr addr)
 {
 	struct gcp_ctx_scope scope;
-	CUstream stream;
 	int result = -EBUSY;
 
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return -EBUSY;
-	stream = gcp_release_stream(ctx);
+	CUstream stream = gcp_release_stream(ctx);
 	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
 		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
 		gcp_given();

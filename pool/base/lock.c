@@ -5,7 +5,6 @@
 #include "lock.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
