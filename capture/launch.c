@@ -6,7 +6,7 @@
  * A lane belongs to one stream. A graph enters the lane of the stream of its first
  * launch; CUDA keeps the order of what is launched there, and nothing need be asked,
  * recorded or waited for. The first launch into another stream takes the graph out of
- * the lane, into memory of its own, for good:
+ * the lane. From then on it has memory of its own:
  *
  *   it is idle                         it leaves before the launch
  *   it may still run, or there is no   the launch is a crossing: it follows the lane's
@@ -94,9 +94,9 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 									     : -EAGAIN;
 }
 
-/* The graph, which is idle, goes to the lane of the stream, as far as it may still
- * choose; else out of its lane for good. An error: it is where it was, or in no lane.
- */
+/* Called with the graph idle. A graph that was not launched yet, or whose lane has lost
+ * its stream, goes to the lane of the launch's stream; another one leaves its lane. An
+ * error: it is where it was, or in no lane. */
 static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
 		       const struct gcp_last *last)
 {
@@ -122,8 +122,8 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
 	return result;
 }
 
-/* The graph is in the lane of the launch's stream, in none, or the launch is a
- * crossing. -EAGAIN: once more. */
+/* Brings the graph into the lane of the launch's stream, or into memory of its own, or
+ * makes the launch a crossing. -EAGAIN: to be called once more. */
 static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 		     const void *exec, const struct gcp_last *last,
 		     struct gcp_launch *launch)

@@ -34,7 +34,7 @@ struct gcp_share {
 	bool confirmed;            /* the end of the capture gave that graph */
 	bool copied;               /* into others, which may be there still */
 	bool own;                  /* it keeps memory of its own, or is to get some */
-	bool unseen;               /* for good: a call that is not known was made */
+	bool unseen;               /* a call that is not known was made */
 	bool bound;                /* its scratch is a lane's, or in `own_lane` */
 	struct gcp_track *track;   /* bound: its lane; NULL: it has own_lane */
 	struct gcp_lane *own_lane; /* of this graph alone; or NULL */
@@ -173,8 +173,8 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 /* A graph or executable is gone that has held the share's memory. */
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder);
-/* The graph, which is idle, leaves its lane for memory of its own, for good. An error:
- * it is where it was, or in no lane (gcp_heap_lane). */
+/* Called with the graph idle. Moves it from its lane to memory of its own, where it
+ * stays. An error: it is where it was, or in no lane (gcp_heap_lane). */
 int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share);
 /* The graph gets memory of its own, and keeps it. The lock is let go where its latest
  * launch has to be waited for. 0, or why it has none. */

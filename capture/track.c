@@ -339,7 +339,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 	return marked_event(track);
 }
 
-/* What its stream says is done needs no event. */
+/* Records an event behind the latest launch, unless its stream says that it is done. */
 static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
