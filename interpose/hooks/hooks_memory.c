@@ -133,17 +133,16 @@ static bool pitch_is_known(unsigned int element)
 /* The pitch of one row; 0: memory is out. */
 static size_t row_pitch(struct gcp_pool *pool, size_t width, unsigned int element)
 {
-	CUstream stream = NULL;
 	CUcontext ctx = NULL;
 	CUdeviceptr row;
 	size_t pitch;
 
-	if (gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element))
+	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
+	CUstream stream = result == CUDA_SUCCESS ? gcp_release_stream(ctx) : NULL;
+	if (!stream || gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element))
 		return 0;
-	if (gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS)
-		stream = gcp_release_stream(ctx);
 	/* An error of either shows again; what is held back is not waited for. */
-	if (stream && gcp_real.cuMemFreeAsync(row, stream) == CUDA_SUCCESS &&
+	if (gcp_real.cuMemFreeAsync(row, stream) == CUDA_SUCCESS &&
 	    !gcp_pool_is_held_back(pool))
 		gcp_real.cuStreamSynchronize(stream);
 	return pitch;
