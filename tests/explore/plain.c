@@ -720,7 +720,9 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 {
 	if (more <= (device < 0 ? w->pinned_captured : w->graphs_held[device]))
 		return EXCUSE_GRAPHS;
-	return plain_is_spoilt(w) ? EXCUSE_FAULT : EXCUSES;
+	return plain_is_spoilt(w)                  ? EXCUSE_FAULT
+	       : device >= 0 && w->freed_elsewhere ? EXCUSE_WAIT_DEVICES
+						   : EXCUSES;
 }
 
 static void bound_check(struct model *w, int device)

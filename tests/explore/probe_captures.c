@@ -54,5 +54,6 @@ uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr)
 
 void probe_tracker_destroy(struct gcp_tracker *tracker)
 {
-	gcp_tracker_destroy(tracker);
+	if (tracker)
+		gcp_tracker_destroy(tracker);
 }

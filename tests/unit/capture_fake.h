@@ -287,7 +287,6 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_int_equal(cuda.contexts_held, 0);
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);
-	gcp_tracker_destroy(NULL);
 	fake_finish(pools);
 	return 0;
 }

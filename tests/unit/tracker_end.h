@@ -32,8 +32,6 @@ static void gcp_tracker_destroy(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
-	if (!tracker)
-		return;
 	gcp_tracker_collect(tracker);
 	gcp_tracker_lock(tracker);
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {

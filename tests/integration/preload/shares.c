@@ -434,10 +434,8 @@ SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 	uint64_t launches;
 
 	make_graphs();
-	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		fprintf(stderr, "use %zu\n", i);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
 		must(lanes_after(calls[i], &launches) == 2, "it shares");
-	}
 	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
 }
 
