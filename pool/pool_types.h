@@ -206,7 +206,7 @@ struct gcp_chunk {
  *  S4 the chunks of a handle stand side by side, and count themselves */
 struct gcp_segment {
 	gcp_addr addr;
-	uint64_t size;
+	uint64_t size, made_for; /* the second: bytes of the block that needed it */
 	enum gcp_kind kind;
 	bool touched;       /* it was of use, or fell idle, in this turn of decay */
 	uint64_t idle_turn; /* the latest turn before, in which that was so */

@@ -188,7 +188,7 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 /* Returns true if an idle segment would be cut though the device may need the rest of
  * it, or what blocks of this size leave over, elsewhere: it goes back, and a segment of
  * the right size comes instead. One that has just come is the right one, and so is one
- * as large as a new one. */
+ * that was made for this size. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
@@ -196,7 +196,7 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 	bool wasted = gcp_pool_is_exact(heap->pool, size)
 			  ? all - size >= GCP_CHUNK
 			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16 &&
-				all != gcp_segment_bytes(heap, GCP_KIND_LARGE, size);
+				block->segment->made_for != size;
 
 	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
 	       !block->segment->chunks && is_segment_idle_soon(block);

@@ -31,6 +31,8 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
 	if (result == 0)
 		gcp_take_locked(request, false);
+	if (request->block)
+		request->block->segment->made_for = request->size;
 	gcp_mutex_unlock(&pool->lock);
 	GCP_LOG(pool->pools,
 		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
@@ -49,11 +51,11 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 
 	gcp_mutex_lock(&pool->lock);
 	const struct gcp_gauge *active = &pool->stats.active_bytes;
-	uint64_t most = active->current + bytes, with;
+	uint64_t with = pool->stats.reserved_bytes.current + bytes;
+	uint64_t most = active->current + bytes;
 	if (most < active->peak)
 		most = active->peak;
 	most += most / 8;
-	with = pool->stats.reserved_bytes.current + bytes;
 	purge.bytes = with > most ? with - most : 0;
 	gcp_mutex_unlock(&pool->lock);
 	if (purge.bytes > 0)
@@ -102,20 +104,19 @@ int gcp_grow(struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
-	int result;
 
 	/* What is mapped beside a free block becomes one with it, and may not be
 	 * fresh then. */
 	if (request->heap->pool->vmm &&
 	    !(request->heap->private && request->use == GCP_USE_ANY)) {
-		result = grow_mapped(request, kind);
-		if (result != GCP_NOT_MAPPED)
-			return result;
+		int mapped = grow_mapped(request, kind);
+		if (mapped != GCP_NOT_MAPPED)
+			return mapped;
 	}
 	gcp_mutex_lock(&request->heap->pool->lock);
 	bytes = gcp_segment_bytes(request->heap, kind, request->size);
 	gcp_mutex_unlock(&request->heap->pool->lock);
-	result = take_new(request, kind, bytes);
+	int result = take_new(request, kind, bytes);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
 		result = take_new(request, kind, least);
 	return result;

@@ -74,9 +74,7 @@ static bool is_behind_graph(struct gcp_pool *pool)
 /* Barriers of any pool stand in every context. */
 bool gcp_pool_is_held_back(struct gcp_pool *pool)
 {
-	struct gcp_pool *any = pool->pools->first;
-
-	for (; any; any = any->next) {
+	for (struct gcp_pool *any = pool->pools->first; any; any = any->next) {
 		if (!gcp_timeline_is_any_ordered(any))
 			continue;
 		if (!gcp_pool_pin(any))
