@@ -144,8 +144,9 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 			return result;
 		track = share->track;
 	}
-	/* No other graph is there: its executables need no order, as on plain CUDA. */
-	if (track->members == 1) {
+	/* No other graph was launched there: the executables of one need no order, as
+	 * on plain CUDA. */
+	if (track->members == 1 || track->launches == 0 || track->only == share) {
 		launch->beside = !follows(track, exec, stream_id) &&
 				 !gcp_track_is_idle(tracker, track);
 		return 0;
@@ -193,32 +194,21 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
-static void launch_count(struct gcp_share *share, const void *exec,
-			 const struct gcp_last *last, struct gcp_launch *launch)
+static void launch_follows(struct gcp_share *share, const struct gcp_last *last,
+			   const struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = launch->beside ? 0 : last->stream_id;
 
-	launch->share = share->id;
-	launch->stream = last->stream;
-	launch->tracked = track != NULL;
-	share->in_progress++;
-	share->launches++;
 	share->stream_id = last->stream_id;
 	share->last.stream_id = stream_id;
 	share->last.stream = last->stream;
 	share->last.gone = last->gone;
-	gcp_pool_count_graph_launch(share->pool);
 	if (!track)
 		return;
-	assert(track->members == 1 ||
-	       (track->crossings == 0 &&
-		(!launch->crosses || track->in_progress == 0))); /* X10 */
-	/* Which one of calls in progress comes last is not known. */
-	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
-	track->in_progress++;
+	track->only = track->launches == 1 || track->only == share ? share : NULL;
+	assert(!launch->crosses || track->in_progress == 1); /* X10 */
 	track->crossings += launch->crosses;
-	track->launches++;
 	track->marked = false;
 	track->last.stream_id = stream_id;
 	track->last.stream = last->stream;
@@ -280,7 +270,9 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		result = gcp_share_map(share);
 	if (result != 0 || share->own)
 		return result;
-	launch_count(share, exec, &last, launch);
+	launch->stream = stream;
+	gcp_launch_count(share, exec, launch);
+	launch_follows(share, &last, launch);
 	if (is_marked(tracker, share->track))
 		launch->event = gcp_track_event(tracker, share->track);
 	return 0;

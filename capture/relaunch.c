@@ -67,27 +67,6 @@ static inline bool is_in_line(const struct gcp_share *share)
 	       (track->last.stream_id == track->stream_id && track->crossings == 0);
 }
 
-/* As launch.c does; the stream is the same. */
-static inline void count(struct gcp_share *share, const void *exec,
-			 struct gcp_launch *launch)
-{
-	struct gcp_track *track = share->track;
-
-	assert(!share->own && !(track && track->crossings)); /* is_in_line */
-	launch->share = share->id;
-	launch->at = share;
-	launch->tracked = track != NULL;
-	launch->crosses = false;
-	gcp_pool_count_graph_launch(share->pool);
-	share->in_progress++;
-	share->launches++;
-	if (!track)
-		return;
-	track->exec = track->in_progress > 0 ? NULL : exec;
-	track->in_progress++;
-	track->launches++;
-}
-
 /* What a default stream's handle means depends on the caller; and a graph that is in no
  * lane may have to be brought into one. */
 static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
@@ -103,7 +82,7 @@ static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tra
 			     ctx == gcp_pool_context(share->pool)));
 
 	if (again)
-		count(share, exec, launch);
+		gcp_launch_count(share, exec, launch);
 	gcp_tracker_let(tracker);
 	return again;
 }
@@ -131,7 +110,7 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 			return again_if_unchanged(tracker, share, exec, stream, ctx,
 						  launch);
 		if (again)
-			count(share, exec, launch);
+			gcp_launch_count(share, exec, launch);
 	}
 	gcp_tracker_let(tracker);
 	return again;

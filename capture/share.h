@@ -62,6 +62,7 @@ struct gcp_track {
 			     * graph of it is launched into takes its place */
 	void *stream;       /* its handle */
 	uint32_t members;
+	const struct gcp_share *only; /* of which all launches were; or NULL */
 	const void *exec;     /* launched last; NULL: not known (of calls in progress
 			       * any may be), or gone */
 	struct gcp_last last; /* the latest launch; of a crossing: in that stream */
@@ -157,6 +158,27 @@ void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec);
 static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 {
 	tracker->changes++;
+}
+
+/* A launch begins, and is the latest of its lane. */
+static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
+				    struct gcp_launch *launch)
+{
+	struct gcp_track *track = share->track;
+
+	launch->share = share->id;
+	launch->at = share;
+	launch->tracked = track != NULL;
+	gcp_pool_count_graph_launch(share->pool);
+	share->in_progress++;
+	share->launches++;
+	if (!track)
+		return;
+	assert(!share->own && (track->crossings == 0 || track->members == 1)); /* X10 */
+	/* Which one of calls in progress comes last is not known. */
+	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
+	track->in_progress++;
+	track->launches++;
 }
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */

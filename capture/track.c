@@ -107,6 +107,7 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	assert(!track || track->pool == share->pool);
 	if (from) {
 		from->members--;
+		from->only = from->only == share ? NULL : from->only;
 		LIST_FOREACH (exec, &share->execs, share_link)
 			if (from->exec == exec->handle)
 				from->exec = NULL;
