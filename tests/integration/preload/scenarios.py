@@ -10,7 +10,7 @@ import sys
 
 import preload
 
-SCENARIO = re.compile(r'^SCENARIO(?:_BEFORE_CUDA)?\((\w+)((?:,\s*(?:"[^"]*"\s*)+)*)\)', re.M)
+SCENARIO = re.compile(r'^SCENARIO(?:_BEFORE_CUDA)?\(\s*(\w+)((?:,\s*(?:"[^"]*"\s*)+)*)\)', re.M)
 
 
 def variables(text):
@@ -57,6 +57,7 @@ def main():
     with open(source, encoding="utf-8") as file:
         text = file.read()
     of_all, checks = preload.first_comment(text), preload.Checks()
+    checks.that(text.count("\nSCENARIO") == len(SCENARIO.findall(text)), "one is not read")
     played = skipped = 0
     for name, settings in ways(text, of_all):
         if name in chosen if chosen else "BY" not in settings:
