@@ -23,6 +23,7 @@
  *  K7 no thread ends by pthread_cancel while it keeps a context from ending
  *  K8 in the child of a fork every call passes through
  */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -428,6 +429,7 @@ static void contexts_sweep(const bool *gone)
 static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
+	assert(ending_count == 0); /* K2 */
 	bool gone[CONTEXTS_MAX] = {false};
 	int result = CUDA_SUCCESS, reached = 0;
 
