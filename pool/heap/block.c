@@ -71,12 +71,11 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 		return NULL;
 	block->addr = addr;
 	block->size = size;
-	block->requested = 0;
+	block->requested = block->stream = 0;
 	block->epoch = epoch;
 	block->segment = segment;
 	block->async = block->apart = false;
 	block->slab = NULL;
-	block->stream = 0;
 	block->lower = block->upper = NULL;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
@@ -125,6 +124,7 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 		lower->epoch = upper->epoch;
 	if (lower->group < upper->group)
 		lower->group = upper->group;
+	assert(lower->epoch >= upper->epoch && lower->group >= upper->group); /* E4 */
 	lower->apart |= upper->apart;
 	if (lower->stream != upper->stream)
 		lower->stream = 0;
@@ -147,6 +147,7 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 		gcp_descriptor_free(&pools->block_descriptors, rest);
 		return NULL;
 	}
+	assert(rest->epoch == block->epoch); /* E4 */
 	rest->lower = block;
 	rest->group = block->group;
 	rest->apart = block->apart;
