@@ -345,15 +345,15 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	gcp_mutex_lock(&pool->lock);
 	assert(heap->private && !heap->lane && TAILQ_EMPTY(&heap->unmapping));
+	assert(heap->sealed); /* X3 */
 	bytes = lane->gone ? -ESTALE : scratch_find(heap);
 	if (bytes > 0)
 		scratch_take(heap, lane);
 	gcp_mutex_unlock(&pool->lock);
-	if (bytes > 0 && !TAILQ_EMPTY(&heap->unmapping)) {
+	if (bytes > 0 && !TAILQ_EMPTY(&heap->unmapping))
 		join_first(heap, lane);
-	} else if (bytes >= 0) {
+	else if (bytes >= 0)
 		bytes = -ENOENT;
-	}
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return bytes < 0 ? (int)bytes : 0;
 }

@@ -298,6 +298,7 @@ static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, bool shared,
 		assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)),
 				 0);
 		assert_int_equal(gcp_lane_create(pool, &lane), 0);
+		gcp_heap_seal(heap);
 		assert_int_equal(gcp_heap_share(heap, lane), 0);
 	}
 	addr = must_alloc(pool, 20 * MIB);
