@@ -109,36 +109,22 @@ static void *row_ask(const struct gcp_row *row)
 	return result == CUDA_SUCCESS ? found : NULL;
 }
 
-/* Whether it is the exported symbol of any row: asked for a form that it does not have,
- * the driver answers with an older one, of other parameters. */
-static bool is_exported(void *const *exported, const void *given)
-{
-	gcp_assert_held(GCP_RANK_RESOLVE);
-	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		if (exported[i] == given)
-			return true;
-	return false;
-}
-
 static void resolve_locked(const struct gcp_elf *found)
 {
 	gcp_assert_held(GCP_RANK_RESOLVE);
-	void *exported[GCP_ROWS_DRIVER], *given;
+	void *given;
 
 	libcuda = *found;
-	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
-		exported[i] = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
-		*row_slot(i) = exported[i];
-	}
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+		*row_slot(i) = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
 	/* Exported addresses go first: a row that the driver answers with another
 	 * form of the function must not claim that form. */
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		map_add(exported[i], gcp_row_entry(&gcp_rows[i]));
+		map_add(*row_slot(i), gcp_row_entry(&gcp_rows[i]));
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
 		given = row_ask(&gcp_rows[i]);
-		if (!*row_slot(i) && !is_exported(exported, given) &&
-		    gcp_resolve_hook(given) == given)
-			*row_slot(i) = given;
+		if (!*row_slot(i) && gcp_resolve_hook(given) == given)
+			*row_slot(i) = given; /* no form that is exported */
 		if (*row_slot(i))
 			map_add(given, gcp_row_entry(&gcp_rows[i]));
 	}
