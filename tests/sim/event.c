@@ -190,11 +190,10 @@ static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuEventQuery(CUevent hEvent)
+static CUresult event_query(CUevent hEvent)
 {
 	struct sim_event *event;
 
-	SIM_LOCKED(cuEventQuery);
 	SIM_TRY(event_check(hEvent, &event));
 	if (event->op) {
 		uint32_t polls = sim_polls_count(&event->polls);
@@ -208,6 +207,23 @@ CUresult cuEventQuery(CUevent hEvent)
 	}
 	sim_vc_join(&sim.host, &event->vc);
 	return sim_ctx_memory(event->ctx)->error;
+}
+
+CUresult cuEventQuery(CUevent hEvent)
+{
+	CUresult planned = sim_enter(SIM_FN_cuEventQuery, false), result;
+
+	/* An error that stays is the end of all work: where none has been met yet, no
+	 * query returns it before its work is over. */
+	if (planned != CUDA_SUCCESS && planned != CUDA_ERROR_LAUNCH_FAILED)
+		return planned;
+	sim_lock();
+	sim_schedule_tick();
+	result = event_query(hEvent);
+	sim_unlock();
+	if (planned == CUDA_SUCCESS)
+		sim_called(&(enum sim_fn){SIM_FN_cuEventQuery});
+	return result == CUDA_SUCCESS ? planned : result;
 }
 
 CUresult cuEventSynchronize(CUevent hEvent)
