@@ -114,7 +114,4 @@ CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type);
 	F(cuGraphRetainUserObject, 11030, cuGraphRetainUserObject)                     \
 	F(cuGraphReleaseUserObject, 11030, cuGraphReleaseUserObject)
 
-/* Names under which a function of another name is found as well. */
-#define SIM_TABLE_ALIASES(F) F(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags)
-
 #endif

@@ -5,13 +5,10 @@
 #include "fake_pinned.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 struct fake fake;
@@ -124,34 +121,6 @@ int __wrap_munmap(void *addr, size_t length)
 {
 	unmapped += length;
 	return __real_munmap(addr, length);
-}
-
-/* --- calls of the kernel that the pool makes past libc --- */
-
-static _Atomic unsigned long barriers;
-
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-
-unsigned long fake_barriers(void)
-{
-	return barriers;
-}
-
-/* As libc's: it hands on six arguments, whatever the caller has given. */
-long __wrap_syscall(long number, ...)
-{
-	long args[6];
-	va_list rest;
-
-	va_start(rest, number);
-	for (int i = 0; i < 6; i++)
-		args[i] = va_arg(rest, long);
-	va_end(rest);
-	barriers += number == SYS_membarrier &&
-		    (int)args[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-	return __real_syscall(number, args[0], args[1], args[2], args[3], args[4],
-			      args[5]);
 }
 
 /* --- the driver ------------------------------------------------------------------- */

@@ -58,8 +58,6 @@ void fake_reset_vmm(void);
 uint64_t fake_physical(gcp_addr addr);
 /* Whether the call that asks is to fail; fake_lock is held. */
 bool fake_must_fail(void);
-/* How often the pool has had the kernel make all threads execute a barrier. */
-unsigned long fake_barriers(void);
 /* The malloc, calloc or mmap number `at` from now on gives nothing, and all later ones
  * if `onwards`; 0: none. */
 void fake_fail_memory(unsigned at, bool onwards);
