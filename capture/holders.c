@@ -4,7 +4,7 @@
  *
  * A holder is a graph or an executable, by its handle, with the graph pools that its
  * nodes may address. No user object of CUDA's tells of its end (launches of graphs that
- * have one crash in some drivers: docs/captures.md); the calls do that the hooks see:
+ * have one crash in some drivers); the calls do that the hooks see:
  *
  *   allocation in a capture   the graph that is captured holds the pool
  *   clone, instantiation      the new one holds what the graph holds just then

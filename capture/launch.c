@@ -8,10 +8,10 @@
  * recorded or waited for. The first launch into another stream takes the graph out of
  * the lane. From then on it has memory of its own:
  *
- *   it is idle                         it leaves before the launch
- *   it may still run, or there is no   the launch is a crossing: it follows the lane's
- * latest memory                             launch, on the device, and the lane's next
- * one follows it. The graph leaves at a later launch
+ *   it is idle              it leaves before the launch
+ *   it may still run, or    the launch is a crossing: on the device it follows the
+ *   there is no memory      lane's latest launch, and the lane's next one follows it.
+ *                           The graph leaves at a later launch
  *
  * A lane has no stream before the first launch, and after the end of its stream: it
  * takes that of the next launch. CUDA orders the launches of one executable as well.

@@ -13,8 +13,9 @@
  *   a capture begins; while one is under way nothing is noted
  *   an executable gets or loses its share; a share gets memory of its own, or ends
  *   scratch moves to another lane, or a lane gives its memory back
- *   a second stream is in use: events stand behind launches of lanes with several
- * graphs a launch fails: its stream says nothing until the next one
+ *   a second stream is in use: events stand behind the launches of a lane that has
+ *   several graphs
+ *   a launch fails: its stream says nothing until the next one
  *
  * What each launch may change, and so is asked here: the lane's latest launch is in the
  * lane's stream, and no crossing is just being launched.
