@@ -9,7 +9,7 @@
  *                 waits for work that plain cudaFree waited for
  *      CLOSED     what was freed into an epoch that no free has closed, if it is done
  *      OPEN       the same, if it is done soon: looks at all pools take two seconds or
- *                 so in a call. In a capture, and on drivers without fences, it waits
+ *                 so in a call. In a capture, and where fences are refused, it waits
  *                 for all work. And what a barrier holds back (purge.c)
  *
  * NO NEW WAITS (fence.c): work that was submitted after a free may wait for what the
