@@ -137,7 +137,7 @@ struct gcpool_stats {
 	/* Memory that graphs share (GCPOOL_GRAPH_SHARE). */
 	struct gcpool_gauge lane_bytes; /* of private_bytes */
 	uint64_t graph_remaps; /* times that a graph's addresses were mapped anew */
-	uint64_t graph_moves;  /* launches that took other memory, theirs was in use */
+	uint64_t graph_moves;  /* launches that gave a graph another lane, or its own */
 	uint64_t graph_waits;  /* launches that wait, on the device, for others */
 	struct gcpool_gauge lane; /* lanes (section 4) that hold memory */
 	uint64_t graph_launches;  /* launches of graphs that may share, each of which

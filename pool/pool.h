@@ -585,7 +585,7 @@ struct gcp_gauge {
 	X(remaps, "allocations served by mapping unused memory to other addresses")    \
 	X(graph_remaps, "times that what a graph shares was mapped to other memory")   \
 	X(graph_moves,                                                                 \
-	  "launches of a graph that took another lane, theirs was in use")             \
+	  "launches that gave a graph another lane, or memory of its own")             \
 	X(graph_waits, "launches of a graph that wait, on the device, for others")     \
 	X(graph_launches, "launches of graphs that may share memory, each looked at")  \
 	X(trims, "segments given back to the driver")                                  \
