@@ -383,8 +383,8 @@ struct gcp_pool {
 	struct gcp_pressure pressure; /* the same */
 	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;        /* users on their own account */
-	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
-	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
+	_Atomic uint64_t calls[GCP_CALL_COUNT][GCP_COSTS]; /* driver calls */
+	struct gcp_pinned_arena *_Atomic pinned_arenas;    /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
 	 * context; the latest closed one that a free of this context saw, written under
@@ -444,7 +444,6 @@ void *gcp_sparse_map(size_t bytes);
 bool gcp_sparse_open(void *at, size_t bytes); /* false: no memory */
 
 int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
-void gcp_classes_destroy(struct gcp_classes *classes);
 
 /* The class that serves `bytes`, or GCP_CLASS_NONE. */
 static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t bytes)
@@ -720,8 +719,6 @@ bool gcp_take_anywhere(struct gcp_request *request);
 /* stream_heap.c: the same from what was freed in the request's stream. pool->lock. */
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 					 struct gcp_request *request);
-/* Counts request->block as the program's. pool->lock. */
-void gcp_request_count_taken(struct gcp_request *request, bool hit);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 

@@ -16,12 +16,6 @@ void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
 	gcp_raise(&cost[GCP_COST_MIN_NS], UINT64_MAX - ns);
 }
 
-void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
-{
-	static_assert(GCP_CALL_COUNT <= 24, "pool->calls has a row for each call");
-	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
-}
-
 bool gcp_search_others(const struct gcp_pools *pools, struct gcp_search *search)
 {
 	const struct gcp_driver *driver = &pools->driver;

@@ -39,9 +39,7 @@ enum gcp_cost {
 	GCP_COSTS
 };
 
-void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
-		    uint64_t start_ns);
-/* The same for any calls whose cost is counted in `cost`. */
+/* A call that has begun at `start_ns`. */
 void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
 		  uint64_t start_ns);
 #define GCP_TIMED(pools, cost, name, ...)                                              \

@@ -142,9 +142,3 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 	}
 	return 0;
 }
-
-void gcp_classes_destroy(struct gcp_classes *classes)
-{
-	free(classes->of_units);
-	classes->of_units = NULL;
-}

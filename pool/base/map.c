@@ -45,11 +45,8 @@ static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
 	struct gcp_map_leaf *fresh = gcp_zeroed_map(sizeof(*fresh));
 	if (!fresh)
 		return NULL;
-	if (!gcp_sparse_open(slot, sizeof(*slot))) {
-		munmap(fresh, sizeof(*fresh));
-		return NULL;
-	}
-	if (!atomic_compare_exchange_strong(slot, &leaf, fresh)) {
+	if (!gcp_sparse_open(slot, sizeof(*slot)) ||
+	    !atomic_compare_exchange_strong(slot, &leaf, fresh)) {
 		munmap(fresh, sizeof(*fresh));
 		return leaf;
 	}

@@ -34,7 +34,7 @@ struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 	return gcp_cache_of_thread(request->heap->pool);
 }
 
-void gcp_request_count_taken(struct gcp_request *request, bool hit)
+static void count_taken(struct gcp_request *request, bool hit)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->block;
@@ -70,7 +70,7 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 			   gcp_request_run(request)))
 		request->block = gcp_heap_take(request, fresh);
 	if (request->block)
-		gcp_request_count_taken(request, hit);
+		count_taken(request, hit);
 	return request->block;
 }
 

@@ -92,7 +92,7 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 		next = pool->next;
 		pool_destroy(pools, pool);
 	}
-	gcp_classes_destroy(&pools->classes);
+	free(pools->classes.of_units);
 	gcp_map_destroy(pools->map);
 	munmap(pools, sizeof(*pools));
 }

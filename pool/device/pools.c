@@ -51,7 +51,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	    gcp_pinned_create(pools) != 0) {
 		if (pools->map)
 			gcp_map_destroy(pools->map);
-		gcp_classes_destroy(&pools->classes);
+		free(pools->classes.of_units);
 		munmap(pools, sizeof(*pools));
 		return -ENOMEM;
 	}

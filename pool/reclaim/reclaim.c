@@ -152,7 +152,7 @@ static void trim_driver(struct gcp_pool *pool, struct step *step)
 
 	(void)step;
 	pool->pools->driver.mem_trim(pool->ctx);
-	gcp_call_count(pool, GCP_CALL_mem_trim, start);
+	gcp_cost_add(pool->pools, pool->calls[GCP_CALL_mem_trim], start);
 }
 
 /* Waits for one epoch. */

@@ -58,7 +58,7 @@ static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 	int result = ctx && driver->fence_wait_own ? driver->fence_wait_own(handle)
 						   : driver->fence_wait(handle);
 
-	gcp_call_count(pool, GCP_CALL_fence_wait, start);
+	gcp_cost_add(pool->pools, pool->calls[GCP_CALL_fence_wait], start);
 	return result;
 }
 
@@ -126,7 +126,7 @@ static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
 	int result = pool->pools->driver.fence_order(closed->fence->handle, alone);
 
 	if (result != -EXDEV)
-		gcp_call_count(pool, GCP_CALL_fence_order, start);
+		gcp_cost_add(pool->pools, pool->calls[GCP_CALL_fence_order], start);
 	return result;
 }
 
