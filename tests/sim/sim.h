@@ -236,7 +236,6 @@ void sim_ops_wait(struct sim_ops *ops);
 
 /* Lets the clock run as a driver call does; at the end of a call, for IDLE. */
 void sim_schedule_tick(void);
-void sim_schedule_poll(void);
 void sim_schedule_advance(uint64_t ns);
 void sim_schedule_drain(void);
 void sim_schedule_set_speed(int64_t speed);
@@ -245,7 +244,6 @@ void sim_schedule_seed(uint64_t seed);
 uint64_t sim_schedule_clock(void);
 uint64_t sim_schedule_order(void); /* the number of the next operation */
 uint64_t sim_schedule_pending(void);
-void sim_schedule_lock_init(void);
 
 /* What keeps the user objects of an executable graph (user_object.c). */
 void sim_hold_put(struct sim_hold *hold);
