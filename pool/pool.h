@@ -638,9 +638,6 @@ struct gcp_stats {
  * what threads count for themselves are exact with one thread, and may be off by at
  * most 8 MiB for each thread with several. -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
-/* Returns true if the calling thread holds a lock of the library: called in a signal
- * handler that has interrupted it. */
-bool gcp_pools_interrupted(void);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
 /* The same for async_bytes alone. */
 void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device);

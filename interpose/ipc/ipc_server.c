@@ -521,19 +521,19 @@ static void *server_run(void *unused)
 
 /* --- start and end --------------------------------------------------------------- */
 
-/* No CUDA call is made from now on. Whatever the thread does is over in a moment. */
+/* No CUDA call is made from now on. Whatever the thread does is over in a moment,
+ * unless it waits for a thread that does not go on. */
+static void serving_end(void)
+{
+	gcp_mutex_lock(&server.serving);
+	server.ended = true;
+	gcp_mutex_unlock(&server.serving);
+}
+
 static void server_end(void)
 {
-	/* exit in a signal handler: the thread that serves may wait for this one. */
-	bool interrupted = gcp_pools_interrupted();
-
-	if (server.self.pid != (uint32_t)getpid())
-		return;
-	if (!interrupted)
-		gcp_mutex_lock(&server.serving);
-	server.ended = true;
-	if (!interrupted)
-		gcp_mutex_unlock(&server.serving);
+	if (server.self.pid == (uint32_t)getpid())
+		(void)gcp_end_step(serving_end);
 }
 
 static bool thread_start(void)

@@ -225,12 +225,10 @@ bool gcp_resolve_now(void)
 
 /* --- exit --------------------------------------------------------------------- */
 
-/* exit and, if there are statistics to write, quick_exit. A signal handler that has
- * interrupted a call of the library may have called exit: no lock is taken then. A
- * signal that ends the process, _exit and exec come past it: GCPOOL_STATS_EVERY is for
- * them. The reports and files of a parent are none of its child's, also of one that
- * fork_child has not seen
- * (_Fork, or the system call). */
+/* exit and, if there are statistics to write, quick_exit. A signal that ends the
+ * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. The reports and
+ * files of a parent are none of its child's, also of one that fork_child has not seen
+ * (_Fork, or the system call). A lock may never be free: gcp_end_step. */
 
 /* The launcher waits for no program. It asks this process, which it has become, to say
  * that the library was loaded, where no statistics say so. */
@@ -248,32 +246,33 @@ static void unused_say(void)
 		program_invocation_name);
 }
 
+static void end_say(void)
+{
+	if (gcp_process_pooling())
+		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+	if (gcp_process.observer)
+		gcp_process.observer->end(false);
+}
+
 __attribute__((destructor)) static void life_end(void)
 {
-	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
-	if (mode == GCP_RUN_FRESH) {
+	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		unused_say();
 		return;
 	}
 	if (process != getpid())
 		return;
-	if (gcp_pools_interrupted()) {
+	if (!gcp_end_step(end_say)) {
 		if (gcp_process.observer)
 			gcp_process.observer->end(true);
 		if (gcp_process.observer || gcp_process.options.stats != GCP_STATS_OFF)
 			gcp_log(GCP_LOG_WARNING,
-				"the process ends in a signal handler, inside an "
-				"allocation or a free: leaving out its statistics, and "
-				"the last of what is recorded");
-		errno = saved;
-		return;
+				"the process ends while a thread stays inside an "
+				"allocation or a free: leaving out what is left of its "
+				"statistics and of what is recorded");
 	}
-	if (mode == GCP_RUN_POOL)
-		gcp_report_exit(&gcp_process.options, gcp_process.pools);
-	if (gcp_process.observer)
-		gcp_process.observer->end(false);
 	errno = saved;
 }
 

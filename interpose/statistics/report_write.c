@@ -77,19 +77,6 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 
 /* --- at exit ------------------------------------------------------------------- */
 
-/* Another thread may be writing. Not for ever: it may be this one, whose signal handler
- * has called exit. False: that is so. */
-static bool writing_await(void)
-{
-	bool taken = !atomic_flag_test_and_set(&writing);
-
-	for (int i = 0; i < 2000 && !taken; i++) {
-		gcp_sleep(1000 * 1000);
-		taken = !atomic_flag_test_and_set(&writing);
-	}
-	return taken;
-}
-
 void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
@@ -97,11 +84,9 @@ void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 
 	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
 		return;
-	if (writing_await()) /* and nothing is written afterwards */
-		report_write(options, pools, true);
-	else
-		gcp_log(GCP_LOG_WARNING, "the process ends while statistics are "
-					 "written, leaving out the last ones");
+	for (int turn = 0; atomic_flag_test_and_set(&writing); turn++)
+		gcp_pause(turn); /* another thread writes; none does afterwards */
+	report_write(options, pools, true);
 	errno = saved;
 }
 

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
@@ -35,20 +34,4 @@ void gcp_sleep(uint64_t ns)
 
 	(void)syscall(SYS_nanosleep, &interval, NULL);
 	errno = saved;
-}
-
-/* The thread that is waited for needs some ten instructions more; if it is not done
- * within a moment it was descheduled, and sleeping lets it run whatever the priorities
- * of the two threads are. */
-void gcp_pause(int turn)
-{
-	if (turn < 100) {
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#endif
-	} else if (turn < 200) {
-		sched_yield();
-	} else {
-		gcp_sleep(50 * 1000);
-	}
 }

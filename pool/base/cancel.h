@@ -19,8 +19,5 @@ void gcp_cancel_restore(int state);
 /* Sleeps for `ns` nanoseconds, less if a signal comes. No cancellation point; errno
  * stays. */
 void gcp_sleep(uint64_t ns);
-/* A short sleep, or none: of a thread that waits for another one's few instructions,
- * the n-th time (from 0 on). */
-void gcp_pause(int turn);
 
 #endif

@@ -1,38 +1,92 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lock.c - the slow halves of lock.h: waiting, and the remote lock.
+ * lock.c - mutexes, and the slow halves of lock.h: waiting, and the remote lock.
  */
 #include "lock.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
 
 __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
+static __thread jmp_buf *gives_up __attribute__((tls_model("initial-exec")));
 
 /* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
 {
-	const struct gcp_mutex sleeps = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-					 .rank = rank};
-	const struct gcp_mutex spins = {.mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
-					.rank = rank};
+	const pthread_mutex_t spins = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 
-	*mutex = rank == GCP_RANK_POOL || rank == GCP_RANK_FENCE ? spins : sleeps;
+	*mutex = (struct gcp_mutex)GCP_MUTEX(rank);
+	if (rank == GCP_RANK_POOL || rank == GCP_RANK_FENCE)
+		mutex->mutex = spins;
+}
+
+/* It has been in libc.so.6 since glibc 2.34, and in libpthread before, which a program
+ * may lack: then it is NULL. */
+#pragma weak pthread_mutex_trylock
+#if defined(__x86_64__)
+__asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.2.5");
+#else
+__asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.17");
+#endif
+
+void gcp_mutex_lock(struct gcp_mutex *mutex)
+{
+	int state = gcp_mutex_defers(mutex) ? gcp_cancel_defer() : 0;
+
+	gcp_rank_take(mutex->rank);
+	if (!gives_up || !pthread_mutex_trylock)
+		pthread_mutex_lock(&mutex->mutex);
+	else
+		for (int turn = 0; pthread_mutex_trylock(&mutex->mutex) != 0; turn++)
+			gcp_pause(turn);
+	mutex->cancel = state;
 }
 
 /* --- waiting -------------------------------------------------------------- */
 
+/* The thread that is waited for needs some ten instructions more; if it is not done
+ * within a moment it was descheduled, and sleeping lets it run whatever the priorities
+ * of the two threads are. */
+void gcp_pause(int turn)
+{
+	if (turn > 10000 && gives_up)
+		longjmp(*gives_up, 1);
+	if (turn < 100) {
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#endif
+	} else if (turn < 200) {
+		sched_yield();
+	} else {
+		gcp_sleep(50 * 1000);
+	}
+}
+
+/* A signal handler that ends the process may have interrupted a holder of ranks. */
+bool gcp_end_step(void (*step)(void))
+{
+	jmp_buf late;
+	bool in_time = setjmp(late) == 0;
+
+	gives_up = in_time ? &late : NULL;
+	gcp_ranks_held = 0;
+	if (in_time)
+		step();
+	gives_up = NULL;
+	return in_time;
+}
+
 void gcp_spin_wait(struct gcp_spin *spin)
 {
-	for (int turn = 0;; turn++) {
-		if (atomic_load_explicit(&spin->taken, memory_order_relaxed) == 0 &&
-		    atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) ==
-			0)
-			return;
+	for (int turn = 0;
+	     atomic_load_explicit(&spin->taken, memory_order_relaxed) != 0 ||
+	     atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) != 0;
+	     turn++)
 		gcp_pause(turn);
-	}
 }
 
 /* The owner steps back until the remote thread is gone, and tries again. */
@@ -96,25 +150,22 @@ void gcp_owner_lock_init(struct gcp_owner *own)
 		atomic_store(&gcp_owners_fenced, !barrier_is_offered());
 }
 
-/* The kernel has offered membarrier: a filter of system calls was set up since. Owners
- * execute a barrier from now on. For one that has looked before there is only time: x86
- * writes wait in a store buffer, which drains in less than a microsecond. */
-static void owners_fence(void)
-{
-	atomic_store(&gcp_owners_fenced, true);
-	gcp_sleep(10 * 1000 * 1000);
-}
-
 void gcp_remote_announce(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
 }
 
+/* If the kernel has offered membarrier and refuses it, a filter of system calls was set
+ * up since. Owners execute a barrier from now on. For one that has looked before there
+ * is only time: x86 writes wait in a store buffer, which drains in less than a
+ * microsecond. */
 void gcp_remote_barrier(void)
 {
-	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere())
-		owners_fence();
+	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere()) {
+		atomic_store(&gcp_owners_fenced, true);
+		gcp_sleep(10 * 1000 * 1000);
+	}
 	atomic_thread_fence(memory_order_seq_cst);
 }
 

@@ -144,16 +144,7 @@ static inline bool gcp_mutex_defers(const struct gcp_mutex *mutex)
 	return GCP_RANKS_OVER_CALLS >> mutex->rank & 1;
 }
 
-static inline void gcp_mutex_lock(struct gcp_mutex *mutex)
-{
-	bool defers = gcp_mutex_defers(mutex);
-	int state = defers ? gcp_cancel_defer() : 0;
-
-	gcp_rank_take(mutex->rank);
-	pthread_mutex_lock(&mutex->mutex);
-	if (defers)
-		mutex->cancel = state;
-}
+void gcp_mutex_lock(struct gcp_mutex *mutex);
 
 static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
 {
@@ -175,6 +166,18 @@ static inline void gcp_mutex_wait(struct gcp_mutex *mutex, pthread_cond_t *condi
 	pthread_cond_wait(condition, &mutex->mutex);
 	mutex->cancel = state;
 }
+
+/* --- waiting -------------------------------------------------------------------- */
+
+/* A short sleep, or none: of a thread that waits for another one's few instructions,
+ * the n-th time (from 0 on). */
+void gcp_pause(int turn);
+
+/* Calls `step` in a thread that ends the process. Returns false if it has waited for
+ * another thread's lock for about a second and was left there, with what it held: the
+ * holder may never go on. A signal handler has interrupted it and stays, or has called
+ * exit, or a call of the driver does not return. */
+bool gcp_end_step(void (*step)(void));
 
 /* --- gcp_spin ------------------------------------------------------------------- */
 

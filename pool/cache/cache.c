@@ -382,10 +382,11 @@ void gcp_caches_announce(struct gcp_pool *pool)
 		gcp_remote_barrier();
 }
 
-/* The calling thread's own cache, or, with registry_lock, another's. */
+/* The calling thread's own cache, unless a signal handler that ends the process has
+ * interrupted the thread inside it, or, with registry_lock, another's. */
 static void cache_lock(struct gcp_cache *cache)
 {
-	if (cache == gcp_cache_if_any(cache->pool))
+	if (cache == gcp_cache_if_any(cache->pool) && !atomic_load(&cache->own.inside))
 		gcp_owner_lock(&cache->own);
 	else
 		gcp_remote_lock(&cache->own);
@@ -539,14 +540,6 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_mutex_unlock(&pools->registry_lock);
 	gcp_stream_cache_destroy(cache);
 	free(cache);
-}
-
-bool gcp_pools_interrupted(void)
-{
-	for (const struct gcp_cache *cache = gcp_tls.caches; cache; cache = cache->next)
-		if (atomic_load(&cache->own.inside))
-			return true;
-	return gcp_ranks_held != 0;
 }
 
 void gcp_pools_thread_exit(struct gcp_pools *pools)

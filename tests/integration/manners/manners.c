@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <time.h>
 
 #include "scenarios.h"
@@ -190,22 +189,45 @@ static void end(int number)
 	exit(0);
 }
 
-/* MANNERS_AFTER: microseconds. */
-SCENARIO(ends_in_a_signal_handler)
+static void *allocates_for_ever(void *unused)
 {
-	const struct itimerval after = {.it_value.tv_usec =
-					    strtol(getenv("MANNERS_AFTER"), NULL, 10)};
 	CUdeviceptr p[64];
 
 	(void)primary();
-	signal(SIGALRM, end);
-	setitimer(ITIMER_REAL, &after, NULL);
 	for (size_t round = 0;; round++) {
 		for (size_t i = 0; i < 64; i++)
 			p[i] = allocated((round * 7919 + i * 104729) % (9 * MIB) + 1);
 		for (size_t i = 0; i < 64; i++)
 			OK(cuMemFree(p[i]));
 	}
+	return unused;
+}
+
+/* MANNERS_AFTER: microseconds. */
+SCENARIO(ends_in_a_signal_handler)
+{
+	signal(SIGALRM, end);
+	ualarm((useconds_t)strtol(getenv("MANNERS_AFTER"), NULL, 10), 0);
+	(void)allocates_for_ever(NULL);
+}
+
+static void stay(int number)
+{
+	while (number)
+		pause();
+}
+
+/* The handler has interrupted another thread, and never returns. */
+SCENARIO(ends_beside_a_signal_handler)
+{
+	pthread_t thread;
+
+	signal(SIGALRM, stay);
+	pthread_create(&thread, NULL, allocates_for_ever, NULL);
+	usleep((useconds_t)strtol(getenv("MANNERS_AFTER"), NULL, 10));
+	pthread_kill(thread, SIGALRM);
+	usleep(10000);
+	exit(0);
 }
 
 /* --- users ------------------------------------------------------------------------ */
