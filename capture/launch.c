@@ -273,7 +273,8 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	launch->stream = stream;
 	gcp_launch_count(share, exec, launch);
 	launch_follows(share, &last, launch);
-	if (is_marked(tracker, share->track))
+	/* An event in one stream says nothing of launches beside that. */
+	if (!launch->beside && is_marked(tracker, share->track))
 		launch->event = gcp_track_event(tracker, share->track);
 	return 0;
 }
