@@ -482,7 +482,7 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
-	if ((!w->setting->vmm || w->ordinary) && has_barrier(w))
+	if (w->freed_elsewhere || ((!w->setting->vmm || w->ordinary) && has_barrier(w)))
 		return true;
 	in_use = held_mark(w, device, true, marks, &count);
 	waiting = unclosed(w, device, marks, &count) + w->graphs_seen;
