@@ -398,14 +398,31 @@ static void graphs_gone_count(struct model *w)
 	w->graphs_seen = pools;
 }
 
-/* Bytes that count towards the epoch that is open in a context. */
+/* Of a block that is free, as far as memory has not moved meanwhile. */
+static uint64_t used_again(const struct model *w, const struct block *block)
+{
+	uint64_t bytes = 0, from, to, end = block->addr + block->bytes;
+
+	for (const struct block *other = w->blocks; other; other = other->next) {
+		from = other->addr > block->addr ? other->addr : block->addr;
+		to = other->addr + other->bytes;
+		to = to < end ? to : end;
+		if (other->live && from < to)
+			bytes += to - from;
+	}
+	return bytes;
+}
+
+/* Bytes that count towards the epoch that is open in a context: what is used again is
+ * of one that was closed for that. */
 static uint64_t epoch_bytes(const struct model *w, int context)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->unclosed && block->context == context && !block->async &&
-		    !block->plain_pools && !block->plain_mark.n)
+		    !block->plain_pools && !block->plain_mark.n &&
+		    used_again(w, block) == 0)
 			bytes += block->bytes;
 	return bytes;
 }
@@ -426,21 +443,6 @@ void plain_closes(struct model *w, struct block *block, bool waits)
 	for (struct block *other = w->blocks; other; other = other->next)
 		if (other->context == block->context)
 			other->unclosed = false;
-}
-
-/* Of a block that is free, as far as memory has not moved meanwhile. */
-static uint64_t used_again(const struct model *w, const struct block *block)
-{
-	uint64_t bytes = 0, from, to, end = block->addr + block->bytes;
-
-	for (const struct block *other = w->blocks; other; other = other->next) {
-		from = other->addr > block->addr ? other->addr : block->addr;
-		to = other->addr + other->bytes;
-		to = to < end ? to : end;
-		if (other->live && from < to)
-			bytes += to - from;
-	}
-	return bytes;
 }
 
 /* What a wait for later work may give: with a block all that it lies in, and that no
@@ -515,6 +517,8 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 
 	if (device >= 0 && is_scarce(w) && needs_unclosed(w, device, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_FULL);
+	if (device < 0 && w->freed_elsewhere)
+		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	if (device < 0 && (setting->host_memory || setting->host_quota) &&
 	    needs_own_pinned(w, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_PINNED);
