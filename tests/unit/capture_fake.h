@@ -210,6 +210,13 @@ static __attribute__((unused)) void end(int i)
 	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), true);
 }
 
+/* The first stream's capture, and its graph. */
+static __attribute__((unused)) void end_and_destroy(void *graph)
+{
+	end(0);
+	graph_destroy(graph);
+}
+
 /* A thread that has given work to the stream by now. */
 static __attribute__((unused)) struct gcp_stream_hint hint_of(void *stream)
 {

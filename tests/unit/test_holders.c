@@ -400,8 +400,7 @@ TEST(a_capture_that_gives_another_graph)
 			 gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0)),
 			 false);
 	gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), other);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	assert_int_equal(graph_pools(), 1);
 	graph_destroy(other);
 	assert_int_equal(graph_pools(), 0);

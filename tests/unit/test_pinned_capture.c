@@ -50,8 +50,7 @@ TEST(a_block_is_never_given_out_twice_in_a_capture)
 	assert_ptr_not_equal(p, q);
 	give(q);
 	assert_int_equal(kept_bytes(), 2 * MIB);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	assert_int_equal(kept_bytes(), 0);
 }
 
@@ -84,8 +83,7 @@ TEST(after_the_graph_it_waits_for_a_fence)
 
 	fake_submit(); /* the program's own work on it */
 	give(p);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	gcp_tracker_collect(tracker);
 	q = take(MIB);
 	assert_ptr_not_equal(q, p);
@@ -99,8 +97,7 @@ TEST(a_block_that_is_held_outlives_the_graph)
 {
 	void *graph = begin(0), *p = capture_take(MIB);
 
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	assert_int_equal(kept_bytes(), 0);
 	memset(p, 1, MIB);
 	must_be_sound(pools);
@@ -138,8 +135,7 @@ TEST(a_capture_may_take_what_is_completed)
 	graph = begin(0);
 	q = capture_take(MIB);
 	give(q);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	gcp_tracker_collect(tracker);
 	must_be_sound(pools);
 }

@@ -72,8 +72,7 @@ TEST(an_event_without_a_waiting_stream_holds_nothing_back)
 	}
 	assert_int_equal(cuda.followed, 0);
 	event_gone(EVENT);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(work_behind_an_old_event_follows_what_was_freed)
@@ -87,8 +86,7 @@ TEST(work_behind_an_old_event_follows_what_was_freed)
 	assert_int_equal(wait_event(1, EVENT, nothing, cuda.last_id), 0);
 	assert_true(depends_on(1, user));
 	assert_int_equal(cuda.followed, 1);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* From then on it is known that the program does so. */
@@ -104,8 +102,7 @@ TEST(after_an_old_event_events_hold_back_again)
 	event_record(0, (void *)0x7778); /* the second that stays */
 	gcp_addr other = used_and_freed();
 	assert_false(is_given_again(other, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(after_an_event_that_was_followed_events_rest)
@@ -122,8 +119,7 @@ TEST(after_an_event_that_was_followed_events_rest)
 	addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	event_gone(EVENT);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_that_was_joined_holds_nothing_back)
@@ -136,8 +132,7 @@ TEST(a_stream_that_was_joined_holds_nothing_back)
 	wait_for(0, 1);
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_that_has_forked_holds_back)
@@ -148,8 +143,7 @@ TEST(a_stream_that_has_forked_holds_back)
 	wait_for(1, 0);
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* Stream 1 goes on, maybe on the same block, before 0 waits for its event: that stood
@@ -174,8 +168,7 @@ TEST(a_stream_that_went_on_holds_back)
 	go_on_after_the_event();
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* It did not rest before, so that it may. */
@@ -189,8 +182,7 @@ TEST(a_stream_that_went_on_rests_when_it_is_joined)
 	wait_for(0, 1);
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void joined_with_one_at_rest(void)
@@ -217,8 +209,7 @@ TEST(work_on_a_stream_at_rest_follows_what_was_freed)
 	wait_for(0, 1);
 	gcp_addr other = used_and_freed();
 	assert_false(is_given_again(other, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_that_waits_anew_follows_nothing)
@@ -232,8 +223,7 @@ TEST(a_stream_that_waits_anew_follows_nothing)
 	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
 			 0);
 	assert_int_equal(cuda.followed, 0);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static int work_captured(int stream)
@@ -258,8 +248,7 @@ TEST(what_cannot_be_put_in_order_is_refused)
 	assert_true(depends_on(1, user));
 	assert_int_equal(work_captured(1), 0);
 	assert_int_equal(cuda.followed, 1);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* The wait has been made by then, and the program may go on behind it. */
@@ -279,8 +268,7 @@ TEST(work_behind_a_wait_that_was_not_put_in_order_is_refused)
 	cuda.follow_result = 0;
 	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(what_an_edit_could_not_put_in_order_follows_later)
@@ -296,8 +284,7 @@ TEST(what_an_edit_could_not_put_in_order_follows_later)
 	cuda.follow_result = 0;
 	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void *edit(void *unused)
@@ -328,8 +315,7 @@ TEST(no_other_thread_puts_a_default_stream_in_order)
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	assert_int_equal(work_captured(PER_THREAD), 0);
 	assert_true(depends_on(PER_THREAD, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	cuda.has_owner = false;
 }
 
@@ -353,8 +339,7 @@ TEST(a_stream_that_cannot_be_noted_is_refused)
 	fake_fail_memory(0, false);
 	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(before_an_edit_by_the_program_all_streams_follow)
@@ -367,8 +352,7 @@ TEST(before_an_edit_by_the_program_all_streams_follow)
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	gcp_tracker_order_unknown(tracker);
 	assert_true(depends_on(1, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_that_is_gone_follows_nothing)
@@ -381,8 +365,7 @@ TEST(a_stream_that_is_gone_follows_nothing)
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
 	gcp_tracker_order_unknown(tracker);
 	assert_int_equal(cuda.followed, 0);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void stream_goes(void)
@@ -412,8 +395,7 @@ static void a_new_stream_follows_after(void (*goes)(void))
 	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
 	assert_int_equal(wait_event(1, EVENT, before, cuda.last_id), 0);
 	assert_int_equal(cuda.followed, 1);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_with_the_handle_of_one_that_is_gone_follows)
@@ -474,6 +456,5 @@ TEST(a_node_that_is_destroyed_is_followed_no_more)
 	gcp_tracker_node_gone(tracker, user);
 	gcp_tracker_order_unknown(tracker);
 	assert_false(depends_on(1, user));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }

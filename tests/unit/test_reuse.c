@@ -23,8 +23,7 @@ TEST(a_capture_of_one_line_reuses_at_once)
 	must_free(pools, small);
 	assert_int_equal(capture_alloc(5000), small);
 	assert_int_equal(must_stats(pools).reuse_order_unknown, 0);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_capture_that_forked_does_not_reuse)
@@ -51,8 +50,7 @@ TEST(a_capture_that_forked_does_not_reuse)
 		assert_int_not_equal(capture_alloc(5000), small);
 	}
 	must_be_sound(pools);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_fork_from_an_earlier_event_sees_no_reuse)
@@ -68,8 +66,7 @@ TEST(a_fork_from_an_earlier_event_sees_no_reuse)
 	assert_false(is_given_again(addr, 3 * MIB));
 	event_gone(event);
 	assert_true(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(an_event_that_stays_forbids_reuse_when_another_goes)
@@ -106,8 +103,7 @@ TEST(the_end_of_another_context_changes_no_order)
 	gcp_tracker_context_gone(tracker, (char *)FAKE_CTX - 0x100);
 	wait_for(1, 0);
 	assert_true(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_block_freed_before_a_fork_is_used_again_after_it)
@@ -119,8 +115,7 @@ TEST(a_block_freed_before_a_fork_is_used_again_after_it)
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
 	assert_true(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up)
@@ -139,8 +134,7 @@ TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up)
 	assert_false(is_given_again(addr, 3 * MIB)); /* side still does not */
 	wait_for(1, 0);
 	assert_true(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_capture_edited_by_the_program_proves_nothing)
@@ -153,8 +147,7 @@ TEST(a_capture_edited_by_the_program_proves_nothing)
 	must_free(pools, addr);
 	wait_for(1, 0);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* The stream may be turned back to before the kernel that used the block. */
@@ -169,8 +162,7 @@ TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more)
 	capture_alloc(5000);
 	gcp_tracker_order_unknown(tracker);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(launches_wait_for_work_on_recycled_blocks)
@@ -223,8 +215,7 @@ TEST(common_blocks_freed_in_a_capture_wait_for_its_end)
 	must_free(pools, addr);
 	for (int i = 0; i < 20; i++)
 		assert_int_not_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* --- sharing ------------------------------------------------------------------ */
@@ -500,6 +491,5 @@ TEST(a_full_device_in_a_capture_gives_back_what_is_cached)
 	assert_int_equal(
 	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), 90 * MIB, &addr),
 	    GCP_CUDA_OUT_OF_MEMORY);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }

@@ -20,8 +20,7 @@ TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice)
 	assert_true(is_private(next));
 	assert_int_not_equal(next, addr);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static gcp_addr elsewhere;
@@ -47,8 +46,7 @@ TEST(an_eager_allocation_never_gets_what_captured_work_has_used)
 		assert_int_not_equal(elsewhere, addr);
 	}
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void *take_on_captured_stream(void *arg)
@@ -84,8 +82,7 @@ TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly)
 	gcp_addr addr = freed_by_the_capture();
 
 	assert_int_not_equal(work_on_captured_stream_gives(), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void *begin_elsewhere(void *arg)
@@ -104,8 +101,7 @@ TEST(nor_does_a_capture_of_a_younger_thread_bind_it)
 	pthread_create(&thread, NULL, begin_elsewhere, &graph);
 	pthread_join(thread, NULL);
 	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), elsewhere);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* A backward pass, say. */
@@ -119,8 +115,7 @@ TEST(captured_work_of_another_thread_uses_freed_memory_again)
 	assert_int_equal(work_on_captured_stream_gives(), addr);
 	must_free(pools, addr);
 	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* By any thread, on any stream. */
@@ -133,8 +128,7 @@ TEST(what_another_thread_freed_behind_eager_work_is_not_used_again)
 	must_free(pools, addr);
 	assert_int_equal(must_stats(pools).reuse_eager_work, 1);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
@@ -146,8 +140,7 @@ TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
 	must_free(pools, addr);
 	assert_int_equal(must_stats(pools).reuse_unknown_calls, 1);
 	assert_int_equal(must_stats(pools).reuse_eager_work, 0);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(nor_is_it_where_the_order_of_the_graph_allows_it)
@@ -162,8 +155,7 @@ TEST(nor_is_it_where_the_order_of_the_graph_allows_it)
 	wait_for(0, 1);
 	wait_for(1, 0);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* On a stream that cannot be asked, say. */
@@ -176,8 +168,7 @@ TEST(a_thread_known_to_work_eagerly_gets_nothing_twice)
 	assert_int_equal(
 	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &next), 0);
 	assert_int_not_equal(next, addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 static void *take_with_hint(void *arg)
@@ -238,8 +229,7 @@ static void after_eager_work_in(enum gcp_capture_mode mode)
 	pthread_join(thread, NULL);
 	assert_true(is_private(elsewhere));
 	assert_int_not_equal(elsewhere, addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture)
@@ -258,8 +248,7 @@ TEST(eager_work_before_the_allocation_does_not_count)
 	must_free(pools, addr);
 	submit_eagerly();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work)
@@ -270,8 +259,7 @@ TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work)
 	must_free(pools, addr);
 	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(small_eager_allocations_get_nothing_twice)
@@ -284,8 +272,7 @@ TEST(small_eager_allocations_get_nothing_twice)
 	must_free(pools, addr);
 	for (int i = 0; i < 2000; i++) /* more than a slab has */
 		assert_int_not_equal(capture_alloc_on(stream_handle(3), 5000), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 TEST(a_thread_beside_its_own_capture_gets_nothing_twice)
@@ -298,8 +285,7 @@ TEST(a_thread_beside_its_own_capture_gets_nothing_twice)
 	must_free(pools, addr);
 	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* It may have worked elsewhere last. */
@@ -312,8 +298,7 @@ TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
 	context_ended(FAKE_CTX, false);
 	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* An epoch that is completed during the capture says nothing of its later launches. */
@@ -325,8 +310,7 @@ TEST(an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done)
 	must_free(pools, addr);
 	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
 	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
 
 /* Its allocation was on its way to the driver when the capture ended. */
@@ -361,8 +345,7 @@ TEST(eager_allocations_one_after_the_other_lie_side_by_side)
 		must_be_sound(pools);
 	}
 	assert_int_equal(fake.memory_used, held);
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	gcp_tracker_collect(tracker);
 	must_be_sound(pools);
 }
@@ -528,8 +511,7 @@ TEST(what_a_gone_graph_held_is_told_to_each_thread_once)
 	(void)gcp_tracker_reclaim(tracker); /* the one of the test before said more */
 	graph = begin(0);
 	must_free(pools, capture_alloc(3 * MIB));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 	gcp_tracker_collect(tracker);
 	assert_true(gcp_tracker_reclaim(tracker));
 	assert_false(gcp_tracker_reclaim(tracker));
@@ -701,6 +683,5 @@ TEST(a_capture_may_outlive_the_thread_that_began_it)
 	pthread_join(second, NULL);
 	assert_int_not_equal(elsewhere, addr);
 	assert_false(is_private(elsewhere));
-	end(0);
-	graph_destroy(graph);
+	end_and_destroy(graph);
 }
