@@ -364,7 +364,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker);
 struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
 	bool tracked;
-	bool crosses; /* a lane of another stream */
+	bool crosses; /* no other one is made meanwhile: X10 */
 	bool beside;  /* others of the same graph */
 	void *event;  /* to be recorded behind it; or NULL */
 	void *stream;

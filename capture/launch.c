@@ -31,7 +31,8 @@
  *  X5 a lane ends when all work of its context is completed
  *  X6 scratch becomes a lane's when work submitted beside the capture is completed
  *  X7 a graph whose launches are not all seen has memory of its own
- *  X10 while a crossing is just being launched nothing else is, on that lane
+ *  X10 while a launch into another stream than the lane's, or than the latest one of
+ *     its executable, is just being made no other is, on that lane: it might come first
  */
 #include <sched.h>
 
@@ -44,13 +45,6 @@ enum { UNGUARDED = 1 };
 #else
 enum { UNGUARDED = 0 };
 #endif
-
-/* Returns true if CUDA keeps the order of the launch and the lane's latest one. */
-static bool follows(const struct gcp_track *track, const void *exec, uint64_t stream_id)
-{
-	return UNGUARDED || track->last.stream_id == stream_id ||
-	       (track->exec == exec && track->in_progress == 0);
-}
 
 /* False: it cannot be said that way. */
 static bool event_is_followed(struct gcp_tracker *tracker,
@@ -131,6 +125,7 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = last->stream_id;
+	bool in_stream, by_exec;
 	int result = 0;
 
 	if (track->stream_id == 0 && !gcp_track_of(tracker, share->pool, stream_id))
@@ -144,17 +139,21 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 			return result;
 		track = share->track;
 	}
+	/* CUDA keeps the order of one stream, and of one executable. */
+	in_stream = UNGUARDED || track->last.stream_id == stream_id;
+	by_exec = !in_stream && track->exec == exec && track->in_progress == 0;
+	launch->crosses = by_exec;
 	/* No other graph was launched there: the executables of one need no order, as
 	 * on plain CUDA. */
 	if (track->members == 1 || track->launches == 0 || track->only == share) {
-		launch->beside = !follows(track, exec, stream_id) &&
-				 !gcp_track_is_idle(tracker, track);
+		launch->beside =
+		    !in_stream && !by_exec && !gcp_track_is_idle(tracker, track);
 		return 0;
 	}
-	launch->crosses = track->stream_id != stream_id;
+	launch->crosses |= track->stream_id != stream_id;
 	if (track->crossings > 0 || (launch->crosses && track->in_progress > 0))
 		return -EAGAIN; /* X10 */
-	if (follows(track, exec, stream_id) || gcp_track_is_idle(tracker, track))
+	if (in_stream || by_exec || gcp_track_is_idle(tracker, track))
 		return 0;
 	return track->in_progress > 0 ? -EAGAIN
 				      : track_wait(tracker, share, last->stream);

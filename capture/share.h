@@ -174,7 +174,8 @@ static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
 	share->launches++;
 	if (!track)
 		return;
-	assert(!share->own && (track->crossings == 0 || track->members == 1)); /* X10 */
+	assert(!share->own); /* X10: */
+	assert(track->crossings == 0 || track->members == 1 || track->only == share);
 	/* Which one of calls in progress comes last is not known. */
 	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
 	track->in_progress++;

@@ -303,8 +303,8 @@ TEST(a_launch_waits_for_the_call_of_another_thread)
 	assert_int_equal(waits_of_all, 1);
 }
 
-/* In the stream of a crossing, too, which may be launched later. */
-TEST(nothing_is_launched_beside_a_crossing)
+/* In its stream, too: its call may be the later one. */
+static void nothing_is_launched_beside(bool back)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 	struct gcp_launch crossing;
@@ -312,8 +312,10 @@ TEST(nothing_is_launched_beside_a_crossing)
 
 	atomic_store(&launched, false);
 	fake.stuck = true;
-	launch(b, 0);
-	launch(a, 0);
+	launch(b, back);
+	launch(a, back);
+	if (back)
+		launch(a, 0);
 	launch_begin(a, 1, &crossing);
 	assert_int_equal(pthread_create(&thread, NULL, launches_from_elsewhere, b), 0);
 	for (int i = 0; i < 200; i++)
@@ -323,6 +325,16 @@ TEST(nothing_is_launched_beside_a_crossing)
 	gcp_launch_end(tracker, a->exec, &crossing, 0);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&launched));
+}
+
+TEST(nothing_is_launched_beside_a_crossing)
+{
+	nothing_is_launched_beside(false);
+}
+
+TEST(nothing_is_launched_beside_one_that_follows_its_executable)
+{
+	nothing_is_launched_beside(true);
 }
 
 TEST(launched_into_a_capture_it_has_memory_of_its_own)
