@@ -208,7 +208,6 @@ static void launch_follows(struct gcp_share *share, const struct gcp_last *last,
 	track->only = track->launches == 1 || track->only == share ? share : NULL;
 	assert(!launch->crosses || track->in_progress == 1); /* X10 */
 	track->crossings += launch->crosses;
-	track->marked = false;
 	track->last.stream_id = stream_id;
 	track->last.stream = last->stream;
 	track->last.gone = last->gone;

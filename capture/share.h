@@ -180,6 +180,7 @@ static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
 	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
 	track->in_progress++;
 	track->launches++;
+	track->marked = false; /* its event stands before this one */
 }
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */

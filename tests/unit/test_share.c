@@ -337,6 +337,33 @@ TEST(nothing_is_launched_beside_one_that_follows_its_executable)
 	nothing_is_launched_beside(true);
 }
 
+static struct graph *leaving;
+
+static void leaves(void)
+{
+	launch(leaving, 2);
+}
+
+/* Launches that are only counted have no event: the one before says nothing of them. */
+TEST(an_event_stands_behind_one_launch)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct graph *c = make(2, 16 * MIB);
+
+	leaving = b;
+	launch(b, 0);
+	launch(a, 0);
+	launch(c, 1);
+	device_catches_up();
+	once_created = leaves;
+	launch(a, 0);
+	device_catches_up();
+	fake.stuck = true;
+	launch(a, 0);
+	launch(a, 2);
+	assert_int_equal(must_stats(pools).graph_moves, 2); /* of c and b */
+}
+
 TEST(launched_into_a_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
