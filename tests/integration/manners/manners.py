@@ -307,10 +307,9 @@ class Manners:
             for options in ({"GCPOOL_STATS": "text"}, {"GCPOOL_TRACE": f"{directory}/trace"},
                             {"GCPOOL_DEBUG": "leaks", "GCPOOL_THREAD": "1", "GCPOOL_LIVE": "1"}):
                 for what in ("ends_in_a_signal_handler", "ends_beside_a_signal_handler"):
-                    codes = [self.end(self.begin(what, {"MANNERS_AFTER": str(9000 * i + 137),
-                                                        **options}, stderr=subprocess.DEVNULL))
-                             for i in range(1, 5)]
-                    self.checks.equal(f"{what} {options}", [0] * 4, codes)
+                    begun = [self.begin(what, {"MANNERS_AFTER": str(9000 * i + 137), **options},
+                                        stderr=subprocess.DEVNULL) for i in range(1, 5)]
+                    self.checks.equal(f"{what} {options}", [0] * 4, [*map(self.end, begun)])
 
     # --- two users --------------------------------------------------------------------
 
