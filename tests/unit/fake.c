@@ -27,6 +27,13 @@ void fake_reset(void)
 	fake_reset_vmm();
 }
 
+int fake_setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
 void fake_lock(void)
 {
 	pthread_mutex_lock(&lock);

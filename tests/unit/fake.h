@@ -52,6 +52,8 @@ extern struct fake fake;
 void fake_reset(void);
 struct gcp_driver fake_driver(void);
 void fake_fill_vmm(struct gcp_driver *driver);
+/* The setup of a test: fake_reset. */
+int fake_setup(void **state);
 void fake_reset_vmm(void);
 /* Which byte of physical memory is behind `addr`, which must be mapped and open:
  * two addresses may share it. For other memory, `addr` itself. */

@@ -10,17 +10,10 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
 #define MS  (1000ull * 1000)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* Memory that is idle for a second goes back; each free closes an epoch. */
 static struct gcp_config decaying(void)

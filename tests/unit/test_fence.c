@@ -10,16 +10,9 @@
 
 #include <errno.h>
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* No window, an epoch for each free: the strictest and the least memory. */
 static struct gcp_config tight(void)

@@ -7,16 +7,9 @@
 #include "../../pool/pool_types.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, reset, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
-
-static int reset(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 static void finish(struct gcp_pools *pools)
 {

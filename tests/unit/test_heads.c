@@ -8,19 +8,12 @@
 #include "../../pool/cache/cache.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
 
 enum { BLOCKS = 96, STREAM = 0x5000 };
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* Segments of the simulated driver lie so far apart. */
 static uint64_t segment_of(gcp_addr addr)

@@ -10,16 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 TEST(a_cache_limit_of_0_keeps_nothing)
 {

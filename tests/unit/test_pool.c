@@ -9,17 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* --- sizes ------------------------------------------------------------------------ */
 

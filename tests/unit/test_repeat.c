@@ -8,16 +8,9 @@
 #include "../../pool/cache/cache.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 static struct gcp_pools *mapped_pools(void)
 {

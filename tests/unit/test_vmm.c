@@ -10,18 +10,11 @@
 #include <errno.h>
 #include <time.h>
 
-#define TEST(name) CASE(name, reset, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
 
 enum { BLOCKS = 8 };
-
-static int reset(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* Addresses that work is still touching, by the test's word. */
 static struct {

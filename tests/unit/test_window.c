@@ -8,16 +8,9 @@
 #include "../../pool/pool_types.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, setup, NULL)
+#define TEST(name) CASE(name, fake_setup, NULL)
 
 #define MIB (1ull << 20)
-
-static int setup(void **state)
-{
-	(void)state;
-	fake_reset();
-	return 0;
-}
 
 /* malloc, kernel, free, over the streams in turn; the device is some kernels behind. */
 static void launch(struct gcp_pools *pools, int streams, uint64_t behind, uint64_t ns)
