@@ -58,7 +58,7 @@ struct gcp_capture_driver {
 	/* The nodes that the next work on a captured stream will depend on.
 	 * *count: room in `ret_nodes`, then how many there are. 0, a CUresult,
 	 * -ERANGE: there is not room enough, or -EAGAIN: another thread is changing
-	 * them, so that they cannot be read just now. NULL: not known here. */
+	 * them, so that they cannot be read just now. */
 	int (*stream_ends)(void *ctx, void *stream, void **ret_nodes, size_t *count);
 
 	/* The nodes that a node of a graph depends on; as above, but for -EAGAIN: those
@@ -72,6 +72,10 @@ struct gcp_capture_driver {
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. NULL: not possible here. */
 	int (*stream_follow)(void *ctx, void *stream, void **nodes, size_t count);
+
+	/* A node that the program has just added to a graph depends on these nodes too.
+	 * 0 or a CUresult. */
+	int (*node_follows)(void *graph, void *node, void **nodes, size_t count);
 
 	/* Whether streams may be asked for their ends or whether they capture: not
 	 * while a call is under way that may end a context, and all its streams. True:
@@ -151,10 +155,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
  * gcp_holder_ended, which comes before end_done. */
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream);
-/* The real end gave this graph; before end_done. Where it is another one than the
- * capture's, both hold the memory. */
-void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  const void *graph);
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
@@ -170,14 +170,20 @@ uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
 
 /* While captures are under way (else these need not be called):
  *
- * The program asked for, or changes, a capture's graph or dependencies: it may
- * add work anywhere. Before the real call. */
+ * The program may add work anywhere. Before the real call. */
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker);
 /* Whether a stream's next work may be given memory that its capture has used before:
  * then it must not start before all that the stream has captured has ended. */
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream);
 /* The same, and it has got the graph, or may have. */
 void gcp_tracker_graph_taken(struct gcp_tracker *tracker);
+/* The program has asked for the graph or the dependencies of what `stream` captures, if
+ * anything, or is about to set (`set`) what the stream's next work depends on. */
+void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *stream,
+			     bool set);
+/* The program has added a node to a graph, maybe of a capture. 0, or a CUresult: the
+ * node must go again. */
+int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void *node);
 /* An event is about to be recorded on `stream`: work may later start there. Gives a
  * number for what follows: it was recorded (`done`), or the call has failed. */
 uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
@@ -351,8 +357,6 @@ void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holdi
 			   const void *exec);
 /* It is about to be in another graph too, a clone or a parent. */
 void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding);
-/* It is about to be used otherwise: memory of their own, as above. */
-int gcp_share_taken(struct gcp_tracker *tracker, const struct gcp_holder *holding);
 /* The same of the graph that has the node (NULL: of any), if that shares: what the node
  * works on is about to be told. */
 int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node);

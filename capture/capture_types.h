@@ -111,9 +111,6 @@ LIST_HEAD(gcp_holder_list, gcp_holder);
 /* A capture's reference to a graph pool. */
 struct gcp_pool_ref {
 	struct gcp_graph_pool *graph_pool;
-	/* For the graph that the end of the capture gives, if that was not told before:
-	 * the call cannot be refused any more. NULL: it was used. */
-	struct gcp_hold *end_hold;
 	SLIST_ENTRY(gcp_pool_ref) link;
 };
 
@@ -122,7 +119,7 @@ struct gcp_pool_ref {
  *     stream's list
  *  O2 along that list records rise, and looks do not fall */
 struct gcp_open_end {
-	void *ctx, *handle;          /* handle: NULL: of a stream that is gone */
+	void *ctx, *handle; /* handle: NULL: nothing more comes on the stream */
 	struct gcp_open_end *stream; /* of an event; NULL: it is one itself */
 	uint64_t record; /* of an event: number of the call that recorded it here */
 	bool confirmed;  /* that call has succeeded */
@@ -167,7 +164,7 @@ struct gcp_free_group {
 struct gcp_capture {
 	void *ctx, *stream;
 	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
-	void *graph;     /* CUDA's; NULL if hidden */
+	void *graph;     /* CUDA's; NULL: not known, its memory is kept for good */
 	uint64_t thread; /* that began it: gcp_thread_number */
 	uint64_t begun;  /* when, as gcp_tracker_moment counts */
 	uint64_t number; /* of all captures that have begun, from 1 on */
@@ -192,6 +189,7 @@ struct gcp_capture {
 	uint64_t looks;
 	struct gcp_reach reach;
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
+	struct gcp_nodes strays;       /* that may precede none of these */
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
@@ -201,7 +199,6 @@ struct gcp_capture {
 	struct gcp_pool_ref *spare_pool_ref;
 	struct gcp_holder *spare_holder;
 	struct gcp_hold *spare_hold;
-	struct gcp_holder *end_holder; /* as end_hold of struct gcp_pool_ref */
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
@@ -305,9 +302,8 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
-/* NULL: no memory. The second accepts NULL. */
+/* NULL: no memory. */
 struct gcp_pool_ref *gcp_pool_ref_create(void);
-void gcp_pool_ref_destroy(struct gcp_pool_ref *pool_ref);
 /* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
@@ -363,13 +359,11 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 /* The graph of the capture holds the graph pool. -ENOMEM. */
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool);
-/* A capture has begun; its graph has gone with its context; it has given this graph. */
+/* A capture has begun; its graph has gone with its context. */
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 			     const struct gcp_capture *capture);
 void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture);
-void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    const void *graph);
 /* Its graph, as gcp_holder_ending tells it; NULL: that holds nothing, or does not go
  * with the capture. */
 struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
@@ -392,6 +386,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 
 /* False: no memory, or far too many. */
 bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room);
+bool gcp_nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count);
 /* Adds what the stream's next work depends on; NULL: what the node depends on. 0,
  * -EAGAIN: it can be asked later; a CUresult: CUDA does not say; -ENOMEM. */
 int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
@@ -404,11 +399,22 @@ int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* --- order.c; tracker->lock is held ------------------------------------------- */
 
-void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
+/* Also if it has been known before. NULL: no memory; the order is lost then. */
+struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *ctx,
+					     void *stream);
 /* A stream is going that may have taken part, or a context (NULL: any) has gone with
- * its streams: with their work the order is lost, and they are not asked any more. */
-void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
-void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
+ * its streams: with their work the order is lost. */
+void gcp_order_stream_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			   const void *stream);
+void gcp_order_context_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    const void *ctx);
+/* The program is about to set what the stream's next work depends on, whatever it did
+ * before. */
+void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			  void *ctx, void *stream);
+/* The program has added a node. 0, or a CUresult: it does not follow what it should. */
+int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			 void *node);
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record);
 /* It stands for its last place only; if the call failed (`confirmed` false), for all

@@ -66,7 +66,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	else
 		result = gcp_graph_hold(tracker, capture, graph_pool);
 	if (result != 0) {
-		gcp_pool_ref_destroy(pool_ref);
+		free(pool_ref);
 		return result;
 	}
 	pool_ref->graph_pool = graph_pool;
@@ -99,7 +99,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		pool_ref->graph_pool->captures--;
 		pool_ref_end(pool_ref->graph_pool);
 		gcp_graph_pool_ref_released(tracker, pool_ref->graph_pool);
-		gcp_pool_ref_destroy(pool_ref);
+		free(pool_ref);
 	}
 }
 

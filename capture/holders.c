@@ -264,21 +264,6 @@ static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
 	return result;
 }
 
-/* Captures whose graph the driver did not tell: any graph may be theirs. */
-static int holds_of_hidden(struct gcp_tracker *tracker, struct gcp_holder *to)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-	struct gcp_pool_ref *pool_ref;
-	int result = 0;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-			if (result == 0 && !capture->graph)
-				result = hold_add(to, pool_ref->graph_pool, NULL);
-	return result;
-}
-
 int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		 struct gcp_holder *holding)
 {
@@ -289,27 +274,10 @@ int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 	for (holder = gcp_holder_first(tracker, handle, is_exec); holder && result == 0;
 	     holder = gcp_holder_next(holder))
 		result = holds_copy(tracker, holder, holding);
-	if (result == 0 && !is_exec)
-		result = holds_of_hidden(tracker, holding);
 	return result;
 }
 
 /* --- captures ------------------------------------------------------------------- */
-
-/* Of the graph; made of *spare when needed, else of new memory. NULL: there is none. */
-static struct gcp_holder *holder_of(struct gcp_tracker *tracker, const void *graph,
-				    struct gcp_holder **spare)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
-
-	if (!holder && *spare) {
-		holder = *spare;
-		*spare = NULL;
-		gcp_holder_list(tracker, holder, graph, false);
-	}
-	return holder ? holder : gcp_holder_get(tracker, graph, false);
-}
 
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool)
@@ -318,13 +286,20 @@ int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	struct gcp_hold *spare = capture->spare_hold;
 	struct gcp_holder *holder;
 
-	if (tracker->keeps_all)
+	if (tracker->keeps_all || !capture->graph || capture->graph_gone)
 		gcp_graph_pool_keep(graph_pool);
 	if (!capture->graph || capture->graph_gone)
-		return 0; /* the capture holds it, and at its end the graph */
-	holder = holder_of(tracker, capture->graph, &capture->spare_holder);
-	if (!holder)
-		return -ENOMEM;
+		return 0; /* which graph holds it is not known */
+	holder = gcp_holder_find(tracker, capture->graph, false);
+	if (!holder) {
+		holder = capture->spare_holder;
+		capture->spare_holder = NULL;
+		if (!holder)
+			holder = gcp_holder_create();
+		if (!holder)
+			return -ENOMEM;
+		gcp_holder_list(tracker, holder, capture->graph, false);
+	}
 	holder = gcp_holder_root(holder);
 	if (holder->stray)
 		gcp_graph_pool_keep(graph_pool);
@@ -358,33 +333,6 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 
 	if (holder)
 		gcp_holder_free(tracker, holder);
-}
-
-/* The end of a capture whose graph was not told until now, or was told wrongly. What
- * that needs the capture has in store: what could not be held would stay for good. */
-void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    const void *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool_ref *pool_ref;
-	struct gcp_holder *holder;
-	struct gcp_hold *hold;
-
-	if (!capture->into_existing_graph)
-		gcp_handle_is_new(tracker, graph, false);
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
-		holder = holder_of(tracker, graph, &capture->end_holder);
-		if (holder)
-			holder = gcp_holder_root(holder);
-		if (!holder || holder->stray) {
-			gcp_graph_pool_keep(pool_ref->graph_pool);
-			continue;
-		}
-		hold = pool_ref->end_hold;
-		pool_ref->end_hold = NULL;
-		if (hold_add(holder, pool_ref->graph_pool, hold) != 0)
-			gcp_graph_pool_keep(pool_ref->graph_pool);
-	}
 }
 
 /* --- launches --------------------------------------------------------------------- */

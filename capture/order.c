@@ -138,28 +138,31 @@ static struct gcp_open_end *end_create(struct gcp_capture *capture, void *ctx,
 	return end;
 }
 
-/* Whether this thread can ask the stream. */
+/* Whether this thread can ask the stream, if anything may come there. */
 static bool end_is_here(const struct gcp_open_end *end)
 {
-	return !is_special(end->handle) || end->thread == gcp_thread_number();
+	return !end->handle || !is_special(end->handle) ||
+	       end->thread == gcp_thread_number();
 }
 
-void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
+struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *ctx,
+					     void *stream)
 {
-	struct gcp_open_end *end;
+	struct gcp_open_end *end = stream_find(capture, ctx, stream);
 
 	/* No thread could ask all the streams. */
 	if (is_special(stream) && capture->thread != gcp_thread_number())
 		capture->order_unknown = true;
-	if (stream_find(capture, ctx, stream))
-		return;
-	end = end_create(capture, ctx, stream);
-	if (!end)
-		return;
-	end->line = ++capture->lines;
-	end->thread = gcp_thread_number();
-	TAILQ_INIT(&end->events);
-	SLIST_INSERT_HEAD(&capture->streams, end, link);
+	if (!end) {
+		end = end_create(capture, ctx, stream);
+		if (!end)
+			return NULL;
+		end->line = ++capture->lines;
+		end->thread = gcp_thread_number();
+		TAILQ_INIT(&end->events);
+		SLIST_INSERT_HEAD(&capture->streams, end, link);
+	}
+	return end;
 }
 
 /* Whether this thread may ask all the streams. */
@@ -196,7 +199,7 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		size_t first = frontier->count;
 		int result;
 
-		if (only && end != only)
+		if (!end->handle || (only && end != only))
 			continue;
 		result = gcp_nodes_add(tracker, frontier, end, NULL);
 		if (result == 0)
@@ -226,16 +229,33 @@ static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 	return NULL;
 }
 
+/* Strays that precede an end by now are among the nodes of each later group. */
+static void strays_leave(struct gcp_capture *capture)
+{
+	struct gcp_nodes *strays = &capture->strays;
+	const struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->streams, link)
+		for (size_t i = 0; end->handle && i < strays->count; i++)
+			if (gcp_reach_look(&capture->reach, strays->items[i],
+					   end->line))
+				strays->items[i--] = strays->items[--strays->count];
+}
+
 /* Keeps the ends with the closed group, if there is one. False: no memory. */
 static bool free_group_add(struct gcp_capture *capture)
 {
-	const struct gcp_nodes *frontier = &capture->frontier;
-	size_t bytes = frontier->count * sizeof(frontier->items[0]);
+	struct gcp_nodes *frontier = &capture->frontier;
 	struct gcp_free_group *free_group;
+	size_t bytes;
 	int saved = errno;
 
 	if (capture->unread == 0)
 		return true;
+	strays_leave(capture);
+	if (!gcp_nodes_append(frontier, capture->strays.items, capture->strays.count))
+		return false;
+	bytes = frontier->count * sizeof(frontier->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);
 	errno = saved;
 	if (!free_group)
@@ -261,8 +281,6 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	uint64_t group = 0;
 	int result;
 
-	if (!tracker->driver.stream_ends || !tracker->driver.node_dependencies)
-		capture->order_unknown = true;
 	if (!capture->forked || capture->order_unknown)
 		return false;
 	/* The ends are read after the group is closed: nothing in it was freed
@@ -304,8 +322,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end, *of_stream;
 
-	gcp_order_stream_joined(capture, ctx, stream);
-	of_stream = stream_find(capture, ctx, stream);
+	of_stream = gcp_order_stream_joined(capture, ctx, stream);
 	(void)free_group_close(tracker, capture, of_stream);
 	end = of_stream ? end_create(capture, ctx, event) : NULL;
 	if (!end)
@@ -362,32 +379,44 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 	return any;
 }
 
-/* Its handle may be another stream's from now on, which is new to the capture. */
-static void end_drop_handle(struct gcp_capture *capture, struct gcp_open_end *end)
+/* Nothing more comes on the stream: what it has captured may precede no end any more.
+ * Its events stay where they are. */
+static void end_leaves(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		       struct gcp_open_end *end, bool ask)
 {
-	capture->order_unknown = true;
+	gcp_assert_held(GCP_RANK_TRACKER);
+	int result = -EBUSY;
+
+	if (ask && end_is_here(end) && gcp_streams_hold(tracker)) {
+		result = gcp_nodes_add(tracker, &capture->strays, end, NULL);
+		gcp_streams_release(tracker);
+	}
+	capture->order_unknown |= result != 0;
+	capture->stuck = false;
 	end->resting = false;
 	end->handle = NULL;
 }
 
-void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
+void gcp_order_stream_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			   const void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (end->handle == stream)
-			end_drop_handle(capture, end);
+			end_leaves(tracker, capture, end, true);
 }
 
-void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
+void gcp_order_context_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    const void *ctx)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (!ctx || end->ctx == ctx)
-			end_drop_handle(capture, end);
+			end_leaves(tracker, capture, end, false);
 }
 
 /* --- ends at rest -------------------------------------------------------------- */
@@ -397,6 +426,8 @@ static bool end_rests(const struct gcp_tracker *tracker,
 		      const struct gcp_capture *capture, const struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	if (!end->handle)
+		return true;
 	if (!tracker->driver.stream_follow)
 		return false;
 	return end->stream ? !capture->events_count : end->resting;
@@ -498,28 +529,18 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	return result;
 }
 
-/* Of a stream that there was no memory to note: it cannot be made to follow just now.
- */
-static int unnoted_waited(struct gcp_tracker *tracker,
-			  const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!capture->released || !tracker->driver.stream_follow)
-		return 0;
-	atomic_store(&tracker->any_resting, true);
-	return GCP_CUDA_OUT_OF_MEMORY;
-}
-
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    void *ctx, void *stream, const void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = stream_find(capture, ctx, stream);
+	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
 	bool late;
 	int result;
 
+	if (!end) /* it is refused what it would have to follow */
+		atomic_store(&tracker->any_resting, true);
 	if (!end)
-		return unnoted_waited(tracker, capture);
+		return capture->released ? GCP_CUDA_OUT_OF_MEMORY : 0;
 	result = end_goes_on(tracker, capture, end, &late);
 	capture->events_count |= late;
 	streams_rest(tracker, capture, event, end);
@@ -534,9 +555,8 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 	bool late;
 	int result;
 
-	if (!end && capture->released && tracker->driver.stream_follow) {
-		gcp_order_stream_joined(capture, ctx, stream);
-		end = stream_find(capture, ctx, stream);
+	if (!end && capture->released) {
+		end = gcp_order_stream_joined(capture, ctx, stream);
 		if (!end)
 			return GCP_CUDA_OUT_OF_MEMORY;
 		end->resting = true;
@@ -546,6 +566,34 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 	result = end_goes_on(tracker, capture, end, &late);
 	end->resumed |= result == 0;
 	return result;
+}
+
+void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			  void *ctx, void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
+
+	if (end)
+		end_leaves(tracker, capture, end, true);
+	end = gcp_order_stream_joined(capture, ctx, stream);
+	if (end)
+		end->resting = true;
+	atomic_store(&tracker->any_resting, true);
+}
+
+int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			 void *node)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_free_group *released = capture->released;
+
+	if (!gcp_nodes_append(&capture->strays, &node, 1))
+		capture->order_unknown = true;
+	return released ? tracker->driver.node_follows(capture->graph, node,
+						       (void **)released->nodes,
+						       released->count)
+			: 0;
 }
 
 void gcp_order_node_gone(struct gcp_capture *capture, const void *node)

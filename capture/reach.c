@@ -27,6 +27,16 @@ bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room)
 	return true;
 }
 
+bool gcp_nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count)
+{
+	if (!gcp_nodes_reserve(nodes, nodes->count + count))
+		return false;
+	if (count > 0)
+		memcpy(nodes->items + nodes->count, items, count * sizeof(*items));
+	nodes->count += count;
+	return true;
+}
+
 static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
 					   const void *node, uint32_t line)
 {
@@ -115,11 +125,8 @@ int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 	assert(line > 0 && line <= capture->lines);
 	unseen->count = 0;
-	if (!gcp_nodes_reserve(unseen, count))
+	if (!gcp_nodes_append(unseen, nodes, count))
 		return -ENOMEM;
-	if (count > 0)
-		memcpy(unseen->items, nodes, count * sizeof(*nodes));
-	unseen->count = count;
 	while (result == 0 && unseen->count > 0) {
 		void *node = unseen->items[--unseen->count];
 

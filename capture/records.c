@@ -138,23 +138,8 @@ struct gcp_pool_ref *gcp_pool_ref_create(void)
 	int saved = errno;
 	struct gcp_pool_ref *pool_ref = malloc(sizeof(*pool_ref));
 
-	if (pool_ref) {
-		pool_ref->end_hold = malloc(sizeof(*pool_ref->end_hold));
-		if (!pool_ref->end_hold) {
-			free(pool_ref);
-			pool_ref = NULL;
-		}
-	}
 	errno = saved;
 	return pool_ref;
-}
-
-void gcp_pool_ref_destroy(struct gcp_pool_ref *pool_ref)
-{
-	if (!pool_ref)
-		return;
-	free(pool_ref->end_hold);
-	free(pool_ref);
 }
 
 struct gcp_capture *gcp_capture_create(void)
@@ -167,10 +152,9 @@ struct gcp_capture *gcp_capture_create(void)
 		capture->spare_pool_ref = gcp_pool_ref_create();
 		capture->spare_holder = calloc(1, sizeof(*capture->spare_holder));
 		capture->spare_hold = malloc(sizeof(*capture->spare_hold));
-		capture->end_holder = calloc(1, sizeof(*capture->end_holder));
 	}
 	if (capture && (!capture->spare_pool_ref || !capture->spare_holder ||
-			!capture->spare_hold || !capture->end_holder)) {
+			!capture->spare_hold)) {
 		gcp_capture_destroy(capture);
 		capture = NULL;
 	}
@@ -200,11 +184,11 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->released);
 	free(capture->reach.places);
 	free(capture->frontier.items);
+	free(capture->strays.items);
 	free(capture->unseen.items);
-	gcp_pool_ref_destroy(capture->spare_pool_ref);
+	free(capture->spare_pool_ref);
 	free(capture->spare_holder);
 	free(capture->spare_hold);
-	free(capture->end_holder);
 	free(capture);
 }
 

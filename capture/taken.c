@@ -240,11 +240,6 @@ void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *hold
 	gcp_tracker_unlock(tracker);
 }
 
-int gcp_share_taken(struct gcp_tracker *tracker, const struct gcp_holder *holding)
-{
-	return gcp_share_instantiates(tracker, holding, false);
-}
-
 /* --- what is read ----------------------------------------------------------------- */
 
 static int node_order(const void *a, const void *b)

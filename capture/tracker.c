@@ -80,7 +80,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	 * the ends do not follow all that has used the memory. */
 	capture->forked = !known;
 	capture->order_unknown = !known || capture->into_existing_graph;
-	gcp_order_stream_joined(capture, ctx, stream);
+	(void)gcp_order_stream_joined(capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
 	assert(SLIST_EMPTY(&capture->pool_refs) && !capture->ending);
 	gcp_tracker_lock(tracker);
@@ -267,18 +267,6 @@ struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ct
 	return graph;
 }
 
-void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  const void *graph)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	capture = capture_find(tracker, ctx, stream);
-	if (capture && (capture->graph != graph || capture->graph_gone))
-		gcp_graph_capture_gave(tracker, capture, graph);
-	gcp_tracker_unlock(tracker);
-}
-
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	struct gcp_capture_state state = {0};
@@ -308,7 +296,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_stream_gone(capture, stream);
+		gcp_order_stream_gone(tracker, capture, stream);
 	gcp_tracker_unlock(tracker);
 	return graph;
 }
@@ -345,7 +333,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 			gcp_graph_capture_lost(tracker, capture);
 			capture_finish(tracker, capture);
 		} else {
-			gcp_order_context_gone(capture, ctx);
+			gcp_order_context_gone(tracker, capture, ctx);
 		}
 	}
 	gcp_tracker_unlock(tracker);
@@ -354,19 +342,15 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 /* --- forks -------------------------------------------------------------------- */
 
 /* From here on what is freed waits for a proof, or for the capture's end. */
-static void capture_defers(struct gcp_capture *capture)
+static void capture_forks(struct gcp_capture *capture)
 {
 	struct gcp_pool_ref *pool_ref;
 
+	if (capture->forked)
+		return;
 	capture->forked = true;
 	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
 		gcp_graph_pool_set_reuse(pool_ref->graph_pool, GCP_REUSE_LATER);
-}
-
-static void capture_forks(struct gcp_capture *capture)
-{
-	if (!capture->forked)
-		capture_defers(capture);
 }
 
 void gcp_tracker_forked(struct gcp_tracker *tracker)
@@ -381,18 +365,15 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
  * before holds no more either: the next work may follow nothing. */
-static void order_revoke(struct gcp_tracker *tracker)
+static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		gcp_order_all_work(tracker, capture);
-		if (capture->order_revoked)
-			continue; /* nothing was proved since */
-		capture->order_revoked = capture->order_unknown = true;
-		capture_defers(capture);
-	}
+	gcp_order_all_work(tracker, capture);
+	if (capture->order_revoked)
+		return; /* nothing was proved since */
+	capture->order_revoked = capture->order_unknown = true;
+	capture->forked = false;
+	capture_forks(capture);
 }
 
 void gcp_tracker_graph_taken(struct gcp_tracker *tracker)
@@ -400,16 +381,20 @@ void gcp_tracker_graph_taken(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->graph_taken = true;
-	order_revoke(tracker);
+		order_revoke(tracker, capture);
+	}
 	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
 {
+	struct gcp_capture *capture;
+
 	gcp_tracker_lock(tracker);
-	order_revoke(tracker);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		order_revoke(tracker, capture);
 	gcp_tracker_unlock(tracker);
 }
 
@@ -423,17 +408,45 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	struct gcp_capture *capture;
 
 	*ret_result = tracker->driver.capture_state(ctx, stream, &state);
-	if (*ret_result != 0) {
-		order_revoke(tracker);
-		return NULL;
-	}
-	if (!state.active)
-		return NULL;
-	/* One without a number is lost to order anyway. */
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->id == state.id)
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		if (*ret_result != 0)
+			order_revoke(tracker, capture);
+		/* One without a number is lost to order anyway. */
+		else if (state.active && capture->id == state.id)
 			return capture;
+	}
 	return NULL;
+}
+
+void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *stream,
+			     bool set)
+{
+	struct gcp_capture *capture;
+	int result;
+
+	gcp_tracker_lock(tracker);
+	capture = capture_of_stream(tracker, ctx, stream, &result);
+	if (capture) {
+		capture->graph_taken = true;
+		capture->stuck = false; /* its streams may follow more now */
+		capture_forks(capture);
+		if (set)
+			gcp_order_stream_set(tracker, capture, ctx, stream);
+	}
+	gcp_tracker_unlock(tracker);
+}
+
+int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void *node)
+{
+	struct gcp_capture *capture;
+	int result = 0;
+
+	gcp_tracker_lock(tracker);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->graph == graph && !capture->graph_gone)
+			result = gcp_order_node_added(tracker, capture, node);
+	gcp_tracker_unlock(tracker);
+	return result;
 }
 
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -469,8 +482,11 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		gcp_order_node_gone(capture, node);
+		if (capture->graph_taken) /* its handle may be another one's */
+			order_revoke(tracker, capture);
+	}
 	gcp_tracker_unlock(tracker);
 }
 
@@ -485,7 +501,6 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
 	if (!capture && !is_any_released(tracker))
 		result = 0; /* there is nothing that its work would have to follow */
 	if (capture) {
-		gcp_order_stream_joined(capture, ctx, stream);
 		result = gcp_order_stream_waited(tracker, capture, ctx, stream, event);
 		gcp_order_prove(tracker, capture, true);
 	}

@@ -473,11 +473,6 @@ static bool contexts_are_several(void)
 	return count > 1 || gcp_contexts_overflown();
 }
 
-static int contexts_order(void *fence, CUcontext ctx)
-{
-	return gcp_real.cuCtxWaitEvent(ctx, fence);
-}
-
 /* No context may be ending. */
 static int contexts_order_now(int (*order)(void *arg, CUcontext ctx), void *arg,
 			      bool alone)
@@ -490,7 +485,7 @@ static int contexts_order_now(int (*order)(void *arg, CUcontext ctx), void *arg,
 	return known ? contexts_for_each(order, arg) : -EBUSY;
 }
 
-int gcp_contexts_order_by(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone)
+int gcp_contexts_order(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone)
 {
 	int result = -EBUSY;
 
@@ -501,11 +496,6 @@ int gcp_contexts_order_by(int (*order)(void *arg, CUcontext ctx), void *arg, boo
 		result = contexts_order_now(order, arg, alone);
 	gcp_contexts_unlock();
 	return result;
-}
-
-int gcp_contexts_order(void *fence, bool alone)
-{
-	return gcp_contexts_order_by(contexts_order, fence, alone);
 }
 
 bool gcp_contexts_overflown(void)

@@ -111,13 +111,10 @@ bool gcp_contexts_is_primary(CUcontext ctx);
  * be ending just now, and `each` was not called. */
 int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg);
 
-/* Holds back all later work of every live context until `fence` is done. alone: only
- * if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one may be
- * ending just now. */
-int gcp_contexts_order(void *fence, bool alone);
-/* The same by order(arg, ctx) for each of them. The lock of contexts.c is held. */
-int gcp_contexts_order_by(int (*order)(void *arg, CUcontext ctx), void *arg,
-			  bool alone);
+/* Calls order(arg, ctx) for every live context, to hold back all its later work. alone:
+ * only if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one
+ * may be ending just now. The lock of contexts.c is held. */
+int gcp_contexts_order(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone);
 
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);

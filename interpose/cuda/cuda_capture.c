@@ -46,39 +46,34 @@ static int driver_capture_state(void *ctx, void *stream,
 
 static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t count)
 {
-	const unsigned int add = CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
-	CUgraphNode *dependencies = (CUgraphNode *)nodes;
 	struct gcp_ctx_scope scope;
-	CUresult result;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
-	result = gcp_ctx_scope_begin(&scope, ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return gcp_ctx_scope_leave(
-	    &scope, gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, dependencies,
-								  NULL, count, add));
+	return gcp_ctx_scope_leave(&scope,
+				   gcp_real.cuStreamUpdateCaptureDependencies_v2(
+				       stream, (CUgraphNode *)nodes, NULL, count,
+				       CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+}
+
+static int driver_node_follows(void *graph, void *node, void **nodes, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const CUgraphNode from = nodes[i], to = node;
+		CUresult result =
+		    gcp_real.cuGraphAddDependencies_v2(graph, &from, &to, NULL, 1);
+
+		/* It depends on that one already, for all the driver says. */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+			return result;
+	}
+	return 0;
 }
 
 /* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
  * there is room for them, though only the nodes count here. */
 enum { EDGES_ON_STACK = 128 };
-
-/* The driver's own array of them, which is right until the next call on the stream, by
- * whatever thread. */
-static CUresult ends_get(CUstream stream, const CUgraphNode **ret_nodes,
-			 size_t *ret_count)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	const struct CUgraphEdgeData_st *edges = NULL;
-	CUresult result;
-
-	*ret_count = 0;
-	result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
-						    ret_nodes, &edges, ret_count);
-	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
-	return result;
-}
 
 /* Whether they are what stands there already, and all of them nodes. */
 static bool ends_copy(const CUgraphNode *nodes, size_t count, void **ret_nodes)
@@ -104,9 +99,16 @@ static int ends_read(CUstream stream, void **ret_nodes, size_t *count)
 	size_t room = *count, before = SIZE_MAX;
 
 	for (int i = 0; i < ENDS_READS; i++) {
-		const CUgraphNode *nodes = NULL;
-		CUresult result = ends_get(stream, &nodes, count);
+		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+		const struct CUgraphEdgeData_st *edges = NULL;
+		const CUgraphNode *nodes = NULL; /* the driver's own */
+		CUresult result;
 
+		*count = 0;
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
+							    &nodes, &edges, count);
+		if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+			result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
 		if (result != CUDA_SUCCESS)
 			return result;
 		if (*count > room)
@@ -128,23 +130,10 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 	return gcp_ctx_scope_leave(&scope, ends_read(stream, ret_nodes, count));
 }
 
-static CUresult dependencies_get(CUgraphNode node, CUgraphNode *nodes, size_t *count)
-{
-	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
-	CUresult result;
-
-	if (*count > EDGES_ON_STACK)
-		edges = malloc(*count * sizeof(*edges));
-	if (!edges)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges, count);
-	if (edges != few)
-		free(edges);
-	return result;
-}
-
 static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 {
+	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
+	CUgraphNode *nodes = (CUgraphNode *)ret_nodes;
 	size_t room = *count, found = 0;
 	struct gcp_ctx_scope scope;
 	int result;
@@ -152,10 +141,17 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL, &found);
 	*count = found;
+	if (found > EDGES_ON_STACK && found <= room)
+		edges = malloc(found * sizeof(*edges));
 	if (result == 0 && found > room)
 		result = -ERANGE;
+	else if (result == 0 && !edges)
+		result = GCP_CUDA_OUT_OF_MEMORY;
 	else if (result == 0 && found > 0)
-		result = (int)dependencies_get(node, (CUgraphNode *)ret_nodes, &found);
+		result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges,
+								     &found);
+	if (edges != few)
+		free(edges);
 	return gcp_ctx_scope_leave(&scope, result);
 }
 
@@ -324,6 +320,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .stream_query = driver_stream_query,
 	    .stream_ends = driver_stream_ends,
 	    .stream_follow = driver_stream_follow,
+	    .node_follows = driver_node_follows,
 	    .node_dependencies = driver_node_dependencies,
 	    .graph_nodes = driver_graph_nodes,
 	    .event_create = driver_event_create,

@@ -41,6 +41,7 @@
 #undef cuStreamBeginCapture
 #undef cuStreamGetCaptureInfo
 #undef cuStreamUpdateCaptureDependencies
+#undef cuGraphAddDependencies
 #undef cuGraphNodeGetDependencies
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -404,44 +405,47 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
 	  (CUstream stream), (stream))
 
+/* What sets, and what tells, on what a stream's next captured work depends. */
+#define GCP_UPDATE                                                                     \
+	(CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags)
+#define GCP_UPDATE_EDGES                                                               \
+	(CUstream stream, CUgraphNode *nodes, const struct CUgraphEdgeData_st          \
+	*edges, size_t count, unsigned int flags)
+#define GCP_HOOKS_UPDATES(X)                                                           \
+	X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies,        \
+	  11030, 0, GCP_OPTIONAL, GCP_UPDATE, (stream, nodes, count, flags))           \
+	X(cuStreamUpdateCaptureDependencies_ptsz, cuStreamUpdateCaptureDependencies,   \
+	  11030, 2, GCP_OPTIONAL, GCP_UPDATE, (stream, nodes, count, flags))           \
+	X(cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies,     \
+	  12030, 0, GCP_REQUIRED, GCP_UPDATE_EDGES, (stream, nodes, edges, count,      \
+	  flags))                                                                      \
+	X(cuStreamUpdateCaptureDependencies_v2_ptsz,                                   \
+	  cuStreamUpdateCaptureDependencies, 12030, 2, GCP_OPTIONAL, GCP_UPDATE_EDGES, \
+	  (stream, nodes, edges, count, flags))
+#define GCP_QUERY                                                                      \
+	(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,       \
+	CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count)
+#define GCP_QUERY_EDGES                                                                \
+	(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,       \
+	CUgraph *ret_graph, const CUgraphNode **ret_nodes, const struct                \
+	CUgraphEdgeData_st **ret_edges, size_t *ret_count)
+#define GCP_HOOKS_QUERIES(X)                                                           \
+	X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, 0, GCP_OPTIONAL,   \
+	  GCP_QUERY, (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))    \
+	X(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo, 11030, 2,            \
+	  GCP_OPTIONAL, GCP_QUERY, (stream, ret_status, ret_id, ret_graph, ret_nodes,  \
+	  ret_count))                                                                  \
+	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_REQUIRED,   \
+	  GCP_QUERY_EDGES, (stream, ret_status, ret_id, ret_graph, ret_nodes,          \
+	  ret_edges, ret_count))                                                       \
+	X(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo, 12030, 2,            \
+	  GCP_OPTIONAL, GCP_QUERY_EDGES, (stream, ret_status, ret_id, ret_graph,       \
+	  ret_nodes, ret_edges, ret_count))
+
 /* What lets the program change captures by hand. */
 #define GCP_HOOKS_FORKS(X)                                                             \
-	X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, \
-	  0, GCP_OPTIONAL,                                                             \
-	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
-	  (stream, nodes, count, flags))                                               \
-	X(cuStreamUpdateCaptureDependencies_ptsz, cuStreamUpdateCaptureDependencies,   \
-	  11030, 2, GCP_OPTIONAL,                                                      \
-	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
-	  (stream, nodes, count, flags))                                               \
-	X(cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies,     \
-	  12030, 0, GCP_REQUIRED,                                                      \
-	  (CUstream stream, CUgraphNode * nodes,                                       \
-	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
-	  (stream, nodes, edges, count, flags))                                        \
-	X(cuStreamUpdateCaptureDependencies_v2_ptsz,                                   \
-	  cuStreamUpdateCaptureDependencies, 12030, 2, GCP_OPTIONAL,                   \
-	  (CUstream stream, CUgraphNode * nodes,                                       \
-	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
-	  (stream, nodes, edges, count, flags))                                        \
-	X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, 0, GCP_OPTIONAL,   \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
-	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_REQUIRED,   \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
-	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
-	X(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo, 11030, 2, GCP_OPTIONAL, \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
-	X(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo, 12030, 2, GCP_OPTIONAL, \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
-	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	GCP_HOOKS_UPDATES(X)                                                           \
+	GCP_HOOKS_QUERIES(X)                                                           \
 	X(cuGraphDestroyNode, cuGraphDestroyNode, 10000, 0, GCP_OPTIONAL,              \
 	  (CUgraphNode node), (node))                                                  \
 	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
@@ -488,6 +492,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_STREAMS(X)                                                           \
 	GCP_HOOKS_FORKS(X)                                                             \
 	GCP_HOOKS_GRAPHS(X)                                                            \
+	GCP_HOOKS_NODES_ADDED(X)                                                       \
 	GCP_HOOKS_NODES_TAKEN(X)
 
 #define GCP_DRIVER_HOOKS(X)                                                            \
@@ -580,6 +585,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUgraphNode node, CUgraphNode *ret_nodes,                                   \
 	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
+	X(cuGraphAddDependencies_v2, cuGraphAddDependencies, 12030, 0, GCP_REQUIRED,   \
+	  (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,              \
+	   const struct CUgraphEdgeData_st *edges, size_t count),                      \
+	  (graph, from, to, edges, count))                                             \
 	X(cuGraphGetNodes, cuGraphGetNodes, 10000, 0, GCP_REQUIRED,                    \
 	  (CUgraph graph, CUgraphNode *ret_nodes, size_t *ret_count),                  \
 	  (graph, ret_nodes, ret_count))                                               \

@@ -16,6 +16,7 @@
 
 #undef cuGraphInstantiate
 #undef cuGraphExecUpdate
+#undef cuGraphAddKernelNode
 #undef cuGraphAddNode
 #undef cuGraphKernelNodeGetParams
 
@@ -85,23 +86,36 @@
 	X(cuGraphNodeGetParams, cuGraphNodeGetParams, 13020, 0, GCP_OPTIONAL,          \
 	  (CUgraphNode node, void *parameters), (node, parameters))
 
+/* What adds nodes that work on device memory, besides those above. */
+#define GCP_ADDED                                                                      \
+	(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *nodes, size_t        \
+	count, const void *parameters)
+#define GCP_ADDED_ARGUMENTS (ret_node, graph, nodes, count, parameters)
+#define GCP_HOOKS_NODES_ADDED(X)                                                       \
+	X(cuGraphAddKernelNode, cuGraphAddKernelNode, 10000, 0, GCP_OPTIONAL,          \
+	  GCP_ADDED, GCP_ADDED_ARGUMENTS)                                              \
+	X(cuGraphAddKernelNode_v2, cuGraphAddKernelNode, 12000, 0, GCP_OPTIONAL,       \
+	  GCP_ADDED, GCP_ADDED_ARGUMENTS)                                              \
+	X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 11070, 0,                \
+	  GCP_OPTIONAL, GCP_ADDED, GCP_ADDED_ARGUMENTS)                                \
+	X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, 0, GCP_OPTIONAL,          \
+	  (CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *nodes, size_t      \
+	  count, const void *parameters, CUcontext ctx), (ret_node, graph, nodes,      \
+	  count, parameters, ctx))
+
 /* What tells what nodes work on. */
+#define GCP_TAKEN (CUgraphNode node, void *ret_parameters)
 #define GCP_HOOKS_NODES_TAKEN(X)                                                       \
 	X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams, 10000, 0,            \
-	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
-	  ret_parameters))                                                             \
+	  GCP_OPTIONAL, GCP_TAKEN, (node, ret_parameters))                             \
 	X(cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeGetParams, 12000, 0,         \
-	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
-	  ret_parameters))                                                             \
+	  GCP_OPTIONAL, GCP_TAKEN, (node, ret_parameters))                             \
 	X(cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000, 0,            \
-	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
-	  ret_parameters))                                                             \
+	  GCP_OPTIONAL, GCP_TAKEN, (node, ret_parameters))                             \
 	X(cuGraphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000, 0,            \
-	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
-	  ret_parameters))                                                             \
+	  GCP_OPTIONAL, GCP_TAKEN, (node, ret_parameters))                             \
 	X(cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeGetParams, 11070, 0,    \
-	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
-	  ret_parameters))
+	  GCP_OPTIONAL, GCP_TAKEN, (node, ret_parameters))
 
 /* clang-format on */
 

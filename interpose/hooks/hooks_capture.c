@@ -137,47 +137,24 @@ CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
 
 /* --- by hand -------------------------------------------------------------- */
 
-static void graph_taken(bool really)
+static void graph_given(CUstream stream, bool per_thread, bool set)
 {
-	if (really && gcp_process_capturing())
-		gcp_tracker_graph_taken(gcp_process.tracker);
+	CUstream named = gcp_stream_named(stream, per_thread);
+
+	if (gcp_process_capturing())
+		gcp_tracker_graph_given(gcp_process.tracker, gcp_stream_context(named),
+					named, set);
 }
 
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes,
-						    size_t count, unsigned int flags)
-{
-	graph_taken(true);
-	return gcp_real.cuStreamUpdateCaptureDependencies(stream, nodes, count, flags);
-}
-
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies_ptsz(CUstream stream,
-							 CUgraphNode *nodes,
-							 size_t count,
-							 unsigned int flags)
-{
-	graph_taken(true);
-	return gcp_real.cuStreamUpdateCaptureDependencies_ptsz(stream, nodes, count,
-							       flags);
-}
-
-CUresult
-gcp_hook_cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
-					      const struct CUgraphEdgeData_st *edges,
-					      size_t count, unsigned int flags)
-{
-	graph_taken(true);
-	return gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges,
-							     count, flags);
-}
-
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
-    CUstream stream, CUgraphNode *nodes, const struct CUgraphEdgeData_st *edges,
-    size_t count, unsigned int flags)
-{
-	graph_taken(true);
-	return gcp_real.cuStreamUpdateCaptureDependencies_v2_ptsz(stream, nodes, edges,
-								  count, flags);
-}
+#define GCP_X(name, base, version, per_thread, need, types, arguments)                 \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		graph_given(stream, per_thread,                                        \
+			    flags &CU_STREAM_SET_CAPTURE_DEPENDENCIES);                \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_UPDATES(GCP_X)
+#undef GCP_X
 
 CUresult gcp_hook_cuGraphDestroyNode(CUgraphNode node)
 {
@@ -187,50 +164,23 @@ CUresult gcp_hook_cuGraphDestroyNode(CUgraphNode node)
 }
 
 /* A caller that asks only whether a stream captures, as most do, changes nothing. */
-
-CUresult gcp_hook_cuStreamGetCaptureInfo_v2(CUstream stream,
-					    CUstreamCaptureStatus *ret_status,
-					    cuuint64_t *ret_id, CUgraph *ret_graph,
-					    const CUgraphNode **ret_nodes,
-					    size_t *ret_count)
+static CUresult queried(CUresult result, CUstream stream, bool per_thread,
+			const CUstreamCaptureStatus *status, bool given)
 {
-	graph_taken(ret_graph || ret_nodes);
-	return gcp_real.cuStreamGetCaptureInfo_v2(stream, ret_status, ret_id, ret_graph,
-						  ret_nodes, ret_count);
+	if (result == CUDA_SUCCESS && given &&
+	    *status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		graph_given(stream, per_thread, false);
+	return result;
 }
 
-CUresult gcp_hook_cuStreamGetCaptureInfo_v2_ptsz(CUstream stream,
-						 CUstreamCaptureStatus *ret_status,
-						 cuuint64_t *ret_id, CUgraph *ret_graph,
-						 const CUgraphNode **ret_nodes,
-						 size_t *ret_count)
-{
-	graph_taken(ret_graph || ret_nodes);
-	return gcp_real.cuStreamGetCaptureInfo_v2_ptsz(stream, ret_status, ret_id,
-						       ret_graph, ret_nodes, ret_count);
-}
-
-CUresult gcp_hook_cuStreamGetCaptureInfo_v3(CUstream stream,
-					    CUstreamCaptureStatus *ret_status,
-					    cuuint64_t *ret_id, CUgraph *ret_graph,
-					    const CUgraphNode **ret_nodes,
-					    const struct CUgraphEdgeData_st **ret_edges,
-					    size_t *ret_count)
-{
-	graph_taken(ret_graph || ret_nodes);
-	return gcp_real.cuStreamGetCaptureInfo_v3(stream, ret_status, ret_id, ret_graph,
-						  ret_nodes, ret_edges, ret_count);
-}
-
-CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
-    CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,
-    CUgraph *ret_graph, const CUgraphNode **ret_nodes,
-    const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count)
-{
-	graph_taken(ret_graph || ret_nodes);
-	return gcp_real.cuStreamGetCaptureInfo_v3_ptsz(
-	    stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count);
-}
+#define GCP_X(name, base, version, per_thread, need, types, arguments)                 \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return queried(gcp_real.name arguments, stream, per_thread,            \
+			       ret_status, ret_graph || ret_nodes);                    \
+	}
+GCP_HOOKS_QUERIES(GCP_X)
+#undef GCP_X
 
 /* --- begin -------------------------------------------------------------------- */
 
@@ -424,8 +374,6 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	ctx = gcp_stream_context(named);
 	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
-	if (result == CUDA_SUCCESS && ret_graph)
-		gcp_tracker_end_gave(gcp_process.tracker, ctx, named, *ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named, result == CUDA_SUCCESS);

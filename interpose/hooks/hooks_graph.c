@@ -89,8 +89,9 @@ static CUresult holding_taken(struct gcp_holder *holding, const char *name)
 	CUresult result = CUDA_SUCCESS;
 
 	if (shares())
-		GCP_CALL_AGAIN(result, name,
-			       owned(gcp_share_taken(gcp_process.tracker, holding)));
+		GCP_CALL_AGAIN(
+		    result, name,
+		    owned(gcp_share_instantiates(gcp_process.tracker, holding, false)));
 	return result;
 }
 
@@ -308,7 +309,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
 	return result;
 }
 
-#define GCP_UPDATE(exec, graph, call)                                                  \
+#define GCP_EXEC_UPDATE(exec, graph, call)                                             \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
 	bool plainly = !gcp_process_pooling() || is_made_plain(exec);                  \
@@ -323,13 +324,14 @@ static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)
 {
-	GCP_UPDATE(exec, graph, cuGraphExecUpdate(exec, graph, ret_node, ret_result));
+	GCP_EXEC_UPDATE(exec, graph,
+			cuGraphExecUpdate(exec, graph, ret_node, ret_result));
 }
 
 CUresult gcp_hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
 				       void *ret_result)
 {
-	GCP_UPDATE(exec, graph, cuGraphExecUpdate_v2(exec, graph, ret_result));
+	GCP_EXEC_UPDATE(exec, graph, cuGraphExecUpdate_v2(exec, graph, ret_result));
 }
 
 /* --- graphs made of graphs ------------------------------------------------------ */
@@ -355,6 +357,17 @@ CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
 	return holding_new(result, holding, ret_graph ? *ret_graph : NULL, false);
 }
 
+/* After a call that adds a node: to a graph that is being captured, maybe. */
+static CUresult node_follows(CUresult result, CUgraph graph, const CUgraphNode *node)
+{
+	if (result != CUDA_SUCCESS || !gcp_process_capturing())
+		return result;
+	result = (CUresult)gcp_tracker_node_added(gcp_process.tracker, graph, *node);
+	if (result != CUDA_SUCCESS)
+		(void)gcp_real.cuGraphDestroyNode(*node);
+	return result;
+}
+
 CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent,
 					   const CUgraphNode *nodes, size_t count,
 					   CUgraph graph)
@@ -367,7 +380,8 @@ CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent
 		return result;
 	result =
 	    gcp_real.cuGraphAddChildGraphNode(ret_node, parent, nodes, count, graph);
-	return holding_add(result, holding, parent, false);
+	return holding_add(node_follows(result, parent, ret_node), holding, parent,
+			   false);
 }
 
 static void child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
@@ -499,7 +513,8 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	copy_of_node(parameters);                                                      \
-	return node_added(gcp_real.call, parent, parameters, moved, holding)
+	result = node_follows(gcp_real.call, parent, ret_node);                        \
+	return node_added(result, parent, parameters, moved, holding)
 
 CUresult gcp_hook_cuGraphAddNode(CUgraphNode *ret_node, CUgraph parent,
 				 const CUgraphNode *nodes, size_t count,
@@ -564,8 +579,18 @@ CUresult gcp_hook_cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
 				       const CUDA_MEMCPY3D *copy, CUcontext ctx)
 {
 	gcp_copy_node_made(copy, ctx, false);
-	return gcp_real.cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx);
+	return node_follows(
+	    gcp_real.cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx),
+	    graph, ret_node);
 }
+
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return node_follows(gcp_real.name arguments, graph, ret_node);         \
+	}
+GCP_HOOKS_NODES_ADDED(GCP_X)
+#undef GCP_X
 
 CUresult gcp_hook_cuGraphMemcpyNodeSetParams(CUgraphNode node,
 					     const CUDA_MEMCPY3D *copy)

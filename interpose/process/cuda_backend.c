@@ -323,7 +323,7 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 static int driver_fence_order(void *handle, bool alone)
 {
 	int saved = errno;
-	int result = gcp_contexts_order_by(fence_order_in, handle, alone);
+	int result = gcp_contexts_order(fence_order_in, handle, alone);
 
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,

@@ -204,6 +204,8 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 {
 	struct capture *c = s->capture;
 	struct body *body = c->body;
+	bool alone, good;
+	uint32_t line;
 
 	if (c->invalidated_here || body->count == ITEMS_MAX ||
 	    s->context != c->context ||
@@ -212,10 +214,18 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 	    is_of_another_line(t->model, c, item->dst) ||
 	    !contents_are_known(c, item) || !captured_order(t, s, item))
 		return;
-	if (!fine(t->model, item_submit(t, s, item), "captured work"))
+	alone = c->added == ADDED_ALONE && item->kind != ITEM_SET &&
+		item->kind != ITEM_COPY && c->rewinds < REWINDS_MAX;
+	if (c->added && !alone)
+		c->added = ADDED_JOINED;
+	good = fine(t->model, item_submit(t, s, item), "captured work");
+	c->added = ADDED_NOT;
+	if (!good)
 		return;
-	item->mark = (struct mark){s->line, ++c->counts[s->line]};
-	s->captured.at[s->line] = item->mark.n;
+	line = alone ? STREAMS_MAX + c->rewinds++ : s->line;
+	item->mark = (struct mark){line, ++c->counts[line]};
+	if (!alone)
+		s->captured.at[line] = item->mark.n;
 	local_apply(c, item);
 	body->items[body->count++] = *item;
 }
@@ -526,14 +536,34 @@ void captures_go(struct model *w, int context)
 			capture_lost(w, &w->captures[i]);
 }
 
-/* By hand: what is captured next on the first stream depends on nothing. */
-static void capture_rewind(struct thread *t, struct capture *c)
+CUresult captured_ends(CUstream stream, CUgraph *ret_graph,
+		       const CUgraphNode **ret_nodes, size_t *ret_count)
+{
+	const CUgraphEdgeData *edges;
+	CUstreamCaptureStatus status;
+
+	return cuStreamGetCaptureInfo_v3(stream, &status, NULL, ret_graph, ret_nodes,
+					 &edges, ret_count);
+}
+
+/* By hand: asks for the graph, of whatever stream; adds a kernel; or what is captured
+ * next on the first stream depends on nothing. */
+static void capture_edit(struct thread *t, struct capture *c, unsigned how)
 {
 	static const struct clock nothing;
 	struct stream *s = c->origin;
+	const CUgraphNode *nodes;
+	CUgraph graph;
+	size_t count;
 
-	if (!c->live || c->invalidated_here || !can_name(t, s) ||
-	    c->rewinds == REWINDS_MAX)
+	if (!c->live || c->invalidated_here || !can_name(t, s))
+		return;
+	if (how % 4 > 1)
+		c->added = how % 8 < 4 ? ADDED_ALONE : ADDED_JOINED;
+	if (how % 4 == 1)
+		(void)FINE(t,
+			   captured_ends(stream_handle(t, s), &graph, &nodes, &count));
+	if (how % 4 > 0 || c->rewinds == REWINDS_MAX)
 		return;
 	if (!FINE(t, cuStreamUpdateCaptureDependencies_v2(
 			 stream_handle(t, s), NULL, NULL, 0,
@@ -589,7 +619,7 @@ void capture_play(struct thread *t, const struct op *op)
 
 	switch ((enum op_kind)op->kind) {
 	case OP_CAPTURE_REWIND:
-		capture_rewind(t, c);
+		capture_edit(t, c, op->how);
 		break;
 	case OP_CAPTURE_REFUSE:
 		capture_refuse(t, c, op->how);

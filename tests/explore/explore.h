@@ -78,6 +78,7 @@ EXPLORE_LEGACY(cuMemsetD8_v2);
 #define cuMemsetD8   cuMemsetD8_v2
 #ifndef cuStreamUpdateCaptureDependencies_v2 /* CUDA 13 has it under another name */
 #define cuStreamUpdateCaptureDependencies_v2 cuStreamUpdateCaptureDependencies_v2_ptsz
+#define cuStreamGetCaptureInfo_v3            cuStreamGetCaptureInfo_v3_ptsz
 #endif
 enum { STREAM_0_IS_PER_THREAD = 1 };
 #else
@@ -255,6 +256,9 @@ struct capture {
 	uint32_t first; /* of the body's items, what is captured here */
 	uint32_t counts[LINES_MAX];
 	uint32_t rewinds;
+	/* The next item is added to the graph by hand: the stream follows it, or not.
+	 */
+	enum { ADDED_NOT, ADDED_JOINED, ADDED_ALONE } added;
 	struct local locals[LOCALS_MAX];
 	uint32_t local_count;
 };
@@ -499,6 +503,8 @@ void item_apply(struct model *w, const struct item *item);
 
 void capture_play(struct thread *t, const struct op *op);
 void capture_item(struct thread *t, struct stream *s, struct item *item);
+/* The graph that the stream captures, and what its next work depends on. */
+CUresult captured_ends(CUstream, CUgraph *, const CUgraphNode **, size_t *);
 bool capture_event_record(struct thread *t, struct event *event, struct stream *s);
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
 /* Each capture is this thread's, and would be lost with this context, or has nothing to

@@ -16,14 +16,39 @@ enum { SPIN_MAX = 20000 };
  */
 enum { FILL, CHECK, COPY, ADD, SPIN, FILL_SLOW, CHECK_SLOW };
 
+/* Added to the graph behind the stream's ends; what comes next there follows it, or
+ * not.
+ */
+static CUresult launch_added(CUstream stream, bool joins, CUfunction function,
+			     void **params)
+{
+	const CUDA_KERNEL_NODE_PARAMS kernel = {function, 1, 1,      1,    32,   1,
+						1,        0, params, NULL, NULL, NULL};
+	const CUgraphNode *ends;
+	CUgraphNode node;
+	CUgraph graph;
+	size_t count;
+	CUresult result = captured_ends(stream, &graph, &ends, &count);
+
+	if (result == CUDA_SUCCESS)
+		result = cuGraphAddKernelNode(&node, graph, ends, count, &kernel);
+	if (result == CUDA_SUCCESS && joins)
+		result = cuStreamUpdateCaptureDependencies_v2(
+		    stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+	return result;
+}
+
 static CUresult launch(struct thread *t, struct stream *s, int function, void **params)
 {
+	CUfunction f = t->model->contexts[s->context].functions[function];
 	CUstream handle = stream_handle(t, s);
 
+	if (s->capture && s->capture->added)
+		return launch_added(handle, s->capture->added == ADDED_JOINED, f,
+				    params);
 	t->worked = all_is_calm(t->model) ? NULL : s;
 	t->gone = t->model->streams_gone;
-	return cuLaunchKernel(t->model->contexts[s->context].functions[function], 1, 1,
-			      1, 32, 1, 1, 0, handle, params, NULL);
+	return cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, handle, params, NULL);
 }
 
 /* In the default stream, by calls that do not wait for it. */

@@ -391,67 +391,6 @@ TEST(what_is_launched_into_a_lost_capture_goes_with_it)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
-TEST(a_capture_that_gives_another_graph)
-{
-	void *graph = begin(0), *other = handle(0);
-
-	must_free(pools, capture_alloc(3 * MIB));
-	gcp_holder_ended(tracker,
-			 gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0)),
-			 false);
-	gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), other);
-	end_and_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(other);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* A driver that does not tell which graph it makes. */
-TEST(a_graph_is_known_at_the_end_of_its_capture)
-{
-	void *graph = begin(0), *second, *clone;
-
-	end(0);
-	second = captured();
-	graph_destroy(second);
-	assert_int_equal(graph_pools(), 0);
-
-	cuda.state_result = 1;
-	graph = begin(0);
-	must_free(pools, capture_alloc(3 * MIB));
-	clone = made(0, graph, false); /* it may be that one */
-	gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-	gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), graph);
-	end(0);
-	cuda.state_result = 0;
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(clone);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* Its graph cannot be refused any more: what it needs of the host is there by then. */
-TEST(the_end_of_a_capture_needs_no_memory)
-{
-	for (int told = 0; told < 2; told++) {
-		cuda.state_result = !told;
-		void *graph = begin(0);
-		must_free(pools, capture_alloc(4096)); /* of a pool for many graphs */
-		must_free(pools, capture_alloc(3 * MIB));
-		if (told)
-			gcp_graph_made(tracker, graph); /* that one was lost */
-		gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-		fake_fail_memory(1, true);
-		gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), graph);
-		fake_fail_memory(0, false);
-		end(0);
-		assert_int_equal(graph_pools(), 2);
-		graph_destroy(graph);
-		assert_int_equal(graph_pools(), 0);
-	}
-	cuda.state_result = 0;
-}
-
 /* --- parts --- */
 
 TEST(a_body_belongs_to_its_graph)

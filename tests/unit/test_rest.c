@@ -11,10 +11,18 @@
 #undef TEST
 #define TEST(name) CASE(name, setup_follow, teardown)
 
+static int node_follows(void *graph, void *node, void **nodes, size_t count)
+{
+	assert_non_null(graph);
+	memcpy(((struct node *)node)->dependencies, nodes, count * sizeof(*nodes));
+	return 0;
+}
+
 static int setup_follow(void **state)
 {
 	setup(state);
 	tracker->driver.stream_follow = stream_follow;
+	tracker->driver.node_follows = node_follows;
 	return 0;
 }
 
@@ -339,6 +347,38 @@ TEST(a_stream_that_cannot_be_noted_is_refused)
 	fake_fail_memory(0, false);
 	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
+	end_and_destroy(graph);
+}
+
+/* The program asks for the graph, and then adds to it what depends on nothing. */
+TEST(a_node_of_the_program_follows_what_was_given_again)
+{
+	void *graph = begin(0);
+
+	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), false);
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node(), *node = user + 1;
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	cuda.node_count++;
+	assert_int_equal(gcp_tracker_node_added(tracker, graph, node), 0);
+	assert_ptr_equal(node->dependencies[0], user);
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB)); /* the node may use it */
+	end_and_destroy(graph);
+}
+
+TEST(a_stream_that_is_turned_back_follows_what_was_given_again)
+{
+	void *graph = begin(0);
+
+	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), false);
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), true);
+	cuda.ends[0][0] = NULL;
+	assert_int_equal(work_captured(0), 0);
+	assert_true(depends_on(0, user));
 	end_and_destroy(graph);
 }
 
