@@ -217,11 +217,14 @@ static void stay(int number)
 		pause();
 }
 
-/* The handler has interrupted another thread, and never returns. */
+/* The handler has interrupted another thread, and never returns. All that is loaded
+ * when first needed is there: with the loader's lock taken no process can end. */
 SCENARIO(ends_beside_a_signal_handler)
 {
 	pthread_t thread;
 
+	(void)primary();
+	OK(cuMemFree(allocated(1000)));
 	signal(SIGALRM, stay);
 	pthread_create(&thread, NULL, allocates_for_ever, NULL);
 	usleep((useconds_t)strtol(getenv("MANNERS_AFTER"), NULL, 10));
