@@ -164,7 +164,7 @@ struct gcp_free_group {
 struct gcp_capture {
 	void *ctx, *stream;
 	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
-	void *graph;     /* CUDA's; NULL: not known, its memory is kept for good */
+	void *graph;     /* CUDA's; NULL: not known: its memory is never given back */
 	uint64_t thread; /* that began it: gcp_thread_number */
 	uint64_t begun;  /* when, as gcp_tracker_moment counts */
 	uint64_t number; /* of all captures that have begun, from 1 on */
@@ -404,10 +404,8 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *
 					     void *stream);
 /* A stream is going that may have taken part, or a context (NULL: any) has gone with
  * its streams: with their work the order is lost. */
-void gcp_order_stream_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			   const void *stream);
-void gcp_order_context_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    const void *ctx);
+void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
+void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
 /* The program is about to set what the stream's next work depends on, whatever it did
  * before. */
 void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *capture,

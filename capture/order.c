@@ -138,7 +138,7 @@ static struct gcp_open_end *end_create(struct gcp_capture *capture, void *ctx,
 	return end;
 }
 
-/* Whether this thread can ask the stream, if anything may come there. */
+/* Returns true if this thread can ask the stream, or nothing more comes there. */
 static bool end_is_here(const struct gcp_open_end *end)
 {
 	return !end->handle || !is_special(end->handle) ||
@@ -379,44 +379,34 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 	return any;
 }
 
-/* Nothing more comes on the stream: what it has captured may precede no end any more.
- * Its events stay where they are. */
-static void end_leaves(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		       struct gcp_open_end *end, bool ask)
+/* The handle may be another stream's from now on, which is new to the capture. Or the
+ * call that destroys the stream is refused, and work may come there that follows
+ * nothing. */
+static void end_drop_handle(struct gcp_capture *capture, struct gcp_open_end *end)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	int result = -EBUSY;
-
-	if (ask && end_is_here(end) && gcp_streams_hold(tracker)) {
-		result = gcp_nodes_add(tracker, &capture->strays, end, NULL);
-		gcp_streams_release(tracker);
-	}
-	capture->order_unknown |= result != 0;
-	capture->stuck = false;
+	capture->order_unknown = true;
 	end->resting = false;
 	end->handle = NULL;
 }
 
-void gcp_order_stream_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			   const void *stream)
+void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (end->handle == stream)
-			end_leaves(tracker, capture, end, true);
+			end_drop_handle(capture, end);
 }
 
-void gcp_order_context_gone(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    const void *ctx)
+void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (!ctx || end->ctx == ctx)
-			end_leaves(tracker, capture, end, false);
+			end_drop_handle(capture, end);
 }
 
 /* --- ends at rest -------------------------------------------------------------- */
@@ -572,11 +562,19 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 			  void *ctx, void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
+	struct gcp_open_end *left = gcp_order_stream_joined(capture, ctx, stream), *end;
+	int result = -EBUSY;
 
-	if (end)
-		end_leaves(tracker, capture, end, true);
+	if (left && end_is_here(left) && gcp_streams_hold(tracker)) {
+		result = gcp_nodes_add(tracker, &capture->strays, left, NULL);
+		gcp_streams_release(tracker);
+	}
+	capture->order_unknown |= result != 0;
+	/* What it has captured may precede no end any more. Its events stay. */
+	if (left)
+		left->handle = NULL;
 	end = gcp_order_stream_joined(capture, ctx, stream);
+	assert(!end || end != left); /* G5: another line */
 	if (end)
 		end->resting = true;
 	atomic_store(&tracker->any_resting, true);

@@ -296,7 +296,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_stream_gone(tracker, capture, stream);
+		gcp_order_stream_gone(capture, stream);
 	gcp_tracker_unlock(tracker);
 	return graph;
 }
@@ -333,7 +333,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 			gcp_graph_capture_lost(tracker, capture);
 			capture_finish(tracker, capture);
 		} else {
-			gcp_order_context_gone(tracker, capture, ctx);
+			gcp_order_context_gone(capture, ctx);
 		}
 	}
 	gcp_tracker_unlock(tracker);

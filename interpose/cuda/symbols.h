@@ -405,7 +405,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
 	  (CUstream stream), (stream))
 
-/* What sets, and what tells, on what a stream's next captured work depends. */
+/* Calls that set, or return, what a stream's next captured work depends on. */
 #define GCP_UPDATE                                                                     \
 	(CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags)
 #define GCP_UPDATE_EDGES                                                               \
@@ -442,7 +442,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	  GCP_OPTIONAL, GCP_QUERY_EDGES, (stream, ret_status, ret_id, ret_graph,       \
 	  ret_nodes, ret_edges, ret_count))
 
-/* What lets the program change captures by hand. */
+/* Calls that work on captures under way. */
 #define GCP_HOOKS_FORKS(X)                                                             \
 	GCP_HOOKS_UPDATES(X)                                                           \
 	GCP_HOOKS_QUERIES(X)                                                           \
