@@ -70,9 +70,11 @@ static bool is_told(const struct model *w, CUresult result)
 
 	/* A wait for an event was refused after the stream had joined the capture: what
 	 * the library must know then cannot be asked, or written down. The stream is
-	 * captured all the same, and the legacy one, which it waits for, refuses work.
-	 */
-	if ((of_memory || of_captures) && result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+	 * captured all the same, can join no other capture, and the legacy one, which
+	 * it waits for, refuses work. */
+	if ((of_memory || of_captures) &&
+	    (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+	     result == CUDA_ERROR_STREAM_CAPTURE_ISOLATION))
 		return true;
 	/* Without memory for its books the library leaves a context to plain CUDA,
 	 * which refuses this during captures. */
