@@ -282,20 +282,34 @@ void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void
  * for good; from_now_on: of those to come, too. */
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
-/* --- what is made of graphs and executables (holding.c) ----------------------- */
+/* --- what is made of graphs and executables (holders.c) ----------------------- */
+
+/* What is about to be made of a graph. */
+enum gcp_making {
+	GCP_MAKING_EXEC,   /* what can only be launched by the host, by known calls */
+	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way */
+	GCP_MAKING_COPY,   /* a clone, a child of another graph */
+	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
+};
 
 /* Something is about to be made of a graph, or of an executable: *ret_holding holds all
  * that it does, from now on; NULL: it holds nothing. One of the functions below takes
- * it when the real call has returned, and accepts NULL. -ENOMEM. */
+ * it when the real call has returned, and accepts NULL.
+ * A graph of which not each launch would be seen gets memory of its own, and keeps it.
+ * Waits for its launches where they, and one of another graph of its lane, are on their
+ * way, or where there is no memory for another lane. GCP_CUDA_OUT_OF_MEMORY, -ENOMEM:
+ * there is no memory, and nothing has changed, or another CUresult: the call must not
+ * be made. */
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
-		      struct gcp_holder **ret_holding);
+		      enum gcp_making making, struct gcp_holder **ret_holding);
 /* The call has failed. */
 void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding);
 /* The driver has given out the handle, or it stands for something else from now on:
  * that is the holder, and what the handle stood for before holds nothing any more. */
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
-/* What the handle stands for holds it too. */
+/* What the handle stands for holds it too: an executable after an update that has
+ * failed. */
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
 /* The executable holds it in place of what was set for the node before, if the call is
@@ -308,11 +322,10 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 /* An empty graph was made. */
 void gcp_graph_made(struct gcp_tracker *tracker, const void *graph);
 /* `part` is embedded in `parent`, which has just been given it; NULL: it is not known
- * in which graph, or since when. */
-void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part);
-/* The same; it was a graph of its own until now, and what it held has been added. */
-void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
-		     const void *child);
+ * in which graph, or since when. moved: it was a graph of its own until now, and what
+ * it held has been added. */
+void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,
+		    bool moved);
 /* An executable is about to be launched into `stream`, while a capture is under way.
  * -ENOMEM. */
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -332,33 +345,18 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
-/* What is in `holding` (of gcp_holding_begin; NULL: nothing) is about to be an
- * executable, before the real call. plainly: it can only be launched by the host, by
- * known calls. A graph of which not each launch would be seen gets memory of its own,
- * and keeps it. Waits for its launches where they, and one of another graph of its
- * lane, are on their way, or where there is no memory for another lane. 0;
- * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM: there is no memory, and nothing has changed, or
- * another error: the call must not be made. -ESTALE: a context is gone, and with it
- * what a graph needs. */
-int gcp_share_instantiates(struct gcp_tracker *tracker,
-			   const struct gcp_holder *holding, bool plainly);
-/* CUDA has refused that: it looks at the addresses that a graph copies from and to, and
- * memory that graphs share may have been given back, or moved just then. Maps it, and
- * keeps it where it is until gcp_share_may_move. *ret_any: it is there, and the call is
- * to be made again; false: the graph shares none, or an error is returned
- * (GCP_CUDA_OUT_OF_MEMORY, -ENOMEM), and nothing is kept. */
-int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+/* CUDA has refused to instantiate what is in `holding` (NULL: nothing): it looks at the
+ * addresses that a graph copies from and to, and memory that graphs share may have been
+ * given back, or moved just then. Maps it, and keeps it where it is until
+ * gcp_share_may_move. *ret_any: it is there, and the call is to be made again; false:
+ * the graph shares none, or an error is returned (GCP_CUDA_OUT_OF_MEMORY, -ENOMEM), and
+ * nothing is kept. */
+int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		    bool *ret_any);
-void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *holding);
-/* It is, after gcp_holding_new. */
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec);
-/* The update has failed; before the executable is told to hold it. */
-void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holding,
-			   const void *exec);
-/* It is about to be in another graph too, a clone or a parent. */
-void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding);
-/* The same of the graph that has the node (NULL: of any), if that shares: what the node
- * works on is about to be told. */
+void gcp_share_may_move(struct gcp_tracker *tracker, struct gcp_holder *holding);
+/* The graph that has the node (NULL: any), if it shares, gets memory of its own: what
+ * the node works on is about to be told. As gcp_holding_begin; or -ESTALE: a context is
+ * gone, and with it what the graph needs. */
 int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */

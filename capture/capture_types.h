@@ -78,41 +78,37 @@ struct gcp_graph_pool {
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
-/* A holder's reference to a graph pool. */
+/* A reference of a holder, or of a capture, to a graph pool. */
 struct gcp_hold {
 	struct gcp_graph_pool *graph_pool;
-	bool stays; /* its memory does, until the call that this is for is over */
 	SLIST_ENTRY(gcp_hold) link;
 };
+SLIST_HEAD(gcp_holds, gcp_hold);
 
 /* A graph or an executable, and the graph pools that it can run on. holders.c
  *  Y10 each graph pool at most once
  *  Y11 a part holds nothing: the graph at the top does. But for what is set in place
  *      of a node's child */
 struct gcp_holder {
-	const void *handle; /* CUDA's; NULL: it has none yet, and is in no list */
+	const void *handle; /* CUDA's; NULL: it has none yet, or no more, and is in no
+			     * list */
 	bool is_exec;
-	bool ending;   /* a call that may end it is under way */
-	bool replaced; /* and its handle has been given out meanwhile */
-	bool stray;    /* a part of a graph that is not known */
-	bool mixed;    /* an update has failed: it may run on several graphs' memory */
+	bool ending; /* a call that may end it is under way, and has it */
+	bool stray;  /* a part of a graph that is not known */
+	bool mixed;  /* an update has failed: it may run on several graphs' memory */
+	bool stays;  /* what it holds stays mapped, until the call that this is for is
+		      * over */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
 	const void *node; /* what is set in place of this node's child, in `parent` */
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
-	SLIST_HEAD(, gcp_hold) holds;
-	struct gcp_launched launched;      /* of an executable */
-	struct gcp_share *share;           /* of which it is an executable, or NULL */
-	LIST_ENTRY(gcp_holder) share_link; /* share->execs */
-	LIST_ENTRY(gcp_holder) link;       /* tracker->holders[] */
+	struct gcp_holds holds;
+	struct gcp_launched launched; /* of an executable */
+	struct gcp_share *share;      /* of which it is an executable, or NULL: of a
+				       * graph pool that it holds */
+	LIST_ENTRY(gcp_holder) link;  /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
-
-/* A capture's reference to a graph pool. */
-struct gcp_pool_ref {
-	struct gcp_graph_pool *graph_pool;
-	SLIST_ENTRY(gcp_pool_ref) link;
-};
 
 /* Where the next captured work may start: a stream or an event. order.c
  *  O1 for each place that an event stands for there is one, in the tree and in its
@@ -193,12 +189,12 @@ struct gcp_capture {
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
-	SLIST_HEAD(, gcp_pool_ref) pool_refs;
-	/* What the first pool reference takes. Once a capture has begun it cannot be
-	 * refused any more, and one into a shared pool joins it there and then. */
-	struct gcp_pool_ref *spare_pool_ref;
+	struct gcp_holds holds;
+	/* What the first of these takes, and that of its graph. Once a capture has
+	 * begun it cannot be refused any more, and one into a shared pool joins it
+	 * there and then. */
 	struct gcp_holder *spare_holder;
-	struct gcp_hold *spare_hold;
+	struct gcp_holds spare_holds;
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
@@ -302,14 +298,25 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
-/* NULL: no memory. */
-struct gcp_pool_ref *gcp_pool_ref_create(void);
+/* NULL: no memory. The second takes one that was made with the capture, if any is left.
+ */
+struct gcp_hold *gcp_hold_create(void);
+struct gcp_hold *gcp_hold_of(struct gcp_capture *capture);
 /* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
 bool gcp_capture_holds(const struct gcp_capture *capture,
 		       const struct gcp_graph_pool *graph_pool);
+
+/* Where the holders of the handle are listed. */
+struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
+					  const void *handle);
+/* The one of the handle, or NULL. */
+struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
+				   bool is_exec);
+/* The graph that it is embedded in, however deep; or itself. */
+struct gcp_holder *gcp_holder_root(struct gcp_holder *holder);
 
 /* A stream, or a context (NULL) with its streams, is about to go. */
 void gcp_stream_goes(struct gcp_tracker *tracker, void *stream);
@@ -356,6 +363,8 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 
 /* --- holders.c; tracker->lock is held ----------------------------------------- */
 
+/* With its parts. */
+void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
 /* The graph of the capture holds the graph pool. -ENOMEM. */
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool);

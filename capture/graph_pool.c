@@ -52,25 +52,22 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 			struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool_ref *pool_ref = capture->spare_pool_ref;
+	struct gcp_hold *hold = gcp_hold_of(capture);
 	int result;
 
 	assert(!gcp_capture_holds(capture, graph_pool));
-	capture->spare_pool_ref = NULL;
-	if (!pool_ref)
-		pool_ref = gcp_pool_ref_create();
-	if (!pool_ref)
+	if (!hold)
 		return -ENOMEM;
 	if (is_invalidated(tracker, capture))
 		result = 0; /* there will be no graph */
 	else
 		result = gcp_graph_hold(tracker, capture, graph_pool);
 	if (result != 0) {
-		free(pool_ref);
+		free(hold);
 		return result;
 	}
-	pool_ref->graph_pool = graph_pool;
-	SLIST_INSERT_HEAD(&capture->pool_refs, pool_ref, link);
+	hold->graph_pool = graph_pool;
+	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;
 	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->into_existing_graph |= capture->into_existing_graph;
@@ -80,7 +77,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 }
 
 /* No capture goes on: what was freed in them is free. */
-static void pool_ref_end(struct gcp_graph_pool *graph_pool)
+static void capture_left(struct gcp_graph_pool *graph_pool)
 {
 	if (graph_pool->captures > 0)
 		return;
@@ -91,15 +88,15 @@ static void pool_ref_end(struct gcp_graph_pool *graph_pool)
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
-	while ((pool_ref = SLIST_FIRST(&capture->pool_refs))) {
-		SLIST_REMOVE_HEAD(&capture->pool_refs, link);
-		assert(pool_ref->graph_pool->captures > 0);
-		pool_ref->graph_pool->captures--;
-		pool_ref_end(pool_ref->graph_pool);
-		gcp_graph_pool_ref_released(tracker, pool_ref->graph_pool);
-		free(pool_ref);
+	while ((hold = SLIST_FIRST(&capture->holds))) {
+		SLIST_REMOVE_HEAD(&capture->holds, link);
+		assert(hold->graph_pool->captures > 0);
+		hold->graph_pool->captures--;
+		capture_left(hold->graph_pool);
+		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
+		free(hold);
 	}
 }
 

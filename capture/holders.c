@@ -15,9 +15,9 @@
  *   destroy                   it holds nothing more. Its launches may be under way: the
  *                             memory waits for all work submitted until then
  *
- * A holder holds until the real call that ends it has returned; the handle may be given
- * out again before that. So there may be two holders of one handle, of which one is
- * `ending`; what is made of that handle holds what both do.
+ * What is made of a graph holds the memory before the real call: a holder that has no
+ * handle yet. And a holder holds until the real call that ends it has returned; the
+ * handle may be given out again before that, and is then no longer this holder's.
  *
  * A graph that is embedded in another one (a child graph, the body of a conditional
  * node) is a part: what is captured into it, its parent holds. Where the parent is not
@@ -40,16 +40,65 @@
  *  Y8 it waits in every context that the program has launched it in
  *  Y9 a block that outlives its graph is a common one
  */
-#include "holders.h"
 #include "share.h"
 
-/* --- what is held ------------------------------------------------------------- */
+/* --- by their handles ------------------------------------------------------------- */
 
-void gcp_graph_pool_keep(struct gcp_graph_pool *graph_pool)
+/* It gets the handle. */
+static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
+			const void *handle, bool is_exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	graph_pool->kept = true;
+	assert(handle && !holder->handle && !gcp_holder_find(tracker, handle, is_exec));
+	holder->handle = handle;
+	holder->is_exec = is_exec;
+	LIST_INSERT_HEAD(gcp_holder_bucket(tracker, handle), holder, link);
+	atomic_fetch_add(&tracker->holder_count, 1);
 }
+
+/* The handle stands for it no more. */
+static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_hold *hold;
+
+	if (!holder->handle)
+		return;
+	SLIST_FOREACH (hold, &holder->holds, link)
+		if (hold->graph_pool->share)
+			gcp_share_left(tracker, hold->graph_pool->share, holder);
+	LIST_REMOVE(holder, link);
+	holder->handle = NULL;
+	holder->share = NULL;
+	atomic_fetch_sub(&tracker->holder_count, 1);
+}
+
+/* Without a handle. NULL: no memory. */
+static struct gcp_holder *holder_create(void)
+{
+	int saved = errno;
+	struct gcp_holder *holder = calloc(1, sizeof(*holder));
+
+	errno = saved;
+	return holder;
+}
+
+/* Made when needed. NULL: no memory. */
+static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
+
+	if (holder)
+		return holder;
+	holder = holder_create();
+	if (holder)
+		holder_list(tracker, holder, handle, is_exec);
+	return holder;
+}
+
+/* --- what is held ------------------------------------------------------------- */
 
 static bool holds(const struct gcp_holder *holder,
 		  const struct gcp_graph_pool *graph_pool)
@@ -62,34 +111,24 @@ static bool holds(const struct gcp_holder *holder,
 	return false;
 }
 
-/* What it does not hold yet. -ENOMEM. */
-static int hold_new(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
-		    struct gcp_hold *spare)
+/* What it does not hold yet. */
+static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
+		     struct gcp_hold *hold)
 {
-	int saved = errno;
-	struct gcp_hold *hold = spare;
-
-	if (!hold)
-		hold = malloc(sizeof(*hold));
-	errno = saved;
-	if (!hold)
-		return -ENOMEM;
 	assert(!holds(holder, graph_pool)); /* Y10 */
-	hold->stays = false;
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
 	SLIST_INSERT_HEAD(&holder->holds, hold, link);
-	return 0;
 }
 
-/* -ENOMEM. */
-static int hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
-		    struct gcp_hold *spare)
+/* What it holds already maybe: needs no memory. */
+static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
+		      struct gcp_hold *hold)
 {
-	if (!holds(holder, graph_pool))
-		return hold_new(holder, graph_pool, spare);
-	free(spare);
-	return 0;
+	if (holds(holder, graph_pool))
+		free(hold);
+	else
+		hold_add(holder, graph_pool, hold);
 }
 
 static void launched_add(struct gcp_launched *to, const struct gcp_launched *more)
@@ -105,6 +144,7 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	const struct gcp_launched *launched = &gcp_holder_root(holder)->launched;
 	struct gcp_hold *hold;
 
+	assert(!holder->handle);
 	while ((hold = SLIST_FIRST(&holder->holds))) {
 		SLIST_REMOVE_HEAD(&holder->holds, link);
 		launched_add(&hold->graph_pool->launched, launched);
@@ -115,7 +155,8 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	}
 }
 
-void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
+/* `from` holds nothing any more. */
+static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
@@ -123,102 +164,35 @@ void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
 	assert(from != to);
 	launched_add(&to->launched, &from->launched);
 	while ((hold = SLIST_FIRST(&from->holds))) {
+		struct gcp_graph_pool *graph_pool = hold->graph_pool;
+
 		SLIST_REMOVE_HEAD(&from->holds, link);
-		assert(hold->graph_pool->graphs >= 1);
-		hold->graph_pool->graphs--;
-		if (to->stray)
-			gcp_graph_pool_keep(hold->graph_pool);
-		(void)hold_add(to, hold->graph_pool, hold); /* needs no memory */
+		assert(graph_pool->graphs >= 1);
+		graph_pool->graphs--;
+		graph_pool->kept |= to->stray;
+		hold_give(to, graph_pool, hold);
 	}
 }
 
-static void shares_leave(struct gcp_tracker *tracker, struct gcp_holder *holder)
+/* For good. */
+static void holds_keep(struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
-	if (!holder->handle)
-		return;
-	if (holder->share)
-		gcp_share_exec_left(tracker, holder);
 	SLIST_FOREACH (hold, &holder->holds, link)
-		if (hold->graph_pool->share)
-			gcp_share_left(tracker, hold->graph_pool->share, holder);
+		hold->graph_pool->kept = true;
 }
 
-void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
+/* -ENOMEM. */
+static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *part;
+	struct gcp_hold *hold = gcp_hold_create();
 
-	shares_leave(tracker, holder);
-	assert(!holder->share);
-	while ((part = LIST_FIRST(&holder->parts)))
-		gcp_holder_free(tracker, part);
-	if (holder->parent)
-		LIST_REMOVE(holder, part_link);
-	if (holder->handle) {
-		LIST_REMOVE(holder, link);
-		atomic_fetch_sub(&tracker->holder_count, 1);
-	}
-	assert(LIST_EMPTY(&holder->parts));
-	holds_drop(tracker, holder);
-	free(holder);
-}
-
-/* What the handle held as a graph of its own may be of one that is gone, or its own. */
-void gcp_holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
-	assert(!parent || gcp_holder_root(parent) != part);
-	SLIST_FOREACH (hold, &part->holds, link)
-		gcp_graph_pool_keep(hold->graph_pool);
-	if (part->parent)
-		LIST_REMOVE(part, part_link);
-	part->parent = parent;
-	part->stray = !parent;
-	if (parent)
-		LIST_INSERT_HEAD(&parent->parts, part, part_link);
-}
-
-void gcp_graph_is_part(struct gcp_tracker *tracker, const void *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		capture->graph_gone |=
-		    capture->graph == graph && !capture->into_existing_graph;
-}
-
-static void graph_is_new(struct gcp_tracker *tracker, const void *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		capture->graph_gone |= capture->graph == graph;
-}
-
-void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder;
-
-	assert(handle);
-	while ((holder = gcp_holder_find(tracker, handle, is_exec)))
-		gcp_holder_free(tracker, holder);
-	assert(!gcp_holder_find(tracker, handle, is_exec));
-	for (holder = gcp_holder_first(tracker, handle, is_exec); holder;
-	     holder = gcp_holder_next(holder)) {
-		holder->replaced = true;
-		if (holder->share)
-			gcp_share_exec_left(tracker, holder);
-	}
-	if (!is_exec)
-		graph_is_new(tracker, handle);
+	if (!hold)
+		return -ENOMEM;
+	hold_add(to, graph_pool, hold);
+	return 0;
 }
 
 /* Of any graph, and of captures under way. */
@@ -230,51 +204,136 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to)
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (result == 0 && (graph_pool->graphs > 0 || graph_pool->captures > 0))
-			result = hold_add(to, graph_pool, NULL);
+			result = hold_copy(to, graph_pool);
 	return result;
 }
 
 /* Of this one alone. There may be thousands: what was empty needs no look at each. */
-static int holds_copy_own(const struct gcp_holder *from, struct gcp_holder *to)
+static int holds_copy(const struct gcp_holder *from, struct gcp_holder *to)
 {
 	bool empty = SLIST_EMPTY(&to->holds);
 	const struct gcp_hold *hold;
 	int result = 0;
 
 	SLIST_FOREACH (hold, &from->holds, link)
-		if (result == 0)
-			result = empty ? hold_new(to, hold->graph_pool, NULL)
-				       : hold_add(to, hold->graph_pool, NULL);
+		if (result == 0 && (empty || !holds(to, hold->graph_pool)))
+			result = hold_copy(to, hold->graph_pool);
 	return result;
 }
 
-static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
-		      struct gcp_holder *to)
+/* `to`, which is new, holds what the handle stands for does. -ENOMEM. */
+static int holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+		    struct gcp_holder *to)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_holder *root = gcp_holder_root(from), *part;
+	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
+	const struct gcp_holder *root = holder ? gcp_holder_root(holder) : NULL, *part;
 	int result;
 
+	assert(!to->handle && !to->parent); /* Y4 */
+	if (!root)
+		return 0;
 	if (root->stray)
 		return holds_of_all(tracker, to);
-	result = holds_copy_own(root, to);
+	result = holds_copy(root, to);
 	LIST_FOREACH (part, &root->parts, part_link)
 		if (result == 0 && part->node)
-			result = holds_copy_own(part, to);
+			result = holds_copy(part, to);
 	return result;
 }
 
-int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
-		 struct gcp_holder *holding)
+/* --- its end ------------------------------------------------------------------ */
+
+static void holder_leave(struct gcp_holder *part)
+{
+	if (part->parent)
+		LIST_REMOVE(part, part_link);
+	part->parent = NULL;
+}
+
+/* It is gone. The call that ends it has it still, if it is ending. */
+static void holder_gone(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder;
-	int result = 0;
+	assert(holder->handle || holder->node);
+	if (!holder->ending) {
+		gcp_holder_free(tracker, holder);
+		return;
+	}
+	holder_unlist(tracker, holder);
+	holder_leave(holder);
+}
 
-	for (holder = gcp_holder_first(tracker, handle, is_exec); holder && result == 0;
-	     holder = gcp_holder_next(holder))
-		result = holds_copy(tracker, holder, holding);
-	return result;
+void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_holder *part;
+
+	assert(!holder->ending && !holder->stays);
+	holder_unlist(tracker, holder);
+	while ((part = LIST_FIRST(&holder->parts)))
+		holder_gone(tracker, part);
+	holds_drop(tracker, holder);
+	holder_leave(holder);
+	assert(SLIST_EMPTY(&holder->holds) && LIST_EMPTY(&holder->parts));
+	free(holder);
+}
+
+/* The handle is another graph's by now, or that of a part of one (`part`): a capture
+ * that makes a graph of this handle has lost it, after an error. */
+static void graph_is_gone(struct gcp_tracker *tracker, const void *graph, bool part)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture->graph_gone |=
+		    capture->graph == graph && !(part && capture->into_existing_graph);
+}
+
+/* The driver has given out the handle: what had it before is gone. */
+static void handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
+
+	assert(handle);
+	if (holder)
+		holder_gone(tracker, holder);
+	assert(!gcp_holder_find(tracker, handle, is_exec));
+	if (!is_exec)
+		graph_is_gone(tracker, handle, false);
+}
+
+struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	if (!handle || !gcp_tracker_holds(tracker))
+		return NULL;
+	gcp_tracker_lock(tracker);
+	holder = gcp_holder_find(tracker, handle, is_exec);
+	if (holder && holder->ending)
+		holder = NULL;
+	if (holder)
+		holder->ending = true;
+	gcp_tracker_unlock(tracker);
+	return holder;
+}
+
+void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
+{
+	if (!holder)
+		return;
+	gcp_tracker_lock(tracker);
+	assert(holder->ending);
+	gcp_launches_reset(tracker);
+	holder->ending = false;
+	if (gone || !holder->handle)
+		gcp_holder_free(tracker, holder);
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 }
 
 /* --- captures ------------------------------------------------------------------- */
@@ -283,28 +342,28 @@ int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *spare = capture->spare_hold;
 	struct gcp_holder *holder;
+	struct gcp_hold *hold;
 
-	if (tracker->keeps_all || !capture->graph || capture->graph_gone)
-		gcp_graph_pool_keep(graph_pool);
+	graph_pool->kept |=
+	    tracker->keeps_all || !capture->graph || capture->graph_gone;
 	if (!capture->graph || capture->graph_gone)
 		return 0; /* which graph holds it is not known */
 	holder = gcp_holder_find(tracker, capture->graph, false);
-	if (!holder) {
+	if (!holder && capture->spare_holder) {
 		holder = capture->spare_holder;
 		capture->spare_holder = NULL;
-		if (!holder)
-			holder = gcp_holder_create();
-		if (!holder)
-			return -ENOMEM;
-		gcp_holder_list(tracker, holder, capture->graph, false);
+		holder_list(tracker, holder, capture->graph, false);
 	}
+	if (!holder)
+		holder = holder_get(tracker, capture->graph, false);
+	hold = holder ? gcp_hold_of(capture) : NULL;
+	if (!hold)
+		return -ENOMEM;
 	holder = gcp_holder_root(holder);
-	if (holder->stray)
-		gcp_graph_pool_keep(graph_pool);
-	capture->spare_hold = NULL;
-	return hold_add(holder, graph_pool, spare);
+	graph_pool->kept |= holder->stray;
+	hold_give(holder, graph_pool, hold);
+	return 0;
 }
 
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,
@@ -312,7 +371,7 @@ void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (capture->graph && !capture->into_existing_graph)
-		gcp_handle_is_new(tracker, capture->graph, false);
+		handle_is_new(tracker, capture->graph, false);
 }
 
 /* The graph that was made for the capture. */
@@ -332,7 +391,151 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
-		gcp_holder_free(tracker, holder);
+		holder_gone(tracker, holder);
+}
+
+struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
+					  const struct gcp_capture *capture)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_holder *holder = graph_of(tracker, capture);
+
+	if (!holder || holder->ending)
+		return NULL;
+	holder->ending = true;
+	return holder;
+}
+
+/* --- what is made of a holder ------------------------------------------------- */
+
+/* Whether anything can hold memory, or be about to. */
+static bool any_holds(const struct gcp_tracker *tracker)
+{
+	return gcp_tracker_holds(tracker) || gcp_tracker_capturing(tracker);
+}
+
+int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+		      enum gcp_making making, struct gcp_holder **ret_holding)
+{
+	struct gcp_holder *holding;
+	int result;
+
+	*ret_holding = NULL;
+	if (!handle || !any_holds(tracker))
+		return 0;
+	holding = holder_create();
+	if (!holding)
+		return -ENOMEM;
+	gcp_tracker_lock(tracker);
+	result = holds_of(tracker, handle, is_exec, holding);
+	if (result == 0)
+		result = gcp_share_made(tracker, holding, making);
+	if (result != 0 || SLIST_EMPTY(&holding->holds))
+		gcp_holder_free(tracker, holding);
+	else
+		*ret_holding = holding;
+	gcp_tracker_unlock(tracker);
+	return result;
+}
+
+void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
+{
+	if (!holding)
+		return;
+	gcp_tracker_lock(tracker);
+	gcp_holder_free(tracker, holding);
+	gcp_tracker_unlock(tracker);
+}
+
+void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec)
+{
+	if (!holding && !any_holds(tracker))
+		return;
+	gcp_tracker_lock(tracker);
+	handle_is_new(tracker, handle, is_exec);
+	if (holding)
+		holder_list(tracker, holding, handle, is_exec);
+	if (holding && is_exec)
+		gcp_share_exec_made(tracker, holding);
+	gcp_tracker_unlock(tracker);
+}
+
+void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	if (!holding)
+		return;
+	gcp_tracker_lock(tracker);
+	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
+	if (holder)
+		holds_move(holding, gcp_holder_root(holder));
+	if (holder || !handle) /* CUDA has refused a call without */
+		gcp_holder_free(tracker, holding);
+	else
+		holder_list(tracker, holder = holding, handle, is_exec);
+	if (holder && is_exec) { /* an update has failed */
+		holder->mixed = true;
+		gcp_launches_reset(tracker);
+	}
+	gcp_tracker_unlock(tracker);
+}
+
+/* What was set for the node before, if anything. */
+static struct gcp_holder *set_find(const struct gcp_holder *exec, const void *node)
+{
+	struct gcp_holder *part;
+
+	LIST_FOREACH (part, &exec->parts, part_link)
+		if (part->node == node)
+			break;
+	return part;
+}
+
+void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *exec, const void *node, bool done)
+{
+	struct gcp_holder *holder, *part;
+
+	if (!holding && !gcp_tracker_holds(tracker))
+		return;
+	if (!exec) {
+		gcp_holding_end(tracker, holding);
+		return;
+	}
+	gcp_tracker_lock(tracker);
+	holder = holding ? holder_get(tracker, exec, true)
+			 : gcp_holder_find(tracker, exec, true);
+	part = holder ? set_find(holder, node) : NULL;
+	if (part && done) { /* that runs no more */
+		gcp_holder_free(tracker, part);
+		part = NULL;
+	}
+	if (part && holding) { /* the call has failed, again and again maybe */
+		holds_move(holding, part);
+		gcp_holder_free(tracker, holding);
+	} else if (holder && holding) {
+		assert(!holding->handle && LIST_EMPTY(&holding->parts));
+		holding->node = node;
+		holding->parent = holder;
+		LIST_INSERT_HEAD(&holder->parts, holding, part_link);
+	} else if (holding) { /* no memory for one that could let go of it earlier */
+		holder_list(tracker, holding, exec, true);
+	}
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
+}
+
+void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
+{
+	if (!holding)
+		return;
+	gcp_tracker_lock(tracker);
+	holds_keep(holding);
+	gcp_holder_free(tracker, holding);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- launches --------------------------------------------------------------------- */
@@ -343,86 +546,76 @@ void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void
 	struct gcp_holder *holder;
 
 	gcp_tracker_lock(tracker);
-	for (holder = gcp_holder_first(tracker, exec, true); holder;
-	     holder = gcp_holder_next(holder))
+	holder = gcp_holder_find(tracker, exec, true);
+	if (holder)
 		launched_add(&holder->launched, &here);
 	gcp_tracker_unlock(tracker);
 }
 
-/* --- the end of a holder ---------------------------------------------------------- */
-
-static void ending_set(struct gcp_holder *holder, bool ending)
+int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
+		       const void *exec)
 {
-	struct gcp_holder *part;
+	struct gcp_capture_state state = {0};
+	struct gcp_holder *holding;
+	int result =
+	    gcp_holding_begin(tracker, exec, true, GCP_MAKING_LAUNCH, &holding);
 
-	holder->ending = ending;
-	LIST_FOREACH (part, &holder->parts, part_link)
-		ending_set(part, ending);
-}
-
-struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
-					  const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder = graph_of(tracker, capture);
-
-	if (holder)
-		ending_set(holder, true);
-	return holder;
-}
-
-struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
-				     bool is_exec)
-{
-	struct gcp_holder *holder;
-
-	if (!handle || !gcp_tracker_holds(tracker))
-		return NULL;
-	gcp_tracker_lock(tracker);
-	holder = gcp_holder_find(tracker, handle, is_exec);
-	if (holder)
-		ending_set(holder, true);
-	gcp_tracker_unlock(tracker);
-	return holder;
-}
-
-/* What came to the handles meanwhile, of the graph and of its parts, stays with them.
- */
-static void holder_stays(struct gcp_tracker *tracker, struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *other =
-	    gcp_holder_find(tracker, holder->handle, holder->is_exec);
-	struct gcp_holder *part, *next;
-
-	for (part = LIST_FIRST(&holder->parts); part; part = next) {
-		next = LIST_NEXT(part, part_link);
-		if (part->replaced)
-			gcp_holder_free(tracker, part);
-		else
-			holder_stays(tracker, part);
-	}
-	holder->ending = false;
-	if (!other)
-		return;
-	gcp_holds_move(other, gcp_holder_root(holder));
-	while ((part = LIST_FIRST(&other->parts)))
-		gcp_holder_embed(part, holder);
-	gcp_holder_free(tracker, other);
-}
-
-void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
-{
-	if (!holder)
-		return;
-	gcp_tracker_lock(tracker);
-	gcp_launches_reset(tracker);
-	if (gone || holder->replaced)
-		gcp_holder_free(tracker, holder);
+	if (result != 0 || !holding)
+		return result;
+	if (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
+	    (state.active && !state.graph))
+		gcp_holding_keep(tracker, holding);
+	else if (state.active)
+		gcp_holding_add(tracker, holding, state.graph, false);
 	else
-		holder_stays(tracker, holder);
+		gcp_holding_end(tracker, holding);
+	return 0;
+}
+
+/* --- parts ------------------------------------------------------------------------ */
+
+/* What the handle held as a graph of its own may be of one that is gone, or its own. */
+static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!parent || gcp_holder_root(parent) != part);
+	assert(part->handle && !part->is_exec);
+	holds_keep(part);
+	holder_leave(part);
+	part->parent = parent;
+	part->stray = !parent;
+	if (parent)
+		LIST_INSERT_HEAD(&parent->parts, part, part_link);
+}
+
+void gcp_graph_made(struct gcp_tracker *tracker, const void *graph)
+{
+	gcp_holding_new(tracker, NULL, graph, false);
+}
+
+void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,
+		    bool moved)
+{
+	struct gcp_holder *of = NULL, *holder;
+
+	if (!part)
+		return;
+	gcp_tracker_lock(tracker);
+	if (parent && !moved)
+		handle_is_new(tracker, part, false);
+	else if (!parent)
+		graph_is_gone(tracker, part, true);
+	holder = holder_get(tracker, part, false);
+	if (holder && parent)
+		of = holder_get(tracker, parent, false);
+	if (!holder || (parent && !of) || (of && gcp_holder_root(of) == holder)) {
+		tracker->keeps_all = true; /* nothing tells it from other graphs */
+	} else {
+		if (moved) /* held also as a part: its parent has got a copy */
+			holds_move(holder, gcp_holder_root(of));
+		holder_embed(holder, of);
+	}
 	gcp_tracker_unlock(tracker);
-	gcp_tracker_collect(tracker);
 }
 
 /* --- for good ----------------------------------------------------------------- */
@@ -435,7 +628,7 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 	tracker->keeps_all |= from_now_on;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
-			gcp_graph_pool_keep(graph_pool);
+			graph_pool->kept = true;
 	gcp_tracker_unlock(tracker);
 }
 

@@ -221,11 +221,11 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
  * for what is not shared is allocated from it. */
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 {
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		if (!pool_ref->graph_pool->shared)
-			return pool_ref->graph_pool;
+	SLIST_FOREACH (hold, &capture->holds, link)
+		if (!hold->graph_pool->shared)
+			return hold->graph_pool;
 	return NULL;
 }
 

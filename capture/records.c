@@ -133,28 +133,44 @@ uint64_t gcp_thread_number(void)
 
 /* --- captures -------------------------------------------------------------- */
 
-struct gcp_pool_ref *gcp_pool_ref_create(void)
+struct gcp_hold *gcp_hold_create(void)
 {
 	int saved = errno;
-	struct gcp_pool_ref *pool_ref = malloc(sizeof(*pool_ref));
+	struct gcp_hold *hold = malloc(sizeof(*hold));
 
 	errno = saved;
-	return pool_ref;
+	return hold;
+}
+
+struct gcp_hold *gcp_hold_of(struct gcp_capture *capture)
+{
+	struct gcp_hold *hold = SLIST_FIRST(&capture->spare_holds);
+
+	if (!hold)
+		return gcp_hold_create();
+	SLIST_REMOVE_HEAD(&capture->spare_holds, link);
+	return hold;
 }
 
 struct gcp_capture *gcp_capture_create(void)
 {
 	int saved = errno;
 	struct gcp_capture *capture = calloc(1, sizeof(*capture));
+	bool whole = capture != NULL;
 
 	if (capture) {
 		STAILQ_INIT(&capture->free_groups);
-		capture->spare_pool_ref = gcp_pool_ref_create();
 		capture->spare_holder = calloc(1, sizeof(*capture->spare_holder));
-		capture->spare_hold = malloc(sizeof(*capture->spare_hold));
+		whole = capture->spare_holder != NULL;
 	}
-	if (capture && (!capture->spare_pool_ref || !capture->spare_holder ||
-			!capture->spare_hold)) {
+	for (int i = 0; i < 2 && whole; i++) {
+		struct gcp_hold *hold = gcp_hold_create();
+
+		whole = hold != NULL;
+		if (hold)
+			SLIST_INSERT_HEAD(&capture->spare_holds, hold, link);
+	}
+	if (!whole) {
 		gcp_capture_destroy(capture);
 		capture = NULL;
 	}
@@ -166,9 +182,14 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 {
 	struct gcp_free_group *free_group;
 	struct gcp_open_end *end, *event;
+	struct gcp_hold *hold;
 
 	if (!capture)
 		return;
+	while ((hold = SLIST_FIRST(&capture->spare_holds))) {
+		SLIST_REMOVE_HEAD(&capture->spare_holds, link);
+		free(hold);
+	}
 	while ((end = SLIST_FIRST(&capture->streams))) {
 		while ((event = TAILQ_FIRST(&end->events))) {
 			TAILQ_REMOVE(&end->events, event, line_link);
@@ -186,9 +207,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->frontier.items);
 	free(capture->strays.items);
 	free(capture->unseen.items);
-	free(capture->spare_pool_ref);
 	free(capture->spare_holder);
-	free(capture->spare_hold);
 	free(capture);
 }
 
@@ -203,10 +222,40 @@ bool gcp_capture_holds(const struct gcp_capture *capture,
 		       const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		if (pool_ref->graph_pool == graph_pool)
+	SLIST_FOREACH (hold, &capture->holds, link)
+		if (hold->graph_pool == graph_pool)
 			return true;
 	return false;
+}
+
+/* --- holders --------------------------------------------------------------- */
+
+struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
+					  const void *handle)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uintptr_t number = (uintptr_t)handle;
+
+	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
+}
+
+struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
+				   bool is_exec)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_holder *holder;
+
+	LIST_FOREACH (holder, gcp_holder_bucket(tracker, handle), link)
+		if (holder->handle == handle && holder->is_exec == is_exec)
+			break;
+	return holder;
+}
+
+struct gcp_holder *gcp_holder_root(struct gcp_holder *holder)
+{
+	while (holder->parent)
+		holder = holder->parent;
+	return holder;
 }

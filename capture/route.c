@@ -218,10 +218,10 @@ static bool all_hold(const struct candidates *candidates,
  * would do, and keep the block longer than need be. */
 static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
 {
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
-	SLIST_FOREACH (pool_ref, &first_of(candidates)->pool_refs, link) {
-		struct gcp_graph_pool *graph_pool = pool_ref->graph_pool;
+	SLIST_FOREACH (hold, &first_of(candidates)->holds, link) {
+		struct gcp_graph_pool *graph_pool = hold->graph_pool;
 
 		if (!graph_pool->once &&
 		    (graph_pool->captures == candidates->count || graph_pool->named) &&

@@ -25,7 +25,6 @@
  */
 #include <sched.h>
 
-#include "holders.h"
 #include "share.h"
 
 /* The one heap of a graph pool that only this capture has had, whose memory is mapped
@@ -75,13 +74,13 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
 	if (!atomic_load(&tracker->sharing) || !capture->graph ||
 	    capture->graph_taken || capture->into_existing_graph)
 		return;
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		share_create(tracker, capture, pool_ref->graph_pool);
+	SLIST_FOREACH (hold, &capture->holds, link)
+		share_create(tracker, capture, hold->graph_pool);
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
@@ -228,6 +227,8 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 	const struct gcp_last nowhere = {.stream_id = 0};
 
 	gcp_launches_reset(tracker);
+	if (holder->is_exec && share->track && share->track->exec == holder->handle)
+		share->track->exec = NULL; /* no launch follows its launches */
 	if (holder->is_exec || share->graph != holder->handle)
 		return;
 	share->graph = NULL;

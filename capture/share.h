@@ -30,9 +30,8 @@ struct gcp_share {
 	struct gcp_heap *heap;
 	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
-	LIST_HEAD(, gcp_holder) execs;
-	bool confirmed;            /* the end of the capture gave that graph */
-	bool copied;               /* into others, which may be there still */
+	bool confirmed;                 /* the end of the capture gave that graph */
+	bool copied;                    /* into others, which may be there still */
 	bool own;                  /* it keeps memory of its own, or is to get some */
 	bool unseen;               /* a call that is not known was made */
 	bool bound;                /* its scratch is a lane's, or in `own_lane` */
@@ -81,10 +80,6 @@ struct gcp_track {
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
-/* One of its executables, and no more. */
-void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
-			struct gcp_holder *exec);
-void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
 /* The graph pool's memory was released. */
@@ -194,7 +189,8 @@ void gcp_shares_prepare(struct gcp_tracker *tracker);
 /* Brings one into the lane of the stream (0: that without one), if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_last *last);
-/* A graph or executable is gone that has held the share's memory. */
+/* A graph or executable is gone that has held the share's memory: its handle may be
+ * given out again. */
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder);
 /* Called with the graph idle. Moves it from its lane to memory of its own, where it
@@ -210,6 +206,11 @@ int gcp_share_map(struct gcp_share *share);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 
+/* What is in `holding` is about to be made something of: gcp_holding_begin. */
+int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		   enum gcp_making making);
+/* The executable has been made: its launches are those of the graph that it holds. */
+void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec);
 /* The graph's memory may be used otherwise than by launches that are seen: as
  * gcp_share_make_own, but for this time where there is no memory. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);

@@ -23,7 +23,6 @@
  * another graph in its lane are on their way, or if there is no memory for another
  * lane.
  */
-#include "holders.h"
 #include "share.h"
 
 /* With the lock held, if there is any graph that may share. */
@@ -65,8 +64,6 @@ static struct gcp_share *share_in(const struct gcp_holder *holding, unsigned *re
 	const struct gcp_hold *hold;
 
 	*ret_count = 0;
-	if (!holding)
-		return NULL;
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		struct gcp_share *share = hold->graph_pool->share;
 
@@ -78,62 +75,75 @@ static struct gcp_share *share_in(const struct gcp_holder *holding, unsigned *re
 	return first;
 }
 
-int gcp_share_instantiates(struct gcp_tracker *tracker,
-			   const struct gcp_holder *holding, bool plainly)
+/* They are in another graph from now on, whose nodes are not listed. */
+static void copied(const struct gcp_holder *holding)
 {
-	struct gcp_share *share;
-	unsigned count;
-	int result = 0;
-
-	if (!holding || !lock_if_any(tracker))
-		return 0;
-	share = share_in(holding, &count);
-	while (share && (!plainly || count > 1) && result == 0) {
-		result = gcp_share_take(tracker, share);
-		share = share_in(holding, &count);
-	}
-	gcp_tracker_unlock(tracker);
-	return result;
-}
-
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
-{
-	struct gcp_holder *holder;
-	struct gcp_share *share;
-	unsigned count;
-
-	if (!lock_if_any(tracker))
-		return;
-	holder = gcp_holder_find(tracker, exec, true);
-	share = share_in(holder, &count);
-	/* Also if the graph is just getting memory of its own. */
-	if (share)
-		gcp_share_exec_add(tracker, share, holder);
-	gcp_tracker_unlock(tracker);
-}
-
-/* --- CUDA looks at the addresses -------------------------------------------------- */
-
-static void holding_may_move(const struct gcp_holder *holding)
-{
-	struct gcp_hold *hold;
+	const struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		struct gcp_share *share = hold->graph_pool->share;
 
-		assert(!hold->stays || !share || share->stays > 0);
-		if (hold->stays && share)
-			share->stays--;
-		hold->stays = false;
+		if (!share || !is_open(share))
+			continue;
+		share->copied = true;
+		free(share->nodes);
+		share->nodes = NULL;
 	}
+}
+
+int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		   enum gcp_making making)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	unsigned shared = making == GCP_MAKING_EXEC, count;
+	struct gcp_share *share;
+	int result = 0;
+
+	if (making == GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
+		return 0;
+	if (making == GCP_MAKING_COPY) {
+		copied(holding);
+		return 0;
+	}
+	while (result == 0 && (share = share_in(holding, &count)) && count > shared)
+		result = gcp_share_take(tracker, share);
+	if (result == -ENOMEM)
+		return GCP_CUDA_OUT_OF_MEMORY;
+	return result > 0 ? result : 0; /* one whose context is gone needs none */
+}
+
+void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	unsigned count;
+
+	assert(exec->is_exec && exec->handle && !exec->share);
+	gcp_launches_reset(tracker);
+	/* Also if the graph is just getting memory of its own. */
+	exec->share = share_in(exec, &count);
+}
+
+/* --- CUDA looks at the addresses -------------------------------------------------- */
+
+static void holding_may_move(struct gcp_holder *holding)
+{
+	const struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		assert(!holding->stays || !share || share->stays > 0);
+		if (holding->stays && share)
+			share->stays--;
+	}
+	holding->stays = false;
 }
 
 /* In no lane the memory is mapped for good; but none enters one either for now. */
 static int share_stays(struct gcp_share *share, bool *ret_any)
 {
-	int result = 0;
+	int result;
 
-	share->stays++;
 	if (!share->bound || !gcp_heap_is_shared(share->heap))
 		return 0;
 	result = gcp_share_map(share);
@@ -141,23 +151,22 @@ static int share_stays(struct gcp_share *share, bool *ret_any)
 	return result == -ESTALE ? 0 : result; /* it went with its context */
 }
 
-int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		    bool *ret_any)
 {
-	struct gcp_hold *hold;
+	const struct gcp_hold *hold;
 	int result = 0;
 
 	*ret_any = false;
 	if (!holding || !lock_if_any(tracker))
 		return 0;
-	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (!share || result != 0)
-			continue;
-		hold->stays = true;
-		result = share_stays(share, ret_any);
-	}
+	holding->stays = true;
+	SLIST_FOREACH (hold, &holding->holds, link)
+		if (hold->graph_pool->share)
+			hold->graph_pool->share->stays++;
+	SLIST_FOREACH (hold, &holding->holds, link)
+		if (hold->graph_pool->share && result == 0)
+			result = share_stays(hold->graph_pool->share, ret_any);
 	*ret_any &= result == 0;
 	if (!*ret_any)
 		holding_may_move(holding);
@@ -165,7 +174,7 @@ int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holdin
 	return result;
 }
 
-void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *holding)
+void gcp_share_may_move(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	gcp_tracker_lock(tracker);
 	holding_may_move(holding);
@@ -177,20 +186,6 @@ void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *ho
 /* What the call has changed is not known: the executable may run on the memory of both
  * graphs, and its launches are those of one. Most programs make another executable
  * then: the other graph has memory of its own before this one is launched again. */
-void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holding,
-			   const void *exec)
-{
-	struct gcp_holder *holder;
-
-	if (!holding || !lock_if_any(tracker))
-		return;
-	gcp_launches_reset(tracker);
-	holding->mixed = true; /* it may become the executable's, which has none */
-	holder = gcp_holder_find(tracker, exec, true);
-	if (holder)
-		holder->mixed = true;
-	gcp_tracker_unlock(tracker);
-}
 
 /* From the start again after each: the lock may have been let go. */
 int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
@@ -220,24 +215,6 @@ int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
 	if (result == 0)
 		holder->mixed = false;
 	return result;
-}
-
-void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding)
-{
-	const struct gcp_hold *hold;
-
-	if (!holding || !lock_if_any(tracker))
-		return;
-	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (!share || !is_open(share))
-			continue;
-		share->copied = true;
-		free(share->nodes);
-		share->nodes = NULL;
-	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- what is read ----------------------------------------------------------------- */

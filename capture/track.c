@@ -7,7 +7,6 @@
  * gone since, and of the fences of its context; while a capture is under way of the
  * fences alone that are there already. What is not known is not completed.
  */
-#include "holders.h"
 #include "share.h"
 
 /* --- records ------------------------------------------------------------------ */
@@ -18,29 +17,6 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 	const struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
 	return holder ? holder->share : NULL;
-}
-
-void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
-			struct gcp_holder *exec)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_launches_reset(tracker);
-	assert(exec->is_exec && exec->handle && !exec->share);
-	LIST_INSERT_HEAD(&share->execs, exec, share_link);
-	exec->share = share;
-}
-
-/* No launch follows its launches any more: the handle may be given out again. */
-void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = exec->share->track;
-
-	gcp_launches_reset(tracker);
-	if (track && track->exec == exec->handle)
-		track->exec = NULL;
-	LIST_REMOVE(exec, share_link);
-	exec->share = NULL;
 }
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
@@ -100,7 +76,6 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *from = share->track;
-	const struct gcp_holder *exec;
 
 	gcp_launches_reset(tracker);
 	assert(!from || from->members > 0);
@@ -108,9 +83,8 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (from) {
 		from->members--;
 		from->only = from->only == share ? NULL : from->only;
-		LIST_FOREACH (exec, &share->execs, share_link)
-			if (from->exec == exec->handle)
-				from->exec = NULL;
+		if (from->exec && gcp_share_of_exec(tracker, from->exec) == share)
+			from->exec = NULL;
 	}
 	share->track = track;
 	if (track)
@@ -384,15 +358,12 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_share *share = graph_pool->share;
-	struct gcp_holder *exec;
 
 	if (!share)
 		return;
 	assert(share->graph_pool == graph_pool);
 	assert(share->in_progress == 0 && share->stays == 0);
 	graph_pool->share = NULL;
-	while ((exec = LIST_FIRST(&share->execs)))
-		gcp_share_exec_left(tracker, exec);
 	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
 	if (share->own_lane)

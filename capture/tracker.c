@@ -82,7 +82,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->order_unknown = !known || capture->into_existing_graph;
 	(void)gcp_order_stream_joined(capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
-	assert(SLIST_EMPTY(&capture->pool_refs) && !capture->ending);
+	assert(SLIST_EMPTY(&capture->holds) && !capture->ending);
 	gcp_tracker_lock(tracker);
 	capture->begun = ++tracker->moment;
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
@@ -125,11 +125,11 @@ static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
  * the rest is left for another turn. */
 static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 {
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		SLIST_FOREACH (entry, &pool_ref->graph_pool->heaps, link)
+	SLIST_FOREACH (hold, &capture->holds, link)
+		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
 			if (barriers->count < BARRIERS_MAX &&
 			    gcp_heap_was_recycled(entry->heap))
 				barrier_add(barriers, entry->pool);
@@ -144,7 +144,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
-	assert(SLIST_EMPTY(&capture->pool_refs));
+	assert(SLIST_EMPTY(&capture->holds));
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
 		atomic_store(&tracker->any_resting, false);
@@ -344,13 +344,13 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 /* From here on what is freed waits for a proof, or for the capture's end. */
 static void capture_forks(struct gcp_capture *capture)
 {
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 
 	if (capture->forked)
 		return;
 	capture->forked = true;
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		gcp_graph_pool_set_reuse(pool_ref->graph_pool, GCP_REUSE_LATER);
+	SLIST_FOREACH (hold, &capture->holds, link)
+		gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_LATER);
 }
 
 void gcp_tracker_forked(struct gcp_tracker *tracker)
@@ -451,7 +451,7 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	struct gcp_pool_ref *pool_ref;
+	struct gcp_hold *hold;
 	struct gcp_capture *capture;
 	bool gives;
 	int result;
@@ -460,8 +460,8 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *strea
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	gives = result != 0;
 	if (capture)
-		SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-			gives |= !pool_ref->graph_pool->once;
+		SLIST_FOREACH (hold, &capture->holds, link)
+			gives |= !hold->graph_pool->once;
 	gcp_tracker_unlock(tracker);
 	return gives;
 }

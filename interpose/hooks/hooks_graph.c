@@ -31,18 +31,38 @@ static void cancel_restore(const int *state)
 #define GCP_CANCEL_LATER                                                               \
 	int cancel __attribute__((cleanup(cancel_restore), unused)) = gcp_cancel_defer()
 
-/* Something is about to be made of the graph or executable. One of gcp_holding_...
- * takes the result. */
-static CUresult holding_begin(const void *handle, bool is_exec,
-			      struct gcp_holder **ret_holding)
+/* Made again while memory may come back: hooks_memory.c. */
+#define GCP_CALL_AGAIN(result, name, call)                                             \
+	do {                                                                           \
+		struct gcp_tries tries = {0};                                          \
+                                                                                       \
+		do                                                                     \
+			result = (call);                                               \
+		while (gcp_maker_reclaims(&tries, name, result));                      \
+	} while (0)
+
+/* Graphs may have got memory of their own; else a call is refused. One whose context is
+ * gone needs none. */
+static CUresult owned(int result)
 {
-	int result = 0;
+	if (result == -ENOMEM)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return result > 0 ? (CUresult)result : CUDA_SUCCESS;
+}
+
+/* Something is about to be made of the graph. One of gcp_holding_... takes the result.
+ */
+static CUresult holding_begin(const void *graph, enum gcp_making making,
+			      const char *name, struct gcp_holder **ret_holding)
+{
+	CUresult result = CUDA_SUCCESS;
 
 	*ret_holding = NULL;
 	if (gcp_process_pooling())
-		result = gcp_holding_begin(gcp_process.tracker, handle, is_exec,
-					   ret_holding);
-	return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+		GCP_CALL_AGAIN(result, name,
+			       owned(gcp_holding_begin(gcp_process.tracker, graph,
+						       false, making, ret_holding)));
+	return result;
 }
 
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
@@ -65,36 +85,6 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-/* Made again while memory may come back: hooks_memory.c. */
-#define GCP_CALL_AGAIN(result, name, call)                                             \
-	do {                                                                           \
-		struct gcp_tries tries = {0};                                          \
-                                                                                       \
-		do                                                                     \
-			result = (call);                                               \
-		while (gcp_maker_reclaims(&tries, name, result));                      \
-	} while (0)
-
-/* Whether graphs have got memory of their own; else a call is refused. One whose
- * context is gone needs none. */
-static CUresult owned(int result)
-{
-	if (result == -ENOMEM)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return result > 0 ? (CUresult)result : CUDA_SUCCESS;
-}
-
-static CUresult holding_taken(struct gcp_holder *holding, const char *name)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	if (shares())
-		GCP_CALL_AGAIN(
-		    result, name,
-		    owned(gcp_share_instantiates(gcp_process.tracker, holding, false)));
-	return result;
-}
-
 static CUresult node_taken(CUgraphNode node, const char *name)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -102,35 +92,6 @@ static CUresult node_taken(CUgraphNode node, const char *name)
 	if (shares())
 		GCP_CALL_AGAIN(result, name,
 			       owned(gcp_share_node_taken(gcp_process.tracker, node)));
-	return result;
-}
-
-/* The hold ends where the call is refused. */
-static CUresult holding_kept(CUresult result, struct gcp_holder *holding)
-{
-	if (result != CUDA_SUCCESS)
-		gcp_holding_end(gcp_process.tracker, holding);
-	return result;
-}
-
-/* Of a graph that is about to be used otherwise than by executables made of it. */
-static CUresult holding_begin_taken(CUgraph graph, const char *name,
-				    struct gcp_holder **ret_holding)
-{
-	CUresult result = holding_begin(graph, false, ret_holding);
-
-	return result == CUDA_SUCCESS
-		   ? holding_kept(holding_taken(*ret_holding, name), *ret_holding)
-		   : result;
-}
-
-/* Of a graph that is about to be in another one. */
-static CUresult holding_begin_copied(CUgraph graph, struct gcp_holder **ret_holding)
-{
-	CUresult result = holding_begin(graph, false, ret_holding);
-
-	if (result == CUDA_SUCCESS && shares())
-		gcp_share_copied(gcp_process.tracker, *ret_holding);
 	return result;
 }
 
@@ -156,23 +117,15 @@ static bool is_made_plain(CUgraphExec exec)
 }
 
 /* Of a graph that an executable is about to be made of. */
-static CUresult holding_begin_exec(CUgraph graph, bool plainly, const char *name,
-				   struct gcp_holder **ret_holding)
+static enum gcp_making making_of(bool plainly)
 {
-	CUresult result = holding_begin(graph, false, ret_holding);
-
-	if (result != CUDA_SUCCESS || !*ret_holding || !shares())
-		return result;
-	GCP_CALL_AGAIN(
-	    result, name,
-	    owned(gcp_share_instantiates(gcp_process.tracker, *ret_holding, plainly)));
-	return holding_kept(result, *ret_holding);
+	return plainly ? GCP_MAKING_EXEC : GCP_MAKING_UNSEEN;
 }
 
 /* CUDA looks at the addresses of copies, which may be mapped nowhere. *ret_again: they
  * are mapped, and stay so, for one call more. Else the result, or that there is no
  * memory for it. */
-static CUresult holding_stays(CUresult refused, const struct gcp_holder *holding,
+static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
 			      bool *ret_again)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -189,8 +142,6 @@ static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 			     unsigned long long flags, struct gcp_holder *holding)
 {
 	result = holding_new(result, holding, exec ? *exec : NULL, true);
-	if (result == CUDA_SUCCESS && exec && holding && shares())
-		gcp_share_instantiated(gcp_process.tracker, *exec);
 	/* By the device, from work of any context. */
 	if (result == CUDA_SUCCESS && exec && !is_plain(flags) && holding)
 		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
@@ -202,8 +153,8 @@ static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
 	bool again;                                                                    \
-	CUresult result = holding_begin_exec(graph, is_plain(flags),                   \
-					     "cuGraphInstantiate", &holding);          \
+	CUresult result = holding_begin(graph, making_of(is_plain(flags)),             \
+					"cuGraphInstantiate", &holding);               \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
@@ -297,14 +248,10 @@ static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
 {
 	if (result == CUDA_SUCCESS) {
 		holding_new(result, holding, exec, true);
-		if (holding && shares())
-			gcp_share_instantiated(gcp_process.tracker, exec);
 		if (holding && !plainly)
 			gcp_exec_launched(gcp_process.tracker, exec, NULL);
 		return result;
 	}
-	if (shares())
-		gcp_share_not_updated(gcp_process.tracker, holding, exec);
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
@@ -314,7 +261,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
 	struct gcp_holder *holding;                                                    \
 	bool plainly = !gcp_process_pooling() || is_made_plain(exec);                  \
 	CUresult result =                                                              \
-	    holding_begin_exec(graph, plainly, "cuGraphExecUpdate", &holding);         \
+	    holding_begin(graph, making_of(plainly), "cuGraphExecUpdate", &holding);   \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
@@ -349,7 +296,8 @@ CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin_copied(graph, &holding);
+	CUresult result =
+	    holding_begin(graph, GCP_MAKING_COPY, "cuGraphClone", &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -374,7 +322,8 @@ CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin_copied(graph, &holding);
+	CUresult result =
+	    holding_begin(graph, GCP_MAKING_COPY, "cuGraphAddChildGraphNode", &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -397,8 +346,8 @@ CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNo
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result =
-	    holding_begin_taken(graph, "cuGraphExecChildGraphNodeSetParams", &holding);
+	CUresult result = holding_begin(graph, GCP_MAKING_UNSEEN,
+					"cuGraphExecChildGraphNodeSetParams", &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -485,7 +434,7 @@ static void bodies_known(CUgraph parent, const struct node_params *params)
 		return;
 	for (unsigned int i = 0; i < params->conditional.size; i++)
 		gcp_graph_part(gcp_process.tracker, parent,
-			       params->conditional.graphs[i]);
+			       params->conditional.graphs[i], false);
 }
 
 static CUresult node_added(CUresult result, CUgraph parent,
@@ -496,7 +445,7 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (moved && parts_count())
-		gcp_graph_moved(gcp_process.tracker, parent, moved);
+		gcp_graph_part(gcp_process.tracker, parent, moved, true);
 	bodies_known(parent, params);
 	return result;
 }
@@ -509,7 +458,8 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	CUresult result = type_known(parameters, "cuGraphAddNode");                    \
                                                                                        \
 	if (result == CUDA_SUCCESS)                                                    \
-		result = holding_begin_copied(child, &holding);                        \
+		result =                                                               \
+		    holding_begin(child, GCP_MAKING_COPY, "cuGraphAddNode", &holding); \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	copy_of_node(parameters);                                                      \
@@ -543,15 +493,15 @@ CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 	CUresult result = type_known(parameters, "cuGraphNodeSetParams");
 
 	if (result == CUDA_SUCCESS)
-		result = holding_begin_taken(child_of(parameters),
-					     "cuGraphNodeSetParams", &holding);
+		result = holding_begin(child_of(parameters), GCP_MAKING_UNSEEN,
+				       "cuGraphNodeSetParams", &holding);
 	if (result != CUDA_SUCCESS)
 		return result;
 	gcp_holding_keep(gcp_process.tracker, holding);
 	copy_of_node(parameters);
 	result = gcp_real.cuGraphNodeSetParams(node, parameters);
 	if (result == CUDA_SUCCESS && moved && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, moved);
+		gcp_graph_part(gcp_process.tracker, NULL, moved, false);
 	return result;
 }
 
@@ -563,8 +513,8 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	CUresult result = type_known(parameters, "cuGraphExecNodeSetParams");
 
 	if (result == CUDA_SUCCESS)
-		result = holding_begin_taken(child_of(parameters),
-					     "cuGraphExecNodeSetParams", &holding);
+		result = holding_begin(child_of(parameters), GCP_MAKING_UNSEEN,
+				       "cuGraphExecNodeSetParams", &holding);
 	if (result != CUDA_SUCCESS)
 		return result;
 	copy_of_node(parameters);
@@ -619,7 +569,7 @@ CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
 	if (result != CUDA_SUCCESS || !parameters)
 		return result;
 	if (child_of(parameters) && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters));
+		gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters), false);
 	bodies_known(NULL, parameters);
 	return result;
 }
@@ -632,7 +582,7 @@ CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_g
 		return result;
 	result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
 	if (result == CUDA_SUCCESS && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph);
+		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph, false);
 	return result;
 }
 

@@ -254,15 +254,13 @@ static int instantiate_to(struct graph *graph, void *exec, bool plainly)
 	struct gcp_holder *holding;
 	int result;
 
-	assert_int_equal(gcp_holding_begin(tracker, graph->graph, false, &holding), 0);
-	result = gcp_share_instantiates(tracker, holding, plainly);
-	if (result != 0) {
-		gcp_holding_end(tracker, holding);
+	result =
+	    gcp_holding_begin(tracker, graph->graph, false,
+			      plainly ? GCP_MAKING_EXEC : GCP_MAKING_UNSEEN, &holding);
+	if (result != 0)
 		return result;
-	}
 	graph->exec = exec;
 	gcp_holding_new(tracker, holding, exec, true);
-	gcp_share_instantiated(tracker, exec);
 	return 0;
 }
 

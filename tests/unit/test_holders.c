@@ -25,7 +25,8 @@ static struct gcp_holder *holding_of(void *from, bool is_exec)
 {
 	struct gcp_holder *holding;
 
-	assert_int_equal(gcp_holding_begin(tracker, from, is_exec, &holding), 0);
+	assert_int_equal(
+	    gcp_holding_begin(tracker, from, is_exec, GCP_MAKING_COPY, &holding), 0);
 	return holding;
 }
 
@@ -352,7 +353,7 @@ TEST(a_lost_capture_leaves_the_graph_that_was_there)
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 0);
 
-	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, outer, body, false);
 	begin_graph(0, body, true);
 	end_lost(0);
 	captured_into(0, body);
@@ -397,8 +398,8 @@ TEST(a_body_belongs_to_its_graph)
 {
 	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
 
-	gcp_graph_part(tracker, outer, body);
-	gcp_graph_part(tracker, body, inner);
+	gcp_graph_part(tracker, outer, body, false);
+	gcp_graph_part(tracker, body, inner, false);
 	captured_into(0, inner);
 	exec = made(3, outer, true);
 	graph_destroy(outer);
@@ -414,9 +415,9 @@ TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph)
 	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
 	struct gcp_holder *ending;
 
-	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, outer, body, false);
 	ending = gcp_holder_ending(tracker, outer, false);
-	gcp_graph_part(tracker, body, inner);
+	gcp_graph_part(tracker, body, inner, false);
 	captured_into(0, body);
 	captured_into(0, inner);
 	gcp_holder_ended(tracker, ending, false);
@@ -436,7 +437,7 @@ TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone)
 	void *outer = handle(0), *body = handle(1);
 	struct gcp_holder *ending;
 
-	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, outer, body, false);
 	ending = gcp_holder_ending(tracker, outer, false);
 	begin_graph(0, body, false);
 	end(0);
@@ -452,7 +453,7 @@ TEST(a_graph_that_moves_into_another_one_is_part_of_it)
 	void *parent = handle(0), *child = captured();
 
 	added(parent, child);
-	gcp_graph_moved(tracker, parent, child);
+	gcp_graph_part(tracker, parent, child, true);
 	captured_into(0, child);
 	assert_int_equal(graph_pools(), 2);
 	graph_destroy(parent);
@@ -472,7 +473,7 @@ TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good)
 {
 	void *graph = captured(), *exec;
 
-	gcp_graph_part(tracker, NULL, handle(0));
+	gcp_graph_part(tracker, NULL, handle(0), false);
 	exec = made(1, handle(0), true); /* any graph may be in it */
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 1);
@@ -489,7 +490,7 @@ TEST(a_graph_with_the_handle_of_a_part_is_none)
 {
 	void *outer = handle(0), *body = handle(1);
 
-	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, outer, body, false);
 	gcp_graph_made(tracker, body);
 	captured_into(0, body);
 	graph_destroy(outer);
@@ -501,7 +502,7 @@ TEST(what_is_added_to_a_part_its_graph_holds)
 {
 	void *outer = handle(0), *body = handle(1), *child = captured();
 
-	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, outer, body, false);
 	added(body, child);
 	graph_destroy(child);
 	assert_int_equal(graph_pools(), 1);

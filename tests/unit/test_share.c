@@ -489,7 +489,8 @@ TEST(an_update_that_has_failed_changes_nothing)
 	struct graph *c = capture_with(2, 16 * MIB, 0);
 	struct gcp_holder *holding;
 
-	assert_int_equal(gcp_holding_begin(tracker, c->graph, false, &holding), 0);
+	assert_int_equal(
+	    gcp_holding_begin(tracker, c->graph, false, GCP_MAKING_EXEC, &holding), 0);
 	gcp_holding_add(tracker, holding, a->exec, true);
 	launch(b, 0);
 	launch(a, 1);

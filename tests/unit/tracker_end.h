@@ -5,7 +5,7 @@
 #ifndef GCP_TESTS_TRACKER_END_H
 #define GCP_TESTS_TRACKER_END_H
 
-#include "../../capture/holders.h"
+#include "../../capture/capture_types.h"
 
 static void graph_pools_destroy(struct gcp_tracker *tracker)
 {
