@@ -69,9 +69,9 @@ struct gcp_graph_pool {
 	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
 	bool waits;
-	bool looked;                     /* it counts as a pending event */
-	bool several;                    /* in another context than the memory is of */
-	struct gcp_waiting_fence *fence; /* recorded since; NULL: none was */
+	bool looked;     /* it counts as a pending event */
+	bool several;    /* maybe in another context than the memory is of */
+	bool fenced;     /* tracker->fence was recorded since */
 	uint64_t moment; /* of share->pool, if it shares; in that life of it */
 	uint64_t life;
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
@@ -221,11 +221,11 @@ enum gcp_gone {
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic uint32_t
-	    pending_events; /* captures under way or about to begin, graph pools that
-			       wait, and one if a fence for some of these is pending */
-	_Atomic uint32_t capturing;     /* the captures among them */
-	_Atomic uint32_t waiting_count; /* graph pools that wait */
+	_Atomic uint32_t pending_events; /* captures under way or about to begin, graph
+					    pools that wait, and one if the fence for
+					    some of these is pending */
+	_Atomic uint32_t capturing;      /* the captures among them */
+	_Atomic uint32_t waiting_count;  /* graph pools that wait */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there
@@ -260,12 +260,9 @@ struct gcp_tracker {
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
-	struct gcp_waiting_fence {
-		void *fence;  /* in all contexts; NULL: none was needed yet */
-		bool pending; /* it is recorded, and not known to be done */
-	} fences[2];
-	bool fences_looked;     /* one is pending, and counts as a pending event */
-	int first_fence;        /* recorded before the other one, if any is pending */
+	void *fence;            /* in all contexts; NULL: none was needed yet */
+	bool fence_pending;     /* it is recorded, and not known to be done */
+	bool fence_looked;      /* then it counts as a pending event */
 	uint32_t waiting_looks; /* of allocations, since it was recorded, or since a
 				 * graph pool has begun to wait */
 };

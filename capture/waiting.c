@@ -53,6 +53,7 @@ static void look_after(struct gcp_tracker *tracker, bool *looked, bool look)
 void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 				  struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!graph_pool->waits)
 		return;
 	assert(atomic_load(&tracker->waiting_count) > 0);
@@ -71,12 +72,13 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	const struct gcp_share *share = graph_pool->share;
 
 	assert(gcp_graph_pool_references(graph_pool) == 0);
+	assert(!share || share->graph_pool == graph_pool);
 	graph_pool->several = several_contexts(tracker) && !ran_at_home(graph_pool);
 	if (SLIST_EMPTY(&graph_pool->heaps) || (!graph_pool->several && !share)) {
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		return false;
 	}
-	graph_pool->fence = NULL;
+	graph_pool->fenced = false;
 	gcp_graph_pool_heaps_end(graph_pool, true);
 	if (share) {
 		graph_pool->life = gcp_pool_life(share->pool);
@@ -102,99 +104,52 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		gcp_graph_pool_end(tracker, graph_pool);
 }
 
-/* --- fences in all contexts ----------------------------------------------------------
- *
- * Two: what begins to wait behind one gets the other, which moves on with each that
- * comes, until the first is done.
- */
+/* --- the fence in all contexts ---------------------------------------------------- */
 
-static int fence_record(struct gcp_tracker *tracker, struct gcp_waiting_fence *fence)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	int result = 0;
-
-	if (!fence->fence)
-		result = tracker->driver.fence_all_create(&fence->fence);
-	if (result != 0)
-		return result;
-	if (!gcp_pools_captures_hold(tracker->pools))
-		return -EBUSY;
-	result = tracker->driver.fence_all_record(fence->fence);
-	gcp_pools_captures_release(tracker->pools);
-	return result;
-}
-
-/* Those behind `from` are behind `to` from now on. */
-static void waiting_move(struct gcp_tracker *tracker,
-			 const struct gcp_waiting_fence *from,
-			 struct gcp_waiting_fence *to)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *graph_pool;
-
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
-		if (graph_pool->fence == from)
-			graph_pool->fence = to;
-}
-
-static bool is_fence_wanted(const struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_pool *graph_pool;
-
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
-		if (graph_pool->several && !graph_pool->fence)
-			return true;
-	return false;
-}
-
-static bool is_fence_pending(const struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return tracker->fences[0].pending || tracker->fences[1].pending;
-}
-
+/* It is not recorded again before it is done: what has begun to wait since would keep
+ * the others waiting. */
 static void fence_set(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_waiting_fence *fence = &tracker->fences[tracker->first_fence];
-	int result;
+	struct gcp_graph_pool *graph_pool;
+	bool wanted = false;
 
-	if (!is_fence_wanted(tracker))
-		return;
-	if (fence->pending)
-		fence = &tracker->fences[!tracker->first_fence];
-	assert(!fence->pending || tracker->fences[tracker->first_fence].pending);
-	result = fence_record(tracker, fence);
-	if (result == 0) {
-		fence->pending = true;
-		waiting_move(tracker, NULL, fence);
-	} else if (result != -EBUSY) { /* where it stands now is not known */
-		fence->pending = false;
-		waiting_move(tracker, fence, NULL);
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link) {
+		assert(!graph_pool->fenced || tracker->fence_pending);
+		wanted |= graph_pool->several && !graph_pool->fenced;
 	}
-	look_after(tracker, &tracker->fences_looked, is_fence_pending(tracker));
+	if (!wanted || tracker->fence_pending)
+		return;
+	if (!tracker->fence && tracker->driver.fence_all_create(&tracker->fence) != 0)
+		tracker->fence = NULL;
+	if (!tracker->fence || !gcp_pools_captures_hold(tracker->pools))
+		return;
+	tracker->fence_pending = tracker->driver.fence_all_record(tracker->fence) == 0;
+	gcp_pools_captures_release(tracker->pools);
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
+		graph_pool->fenced = tracker->fence_pending;
+	look_after(tracker, &tracker->fence_looked, tracker->fence_pending);
 }
 
 /* What fails says nothing: those behind it get another one. */
 static void fence_look(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	for (;;) {
-		struct gcp_waiting_fence *fence =
-		    &tracker->fences[tracker->first_fence];
-		int result = fence->pending
-				 ? tracker->driver.fence_all_query(fence->fence)
-				 : GCP_CUDA_NOT_READY;
+	struct gcp_graph_pool *graph_pool;
+	int result = tracker->fence_pending
+			 ? tracker->driver.fence_all_query(tracker->fence)
+			 : GCP_CUDA_NOT_READY;
 
-		if (result == GCP_CUDA_NOT_READY)
-			break;
-		fence->pending = false;
-		tracker->first_fence = !tracker->first_fence;
-		if (result != 0)
-			waiting_move(tracker, fence, NULL);
+	if (result == GCP_CUDA_NOT_READY)
+		return;
+	assert(tracker->fence_looked);
+	tracker->fence_pending = false;
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link) {
+		assert(graph_pool->waits);
+		graph_pool->several &= !graph_pool->fenced || result != 0;
+		graph_pool->fenced = false;
 	}
-	look_after(tracker, &tracker->fences_looked, is_fence_pending(tracker));
+	look_after(tracker, &tracker->fence_looked, false);
 }
 
 /* --- what is over ------------------------------------------------------------- */
@@ -205,7 +160,7 @@ static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 
 	if (share && share->in_progress > 0)
 		return false; /* its lane counts that launch until it ends */
-	if (graph_pool->several && (!graph_pool->fence || graph_pool->fence->pending))
+	if (graph_pool->several)
 		return false;
 	return !share || !gcp_pool_is_live(share->pool) ||
 	       graph_pool->life != gcp_pool_life(share->pool) ||
@@ -288,10 +243,7 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 	for (int i = 0; i < WAIT_ROUNDS && may_come && !came; i++) {
 		if (i > 0)
 			gcp_backoff();
-		if (i == 0)
-			gcp_tracker_fetch(tracker);
-		else
-			gcp_tracker_look(tracker);
+		gcp_tracker_fetch(tracker);
 		gcp_tracker_lock(tracker);
 		came = tracker->memory_releases != seen;
 		seen = tracker->memory_releases;
