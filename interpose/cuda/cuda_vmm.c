@@ -317,7 +317,7 @@ uint64_t gcp_vmm_users(int device, int user)
 {
 	if (device < 0 || device >= DEVICES_MAX || user < 0 || user >= DEVICES_MAX)
 		return 0;
-	return reach_find(device) &
+	return (atomic_load(&reach[device]) ?: reach_find(device)) &
 	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
 }
 

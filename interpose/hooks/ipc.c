@@ -124,7 +124,7 @@ static CUresult export_mapped(CUipcMemHandle *ret_handle,
 	if (added < 0)
 		return added == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
 					: CUDA_ERROR_INVALID_VALUE;
-	return gcp_ipc_server_handle(id, ret_handle);
+	return gcp_ipc_server_handle(info->addr, id, ret_handle);
 }
 
 /* CUDA's own handle, with the offset where there is one. */

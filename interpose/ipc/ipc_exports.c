@@ -38,100 +38,65 @@ struct export
 	uint64_t bytes; /* that the program asked for */
 	CUcontext ctx;
 	uint64_t opens; /* of other processes, not closed yet */
-	struct export *next_by_id, *next_by_addr;
+	struct export *next;
 };
 
 static struct gcp_mutex exports_lock = GCP_MUTEX(GCP_RANK_EXPORTS);
-/* Guarded by exports_lock. No two have one address. */
-static struct export *by_id[BUCKETS], *by_addr[BUCKETS];
+/* By address; no two have the same. Guarded by exports_lock. */
+static struct export *exports[BUCKETS];
 static uint64_t last_id;
 
 /* --- the table ------------------------------------------------------------------- */
 
-static struct export **bucket_of_addr(gcp_addr addr)
-{
-	return &by_addr[(addr >> 9 ^ addr >> 19) % BUCKETS];
-}
-
-static struct export *export_of(uint64_t id)
+/* What points to it, or to the end. */
+static struct export **export_at(gcp_addr addr)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct export *export = by_id[id % BUCKETS];
+	struct export **at = &exports[(addr >> 9 ^ addr >> 19) % BUCKETS];
 
-	while (export && export->id != id)
-		export = export->next_by_id;
-	return export;
+	while (*at && (*at)->addr != addr)
+		at = &(*at)->next;
+	return at;
 }
 
-static struct export *export_at(gcp_addr addr)
+static void export_remove(struct export **at)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct export *export = *bucket_of_addr(addr);
+	struct export *export = *at;
 
-	while (export && export->addr != addr)
-		export = export->next_by_addr;
-	return export;
-}
-
-static void export_remove(struct export *export)
-{
-	struct export **link = &by_id[export->id % BUCKETS];
-
-	while (*link != export)
-		link = &(*link)->next_by_id;
-	*link = export->next_by_id;
-	link = bucket_of_addr(export->addr);
-	while (*link != export)
-		link = &(*link)->next_by_addr;
-	*link = export->next_by_addr;
+	*at = export->next;
 	free(export);
-}
-
-static struct export *export_new(const struct gcp_block_info *info)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct export *export = calloc(1, sizeof(*export)), **first;
-
-	if (!export)
-		return NULL;
-	*export = (struct export){
-	    .id = ++last_id,
-	    .addr = info->addr,
-	    .bytes = info->requested,
-	    .ctx = info->ctx,
-	};
-	first = &by_id[export->id % BUCKETS];
-	export->next_by_id = *first;
-	*first = export;
-	first = bucket_of_addr(export->addr);
-	export->next_by_addr = *first;
-	*first = export;
-	return export;
 }
 
 /* --- exporting ------------------------------------------------------------------- */
 
-/* exports_lock is held. What was exported at this address before is gone, by no free: a
- * graph pool was set back to an earlier state. */
+/* What was exported at this address before is gone, by no free: a graph pool was set
+ * back to an earlier state. */
 static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
 	int result = gcp_pools_export(gcp_process.pools, info->addr);
-	struct export *export = export_at(info->addr);
+	struct export **at = export_at(info->addr);
 
 	if (result < 0 && result != -EALREADY)
 		return result;
-	if (result == 0 && export) {
-		export_remove(export);
-		export = NULL;
-	}
-	if (!export)
-		export = export_new(info);
-	if (!export) {
+	if (result == 0 && *at)
+		export_remove(at);
+	at = export_at(info->addr);
+	if (!*at)
+		*at = calloc(1, sizeof(**at));
+	if (!*at) {
 		(void)gcp_pools_unexport(gcp_process.pools, info->addr);
 		return -ENOMEM;
 	}
-	*ret_id = export->id;
+	if ((*at)->id == 0)
+		**at = (struct export){
+		    .id = ++last_id,
+		    .addr = info->addr,
+		    .bytes = info->requested,
+		    .ctx = info->ctx,
+		};
+	*ret_id = (*at)->id;
 	return 0;
 }
 
@@ -164,17 +129,17 @@ static int block_free(gcp_addr addr, bool waits)
 /* *ret_unused: no process has the block open, so it is the caller's to give back. */
 static int export_freed(gcp_addr addr, bool *ret_unused)
 {
-	struct export *export;
+	struct export **at;
 	int result = 0;
 
 	gcp_mutex_lock(&exports_lock);
-	export = export_at(addr);
-	*ret_unused = !export || export->opens == 0;
-	if (export && gcp_pools_is_lent(gcp_process.pools, addr))
+	at = export_at(addr);
+	*ret_unused = !*at || (*at)->opens == 0;
+	if (*at && gcp_pools_is_lent(gcp_process.pools, addr))
 		result = -EINVAL; /* twice */
-	else if (export && export->opens == 0)
-		export_remove(export);
-	else if (export && gcp_pools_lend(gcp_process.pools, addr) != 0)
+	else if (*at && (*at)->opens == 0)
+		export_remove(at);
+	else if (*at && gcp_pools_lend(gcp_process.pools, addr) != 0)
 		result = -EINVAL;
 	gcp_mutex_unlock(&exports_lock);
 	return result;
@@ -186,7 +151,7 @@ static bool export_is_open(gcp_addr addr)
 	bool open;
 
 	gcp_mutex_lock(&exports_lock);
-	export = export_at(addr);
+	export = *export_at(addr);
 	open = export && export->opens > 0;
 	gcp_mutex_unlock(&exports_lock);
 	return open;
@@ -224,31 +189,18 @@ int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 
 /* --- other processes ------------------------------------------------------------- */
 
-bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
-{
-	const struct export *export;
-
-	gcp_mutex_lock(&exports_lock);
-	export = export_of(id);
-	if (export) {
-		*ret_addr = export->addr;
-		*ret_bytes = export->bytes;
-	}
-	gcp_mutex_unlock(&exports_lock);
-	return export != NULL;
-}
-
-bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
+bool gcp_exports_open(gcp_addr addr, uint64_t id, uint64_t *ret_bytes)
 {
 	struct export *export;
 
 	gcp_mutex_lock(&exports_lock);
-	export = export_of(id);
-	if (export && !gcp_pools_is_exported(gcp_process.pools, export->addr))
+	export = *export_at(addr);
+	if (export &&
+	    (export->id != id || !gcp_pools_is_exported(gcp_process.pools, addr)))
 		export = NULL;
 	if (export) {
+		assert(!gcp_pools_is_lent(gcp_process.pools, addr));
 		export->opens++;
-		*ret_addr = export->addr;
 		*ret_bytes = export->bytes;
 	}
 	gcp_mutex_unlock(&exports_lock);
@@ -257,11 +209,13 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 
 /* Gives back the lent block, which nothing has open any more and whose pool is pinned,
  * and drops exports_lock, under which no other block is exported at the address. */
-static void lent_end(struct export *export, struct gcp_pool *pool)
+static void lent_end(struct export **at, struct gcp_pool *pool)
 {
-	gcp_addr addr = export->addr;
+	gcp_assert_held(GCP_RANK_EXPORTS);
+	gcp_addr addr = (*at)->addr;
 
-	export_remove(export);
+	assert((*at)->opens == 0 && "I3: what is open is given to nothing else");
+	export_remove(at);
 	gcp_mutex_unlock(&exports_lock);
 	/* The free has waited for the work of this process. */
 	(void)gcp_pools_take_back(gcp_process.pools, addr);
@@ -270,17 +224,17 @@ static void lent_end(struct export *export, struct gcp_pool *pool)
 
 /* Where its context may be ending a lent block goes with it, or later:
  * gcp_exports_take_back. */
-void gcp_exports_close(uint64_t id)
+void gcp_exports_close(gcp_addr addr, uint64_t id)
 {
 	struct gcp_pool *pool = NULL;
-	struct export *export;
+	struct export **at;
 
 	gcp_mutex_lock(&exports_lock);
-	export = export_of(id);
-	if (export && export->opens > 0 && --export->opens == 0)
-		pool = gcp_pools_pin_lent(gcp_process.pools, export->addr);
+	at = export_at(addr);
+	if (*at && (*at)->id == id && (*at)->opens > 0 && --(*at)->opens == 0)
+		pool = gcp_pools_pin_lent(gcp_process.pools, addr);
 	if (pool)
-		lent_end(export, pool);
+		lent_end(at, pool);
 	else
 		gcp_mutex_unlock(&exports_lock);
 }
@@ -289,31 +243,27 @@ void gcp_exports_close(uint64_t id)
 
 void gcp_exports_context_gone(CUcontext ctx)
 {
-	struct export *export, *next;
-
 	gcp_mutex_lock(&exports_lock);
 	for (int i = 0; i < BUCKETS; i++)
-		for (export = by_id[i]; export; export = next) {
-			next = export->next_by_id;
-			if (export->ctx == ctx)
-				export_remove(export);
-		}
+		for (struct export **at = &exports[i]; *at;)
+			if ((*at)->ctx == ctx)
+				export_remove(at);
+			else
+				at = &(*at)->next;
 	gcp_mutex_unlock(&exports_lock);
 }
 
 /* A lent block that nothing has open; its pool is pinned. */
-static struct export *export_left(struct gcp_pool **ret_pool)
+static struct export **export_left(struct gcp_pool **ret_pool)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct export *export;
-
 	for (int i = 0; i < BUCKETS; i++)
-		for (export = by_id[i]; export; export = export->next_by_id) {
-			if (export->opens > 0)
+		for (struct export **at = &exports[i]; *at; at = &(*at)->next) {
+			if ((*at)->opens > 0)
 				continue;
-			*ret_pool = gcp_pools_pin_lent(gcp_process.pools, export->addr);
+			*ret_pool = gcp_pools_pin_lent(gcp_process.pools, (*at)->addr);
 			if (*ret_pool)
-				return export;
+				return at;
 		}
 	return NULL;
 }
@@ -321,16 +271,16 @@ static struct export *export_left(struct gcp_pool **ret_pool)
 void gcp_exports_take_back(void)
 {
 	struct gcp_pool *pool;
-	struct export *export;
+	struct export **at;
 
 	do {
 		gcp_mutex_lock(&exports_lock);
-		export = export_left(&pool);
-		if (export)
-			lent_end(export, pool);
+		at = export_left(&pool);
+		if (at)
+			lent_end(at, pool);
 		else
 			gcp_mutex_unlock(&exports_lock);
-	} while (export);
+	} while (at);
 }
 
 void gcp_exports_context_stays(CUcontext ctx)
@@ -343,5 +293,5 @@ void gcp_exports_after_fork(void)
 {
 	gcp_mutex_init(&exports_lock, GCP_RANK_EXPORTS);
 	for (int i = 0; i < BUCKETS; i++)
-		by_id[i] = by_addr[i] = NULL;
+		exports[i] = NULL;
 }

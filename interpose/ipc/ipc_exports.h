@@ -24,13 +24,11 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id);
  * now. What gcp_pools_free gives. */
 int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void));
 
-/* Another process opens the block of this number, once more. False: there is none, or
- * it was freed. */
-bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
-/* The same without opening, also if it was freed meanwhile. */
-bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
+/* Another process opens the block that has this number at this address, once more.
+ * False: there is none, or it was freed. */
+bool gcp_exports_open(gcp_addr addr, uint64_t id, uint64_t *ret_bytes);
 /* ... has closed it, once. Never waits. */
-void gcp_exports_close(uint64_t id);
+void gcp_exports_close(gcp_addr addr, uint64_t id);
 
 /* What is lent and nothing has open is the pool's: a graph pool was set back to an
  * earlier state, in which it is not the program's. */

@@ -11,11 +11,9 @@
  * What the parts hold beside the block is reachable, too, as what lies beside a block
  * in a driver allocation is on plain CUDA.
  *
- * There is one connection to each process of which something is open; it lasts as long,
- * and the first message says by what the other side knows that this process has ended,
- * which it may not see. asking_lock is held while
- * the other process is asked. Its thread that answers takes no lock that is held over
- * such a call there, so two processes can open each other's memory.
+ * There is one connection to each process that was asked and lives. asking_lock is held
+ * while the other process is asked. Its thread that answers takes no lock that is held
+ * over such a call there, so two processes can open each other's memory.
  */
 #include "ipc_imports.h"
 
@@ -25,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../cuda/contexts.h"
@@ -36,17 +33,20 @@
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
+enum { PAUSE_NS = 20 * 1000 * 1000 };
+
 struct link {
-	uint64_t cookie[2]; /* of the other process */
+	struct gcp_ipc_process process; /* the other one */
 	int fd;
 	uint64_t file;
 	uint64_t users; /* imports */
 	bool broken;    /* nothing can be asked any more */
-	struct link *next;
+	LIST_ENTRY(link) entry;
 };
 
 struct import {
 	struct link *link;
+	uint64_t open; /* its number for the other process */
 	uint64_t id;
 	struct gcp_import_info info;
 	CUdeviceptr base; /* of what is mapped */
@@ -60,105 +60,121 @@ struct import {
  * or alone, only for a moment, so that what is open can be found meanwhile. */
 static struct gcp_mutex asking_lock = GCP_MUTEX(GCP_RANK_ASKING);
 static struct gcp_mutex imports_lock = GCP_MUTEX(GCP_RANK_IMPORTS);
-static struct link *links;          /* guarded by asking_lock */
+static LIST_HEAD(, link) links; /* guarded by asking_lock */
+static uint64_t last_open;
 static LIST_HEAD(, import) imports; /* changed under both locks, read under one */
 static _Atomic(uint64_t) imports_count;
 
 /* --- the other process ----------------------------------------------------------- */
 
-static struct gcp_ipc_request request_of(const struct link *link, enum gcp_ipc_op op)
+static void link_drop(struct link *link)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	return (struct gcp_ipc_request){
-	    .cookie = {link->cookie[0], link->cookie[1]},
-	    .op = op,
-	};
-}
-
-/* Where that cannot be, the other process goes by the number of this one. */
-static void link_introduce(const struct link *link)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = request_of(link, GCP_IPC_PROCESS);
-	int self = gcp_ipc_process_self();
-
-	if (self < 0)
-		return;
-	(void)gcp_ipc_send(link->fd, &request, sizeof(request), &self, 1);
-	(void)syscall(SYS_close, self);
-}
-
-static struct link *link_get(const struct gcp_ipc_handle *handle, long deadline,
-			     CUresult *ret_result)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct link *link = links;
-
-	while (link && (link->broken || memcmp(link->cookie, handle->cookie,
-					       sizeof(link->cookie)) != 0))
-		link = link->next;
-	if (link)
-		return link;
-	link = calloc(1, sizeof(*link));
-	*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (!link)
-		return NULL;
-	memcpy(link->cookie, handle->cookie, sizeof(link->cookie));
-	link->fd = gcp_ipc_connect(handle, deadline, ret_result);
-	if (link->fd < 0) {
-		free(link);
-		return NULL;
-	}
-	link->file = gcp_ipc_file(link->fd);
-	link_introduce(link);
-	link->next = links;
-	links = link;
-	return link;
-}
-
-/* Waits until there is room for the request, but not where that was in vain before. */
-static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64_t from)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = request_of(link, op);
-
-	request.id = id;
-	request.from = from;
-	if (gcp_ipc_file(link->fd) != link->file)
-		link->broken = true;
-	else if (!gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0) &&
-		 (link->broken || !gcp_ipc_has_room(link->fd) ||
-		  !gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0)))
-		link->broken = true;
-	return !link->broken;
-}
-
-static bool link_receive(struct link *link, struct gcp_ipc_answer *answer, int *fds,
-			 unsigned int *ret_count, long deadline)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	*ret_count = 0;
-	if (gcp_ipc_file(link->fd) != link->file ||
-	    !gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
-			     deadline))
-		link->broken = true;
-	return !link->broken;
-}
-
-/* One without imports goes. */
-static void link_put(struct link *link)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct link **at = &links;
-
-	if (link->users > 0)
-		return;
-	(void)link_send(link, GCP_IPC_END, 0, 0);
-	gcp_ipc_leave(link->fd, link->file);
-	while (*at != link)
-		at = &(*at)->next;
-	*at = link->next;
+	assert(link->users == 0 && "what is open stays open while its connection is");
+	LIST_REMOVE(link, entry);
+	gcp_ipc_close(link->fd, link->file);
 	free(link);
+}
+
+/* Those of processes that have ended. */
+static void links_clean(void)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	struct link *link, *next;
+
+	for (link = LIST_FIRST(&links); link; link = next) {
+		next = LIST_NEXT(link, entry);
+		if (link->users == 0 &&
+		    (link->broken || gcp_ipc_file(link->fd) != link->file ||
+		     gcp_ipc_is_ready(link->fd)))
+			link_drop(link);
+	}
+}
+
+/* It is in the list, for the child of a fork, before the other process has its end. */
+static CUresult link_new(const struct gcp_ipc_process *process, long deadline,
+			 struct link **ret_link)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	struct link *link = calloc(1, sizeof(*link));
+	CUresult result;
+	int pair[2];
+
+	if (!link)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!gcp_ipc_pair(process, pair)) {
+		free(link);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	link->process = *process;
+	link->fd = pair[0];
+	link->file = gcp_ipc_file(link->fd);
+	LIST_INSERT_HEAD(&links, link, entry);
+	result = gcp_ipc_knock(process, pair[1], deadline);
+	close(pair[1]);
+	*ret_link = link;
+	if (result != CUDA_SUCCESS)
+		link_drop(link);
+	return result;
+}
+
+static bool is_same(const struct gcp_ipc_process *one,
+		    const struct gcp_ipc_process *other)
+{
+	return memcmp(one, other, sizeof(*one)) == 0;
+}
+
+static CUresult link_get(const struct gcp_ipc_process *process, long deadline,
+			 struct link **ret_link)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	struct link *link;
+
+	links_clean();
+	LIST_FOREACH (link, &links, entry)
+		if (!link->broken && is_same(&link->process, process)) {
+			*ret_link = link;
+			return CUDA_SUCCESS;
+		}
+	return link_new(process, deadline, ret_link);
+}
+
+static bool link_send(struct link *link, const struct gcp_ipc_request *request,
+		      long deadline)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	return gcp_ipc_file(link->fd) == link->file &&
+	       gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0, deadline);
+}
+
+/* Waits until there is room, but not where that was in vain before. */
+static void link_close(struct link *link, uint64_t open)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	struct gcp_ipc_request request = {.open = open, .op = GCP_IPC_CLOSE};
+
+	if (!link_send(link, &request,
+		       link->broken ? GCP_IPC_NO_WAIT
+				    : gcp_ipc_deadline(GCP_IPC_ROOM_MS)))
+		link->broken = true;
+}
+
+/* *ret_ended: the connection has. */
+static CUresult link_ask(struct link *link, const struct gcp_ipc_request *request,
+			 long deadline, struct gcp_ipc_answer *answer, int *fds,
+			 unsigned int *ret_count, bool *ret_ended)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	enum gcp_ipc_got got = GCP_IPC_ENDED;
+
+	if (link_send(link, request, deadline))
+		got = gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
+				      deadline);
+	*ret_ended = got == GCP_IPC_ENDED;
+	if (got == GCP_IPC_MESSAGE && answer->reply == link->process.reply)
+		return (CUresult)answer->result;
+	link->broken = true;
+	return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* --- parts ----------------------------------------------------------------------- */
@@ -183,7 +199,7 @@ static CUresult part_import(struct transfer *transfer, int fd, uint64_t bytes)
 	CUresult result;
 
 	if (transfer->count == transfer->room) {
-		size_t room = 2 * transfer->room + GCP_IPC_PARTS;
+		size_t room = 2 * transfer->room + 1;
 		struct imported_part *parts =
 		    realloc(transfer->parts, room * sizeof(*transfer->parts));
 
@@ -206,63 +222,47 @@ static CUresult answer_import(struct transfer *transfer, const int *fds,
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	const struct gcp_ipc_answer *answer = &transfer->answer;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = count == answer->count && count > 0
+			      ? CUDA_SUCCESS
+			      : CUDA_ERROR_OPERATING_SYSTEM;
 
-	if (count != answer->count || count == 0 || count > GCP_IPC_PARTS)
-		result = CUDA_ERROR_OPERATING_SYSTEM;
-	if (transfer->count == 0 && result == CUDA_SUCCESS)
-		transfer->first = transfer->end = answer->parts[0].addr;
+	if (transfer->count == 0)
+		transfer->first = transfer->end = transfer->end - answer->before;
 	for (unsigned int i = 0; i < count; i++) {
-		if (result == CUDA_SUCCESS && answer->parts[i].addr != transfer->end)
-			result = CUDA_ERROR_OPERATING_SYSTEM;
 		if (result == CUDA_SUCCESS)
-			result = part_import(transfer, fds[i], answer->parts[i].bytes);
+			result = part_import(transfer, fds[i], answer->parts[i]);
 		if (result == CUDA_SUCCESS)
-			transfer->end += answer->parts[i].bytes;
-		(void)syscall(SYS_close, fds[i]);
+			transfer->end += answer->parts[i];
+		close(fds[i]);
 	}
 	return result;
 }
 
-/* For another device. */
-static bool link_has(const struct link *link, uint64_t id)
+/* Where it fails the other process may count the block as open. */
+static CUresult transfer_run(struct transfer *transfer, const struct import *import,
+			     uint64_t addr, long deadline, bool *ret_ended)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct import *import;
-
-	LIST_FOREACH (import, &imports, entry)
-		if (import->link == link && import->id == id)
-			return true;
-	return false;
-}
-
-/* *ret_opened: the other process counts it as open, or may: an answer that was lost may
- * have said so. Where it is open already it may not be closed for that. */
-static CUresult transfer_run(struct transfer *transfer, struct link *link, uint64_t id,
-			     long deadline, bool *ret_opened)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_answer *answer = &transfer->answer;
-	enum gcp_ipc_op op = GCP_IPC_OPEN;
-	CUresult result = CUDA_SUCCESS;
+	struct gcp_ipc_request request = {
+	    .open = import->open,
+	    .addr = addr,
+	    .id = import->id,
+	    .op = GCP_IPC_OPEN,
+	};
 	int fds[GCP_IPC_PARTS];
 	unsigned int count;
+	CUresult result;
 
-	*ret_opened = false;
+	transfer->end = addr;
 	do {
-		if (!link_send(link, op, id, transfer->end))
-			return CUDA_ERROR_OPERATING_SYSTEM;
-		if (!link_receive(link, answer, fds, &count, deadline)) {
-			*ret_opened |= !link_has(link, id);
-			return CUDA_ERROR_OPERATING_SYSTEM;
-		}
-		if (answer->result != CUDA_SUCCESS)
-			return (CUresult)answer->result;
-		*ret_opened = true;
-		result = answer_import(transfer, fds, count);
-		op = GCP_IPC_MORE;
+		result = link_ask(import->link, &request, deadline, &transfer->answer,
+				  fds, &count, ret_ended);
+		if (result == CUDA_SUCCESS)
+			result = answer_import(transfer, fds, count);
+		request.op = GCP_IPC_MORE;
+		request.from = transfer->end;
 	} while (result == CUDA_SUCCESS &&
-		 transfer->end < answer->addr + answer->bytes);
+		 transfer->end < addr + transfer->answer.bytes);
 	return result;
 }
 
@@ -318,7 +318,8 @@ static void import_unmap(const struct import *import)
 	(void)gcp_real.cuMemAddressFree(import->base, import->span);
 }
 
-static CUresult transfer_map(const struct transfer *transfer, struct import *import)
+static CUresult transfer_map(const struct transfer *transfer, struct import *import,
+			     uint64_t addr)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	CUresult result;
@@ -342,7 +343,7 @@ static CUresult transfer_map(const struct transfer *transfer, struct import *imp
 		(void)gcp_real.cuMemAddressFree(import->base, import->span);
 		return result;
 	}
-	import->info.ptr = import->base + (transfer->answer.addr - transfer->first);
+	import->info.ptr = import->base + (addr - transfer->first);
 	import->info.bytes = transfer->answer.bytes;
 	return result;
 }
@@ -360,8 +361,7 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 	*ret_import = NULL;
 	LIST_FOREACH (import, &imports, entry) {
 		if (import->info.device != here->device ||
-		    memcmp(import->link->cookie, handle->cookie,
-			   sizeof(handle->cookie)) != 0)
+		    !is_same(&import->link->process, &handle->process))
 			continue;
 		if (import->info.ctx != here->ctx)
 			return CUDA_ERROR_INVALID_HANDLE;
@@ -371,57 +371,43 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 	return CUDA_SUCCESS;
 }
 
-/* The other side has closed it, or the program has: nothing was waited for in vain. */
-static bool link_is_closed(const struct link *link)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	return gcp_ipc_file(link->fd) != link->file || gcp_ipc_is_ready(link->fd);
-}
-
-/* *ret_broken: the link was there before, and is of no use. */
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
-			   long deadline, bool *ret_broken)
+			   long deadline, bool *ret_ended)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	struct transfer transfer = {.count = 0};
-	const struct link *latest = links;
 	struct gcp_ctx_scope scope;
-	CUresult result;
-	bool opened;
+	CUresult result = link_get(&handle->process, deadline, &import->link);
 
-	*ret_broken = false;
-	import->link = link_get(handle, deadline, &result);
-	if (!import->link)
+	*ret_ended = false;
+	if (result != CUDA_SUCCESS)
 		return result;
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = transfer_run(&transfer, import->link, handle->id, deadline, &opened);
+	result = transfer_run(&transfer, import, handle->addr, deadline, ret_ended);
 	if (result == CUDA_SUCCESS)
-		result = transfer_map(&transfer, import);
+		result = transfer_map(&transfer, import, handle->addr);
 	transfer_end(&transfer);
 	gcp_ctx_scope_end(&scope);
-	if (result != CUDA_SUCCESS && opened)
-		(void)link_send(import->link, GCP_IPC_CLOSE, handle->id, 0);
-	*ret_broken =
-	    import->link->broken && links == latest && link_is_closed(import->link);
 	if (result != CUDA_SUCCESS)
-		link_put(import->link);
+		link_close(import->link, import->open);
 	return result;
 }
 
-/* A link of before may be broken while the process lives, if that has closed its
- * files; a new one will do. Whether the process ends before it is asked or then is one
- * to the program. */
+/* A connection may end while the process lives, if that has closed its files or had
+ * none left; and the process itself may be ending: its door is gone a moment later. */
 static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	const long deadline = gcp_ipc_deadline();
-	bool broken;
-	CUresult result = import_try(handle, import, deadline, &broken);
+	const long deadline = gcp_ipc_deadline(GCP_IPC_ASK_MS);
+	const long again = gcp_ipc_deadline(GCP_IPC_ROOM_MS);
+	bool ended;
+	CUresult result = import_try(handle, import, deadline, &ended);
 
-	if (result != CUDA_SUCCESS && broken)
-		result = import_try(handle, import, deadline, &broken);
-	if (result == CUDA_ERROR_OPERATING_SYSTEM && gcp_ipc_has_ended(handle))
-		result = CUDA_ERROR_INVALID_HANDLE;
+	while (ended && gcp_ipc_deadline(0) < again) {
+		gcp_sleep(PAUSE_NS);
+		result = import_try(handle, import, deadline, &ended);
+	}
+	links_clean();
 	return result;
 }
 
@@ -438,6 +424,7 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 		import = calloc(1, sizeof(*import));
 		if (!import)
 			return CUDA_ERROR_OUT_OF_MEMORY;
+		import->open = ++last_open;
 		import->id = handle->id;
 		import->info = *here;
 		result = import_make(handle, import);
@@ -487,16 +474,15 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 	result = context_here(&here);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (gcp_ipc_server_is_self(handle->cookie))
+	if (gcp_ipc_server_is_self(&handle->process))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	gcp_mutex_lock(&asking_lock);
 	result = import_open(handle, &here, ret_ptr);
 	gcp_mutex_unlock(&asking_lock);
 	if (result == CUDA_ERROR_OPERATING_SYSTEM)
 		gcp_log(GCP_LOG_ERROR,
-			"process %u, which has exported memory, does not hand it "
-			"over, refusing to open it",
-			handle->pid);
+			"the process that has exported memory does not hand it "
+			"over, refusing to open it");
 	errno = saved;
 	return result;
 }
@@ -527,9 +513,8 @@ static void import_end(struct import *import)
 	gcp_ctx_scope_begin(&scope, NULL);
 	import_unmap(import);
 	gcp_ctx_scope_end(&scope);
-	(void)link_send(import->link, GCP_IPC_CLOSE, import->id, 0);
+	link_close(import->link, import->open);
 	import->link->users--;
-	link_put(import->link);
 	free(import);
 }
 
@@ -634,12 +619,13 @@ void gcp_imports_context_gone(CUcontext ctx)
 
 void gcp_imports_after_fork(void)
 {
-	for (struct link *link = links; link; link = link->next)
+	struct link *link;
+
+	LIST_FOREACH (link, &links, entry)
 		gcp_ipc_close(link->fd, link->file);
-	gcp_ipc_connect_after_fork();
 	gcp_mutex_init(&asking_lock, GCP_RANK_ASKING);
 	gcp_mutex_init(&imports_lock, GCP_RANK_IMPORTS);
-	links = NULL;
+	LIST_INIT(&links);
 	LIST_INIT(&imports);
 	atomic_store(&imports_count, 0);
 }

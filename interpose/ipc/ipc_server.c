@@ -4,12 +4,15 @@
  *
  * One thread answers the requests of other processes, one after the other, and never
  * waits for any of them: an answer that does not fit into the socket ends the
- * connection. What a process has open is counted on its connection. A connection that
- * ends while something is open on it stays in the list until its process has ended, for
- * its work may run until then; a process that closed its sockets and lives on may
- * have it open for ever. The process has sent a file descriptor that tells its end;
- * where the system has none, its number and start do, which another PID namespace
- * hides.
+ * connection. There is one connection for each process that asks, and what it has open
+ * is listed on it. Its end is the end of the process, which closes what it has open:
+ * the kernel closes the files of a process that ends. A process that is still to be
+ * seen then, for it has closed its files or is not quite gone, may work on, and is
+ * waited for.
+ *
+ * A program may close all files, and have its own in the place of the thread's: those
+ * are told apart by gcp_ipc_file, and the next handle that is made opens the door
+ * again.
  *
  * The thread takes no signals. It makes CUDA calls only under `serving`, and none once
  * exit has said so under that lock, before the driver ends. In the child of a fork
@@ -23,7 +26,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,42 +34,41 @@
 #include "ipc_exports.h"
 #include "ipc_wire.h"
 #include "../base/log.h"
-#include "../base/process_identity.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
 enum {
 	PAUSE_NS = 20 * 1000 * 1000,
-	LOOK_NS = 500 * 1000 * 1000, /* less than ENDS_MS */
-	CONNECTIONS_MAX = 4096,
-	ENDS_MS = 1000,
+	LOOK_NS = 500 * 1000 * 1000, /* less than DOOR_MS */
+	DOOR_MS = 1000,
 };
 
 /* A block that a process has open. */
 struct opened {
-	uint64_t id, count;
+	uint64_t open; /* its number there */
+	gcp_addr addr;
+	uint64_t id, bytes;
 	struct opened *next;
 };
 
 struct connection {
-	int fd; /* -1: it has ended */
+	int fd; /* or of the process, when that is waited for; -1: it has ended */
 	uint64_t file;
-	int process; /* gcp_ipc_process_self of the other end; -1: it has sent none */
-	uint64_t process_file;
-	pid_t pid; /* of the process at the other end; 0: not to be seen from here */
-	uint64_t started; /* the same */
+	bool ends; /* the process is waited for */
+	pid_t pid; /* 0: not to be seen from here */
 	struct opened *opened;
 	struct connection *next;
 };
 
 static struct {
-	struct gcp_mutex starting; /* guards all down to `running` */
+	struct gcp_mutex starting; /* guards all down to `has_name` */
 	bool running;
+	pid_t pid;
 	struct gcp_ipc_process self;
-	struct gcp_ipc_door door;
-	uint64_t end_file, entrance_file;
-	atomic_bool has_cookie;   /* self.cookie does not change any more */
+	atomic_bool has_name;     /* `self` does not change any more */
 	struct gcp_mutex serving; /* guards what follows, and CUDA calls */
+	int door;
+	uint64_t door_file; /* 0: there is none */
 	struct connection *connections;
 	unsigned int count;
 	bool ended;
@@ -78,71 +79,57 @@ static struct {
 
 /* --- what is open ---------------------------------------------------------------- */
 
-static bool opened_add(struct connection *connection, uint64_t id)
+/* What points to it, or to the end. */
+static struct opened **opened_at(struct connection *connection, uint64_t open)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct opened *opened = connection->opened;
+	struct opened **at = &connection->opened;
 
-	while (opened && opened->id != id)
-		opened = opened->next;
-	if (!opened) {
-		opened = calloc(1, sizeof(*opened));
-		if (!opened)
-			return false;
-		opened->id = id;
-		opened->next = connection->opened;
-		connection->opened = opened;
-	}
-	opened->count++;
-	return true;
+	while (*at && (*at)->open != open)
+		at = &(*at)->next;
+	return at;
 }
 
-/* False: it was not open. */
-static bool opened_remove(struct connection *connection, uint64_t id)
+static void opened_close(struct opened **at)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct opened **link = &connection->opened, *opened;
+	struct opened *opened = *at;
 
-	while (*link && (*link)->id != id)
-		link = &(*link)->next;
-	opened = *link;
+	*at = opened->next;
+	gcp_exports_close(opened->addr, opened->id);
+	free(opened);
+}
+
+/* What was opened counts as open until it is closed, or the connection ends. */
+static CUresult opened_add(struct connection *connection,
+			   const struct gcp_ipc_request *request)
+{
+	gcp_assert_held(GCP_RANK_SERVING);
+	struct opened *opened = calloc(1, sizeof(*opened));
+	uint64_t bytes;
+
 	if (!opened)
-		return false;
-	if (--opened->count == 0) {
-		*link = opened->next;
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	if (!gcp_exports_open(request->addr, request->id, &bytes)) {
 		free(opened);
+		return CUDA_ERROR_INVALID_VALUE;
 	}
-	return true;
-}
-
-static bool opened_has(const struct connection *connection, uint64_t id)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	const struct opened *opened = connection->opened;
-
-	while (opened && opened->id != id)
-		opened = opened->next;
-	return opened != NULL;
-}
-
-/* All of it is closed. */
-static void opened_end(struct connection *connection)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	struct opened *opened;
-
-	while ((opened = connection->opened)) {
-		connection->opened = opened->next;
-		for (; opened->count > 0; opened->count--)
-			gcp_exports_close(opened->id);
-		free(opened);
-	}
+	*opened = (struct opened){
+	    .open = request->open,
+	    .addr = request->addr,
+	    .id = request->id,
+	    .bytes = bytes,
+	    .next = connection->opened,
+	};
+	connection->opened = opened;
+	return CUDA_SUCCESS;
 }
 
 /* --- answers --------------------------------------------------------------------- */
 
 struct parts {
 	struct gcp_ipc_answer *answer;
+	gcp_addr from;
 	int fds[GCP_IPC_PARTS];
 };
 
@@ -163,262 +150,148 @@ static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 		answer->result = (int)result;
 		return 2;
 	}
-	answer->parts[answer->count].addr = addr;
-	answer->parts[answer->count].bytes = bytes;
-	answer->count++;
+	if (answer->count == 0)
+		answer->before = parts->from - addr;
+	answer->parts[answer->count++] = bytes;
 	return 0;
 }
 
-/* The parts of the block from `from` on, as many as a message holds. */
-static bool parts_send(int fd, struct gcp_ipc_answer *answer, gcp_addr from)
+/* The parts of the block from `from` on, as many as a message holds. False: the
+ * connection is of no use. */
+static bool parts_send(int fd, const struct opened *opened, gcp_addr from,
+		       CUresult *ret_result)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct parts parts = {.answer = answer};
+	struct gcp_ipc_answer answer = {.reply = server.self.reply,
+					.bytes = opened->bytes};
+	struct parts parts = {.answer = &answer, .from = from};
 	struct gcp_ctx_scope scope;
 	bool sent;
-	int result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_pools_for_each_handle(gcp_process.pools, answer->addr, from,
-					   part_add, &parts);
+	if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr, from, part_add,
+				      &parts) < 0)
+		answer.result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
 	gcp_ctx_scope_end(&scope);
-	if (result < 0)
-		answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
-	sent = gcp_ipc_send(fd, answer, sizeof(*answer), parts.fds,
-			    answer->result == CUDA_SUCCESS ? answer->count : 0);
-	for (unsigned int i = 0; i < answer->count; i++)
-		(void)syscall(SYS_close, parts.fds[i]);
+	sent = gcp_ipc_send(fd, &answer, sizeof(answer), parts.fds,
+			    answer.result == CUDA_SUCCESS ? answer.count : 0,
+			    GCP_IPC_NO_WAIT);
+	for (unsigned int i = 0; i < answer.count; i++)
+		close(parts.fds[i]);
+	*ret_result = (CUresult)answer.result;
 	return sent;
+}
+
+static bool refuse(int fd, CUresult result)
+{
+	gcp_assert_held(GCP_RANK_SERVING);
+	struct gcp_ipc_answer answer = {.reply = server.self.reply,
+					.result = (int)result};
+
+	return gcp_ipc_send(fd, &answer, sizeof(answer), NULL, 0, GCP_IPC_NO_WAIT);
 }
 
 /* False: the connection is of no use. */
-static bool open_answer(struct connection *connection,
-			const struct gcp_ipc_request *request)
+static bool request_serve(struct connection *connection,
+			  const struct gcp_ipc_request *request)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
+	struct opened **at = opened_at(connection, request->open);
+	CUresult result = *at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	bool sent;
 
-	if (!gcp_exports_open(request->id, &answer.addr, &answer.bytes))
-		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
-	/* The connection stays: what was opened over it counts as open until it is
-	 * closed, or else until the other process ends. */
-	if (!opened_add(connection, request->id)) {
-		gcp_exports_close(request->id);
-		answer.result = CUDA_ERROR_OPERATING_SYSTEM;
-		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
-	}
-	answer.result = CUDA_SUCCESS;
-	sent = parts_send(connection->fd, &answer, 0);
-	if (sent && answer.result == CUDA_SUCCESS)
+	if (request->op == GCP_IPC_CLOSE) {
+		if (*at)
+			opened_close(at);
 		return true;
-	/* The other process has given up or is refused: nothing has reached it. */
-	(void)opened_remove(connection, request->id);
-	gcp_exports_close(request->id);
+	}
+	if (request->op == GCP_IPC_OPEN)
+		result = opened_add(connection, request);
+	if (result != CUDA_SUCCESS)
+		return refuse(connection->fd, result);
+	at = opened_at(connection, request->open);
+	sent = parts_send(connection->fd, *at,
+			  request->op == GCP_IPC_OPEN ? request->addr : request->from,
+			  &result);
+	if (!sent || result != CUDA_SUCCESS)
+		opened_close(at); /* the other process has none of it */
 	return sent;
-}
-
-static bool more_answer(const struct connection *connection,
-			const struct gcp_ipc_request *request)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	struct gcp_ipc_answer answer = {.result = CUDA_SUCCESS};
-
-	if (!opened_has(connection, request->id) ||
-	    !gcp_exports_find(request->id, &answer.addr, &answer.bytes)) {
-		answer.result = CUDA_ERROR_INVALID_VALUE;
-		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
-	}
-	return parts_send(connection->fd, &answer, request->from);
-}
-
-/* The process of the other end is told once. Other files come from no such library. */
-static bool request_receive(struct connection *connection,
-			    struct gcp_ipc_request *request)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	int fds[GCP_IPC_PARTS];
-	unsigned int count = 0;
-
-	if (!gcp_ipc_receive(connection->fd, request, sizeof(*request), fds, &count,
-			     GCP_IPC_NO_WAIT))
-		return false;
-	if (memcmp(request->cookie, server.self.cookie, sizeof(request->cookie)) == 0 &&
-	    count == (request->op == GCP_IPC_PROCESS) &&
-	    (count == 0 || (connection->process < 0 && gcp_ipc_is_process(fds[0])))) {
-		if (count > 0) {
-			connection->process = fds[0];
-			connection->process_file = gcp_ipc_file(fds[0]);
-		}
-		return true;
-	}
-	for (unsigned int i = 0; i < count; i++)
-		(void)syscall(SYS_close, fds[i]);
-	return false;
-}
-
-static bool request_serve(struct connection *connection)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	struct gcp_ipc_request request;
-
-	if (!request_receive(connection, &request))
-		return false;
-	switch (request.op) {
-	case GCP_IPC_PROCESS:
-		return true;
-	case GCP_IPC_OPEN:
-		return open_answer(connection, &request);
-	case GCP_IPC_MORE:
-		return more_answer(connection, &request);
-	case GCP_IPC_CLOSE:
-		if (opened_remove(connection, request.id))
-			gcp_exports_close(request.id);
-		return true;
-	case GCP_IPC_END:
-		opened_end(connection);
-		return false;
-	default:
-		return false;
-	}
 }
 
 /* --- connections ----------------------------------------------------------------- */
 
-/* False: it is to be closed. */
-static bool connection_add(int fd)
+static bool connection_add(int fd, pid_t pid)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct connection *connection = NULL;
-	uid_t uid;
+	struct connection *connection =
+	    server.ended ? NULL : calloc(1, sizeof(*connection));
 
-	if (!server.ended && server.count < CONNECTIONS_MAX &&
-	    gcp_ipc_peer_is_trusted(fd))
-		connection = calloc(1, sizeof(*connection));
 	if (!connection)
 		return false;
-	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
-	connection->started = gcp_process_start_time(connection->pid);
-	connection->process = -1;
-	connection->fd = fd;
-	connection->file = gcp_ipc_file(fd);
-	connection->next = server.connections;
+	*connection = (struct connection){
+	    .fd = fd,
+	    .file = gcp_ipc_file(fd),
+	    .pid = pid,
+	    .next = server.connections,
+	};
 	server.connections = connection;
 	server.count++;
 	return true;
 }
 
-/* Files of this kind have one number on older systems. */
-static bool has_process(const struct connection *connection)
-{
-	return connection->process >= 0 &&
-	       gcp_ipc_file(connection->process) == connection->process_file &&
-	       gcp_ipc_is_process(connection->process);
-}
-
-/* One that has sent nothing and is not seen from here is never known to have ended. */
-static bool process_has_ended(const struct connection *connection)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	uint64_t started;
-
-	if (has_process(connection))
-		return gcp_ipc_process_has_ended(connection->process);
-	started = gcp_process_start_time(connection->pid);
-	return connection->started != 0 && connection->started != GCP_PROCESS_UNKNOWN &&
-	       started != GCP_PROCESS_UNKNOWN && started != connection->started;
-}
-
-static void connection_end(struct connection *connection)
+/* gone: so has its process. */
+static void connection_end(struct connection *connection, bool gone)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
 	gcp_ipc_close(connection->fd, connection->file);
-	connection->fd = -1;
+	connection->fd =
+	    gone || !connection->opened ? -1 : gcp_ipc_process_file(connection->pid);
+	connection->file = gcp_ipc_file(connection->fd);
+	connection->ends = true;
+	while (connection->fd < 0 && connection->opened)
+		opened_close(&connection->opened);
 }
 
-/* Removes connections that have ended, when nothing can be open on them. True: there
- * are some that are waited for, and whose end no file tells. */
-static bool connections_clean(void)
+/* All requests that have come, and the end. True: there was something. */
+static bool connection_serve(struct connection *connection)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct connection **link = &server.connections, *connection;
-	bool waiting = false;
+	bool ours = gcp_ipc_file(connection->fd) == connection->file, busy = false;
+	enum gcp_ipc_got got = GCP_IPC_ENDED;
+	struct gcp_ipc_request request;
 
-	while ((connection = *link)) {
-		/* A child that was not seen may have the other end, too. */
-		if (has_process(connection) &&
-		    gcp_ipc_process_has_ended(connection->process))
-			connection_end(connection);
-		if (connection->fd >= 0 ||
-		    (connection->opened && !process_has_ended(connection))) {
-			waiting |= connection->fd < 0 && !has_process(connection);
-			link = &connection->next;
-			continue;
-		}
-		opened_end(connection);
-		if (has_process(connection))
-			gcp_ipc_close(connection->process, connection->process_file);
-		*link = connection->next;
-		free(connection);
-		server.count--;
-	}
-	return waiting;
-}
-
-/* --- the thread ------------------------------------------------------------------ */
-
-struct polled {
-	struct pollfd *fds; /* the door, then those of the connections */
-	unsigned int count, room;
-};
-
-static void polled_add(struct polled *polled, int fd)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	if (fd >= 0)
-		polled->fds[polled->count++] =
-		    (struct pollfd){.fd = fd, .events = POLLIN};
-}
-
-/* No more than are open: the system refuses more than may be. */
-static bool polled_fill(struct polled *polled)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	struct connection *connection;
-
-	if (polled->room < 2 * server.count + 1) {
-		unsigned int room = 2 * (2 * server.count + 1);
-		struct pollfd *fds = realloc(polled->fds, room * sizeof(*fds));
-
-		if (!fds)
-			return false;
-		polled->fds = fds;
-		polled->room = room;
-	}
-	polled->count = 0;
-	polled_add(polled, server.door.end);
-	for (connection = server.connections; connection;
-	     connection = connection->next) {
-		polled_add(polled, connection->fd);
-		if (has_process(connection))
-			polled_add(polled, connection->process);
-	}
+	if (ours && connection->ends && !gcp_ipc_is_ready(connection->fd))
+		return false;
+	while (ours && !connection->ends &&
+	       (got = gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL,
+				      NULL, GCP_IPC_NO_WAIT)) == GCP_IPC_MESSAGE &&
+	       request_serve(connection, &request))
+		busy = true;
+	if (got == GCP_IPC_NOTHING)
+		return busy;
+	connection_end(connection, ours && connection->ends);
 	return true;
 }
 
-/* All requests that have come. */
-static void connections_serve(void)
+/* True: there was something. */
+static bool connections_serve(void)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct connection *connection;
+	struct connection **at = &server.connections, *connection;
+	bool busy = false;
 
-	for (connection = server.connections; connection; connection = connection->next)
-		while (connection->fd >= 0 &&
-		       (gcp_ipc_file(connection->fd) != connection->file ||
-			gcp_ipc_is_ready(connection->fd)))
-			if (gcp_ipc_file(connection->fd) != connection->file ||
-			    !request_serve(connection))
-				connection_end(connection);
+	while ((connection = *at)) {
+		busy |= connection_serve(connection);
+		if (connection->fd >= 0) {
+			at = &connection->next;
+			continue;
+		}
+		assert(!connection->opened);
+		*at = connection->next;
+		free(connection);
+		server.count--;
+	}
+	return busy;
 }
 
 void gcp_ipc_server_catch_up(void)
@@ -427,95 +300,94 @@ void gcp_ipc_server_catch_up(void)
 
 	gcp_mutex_lock(&server.serving);
 	if (!server.ended)
-		connections_serve();
+		(void)connections_serve();
 	gcp_mutex_unlock(&server.serving);
 	errno = saved;
 }
 
-/* A program that closes all files has closed ours, and may have its own in their place.
- * The thread ends then, and the next handle that is made starts another. */
+/* --- the thread ------------------------------------------------------------------ */
+
 static bool door_is_ours(void)
 {
-	return gcp_ipc_file(server.door.end) == server.end_file;
+	gcp_assert_held(GCP_RANK_SERVING);
+	return server.door_file != 0 && gcp_ipc_file(server.door) == server.door_file;
 }
 
-/* `starting` is held. What is left open keeps its name, which the next thread needs. */
 static void door_close(void)
 {
-	gcp_ipc_close(server.door.end, server.end_file);
-	gcp_ipc_close(server.door.entrance, server.entrance_file);
+	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_ipc_close(server.door, server.door_file);
+	server.door_file = 0;
 }
 
 /* What comes by the door is received and refused outside `serving`, which exit waits
- * for: to close a file of another process may take any time. False: the process has no
- * file for a connection. */
-static bool door_serve(void)
+ * for: to close a file of another process may take any time. */
+static void door_serve(void)
 {
-	bool no_file, added;
-	int fd;
+	int door = -1, fd;
+	bool added;
+	pid_t pid;
 
-	if (!door_is_ours())
-		return true;
-	fd = gcp_ipc_accept(server.door.end, server.self.cookie, &no_file);
-	if (fd < 0)
-		return !no_file;
 	gcp_mutex_lock(&server.serving);
-	added = connection_add(fd);
+	if (door_is_ours())
+		door = server.door;
+	gcp_mutex_unlock(&server.serving);
+	fd = door < 0 ? -1 : gcp_ipc_door_take(door, &server.self, &pid);
+	if (fd < 0)
+		return;
+	gcp_mutex_lock(&server.serving);
+	added = connection_add(fd, pid);
 	gcp_mutex_unlock(&server.serving);
 	if (!added)
-		(void)syscall(SYS_close, fd);
-	return true;
+		close(fd);
 }
 
+/* How many; 0: the host is out of memory. */
+static nfds_t polled_fill(struct pollfd **polled)
+{
+	gcp_assert_held(GCP_RANK_SERVING);
+	struct pollfd *fds = realloc(*polled, (server.count + 1) * sizeof(*fds));
+	nfds_t count = 0;
+
+	if (!fds)
+		return 0;
+	*polled = fds;
+	fds[count++] =
+	    (struct pollfd){.fd = door_is_ours() ? server.door : -1, .events = POLLIN};
+	for (const struct connection *one = server.connections; one; one = one->next)
+		fds[count++] = (struct pollfd){.fd = one->fd, .events = POLLIN};
+	return count;
+}
+
+/* The program may put a file of its own in the door's place while the thread waits, so
+ * that looks now and then. Where the program may have fewer files now, the system waits
+ * for none. */
 static void *server_run(void *unused)
 {
-	struct polled polled = {0};
-	bool waiting = false;
-	long ready;
+	struct pollfd *polled = NULL;
+	bool going = true;
 
 	(void)unused;
 	for (;;) {
+		struct timespec time_out = {.tv_nsec = LOOK_NS};
+		nfds_t count = 0;
+
 		gcp_mutex_lock(&server.serving);
-		bool going = !server.ended && door_is_ours() && polled_fill(&polled);
+		going = !server.ended;
+		/* What others have closed is freed here, and of no use in this
+		 * thread's cache. A look leaves all as it is. */
+		if (going && connections_serve())
+			gcp_pools_thread_exit(gcp_process.pools);
+		if (going)
+			count = polled_fill(&polled);
 		gcp_mutex_unlock(&server.serving);
 		if (!going)
 			break;
-		/* Set anew: the system call sets it to what is left. The program may
-		 * put a file of its own in the door's place just before that call,
-		 * where no message comes: so the thread looks now and then. */
-		struct timespec time_out = {.tv_nsec = waiting ? PAUSE_NS : LOOK_NS};
-		ready =
-		    syscall(SYS_ppoll, polled.fds, polled.count, &time_out, NULL, 0);
-		if (ready < 0) { /* as where the program may have fewer files now */
+		if (count == 0 || ppoll(polled, count, &time_out, NULL) < 0)
 			gcp_sleep(PAUSE_NS);
-			polled.fds[0].revents = POLLIN;
-		}
-		gcp_mutex_lock(&server.serving);
-		going = ready != 0 && !server.ended && door_is_ours();
-		if (going)
-			connections_serve();
-		/* What others have closed is freed here, and of no use in this
-		 * thread's cache. A look at the door leaves all as it is. */
-		if (!server.ended && (ready != 0 || waiting)) {
-			waiting = connections_clean();
-			gcp_pools_thread_exit(gcp_process.pools);
-		}
-		gcp_mutex_unlock(&server.serving);
-		/* One that the process has no file for stays ready. */
-		if (going && polled.fds[0].revents && !door_serve())
-			gcp_sleep(PAUSE_NS);
+		door_serve();
 	}
-	free(polled.fds);
-	gcp_mutex_lock(&server.serving);
-	for (struct connection *one = server.connections; one; one = one->next) {
-		connection_end(one);
-		one->process = -1; /* may be the program's: see door_is_ours */
-	}
-	gcp_mutex_unlock(&server.serving);
-	gcp_mutex_lock(&server.starting);
-	door_close();
-	server.running = false;
-	gcp_mutex_unlock(&server.starting);
+	free(polled);
 	return NULL;
 }
 
@@ -532,7 +404,7 @@ static void serving_end(void)
 
 static void server_end(void)
 {
-	if (server.self.pid == (uint32_t)getpid())
+	if (server.pid == getpid())
 		(void)gcp_end_step(serving_end);
 }
 
@@ -559,42 +431,47 @@ static bool thread_start(void)
 	return created;
 }
 
-/* `starting` is held, and let go meanwhile. A thread whose door the program has closed
- * waits at what is left of it until a message comes. False: it has not ended. */
-static bool server_end_without_door(void)
+/* The name of a door that the program has closed is taken while the thread waits at
+ * what is left of it. */
+static bool door_open(void)
 {
-	for (int i = 0; server.running && !door_is_ours() && i < ENDS_MS; i++) {
-		gcp_mutex_unlock(&server.starting);
-		gcp_ipc_knock(server.self.cookie);
+	gcp_assert_held(GCP_RANK_SERVER);
+	bool open = false;
+
+	for (int i = 0; i < DOOR_MS; i++) {
+		gcp_mutex_lock(&server.serving);
+		open = door_is_ours();
+		if (!open) {
+			server.door = gcp_ipc_door_open(&server.self);
+			server.door_file = gcp_ipc_file(server.door);
+			open = server.door >= 0;
+		}
+		gcp_mutex_unlock(&server.serving);
+		if (open || errno != EADDRINUSE)
+			break;
 		gcp_sleep(1000 * 1000);
-		gcp_mutex_lock(&server.starting);
 	}
-	return !server.running || door_is_ours();
+	return open;
 }
 
-/* `starting` is held. */
 static bool server_start(void)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
-	if (!server_end_without_door())
-		return false;
-	if (server.running)
-		return true;
-	if (!atomic_load(&server.has_cookie)) {
-		if (!gcp_ipc_random(server.self.cookie, sizeof(server.self.cookie)) ||
-		    atexit(server_end) != 0)
+	if (!atomic_load(&server.has_name)) {
+		if (!gcp_ipc_process_make(&server.self) || atexit(server_end) != 0)
 			return false;
-		server.self.pid = (uint32_t)getpid();
-		server.self.started = gcp_process_start_time(getpid());
-		atomic_store(&server.has_cookie, true);
+		server.pid = getpid();
+		atomic_store(&server.has_name, true);
 	}
-	if (!gcp_ipc_door_open(server.self.cookie, &server.door))
+	if (!door_open())
 		return false;
-	server.end_file = gcp_ipc_file(server.door.end);
-	server.entrance_file = gcp_ipc_file(server.door.entrance);
-	server.running = thread_start();
 	if (!server.running)
+		server.running = thread_start();
+	if (!server.running) {
+		gcp_mutex_lock(&server.serving);
 		door_close();
+		gcp_mutex_unlock(&server.serving);
+	}
 	return server.running;
 }
 
@@ -609,7 +486,7 @@ bool gcp_ipc_server_possible(int device)
 	       able;
 }
 
-CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle)
+CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_handle)
 {
 	int saved = errno;
 	bool running;
@@ -625,29 +502,27 @@ CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle)
 			"needs none");
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}
-	gcp_ipc_handle_make(&server.self, server.door.entrance, id, ret_handle);
+	gcp_ipc_handle_make(&server.self, addr, id, ret_handle);
 	return CUDA_SUCCESS;
 }
 
-bool gcp_ipc_server_is_self(const uint64_t cookie[2])
+bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
 {
-	return atomic_load(&server.has_cookie) &&
-	       memcmp(cookie, server.self.cookie, sizeof(server.self.cookie)) == 0;
+	return atomic_load(&server.has_name) &&
+	       memcmp(process, &server.self, sizeof(*process)) == 0;
 }
 
 void gcp_ipc_server_after_fork(void)
 {
-	if (server.running)
-		door_close();
-	for (struct connection *one = server.connections; one; one = one->next) {
+	if (server.door_file)
+		gcp_ipc_close(server.door, server.door_file);
+	for (struct connection *one = server.connections; one; one = one->next)
 		gcp_ipc_close(one->fd, one->file);
-		if (has_process(one))
-			gcp_ipc_close(one->process, one->process_file);
-	}
 	gcp_mutex_init(&server.starting, GCP_RANK_SERVER);
 	gcp_mutex_init(&server.serving, GCP_RANK_SERVING);
 	server.running = false;
-	atomic_store(&server.has_cookie, false);
+	atomic_store(&server.has_name, false);
+	server.door_file = 0;
 	server.connections = NULL;
 	server.count = 0;
 }

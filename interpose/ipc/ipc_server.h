@@ -8,19 +8,21 @@
 
 #include <stdbool.h>
 
+#include "../../pool/pool.h"
 #include "../cuda/symbols.h"
+#include "ipc_wire.h"
 
 /* Whether the driver can hand over memory of the device at all. Cheap. */
 bool gcp_ipc_server_possible(int device);
-/* The handle of block `id` (ipc_exports.h). Starts the thread, if it does not run yet.
+/* The handle of the block (ipc_exports.h). Starts the thread, if it does not run yet.
  * CUDA_ERROR_OPERATING_SYSTEM: it cannot be started. Any thread. */
-CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle);
+CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_handle);
 /* Serves what has come, for a thread that wants to know what is open now. Never waits
  * for other processes; no lock of this library is held. Does nothing once exit has
  * begun. */
 void gcp_ipc_server_catch_up(void);
-/* Whether this process made the handle that has the cookie. */
-bool gcp_ipc_server_is_self(const uint64_t cookie[2]);
+/* Returns true if this process made the handle. */
+bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process);
 /* In the child of a fork. */
 void gcp_ipc_server_after_fork(void);
 

@@ -7,8 +7,14 @@
  * names a block of a process; the physical memory is asked for when it is opened, as
  * file descriptors, over a socket (ipc_server.c answers, ipc_imports.c asks).
  *
- * No function here is a cancellation point, raises SIGPIPE or leaves a mark in errno.
- * File descriptors are closed on exec.
+ * A process that exports has one door, a socket with a name that all users can list
+ * and send to. It takes one kind of message: the name and the key, which handles alone
+ * tell, with one end of a pair of sockets, which is a connection from then on. What
+ * the kernel takes for either side must begin with a secret of the handle: strangers'
+ * messages, and the files in them, never arrive (filter_set).
+ *
+ * No function here raises SIGPIPE. The caller saves errno and defers cancellation, as
+ * its lock does. File descriptors are closed on exec.
  */
 #ifndef GCP_INTERPOSE_IPC_WIRE_H
 #define GCP_INTERPOSE_IPC_WIRE_H
@@ -22,142 +28,101 @@
 
 /* --- handles -------------------------------------------------------------------- */
 
-/* Which process it was, whatever becomes of its number. */
+/* Random numbers of a process that exports. */
 struct gcp_ipc_process {
-	uint64_t cookie[2]; /* random: a name, and what handles alone tell */
-	uint64_t started;   /* in ticks since the system started */
-	uint32_t pid;       /* as it sees itself */
+	uint64_t name, key; /* of its door */
+	uint64_t reply;     /* what its answers begin with */
 };
 
 /* A CUipcMemHandle of mapped memory. The driver refuses one whose bytes 32 to 39 or 52
  * to 55 are ones (driver 580, measured): a process without this library gets an error,
  * never the wrong memory. */
 struct gcp_ipc_handle {
-	uint64_t cookie[2];
+	struct gcp_ipc_process process;
 	uint64_t id; /* of the block, never used twice in the process */
-	uint32_t pid;
-	int32_t entrance; /* a file descriptor of the process: see gcp_ipc_connect */
 	uint64_t ones;
-	uint64_t started;
+	uint64_t addr;  /* of the block there */
 	uint32_t check; /* a sum of all others */
 	uint32_t more_ones;
 	uint64_t magic;
 };
 
 /* Makes a handle, and reads one. False: it is none of these, or was changed. */
-void gcp_ipc_handle_make(const struct gcp_ipc_process *process, int entrance,
+void gcp_ipc_handle_make(const struct gcp_ipc_process *process, uint64_t addr,
 			 uint64_t id, CUipcMemHandle *ret_handle);
 bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *ret);
+
+/* False: the system has no random numbers. */
+bool gcp_ipc_process_make(struct gcp_ipc_process *ret);
 
 /* --- messages ------------------------------------------------------------------- */
 
 enum gcp_ipc_op {
-	GCP_IPC_OPEN =
-	    1,           /* counts as open until closed; answers with the first parts */
-	GCP_IPC_MORE,    /* the parts from address `from` on */
-	GCP_IPC_CLOSE,   /* no answer */
-	GCP_IPC_END,     /* nothing is open on this connection any more; no answer */
-	GCP_IPC_PROCESS, /* comes with gcp_ipc_process_self of the asker; no answer */
+	GCP_IPC_OPEN = 1, /* the block is open until closed; answers with first parts */
+	GCP_IPC_MORE,     /* the parts of what is open from address `from` on */
+	GCP_IPC_CLOSE,    /* no answer; nothing happens if it is not open */
 };
 
-enum { GCP_IPC_PARTS = 32 }; /* file descriptors in a message */
+enum { GCP_IPC_PARTS = 64 }; /* file descriptors in a message */
 
 struct gcp_ipc_request {
-	uint64_t cookie[2]; /* of the process that is asked */
-	uint64_t id, from;
-	uint32_t op;
-	uint32_t unused;
+	uint64_t open;     /* a number that the asker gives to what it opens */
+	uint64_t addr, id; /* of the block: GCP_IPC_OPEN */
+	uint64_t from;
+	uint64_t op;
 };
 
 struct gcp_ipc_answer {
-	int32_t result; /* a CUresult; nothing else counts if it is an error */
-	uint32_t count; /* of parts */
-	uint64_t addr;  /* of the block, in the process that has it */
-	uint64_t bytes; /* that its program asked for */
-	struct {
-		uint64_t addr, bytes; /* where the memory is mapped there */
-	} parts[GCP_IPC_PARTS];       /* one file descriptor for each */
+	uint64_t reply;
+	int32_t result;  /* a CUresult; nothing else counts if it is an error */
+	uint32_t count;  /* of parts, with a file descriptor for each */
+	uint64_t bytes;  /* that the program asked for */
+	uint64_t before; /* of the first part, in front of the block or of `from` */
+	uint64_t parts[GCP_IPC_PARTS]; /* bytes of each: they lie in a row */
 };
 
 /* --- sockets -------------------------------------------------------------------- */
 
-/* A process that exports has one door: a socket that takes one kind of message, the
- * cookie with one end of a pair of sockets, which is a connection from then on. */
+/* The receiving end of the door, -1: it cannot be, and errno says why. */
+int gcp_ipc_door_open(const struct gcp_ipc_process *process);
 
-/* The receiving end, which has a name that all users can list and send to, and the
- * entrance, which is connected to it. A message without the whole cookie, of which the
- * name is half, does not arrive. False: it cannot be. */
-struct gcp_ipc_door {
-	int end, entrance;
-};
-bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door);
+/* A new connection, which the same user or root has made and sent; -1: none. *ret_pid:
+ * the process that made it; 0: it is not to be seen from here. Never waits. */
+int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, pid_t *ret_pid);
 
-/* When all waits for another process end that begin now: in 30 seconds. In ms. */
-long gcp_ipc_deadline(void);
-enum { GCP_IPC_NO_WAIT = 0 };
+/* A pair of sockets for a connection to that process, of which [1] is for its door. */
+bool gcp_ipc_pair(const struct gcp_ipc_process *process, int ret_pair[2]);
+/* Sends it there. Waits for room, until the deadline at most. INVALID_HANDLE: there is
+ * no such door, as CUDA says when the process is gone (measured). */
+CUresult gcp_ipc_knock(const struct gcp_ipc_process *process, int end, long deadline);
 
-/* A new connection, which the same user or root has sent; -1: none. *ret_no_file: there
- * is one, which can be had when the process may have another file. */
-int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
+/* When a wait of that many ms that begins now ends. */
+long gcp_ipc_deadline(long ms);
+enum { GCP_IPC_NO_WAIT = 0, GCP_IPC_ASK_MS = 30 * 1000, GCP_IPC_ROOM_MS = 1000 };
 
-/* A message to the door of that name which is no connection: its process looks. */
-void gcp_ipc_knock(const uint64_t cookie[2]);
-
-/* A connection to the process of the handle, -1 if there is none; *ret_result says why.
- * Through its door by the name; and where the process is in another network namespace,
- * in which the name is not known, by a copy of its file descriptor `entrance`
- * (pidfd_getfd, if the system allows that). Waits for room, until the deadline at most.
- * One thread at a time. */
-int gcp_ipc_connect(const struct gcp_ipc_handle *handle, long deadline,
-		    CUresult *ret_result);
-/* In the child of a fork: what it has of a connection that is being made, and of the
- * latest one. */
-void gcp_ipc_connect_after_fork(void);
-
-/* Whether that process has ended meanwhile, as far as it can be seen from here: waits a
- * second at most for one that is ending. */
-bool gcp_ipc_has_ended(const struct gcp_ipc_handle *handle);
-
-/* Sends a message with file descriptors, never waiting. */
+/* Sends a message with file descriptors; waits for room, until the deadline at most. */
 bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
-		  unsigned int count);
-/* Whether there is room for another message, which a process that is slow to read
- * makes: waits a second at most. */
-bool gcp_ipc_has_room(int fd);
-/* Receives one of just that many bytes, waiting for it until the deadline at most.
- * False: there is none, or another one, or not so many file descriptors, or, on a
- * socket of gcp_ipc_connect, one that another user but root has sent; then none is left
- * open. */
-bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
-		     unsigned int *ret_count, long deadline);
+		  unsigned int count, long deadline);
 
-/* Whether gcp_ipc_receive would not wait. */
+/* Receives a message of just that many bytes, and waits for it until the deadline at
+ * most. ret_fds: NULL, where none is wanted, or room for GCP_IPC_PARTS, and the message
+ * must come from the same user or root. A message that is not as it must be is
+ * GCP_IPC_WRONG, and its files are closed. */
+enum gcp_ipc_got { GCP_IPC_MESSAGE, GCP_IPC_NOTHING, GCP_IPC_ENDED, GCP_IPC_WRONG };
+enum gcp_ipc_got gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
+				 unsigned int *ret_count, long deadline);
+
+/* Returns true if the other end, or the process of the file, has ended, or a message
+ * has come. */
 bool gcp_ipc_is_ready(int fd);
-
-/* Which user and process is at the other end. */
-bool gcp_ipc_peer(int fd, pid_t *ret_pid, uid_t *ret_uid);
-/* Whether the other end may be talked to: the same user, or root. */
-bool gcp_ipc_peer_is_trusted(int fd);
 
 /* A number of the file behind it, for a program that closes what is not its own: 0 if
  * there is none. And closing it, unless it is another file by now. */
 uint64_t gcp_ipc_file(int fd);
 void gcp_ipc_close(int fd, uint64_t file);
-/* The same for a connection that another user's process may have the other end of.
- * What that has sent is left alone, and so is the file then: to close it could take any
- * time, as that of a socket with SO_LINGER does. */
-void gcp_ipc_leave(int fd, uint64_t file);
 
-/* --- processes ------------------------------------------------------------------ */
-
-/* A file descriptor by which another process, in whatever namespace, hears that this
- * one has ended, though another one may have its number then. -1: the system has none.
- */
-int gcp_ipc_process_self(void);
-/* Whether it is such a one; and whether its process has ended, as above. */
-bool gcp_ipc_is_process(int fd);
-bool gcp_ipc_process_has_ended(int fd);
-
-bool gcp_ipc_random(void *ret_bytes, size_t count);
+/* A file that is ready when the process has ended. -1: it has ended, or is not to be
+ * seen from here, or the system has no such files. */
+int gcp_ipc_process_file(pid_t pid);
 
 #endif

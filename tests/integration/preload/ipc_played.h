@@ -7,6 +7,7 @@
 #ifndef GCP_TESTS_IPC_PLAYED_H
 #define GCP_TESTS_IPC_PLAYED_H
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <sys/socket.h>
@@ -14,7 +15,6 @@
 
 #include "scenarios.h"
 
-#include "../../../interpose/base/process_identity.h"
 #include "../../../interpose/ipc/ipc_wire.h"
 
 __attribute__((unused)) static CUipcMemHandle exported(CUdeviceptr p)
@@ -27,38 +27,114 @@ __attribute__((unused)) static CUipcMemHandle exported(CUdeviceptr p)
 
 /* A process that exports, as this one plays it: it has a name of its own. */
 static struct gcp_ipc_process played;
-static struct gcp_ipc_door door;
+static int door = -1;
 
 __attribute__((unused)) static void play_exporter(void)
 {
-	played.cookie[0] = (uint64_t)getpid();
-	played.cookie[1] = 0x0123456789abcdef;
-	must(gcp_ipc_door_open(played.cookie, &door), "no sockets to be had");
+	played = (struct gcp_ipc_process){
+	    .name = (uint64_t)getpid(),
+	    .key = 0x0123456789abcdef,
+	    .reply = 0xfedcba9876543210,
+	};
+	door = gcp_ipc_door_open(&played);
+	must(door >= 0, "no sockets to be had");
+}
+
+__attribute__((unused)) static CUipcMemHandle played_handle(uint64_t id)
+{
+	CUipcMemHandle handle;
+
+	gcp_ipc_handle_make(&played, 2 * MIB, id, &handle);
+	return handle;
 }
 
 __attribute__((unused)) static int connection_of_door(int ms)
 {
-	struct pollfd end = {.fd = door.end, .events = POLLIN};
-	bool no_file;
+	struct pollfd end = {.fd = door, .events = POLLIN};
+	pid_t pid;
 
 	poll(&end, 1, ms);
-	return gcp_ipc_accept(door.end, played.cookie, &no_file);
+	return gcp_ipc_door_take(door, &played, &pid);
 }
 
-/* The next request of a connection, within a second; 0: there is none. What it says
- * first of its process is none. */
-__attribute__((unused)) static uint32_t asked(int fd)
+/* The next request of a connection, within a second; its op is 0: there is none. */
+__attribute__((unused)) static struct gcp_ipc_request asked(int fd)
 {
 	struct gcp_ipc_request request;
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
-	do {
+	if (gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL,
+			    gcp_ipc_deadline(1000)) != GCP_IPC_MESSAGE)
 		request.op = 0;
-		if (poll(&ready, 1, 1000) == 1)
-			(void)gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL,
-					      GCP_IPC_NO_WAIT);
-	} while (request.op == GCP_IPC_PROCESS);
-	return request.op;
+	return request;
+}
+
+/* What the library opens. */
+__attribute__((unused)) static CUresult opened_by(CUipcMemHandle handle,
+						  CUdeviceptr *ret_p)
+{
+	return cuIpcOpenMemHandle_v2(ret_p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+/* A connection to the exporter of a handle; -1: it has no door. */
+__attribute__((unused)) static int connected(const struct gcp_ipc_handle *handle)
+{
+	int pair[2];
+	CUresult result;
+
+	must(gcp_ipc_pair(&handle->process, pair), "no pair");
+	result = gcp_ipc_knock(&handle->process, pair[1], gcp_ipc_deadline(5000));
+	close(pair[1]);
+	if (result == CUDA_SUCCESS)
+		return pair[0];
+	close(pair[0]);
+	return -1;
+}
+
+__attribute__((unused)) static struct gcp_ipc_handle handle_of(CUdeviceptr p)
+{
+	CUipcMemHandle exported_one = exported(p);
+	struct gcp_ipc_handle handle;
+
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	return handle;
+}
+
+__attribute__((unused)) static struct gcp_ipc_request
+open_request(const struct gcp_ipc_handle *handle)
+{
+	return (struct gcp_ipc_request){
+	    .open = 1, .addr = handle->addr, .id = handle->id, .op = GCP_IPC_OPEN};
+}
+
+/* Whether the exporter, this process, answers a request on this connection. */
+__attribute__((unused)) static bool answers(int fd, const struct gcp_ipc_handle *handle)
+{
+	struct gcp_ipc_request request = open_request(handle);
+	struct gcp_ipc_answer answer = {.result = -1};
+	int fds[GCP_IPC_PARTS];
+	unsigned int count = 0;
+	bool good;
+
+	must(fd >= 0, "no connection");
+	good = gcp_ipc_send(fd, &request, sizeof(request), NULL, 0, GCP_IPC_NO_WAIT) &&
+	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count,
+			       gcp_ipc_deadline(5000)) == GCP_IPC_MESSAGE;
+	must(!good || (answer.result == CUDA_SUCCESS && count > 0), "no memory");
+	for (unsigned int i = 0; good && i < count; i++)
+		close(fds[i]);
+	request.op = GCP_IPC_CLOSE;
+	(void)gcp_ipc_send(fd, &request, sizeof(request), NULL, 0, GCP_IPC_NO_WAIT);
+	close(fd);
+	return good;
+}
+
+__attribute__((unused)) static int files_open(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
 }
 
 /* The door of the library. */

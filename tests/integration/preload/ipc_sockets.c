@@ -5,19 +5,12 @@
  *
  *   ipc_sockets SCENARIO    plays one; 0: all is as it was promised
  *
- * Needs: interpose/ipc/ipc_wire.c interpose/base/process_identity.c
+ * Needs: interpose/ipc/ipc_wire.c
  * Environment: GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <poll.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -48,22 +41,20 @@ static void *hangs_up(void *unused)
 	return unused;
 }
 
-/* Each try may wait for as long as an answer may take. */
-SCENARIO(a_process_that_does_not_answer_is_asked_once)
+/* It may have been without files for a moment. */
+SCENARIO(a_process_that_hangs_up_is_asked_for_a_second)
 {
-	CUipcMemHandle handle;
+	time_t begin = time(NULL);
 	CUdeviceptr p;
 	pthread_t thread;
 
 	(void)primary();
 	play_exporter();
 	pthread_create(&thread, NULL, hangs_up, NULL);
-	gcp_ipc_handle_make(&played, -1, 1, &handle);
-	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
-		 CUDA_ERROR_OPERATING_SYSTEM,
+	must(opened_by(played_handle(1), &p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another error");
-	usleep(50 * 1000);
-	must(atomic_load(&connections) == 1, "it was asked again");
+	must(atomic_load(&connections) > 1, "it was not asked again");
+	must(time(NULL) < begin + 5, "it is asked on and on");
 }
 
 /* --- an exporter whose thread does not start, or ends --- */
@@ -99,43 +90,23 @@ SCENARIO(a_thread_that_did_not_start_is_started_later)
 	must(cuIpcGetMemHandle(&handle, p) == CUDA_SUCCESS, "there is never a thread");
 }
 
-static int files_open(void)
-{
-	int count = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		count += fcntl(fd, F_GETFD) >= 0;
-	return count;
-}
-
-/* The program takes the place of one of the library's files and leaves the others: the
- * thread ends when it notices, and another one takes its place. */
+/* The program takes the place of one of the library's files and leaves the others. */
 SCENARIO(a_program_that_closes_one_file_can_export)
 {
-	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
-	struct pollfd ended = {.events = POLLIN};
-	CUresult result;
 	CUdeviceptr p;
-	int before;
+	int before, null;
 
 	(void)primary();
 	p = allocated(4096);
-	exported_one = exported(p);
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
-	before = files_open() + 2; /* the program's */
-	must(dup2(open("/dev/null", O_RDONLY), door_end()) >= 0, "no such file");
-	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
-	if (ended.fd >= 0) {
-		poll(&ended, 1, 5000);
-		close(ended.fd);
-	}
-	for (int i = 0; i < 10; i++, usleep(20 * 1000))
-		result = cuIpcGetMemHandle(&exported_one, p);
-	must(result == CUDA_SUCCESS, "nothing can be exported any more");
+	handle = handle_of(p);
+	null = open("/dev/null", O_RDONLY);
+	before = files_open() + 1;
+	must(dup2(null, door_end()) >= 0, "no such file");
+	handle = handle_of(p);
+	must(answers(connected(&handle), &handle), "nothing can be opened any more");
+	usleep(100 * 1000);
 	must(files_open() == before, "another file is open still");
-	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
-	must(ended.fd >= 0, "nothing can be opened any more");
 }
 
 /* --- an exporter without files --- */
@@ -178,7 +149,7 @@ static double seconds_used(void)
 	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
-/* A connection that no file is left for is taken later, and costs little until then. */
+/* One that no file is left for is tried again, which costs little. */
 SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 {
 	struct rlimit files, none;
@@ -199,7 +170,7 @@ SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
 	before = seconds_used();
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	usleep(1500 * 1000);
+	usleep(500 * 1000);
 	must(seconds_used() - before < 0.2, "the thread does not rest");
 	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
 	waitpid(child, &status, 0);
@@ -304,20 +275,16 @@ SCENARIO_BEFORE_CUDA(memory_whose_importer_had_no_file_is_used_again,
 	open_that_fails(false);
 }
 
-static CUipcMemHandle made_up;
-
 static void *opens_for_two_devices(void *unused)
 {
 	CUdeviceptr p, q;
 	CUcontext other;
 
 	(void)primary();
-	OK(cuIpcOpenMemHandle_v2(&p, made_up, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(opened_by(played_handle(1), &p));
 	OK(cuDevicePrimaryCtxRetain(&other, 1));
 	OK(cuCtxSetCurrent(other));
-	must(cuIpcOpenMemHandle_v2(&q, made_up, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
-		 CUDA_SUCCESS,
-	     "it is open");
+	must(opened_by(played_handle(1), &q) != CUDA_SUCCESS, "it is open");
 	return unused;
 }
 
@@ -338,62 +305,66 @@ static int memory_new(void)
 	return fd;
 }
 
+static void answer_with(int fd, int memory)
+{
+	struct gcp_ipc_answer answer = {
+	    .reply = played.reply, .count = 1, .bytes = 2 * MIB, .parts = {2 * MIB}};
+
+	must(asked(fd).op == GCP_IPC_OPEN, "it does not ask");
+	must(gcp_ipc_send(fd, &answer, sizeof(answer), &memory, 1, GCP_IPC_NO_WAIT),
+	     "not sent");
+}
+
 /* The answer to the second open says nothing: it may have been a refusal. */
 SCENARIO(memory_open_for_another_device_stays_open, "GCPSIM_DEVICES=2")
 {
-	struct gcp_ipc_answer answer = {.count = 1,
-					.addr = 2 * MIB,
-					.bytes = 2 * MIB,
-					.parts = {{2 * MIB, 2 * MIB}}};
+	struct gcp_ipc_request request;
 	pthread_t thread;
-	int memory, first, second;
+	int memory, fd;
 
 	(void)primary();
 	memory = memory_new();
 	play_exporter();
-	gcp_ipc_handle_make(&played, -1, 1, &made_up);
 	pthread_create(&thread, NULL, opens_for_two_devices, NULL);
-	first = connection_of_door(5000);
-	must(asked(first) == GCP_IPC_OPEN, "it does not ask");
-	must(gcp_ipc_send(first, &answer, sizeof(answer), &memory, 1), "not sent");
-	must(asked(first) == GCP_IPC_OPEN, "it does not ask again");
-	must(gcp_ipc_send(first, &answer, 1, NULL, 0), "not sent");
-	second = connection_of_door(5000);
-	close(second);
+	fd = connection_of_door(5000);
+	answer_with(fd, memory);
+	request = asked(fd);
+	must(request.op == GCP_IPC_OPEN, "it does not ask again");
+	must(gcp_ipc_send(fd, &played.reply, sizeof(played.reply), NULL, 0,
+			  GCP_IPC_NO_WAIT),
+	     "not sent");
 	pthread_join(thread, NULL);
-	must(asked(first) == 0, "what is open is closed");
+	must(asked(fd).open == request.open, "another one is closed");
+	must(asked(fd).op == 0, "what is open is closed");
 }
 
 /* --- an importer that gives up --- */
 
 SCENARIO(memory_whose_importer_gave_up_is_used_again, "GCPSIM_MEMORY=1G")
 {
-	struct gcp_ipc_request request = {.op = GCP_IPC_OPEN};
-	CUipcMemHandle exported_one;
+	struct gcp_ipc_request request;
 	struct gcp_ipc_handle handle;
-	struct pollfd ended;
+	struct pollfd ended = {.events = 0};
 	CUdeviceptr p;
-	CUresult result;
 
 	(void)primary();
 	p = allocated(600 * MIB);
-	exported_one = exported(p);
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
-	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
+	handle = handle_of(p);
+	ended.fd = connected(&handle);
 	must(ended.fd >= 0, "no connection");
-	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
-	request.id = handle.id;
+	request = open_request(&handle);
 	shutdown(ended.fd, SHUT_RD); /* as one that was closed, and is told of */
-	must(gcp_ipc_send(ended.fd, &request, sizeof(request), NULL, 0), "not sent");
-	ended.events = 0;
+	must(
+	    gcp_ipc_send(ended.fd, &request, sizeof(request), NULL, 0, GCP_IPC_NO_WAIT),
+	    "not sent");
 	poll(&ended, 1, 5000);
 	OK(cuMemFree_v2(p));
 	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
 }
 
-/* --- an importer that the exporter does not see --- */
+/* --- an importer whose connection ends --- */
 
-/* The processes are in other PID namespaces than this one. */
+/* The process is in another PID namespace than this one. */
 static atomic_bool sees_no_process;
 
 /* The library calls this. */
@@ -420,34 +391,19 @@ static void opens_and_ends(int from, int to)
 	_exit(wrong);
 }
 
-static void keeps_all(void)
+static void memory_comes_back(void)
 {
+	CUdeviceptr p;
+	int tries = 0;
+
+	while (cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS && tries++ < 100)
+		usleep(20 * 1000);
+	must(tries < 100, "it counts as open");
 }
 
-/* Nor gets one by closing another. */
-static void loses_files(void)
+static void importer_closes_its_files(bool seen)
 {
-	struct rlimit few;
-
-	must(getrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
-	few.rlim_cur = 1;
-	must(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
-}
-
-/* To a place without /proc. */
-static void loses_processes(void)
-{
-	if (chroot("/dev") != 0) {
-		printf("the root cannot be changed here\n");
-		exit(77);
-	}
-}
-
-/* loses: what the exporter looks with, while the memory is open. */
-static void importer_ends(bool seen, void (*before)(void), void (*loses)(void))
-{
-	struct rlimit files;
-	int down[2], up[2], status = 1, tries = 0;
+	int down[2], up[2], status = 1;
 	CUipcMemHandle handle;
 	CUdeviceptr p;
 	pid_t child;
@@ -456,7 +412,6 @@ static void importer_ends(bool seen, void (*before)(void), void (*loses)(void))
 	child = fork();
 	if (child == 0) {
 		close(down[1]);
-		before();
 		opens_and_ends(down[0], up[1]);
 	}
 	OK(cuInit(0));
@@ -465,101 +420,32 @@ static void importer_ends(bool seen, void (*before)(void), void (*loses)(void))
 	p = allocated(600 * MIB);
 	handle = exported(p);
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	getrlimit(RLIMIT_NOFILE, &files);
-	must(read(up[0], &handle, 1) == 1, "pipe");
-	loses();
-	must(read(up[0], &handle, 1) == 1, "pipe");
+	must(read(up[0], &handle, 1) == 1 && read(up[0], &handle, 1) == 1, "pipe");
 	OK(cuMemFree_v2(p));
 	usleep(200 * 1000); /* until the end of the connection is known */
-	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
-	must(cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS, "what is open is given out");
+	if (seen)
+		must(cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS,
+		     "what is open is given out");
+	else
+		memory_comes_back();
 	close(down[1]);
 	waitpid(child, &status, 0);
 	must(status == 0, "the importer has failed");
-	while (cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS && tries++ < 100)
-		usleep(20 * 1000);
-	must(tries < 100, "it counts as open");
+	if (seen)
+		memory_comes_back();
 }
 
-static void needs_process_files(void)
+/* It lives on, and so does its work. */
+SCENARIO_BEFORE_CUDA(memory_of_a_process_that_closed_its_files_is_kept,
+		     "GCPSIM_MEMORY=1G")
 {
-	if (gcp_ipc_process_self() >= 0)
-		return;
-	printf("the system does not tell of the end of a process\n");
-	exit(77);
+	importer_closes_its_files(true);
 }
 
-/* What tells of its end is what it has sent: not its number, nor the end of the
- * connection. */
 SCENARIO_BEFORE_CUDA(memory_of_a_process_that_is_not_seen_comes_back,
 		     "GCPSIM_MEMORY=1G")
 {
-	needs_process_files();
-	importer_ends(false, needs_process_files, keeps_all);
-}
-
-static void process_files_are_unknown(void)
-{
-	struct sock_filter filter[] = {
-	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 434 /* pidfd_open */, 0, 1),
-	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {4, filter};
-
-	/* Where that is not allowed either, the other scenario is played again. */
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
-		must(gcp_ipc_process_self() < 0, "the filter does not work");
-}
-
-/* An older system: then the number does it. */
-SCENARIO_BEFORE_CUDA(memory_of_a_process_that_tells_nothing_comes_back,
-		     "GCPSIM_MEMORY=1G")
-{
-	importer_ends(true, process_files_are_unknown, keeps_all);
-}
-
-/* This process cannot look for the other one. */
-SCENARIO_BEFORE_CUDA(memory_is_kept_by_a_process_that_has_no_files, "GCPSIM_MEMORY=1G")
-{
-	importer_ends(true, process_files_are_unknown, loses_files);
-}
-
-SCENARIO_BEFORE_CUDA(memory_is_kept_by_a_process_that_sees_no_others,
-		     "GCPSIM_MEMORY=1G")
-{
-	importer_ends(true, process_files_are_unknown, loses_processes);
-}
-
-/* On an older system the thread looks for that process now and then. */
-SCENARIO_BEFORE_CUDA(a_process_that_closed_its_sockets_costs_little)
-{
-	int down[2], up[2], status = 1;
-	CUipcMemHandle handle;
-	double before;
-	pid_t child;
-
-	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
-	child = fork();
-	process_files_are_unknown();
-	if (child == 0) {
-		close(down[1]);
-		opens_and_ends(down[0], up[1]);
-	}
-	OK(cuInit(0));
-	(void)primary();
-	handle = exported(allocated(4096));
-	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	must(read(up[0], &handle, 1) == 1 && read(up[0], &handle, 1) == 1, "pipe");
-	before = seconds_used();
-	usleep(1500 * 1000);
-	printf("used %.3f s\n", seconds_used() - before);
-	must(seconds_used() - before < 0.2, "the thread does not rest");
-	close(down[1]);
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	importer_closes_its_files(false);
 }
 
 /* The system waits for no more files than a process may have. */
@@ -591,7 +477,8 @@ SCENARIO_BEFORE_CUDA(a_process_that_may_have_fewer_files_costs_little)
 	}
 	must(read(up[0], &handle, 1) == 1, "pipe");
 	getrlimit(RLIMIT_NOFILE, &files);
-	loses_files();
+	must(setrlimit(RLIMIT_NOFILE, &(struct rlimit){1, files.rlim_max}) == 0,
+	     "no limit");
 	before = seconds_used();
 	must(write(down[1], &handle, 1) == 1, "pipe");
 	usleep(1500 * 1000);
@@ -602,44 +489,6 @@ SCENARIO_BEFORE_CUDA(a_process_that_may_have_fewer_files_costs_little)
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	waitpid(child, &status, 0);
 	must(status == 0, "the importer has failed");
-}
-
-/* A child that no handler of pthread_atfork has seen has the connection, too. What
- * tells of the end of its parent is the file that came. */
-SCENARIO_BEFORE_CUDA(memory_of_a_process_with_an_unseen_child_comes_back,
-		     "GCPSIM_MEMORY=1G")
-{
-	int down[2], up[2], status = 1, tries = 0;
-	CUipcMemHandle handle;
-	CUdeviceptr p;
-	pid_t child;
-
-	needs_process_files();
-	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
-	child = fork();
-	if (child == 0) {
-		p = open_from(down[0]);
-		if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
-			close(down[1]);
-			(void)!read(down[0], &handle, 1);
-			_exit(0);
-		}
-		must(write(up[1], &p, 1) == 1, "pipe");
-		usleep(300 * 1000); /* until the exporter's thread waits again */
-		_exit(wrong);
-	}
-	OK(cuInit(0));
-	(void)primary();
-	p = allocated(600 * MIB);
-	handle = exported(p);
-	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	must(read(up[0], &handle, 1) == 1, "pipe");
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
-	OK(cuMemFree_v2(p));
-	while (cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS && tries++ < 100)
-		usleep(20 * 1000);
-	must(tries < 100, "it counts as open");
 }
 
 /* --- a graph pool that is set back --- */
@@ -691,26 +540,6 @@ SCENARIO_BEFORE_CUDA(memory_that_is_open_outlasts_a_restore)
 	must(cuMemFree_v2(open) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 	must(captured(stream, 64 * MIB) == other, "what nothing has open is kept");
 	must(captured(stream, 64 * MIB) != open, "what is open is given out");
-}
-
-/* Its number would be of no use, and it may be ready to be read at any time. */
-SCENARIO(a_file_that_is_no_process_is_refused)
-{
-	struct gcp_ipc_request request = {.op = GCP_IPC_PROCESS};
-	struct pollfd ended = {.events = POLLIN};
-	CUipcMemHandle exported_one;
-	struct gcp_ipc_handle handle;
-	CUresult result;
-	int none[2];
-
-	(void)primary();
-	exported_one = exported(allocated(4096));
-	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
-	must(pipe(none) == 0, "pipe");
-	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
-	ended.fd = gcp_ipc_connect(&handle, gcp_ipc_deadline(), &result);
-	must(gcp_ipc_send(ended.fd, &request, sizeof(request), none, 1), "not sent");
-	must(poll(&ended, 1, 5000) == 1, "a pipe is taken");
 }
 
 /* --- an exporter that is slow --- */
@@ -908,21 +737,13 @@ SCENARIO_BEFORE_CUDA(memory_is_found_while_another_process_is_asked)
 
 static void *answers_the_first(void *memory)
 {
-	struct gcp_ipc_answer answer = {.count = 1,
-					.addr = 2 * MIB,
-					.bytes = 2 * MIB,
-					.parts = {{2 * MIB, 2 * MIB}}};
-	int fd = connection_of_door(5000);
-
-	must(asked(fd) == GCP_IPC_OPEN, "it does not ask");
-	must(gcp_ipc_send(fd, &answer, sizeof(answer), memory, 1), "not sent");
+	answer_with(connection_of_door(5000), *(int *)memory);
 	return NULL;
 }
 
 /* An answer that does not come is waited for once, also where one has come before. */
 SCENARIO(a_silent_process_is_waited_for_once)
 {
-	CUipcMemHandle handle;
 	pthread_t thread;
 	CUdeviceptr p;
 	int memory;
@@ -932,12 +753,9 @@ SCENARIO(a_silent_process_is_waited_for_once)
 	memory = memory_new();
 	play_exporter();
 	pthread_create(&thread, NULL, answers_the_first, &memory);
-	gcp_ipc_handle_make(&played, -1, 1, &handle);
-	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(opened_by(played_handle(1), &p));
 	pthread_join(thread, NULL);
-	gcp_ipc_handle_make(&played, -1, 2, &handle);
-	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
-		 CUDA_ERROR_OPERATING_SYSTEM,
+	must(opened_by(played_handle(2), &p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another error");
 	must(connection_of_door(0) < 0, "it is asked again");
 }

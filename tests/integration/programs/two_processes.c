@@ -24,8 +24,6 @@
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ killed
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ number
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ both_ways
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ threads
@@ -39,15 +37,12 @@
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
 #include <dlfcn.h>
-#include <linux/sched.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,7 +68,6 @@ static struct gcpt_kernels kernels;
 
 struct message {
 	CUipcMemHandle handle, second;
-	pid_t pid;
 };
 static struct message message;
 
@@ -589,20 +583,6 @@ static void killed_in(void)
 	raise(SIGKILL);
 }
 
-/* As killed_in, but at once another process gets its number: see number_goes_on. */
-static void number_in(void)
-{
-	CUdeviceptr q = 0;
-
-	start(0);
-	take();
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	SAY(word(q));
-	fflush(stdout);
-	usleep(50 * 1000); /* the other one is to start in another tick */
-	raise(SIGSTOP);
-}
-
 /* What is freed is not known any more. */
 static void demand_unknown(CUdeviceptr p)
 {
@@ -721,41 +701,6 @@ static void forged_in(void)
 	give();
 }
 
-/* --- another network namespace --------------------------------------------------- */
-
-/* Whether one process may copy a file descriptor of another here at all. */
-static bool files_can_be_copied(pid_t pid)
-{
-	long pidfd = syscall(434 /* pidfd_open */, pid, 0);
-
-	return pidfd >= 0 && syscall(438 /* pidfd_getfd */, pidfd, line, 0) >= 0;
-}
-
-static void elsewhere_out(void)
-{
-	message.pid = getpid();
-	contexts_out();
-}
-
-static void elsewhere_in(void)
-{
-	CUdeviceptr q;
-
-	if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
-		printf("%s: no network namespaces here\n", name);
-	start(0);
-	take();
-	if (!files_can_be_copied(message.pid)) {
-		printf("%s: file descriptors are not to be had here\n", name);
-		give();
-		return;
-	}
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	demand(q, 8 * MIB, 70);
-	SAY(cu.cuIpcCloseMemHandle(q));
-	give();
-}
-
 /* --- both ways, and threads ------------------------------------------------------ */
 
 /* Each opens the other's block at the same time. */
@@ -862,11 +807,9 @@ static const struct scenario {
     {"forks", forks_out, forks_in},
     {"ends", ends_out, ends_in},
     {"killed", killed_out, killed_in},
-    {"number", killed_out, number_in},
     {"held", held_out, held_in},
     {"stays", stays_out, held_in},
     {"forged", contexts_out, forged_in},
-    {"elsewhere", elsewhere_out, elsewhere_in},
     {"both_ways", both_ways, both_ways},
     {"threads", threads_out, threads_in},
 };
@@ -885,52 +828,6 @@ static void process_run(const struct scenario *scenario, int i, int lines[2],
 	gcpt_driver_open();
 	(i ? scenario->in : scenario->out)();
 	exit(wrong ? 1 : 0);
-}
-
-/* A process with this number, which waits; -1: it may not be chosen. */
-static pid_t process_with(pid_t number)
-{
-	struct clone_args arguments = {
-	    .exit_signal = SIGCHLD,
-	    .set_tid = (uint64_t)(uintptr_t)&number,
-	    .set_tid_size = 1,
-	};
-	pid_t child = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
-
-	if (child == 0)
-		for (;;)
-			pause();
-	return child;
-}
-
-/* Between two looks of the exporter the importer ends, and another process has its
- * number, where the test may choose that. Returns that one. */
-static pid_t number_goes_on(const pid_t children[2])
-{
-	pid_t other;
-	int status;
-
-	waitpid(children[1], &status, WUNTRACED);
-	kill(children[0], SIGSTOP);
-	waitpid(children[0], &status, WUNTRACED);
-	kill(children[1], SIGKILL);
-	waitpid(children[1], &status, 0);
-	other = process_with(children[1]);
-	kill(children[0], SIGCONT);
-	return other;
-}
-
-static int play_number(const pid_t children[2])
-{
-	pid_t other = number_goes_on(children);
-	int status;
-
-	waitpid(children[0], &status, 0);
-	if (other > 0) {
-		kill(other, SIGKILL);
-		waitpid(other, NULL, 0);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }
 
 static int play(const struct scenario *scenario)
@@ -956,8 +853,6 @@ static int play(const struct scenario *scenario)
 		close(threads_to[t][0]);
 		close(threads_to[t][1]);
 	}
-	if (strcmp(scenario->name, "number") == 0)
-		return play_number(children);
 	for (int i = 0; i < 2; i++) {
 		if (waitpid(children[i], &status, 0) != children[i])
 			return 3;
