@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -153,40 +152,26 @@ static int stranger(int end)
 	return to;
 }
 
-static bool is_closed(int fd)
+static atomic_int door_watched = -1, messages;
+
+/* The library calls this. */
+__attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *message,
+						       int flags)
 {
-	struct pollfd ended = {.fd = fd};
+	ssize_t received = syscall(SYS_recvmsg, fd, message, flags);
 
-	return poll(&ended, 1, 0) == 1 && (ended.revents & POLLHUP) != 0;
-}
-
-/* Numbers 0 and 1 are taken: a message with a file stays at the door, if it comes there
- * at all. */
-static void files_end(bool end)
-{
-	static struct rlimit before;
-	struct rlimit none;
-
-	if (before.rlim_max == 0)
-		getrlimit(RLIMIT_NOFILE, &before);
-	none = before;
-	none.rlim_cur = 2;
-	must(setrlimit(RLIMIT_NOFILE, end ? &none : &before) == 0, "no limit");
+	messages += received > 0 && fd == door_watched;
+	return received;
 }
 
 static bool file_arrives(int to, const void *message)
 {
-	int pair[2];
-	bool closed;
+	int before = messages, fd;
 
-	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0, "no pair");
-	files_end(true);
-	must(gcp_ipc_send(to, message, 16, &pair[1], 1, GCP_IPC_NO_WAIT), "not sent");
-	close(pair[1]);
-	closed = is_closed(pair[0]);
-	files_end(false);
-	close(pair[0]);
-	return !closed;
+	must(pair_sent(to, message, 16, &fd), "not sent");
+	usleep(20 * 1000);
+	close(fd);
+	return messages > before;
 }
 
 /* A file that the exporter's threads had to close could take them any time. */
@@ -196,14 +181,10 @@ SCENARIO(a_stranger_sends_the_exporter_no_file)
 	uint32_t words[4];
 	int to;
 
-	if (geteuid() != 0) {
-		printf(
-		    "the files of a user on their way are counted with this limit\n");
-		exit(77);
-	}
 	(void)primary();
 	handle = handle_of(allocated(4096));
-	to = stranger(door_end());
+	door_watched = door_end();
+	to = stranger(door_watched);
 	for (size_t i = 0; i < 4; i++) {
 		memcpy(words, &handle.process, sizeof(words));
 		words[i] ^= 1;
