@@ -11,7 +11,6 @@
  *   replay --check TRACE... the same, and fails where an average is worse than
  *                           promised below
  *   replay --mapped ...     the same with segments that are mapped by the pool
- *   replay --segments ...   prints, too, what is in the segments at the peak
  *
  * The model: time is the trace's clock; an event of the trace submits work, and
  * a fence recorded then is done `lag` later; so memory's last use is the time
@@ -27,7 +26,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "replay_segments.h"
 #include "replay_space.h"
 
 enum {
@@ -169,8 +167,6 @@ static void host_spend(uint64_t ns)
 	device.spent += ns;
 }
 
-static void peak_look(uint64_t bytes); /* see run */
-
 /* The lowest hole that is large enough. */
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
@@ -190,10 +186,8 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	device.extents[i] = (struct extent){at, size};
 	device.extent_count++;
 	device.reserved += size;
-	if (device.peak_reserved < device.reserved) {
+	if (device.peak_reserved < device.reserved)
 		device.peak_reserved = device.reserved;
-		peak_look(size);
-	}
 	*ret_addr = at;
 	return 0;
 }
@@ -317,14 +311,6 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t turn;
 } run = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
-
-static bool segments; /* --segments */
-
-static void peak_look(uint64_t bytes)
-{
-	if (segments)
-		segments_look(run.pool, bytes);
-}
 
 static uint64_t wall_ns(void)
 {
@@ -590,8 +576,6 @@ static void lags_print(const char *path)
 		struct row row = replay(lags_us[lag]);
 
 		row_print(&row, lags_us[lag]);
-		if (segments)
-			segments_print();
 	}
 }
 
@@ -604,10 +588,9 @@ int main(int argc, char **argv)
 		check |= strcmp(argv[first], "--check") == 0;
 		mapped |= strcmp(argv[first], "--mapped") == 0;
 		scales |= strcmp(argv[first], "--scales") == 0;
-		segments |= strcmp(argv[first], "--segments") == 0;
 	}
 	if (first >= argc)
-		die("usage: replay [--check] [--mapped] [--scales] [--segments] "
+		die("usage: replay [--check] [--mapped] [--scales] "
 		    "TRACE...");
 	if (!check && !scales)
 		head_print();

@@ -29,16 +29,9 @@ bool sim_device_valid(int device)
 
 static void ctx_open(struct sim_ctx *ctx)
 {
-	static const size_t limits[CU_LIMIT_MAX] = {
-	    [CU_LIMIT_STACK_SIZE] = 1024,
-	    [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
-	    [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
-	};
-
 	SIM_STORE(ctx->error, CUDA_SUCCESS);
 	SIM_STORE(ctx->active, true);
 	ctx->peers = 0;
-	memcpy(ctx->limits, limits, sizeof(limits));
 	ctx->legacy = sim_stream_new(ctx, 0, 0);
 	ctx->legacy->legacy = true;
 }
@@ -49,7 +42,6 @@ struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent)
 
 	ctx->device = device;
 	ctx->flags = flags;
-	ctx->api_version = 3020;
 	ctx->parent = parent;
 	ctx->next = contexts;
 	contexts = ctx;
@@ -466,29 +458,6 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	SIM_LOCKED(cuDevicePrimaryCtxReset_v2);
 	return primary_reset(dev);
-}
-
-static CUresult primary_set_flags(CUdevice dev, unsigned int flags)
-{
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (primaries[dev])
-		primaries[dev]->flags = flags;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
-{
-	SIM_LOCKED(cuDevicePrimaryCtxSetFlags);
-	return primary_set_flags(dev, flags);
-}
-
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
-{
-	SIM_LOCKED(cuDevicePrimaryCtxSetFlags_v2);
-	return primary_set_flags(dev, flags);
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)

@@ -134,107 +134,15 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetFlags(unsigned int *flags)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetFlags);
-	if (!flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	SIM_TRY(sim_ctx_current(&ctx));
-	*flags = ctx->flags;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetId(CUcontext handle, unsigned long long *ctxId)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetId);
-	if (!ctxId)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (handle)
-		SIM_TRY(sim_ctx_check(handle, &ctx));
-	else
-		SIM_TRY(sim_ctx_current(&ctx));
-	*ctxId = ctx->object.id;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetApiVersion);
-	if (!version)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (handle)
-		SIM_TRY(sim_ctx_check(handle, &ctx));
-	else
-		SIM_TRY(sim_ctx_current(&ctx));
-	*version = ctx->api_version;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetLimit);
-	if (!pvalue)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (limit >= CU_LIMIT_MAX)
-		return CUDA_ERROR_UNSUPPORTED_LIMIT;
-	SIM_TRY(sim_ctx_current(&ctx));
-	*pvalue = ctx->limits[limit];
-	return CUDA_SUCCESS;
-}
-
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuCtxSetLimit);
+	(void)value;
 	if (limit >= CU_LIMIT_MAX)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
-	SIM_TRY(sim_ctx_current(&ctx));
-	ctx->limits[limit] = value;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetCacheConfig);
-	if (!pconfig)
-		return CUDA_ERROR_INVALID_VALUE;
-	SIM_TRY(sim_ctx_current(&ctx));
-	*pconfig = ctx->cache;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetCacheConfig(CUfunc_cache config)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxSetCacheConfig);
-	SIM_TRY(sim_ctx_current(&ctx));
-	ctx->cache = config;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
-{
-	struct sim_ctx *ctx;
-
-	SIM_LOCKED(cuCtxGetStreamPriorityRange);
-	SIM_TRY(sim_ctx_current(&ctx));
-	if (leastPriority)
-		*leastPriority = 0;
-	if (greatestPriority)
-		*greatestPriority = -5;
-	return CUDA_SUCCESS;
+	return sim_ctx_current(&ctx);
 }
 
 /* --- peers ---------------------------------------------------------------- */

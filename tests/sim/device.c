@@ -152,18 +152,6 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
-{
-	SIM_ENTER(cuDeviceComputeCapability);
-	if (!major || !minor)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	*major = 9;
-	*minor = 0;
-	return CUDA_SUCCESS;
-}
-
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGetPCIBusId);
@@ -172,20 +160,6 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", dev + 1);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
-{
-	unsigned domain, bus;
-
-	SIM_ENTER(cuDeviceGetByPCIBusId);
-	if (!dev || !pciBusId)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sscanf(pciBusId, "%x:%x:", &domain, &bus) != 2 ||
-	    !sim_device_valid((int)bus - 1))
-		return CUDA_ERROR_INVALID_DEVICE;
-	*dev = (int)bus - 1;
 	return CUDA_SUCCESS;
 }
 
@@ -198,18 +172,5 @@ CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDe
 	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	*canAccessPeer = dev != peerDev;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
-				 CUdevice srcDevice, CUdevice dstDevice)
-{
-	SIM_ENTER(cuDeviceGetP2PAttribute);
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(srcDevice) || !sim_device_valid(dstDevice) ||
-	    srcDevice == dstDevice)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
 	return CUDA_SUCCESS;
 }

@@ -348,21 +348,20 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
 	return CUDA_SUCCESS;
 }
 
-static CUresult adjacent_give(CUgraphNode hNode, bool after, CUgraphNode *out,
-			      size_t *count)
+static CUresult before_give(CUgraphNode hNode, CUgraphNode *out, size_t *count)
 {
 	const struct sim_node *node = sim_object_check(hNode, SIM_NODE);
 
 	if (!node)
 		return CUDA_ERROR_INVALID_VALUE;
-	return nodes_give(after ? &node->after : &node->before, out, count);
+	return nodes_give(&node->before, out, count);
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
 				    size_t *numDependencies)
 {
 	SIM_LOCKED(cuGraphNodeGetDependencies);
-	return adjacent_give(hNode, false, dependencies, numDependencies);
+	return before_give(hNode, dependencies, numDependencies);
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
@@ -370,26 +369,8 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependenc
 				       size_t *numDependencies)
 {
 	SIM_LOCKED(cuGraphNodeGetDependencies_v2);
-	SIM_TRY(adjacent_give(hNode, false, dependencies, numDependencies));
+	SIM_TRY(before_give(hNode, dependencies, numDependencies));
 	for (size_t i = 0; edgeData && dependencies && i < *numDependencies; i++)
-		edgeData[i] = (CUgraphEdgeData){0};
-	return CUDA_SUCCESS;
-}
-
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
-				      size_t *numDependentNodes)
-{
-	SIM_LOCKED(cuGraphNodeGetDependentNodes);
-	return adjacent_give(hNode, true, dependentNodes, numDependentNodes);
-}
-
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
-					 CUgraphEdgeData *edgeData,
-					 size_t *numDependentNodes)
-{
-	SIM_LOCKED(cuGraphNodeGetDependentNodes_v2);
-	SIM_TRY(adjacent_give(hNode, true, dependentNodes, numDependentNodes));
-	for (size_t i = 0; edgeData && dependentNodes && i < *numDependentNodes; i++)
 		edgeData[i] = (CUgraphEdgeData){0};
 	return CUDA_SUCCESS;
 }

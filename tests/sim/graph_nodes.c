@@ -51,12 +51,6 @@ static CUresult node_check(CUgraphNode hNode, CUgraphNodeType type,
 	return CUDA_SUCCESS;
 }
 
-static void node_set_work(struct sim_node *node, const struct sim_work *work)
-{
-	sim_work_finish(&node->work);
-	sim_work_copy(&node->work, work);
-}
-
 /* --- empty and child nodes ------------------------------------------------ */
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -122,14 +116,6 @@ CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			&work);
 }
 
-static CUresult kernel_work(const CUDA_KERNEL_NODE_PARAMS *p, struct sim_work *ret_work)
-{
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	return sim_kernel_work(p->func ? p->func : (CUfunction)p->kern, p->kernelParams,
-			       p->extra, ret_work);
-}
-
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 				 const CUgraphNode *dependencies,
 				 size_t numDependencies,
@@ -138,38 +124,13 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 	struct sim_work work;
 
 	SIM_LOCKED(cuGraphAddKernelNode_v2);
-	SIM_TRY(kernel_work(nodeParams, &work));
+	if (!nodeParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_kernel_work(nodeParams->func ? nodeParams->func
+						 : (CUfunction)nodeParams->kern,
+				nodeParams->kernelParams, nodeParams->extra, &work));
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies,
 			nodeParams->ctx, &work);
-}
-
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-				       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	struct sim_node *node;
-	struct sim_work work;
-
-	SIM_LOCKED(cuGraphKernelNodeSetParams_v2);
-	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node));
-	SIM_TRY(kernel_work(nodeParams, &work));
-	node_set_work(node, &work);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-					   const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	struct sim_node *node;
-	struct sim_work work;
-
-	SIM_LOCKED(cuGraphExecKernelNodeSetParams_v2);
-	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node));
-	node = sim_exec_node(hGraphExec, node);
-	if (!node)
-		return CUDA_ERROR_INVALID_VALUE;
-	SIM_TRY(kernel_work(nodeParams, &work));
-	node_set_work(node, &work);
-	return CUDA_SUCCESS;
 }
 
 /* --- copies, sets, host functions ----------------------------------------- */
@@ -283,35 +244,19 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 /* --- events --------------------------------------------------------------- */
 
-static CUresult event_add(CUgraphNode *phGraphNode, CUgraph hGraph,
-			  const CUgraphNode *dependencies, size_t count, CUevent handle,
-			  CUgraphNodeType type)
-{
-	struct sim_event *event = sim_object_check(handle, SIM_EVENT);
-	struct sim_node *node;
-
-	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
-	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, count, type, event->ctx,
-			 &node));
-	node->event = event;
-	return CUDA_SUCCESS;
-}
-
 CUresult cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				   const CUgraphNode *dependencies,
-				   size_t numDependencies, CUevent event)
+				   size_t numDependencies, CUevent handle)
 {
-	SIM_LOCKED(cuGraphAddEventRecordNode);
-	return event_add(phGraphNode, hGraph, dependencies, numDependencies, event,
-			 CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-}
+	struct sim_event *event;
+	struct sim_node *node;
 
-CUresult cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				 const CUgraphNode *dependencies,
-				 size_t numDependencies, CUevent event)
-{
-	SIM_LOCKED(cuGraphAddEventWaitNode);
-	return event_add(phGraphNode, hGraph, dependencies, numDependencies, event,
-			 CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+	SIM_LOCKED(cuGraphAddEventRecordNode);
+	event = sim_object_check(handle, SIM_EVENT);
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
+			 CU_GRAPH_NODE_TYPE_EVENT_RECORD, event->ctx, &node));
+	node->event = event;
+	return CUDA_SUCCESS;
 }

@@ -154,21 +154,6 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryUnload(CUlibrary library)
-{
-	SIM_LOCKED(cuLibraryUnload);
-	if (!sim_object_check(library, SIM_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
-	sim_object_delete(library);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
-{
-	SIM_LOCKED(cuLibraryGetKernel);
-	return function_find((void **)pKernel, library, name);
-}
-
 CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
 	SIM_LOCKED(cuKernelGetFunction);
@@ -198,20 +183,6 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 	(void)value;
 	return sim_object_check(hfunc, SIM_FUNCTION) ? CUDA_SUCCESS
 						     : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult cuFuncGetName(const char **name, CUfunction hfunc)
-{
-	const struct function *function;
-
-	SIM_LOCKED(cuFuncGetName);
-	function = sim_object_check(hfunc, SIM_FUNCTION);
-	if (!name)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
-	*name = kernels[function->kernel].name;
-	return CUDA_SUCCESS;
 }
 
 /* --- arguments ------------------------------------------------------------ */

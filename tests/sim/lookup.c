@@ -105,15 +105,6 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
 	return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
-{
-	SIM_ENTER_EARLY(cuGetExportTable);
-	if (!ppExportTable || !pExportTableId)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ppExportTable = NULL;
-	return CUDA_ERROR_NOT_FOUND;
-}
-
 /* --- life ------------------------------------------------------------------------- */
 
 CUresult cuInit(unsigned int Flags)

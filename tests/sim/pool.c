@@ -78,19 +78,6 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 	return sim_device_valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
-				      void *value)
-{
-	SIM_LOCKED(cuDeviceGetGraphMemAttribute);
-	(void)attr;
-	if (!sim_device_valid(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	*(cuuint64_t *)value = 0;
-	return CUDA_SUCCESS;
-}
-
 /* --- pools ---------------------------------------------------------------- */
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)

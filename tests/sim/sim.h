@@ -432,7 +432,7 @@ CUmemoryPool sim_pool_default(int device); /* pool.c */
 struct sim_ctx {
 	struct sim_object object;
 	int device;
-	unsigned flags, api_version;
+	unsigned flags;
 	bool primary, active;
 	uint32_t retains;
 	uint32_t greens; /* of a primary one: green contexts, each keeps it active */
@@ -451,8 +451,6 @@ struct sim_ctx {
 	struct sim_vc done_here_vc, awaited_vc, gone_here_vc;
 	uint32_t peers;  /* bit per device: access enabled */
 	uint64_t waited; /* plain CUDA has waited for its work before this one */
-	size_t limits[CU_LIMIT_MAX];
-	CUfunc_cache cache;
 	struct sim_ctx *next;
 };
 

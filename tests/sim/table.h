@@ -21,7 +21,6 @@
 	F(cuDriverGetVersion, 2020, cuDriverGetVersion)                                \
 	F(cuGetProcAddress, 11030, cuGetProcAddress)                                   \
 	F(cuGetProcAddress, 12000, cuGetProcAddress_v2)                                \
-	F(cuGetExportTable, 3000, cuGetExportTable)                                    \
 	F(cuGetErrorName, 6000, cuGetErrorName)                                        \
 	F(cuGetErrorString, 6000, cuGetErrorString)
 
@@ -33,23 +32,17 @@
 	F(cuDeviceGetUuid, 11040, cuDeviceGetUuid_v2)                                  \
 	F(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2)                                 \
 	F(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute)                            \
-	F(cuDeviceComputeCapability, 2000, cuDeviceComputeCapability)                  \
 	F(cuDeviceGetPCIBusId, 4010, cuDeviceGetPCIBusId)                              \
-	F(cuDeviceGetByPCIBusId, 4010, cuDeviceGetByPCIBusId)                          \
 	F(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer)                          \
-	F(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute)                      \
 	F(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool)                 \
 	F(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool)                               \
 	F(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool)                               \
 	F(cuDeviceGraphMemTrim, 11040, cuDeviceGraphMemTrim)                           \
-	F(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute)           \
 	F(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain)                    \
 	F(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease)                  \
 	F(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2)              \
 	F(cuDevicePrimaryCtxReset, 7000, cuDevicePrimaryCtxReset)                      \
 	F(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2)                  \
-	F(cuDevicePrimaryCtxSetFlags, 7000, cuDevicePrimaryCtxSetFlags)                \
-	F(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2)            \
 	F(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState)
 
 #define SIM_TABLE_CONTEXT(F, S)                                                        \
@@ -68,16 +61,9 @@
 	F(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2)                                   \
 	F(cuCtxGetDevice, 2000, cuCtxGetDevice)                                        \
 	F(cuCtxGetDevice, 13000, cuCtxGetDevice_v2)                                    \
-	F(cuCtxGetFlags, 7000, cuCtxGetFlags)                                          \
-	F(cuCtxGetId, 12000, cuCtxGetId)                                               \
-	F(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion)                                \
 	F(cuCtxSynchronize, 2000, cuCtxSynchronize)                                    \
 	F(cuCtxSynchronize, 13000, cuCtxSynchronize_v2)                                \
-	F(cuCtxGetLimit, 3010, cuCtxGetLimit)                                          \
 	F(cuCtxSetLimit, 3010, cuCtxSetLimit)                                          \
-	F(cuCtxGetCacheConfig, 3020, cuCtxGetCacheConfig)                              \
-	F(cuCtxSetCacheConfig, 3020, cuCtxSetCacheConfig)                              \
-	F(cuCtxGetStreamPriorityRange, 5050, cuCtxGetStreamPriorityRange)              \
 	F(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess)                          \
 	F(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess)                        \
 	F(cuCtxRecordEvent, 12050, cuCtxRecordEvent)                                   \
@@ -101,12 +87,9 @@
 	F(cuModuleGetFunction, 2000, cuModuleGetFunction)                              \
 	F(cuModuleGetGlobal, 3020, cuModuleGetGlobal_v2)                               \
 	F(cuLibraryLoadData, 12000, cuLibraryLoadData)                                 \
-	F(cuLibraryUnload, 12000, cuLibraryUnload)                                     \
-	F(cuLibraryGetKernel, 12000, cuLibraryGetKernel)                               \
 	F(cuKernelGetFunction, 12000, cuKernelGetFunction)                             \
 	F(cuFuncGetAttribute, 2020, cuFuncGetAttribute)                                \
 	F(cuFuncSetAttribute, 9000, cuFuncSetAttribute)                                \
-	F(cuFuncGetName, 12030, cuFuncGetName)                                         \
 	S(cuLaunchKernel, 4000, cuLaunchKernel, cuLaunchKernel_ptsz)                   \
 	S(cuLaunchKernelEx, 11060, cuLaunchKernelEx, cuLaunchKernelEx_ptsz)            \
 	S(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel,                  \
@@ -186,10 +169,7 @@
 	  cuMemGetAllocationPropertiesFromHandle)                                      \
 	F(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange)         \
 	F(cuArrayCreate, 3020, cuArrayCreate_v2)                                       \
-	F(cuArray3DCreate, 3020, cuArray3DCreate_v2)                                   \
 	F(cuArrayDestroy, 2000, cuArrayDestroy)                                        \
-	F(cuMipmappedArrayCreate, 5000, cuMipmappedArrayCreate)                        \
-	F(cuMipmappedArrayDestroy, 5000, cuMipmappedArrayDestroy)                      \
 	F(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle)                                  \
 	F(cuIpcOpenMemHandle, 4010, cuIpcOpenMemHandle)                                \
 	F(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2)                            \

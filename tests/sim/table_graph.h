@@ -72,8 +72,6 @@ CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type);
 	F(cuGraphRemoveDependencies, 12030, cuGraphRemoveDependencies_v2)              \
 	F(cuGraphNodeGetDependencies, 10000, cuGraphNodeGetDependencies)               \
 	F(cuGraphNodeGetDependencies, 12030, cuGraphNodeGetDependencies_v2)            \
-	F(cuGraphNodeGetDependentNodes, 10000, cuGraphNodeGetDependentNodes)           \
-	F(cuGraphNodeGetDependentNodes, 12030, cuGraphNodeGetDependentNodes_v2)        \
 	F(cuGraphNodeGetType, 10000, cuGraphNodeGetType)                               \
 	F(cuGraphNodeGetType, 13040, cuGraphNodeGetType_v2)                            \
 	F(cuGraphDestroyNode, 10000, cuGraphDestroyNode)                               \
@@ -82,14 +80,11 @@ CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type);
 	F(cuGraphChildGraphNodeGetGraph, 10000, cuGraphChildGraphNodeGetGraph)         \
 	F(cuGraphAddKernelNode, 10000, cuGraphAddKernelNode)                           \
 	F(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2)                        \
-	F(cuGraphKernelNodeSetParams, 12000, cuGraphKernelNodeSetParams_v2)            \
-	F(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2)    \
 	F(cuGraphAddMemcpyNode, 10000, cuGraphAddMemcpyNode)                           \
 	F(cuGraphAddMemsetNode, 10000, cuGraphAddMemsetNode)                           \
 	F(cuGraphMemsetNodeGetParams, 10000, cuGraphMemsetNodeGetParams)               \
 	F(cuGraphAddHostNode, 10000, cuGraphAddHostNode)                               \
 	F(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode)                 \
-	F(cuGraphAddEventWaitNode, 11010, cuGraphAddEventWaitNode)                     \
 	F(cuGraphExecChildGraphNodeSetParams, 11010,                                   \
 	  cuGraphExecChildGraphNodeSetParams)                                          \
 	F(cuGraphNodeSetParams, 12020, cuGraphNodeSetParams)                           \

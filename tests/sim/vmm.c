@@ -363,82 +363,40 @@ struct array {
 	uint64_t bytes; /* accounted */
 };
 
-static CUresult array_new(void **ret_array, size_t width, size_t height, size_t depth,
-			  unsigned channels, unsigned levels)
+CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
+	const CUDA_ARRAY_DESCRIPTOR *wanted = pAllocateArray;
 	struct array *array;
 	struct sim_ctx *ctx;
 	uint64_t bytes;
 
-	if (!ret_array || width == 0 || channels == 0 || levels == 0)
+	SIM_LOCKED(cuArrayCreate_v2);
+	if (!pHandle || !wanted || wanted->Width == 0 || wanted->NumChannels == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
-	bytes = width * (height ? height : 1) * (depth ? depth : 1) * channels * 4;
-	if (levels > 1)
-		bytes += bytes / 3;
+	bytes = wanted->Width * (wanted->Height ? wanted->Height : 1) *
+		wanted->NumChannels * 4;
 	bytes = (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
 	if (!sim_memory_account(ctx->device, (int64_t)bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	array = sim_object_new(SIM_ARRAY, sizeof(*array));
 	array->device = ctx->device;
 	array->bytes = bytes;
-	*ret_array = array;
+	*pHandle = (CUarray)array;
 	return CUDA_SUCCESS;
 }
 
-static CUresult array_delete(const void *handle)
+CUresult cuArrayDestroy(CUarray hArray)
 {
-	struct array *array = sim_object_check(handle, SIM_ARRAY);
+	struct array *array;
 
+	SIM_LOCKED(cuArrayDestroy);
+	array = sim_object_check(hArray, SIM_ARRAY);
 	if (!array)
 		return CUDA_ERROR_INVALID_HANDLE;
 	SIM_TRY(sim_capture_unsafe());
 	sim_memory_account(array->device, -(int64_t)array->bytes);
 	sim_object_delete(array);
 	return CUDA_SUCCESS;
-}
-
-CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
-{
-	SIM_LOCKED(cuArrayCreate_v2);
-	if (!pAllocateArray)
-		return CUDA_ERROR_INVALID_VALUE;
-	return array_new((void **)pHandle, pAllocateArray->Width,
-			 pAllocateArray->Height, 1, pAllocateArray->NumChannels, 1);
-}
-
-CUresult cuArray3DCreate_v2(CUarray *pHandle,
-			    const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
-{
-	SIM_LOCKED(cuArray3DCreate_v2);
-	if (!pAllocateArray)
-		return CUDA_ERROR_INVALID_VALUE;
-	return array_new((void **)pHandle, pAllocateArray->Width,
-			 pAllocateArray->Height, pAllocateArray->Depth,
-			 pAllocateArray->NumChannels, 1);
-}
-
-CUresult cuArrayDestroy(CUarray hArray)
-{
-	SIM_LOCKED(cuArrayDestroy);
-	return array_delete(hArray);
-}
-
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
-				const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
-				unsigned int numMipmapLevels)
-{
-	SIM_LOCKED(cuMipmappedArrayCreate);
-	if (!pMipmappedArrayDesc)
-		return CUDA_ERROR_INVALID_VALUE;
-	return array_new((void **)pHandle, pMipmappedArrayDesc->Width,
-			 pMipmappedArrayDesc->Height, pMipmappedArrayDesc->Depth,
-			 pMipmappedArrayDesc->NumChannels, numMipmapLevels);
-}
-
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
-{
-	SIM_LOCKED(cuMipmappedArrayDestroy);
-	return array_delete(hMipmappedArray);
 }

@@ -11,7 +11,7 @@
  * The first kernel does not really wait, it lasts very long: the second device's work
  * must be done before it.
  *
- *   --blocks N --block BYTES --rounds N --ns N
+ *   --blocks N --block BYTES --rounds N
  *
  * Exit code: 0 right, 1 held back, 2 an error of CUDA, 77 one device only.
  *
@@ -32,9 +32,10 @@
 
 enum { BLOCKS_MAX = 4096, WORDS = 1000 };
 
+static const uint64_t SPIN_NS = 3000000000;
+
 struct partners {
 	size_t blocks, bytes, rounds;
-	uint64_t ns;
 	CUstream stream; /* of the first device */
 	void *block[BLOCKS_MAX];
 	atomic_bool begun;
@@ -47,7 +48,7 @@ static void *first_works(void *arg)
 
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&kernels));
-	GCPT_OK(gcpt_launch_spin(&kernels, p->stream, p->ns));
+	GCPT_OK(gcpt_launch_spin(&kernels, p->stream, SPIN_NS));
 	atomic_store(&p->begun, true);
 	for (size_t round = 0; round < p->rounds; round++) {
 		for (size_t i = 0; i < p->blocks; i++)
@@ -79,7 +80,6 @@ int main(int argc, char **argv)
 	p.blocks = gcpt_arg(argc, argv, "--blocks", 300) % BLOCKS_MAX;
 	p.bytes = gcpt_arg(argc, argv, "--block", 1 << 20);
 	p.rounds = gcpt_arg(argc, argv, "--rounds", 3);
-	p.ns = gcpt_arg(argc, argv, "--ns", 3000000000);
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_device_count(&count));
 	if (count < 2)

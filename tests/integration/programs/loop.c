@@ -6,9 +6,7 @@
  *   --size BYTES --iterations N --warm N (before the clock starts)
  *   --async          cudaMallocAsync and cudaFreeAsync, with a driver pool that
  *                    keeps what is freed
- *   --async-default  the same with the driver pool as CUDA sets it up
  *   --no-kernel      malloc + free alone
- *   --launch         a kernel launch alone
  *   --pause US       sleep after each iteration
  *
  * Prints nanoseconds per iteration.
@@ -26,7 +24,7 @@
 struct setting {
 	size_t bytes;
 	unsigned iterations, pause; /* in microseconds */
-	bool async, kernel, launch;
+	bool async, kernel;
 	CUstream stream;
 	struct gcpt_kernels kernels;
 };
@@ -35,10 +33,6 @@ static void iterate(const struct setting *set)
 {
 	void *p;
 
-	if (set->launch) {
-		GCPT_OK(gcpt_launch_spin(&set->kernels, set->stream, 0));
-		return;
-	}
 	if (set->async)
 		GCPT_OK(gcpt_malloc_async(&p, set->bytes, set->stream));
 	else
@@ -72,16 +66,14 @@ int main(int argc, char **argv)
 	    .bytes = gcpt_arg(argc, argv, "--size", 4 << 20),
 	    .iterations = (unsigned)gcpt_arg(argc, argv, "--iterations", 20000),
 	    .pause = (unsigned)gcpt_arg(argc, argv, "--pause", 0),
-	    .async = gcpt_flag(argc, argv, "--async") ||
-		     gcpt_flag(argc, argv, "--async-default"),
+	    .async = gcpt_flag(argc, argv, "--async"),
 	    .kernel = !gcpt_flag(argc, argv, "--no-kernel"),
-	    .launch = gcpt_flag(argc, argv, "--launch"),
 	};
 
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&set.kernels));
 	GCPT_OK(gcpt_stream_create(&set.stream));
-	if (gcpt_flag(argc, argv, "--async"))
+	if (set.async)
 		GCPT_OK(gcpt_async_keep(0));
 	run(&set, (unsigned)gcpt_arg(argc, argv, "--warm", 1000));
 	printf("loop: %zu bytes: %.0f ns per iteration\n", set.bytes,

@@ -3,8 +3,6 @@
  * meminfo.c - what cudaMemGetInfo says before, during and after allocations.
  * A library that keeps freed memory must count it as free.
  *
- *   --unit BYTES  the blocks are about 60 of them (default: 1/128 of the card)
- *
  * Styles: static shared linked dlsym
  */
 #include <stdio.h>
@@ -25,7 +23,7 @@ static void say(const char *when)
 	       (unsigned long long)(unused >> 10), (unsigned long long)(total >> 10));
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	void *block[BLOCKS], *p;
 	size_t unused, total;
@@ -33,7 +31,7 @@ int main(int argc, char **argv)
 
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_mem_info(&unused, &total));
-	unit = gcpt_arg(argc, argv, "--unit", (total / 128 + 4095) & ~4095ull);
+	unit = (total / 128 + 4095) & ~4095ull;
 	say("at the start");
 	for (unsigned i = 0; i < BLOCKS; i++)
 		GCPT_OK(gcpt_malloc(&block[i], unit / 4 * (i % 11 + 1)));

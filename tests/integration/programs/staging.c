@@ -13,8 +13,6 @@
  *   --max BYTES    largest block
  *   --work NS      longest time that the device works before a copy
  *   --seed N
- *   --pairs N --size BYTES    instead: the time of an allocation and its free
- *   --fence N      instead: the time of an event that is recorded and asked for
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA.
  *
@@ -198,64 +196,6 @@ static unsigned long long run_all(const struct setting *set)
 	return wrong;
 }
 
-/* --- time ------------------------------------------------------------------------ */
-
-static double pairs(size_t bytes, uint64_t count)
-{
-	uint64_t start = gcpt_now_ns();
-	void *p;
-
-	for (uint64_t i = 0; i < count; i++) {
-		GCPT_OK(gcpt_malloc_host(&p, bytes));
-		GCPT_OK(gcpt_free_host(p));
-	}
-	return (double)(gcpt_now_ns() - start) / (double)count;
-}
-
-static double fences(size_t unused, uint64_t count)
-{
-	uint64_t start = gcpt_now_ns();
-	CUevent event;
-
-	(void)unused;
-	GCPT_OK(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	for (uint64_t i = 0; i < count; i++) {
-		GCPT_OK(cu.cuEventRecord(event, NULL));
-		GCPT_OK(cu.cuEventQuery(event));
-	}
-	GCPT_OK(cu.cuEventDestroy(event));
-	return (double)(gcpt_now_ns() - start) / (double)count;
-}
-
-/* The best of five turns, after a shorter one. */
-static double best_of(double (*turn)(size_t bytes, uint64_t count), size_t bytes,
-		      uint64_t count)
-{
-	double best = 0;
-
-	turn(bytes, count / 4 + 2);
-	for (int i = 0; i < 5; i++) {
-		double ns = turn(bytes, count);
-
-		best = i == 0 || ns < best ? ns : best;
-	}
-	return best;
-}
-
-static int pairs_run(size_t bytes, uint64_t count)
-{
-	printf("staging: %zu bytes: %.0f ns per pair\n", bytes,
-	       best_of(pairs, bytes, count));
-	return 0;
-}
-
-static int fences_run(uint64_t count)
-{
-	printf("staging: fence: %.0f ns to record and ask\n",
-	       best_of(fences, 0, count));
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct setting set = {
@@ -266,7 +206,6 @@ int main(int argc, char **argv)
 	    .work_ns = gcpt_arg(argc, argv, "--work", 20000),
 	    .seed = gcpt_arg(argc, argv, "--seed", 1),
 	};
-	uint64_t count = gcpt_arg(argc, argv, "--pairs", 0);
 	unsigned long long wrong;
 
 	if (!set.threads || !set.streams || set.streams > STREAMS_MAX ||
@@ -275,10 +214,6 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	GCPT_OK(gcpt_use(0));
-	if (gcpt_arg(argc, argv, "--fence", 0))
-		return fences_run(gcpt_arg(argc, argv, "--fence", 0));
-	if (count)
-		return pairs_run(gcpt_arg(argc, argv, "--size", 4096), count);
 	GCPT_OK(gcpt_kernels_load(&set.kernels));
 	wrong = run_all(&set);
 	printf("staging: %u threads x %u streams x %u rounds: wrong words: %llu\n",

@@ -11,7 +11,7 @@
  *   --max BYTES    largest block
  *   --work NS      longest time that a kernel waits before it touches memory
  *   --keep N       blocks that each thread holds on to and checks later
- *   --device N --seed N
+ *   --seed N
  *   --async        stream-ordered memory, freed in the stream that has used it
  *
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error of CUDA.
@@ -35,7 +35,6 @@ enum { STREAMS_MAX = 64, KEEP_MAX = 256 };
 struct setting {
 	unsigned threads, streams, rounds, keep;
 	uint64_t bytes_max, work_ns, seed;
-	int device;
 	bool async;
 	struct gcpt_kernels kernels;
 };
@@ -182,7 +181,7 @@ static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
 
-	GCPT_OK(gcpt_use(w->set->device));
+	GCPT_OK(gcpt_use(0));
 	for (unsigned i = 0; i < w->set->streams; i++)
 		GCPT_OK(gcpt_stream_create(&w->streams[i]));
 	GCPT_OK(gcpt_malloc(&w->counter, sizeof(w->wrong)));
@@ -238,7 +237,6 @@ int main(int argc, char **argv)
 	    .bytes_max = gcpt_arg(argc, argv, "--max", 4 << 20),
 	    .work_ns = gcpt_arg(argc, argv, "--work", 20000),
 	    .seed = gcpt_arg(argc, argv, "--seed", 1),
-	    .device = (int)gcpt_arg(argc, argv, "--device", 0),
 	    .async = gcpt_flag(argc, argv, "--async"),
 	};
 	unsigned long long wrong;
@@ -248,7 +246,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "stress: an argument is out of bounds\n");
 		return 2;
 	}
-	GCPT_OK(gcpt_use(set.device));
+	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&set.kernels));
 	wrong = run_all(&set);
 	printf("stress: %u threads x %u streams x %u rounds: wrong words: %llu\n",
