@@ -92,6 +92,8 @@ static void growth_check(struct model *w, const struct held *held)
 		return;
 	if (held->device < 0 && now.used <= held->used + bound + w->pinned_captured)
 		excused(EXCUSE_GRAPHS);
+	else if (held->device >= 0 && w->freed_elsewhere)
+		excused(EXCUSE_WAIT_DEVICES);
 	else if (held->device < 0 || !is_of_graphs(w, held, &now, bound))
 		failure(
 		    w,
