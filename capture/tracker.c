@@ -191,7 +191,7 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 
 /* What may have ended a stream's capture. */
 struct ending {
-	bool done; /* the call that ends it has succeeded */
+	bool done; /* the call's answer says that it ended it */
 	/* The stream was destroyed by a call that began at `moment`: what has begun on
 	 * another one of its name since goes on, whatever CUDA says of it. */
 	bool gone;
@@ -199,7 +199,7 @@ struct ending {
 };
 
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
- * does not say, a capture whose end has succeeded is over, and any other goes on, which
+ * does not say, a capture whose end says so is over, and any other goes on, which
  * a fence would destroy. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture,

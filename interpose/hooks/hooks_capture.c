@@ -349,13 +349,20 @@ CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
 
 /* --- end ---------------------------------------------------------------------- */
 
-/* Whether CUDA has destroyed the graph, too. Other errors say that there was no such
- * capture, or leave it as it is. */
+/* Returns true if CUDA ends the capture with this answer. Other errors say that there
+ * is none that the stream has begun, or leave it as it is. */
+static bool capture_is_over(CUresult result)
+{
+	return result == CUDA_SUCCESS ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+/* Returns true if CUDA has destroyed the graph, too. */
 static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
 {
-	return (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-		result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
-		result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) &&
+	return result != CUDA_SUCCESS && capture_is_over(result) &&
 	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
 }
 
@@ -376,7 +383,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
-	gcp_tracker_end_done(gcp_process.tracker, ctx, named, result == CUDA_SUCCESS);
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named, capture_is_over(result));
 	if (result == CUDA_SUCCESS && ret_graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
