@@ -696,6 +696,7 @@ struct library {
 	const char *(*check)(void);
 	uint64_t (*lent)(void);
 	uint64_t (*captures)(void);
+	int (*keeps_some)(void);
 	int (*keeps)(uint64_t, uint64_t);
 	uint64_t (*graph_pool)(uint64_t);
 	void (*fail_memory)(unsigned, int);

@@ -40,6 +40,7 @@ void oracle_init(void)
 	*(void **)&library.check = find("gcpool_explore_check");
 	*(void **)&library.lent = find("gcpool_explore_lent");
 	*(void **)&library.captures = find("gcpool_explore_captures");
+	*(void **)&library.keeps_some = find("gcpool_explore_keeps_some");
 	*(void **)&library.keeps = find("gcpool_explore_keeps");
 	*(void **)&library.graph_pool = find("gcpool_explore_graph_pool");
 	*(void **)&library.fail_memory = find("gcpool_explore_fail_memory");
@@ -325,7 +326,8 @@ static bool is_left(const struct model *w)
 
 static void lost_note(struct model *w)
 {
-	w->left |= plain_is_spoilt(w) && w->setting->fault->loses;
+	w->left |= plain_is_spoilt(w) && (w->setting->fault->loses ||
+					  (library.keeps_some && library.keeps_some()));
 }
 
 /* Everything was freed: the driver gets all of it back. */

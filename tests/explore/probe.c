@@ -23,6 +23,7 @@ DOOR const char *gcpool_explore_check(void);
 DOOR uint64_t gcpool_explore_lent(void);
 DOOR uint64_t gcpool_explore_captures(void);
 DOOR int gcpool_explore_keeps(uint64_t addr, uint64_t capture);
+DOOR int gcpool_explore_keeps_some(void);
 DOOR uint64_t gcpool_explore_graph_pool(uint64_t addr);
 DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
@@ -75,6 +76,11 @@ int gcpool_explore_keeps(uint64_t addr, uint64_t capture)
 {
 	return gcp_process_pooling() &&
 	       probe_capture_keeps(gcp_process.tracker, addr, capture);
+}
+
+int gcpool_explore_keeps_some(void)
+{
+	return gcp_process_pooling() && probe_keeps_some(gcp_process.tracker);
 }
 
 uint64_t gcpool_explore_graph_pool(uint64_t addr)

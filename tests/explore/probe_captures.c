@@ -52,6 +52,16 @@ uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr)
 	return id;
 }
 
+bool probe_keeps_some(const struct gcp_tracker *tracker)
+{
+	const struct gcp_graph_pool *graph_pool;
+	bool kept = tracker->keeps_all;
+
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		kept |= graph_pool->kept;
+	return kept;
+}
+
 void probe_tracker_destroy(struct gcp_tracker *tracker)
 {
 	if (tracker)
