@@ -108,10 +108,17 @@ void plain_lose(struct block *block)
 	block->plain_freed = false;
 }
 
-/* What the library takes for a block of device memory. */
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* What the library takes for a block of device memory: up to 1 MiB there are eight
+ * sizes in each power of two, without an option that says otherwise. */
 static uint64_t class_bytes(uint64_t wanted)
 {
 	const char *text = getenv("GCPOOL_TEST_CLASSES");
+	uint64_t step = 512;
 	char *end = NULL;
 
 	for (; text && *text; text = *end ? end + 1 : end) {
@@ -124,7 +131,9 @@ static uint64_t class_bytes(uint64_t wanted)
 		if (size >= wanted)
 			return size;
 	}
-	return wanted;
+	while (!text && wanted <= MIB && 16 * step < wanted)
+		step *= 2;
+	return round_up(wanted, step);
 }
 
 void plain_free(struct thread *t, struct block *block)
@@ -199,11 +208,6 @@ void plain_step(struct model *w)
 }
 
 /* --- what cannot go back ------------------------------------------------------- */
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-	return (bytes + unit - 1) / unit * unit;
-}
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
