@@ -543,8 +543,8 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 	uint64_t plain;
 
 	plain_step(w);
-	if (device >= 0 && w->largest[device] < bytes)
-		w->largest[device] = bytes;
+	if (device >= 0 && w->largest[device] < class_bytes(bytes))
+		w->largest[device] = class_bytes(bytes);
 	if (device < 0 && w->largest_pinned < bytes)
 		w->largest_pinned = bytes;
 	if (device < 0)
