@@ -410,6 +410,8 @@ void plain_closes(struct model *w, struct block *block, bool waits);
 void plain_waits_check(struct model *w);
 /* A step is over: what graphs and streams keep no more is free. */
 void plain_step(struct model *w);
+/* What the library takes for a block of device memory. */
+uint64_t plain_class_bytes(uint64_t wanted);
 /* By how much the memory held may grow where the program takes and frees one block of
  * so many bytes again and again. */
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);

@@ -113,9 +113,9 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* What the library takes for a block of device memory: up to 1 MiB there are eight
- * sizes in each power of two, without an option that says otherwise. */
-static uint64_t class_bytes(uint64_t wanted)
+/* Up to 1 MiB there are eight sizes in each power of two, without an option that says
+ * otherwise. */
+uint64_t plain_class_bytes(uint64_t wanted)
 {
 	const char *text = getenv("GCPOOL_TEST_CLASSES");
 	uint64_t step = 512;
@@ -144,7 +144,7 @@ void plain_free(struct thread *t, struct block *block)
 	if (all_is_calm(w))
 		w->deferred[0] = w->deferred[1] = 0;
 	else if (!block->host)
-		w->deferred[block->device] += class_bytes(block->bytes);
+		w->deferred[block->device] += plain_class_bytes(block->bytes);
 	if (w->deferred_peak[block->device] < w->deferred[block->device])
 		w->deferred_peak[block->device] = w->deferred[block->device];
 	w->plain_waiting++;
@@ -259,7 +259,7 @@ static uint64_t slab_beyond(const struct model *w, const struct block *block)
 static uint64_t held_by(const struct model *w, const struct block *block, bool rounded,
 			uint64_t *marks, unsigned *count)
 {
-	uint64_t size = rounded ? class_bytes(block->bytes) : block->bytes;
+	uint64_t size = rounded ? plain_class_bytes(block->bytes) : block->bytes;
 	uint64_t beyond = slab_beyond(w, block), next, sum = 0;
 
 	for (uint64_t at = block->addr - beyond; at < block->addr + size + beyond;
@@ -460,7 +460,7 @@ static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
 		if (block->unclosed && block->device == device &&
 		    used_again(w, block) < block->bytes) {
 			uint64_t lies_in = held_by(w, block, true, marks, count);
-			uint64_t own = round_up(class_bytes(block->bytes), CHUNK);
+			uint64_t own = round_up(plain_class_bytes(block->bytes), CHUNK);
 
 			bytes += lies_in > own ? lies_in : own;
 		}
@@ -480,7 +480,7 @@ static bool has_barrier(const struct model *w)
 static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t need = round_up(class_bytes(bytes), CHUNK);
+	uint64_t need = round_up(plain_class_bytes(bytes), CHUNK);
 	static uint64_t marks[HELD_MAX];
 	unsigned count = 0;
 	uint64_t in_use, waiting;
@@ -543,8 +543,8 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 	uint64_t plain;
 
 	plain_step(w);
-	if (device >= 0 && w->largest[device] < class_bytes(bytes))
-		w->largest[device] = class_bytes(bytes);
+	if (device >= 0 && w->largest[device] < plain_class_bytes(bytes))
+		w->largest[device] = plain_class_bytes(bytes);
 	if (device < 0 && w->largest_pinned < bytes)
 		w->largest_pinned = bytes;
 	if (device < 0)
@@ -567,7 +567,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	uint64_t kept = held(w, device, false);
 
 	if (kept + need > most ||
-	    held(w, device, true) + round_up(class_bytes(bytes), CHUNK) > most)
+	    held(w, device, true) + round_up(plain_class_bytes(bytes), CHUNK) > most)
 		return EXCUSE_ROUNDED;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
 	return kept + need > most ? EXCUSE_GRAPHS : EXCUSES;

@@ -179,7 +179,8 @@ static void captures_take(struct thread *t, const struct block *block)
 
 	for (uint32_t i = 1; pools && i <= w->pool_count; i++) {
 		if (pools & pool_bit(i))
-			w->pools[i].taken[block->device] += block->bytes;
+			w->pools[i].taken[block->device] +=
+			    plain_class_bytes(block->bytes);
 		if (is_kept(w, i))
 			bytes += w->pools[i].taken[block->device];
 	}
