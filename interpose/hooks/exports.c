@@ -17,12 +17,6 @@
  * function, and a look at its result.
  */
 
-/* Arguments in memory go on as the caller has just written them, eight bytes at a time:
- * a load of more than that would wait for the writes. */
-#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 11
-#pragma GCC target("general-regs-only")
-#endif
-
 #include <errno.h>
 
 #include "../cuda/contexts.h"
@@ -222,132 +216,35 @@ GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 GCP_HOOKS_EVENTS(GCP_X)
 #undef GCP_X
 
-/* The variable has its place in memory from here on: in no register that had to be
- * saved for it. */
-#define GCP_IN_MEMORY(variable) __asm__("" : "+m"(variable))
-
-#define GCP_LAUNCH(name, unseen, stream, per_thread, call, kept)                       \
-	if (GCP_LIKELY(unseen && gcp_stream_is_seen(stream, per_thread))) {            \
-		CUresult result = call;                                                \
+/* A launch that needs no hook. */
+#define GCP_LAUNCHED(name, unseen, stream, per_thread, parameters, arguments)          \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_AGAIN(name, parameters, arguments)                                         \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		CUresult result;                                                       \
                                                                                        \
+		if (!GCP_LIKELY((unseen) && gcp_stream_is_seen(stream, per_thread)))   \
+			return slow_##name arguments;                                  \
+		result = gcp_real.name arguments;                                      \
 		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
 			return result;                                                 \
-		return GCP_LACKS_MEMORY(result) ? again_##name kept                    \
+		return GCP_LACKS_MEMORY(result) ? again_##name arguments               \
 						: gcp_contexts_note(result);           \
-	}                                                                              \
-	return slow_##name kept;
-
-#if defined(__x86_64__)
-
-/* On x86-64 six arguments come in registers, and the others in memory, where a
- * structure of them would lie as well: so the real function gets them as one, which is
- * copied as a whole, and not one after the other through registers that had to be saved
- * for it. */
-struct rest_of_launch {
-	_Alignas(8) unsigned int block_z;
-	_Alignas(8) unsigned int shared_bytes;
-	CUstream stream;
-	void **parameters, **extra;
-};
-
-struct rest_of_cooperative {
-	_Alignas(8) unsigned int block_z;
-	_Alignas(8) unsigned int shared_bytes;
-	CUstream stream;
-	void **parameters;
-};
-
-_Static_assert(sizeof(struct rest_of_launch) == 5 * 8, "as five arguments");
-_Static_assert(sizeof(struct rest_of_cooperative) == 4 * 8, "as four arguments");
-
-/* The function is called by another type than its own. */
-#if defined(__clang__)
-#define GCP_LAUNCH_ENTRY __attribute__((no_sanitize("function")))
-#else
-#define GCP_LAUNCH_ENTRY
-#endif
-
-#define GCP_LAUNCH_TYPES(kind)                                                         \
-	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
-	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
-	    struct rest_of_##kind rest
-#define GCP_REST(field) rest.field
-#define GCP_REST_STAYS  GCP_IN_MEMORY(rest)
-#define GCP_LAUNCH_REAL(name, kind)                                                    \
-	((CUresult(*)(GCP_LAUNCH_TYPES(kind)))(void (*)(void))gcp_real.name)(          \
-	    function, grid_x, grid_y, grid_z, block_x, block_y, rest)
-
-#else
-
-#define GCP_TYPES_cooperative                                                          \
-	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
-	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
-	    unsigned int block_z, unsigned int shared_bytes, CUstream stream,          \
-	    void **parameters
-#define GCP_TYPES_launch       GCP_TYPES_cooperative, void **extra
-#define GCP_LAUNCH_TYPES(kind) GCP_TYPES_##kind
-#define GCP_LAUNCH_ENTRY
-#define GCP_REST(field) field
-#define GCP_REST_STAYS  (void)0
-#define GCP_LAUNCH_REAL(name, kind)                                                    \
-	gcp_real.name(function, grid_x, grid_y, grid_z, block_x, block_y,              \
-		      GCP_REST_OF_##kind)
-
-#endif
-
-#define GCP_REST_OF_cooperative                                                        \
-	GCP_REST(block_z), GCP_REST(shared_bytes), GCP_REST(stream),                   \
-	    GCP_REST(parameters)
-#define GCP_REST_OF_launch GCP_REST_OF_cooperative, GCP_REST(extra)
-
-/* What came in registers is kept beside; what came in memory stays there. */
-#define GCP_LAUNCHED(name, flags, unseen, types, arguments, kind)                      \
-	GCP_SLOW(name, types, arguments)                                               \
-	GCP_AGAIN(name, types, arguments)                                              \
-	CUresult launched_##name(GCP_LAUNCH_TYPES(kind)) __asm__("gcp_called_" #name); \
-	GCP_LAUNCH_ENTRY CUresult launched_##name(GCP_LAUNCH_TYPES(kind))              \
-	{                                                                              \
-		CUfunction function_kept = function;                                   \
-		unsigned int x = grid_x, y = grid_y, z = grid_z;                       \
-		unsigned int block_x_kept = block_x, block_y_kept = block_y;           \
-                                                                                       \
-		GCP_IN_MEMORY(function_kept);                                          \
-		GCP_IN_MEMORY(x);                                                      \
-		GCP_IN_MEMORY(y);                                                      \
-		GCP_IN_MEMORY(z);                                                      \
-		GCP_IN_MEMORY(block_x_kept);                                           \
-		GCP_IN_MEMORY(block_y_kept);                                           \
-		GCP_REST_STAYS;                                                        \
-		GCP_LAUNCH(name, unseen, GCP_REST(stream), (flags) == 2,               \
-			   GCP_LAUNCH_REAL(name, kind),                                \
-			   (function_kept, x, y, z, block_x_kept, block_y_kept,        \
-			    GCP_REST_OF_##kind))                                       \
 	}
 
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
-	GCP_LAUNCHED(name, flags, GCP_UNSEEN_REQUIRED(need), types, arguments, launch)
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_LAUNCHED(name, GCP_UNSEEN_REQUIRED(need), stream, (flags) == 2,            \
+		     parameters, arguments)
 GCP_HOOKS_LAUNCHES(GCP_X)
 #undef GCP_X
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
-	GCP_LAUNCHED(name, flags, GCP_UNSEEN(name), types, arguments, cooperative)
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_LAUNCHED(name, GCP_UNSEEN(name), stream, (flags) == 2, parameters,         \
+		     arguments)
 GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 #undef GCP_X
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
-	GCP_SLOW(name, types, arguments)                                               \
-	GCP_AGAIN(name, types, arguments)                                              \
-	GCP_ENTRY(name, types)                                                         \
-	{                                                                              \
-		const struct CUlaunchConfig_st *config_kept = config;                  \
-		CUfunction function_kept = function;                                   \
-		void **parameters_kept = parameters, **extra_kept = extra;             \
-                                                                                       \
-		GCP_IN_MEMORY(config_kept);                                            \
-		GCP_IN_MEMORY(function_kept);                                          \
-		GCP_IN_MEMORY(parameters_kept);                                        \
-		GCP_IN_MEMORY(extra_kept);                                             \
-		GCP_LAUNCH(name, GCP_UNSEEN(name), config ? config->hStream : NULL,    \
-			   (flags) == 2, gcp_real.name arguments,                      \
-			   (config_kept, function_kept, parameters_kept, extra_kept))  \
-	}
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_LAUNCHED(name, GCP_UNSEEN(name), config ? config->hStream : NULL,          \
+		     (flags) == 2, parameters, arguments)
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """submissions.py EAGER_WORK
 
-What the library runs in a call that submits work while nothing captures: at most 42
+What the library runs in a call that submits work while nothing captures: at most 64
 instructions, whichever call it is. They are counted by callgrind, on the simulated
 device, in the entry and in the functions of the library that it calls. (gcc 12, x86-64:
-41.8 at most; others come to more, and do not count.)"""
+62.8 at most, of a launch of eleven arguments; others come to more, and do not count.)"""
 
 import os
 import re
@@ -16,7 +16,7 @@ import tempfile
 
 import preload
 
-MOST = 42  # instructions
+MOST = 64  # instructions
 TIMES = 500  # the first call on a stream costs more
 LEAST_CALLS = 20  # rows that must be found
 EVENTS = ("cuEventRecord", "cuStreamWaitEvent")
