@@ -75,6 +75,7 @@ static bool device_learn(struct async_device *device)
 	uint32_t state = DEVICE_KNOWN;
 	int count = 0;
 
+	assert(device >= devices && device < devices + DEVICES_MAX);
 	if (gcp_real.cuDeviceGetDefaultMemPool(
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
@@ -169,6 +170,7 @@ void gcp_async_passes(int number, CUmemoryPool named)
 	if (!state || (named ? named != device->standard : state & DEVICE_ELSE))
 		return;
 	gcp_mutex_lock(&devices_lock);
+	assert(device->standard);
 	if (!device->threshold_set && !device->threshold_raised) {
 		raised = gcp_real.cuMemPoolSetAttribute(
 			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -188,6 +190,7 @@ static uint64_t real_attribute(const struct async_device *device,
 {
 	cuuint64_t value = 0;
 
+	assert(device->standard && state_of(device) & DEVICE_KNOWN);
 	if (gcp_real.cuMemPoolGetAttribute(device->standard, attribute, &value) !=
 	    CUDA_SUCCESS)
 		return 0;
@@ -253,6 +256,7 @@ static void access_give(struct async_device *device, const CUmemAccessDesc *acce
 {
 	int owner = (int)(device - devices);
 
+	assert(owner >= 0 && owner < DEVICES_MAX);
 	if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
 	    (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
 	     access->location.id == owner))
@@ -291,6 +295,7 @@ static struct served served_by(const struct async_device *device)
 	int number = (int)(device - devices);
 	struct gcp_stats stats;
 
+	assert(gcp_process_pooling());
 	if (gcp_pools_stats(gcp_process.pools, number, &stats) != 0)
 		return (struct served){0};
 	return (struct served){
@@ -303,6 +308,7 @@ static struct served served_by(const struct async_device *device)
 
 static void reserved_seen(struct async_device *device, const struct served *served)
 {
+	assert(state_of(device) & DEVICE_KNOWN);
 	gcp_mutex_lock(&devices_lock);
 	if (device->reserved_high < served->reserved)
 		device->reserved_high = served->reserved;

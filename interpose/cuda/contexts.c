@@ -93,6 +93,7 @@ static uint64_t contexts_now(void)
 
 static struct gcp_context *contexts_find(CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	for (int i = 0; i < gcp_context_count; i++)
 		if (contexts[i].handle == ctx)
 			return &contexts[i];
@@ -104,6 +105,8 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context;
 
+	assert(ctx && !contexts_find(ctx));
+	assert(gcp_context_count <= CONTEXTS_MAX);
 	if (gcp_context_count == CONTEXTS_MAX) {
 		atomic_store(&overflown, true);
 		return NULL;
@@ -142,6 +145,7 @@ static CUcontext contexts_unjoined(CUcontext joined)
 	for (int i = 0; i < gcp_context_count; i++) {
 		if (contexts[i].unjoined && contexts[i].handle == joined) {
 			contexts[i].unjoined = false;
+			assert(atomic_load(&unjoined_count) > 0);
 			atomic_fetch_sub(&unjoined_count, 1);
 		} else if (contexts[i].unjoined && !next) {
 			next = contexts[i].handle;
@@ -291,6 +295,7 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context, *primary = NULL;
 
+	assert(ctx && observer_count > 0);
 	if (gcp_real.cuCtxGetDevice(ret_device) != CUDA_SUCCESS)
 		return false;
 	context = contexts_find(ctx);
@@ -380,6 +385,7 @@ void gcp_contexts_unlock(void)
 
 bool gcp_context_is_ending(CUcontext ctx)
 {
+	assert(ending_count >= 0);
 	const struct gcp_context *context = contexts_find(ctx);
 
 	return context ? context->ending > 0 : ending_count > 0;
@@ -398,6 +404,7 @@ bool gcp_contexts_hold(void)
  * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
 static bool contexts_none_ending(void)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	for (int i = 0; i < 50 && ending_count > 0; i++) {
 		if (gcp_clock_ns() - ending_since > 1000000)
 			break;
@@ -420,6 +427,7 @@ static void contexts_sweep(const bool *gone)
 		else if (contexts[i].unjoined)
 			atomic_fetch_sub(&unjoined_count, 1);
 	}
+	assert(kept <= gcp_context_count);
 	if (kept != gcp_context_count)
 		contexts_changed();
 	gcp_context_count = kept;
@@ -508,6 +516,7 @@ bool gcp_contexts_overflown(void)
 static void contexts_remove(struct gcp_context *context)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
+	assert(context >= contexts && context < contexts + gcp_context_count);
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);
 	*context = contexts[--gcp_context_count];
@@ -549,6 +558,7 @@ static void ending_done(CUcontext ctx, bool gone)
 		contexts_remove(context);
 	else if (context && context->ending > 0)
 		context->ending--;
+	assert(ending_count > 0);
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_contexts_unlock();
@@ -615,6 +625,7 @@ static bool primary_claim(CUdevice device)
 	while (!here && primaries[device].moving)
 		contexts_wait();
 	if (!here) {
+		assert(!primaries[device].moving);
 		primaries[device].moving = true;
 		primaries[device].thread = pthread_self();
 		primaries[device].anew = false;
@@ -628,6 +639,7 @@ static void primary_unclaim(CUdevice device)
 	if (device < 0 || device >= DEVICES_MAX)
 		return;
 	gcp_contexts_lock();
+	assert(primary_moves_here(device));
 	primaries[device].moving = false;
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_contexts_unlock();
@@ -654,6 +666,7 @@ static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
 	if (result != CUDA_SUCCESS)
 		return result;
 	gcp_contexts_lock();
+	assert(primary_moves_here(device));
 	primary_retains[device]++;
 	primaries[device].anew |= anew;
 	contexts_changed();

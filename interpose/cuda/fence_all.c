@@ -61,8 +61,11 @@ void gcp_fence_all_destroy(void *fence)
 
 static struct part *part_add(struct fence_all *fence, CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	int saved = errno;
 	struct part *parts = fence->parts;
+
+	assert(fence->count <= fence->capacity);
 
 	if (fence->count == fence->capacity) {
 		int capacity = fence->capacity ? 2 * fence->capacity : 2;
@@ -80,6 +83,7 @@ static struct part *part_add(struct fence_all *fence, CUcontext ctx)
 
 static struct part *part_find(struct fence_all *fence, CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	for (int i = 0; i < fence->count; i++)
 		if (fence->parts[i].ctx == ctx)
 			return &fence->parts[i];
@@ -100,11 +104,13 @@ static CUresult event_create(CUcontext ctx, CUevent *ret_event)
 
 static CUresult part_record(struct part *part)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
 
 	if (!part->event)
 		result = event_create(part->ctx, &part->event);
 	part->foreign = gcp_foreign_work_latest();
+	assert(part->event || result != CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuCtxRecordEvent(part->ctx, part->event);
 	part->recorded = result == CUDA_SUCCESS;
@@ -155,6 +161,8 @@ int gcp_fence_all_record(void *handle)
 /* A thread that frees need not have a context. */
 static CUresult part_query(const struct part *part)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	assert(part->recorded && part->event);
 	CUresult result = gcp_real.cuEventQuery(part->event);
 	struct gcp_ctx_scope scope;
 
@@ -169,6 +177,7 @@ static CUresult part_query(const struct part *part)
 /* The parts in `ctx` (NULL: all). Under contexts.c's lock. */
 static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
 
 	for (int i = 0; i < fence->count && result == CUDA_SUCCESS; i++) {
@@ -218,6 +227,7 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 
 	for (int turn = 0;; turn++) {
 		result = fence_all_query(fence, ctx, true);
+		gcp_assert_driver_call();
 		if (result != CUDA_ERROR_NOT_READY)
 			break;
 		if (turn < 100) {
@@ -241,6 +251,7 @@ void gcp_fence_all_context_gone(CUcontext ctx)
 	gcp_contexts_lock();
 	for (struct fence_all *fence = fences; fence; fence = fence->next) {
 		part = part_find(fence, ctx);
+		assert(fence->count >= 0 && fence->count <= fence->capacity);
 		if (part) /* its event went with it */
 			*part = fence->parts[--fence->count];
 	}

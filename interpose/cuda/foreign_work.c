@@ -63,6 +63,7 @@ static void foreign_remove(struct foreign **link)
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign *work = *link;
 
+	assert(work && length > 0);
 	*link = work->next;
 	if (youngest == &work->next)
 		youngest = link;
@@ -86,9 +87,11 @@ static bool says_nothing(CUresult result)
 static CUresult foreign_query(const struct foreign *work)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	assert(work->event && work->ctx);
 	if (gcp_context_is_ending(work->ctx))
 		return CUDA_ERROR_NOT_READY;
 	result = gcp_real.cuEventQuery(work->event);
@@ -108,6 +111,7 @@ static void foreign_sweep(void)
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
+	assert(sweep_at >= SWEPT_LEAST);
 	if (length < sweep_at)
 		return;
 	while (*link) {
@@ -125,6 +129,7 @@ static struct foreign *foreign_take(CUcontext ctx)
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &unused, *work;
 
+	assert(ctx);
 	while (*link && (*link)->ctx != ctx)
 		link = &(*link)->next;
 	work = *link;
@@ -146,6 +151,7 @@ static struct foreign *foreign_take(CUcontext ctx)
 static void foreign_publish(struct foreign *work)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
+	assert(work->event && !*youngest);
 	work->number = atomic_load(&latest) + 1;
 	work->next = NULL;
 	*youngest = work;
@@ -161,6 +167,7 @@ static void foreign_publish(struct foreign *work)
 static uint64_t home_bit(CUcontext ctx, bool add)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
+	assert(ctx); /* NULL would be a free place */
 	for (int i = 0; i < HOMES_MAX; i++)
 		if (homes[i] == ctx)
 			return UINT64_C(1) << i;
@@ -336,6 +343,7 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
 	CUresult result;
 
 	while (gcp_foreign_work_is_pending(number)) {
+		gcp_assert_driver_call();
 		result = gcp_foreign_work_ask(ctx, number, own);
 		if (result != CUDA_ERROR_NOT_READY)
 			return result;
@@ -354,6 +362,7 @@ static int foreign_order(const struct foreign *work, CUcontext waiting)
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
+	assert(waiting && work->event);
 	if (!gcp_context_is_ending(work->ctx))
 		result = gcp_real.cuCtxWaitEvent(waiting, work->event);
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? -EBUSY : (int)result;
@@ -395,6 +404,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
+	assert(ctx);
 	while (*link) {
 		if ((*link)->ctx == ctx)
 			foreign_remove(link);

@@ -81,6 +81,7 @@ static CUevent spare_take(struct gcp_pool *pool)
 	CUevent event = NULL;
 
 	gcp_mutex_lock(&spare_lock);
+	assert(spare_count >= 0 && spare_count <= MARKERS_SPARE);
 	for (int i = 0; i < spare_count && !event; i++) {
 		if (!marker_is_of(&spare[i], pool))
 			continue;
@@ -94,6 +95,7 @@ static CUevent spare_take(struct gcp_pool *pool)
 /* Its context may have gone, and its event with it. */
 static void marker_destroy(const struct marker *marker)
 {
+	assert(marker->pool && marker->event);
 	if (!gcp_pool_pin(marker->pool))
 		return;
 	if (marker_is_of(marker, marker->pool))
@@ -124,6 +126,7 @@ static void spare_put(struct marker *marker)
 /* Another thread may have it from here on: streams that had it get another one. */
 static void mine_put(struct marker *marker)
 {
+	assert(own && marker->event);
 	for (int i = 0; i < REFS; i++)
 		if (own->refs[i].marker == marker->event)
 			own->refs[i].generation = 0;
@@ -134,6 +137,7 @@ static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 {
 	struct marker *place = &own->markers[0];
 
+	assert(own && pool && home);
 	for (int i = 0; i < MARKERS_OF_A_THREAD; i++) {
 		struct marker *marker = &own->markers[i];
 
@@ -194,6 +198,7 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 	CUcontext ctx = context_of(stream);
 
+	assert(own);
 	*ref = (struct gcp_stream_ref){.id = id, .generation = generation};
 	gcp_thread_watch();
 	if (!ctx || gcp_unknown_capture_seen() ||
@@ -232,6 +237,7 @@ const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
 static const struct gcp_stream_ref *ref_note(CUstream stream,
 					     const struct gcp_stream_ref *ref)
 {
+	assert(ref >= own->refs && ref < own->refs + REFS);
 	own->latest = stream;
 	own->latest_ref = ref;
 	own->latest_gone = gcp_tracker_streams_gone(gcp_process.tracker);
