@@ -25,6 +25,9 @@
 
 enum { DEVICES_MAX = 64 };
 
+/* What pool/ maps and divides memory by: 2 MiB. */
+#define ASSERT_CHUNKS(bytes) assert((bytes) % (2 << 20) == 0)
+
 /* [owner]. Properties of new memory are written when the device's first pool is made,
  * before there is any. A bit for each device: that can reach the owner's memory (0: no
  * pool yet), that new memory is opened to, and that all is open to. */
@@ -86,6 +89,7 @@ static uint64_t reach_find(int owner)
 	uint64_t found = UINT64_C(1) << owner;
 	int count = devices_count(), able;
 
+	assert(owner >= 0 && owner < DEVICES_MAX);
 	for (int device = 0; device < count && device < DEVICES_MAX; device++)
 		if (device != owner &&
 		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) ==
@@ -98,6 +102,7 @@ static uint64_t reach_find(int owner)
 /* New memory of the device is opened to these, and what there is will be. */
 static void opened_begin(int device, uint64_t devices)
 {
+	assert(devices >> device & 1);
 	atomic_fetch_or(&wanted[device], devices);
 	atomic_fetch_or(&opened[device], devices);
 }
@@ -173,6 +178,8 @@ static int vmm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 	CUdeviceptr ptr = 0;
 	CUresult result;
 
+	assert(bytes > 0);
+	ASSERT_CHUNKS(bytes);
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuMemAddressReserve(&ptr, bytes, alignment, 0, 0);
 	gcp_ctx_scope_end(&scope);
@@ -185,6 +192,7 @@ static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_ctx_scope scope;
 
+	ASSERT_CHUNKS(addr | bytes);
 	gcp_ctx_scope_begin(&scope, NULL);
 	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemAddressFree(addr, bytes));
 }
@@ -196,6 +204,9 @@ static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	assert(how.type == CU_MEM_ALLOCATION_TYPE_PINNED); /* filled */
+	assert(bytes > 0);
+	ASSERT_CHUNKS(bytes);
 	if (atomic_load_explicit(&refuses_decompress[device], memory_order_relaxed))
 		how.allocFlags.usage = 0;
 	gcp_ctx_scope_begin(&scope, NULL);
@@ -229,6 +240,7 @@ static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	struct gcp_ctx_scope scope;
 
+	ASSERT_CHUNKS(addr | bytes);
 	gcp_ctx_scope_begin(&scope, NULL);
 	return gcp_ctx_scope_leave(&scope,
 				   gcp_real.cuMemMap(addr, bytes, 0, handle, 0));
@@ -240,6 +252,7 @@ CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 	struct gcp_ctx_scope scope;
 	size_t count = 0;
 
+	assert(mask != 0 && bytes > 0);
 	for (int other = 0; other < DEVICES_MAX; other++)
 		if (mask >> other & 1)
 			access[count++] = (CUmemAccessDesc){
@@ -270,6 +283,7 @@ static int vmm_unmap(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_ctx_scope scope;
 
+	ASSERT_CHUNKS(addr | bytes);
 	gcp_ctx_scope_begin(&scope, NULL);
 	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemUnmap(addr, bytes));
 }
@@ -301,6 +315,8 @@ static void memory_open(CUdevice owner, CUdevice device)
 {
 	uint64_t bit = UINT64_C(1) << device;
 
+	assert(owner >= 0 && owner < DEVICES_MAX && device >= 0 &&
+	       device < DEVICES_MAX);
 	atomic_fetch_or(&wanted[owner], bit);
 	if (atomic_load(&opened[owner]) & bit || !gcp_process_pooling())
 		return;

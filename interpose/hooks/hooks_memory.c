@@ -33,6 +33,7 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	struct gcp_tries tries = {0};
 	CUresult result;
 
+	gcp_assert_driver_call();
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
 	while (gcp_passthrough_reclaim(&tries, result));
@@ -152,6 +153,7 @@ static size_t row_pitch(struct gcp_pool *pool, size_t width, unsigned int elemen
 static size_t pitch_learn(struct gcp_pool *pool)
 {
 	size_t narrow = row_pitch(pool, 1, 4);
+	assert(gcp_thread.device >= 0 && gcp_thread.device < DEVICES_MAX);
 	/* Other elements, other widths: one rounding must explain both. */
 	size_t wide = narrow ? row_pitch(pool, narrow + 1, 16) : 0;
 

@@ -41,6 +41,8 @@ static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	CUdeviceptr ptr = 0;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
+	assert(ctx && bytes > 0);
+
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuMemAlloc_v2(&ptr, bytes);
@@ -54,6 +56,8 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 {
 	struct gcp_ctx_scope scope;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	assert(ctx && addr);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -154,6 +158,7 @@ CUstream gcp_release_stream(CUcontext ctx)
 	struct releaser *releaser;
 	CUstream stream;
 
+	assert(ctx);
 	gcp_mutex_lock(&releasers_lock);
 	releaser = releasers;
 	while (releaser && releaser->ctx != ctx)
@@ -245,6 +250,7 @@ static void driver_fence_destroy(void *handle)
 	struct context_fence *fence = handle;
 	int saved = errno;
 
+	assert(fence->event);
 	gcp_real.cuEventDestroy_v2(fence->event);
 	free(fence);
 	errno = saved;
@@ -261,6 +267,8 @@ static int driver_fence_record(void *ctx, void *handle)
 	int saved = errno;
 	CUresult result;
 
+	gcp_assert_driver_call();
+	assert(ctx == fence->ctx && fence->event);
 	fence->foreign = gcp_foreign_work_latest();
 	result = gcp_contexts_note(gcp_real.cuCtxRecordEvent(ctx, fence->event));
 	if (result != CUDA_SUCCESS)
@@ -274,6 +282,7 @@ static int driver_fence_record(void *ctx, void *handle)
 /* A barrier of the context. The lock of contexts.c is held. */
 static int fence_order_in(void *handle, CUcontext ctx)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	const struct context_fence *fence = handle;
 	CUresult result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
 
@@ -292,6 +301,7 @@ static int joining_order(void *arg, CUcontext ctx)
 {
 	struct joining *joining = arg;
 
+	assert(joining->ctx && joining->fence);
 	if (ctx != joining->ctx)
 		return 0;
 	/* The driver may say so of the thread's current context: this one stays. */
@@ -336,6 +346,7 @@ static int driver_fence_order(void *handle, bool alone)
 /* The thread's mode is relaxed, if a capture is under way. */
 static CUresult fence_query(const struct context_fence *fence)
 {
+	gcp_assert_driver_call();
 	CUresult result = gcp_contexts_note(gcp_real.cuEventQuery(fence->event));
 
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
