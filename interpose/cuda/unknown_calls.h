@@ -29,7 +29,11 @@
  * thread, any time; touches nothing. */
 bool gcp_unknown_capture_is(const char *name);
 
-/* Whether it is one of those that known_calls.c names, in a version that is known. */
+/* The names of known_calls.list, each behind a newline, and one at the end. One string, so
+ * that nothing has to be relocated at load. */
+extern const char gcp_known_calls[];
+
+/* Whether it is one of those, in a version that is known. */
 bool gcp_known_call(const char *name);
 
 /* Whether a function of the driver of that name needs a stub, if it has no hook. */
