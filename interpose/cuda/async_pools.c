@@ -35,10 +35,10 @@ enum {
 
 static struct async_device {
 	_Atomic uint32_t state;
-	CUmemoryPool standard; /* constant once known */
+	CUmemoryPool standard;        /* constant once known */
+	atomic_bool threshold_raised; /* by us; written under lock */
 	/* lock: */
 	bool threshold_set;     /* by the program */
-	bool threshold_raised;  /* by us */
 	uint64_t threshold;     /* as the program knows it */
 	uint64_t reserved_high; /* since the program reset it */
 } devices[DEVICES_MAX];
@@ -306,23 +306,17 @@ static struct served served_by(const struct async_device *device)
 	};
 }
 
-static void reserved_seen(struct async_device *device, const struct served *served)
-{
-	assert(state_of(device) & DEVICE_KNOWN);
-	gcp_mutex_lock(&devices_lock);
-	if (device->reserved_high < served->reserved)
-		device->reserved_high = served->reserved;
-	if (device->reserved_high < served->used_high)
-		device->reserved_high = served->used_high;
-	gcp_mutex_unlock(&devices_lock);
-}
-
 static void attribute_correct(struct async_device *device,
 			      CUmemPool_attribute attribute, cuuint64_t *value)
 {
 	struct served served = served_by(device);
 
-	reserved_seen(device, &served);
+	assert(state_of(device) & DEVICE_KNOWN);
+	gcp_mutex_lock(&devices_lock);
+	if (device->reserved_high < served.reserved)
+		device->reserved_high = served.reserved;
+	if (device->reserved_high < served.used_high)
+		device->reserved_high = served.used_high;
 	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 		*value += served.used;
 	else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -334,6 +328,7 @@ static void attribute_correct(struct async_device *device,
 	else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD &&
 		 device->threshold_raised && !device->threshold_set)
 		*value = device->threshold;
+	gcp_mutex_unlock(&devices_lock);
 }
 
 CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
