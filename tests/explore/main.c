@@ -2,17 +2,14 @@
 /*
  * main.c - the command line of the explorer.
  *
- *   explore [--library FILE] [--from SEED] [--commit DIR] [--count N] [--jobs N]
- *           [--kept DIR] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
- *           [--without NAME]
+ *   explore [--library FILE] [--from SEED] [--count N] [--jobs N] [--kept DIR]
+ *           [--plain] [--leak] [--shrink] [--keep-going] [--verbose] [--without NAME]
  *   explore --seed SEED | --bytes FILE | --frozen FILE [--ops 3,5-9,12] [--repeat N]
  *           [--print]
  *   explore --freeze --seed SEED [--fault X:3]
  *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library
- *   --commit DIR    seeds from a number that the commit of the sources there gives;
- *                   --from counts from there
  *   --kept DIR      these first: histories that have found something (frozen.c)
  *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
  *   --frozen FILE   a history written down by --freeze, with its fault
@@ -44,7 +41,7 @@ enum { JOBS_MAX = 64, KEPT_MAX = 1024 };
 
 struct arguments {
 	struct trial trial;
-	const char *library, *ops, *kept, *commit, *save, *fault;
+	const char *library, *ops, *kept, *save, *fault;
 	struct source source; /* of the one */
 	uint64_t from, count, repeat, jobs, seconds;
 	bool one, print, keep_going, shrink, faults, freeze, new;
@@ -200,23 +197,6 @@ static void kept_read(const char *dir)
 		return;
 	fprintf(stderr, "explore: no histories in %s\n", dir);
 	exit(2);
-}
-
-/* A range of seeds of its own for each commit. Without git: from 1. */
-static uint64_t seed_of_commit(const char *dir)
-{
-	char command[4200], text[17] = "";
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "git -C '%s' rev-parse HEAD 2>/dev/null",
-		 dir);
-	unsetenv("LD_PRELOAD");
-	pipe = popen(command, "r");
-	if (pipe && !fgets(text, 14, pipe))
-		text[0] = 0;
-	if (pipe)
-		pclose(pipe);
-	return text[0] ? strtoull(text, NULL, 16) << 8 : 1;
 }
 
 static void worker(void)
@@ -407,7 +387,6 @@ static bool value(const char *name, const char *text)
 	    {"--library", .text = &arguments.library},
 	    {"--ops", .text = &arguments.ops},
 	    {"--kept", .text = &arguments.kept},
-	    {"--commit", .text = &arguments.commit},
 	    {"--save", .text = &arguments.save},
 	    {"--from", .number = &arguments.from},
 	    {"--count", .number = &arguments.count},
@@ -518,7 +497,5 @@ int main(int argc, char **argv)
 	}
 	if (arguments.kept)
 		kept_read(arguments.kept);
-	if (arguments.commit)
-		arguments.from += seed_of_commit(arguments.commit) - 1;
 	return run_all();
 }
