@@ -158,8 +158,9 @@ struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ct
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* The real end returned, whatever it returned. CUDA is asked whether the capture goes on;
- * if it does not say, `done` says that its answer to the end means that it is over. */
+/* The real end returned, whatever it returned. CUDA is asked whether the capture goes
+ * on; if it does not say, `done` says that its answer to the end means that it is over.
+ */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  bool done);
 

@@ -29,8 +29,8 @@
  * thread, any time; touches nothing. */
 bool gcp_unknown_capture_is(const char *name);
 
-/* The names of known_calls.list, each behind a newline, and one at the end. One string, so
- * that nothing has to be relocated at load. */
+/* The names of known_calls.list, each behind a newline, and one at the end. One string,
+ * so that nothing has to be relocated at load. */
 extern const char gcp_known_calls[];
 
 /* Whether it is one of those, in a version that is known. */

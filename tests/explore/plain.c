@@ -126,8 +126,6 @@ uint64_t plain_class_bytes(uint64_t wanted)
 
 		if (*end == 'K' || *end == 'M')
 			size <<= *end++ == 'K' ? 10 : 20;
-		if (end == text || (*end && *end != ','))
-			break;
 		if (size >= wanted)
 			return size;
 	}
