@@ -137,7 +137,6 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	int result = 0;
 
 	(void)ctx;
-	fake_pass(fake.memory_ns);
 	pthread_mutex_lock(&lock);
 	fake.allocs++;
 	if (fake_must_fail())
@@ -156,10 +155,8 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 static int fake_mem_free(void *ctx, gcp_addr addr)
 {
 	(void)ctx;
-	fake_pass(fake.memory_ns);
 	pthread_mutex_lock(&lock);
 	fake.frees++;
-	fake_pass(fake.free_ns);
 	assert_int_not_equal(sizes[addr >> 32], 0);
 	fake.memory_used -= sizes[addr >> 32];
 	sizes[addr >> 32] = 0;
@@ -450,21 +447,6 @@ void must_be_sound(struct gcp_pools *pools)
 
 	if (broken)
 		fail_msg("%s", broken);
-}
-
-void must_go_back(struct gcp_pools *pools, const gcp_addr *addrs, int count)
-{
-	for (int i = 0; i < count; i++) {
-		if (!addrs[i])
-			continue;
-		fake_submit();
-		must_free(pools, addrs[i]);
-	}
-	must_be_sound(pools);
-	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
-	gcp_pools_trim(pools, 0, 0);
-	assert_int_equal(fake.memory_used, 0);
-	fake_finish(pools);
 }
 
 struct gcp_stats must_stats(struct gcp_pools *pools)

@@ -22,8 +22,6 @@
 
 struct fake {
 	uint64_t memory_limit, memory_used; /* bytes */
-	uint64_t memory_ns; /* that taking and giving back memory lasts */
-	uint64_t map_ns;    /* that opening and unmapping virtual memory lasts */
 	uint64_t next_addr;
 	uint64_t submitted, done, barrier; /* work */
 	uint64_t capturing;                /* streams that capture */
@@ -32,7 +30,6 @@ struct fake {
 	uint64_t fences;                 /* there are, of one context each */
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
-	uint64_t free_ns;                /* that mem_free takes */
 	uint64_t fence_ns;               /* that fence_record takes */
 	uint64_t releases;               /* calls of mem_release */
 	uint64_t prepares;               /* calls of mem_release_prepare */
@@ -90,8 +87,6 @@ void fake_finish(struct gcp_pools *pools);
 gcp_addr must_alloc(struct gcp_pool *pool, uint64_t bytes);
 void must_free(struct gcp_pools *pools, gcp_addr addr);
 void must_be_sound(struct gcp_pools *pools);
-/* Frees blocks (0: none), and all memory goes back: the end of a test. */
-void must_go_back(struct gcp_pools *pools, const gcp_addr *addrs, int count);
 struct gcp_stats must_stats(struct gcp_pools *pools);
 
 #endif

@@ -49,11 +49,7 @@ static int fake_pinned_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 static int fake_pinned_free(void *ctx, void *p)
 {
 	struct header *header = (void *)((char *)p - HEADER);
-	void (*freeing)(void) = fake_pinned.freeing;
 
-	fake_pinned.freeing = NULL;
-	if (freeing)
-		freeing();
 	fake_lock();
 	fake_pinned.frees++;
 	fake_pinned.other_frees += ctx != FAKE_CTX;
@@ -118,7 +114,6 @@ static int fake_fence_all_query(void *handle, void *ctx)
 	int result;
 
 	fake_lock();
-	fake_pinned.queries++;
 	result =
 	    (ctx == FAKE_OTHER_CTX || fence->covers <= fake.done) &&
 		    (ctx == FAKE_CTX || fence->other_covers <= fake_pinned.other_done)

@@ -91,7 +91,6 @@ TEST(what_comes_again_in_time_stays)
 static struct guest {
 	struct gcp_pools *pools;
 	sem_t quiet, ends;
-	bool works;      /* a block each time it is looked at */
 	uint64_t stream; /* all in the order of that stream; 0: of none */
 } guest;
 
@@ -125,61 +124,10 @@ static void *guest_run(void *arg)
 		addrs[i] = guest_alloc();
 	for (int i = 0; i < 384; i++)
 		guest_free(addrs[i]);
-	do {
-		sem_post(&guest.quiet);
-		sem_wait(&guest.ends);
-		if (guest.works)
-			guest_free(guest_alloc());
-	} while (guest.works);
+	sem_post(&guest.quiet);
+	sem_wait(&guest.ends);
 	gcp_pools_thread_exit(guest.pools);
 	return NULL;
-}
-
-/* What is held after five seconds in which one thread allocates and frees, and the
- * other nothing, or a block each 100 ms. */
-static uint64_t held_beside_guest(struct gcp_config *config, bool works)
-{
-	pthread_t thread;
-	uint64_t held;
-
-	fake_reset();
-	config->decay_ms = 1000;
-	guest = (struct guest){.pools = fake_pools(config), .works = works};
-	sem_init(&guest.quiet, 0, 0);
-	sem_init(&guest.ends, 0, 0);
-	idle_with(guest.pools, 100, 4096); /* not to grow later, which empties caches */
-	pthread_create(&thread, NULL, guest_run, NULL);
-	sem_wait(&guest.quiet);
-	for (int i = 0; i < 50; i++) {
-		idle_with(guest.pools, 100, 4096);
-		if (!works)
-			continue;
-		sem_post(&guest.ends);
-		sem_wait(&guest.quiet);
-	}
-	held = fake.memory_used;
-	guest.works = false;
-	sem_post(&guest.ends);
-	pthread_join(thread, NULL);
-	must_be_sound(guest.pools);
-	fake.done = fake.submitted;
-	fake_finish(guest.pools);
-	return held;
-}
-
-TEST(what_a_quiet_thread_keeps_goes_back)
-{
-	struct gcp_config config;
-
-	for (int mapped = 0; mapped < 2; mapped++) {
-		gcp_config_default(&config);
-		if (mapped)
-			gcp_config_default_mapped(&config);
-		config.epoch_blocks = 1;
-		assert_true(held_beside_guest(&config, false) <= 8 * MIB);
-		if (!mapped) /* else it is gathered before memory grows */
-			assert_true(held_beside_guest(&config, true) >= 8 * MIB);
-	}
 }
 
 /* Of no stream, and in the order of one. */
@@ -205,102 +153,6 @@ TEST(a_thread_that_frees_is_not_quiet)
 		pthread_join(thread, NULL);
 		fake_finish(guest.pools);
 	}
-}
-
-/* A program that was silent for long and goes on as before. */
-TEST(a_pause_costs_nothing)
-{
-	struct gcp_config config = decaying();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	for (int i = 0; i < 10; i++) {
-		spike(pools);
-		fake.done = fake.submitted;
-		fake_pass(600 * 1000 * MS);
-	}
-	assert_int_equal(fake.frees, 0);
-	fake_finish(pools);
-}
-
-/* A thread that finds all it needs in its own cache does not look at the heap, where a
- * large block has become ready meanwhile. */
-TEST(what_no_thread_looks_at_goes_back)
-{
-	struct gcp_config config = decaying();
-
-	config.epoch_blocks = 256;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr;
-
-	for (int i = 0; i < 5000; i++) {
-		addr = must_alloc(pool, 512);
-		fake.done = fake_submit();
-		must_free(pools, addr);
-	}
-	addr = must_alloc(pool, 2000 * MIB);
-	must_free(pools, addr);
-	for (int i = 0; i < 50000; i++) {
-		addr = must_alloc(pool, 512);
-		fake.done = fake_submit();
-		must_free(pools, addr);
-		fake_pass(MS);
-	}
-	assert_true(fake.memory_used <= 32 * MIB);
-	fake_finish(pools);
-}
-
-static uint64_t (*quiet_clock)(void);
-static struct gcp_pool *racing_pool;
-
-/* Between one thread's look at the clock and its lock another begins the turn. */
-static uint64_t racing_clock(void)
-{
-	uint64_t now = quiet_clock();
-	struct gcp_pool *pool = racing_pool;
-
-	racing_pool = NULL;
-	if (pool) {
-		fake_pass(1000);
-		gcp_pool_maintain(pool);
-	}
-	return now;
-}
-
-TEST(two_threads_begin_a_turn_once)
-{
-	struct gcp_config config = decaying();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake_pass(10 * MS);
-	spike(pools);
-	fake.done = fake.submitted;
-	gcp_pool_maintain(pool);
-	quiet_clock = pools->driver.clock_ns;
-	pools->driver.clock_ns = racing_clock;
-	for (int i = 0; i < 4; i++) {
-		uint64_t turn = pool->maintenance.turn;
-
-		fake_pass(251 * MS);
-		racing_pool = pool;
-		gcp_pool_maintain(pool);
-		assert_int_equal(pool->maintenance.turn, turn + 1);
-	}
-	fake_finish(pools);
-}
-
-TEST(nothing_goes_back_unless_asked_for)
-{
-	struct gcp_config config = decaying();
-
-	config.decay_ms = 0;
-	struct gcp_pools *pools = fake_pools(&config);
-
-	spike(pools);
-	idle(pools, 20000);
-	assert_int_equal(fake.frees, 0);
-	fake_finish(pools);
 }
 
 /* The driver's free would wait for a device that always has work: that is put off, but
@@ -369,22 +221,6 @@ TEST(what_decay_finds_broken_is_reported)
 	fake_finish(pools);
 }
 
-TEST(the_limit_reports_what_it_finds_broken)
-{
-	struct gcp_config config = decaying();
-
-	config.decay_ms = 0;
-	config.cache_limit = 32 * MIB;
-	config.window_bytes = 0;
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr addr = must_alloc(fake_pool(pools), 20 * MIB);
-
-	fake.fence_result = 700;
-	assert_int_equal(gcp_pools_free(pools, addr), 700);
-	fake.fence_result = 0;
-	fake_finish(pools);
-}
-
 static struct gcp_pools *mapped_pools(void)
 {
 	struct gcp_config config;
@@ -394,32 +230,6 @@ static struct gcp_pools *mapped_pools(void)
 	config.epoch_blocks = 1;
 	fake_reset_vmm();
 	return fake_pools(&config);
-}
-
-TEST(unused_chunks_go_back)
-{
-	struct gcp_pools *pools = mapped_pools();
-
-	spike(pools);
-	idle(pools, 900);
-	assert_true(fake.memory_used >= 16 * 20 * MIB - 2 * MIB);
-	idle(pools, 1500); /* an epoch of such blocks takes 160 ms */
-	assert_true(fake.memory_used <= 32 * MIB);
-	/* What comes again stays. */
-	spike(pools);
-	idle(pools, 900);
-	spike(pools);
-	uint64_t creates = 0;
-
-	for (int i = 0; i < 20; i++) {
-		if (i == 12) /* small blocks have handles of their own by now */
-			creates = fake.creates;
-		idle(pools, 900);
-		spike(pools);
-	}
-	assert_int_equal(fake.creates, creates);
-	must_be_sound(pools);
-	fake_finish(pools);
 }
 
 static void in_its_context(void *ctx, void (*step)(void *arg), void *arg)
@@ -475,24 +285,6 @@ TEST(a_quiet_program_gives_back)
 TEST(a_quiet_program_gives_mapped_memory_back)
 {
 	quiet(true);
-}
-
-/* It never frees, so no free gives back what a spike has left. */
-TEST(a_program_that_only_allocates_gives_back)
-{
-	struct gcp_config config = decaying();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	spike(pools);
-	fake.done = fake.submitted;
-	for (int i = 0; i < 40; i++) {
-		(void)must_alloc(fake_pool(pools), 64 << 10);
-		(void)must_alloc(fake_pool(pools), 1 << 10);
-		fake_pass(100 * MS);
-	}
-	assert_true(fake.memory_used <= 64 * MIB);
-	assert_int_equal(fake.waits, 0);
-	must_be_sound(pools);
 }
 
 /* A pool that maps memory has segments of the driver's, too, here of a graph that is

@@ -134,122 +134,6 @@ TEST(what_another_thread_freed_comes_in_batches)
 		must_free(pools, again[i]);
 }
 
-static void put_batch(struct gcp_block *block, uint64_t epoch)
-{
-	struct gcp_chain chain;
-
-	*block = (struct gcp_block){
-	    .epoch = epoch,
-	    .size = SIZE,
-	    .size_class = (uint16_t)gcp_class_of(&pools->classes, SIZE),
-	};
-	gcp_chain_init(&chain);
-	gcp_chain_append(&chain, block, &block->next, 1);
-	gcp_depot_put(pool, &chain);
-	assert_null(chain.first);
-}
-
-/* The epoch of the batch that `chain` is exchanged for; 0: of none. */
-static uint64_t exchange(struct gcp_chain *chain)
-{
-	uint32_t size_class = gcp_class_of(&pools->classes, SIZE);
-
-	return gcp_depot_exchange(pool, size_class, chain) ? chain->first->epoch : 0;
-}
-
-TEST(the_oldest_batch_is_taken_first)
-{
-	static const uint64_t epochs[] = {30, 50, 20, 40, 10};
-	struct gcp_block made[5];
-	struct gcp_chain chain = {0};
-
-	freed_by_another();
-	gcp_caches_flush(pool);
-	for (int i = 0; i < 5; i++)
-		put_batch(&made[i], epochs[i]);
-	assert_int_equal(exchange(&chain), 10);
-	assert_int_equal(exchange(&chain), 0); /* there are younger ones only */
-	chain = (struct gcp_chain){0};
-	assert_int_equal(exchange(&chain), 20);
-	chain = (struct gcp_chain){0};
-	for (uint64_t epoch = 30; epoch <= 50;
-	     epoch += 10, chain = (struct gcp_chain){0})
-		assert_int_equal(exchange(&chain), epoch);
-	assert_int_equal(in_depots(), 0);
-	/* A young one waits at its place when it was exchanged. */
-	put_batch(&made[0], 10);
-	put_batch(&made[1], 30);
-	made[2].epoch = 20;
-	chain = (struct gcp_chain){&made[2], &made[2].next, 1};
-	assert_int_equal(exchange(&chain), 10);
-	for (uint64_t epoch = 20; epoch <= 30; epoch += 10) {
-		chain = (struct gcp_chain){0};
-		assert_int_equal(exchange(&chain), epoch);
-	}
-}
-
-enum { LEFT = 5, WANTING_SIZE = 64 << 10 };
-
-/* Batches of one class lie in the depots, and one of another class needs all there is.
- * After how many attempts it is there, of twice as many as there are classes; 0: never.
- * *ret_gone: what made room. */
-static uint32_t attempts_till_room(bool asked_for, struct gcp_chain *ret_gone)
-{
-	static struct gcp_block left[LEFT], wanting;
-	struct gcp_chain older = {&(struct gcp_block){.size = SIZE}, NULL, 1};
-	uint32_t most = 2 * pools->classes.count;
-
-	freed_by_another();
-	gcp_caches_flush(pool);
-	for (int i = 0; i < LEFT; i++)
-		put_batch(&left[i], 1 + (uint64_t)i);
-	wanting = (struct gcp_block){
-	    .size = gcp_window_depot_bytes(pool),
-	    .size_class = (uint16_t)gcp_class_of(&pools->classes, WANTING_SIZE),
-	};
-	for (uint32_t i = 1; i <= most; i++) {
-		if (asked_for)
-			assert_int_equal(exchange(&older), 0);
-		*ret_gone = (struct gcp_chain){&wanting, &wanting.next, 1};
-		gcp_depot_put(pool, ret_gone);
-		if (ret_gone->first != &wanting)
-			return i;
-	}
-	return 0;
-}
-
-TEST(a_class_that_no_thread_asks_for_loses_its_place)
-{
-	struct gcp_chain gone;
-	uint32_t attempts = attempts_till_room(false, &gone);
-
-	assert_in_range(attempts, 1, pools->classes.count);
-	assert_int_equal(gone.count, LEFT);
-	assert_int_equal(gone.first->size, SIZE);
-	assert_int_equal(in_depots(), gcp_window_depot_bytes(pool));
-	gcp_depot_drain(pool, UINT64_MAX, &gone);
-	assert_int_equal(in_depots(), 0);
-}
-
-TEST(a_class_that_is_asked_for_keeps_its_place)
-{
-	struct gcp_chain gone;
-
-	assert_int_equal(attempts_till_room(true, &gone), 0);
-	assert_int_equal(gone.count, 1);
-	assert_int_equal(in_depots(), LEFT * SIZE);
-	gcp_depot_drain(pool, UINT64_MAX, &gone);
-}
-
-TEST(the_depot_is_bounded)
-{
-	teardown(NULL);
-	open_with_window(1 << 20);
-	freed_by_another();
-	assert_true(in_depots() > 0);
-	assert_true(in_depots() <= (1 << 20) / 2);
-}
-
 TEST(a_trim_empties_the_depot)
 {
 	freed_by_another();
@@ -257,43 +141,6 @@ TEST(a_trim_empties_the_depot)
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(in_depots(), 0);
 	assert_int_equal(fake.memory_used, 0);
-}
-
-TEST(a_thread_alone_leaves_nothing_for_others)
-{
-	for (int i = 0; i < COUNT; i++)
-		blocks[i] = must_alloc(pool, SIZE);
-	for (int i = 0; i < COUNT; i++)
-		must_free(pools, blocks[i]);
-	assert_int_equal(in_depots(), 0);
-}
-
-TEST(threads_share_the_window)
-{
-	freed_by_another();
-
-	assert_int_equal(atomic_load(&pool->cache_count), 2);
-	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes / 2);
-	other_thread_end();
-	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes);
-}
-
-TEST(what_threads_keep_is_used_before_memory_grows)
-{
-	enum { FILL = 35 };
-	gcp_addr small[FILL];
-	uint64_t allocs;
-
-	for (int i = 0; i < FILL; i++) /* a segment, all of it */
-		small[i] = must_alloc(pool, 512 << 10);
-	allocs = fake.allocs;
-	assert_int_equal(allocs, 1);
-	for (int i = 0; i < 4; i++)
-		must_free(pools, small[i]);
-	must_free(pools, must_alloc(pool, 1 << 20));
-	assert_int_equal(fake.allocs, allocs);
-	for (int i = 4; i < FILL; i++)
-		must_free(pools, small[i]);
 }
 
 static uint8_t state_at(gcp_addr addr)
@@ -329,25 +176,6 @@ TEST(one_of_many_threads_takes_several_blocks)
 	must_free(pools, first);
 	must_free(pools, second);
 	must_free(pools, third);
-}
-
-/* Blocks of a size that is not asked for again would only be cut and put together. */
-TEST(of_a_size_of_no_use_again_a_thread_takes_one)
-{
-	enum { BYTES = 64 << 10 };
-	gcp_addr taken[6];
-
-	atomic_fetch_add(&pool->cache_count, 2);
-	gcp_windows_update(pools);
-	for (int i = 0; i < 6; i++) {
-		taken[i] = must_alloc(pool, i % 2 ? BYTES : 2 * BYTES);
-		assert_int_not_equal(state_at(taken[i] + (i % 2 ? 1 : 2) * BYTES),
-				     GCP_BLOCK_CACHED);
-	}
-	must_be_sound(pools);
-	atomic_fetch_sub(&pool->cache_count, 2);
-	for (int i = 0; i < 6; i++)
-		must_free(pools, taken[i]);
 }
 
 /* --- locks -------------------------------------------------------------------- */

@@ -8,62 +8,6 @@
 
 /* --- reuse --- */
 
-TEST(a_freed_block_is_used_again)
-{
-	void *p = take(4 * KIB);
-
-	give(p);
-	assert_ptr_equal(take(4 * KIB), p);
-	assert_int_equal(fake_pinned.allocs, 1);
-	give(p);
-}
-
-/* Work that was submitted before the free. */
-TEST(reuse_waits_for_work_of_its_context)
-{
-	void *p = take(4 * KIB), *q;
-
-	fake_submit();
-	give(p);
-	q = take(4 * KIB);
-	assert_ptr_not_equal(q, p);
-	fake.done = fake.submitted;
-	assert_ptr_equal(take(4 * KIB), p);
-	give(p);
-	give(q);
-}
-
-/* All contexts can use pinned memory. */
-TEST(reuse_waits_for_work_of_other_contexts)
-{
-	void *p = take(4 * KIB), *q;
-
-	fake_pinned.other_submitted++;
-	give(p);
-	q = take(4 * KIB);
-	assert_ptr_not_equal(q, p);
-	fake_pinned.other_done = fake_pinned.other_submitted;
-	assert_ptr_equal(take(4 * KIB), p);
-	give(p);
-	give(q);
-}
-
-/* Work that comes after the free, but before the fence that an allocation sets, is
- * covered too: more than is needed, never less. */
-TEST(a_barrier_is_not_enough)
-{
-	void *p = take(4 * KIB), *q;
-	uint64_t work = fake_submit();
-
-	give(p);
-	fake.barrier = work; /* as if another pool had ordered it */
-	q = take(4 * KIB);
-	assert_ptr_not_equal(q, p);
-	assert_int_equal(fake.orders, 0);
-	fake.done = fake.submitted;
-	give(p == q ? p : q);
-}
-
 TEST(an_allocation_never_waits)
 {
 	void *blocks[64];
@@ -159,27 +103,6 @@ TEST(a_free_that_blocks_waits_beside_graphs)
 	give(p);
 	assert_int_equal(fake.done, fake.submitted);
 	gcp_pinned_set_release(set);
-}
-
-TEST(no_fence_while_a_capture_is_under_way)
-{
-	void *p = take(MIB), *q;
-
-	gcp_pools_fences_hold(pools);
-	fake.capturing++;
-	give(p);
-	q = take(MIB); /* p waits for the end of the capture */
-	assert_ptr_not_equal(q, p);
-	for (int i = 1; i < 101; i++)
-		give(take(MIB + (uint64_t)i * 8 * KIB));
-	assert_int_equal(fake.violations, 0);
-	assert_int_equal(fake_pinned.records, 0);
-	assert_true(stats().deferred_frees > 100);
-	fake.capturing--;
-	gcp_pools_fences_release(pools);
-	assert_ptr_equal(take(MIB), p);
-	give(p);
-	give(q);
 }
 
 /* --- kinds --- */
@@ -291,33 +214,4 @@ TEST(steps_and_threshold_are_the_options)
 		if (bytes > 4 * KIB)
 			assert_true(size - bytes <= bytes / 3 + 512);
 	}
-}
-
-/* --- growing --- */
-
-/* One fence for each pair is too many; a few blocks in turn share one. */
-TEST(a_tight_loop_shares_fences)
-{
-	uint64_t records;
-
-	for (int i = 0; i < 20000; i++)
-		give(take(MIB));
-	records = fake_pinned.records;
-	for (int i = 0; i < 1000; i++)
-		give(take(MIB));
-	assert_true(fake_pinned.records - records <= 1000 / 3);
-	assert_true(fake_pinned.allocs <= 33);
-}
-
-/* Each fence takes as long as many blocks would, and there is room for those. */
-TEST(no_loop_takes_many_blocks_to_save_fences)
-{
-	struct gcp_config config = configured();
-
-	config.pinned_epoch_blocks = 1000;
-	open_with(&config);
-	fake.fence_ns = 4000;
-	for (int i = 0; i < 20000; i++)
-		give(take(4 * KIB));
-	assert_int_equal(fake_pinned.allocs, 32);
 }

@@ -122,24 +122,6 @@ TEST(a_common_block_freed_in_a_capture_waits_for_its_end)
 	gcp_tracker_collect(tracker);
 }
 
-/* What a capture gets may have had another owner before, when that is done. */
-TEST(a_capture_may_take_what_is_completed)
-{
-	void *p = take(MIB), *q = take(MIB), *graph;
-
-	give(p);
-	give(take(2 * MIB)); /* looks for a fence, so p is completed */
-	assert_ptr_equal(take(MIB), p);
-	give(p);
-	give(q);
-	graph = begin(0);
-	q = capture_take(MIB);
-	give(q);
-	end_and_destroy(graph);
-	gcp_tracker_collect(tracker);
-	must_be_sound(pools);
-}
-
 TEST(a_context_that_is_gone_takes_it_along)
 {
 	void *graph = begin(0), *p = capture_take(MIB), *q = capture_take(MIB);
@@ -153,52 +135,4 @@ TEST(a_context_that_is_gone_takes_it_along)
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
 	must_be_sound(pools);
-}
-
-/* What no graph can address any more is common, and there is a limit for that. */
-TEST(the_cache_limit_holds_when_a_graph_ends)
-{
-	void *graph = begin(0);
-
-	pools->config.pinned_cache_limit = MIB;
-	give(capture_take(64 * MIB));
-	end(0);
-	assert_int_equal(fake_pinned.used, 64 * MIB);
-	graph_destroy(graph);
-	assert_true(fake_pinned.used <= MIB);
-}
-
-/* Plain CUDA destroys a graph without a wait: where the driver's free would have to
- * wait, the next free of the context gives the memory back. */
-TEST(the_end_of_a_graph_waits_for_no_limit)
-{
-	void *small = take(64 * 1024), *graph = begin(0);
-
-	pools->config.pinned_cache_limit = MIB;
-	give(capture_take(64 * MIB));
-	end(0);
-	fake_submit();
-	graph_destroy(graph);
-	assert_int_equal(fake.done, 0);
-	give(small);
-	assert_true(fake_pinned.used <= MIB);
-}
-
-/* Also the free of a block that another graph can address. */
-TEST(the_cache_limit_holds_beside_other_graphs)
-{
-	void *graph = begin(0), *other, *p;
-
-	pools->config.pinned_cache_limit = MIB;
-	give(capture_take(64 * MIB));
-	end(0);
-	other = begin(1);
-	p = capture_take(2 * MIB);
-	end(1);
-	fake_submit();
-	graph_destroy(graph);
-	assert_int_equal(fake_pinned.used, 66 * MIB);
-	give(p);
-	assert_int_equal(fake_pinned.used, 2 * MIB);
-	graph_destroy(other);
 }

@@ -11,14 +11,6 @@
 
 /* --- memory pressure --- */
 
-TEST(sizes_one_after_the_other_do_not_add_up)
-{
-	for (uint64_t mib = 100; mib < 2000; mib += 100) {
-		give(take(mib * MIB));
-		assert_true(fake_pinned.used <= (9 * mib / 4 + 256) * MIB);
-	}
-}
-
 TEST(a_full_host_gets_back_what_is_unused)
 {
 	void *p = take(MIB), *q;
@@ -337,35 +329,6 @@ TEST(two_threads_do_not_share_what_the_quota_leaves_for_one)
 	assert_int_equal(stats().allocated_bytes.peak, MIB);
 }
 
-TEST(the_cache_limit_is_kept)
-{
-	struct gcp_config config = configured();
-	void *blocks[16];
-
-	config.pinned_cache_limit = 4 * MIB;
-	config.pinned_epoch_blocks = 1;
-	open_with(&config);
-	for (int i = 0; i < 16; i++)
-		blocks[i] = take(MIB);
-	for (int i = 0; i < 16; i++)
-		give(blocks[i]);
-	assert_true(fake_pinned.used <= 5 * MIB); /* the latest epoch may be open */
-	assert_true(stats().trims >= 11);
-}
-
-TEST(a_cache_limit_of_0_keeps_nothing)
-{
-	struct gcp_config config = configured();
-
-	config.pinned_cache_limit = 0;
-	open_with(&config);
-	give(take(MIB));
-	assert_int_equal(fake_pinned.used, 0);
-	fake_submit(); /* a free waits for it */
-	give(take(3 * MIB));
-	assert_int_equal(fake_pinned.used, 0);
-}
-
 /* The driver's free would wait for its work. */
 TEST(the_cache_limit_takes_nothing_of_other_contexts)
 {
@@ -383,51 +346,6 @@ TEST(the_cache_limit_takes_nothing_of_other_contexts)
 	give(q);
 	assert_int_equal(fake_pinned.other_frees, 0);
 	assert_int_equal(fake_pinned.used, MIB);
-}
-
-TEST(trim_keeps_what_is_held)
-{
-	void *p = take(MIB), *q = take(MIB);
-
-	give(q);
-	assert_int_equal(gcp_pinned_trim(pools, 0), MIB);
-	assert_int_equal(fake_pinned.used, MIB);
-	memset(p, 1, MIB);
-	give(p);
-	assert_int_equal(gcp_pinned_trim(pools, MIB), 0);
-}
-
-/* --- misuse --- */
-
-TEST(wrong_frees_are_told_apart)
-{
-	char *p = take(MIB);
-	int foreign;
-
-	assert_int_equal(gcp_pinned_free(pools, p + 512), -ENOENT);
-	assert_int_equal(gcp_pinned_free(pools, p + 1), -ENOENT);
-	assert_int_equal(gcp_pinned_free(pools, &foreign), -ENOENT);
-	give(p);
-	assert_int_equal(gcp_pinned_free(pools, p), -EINVAL);
-	assert_int_equal(gcp_pools_free(pools, (gcp_addr)(uintptr_t)p), -ENOENT);
-	must_be_sound(pools);
-}
-
-TEST(what_is_asked_for_is_known)
-{
-	char *p = take(1000);
-	uint64_t bytes;
-
-	assert_int_equal(gcp_pinned_find(pools, p, &bytes), 0);
-	assert_int_equal(bytes, 1000);
-	assert_int_equal(gcp_pinned_find(pools, p + 512, &bytes), -ENOENT);
-	assert_false(gcp_pinned_has_unused(pools));
-	give(p);
-	assert_int_equal(gcp_pinned_find(pools, p, &bytes), -EINVAL);
-	assert_true(gcp_pinned_has_unused(pools));
-	assert_true(gcp_pinned_trim(pools, 0) > 0);
-	assert_int_equal(gcp_pinned_find(pools, p, &bytes), -ENOENT);
-	assert_false(gcp_pinned_has_unused(pools));
 }
 
 /* --- failures --- */
@@ -467,120 +385,4 @@ TEST(a_full_queue_of_fences_makes_room)
 	must_be_sound(pools);
 	gcp_pinned_trim(pools, 0);
 	assert_int_equal(fake_pinned.blocks, 0);
-}
-
-/* Every driver call fails once: nothing is lost, nothing is given out twice. */
-TEST(any_failure_leaves_the_books_sound)
-{
-	for (uint64_t at = 1; at < 40; at++) {
-		void *held[6];
-		int count = 0;
-
-		fake.calls = 0;
-		fake.fail_at = at;
-		fake.fail_code = at % 2 ? GCP_CUDA_OUT_OF_MEMORY : 700;
-		for (int i = 0; i < 12; i++) {
-			void *p;
-
-			if (count < 6 &&
-			    gcp_pinned_alloc(pool, (uint64_t)(i + 1) * 64 * KIB, 0,
-					     NULL, &p) == 0)
-				held[count++] = p;
-			fake_submit();
-			if (count > 3)
-				(void)gcp_pinned_free(pools, held[--count]);
-			must_be_sound(pools);
-		}
-		fake.fail_at = 0;
-		while (count > 0)
-			(void)gcp_pinned_free(pools, held[--count]);
-		must_be_sound(pools);
-		fake_finish(pools);
-		assert_int_equal(fake_pinned.blocks, 0);
-		open_with(NULL);
-	}
-}
-
-/* --- statistics --- */
-
-TEST(the_figures_add_up)
-{
-	void *p = take(1000), *q = take(3 * MIB);
-	struct gcp_pinned_stats s = stats();
-
-	assert_int_equal(s.allocations.current, 2);
-	assert_int_equal(s.allocated_bytes.current, 1024 + 3 * MIB);
-	assert_int_equal(s.active_requests.current, 2);
-	assert_int_equal(s.requested_bytes.current, 1000 + 3 * MIB);
-	assert_int_equal(s.misses, 2);
-	assert_int_equal(s.host_alloc.count, 2);
-	assert_true(s.host_alloc.min_ns <= s.host_alloc.max_ns);
-	assert_int_equal(s.bucket_allocation[10], 1);
-	assert_int_equal(s.bucket_active[21], 1);
-	give(q);
-	give(p);
-	s = stats();
-	assert_int_equal(s.active_bytes.current, 0);
-	assert_int_equal(s.active_bytes.peak, 1024 + 3 * MIB);
-	assert_int_equal(s.active_bytes.allocated, s.active_bytes.freed);
-	gcp_pinned_reset_peaks(pools);
-	p = take(1000);
-	s = stats();
-	assert_int_equal(s.active_bytes.peak, 1024);
-	assert_int_equal(s.hits, 1);
-	assert_int_equal(s.misses, 2);
-	assert_int_equal(s.host_alloc.count, 2);
-	assert_int_equal(s.allocations.current, 2);
-	give(p);
-}
-
-/* --- threads --- */
-
-enum { THREADS = 4, ROUNDS = 3000 };
-static _Atomic(unsigned char *) parcel;
-
-/* Each owner writes its own mark all over and finds it again. */
-static void *churn(void *arg)
-{
-	unsigned mark = (unsigned)(uintptr_t)arg + 1;
-
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		uint64_t bytes = 512 << (i * 7 + mark) % 5;
-		unsigned char *p = take(bytes), *other;
-
-		memset(p, (int)mark, bytes);
-		if (i % 3 == 0)
-			fake_submit();
-		if (i % 16 == 0) {
-			fake_lock();
-			fake.done = fake.submitted;
-			fake_unlock();
-		}
-		for (uint64_t n = 0; n < bytes; n += 97)
-			assert_int_equal(p[n], mark);
-		if (i % 4 == 0) {
-			other = __atomic_exchange_n((unsigned char **)&parcel, p,
-						    __ATOMIC_ACQ_REL);
-			p = other;
-		}
-		if (p)
-			give(p);
-	}
-	return NULL;
-}
-
-TEST(threads_share_the_buckets)
-{
-	pthread_t threads[THREADS];
-
-	for (uintptr_t i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)i),
-				 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	if (parcel)
-		give(parcel);
-	parcel = NULL;
-	must_be_sound(pools);
-	assert_int_equal(stats().active_requests.current, 0);
 }

@@ -223,22 +223,6 @@ TEST(neighbours_merge_when_their_epochs_are_ready)
 	fake_finish(pools);
 }
 
-/* Without a wait. */
-TEST(sizes_one_after_the_other_do_not_add_up)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	uint64_t releases = fake.releases;
-
-	for (uint64_t mib = 100; mib < 1000; mib += 100) {
-		must_free(pools, must_alloc(fake_pool(pools), mib * MIB));
-		fake.done = fake.submitted;
-		assert_true(fake.memory_used <= mib * MIB * 9 / 8);
-	}
-	assert_true(fake.releases > releases);
-	assert_int_equal(fake.waits, 0);
-	fake_finish(pools);
-}
-
 TEST(a_huge_block_is_not_split_for_a_small_one)
 {
 	struct gcp_config config;
@@ -276,65 +260,7 @@ TEST(a_huge_block_takes_what_the_driver_rounds_up_to)
 	fake_finish(pools);
 }
 
-TEST(unused_segments_go_back_when_trimmed)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addrs[40];
-
-	for (int i = 0; i < 40; i++)
-		addrs[i] = must_alloc(pool, (uint64_t)(i + 1) * 300 * KIB);
-	must_go_back(pools, addrs, 40);
-}
-
-TEST(the_cache_limit_is_kept)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.cache_limit = 32 * MIB;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addrs[20];
-
-	for (int i = 0; i < 20; i++)
-		addrs[i] = must_alloc(pool, 20 * MIB);
-	for (int i = 0; i < 20; i++)
-		must_free(pools, addrs[i]);
-	fake.done = fake.submitted;
-	must_free(pools, must_alloc(pool, 20 * MIB));
-	assert_true(fake.memory_used <= 32 * MIB + 2 * 20 * MIB);
-	fake_finish(pools);
-}
-
 /* --- out of memory ------------------------------------------------------------ */
-
-TEST(a_full_device_gets_back_what_is_cached)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake.memory_limit = 100 * MIB;
-	for (uint64_t size = 1; size <= 100; size += 9) {
-		gcp_addr addrs[100];
-		int count = 0;
-
-		while (gcp_pool_alloc(pool, size * MIB, &addrs[count]) == 0)
-			count++;
-		/* All of the device, but for the 2 MiB granularity. */
-		uint64_t each = size + size % 2;
-		assert_true((uint64_t)count >= 100 / each);
-		while (count > 0) {
-			fake_submit();
-			must_free(pools, addrs[--count]);
-		}
-		must_be_sound(pools);
-	}
-	assert_true(must_stats(pools).ooms > 0);
-	assert_true(must_stats(pools).alloc_retries > 0);
-	assert_true(fake.trims > 0);
-	fake_finish(pools);
-}
 
 TEST(out_of_memory_is_the_drivers_code)
 {
@@ -345,39 +271,6 @@ TEST(out_of_memory_is_the_drivers_code)
 	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 11 * MIB, &addr),
 			 GCP_CUDA_OUT_OF_MEMORY);
 	must_alloc(fake_pool(pools), 9 * MIB);
-	fake_finish(pools);
-}
-
-TEST(the_quota_is_a_full_device)
-{
-	struct gcp_config config;
-	gcp_addr addr;
-
-	gcp_config_default(&config);
-	config.quota = 40 * MIB;
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr first = must_alloc(fake_pool(pools), 30 * MIB);
-
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 20 * MIB, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	must_free(pools, first);
-	must_alloc(fake_pool(pools), 36 * MIB);
-	assert_true(fake.memory_used <= config.quota);
-	fake_finish(pools);
-}
-
-TEST(memory_of_other_contexts_on_the_device_goes_back_too)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *other;
-	gcp_addr addr;
-
-	fake.memory_limit = 100 * MIB;
-	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 0, &other), 0);
-	addr = must_alloc(other, 80 * MIB);
-	fake_submit();
-	must_free(pools, addr);
-	must_alloc(fake_pool(pools), 90 * MIB);
 	fake_finish(pools);
 }
 
@@ -427,24 +320,6 @@ TEST(a_peak_of_one_thread_is_exact)
 	fake_finish(pools);
 }
 
-TEST(every_allocation_is_a_hit_or_a_miss)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.epoch_blocks = 1;
-	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	for (int i = 0; i < 300; i++)
-		must_free(pools, must_alloc(pool, i % 3 ? 4096 : 3 * MIB));
-	struct gcp_stats stats = must_stats(pools);
-	assert_int_equal(stats.hits + stats.misses, 300);
-	assert_int_equal(stats.misses, fake.allocs);
-	fake_finish(pools);
-}
-
 /* What a thread has counted for itself and given back counts for the peak too. */
 TEST(a_peak_between_two_looks_is_seen)
 {
@@ -487,66 +362,4 @@ TEST(a_hit_calls_no_driver_function)
 	assert_true(fake.records + fake.queries + fake.orders - fences <=
 		    3 * 3200 / 32 + 3);
 	fake_finish(pools);
-}
-
-/* --- failures of the driver --------------------------------------------------- */
-
-static int exercise(struct gcp_pools *pools, struct gcp_pool *pool)
-{
-	gcp_addr addrs[8] = {0};
-	int result = 0;
-
-	for (int round = 0; round < 20; round++) {
-		for (int i = 0; i < 8; i++) {
-			static const uint64_t sizes[8] = {
-			    512, 4096, 70000, 1 << 20, 3 << 20, 9 << 20, 40 << 20, 600};
-			int r = gcp_pool_alloc(pool, sizes[i], &addrs[i]);
-
-			if (r != 0) {
-				result = r;
-				addrs[i] = 0;
-			}
-			fake_submit();
-		}
-		for (int i = 0; i < 8; i++)
-			if (addrs[i] && gcp_pools_free(pools, addrs[i]) < 0)
-				fail_msg("a block was lost");
-		if (round % 3 == 0)
-			fake.done = fake.submitted;
-	}
-	return result;
-}
-
-/* A context that has refused a fence gets nothing more. */
-static bool is_served(const struct gcp_pool *pool, int result)
-{
-	return result == 0 || (result == -ENOTSUP && !gcp_pool_is_fenced(pool));
-}
-
-/* Each driver call fails in turn, once and then from there on. */
-TEST(every_driver_call_may_fail)
-{
-	for (int on = 0; on < 2; on++) {
-		for (uint64_t n = 1;; n++) {
-			fake_reset();
-			struct gcp_pools *pools = fake_pools(NULL);
-			struct gcp_pool *pool = fake_pool(pools);
-
-			fake.fail_at = n;
-			fake.fail_on = on;
-			fake.fail_code = n % 2 ? GCP_CUDA_OUT_OF_MEMORY : 700;
-			int result = exercise(pools, pool);
-			bool reached = fake.calls >= n;
-			assert_true(is_served(pool, result) ||
-				    result == (int)fake.fail_code);
-			fake.fail_at = 0;
-			assert_true(is_served(pool, exercise(pools, pool)));
-			must_be_sound(pools);
-			gcp_pools_trim(pools, 0, 0);
-			assert_int_equal(fake.memory_used, 0);
-			fake_finish(pools);
-			if (!reached || n > 400)
-				break;
-		}
-	}
 }

@@ -54,47 +54,6 @@ static void checkerboard(struct gcp_pools *pools, gcp_addr *blocks)
 	must_be_sound(pools);
 }
 
-TEST(unused_chunks_anywhere_serve_a_large_request)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr blocks[BLOCKS];
-
-	checkerboard(pools, blocks);
-	fake.done = fake.submitted;
-	uint64_t used = fake.memory_used;
-	gcp_addr large = must_alloc(fake_pool(pools), 16 * MIB);
-	for (uint64_t at = 0; at < 16 * MIB; at += 2 * MIB) /* mapped and open */
-		assert_int_not_equal(fake_physical(large + at), 0);
-	assert_int_equal(fake.memory_used, used);
-	assert_int_equal(must_stats(pools).remaps, 1);
-	assert_int_equal(must_stats(pools).reserved_bytes.current, used);
-	assert_int_equal(must_stats(pools).mapped_bytes, used);
-	finish(pools);
-}
-
-/* malloc, kernel, free, on a device that lags behind: each allocation closes the epoch
- * of the free before it. */
-TEST(a_loop_on_a_device_that_lags_stays_small)
-{
-	struct gcp_config config;
-
-	gcp_config_default_mapped(&config);
-	struct gcp_pools *pools = fake_pools(&config);
-
-	for (int i = 0; i < 400; i++) {
-		gcp_addr addr = must_alloc(fake_pool(pools), 2 * MIB);
-		uint64_t work = fake_submit();
-
-		gcp_pools_stream_used(pools, 0x5000);
-		must_free(pools, addr);
-		fake.done = work > 64 ? work - 64 : 0;
-	}
-	assert_true(fake.orders > 0);
-	assert_true(fake.memory_used <= 16 * MIB);
-	finish(pools);
-}
-
 TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 {
 	struct gcp_config config = fake_mapped_config();
@@ -138,164 +97,6 @@ TEST(ordered_memory_is_not_given_back)
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(fake.unmaps, 0);
 	finish(pools);
-}
-
-TEST(one_stream_lets_little_mapped_memory_wait)
-{
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default_mapped(&config);
-	pools = fake_pools(&config);
-	gcp_addr keep = must_alloc(fake_pool(pools), 256 * MIB);
-	for (int i = 0; i < 64; i++) {
-		fake_submit();
-		gcp_pools_stream_used(pools, 0x5000);
-		must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
-	}
-	assert_true(fake.memory_used <= (256 + 24) * MIB);
-	must_free(pools, keep);
-	finish(pools);
-}
-
-/* So much may wait at most where fences cost too much again and again. */
-TEST(costly_fences_let_more_mapped_memory_wait)
-{
-	const uint64_t waits[] = {MIB / 2, 2 * MIB, 8 * MIB, 16 * MIB};
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default_mapped(&config);
-	pools = fake_pools(&config);
-	must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
-	gcp_pools_stream_used(pools, 0x5000);
-	for (uint32_t scale = 0; scale < 4; scale++) {
-		atomic_store(&fake_pool(pools)->limits.scale, scale);
-		gcp_windows_update(pools);
-		assert_int_equal(gcp_window(fake_pool(pools)).bytes, waits[scale]);
-	}
-	finish(pools);
-}
-
-/* Large blocks of two sizes, while the device is some kernels behind: each fence is
- * asked for once, however many allocations come before the next one. */
-TEST(fences_are_asked_for_once)
-{
-	enum { TURNS = 64, SMALL = 8, LAG = 8 };
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default_mapped(&config);
-	pools = fake_pools(&config);
-	for (int i = 0; i < TURNS; i++) {
-		gcp_addr addrs[SMALL];
-
-		for (int k = 0; k < SMALL; k++)
-			addrs[k] =
-			    must_alloc(fake_pool(pools), (k % 2 ? 128 : 192) << 10);
-		fake_submit();
-		gcp_pools_stream_used(pools, 0x5000);
-		for (int k = 0; k < SMALL; k++)
-			must_free(pools, addrs[k]);
-		fake.done = fake.submitted > LAG ? fake.submitted - LAG : 0;
-	}
-	assert_true(fake.records > 0);
-	assert_true(fake.queries <= TURNS / 2);
-	finish(pools);
-}
-
-static bool stays_in_cache(struct gcp_pools *pools, uint64_t bytes)
-{
-	gcp_addr addr = must_alloc(fake_pool(pools), bytes);
-
-	must_free(pools, addr);
-	return atomic_load(&gcp_map_find(pools->map, addr)->state) == GCP_BLOCK_CACHED;
-}
-
-/* Alone a thread had better leave larger blocks where they can be joined. */
-TEST(threads_and_streams_keep_what_with_segments_they_would)
-{
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default_mapped(&config);
-	pools = fake_pools(&config);
-	assert_true(stays_in_cache(pools, 64 << 10));
-	assert_false(stays_in_cache(pools, 256 << 10));
-	assert_false(stays_in_cache(pools, MIB));
-	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
-	gcp_windows_update(pools);
-	assert_true(stays_in_cache(pools, 64 << 10));
-	assert_true(stays_in_cache(pools, MIB));
-	assert_false(stays_in_cache(pools, 2 * MIB));
-	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
-	gcp_windows_update(pools);
-	assert_false(stays_in_cache(pools, MIB));
-	for (uint64_t stream = 0x5000; stream < 0x5200; stream += 0x100)
-		gcp_pools_stream_used(pools, stream);
-	assert_true(stays_in_cache(pools, MIB)); /* a look at each would cost more */
-	finish(pools);
-}
-
-static uint64_t epochs_of_loop(struct gcp_config *config)
-{
-	struct gcp_pools *pools = fake_pools(config);
-	uint64_t epochs;
-
-	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
-	gcp_pools_stream_used(pools, 0x5000);
-	gcp_windows_update(pools);
-	for (int i = 0; i < 4000; i++)
-		must_free(pools, must_alloc(fake_pool(pools), (i % 2 ? 64 : 48) << 10));
-	epochs = must_stats(pools).epochs;
-	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
-	finish(pools);
-	fake_reset();
-	return epochs;
-}
-
-/* Each epoch is a call of the driver, and other threads stand in line for that. */
-TEST(many_threads_close_hardly_more_epochs_than_with_segments)
-{
-	struct gcp_config mapped, segments;
-
-	gcp_config_default(&segments);
-	gcp_config_default_mapped(&mapped);
-	uint64_t epochs = epochs_of_loop(&segments);
-	assert_true(epochs > 0);
-	assert_true(epochs_of_loop(&mapped) <= epochs + epochs / 4);
-}
-
-static uint64_t orders_of_loop(struct gcp_config *config)
-{
-	struct gcp_pools *pools = fake_pools(config);
-	uint64_t orders = 0;
-
-	for (int i = 0; i < 4000; i++) {
-		gcp_addr addr = must_alloc(fake_pool(pools), MIB);
-
-		fake_submit();
-		gcp_pools_stream_used(pools, (uint64_t)(i % 4));
-		must_free(pools, addr);
-		if (i == 1000) /* while the pool grows each miss closes an epoch */
-			orders = fake.orders;
-	}
-	orders = fake.orders - orders;
-	finish(pools);
-	fake_reset();
-	return orders;
-}
-
-/* Streams that overlap are held back no more often. */
-TEST(several_streams_let_as_much_wait_as_with_segments)
-{
-	struct gcp_config mapped, segments;
-
-	gcp_config_default(&segments);
-	gcp_config_default_mapped(&mapped);
-	uint64_t orders = orders_of_loop(&segments);
-	assert_true(orders > 0);
-	assert_true(orders_of_loop(&mapped) <= orders + orders / 20);
 }
 
 TEST(pending_memory_does_not_move)
@@ -342,26 +143,6 @@ TEST(memory_of_graphs_does_not_move)
 	finish(pools);
 }
 
-TEST(graphs_take_unused_memory_of_the_common_heap)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr blocks[BLOCKS], a;
-	struct gcp_heap *heap;
-
-	checkerboard(pools, blocks);
-	fake.done = fake.submitted;
-	uint64_t used = fake.memory_used;
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, GCP_USE_CAPTURED, &a), 0);
-	assert_int_equal(fake.memory_used, used);
-	assert_int_equal(must_stats(pools).private_bytes.current, 16 * MIB);
-	must_be_sound(pools);
-	gcp_heap_release(heap);
-	assert_int_equal(must_stats(pools).private_bytes.current, 0);
-	finish(pools);
-}
-
 /* A graph's heap asks the driver for memory that is for any work. */
 TEST(memory_for_any_work_serves_any_size_afterwards)
 {
@@ -396,58 +177,6 @@ TEST(a_segment_in_use_gives_its_unused_chunks_back)
 	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	assert_int_equal(must_stats(pools).reserved_bytes.current, 16 * MIB);
-	finish(pools);
-}
-
-TEST(a_full_device_is_full_to_the_last_chunk)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr blocks[BLOCKS], addr;
-
-	fake.memory_limit = 32 * MIB;
-	checkerboard(pools, blocks);
-	must_alloc(fake_pool(pools), 16 * MIB);
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 512, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	must_free(pools, blocks[1]);
-	must_alloc(fake_pool(pools), 4 * MIB);
-	finish(pools);
-}
-
-TEST(more_than_the_device_has_is_not_tried)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr addr;
-
-	must_alloc(fake_pool(pools), 4 * MIB);
-	uint64_t creates = fake.creates, segments = must_stats(pools).segment.current;
-	for (uint64_t size = 1; size < 5; size++)
-		assert_int_equal(gcp_pool_alloc(fake_pool(pools), size << 44, &addr),
-				 GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(fake.creates, creates);
-	assert_int_equal(must_stats(pools).segment.current, segments);
-}
-
-static bool device_of_64_gib(int device, uint64_t *ret_granularity,
-			     uint64_t *ret_memory)
-{
-	(void)device;
-	*ret_granularity = 2 * MIB;
-	*ret_memory = 64ull << 30;
-	return true;
-}
-
-TEST(a_small_program_takes_what_it_needs)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	for (int i = 0; i < 16; i++)
-		must_alloc(fake_pool(pools), MIB);
-	must_alloc(fake_pool(pools), 512);
-	assert_int_equal(fake.memory_used, 18 * MIB);
 	finish(pools);
 }
 
@@ -527,21 +256,6 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 		finish(pools);
 		fake_reset();
 	}
-}
-
-/* Or few contexts would have all addresses. */
-TEST(a_context_sets_few_addresses_aside)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	must_alloc(fake_pool(pools), 512);
-	must_alloc(fake_pool(pools), 4 * MIB);
-	assert_true(fake.addresses <= 128 * MIB);
-	for (int i = 0; i < 64; i++)
-		must_alloc(fake_pool(pools), 8 * MIB);
-	assert_true(fake.addresses <= 2 * 512 * MIB + 128 * MIB);
-	finish(pools);
 }
 
 static int tries;
@@ -642,62 +356,6 @@ TEST(addresses_without_memory_are_given_back)
 	gcp_heap_release(heap);
 	assert_int_equal(fake.addresses, addresses);
 	fake.memory_limit = UINT64_MAX;
-	finish(pools);
-}
-
-/* 20,000 handles to be gathered, 10,000 holes to choose from: a walk over all of them
- * for each would last seconds. */
-TEST(scattered_handles_are_gathered_without_a_walk_for_each)
-{
-	enum { SCATTERED = 20000, HALF = SCATTERED / 2 };
-	static gcp_addr blocks[SCATTERED];
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-
-	driver.vm_device = device_of_64_gib;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	for (int i = 0; i < SCATTERED; i++)
-		blocks[i] = must_alloc(fake_pool(pools), 2 * MIB);
-	for (int i = 0; i < SCATTERED; i += 2)
-		must_free(pools, blocks[i]);
-	fake.done = fake.submitted;
-	clock_t start = clock();
-	gcp_addr large = must_alloc(fake_pool(pools), HALF * 2 * MIB);
-	assert_int_equal(fake.memory_used, SCATTERED * 2 * MIB);
-	must_free(pools, large);
-	fake.done = fake.submitted;
-	gcp_pools_trim(pools, 0, 0);
-	for (int i = 0; i < 1000; i++)
-		must_alloc(fake_pool(pools), 3 * MIB);
-	assert_true(clock() - start < CLOCKS_PER_SEC);
-	must_be_sound(pools);
-	finish(pools);
-}
-
-TEST(the_quota_holds_for_mapped_memory)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools;
-	gcp_addr addr;
-
-	config.quota = 10 * MIB;
-	pools = fake_pools(&config);
-	must_alloc(fake_pool(pools), 8 * MIB);
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 4 * MIB, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	must_alloc(fake_pool(pools), 2 * MIB);
-	finish(pools);
-}
-
-TEST(neighbours_share_a_chunk)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	for (int i = 0; i < 20; i++)
-		must_alloc(fake_pool(pools), 3 * MIB + 512);
-	assert_true(fake.memory_used <= 62 * MIB);
 	finish(pools);
 }
 
