@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -178,22 +177,6 @@ TEST(limits_may_be_shares_or_none)
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
 }
 
-TEST(a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused)
-{
-	assert_int_equal(PARSE("GCPOOL_CACHE_LIMIT=0", "GCPOOL_HOST_CACHE_LIMIT=0%"),
-			 0);
-	assert_int_equal(options.pool.cache_limit, 0);
-	assert_int_equal(options.pool.pinned_cache_limit, 0);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=0"), 1);
-	assert_true(options.pool.quota == GCP_LIMIT_NONE);
-	assert_string_equal(
-	    complaints.last,
-	    "GCPOOL_QUOTA=0 is wrong, it must be 1 to 16T, N%, none (no "
-	    "limit is none), using the default (none)");
-	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=0"), 1);
-	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
-}
-
 TEST(what_is_shown_can_be_read)
 {
 	char bytes[64];
@@ -232,15 +215,6 @@ TEST(choices_that_can_be_off_are_switches_too)
 	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
 }
 
-TEST(statistics_are_written_every_so_many_seconds)
-{
-	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=10"), 0);
-	assert_int_equal(options.stats_every, 10);
-	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=-1"), 1);
-	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=10s"), 1);
-	assert_int_equal(options.stats_every, 0);
-}
-
 TEST(classes_are_a_list_of_sizes)
 {
 	assert_int_equal(PARSE("GCPOOL_TEST_CLASSES=512,4K,1M"), 0);
@@ -271,21 +245,6 @@ TEST(words_are_read_in_any_case)
 			    "using the default (pool)");
 }
 
-TEST(an_unknown_name_is_ignored)
-{
-	assert_int_equal(PARSE("GCPOOL_QOUTA=1G", "PATH=/bin", "GCPOOLX=1", "GCPOOL=1"),
-			 1);
-	assert_string_equal(complaints.last,
-			    "GCPOOL_QOUTA is not an option, ignoring it");
-	assert_int_equal(PARSE("GCPOOL_=1"), 1);
-	assert_string_equal(complaints.last, "GCPOOL_ is not an option, ignoring it");
-	assert_int_equal(PARSE("GCPOOL_STATS_FIL=1"), 1);
-	assert_int_equal(PARSE("GCPOOL_STATS_FILES=1"), 1);
-	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
-	assert_string_equal(complaints.last, "GCPOOL_STATS=2 is wrong, it must be "
-					     "off|text|json, using the default (off)");
-}
-
 TEST(options_that_went_are_ignored)
 {
 	struct gcp_options defaults;
@@ -299,20 +258,6 @@ TEST(options_that_went_are_ignored)
 	assert_int_equal(options.pool.epoch_blocks, 7);
 	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=1G", "GCPOOL_TEST_=1", "GCPOOL_T=1"),
 			 2);
-}
-
-TEST(a_long_name_and_value_do_no_harm)
-{
-	static char pair[1 << 16];
-
-	memset(pair, 'X', sizeof(pair) - 1);
-	memcpy(pair, "GCPOOL_", 7);
-	assert_int_equal(PARSE(pair), 1);
-	memcpy(pair, "GCPOOL_LOG_FILE=", 16);
-	assert_int_equal(PARSE(pair), 1);
-	assert_string_equal(options.log_file, "");
-	memcpy(pair, "GCPOOL_MODE=", 12);
-	assert_int_equal(PARSE(pair), 1);
 }
 
 TEST(sizes_that_do_not_fit_together_are_dropped)
@@ -396,36 +341,4 @@ TEST(the_help_is_aligned_and_narrow)
 	assert_null(strstr(bytes, "GCPOOL_TEST_"));
 	for (line = bytes; *line; line += strcspn(line, "\n") + 1)
 		assert_in_range(strcspn(line, "\n"), 0, 100);
-}
-
-static int read_strictly(const char *name, const char *value)
-{
-	int status;
-	pid_t child = fork();
-
-	assert_true(child >= 0);
-	if (child == 0) {
-		close(2);
-		setenv("GCPOOL_STRICT", "1", 1);
-		setenv(name, value, 1);
-		gcp_options_read(&options);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-TEST(strictness_ends_the_process)
-{
-	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "x"),
-			 GCP_OPTIONS_EXIT);
-	assert_int_equal(read_strictly("GCPOOL_PGAE", "1"), GCP_OPTIONS_EXIT);
-	assert_int_equal(read_strictly("GCPOOL_TEST_FENCE_BATCH", "1"), 0);
-}
-
-TEST(names_end_within_their_fields)
-{
-	for (size_t i = 0; i < gcp_option_all_count; i++)
-		assert_non_null(memchr(gcp_option_table[i].name, '\0',
-				       sizeof(gcp_option_table[i].name)));
 }

@@ -132,7 +132,6 @@ def tried(build, copy, bug, seeds):
         command[0] = product
     else:
         env["GCPT_HANDLES_LIBRARY" if handles else "GCPT_LIBRARY"] = product
-    command += ["1", str(bug.seeds)] if bug.seeds else []
     return changed.started(command, env, test["workdir"] or build.path)
 
 

@@ -20,36 +20,6 @@ static CUcontext context_new(CUstream *ret_stream)
 
 /* --- cuMemFreeAsync ------------------------------------------------------------- */
 
-/* A block of which work is pending elsewhere, whatever is allocated meanwhile. */
-static void must_not_come_too_early(CUstream stream)
-{
-	for (int i = 0; i < 400; i++) {
-		CUdeviceptr next = allocated(MIB);
-
-		OK(cuMemsetD8Async(next, 2, MIB, stream));
-		OK(cuMemFree(next));
-		if (i % 50 == 49)
-			OK(cuCtxSynchronize());
-	}
-	must(gcpsim_hazards() == 0, "the block was used again too early");
-}
-
-/* Another context works on the block, and frees it in the order of that work. */
-static void free_where_another_context_works(bool on_default_stream)
-{
-	CUstream mine, others;
-	CUcontext other = context_new(&others), here = context_new(&mine);
-	CUdeviceptr p = allocated(MIB);
-
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, on_default_stream ? CU_STREAM_LEGACY : others));
-	OK(cuMemFreeAsync(p, on_default_stream ? NULL : others));
-	must(gcpsim_pending() > 0, "the call waited");
-	OK(cuCtxSetCurrent(here));
-	must_not_come_too_early(mine);
-}
-
 /* A block that nothing can be put behind is not freed: the driver's code, and it stays.
  */
 SCENARIO(free_where_a_context_cannot_be_entered)
@@ -68,89 +38,6 @@ SCENARIO(free_where_a_context_cannot_be_entered)
 	OK(cuCtxSetCurrent(here));
 	OK(cuMemsetD8(p, 1, MIB));
 	OK(cuMemFreeAsync(p, others));
-}
-
-SCENARIO(free_on_a_stream_of_another_context)
-{
-	free_where_another_context_works(false);
-}
-
-SCENARIO(free_on_a_default_stream_of_another_context)
-{
-	free_where_another_context_works(true);
-}
-
-/* The stream is idle, but what it is given, the free too, comes after its context's
- * default stream. */
-SCENARIO(free_on_an_idle_stream_of_another_context)
-{
-	CUcontext other, here;
-	CUstream mine, others;
-	CUdeviceptr p;
-
-	other = context_new(&others);
-	OK(cuStreamCreate(&others, CU_STREAM_DEFAULT));
-	here = context_new(&mine);
-	p = allocated(MIB);
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
-	OK(cuMemFreeAsync(p, others));
-	OK(cuCtxSetCurrent(here));
-	must_not_come_too_early(mine);
-}
-
-/* In its own context it waits for nothing, as on plain CUDA. */
-SCENARIO(free_on_a_stream_of_its_context)
-{
-	CUstream stream;
-	CUdeviceptr p;
-
-	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	p = allocated(MIB);
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuMemFreeAsync(p, stream));
-	must(gcpsim_pending() > 0, "the call waited");
-}
-
-/* A capture elsewhere does not hear of it (plain CUDA refuses). */
-SCENARIO(free_on_a_stream_of_another_context_beside_a_capture)
-{
-	CUstream mine, others, third;
-	CUcontext other = context_new(&others), here = context_new(&mine);
-	CUdeviceptr p = allocated(MIB), next;
-	CUgraph graph;
-
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuStreamBeginCapture(mine, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, others));
-	OK(cuMemFreeAsync(p, others));
-	OK(cuCtxSetCurrent(here));
-	OK(cuStreamEndCapture(mine, &graph));
-	OK(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 400; i++) {
-		next = allocated(MIB);
-		OK(cuMemsetD8Async(next, 2, MIB, third));
-		OK(cuMemFree(next));
-	}
-	must(gcpsim_hazards() == 0, "the block was used again too early");
-	must(gcpsim_invalidated() == 0, "a capture was destroyed");
-}
-
-SCENARIO(free_on_no_stream)
-{
-	CUstream stream;
-	CUdeviceptr p;
-
-	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	p = allocated(MIB);
-	OK(cuStreamDestroy(stream));
-	must(cuMemFreeAsync(p, stream) != CUDA_SUCCESS, "a dead stream was accepted");
-	OK(cuMemFree(p));
 }
 
 /* --- how much is free ------------------------------------------------------------ */
@@ -620,42 +507,6 @@ SCENARIO(reuse_in_a_capture_of_unknown_order,
 	OK(cuStreamWaitEvent(side, early, 0));
 }
 
-/* All branches have joined again: what was freed behind them is used again, however
- * many they were. */
-SCENARIO(reuse_in_a_capture_that_has_joined)
-{
-	enum { SIDES = 200, EACH = 512 };
-	CUdeviceptr first;
-	CUstream main_stream, side;
-	CUevent event;
-	CUgraph graph;
-
-	primary();
-	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
-	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	first = allocated(MIB);
-	OK(cuMemsetD8Async(first, 1, MIB, main_stream));
-	OK(cuEventRecord(event, main_stream));
-	for (int i = 0; i < SIDES; i++) {
-		CUevent done;
-
-		OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-		OK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
-		OK(cuStreamWaitEvent(side, event, 0));
-		OK(cuMemsetD8Async(first + (size_t)i * EACH, 2, EACH, side));
-		OK(cuEventRecord(done, side));
-		OK(cuStreamWaitEvent(main_stream, done, 0));
-		OK(cuEventDestroy(done));
-	}
-	OK(cuEventDestroy(event));
-	OK(cuMemsetD8Async(first, 3, MIB, main_stream));
-	OK(cuMemFree(first));
-	must(allocated(MIB) == first, "freed memory is not used again");
-	OK(cuStreamEndCapture(main_stream, &graph));
-	OK(cuGraphDestroy(graph));
-}
-
 /* --- events of a capture ------------------------------------------------------ */
 
 /* A block is freed
@@ -691,20 +542,10 @@ static void forks_from_the_old_place(void (*record)(CUevent event, CUstream stre
 	OK(cuStreamEndCapture(main, &graph));
 }
 
-static void record_for_others(CUevent event, CUstream stream)
-{
-	OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
-}
-
 static void record_refused(CUevent event, CUstream stream)
 {
 	must(cuEventRecordWithFlags(event, stream, 0x80) == CUDA_ERROR_INVALID_VALUE,
 	     "flags that there are not");
-}
-
-SCENARIO(event_recorded_for_others_in_a_capture)
-{
-	forks_from_the_old_place(record_for_others);
 }
 
 SCENARIO(event_record_refused_in_a_capture)

@@ -102,46 +102,6 @@ static CUgraph empty(void)
 	return graph;
 }
 
-SCENARIO(clones_and_children_hold_memory)
-{
-	CUgraph graph, clone, parent = empty();
-	CUgraphNode node;
-
-	start();
-	graph = captured();
-	OK(cuGraphClone(&clone, graph));
-	OK(cuGraphDestroy(graph));
-	expect(1, "a clone holds nothing");
-	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, clone));
-	OK(cuGraphDestroy(clone));
-	expect(1, "a parent holds nothing");
-	OK(cuGraphDestroy(parent));
-	expect(0, "a graph that is gone holds memory");
-}
-
-SCENARIO(executables_hold_memory)
-{
-	CUgraph first, second;
-	CUgraphExecUpdateResultInfo info;
-	CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
-	CUgraphExec execs[2];
-
-	start();
-	first = captured();
-	execs[0] = instantiated(first);
-	OK(cuGraphInstantiateWithParams(&execs[1], first, &params));
-	OK(cuGraphDestroy(first));
-	expect(1, "an executable holds nothing");
-	second = captured();
-	OK(cuGraphExecUpdate(execs[0], second, &info));
-	OK(cuGraphDestroy(second));
-	expect(2, "an updated executable holds nothing");
-	OK(cuGraphExecDestroy(execs[1]));
-	expect(1, "an updated executable holds what it had before");
-	OK(cuGraphExecDestroy(execs[0]));
-	expect(0, "an executable that is gone holds memory");
-}
-
 SCENARIO(nodes_of_any_kind_hold_memory)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};

@@ -92,19 +92,6 @@ static void use_and_free(size_t bytes)
 	OK(cuMemFree(small));
 }
 
-SCENARIO(what_was_freed_before_a_kernel, "", "GCPSIM_FAIL=cuEventCreate:<512M",
-	 "GCPSIM_FAIL=cuEventCreate:1+", "GCPSIM_FAIL=cuStreamCreate:<512M")
-{
-	pthread_t watchdog;
-	CUdeviceptr p;
-
-	begin();
-	use_and_free(device_bytes() / 10 * 6);
-	watchdog = stand();
-	OK(cuMemAlloc(&p, device_bytes() / 10 * 7));
-	step(watchdog);
-}
-
 SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 {
 	pthread_t watchdog;
@@ -133,80 +120,6 @@ SCENARIO(what_cannot_go_back_without_a_wait,
 	must(cuMemAlloc(&p, device_bytes() / 10 * 7) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "a segment went back without a stream");
 	step(watchdog);
-}
-
-/* The first context has memory whose work may end later; the second one
- * has enough. */
-SCENARIO(what_another_context_has_freed)
-{
-	enum { LOOKS_FEW = 2000 };
-	CUcontext first, second;
-	pthread_t watchdog;
-	CUdeviceptr p, q;
-	uint64_t looks, held;
-
-	begin();
-	OK(cuCtxGetCurrent(&first));
-	p = allocated(3 * MIB);
-	held = gcpsim_memory_used(0);
-	watchdog = stand();
-	OK(cuMemFree(p));
-	OK(cuCtxCreate(&second, NULL, 0, 0));
-	q = allocated(8 * MIB);
-	OK(cuMemFree(q));
-	looks = gcpsim_calls("cuEventQuery");
-	OK(cuMemAlloc(&q, device_bytes() - held - 2 * MIB));
-	must(gcpsim_calls("cuEventQuery") - looks < LOOKS_FEW,
-	     "one context was looked at for long");
-	step(watchdog);
-	OK(cuCtxSetCurrent(first));
-}
-
-SCENARIO(more_than_there_is)
-{
-	pthread_t watchdog;
-	CUdeviceptr p;
-
-	begin();
-	use_and_free(MIB);
-	watchdog = stand();
-	must(cuMemAlloc(&p, 2 * device_bytes()) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "more memory than there is");
-	step(watchdog);
-}
-
-/* The last bytes of a full device: what was freed into the open epoch has work behind
- * it that came later. */
-static void the_last_block_of_a_full_device(size_t bytes, unsigned count)
-{
-	CUdeviceptr blocks[4096], p;
-	pthread_t watchdog;
-	unsigned n = 0;
-
-	begin();
-	while (n < 4096 && cuMemAlloc(&blocks[n], bytes) == CUDA_SUCCESS)
-		n++;
-	must(n > 2 * count && n < 4096, "the device is not full");
-	for (unsigned i = 0; i < count; i++)
-		OK(cuMemsetD8Async(blocks[2 * i], 1, 4096, stream));
-	for (unsigned i = 0; i < count; i++)
-		OK(cuMemFree(blocks[2 * i]));
-	watchdog = stand();
-	for (unsigned i = 0; i < count; i++)
-		OK(cuMemAlloc(&p, bytes));
-	must(cuMemAlloc(&p, 16 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "more memory than there is");
-	step(watchdog);
-}
-
-SCENARIO(large_blocks_of_a_full_device)
-{
-	the_last_block_of_a_full_device(16 * MIB, 3);
-}
-
-SCENARIO(small_blocks_of_a_full_device)
-{
-	the_last_block_of_a_full_device(MIB / 2, 5);
 }
 
 /* Another thread waits for what it has freed, as plain CUDA's free would. */
