@@ -236,12 +236,9 @@ int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
 int gcp_pools_lend(struct gcp_pools *pools, gcp_addr addr);
 /* Whether such a block starts there. Lock-free. */
 bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr);
-/* The last one has closed it, and its context is pinned: goes to its heap, as by
- * gcp_pools_free_async, but is not counted again. */
+/* The last one has closed it: goes to its heap, as by gcp_pools_free_async, but is not
+ * counted again. -ENOENT: no such block; -EBUSY: its context may be ending just now. */
 int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr);
-/* Pins the pool of the lent block at `addr` (gcp_pool_pin). NULL: there is none, or its
- * context may be ending just now. */
-struct gcp_pool *gcp_pools_pin_lent(struct gcp_pools *pools, gcp_addr addr);
 
 /* The context of the pool does not end, nor do its blocks, before gcp_pool_unpin.
  * False: it may be ending just now, and there is no pin. Lock-free; any lock may be
@@ -252,6 +249,8 @@ void gcp_pool_unpin(struct gcp_pool *pool);
 /* Waits until all work submitted to the context of the exported block is completed, as
  * cuMemFree does. -ENOENT: no such block; a sticky device error. */
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr);
+/* The same for a context that does not end meanwhile. */
+int gcp_pool_finish(struct gcp_pool *pool);
 
 /* Calls each(arg, handle, addr, bytes) for each handle that is mapped behind the
  * exported or lent block at `addr`, by rising addresses, from the one behind `from` on,

@@ -181,25 +181,12 @@ static CUresult
 open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 		   CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags)
 {
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = real(ret_ptr, handle, flags);
 
-	for (int i = 0; i < GCP_IPC_TRIES; i++) {
-		struct gcp_ipc_call call = gcp_ipc_call_begin();
-
-		result = real(ret_ptr, handle, flags);
-		if (!gcp_ipc_call_end(call) || result != CUDA_ERROR_ALREADY_MAPPED)
-			break;
+	for (int i = 0; i < GCP_IPC_TRIES && result == CUDA_ERROR_ALREADY_MAPPED; i++) {
 		gcp_sleep(GCP_IPC_PAUSE_NS);
+		result = real(ret_ptr, handle, flags);
 	}
-	return result;
-}
-
-static CUresult close_beside_others(CUdeviceptr base)
-{
-	struct gcp_ipc_call call = gcp_ipc_call_begin();
-	CUresult result = gcp_real.cuIpcCloseMemHandle(base);
-
-	gcp_ipc_call_end(call);
 	return result;
 }
 
@@ -222,7 +209,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
 	if (!gcp_ipc_opened_add(*ret_ptr, offset)) {
-		close_beside_others(*ret_ptr);
+		(void)gcp_real.cuIpcCloseMemHandle(*ret_ptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ret_ptr += offset;
@@ -248,9 +235,9 @@ CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 
 	if (gcp_imports_close(ptr, &result))
 		return result;
-	base = gcp_ipc_opened_close(ptr);
-	result = close_beside_others(base);
-	if (base != ptr)
-		gcp_ipc_opened_closed(ptr, base, result == CUDA_SUCCESS);
+	base = gcp_ipc_opened_base(ptr);
+	result = gcp_real.cuIpcCloseMemHandle(base);
+	if (base != ptr && result == CUDA_SUCCESS)
+		gcp_ipc_opened_closed(ptr, base);
 	return result;
 }

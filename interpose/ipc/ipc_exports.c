@@ -118,45 +118,6 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 
 /* --- freeing --------------------------------------------------------------------- */
 
-static int block_free(gcp_addr addr, bool waits)
-{
-	if (gcp_pools_unexport(gcp_process.pools, addr) != 0)
-		return -EINVAL;
-	return waits ? gcp_pools_free(gcp_process.pools, addr)
-		     : gcp_pools_free_async(gcp_process.pools, addr, 0);
-}
-
-/* *ret_unused: no process has the block open, so it is the caller's to give back. */
-static int export_freed(gcp_addr addr, bool *ret_unused)
-{
-	struct export **at;
-	int result = 0;
-
-	gcp_mutex_lock(&exports_lock);
-	at = export_at(addr);
-	*ret_unused = !*at || (*at)->opens == 0;
-	if (*at && gcp_pools_is_lent(gcp_process.pools, addr))
-		result = -EINVAL; /* twice */
-	else if (*at && (*at)->opens == 0)
-		export_remove(at);
-	else if (*at && gcp_pools_lend(gcp_process.pools, addr) != 0)
-		result = -EINVAL;
-	gcp_mutex_unlock(&exports_lock);
-	return result;
-}
-
-static bool export_is_open(gcp_addr addr)
-{
-	const struct export *export;
-	bool open;
-
-	gcp_mutex_lock(&exports_lock);
-	export = *export_at(addr);
-	open = export && export->opens > 0;
-	gcp_mutex_unlock(&exports_lock);
-	return open;
-}
-
 /* cudaFree of stream-ordered memory does not wait, exported or not. */
 static bool is_async(gcp_addr addr)
 {
@@ -167,8 +128,9 @@ static bool is_async(gcp_addr addr)
 
 int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 {
-	bool unused = false;
+	struct export **at;
 	int waited = 0, result;
+	bool unused;
 
 	if (waits && !is_async(addr))
 		waited = gcp_pools_finish(gcp_process.pools, addr);
@@ -178,12 +140,21 @@ int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 	 * block's epoch alone keeps its memory from being used too early. */
 	if (waited == GCP_CUDA_OUT_OF_MEMORY)
 		waited = 0;
-	/* The other process may have closed it already, and said so. */
-	if (export_is_open(addr))
-		catch_up();
-	result = export_freed(addr, &unused);
-	if (result == 0 && unused)
-		result = block_free(addr, waits);
+	/* Another process may have closed it already, and said so. */
+	catch_up();
+	gcp_mutex_lock(&exports_lock);
+	at = export_at(addr);
+	unused = !*at || (*at)->opens == 0;
+	result = unused ? gcp_pools_unexport(gcp_process.pools, addr)
+			: gcp_pools_lend(gcp_process.pools, addr);
+	if (result == 0 && unused && *at)
+		export_remove(at);
+	gcp_mutex_unlock(&exports_lock);
+	if (result != 0)
+		return -EINVAL; /* it is lent: freed twice */
+	if (unused)
+		result = waits ? gcp_pools_free(gcp_process.pools, addr)
+			       : gcp_pools_free_async(gcp_process.pools, addr, 0);
 	return result == 0 ? waited : result;
 }
 
@@ -207,80 +178,46 @@ bool gcp_exports_open(gcp_addr addr, uint64_t id, uint64_t *ret_bytes)
 	return export != NULL;
 }
 
-/* Gives back the lent block, which nothing has open any more and whose pool is pinned,
- * and drops exports_lock, under which no other block is exported at the address. */
-static void lent_end(struct export **at, struct gcp_pool *pool)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	gcp_addr addr = (*at)->addr;
-
-	assert((*at)->opens == 0 && "I3: what is open is given to nothing else");
-	export_remove(at);
-	gcp_mutex_unlock(&exports_lock);
-	/* The free has waited for the work of this process. */
-	(void)gcp_pools_take_back(gcp_process.pools, addr);
-	gcp_pool_unpin(pool);
-}
-
 /* Where its context may be ending a lent block goes with it, or later:
- * gcp_exports_take_back. */
+ * gcp_exports_take_back. The free has waited for the work of this process. */
 void gcp_exports_close(gcp_addr addr, uint64_t id)
 {
-	struct gcp_pool *pool = NULL;
 	struct export **at;
 
 	gcp_mutex_lock(&exports_lock);
 	at = export_at(addr);
-	if (*at && (*at)->id == id && (*at)->opens > 0 && --(*at)->opens == 0)
-		pool = gcp_pools_pin_lent(gcp_process.pools, addr);
-	if (pool)
-		lent_end(at, pool);
-	else
-		gcp_mutex_unlock(&exports_lock);
+	if (*at && (*at)->id == id && (*at)->opens > 0 && --(*at)->opens == 0 &&
+	    gcp_pools_take_back(gcp_process.pools, addr) == 0)
+		export_remove(at);
+	gcp_mutex_unlock(&exports_lock);
 }
 
 /* --- ends ------------------------------------------------------------------------ */
+
+/* Of a context that is gone, or, for NULL, what is lent and nothing has open. */
+static bool export_goes(const struct export *export, CUcontext ctx)
+{
+	gcp_assert_held(GCP_RANK_EXPORTS);
+	return ctx ? export->ctx == ctx
+		   : export->opens == 0 &&
+			 gcp_pools_take_back(gcp_process.pools, export->addr) == 0;
+}
 
 void gcp_exports_context_gone(CUcontext ctx)
 {
 	gcp_mutex_lock(&exports_lock);
 	for (int i = 0; i < BUCKETS; i++)
 		for (struct export **at = &exports[i]; *at;)
-			if ((*at)->ctx == ctx)
+			if (export_goes(*at, ctx))
 				export_remove(at);
 			else
 				at = &(*at)->next;
 	gcp_mutex_unlock(&exports_lock);
 }
 
-/* A lent block that nothing has open; its pool is pinned. */
-static struct export **export_left(struct gcp_pool **ret_pool)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	for (int i = 0; i < BUCKETS; i++)
-		for (struct export **at = &exports[i]; *at; at = &(*at)->next) {
-			if ((*at)->opens > 0)
-				continue;
-			*ret_pool = gcp_pools_pin_lent(gcp_process.pools, (*at)->addr);
-			if (*ret_pool)
-				return at;
-		}
-	return NULL;
-}
-
 void gcp_exports_take_back(void)
 {
-	struct gcp_pool *pool;
-	struct export **at;
-
-	do {
-		gcp_mutex_lock(&exports_lock);
-		at = export_left(&pool);
-		if (at)
-			lent_end(at, pool);
-		else
-			gcp_mutex_unlock(&exports_lock);
-	} while (at);
+	gcp_exports_context_gone(NULL);
 }
 
 void gcp_exports_context_stays(CUcontext ctx)

@@ -49,10 +49,10 @@ struct import {
 	uint64_t open; /* its number for the other process */
 	uint64_t id;
 	struct gcp_import_info info;
-	CUdeviceptr base; /* of what is mapped */
-	uint64_t span;
-	int location;   /* the device of the memory */
-	uint64_t opens; /* by the program, not closed yet */
+	CUdeviceptr base;      /* of what is mapped */
+	uint64_t span, mapped; /* bytes that are reserved, and that are mapped */
+	int location;          /* the device of the memory */
+	uint64_t opens;        /* by the program, not closed yet */
 	LIST_ENTRY(import) entry;
 };
 
@@ -177,119 +177,15 @@ static CUresult link_ask(struct link *link, const struct gcp_ipc_request *reques
 	return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* --- parts ----------------------------------------------------------------------- */
-
-struct imported_part {
-	CUmemGenericAllocationHandle handle;
-	uint64_t bytes;
-};
-
-/* A block on its way here. */
-struct transfer {
-	struct gcp_ipc_answer answer; /* the latest */
-	struct imported_part *parts;
-	size_t count, room;
-	uint64_t first, end; /* addresses there */
-};
-
-static CUresult part_import(struct transfer *transfer, int fd, uint64_t bytes)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	CUmemGenericAllocationHandle handle;
-	CUresult result;
-
-	if (transfer->count == transfer->room) {
-		size_t room = 2 * transfer->room + 1;
-		struct imported_part *parts =
-		    realloc(transfer->parts, room * sizeof(*transfer->parts));
-
-		if (!parts)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		transfer->parts = parts;
-		transfer->room = room;
-	}
-	result = gcp_real.cuMemImportFromShareableHandle(
-	    &handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	if (result == CUDA_SUCCESS)
-		transfer->parts[transfer->count++] =
-		    (struct imported_part){.handle = handle, .bytes = bytes};
-	return result;
-}
-
-/* The parts of one answer; `fds` are closed. */
-static CUresult answer_import(struct transfer *transfer, const int *fds,
-			      unsigned int count)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	const struct gcp_ipc_answer *answer = &transfer->answer;
-	CUresult result = count == answer->count && count > 0
-			      ? CUDA_SUCCESS
-			      : CUDA_ERROR_OPERATING_SYSTEM;
-
-	if (transfer->count == 0)
-		transfer->first = transfer->end = transfer->end - answer->before;
-	for (unsigned int i = 0; i < count; i++) {
-		if (result == CUDA_SUCCESS)
-			result = part_import(transfer, fds[i], answer->parts[i]);
-		if (result == CUDA_SUCCESS)
-			transfer->end += answer->parts[i];
-		close(fds[i]);
-	}
-	return result;
-}
-
-/* Where it fails the other process may count the block as open. */
-static CUresult transfer_run(struct transfer *transfer, const struct import *import,
-			     uint64_t addr, long deadline, bool *ret_ended)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = {
-	    .open = import->open,
-	    .addr = addr,
-	    .id = import->id,
-	    .op = GCP_IPC_OPEN,
-	};
-	int fds[GCP_IPC_PARTS];
-	unsigned int count;
-	CUresult result;
-
-	transfer->end = addr;
-	do {
-		result = link_ask(import->link, &request, deadline, &transfer->answer,
-				  fds, &count, ret_ended);
-		if (result == CUDA_SUCCESS)
-			result = answer_import(transfer, fds, count);
-		request.op = GCP_IPC_MORE;
-		request.from = transfer->end;
-	} while (result == CUDA_SUCCESS &&
-		 transfer->end < addr + transfer->answer.bytes);
-	return result;
-}
-
-static void transfer_end(struct transfer *transfer)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	for (size_t i = 0; i < transfer->count; i++)
-		(void)gcp_real.cuMemRelease(transfer->parts[i].handle);
-	free(transfer->parts);
-}
-
 /* --- mapping --------------------------------------------------------------------- */
 
 /* To the device of the context, and to all that can reach the memory, as the library's
  * own: peers of the context's device may use it, and copies between devices may. */
-static CUresult access_set(struct import *import, CUmemGenericAllocationHandle handle)
+static CUresult access_set(const struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	CUmemAllocationProp properties;
-	CUresult result;
-	uint64_t users;
+	uint64_t users = gcp_vmm_users(import->location, import->info.device);
 
-	result = gcp_real.cuMemGetAllocationPropertiesFromHandle(&properties, handle);
-	if (result != CUDA_SUCCESS)
-		return result;
-	import->location = properties.location.id;
-	users = gcp_vmm_users(import->location, import->info.device);
 	if (!(users >> import->info.device & 1))
 		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	return gcp_vmm_open_to(users, import->base, import->span);
@@ -311,41 +207,86 @@ void gcp_imports_device_joined(int device)
 	gcp_mutex_unlock(&asking_lock);
 }
 
+/* One part, behind `at` bytes. */
+static CUresult part_map(struct import *import, uint64_t at, int fd, uint64_t bytes)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp properties;
+	CUresult result = gcp_real.cuMemImportFromShareableHandle(
+	    &handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (at == 0)
+		result = gcp_real.cuMemGetAllocationPropertiesFromHandle(&properties,
+									 handle);
+	if (at == 0 && result == CUDA_SUCCESS)
+		import->location = properties.location.id;
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuMemMap(import->base + at, bytes, 0, handle, 0);
+	(void)gcp_real.cuMemRelease(handle);
+	return result;
+}
+
+/* The parts of one answer; `fds` are closed. */
+static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *answer,
+			   const int *fds, unsigned int count)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	CUresult result = CUDA_SUCCESS;
+
+	if (!import->base) {
+		import->span = answer->span;
+		result =
+		    gcp_real.cuMemAddressReserve(&import->base, import->span, 0, 0, 0);
+		import->info.ptr = import->base + answer->before;
+		import->info.bytes = answer->bytes;
+	}
+	if (count == 0 || count != answer->count)
+		result = CUDA_ERROR_OPERATING_SYSTEM;
+	for (unsigned int i = 0; i < count; i++) {
+		if (result == CUDA_SUCCESS)
+			result =
+			    part_map(import, import->mapped, fds[i], answer->parts[i]);
+		if (result == CUDA_SUCCESS)
+			import->mapped += answer->parts[i];
+		close(fds[i]);
+	}
+	return result;
+}
+
 static void import_unmap(const struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	(void)gcp_real.cuMemUnmap(import->base, import->span);
-	(void)gcp_real.cuMemAddressFree(import->base, import->span);
+	if (import->mapped > 0)
+		(void)gcp_real.cuMemUnmap(import->base, import->mapped);
+	if (import->base)
+		(void)gcp_real.cuMemAddressFree(import->base, import->span);
 }
 
-static CUresult transfer_map(const struct transfer *transfer, struct import *import,
-			     uint64_t addr)
+/* Asks for all parts, the first of which begins before the block. */
+static CUresult import_map(struct import *import, uint64_t addr, long deadline,
+			   bool *ret_ended)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
+	struct gcp_ipc_request request = {
+	    .open = import->open, .addr = addr, .id = import->id, .op = GCP_IPC_OPEN};
+	struct gcp_ipc_answer answer;
+	int fds[GCP_IPC_PARTS];
+	unsigned int count;
 	CUresult result;
-	uint64_t at = 0;
 
-	import->span = transfer->end - transfer->first;
-	result = gcp_real.cuMemAddressReserve(&import->base, import->span, 0, 0, 0);
-	if (result != CUDA_SUCCESS)
-		return result;
-	for (size_t i = 0; result == CUDA_SUCCESS && i < transfer->count; i++) {
-		result = gcp_real.cuMemMap(import->base + at, transfer->parts[i].bytes,
-					   0, transfer->parts[i].handle, 0);
+	do {
+		result = link_ask(import->link, &request, deadline, &answer, fds,
+				  &count, ret_ended);
 		if (result == CUDA_SUCCESS)
-			at += transfer->parts[i].bytes;
-	}
-	if (result == CUDA_SUCCESS)
-		result = access_set(import, transfer->parts[0].handle);
-	if (result != CUDA_SUCCESS) {
-		if (at > 0)
-			(void)gcp_real.cuMemUnmap(import->base, at);
-		(void)gcp_real.cuMemAddressFree(import->base, import->span);
-		return result;
-	}
-	import->info.ptr = import->base + (addr - transfer->first);
-	import->info.bytes = transfer->answer.bytes;
-	return result;
+			result = answer_map(import, &answer, fds, count);
+		request.op = GCP_IPC_MORE;
+		request.from =
+		    addr + import->mapped - (import->info.ptr - import->base);
+	} while (result == CUDA_SUCCESS && import->mapped < import->span);
+	return result == CUDA_SUCCESS ? access_set(import) : result;
 }
 
 /* --- opening --------------------------------------------------------------------- */
@@ -375,21 +316,20 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 			   long deadline, bool *ret_ended)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct transfer transfer = {.count = 0};
 	struct gcp_ctx_scope scope;
 	CUresult result = link_get(&handle->process, deadline, &import->link);
 
 	*ret_ended = false;
 	if (result != CUDA_SUCCESS)
 		return result;
+	import->base = import->mapped = 0;
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = transfer_run(&transfer, import, handle->addr, deadline, ret_ended);
-	if (result == CUDA_SUCCESS)
-		result = transfer_map(&transfer, import, handle->addr);
-	transfer_end(&transfer);
-	gcp_ctx_scope_end(&scope);
-	if (result != CUDA_SUCCESS)
+	result = import_map(import, handle->addr, deadline, ret_ended);
+	if (result != CUDA_SUCCESS) {
+		import_unmap(import);
 		link_close(import->link, import->open);
+	}
+	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
@@ -457,7 +397,8 @@ static CUresult context_here(struct gcp_import_info *ret_here)
 	if (result != CUDA_SUCCESS)
 		return result;
 	*ret_here = (struct gcp_import_info){.ctx = ctx, .device = device};
-	if (gcp_contexts_home(ctx, &home, &device))
+	ret_here->pooled = gcp_contexts_home(ctx, &home, &device);
+	if (ret_here->pooled)
 		ret_here->ctx = home;
 	return CUDA_SUCCESS;
 }
@@ -518,31 +459,26 @@ static void import_end(struct import *import)
 	free(import);
 }
 
-/* Freeing pinned memory waits as well, and needs nothing of the device. */
-static CUresult context_wait_by_host_free(void)
-{
-	void *p;
-
-	return gcp_real.cuMemHostAlloc(&p, 1, 0) == CUDA_SUCCESS
-		   ? gcp_real.cuMemFreeHost(p)
-		   : gcp_real.cuCtxSynchronize();
-}
-
 /* As CUDA does, also if it stays open (measured). To free memory waits in every state
  * of captures. */
-static CUresult context_wait(CUcontext ctx)
+static CUresult context_wait(const struct gcp_import_info *info)
 {
 	struct gcp_ctx_scope scope;
+	struct gcp_pool *pool;
 	CUdeviceptr ptr;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
+	if (info->pooled &&
+	    gcp_pool_get(gcp_process.pools, info->ctx, info->device, &pool) == 0)
+		result = (CUresult)gcp_pool_finish(pool);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		return result;
+	result = gcp_ctx_scope_begin(&scope, info->ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuMemAlloc_v2(&ptr, 1);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuMemFree_v2(ptr);
-	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = context_wait_by_host_free();
+	result = result == CUDA_SUCCESS ? gcp_real.cuMemFree_v2(ptr)
+					: gcp_real.cuCtxSynchronize();
 	return gcp_ctx_scope_leave(&scope, result);
 }
 
@@ -556,7 +492,7 @@ bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 		return false;
 	*ret_result = context_here(&here);
 	if (*ret_result == CUDA_SUCCESS)
-		*ret_result = context_wait(info.ctx);
+		*ret_result = context_wait(&info);
 	if (*ret_result != CUDA_SUCCESS)
 		return true;
 	gcp_mutex_lock(&asking_lock);

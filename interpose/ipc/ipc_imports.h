@@ -24,6 +24,7 @@ struct gcp_import_info {
 	uint64_t bytes; /* that the other process asked for */
 	CUcontext ctx;  /* in which it was opened */
 	int device;     /* of the context */
+	bool pooled;    /* the context has a pool, or may have one */
 };
 bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info);
 

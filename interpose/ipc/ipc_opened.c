@@ -2,8 +2,8 @@
 /*
  * ipc_opened.c - see ipc_opened.h.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "../../pool/pool.h"
 #include "ipc_opened.h"
@@ -12,30 +12,24 @@
 /* A pointer given to the program that is not the one CUDA gave. */
 struct opened_pointer {
 	CUdeviceptr ptr, base;
-	CUcontext ctx;    /* current when it was opened */
-	uint64_t count;   /* opens not closed yet */
-	uint64_t closing; /* calls that close one */
-	struct opened_pointer *next;
+	CUcontext ctx;  /* current when it was opened */
+	uint64_t count; /* opens not closed yet */
+	SLIST_ENTRY(opened_pointer) entry;
 };
 
 static struct gcp_mutex opened_lock = GCP_MUTEX(GCP_RANK_OPENED);
-static struct opened_pointer *opened_first; /* guarded by opened_lock */
-static _Atomic uint64_t calls_begun, calls_ended;
+static SLIST_HEAD(, opened_pointer) opened_all; /* guarded by opened_lock */
 
-struct gcp_ipc_call gcp_ipc_call_begin(void)
+/* The newest one at `ptr`: what was open there before is closed, known or not. */
+static struct opened_pointer *opened_at(CUdeviceptr ptr)
 {
-	struct gcp_ipc_call call = {.number = atomic_fetch_add(&calls_begun, 1)};
+	gcp_assert_held(GCP_RANK_OPENED);
+	struct opened_pointer *opened;
 
-	call.beside = atomic_load(&calls_ended) != call.number;
-	return call;
-}
-
-bool gcp_ipc_call_end(struct gcp_ipc_call call)
-{
-	bool later = atomic_load(&calls_begun) != call.number + 1;
-
-	atomic_fetch_add(&calls_ended, 1);
-	return call.beside || later;
+	SLIST_FOREACH (opened, &opened_all, entry)
+		if (opened->ptr == ptr)
+			return opened;
+	return NULL;
 }
 
 bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
@@ -45,17 +39,14 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 
 	gcp_real.cuCtxGetCurrent(&ctx);
 	gcp_mutex_lock(&opened_lock);
-	for (opened = opened_first; opened; opened = opened->next)
-		if (opened->ptr == base + offset && opened->base == base)
-			break;
-	if (!opened) {
+	opened = opened_at(base + offset);
+	if (!opened || opened->base != base) {
 		opened = calloc(1, sizeof(*opened));
 		if (opened) {
 			opened->ptr = base + offset;
 			opened->base = base;
 			opened->ctx = ctx;
-			opened->next = opened_first;
-			opened_first = opened;
+			SLIST_INSERT_HEAD(&opened_all, opened, entry);
 		}
 	}
 	if (opened)
@@ -64,55 +55,44 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 	return opened != NULL;
 }
 
-CUdeviceptr gcp_ipc_opened_close(CUdeviceptr ptr)
+CUdeviceptr gcp_ipc_opened_base(CUdeviceptr ptr)
 {
-	struct opened_pointer *opened;
-	CUdeviceptr base = ptr;
+	const struct opened_pointer *opened;
+	CUdeviceptr base;
 
 	gcp_mutex_lock(&opened_lock);
-	for (opened = opened_first; opened; opened = opened->next)
-		if (opened->ptr == ptr && opened->count > 0)
-			break;
-	if (opened) {
-		opened->count--;
-		opened->closing++;
-		base = opened->base;
-	}
+	opened = opened_at(ptr);
+	base = opened ? opened->base : ptr;
 	gcp_mutex_unlock(&opened_lock);
 	return base;
 }
 
-void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base, bool closed)
+void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base)
 {
-	struct opened_pointer **link, *opened;
+	struct opened_pointer *opened;
 
 	gcp_mutex_lock(&opened_lock);
-	for (link = &opened_first; (opened = *link) != NULL; link = &opened->next)
-		if (opened->ptr == ptr && opened->base == base && opened->closing > 0)
+	SLIST_FOREACH (opened, &opened_all, entry)
+		if (opened->ptr == ptr && opened->base == base)
 			break;
-	if (opened) {
-		opened->closing--;
-		opened->count += !closed;
-		if (opened->count + opened->closing == 0) {
-			*link = opened->next;
-			free(opened);
-		}
+	if (opened && --opened->count == 0) {
+		SLIST_REMOVE(&opened_all, opened, opened_pointer, entry);
+		free(opened);
 	}
 	gcp_mutex_unlock(&opened_lock);
 }
 
 void gcp_ipc_opened_context_gone(CUcontext ctx)
 {
-	struct opened_pointer **link = &opened_first, *opened;
+	struct opened_pointer *opened, *next;
 
 	gcp_mutex_lock(&opened_lock);
-	while ((opened = *link) != NULL) {
-		if (opened->ctx != ctx) {
-			link = &opened->next;
-			continue;
+	for (opened = SLIST_FIRST(&opened_all); opened; opened = next) {
+		next = SLIST_NEXT(opened, entry);
+		if (opened->ctx == ctx) {
+			SLIST_REMOVE(&opened_all, opened, opened_pointer, entry);
+			free(opened);
 		}
-		*link = opened->next;
-		free(opened);
 	}
 	gcp_mutex_unlock(&opened_lock);
 }
@@ -120,6 +100,5 @@ void gcp_ipc_opened_context_gone(CUcontext ctx)
 void gcp_ipc_opened_after_fork(void)
 {
 	gcp_mutex_init(&opened_lock, GCP_RANK_OPENED);
-	atomic_store(&calls_begun, 0);
-	atomic_store(&calls_ended, 0);
+	SLIST_INIT(&opened_all);
 }

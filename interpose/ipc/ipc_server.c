@@ -133,62 +133,38 @@ struct parts {
 	int fds[GCP_IPC_PARTS];
 };
 
-/* gcp_pools_for_each_handle. 1: no more fit. */
+/* gcp_pools_for_each_handle. */
 static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
 	struct parts *parts = arg;
 	struct gcp_ipc_answer *answer = parts->answer;
-	CUresult result;
 
+	if (answer->span == 0)
+		answer->before = parts->from - addr;
+	answer->span += bytes;
 	if (answer->count == GCP_IPC_PARTS)
-		return 1;
-	result = gcp_real.cuMemExportToShareableHandle(
+		return 0;
+	answer->result = (int)gcp_real.cuMemExportToShareableHandle(
 	    &parts->fds[answer->count], handle,
 	    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	if (result != CUDA_SUCCESS) {
-		answer->result = (int)result;
-		return 2;
-	}
-	if (answer->count == 0)
-		answer->before = parts->from - addr;
-	answer->parts[answer->count++] = bytes;
-	return 0;
+	if (answer->result == CUDA_SUCCESS)
+		answer->parts[answer->count++] = bytes;
+	return answer->result;
 }
 
-/* The parts of the block from `from` on, as many as a message holds. False: the
- * connection is of no use. */
-static bool parts_send(int fd, const struct opened *opened, gcp_addr from,
-		       CUresult *ret_result)
+/* The parts of the block from `from` on, as many as a message holds. */
+static void parts_fill(struct parts *parts, const struct opened *opened)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct gcp_ipc_answer answer = {.reply = server.self.reply,
-					.bytes = opened->bytes};
-	struct parts parts = {.answer = &answer, .from = from};
 	struct gcp_ctx_scope scope;
-	bool sent;
 
+	parts->answer->bytes = opened->bytes;
 	gcp_ctx_scope_begin(&scope, NULL);
-	if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr, from, part_add,
-				      &parts) < 0)
-		answer.result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
+	if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr, parts->from,
+				      part_add, parts) < 0)
+		parts->answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
 	gcp_ctx_scope_end(&scope);
-	sent = gcp_ipc_send(fd, &answer, sizeof(answer), parts.fds,
-			    answer.result == CUDA_SUCCESS ? answer.count : 0,
-			    GCP_IPC_NO_WAIT);
-	for (unsigned int i = 0; i < answer.count; i++)
-		close(parts.fds[i]);
-	*ret_result = (CUresult)answer.result;
-	return sent;
-}
-
-static bool refuse(int fd, CUresult result)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	struct gcp_ipc_answer answer = {.reply = server.self.reply,
-					.result = (int)result};
-
-	return gcp_ipc_send(fd, &answer, sizeof(answer), NULL, 0, GCP_IPC_NO_WAIT);
 }
 
 /* False: the connection is of no use. */
@@ -196,25 +172,28 @@ static bool request_serve(struct connection *connection,
 			  const struct gcp_ipc_request *request)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
+	struct gcp_ipc_answer answer = {.reply = server.self.reply};
+	struct parts parts = {.answer = &answer, .from = request->from};
 	struct opened **at = opened_at(connection, request->open);
-	CUresult result = *at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	bool sent;
+	bool sent = true;
 
-	if (request->op == GCP_IPC_CLOSE) {
-		if (*at)
-			opened_close(at);
-		return true;
+	if (request->op == GCP_IPC_OPEN) {
+		answer.result = (int)opened_add(connection, request);
+		parts.from = request->addr;
+		at = opened_at(connection, request->open);
 	}
-	if (request->op == GCP_IPC_OPEN)
-		result = opened_add(connection, request);
-	if (result != CUDA_SUCCESS)
-		return refuse(connection->fd, result);
-	at = opened_at(connection, request->open);
-	sent = parts_send(connection->fd, *at,
-			  request->op == GCP_IPC_OPEN ? request->addr : request->from,
-			  &result);
-	if (!sent || result != CUDA_SUCCESS)
-		opened_close(at); /* the other process has none of it */
+	if (request->op != GCP_IPC_CLOSE) {
+		if (*at)
+			parts_fill(&parts, *at);
+		sent = gcp_ipc_send(connection->fd, &answer, sizeof(answer), parts.fds,
+				    answer.result == CUDA_SUCCESS ? answer.count : 0,
+				    GCP_IPC_NO_WAIT);
+		for (unsigned int i = 0; i < answer.count; i++)
+			close(parts.fds[i]);
+	}
+	/* The other process has none of it. */
+	if (*at && (request->op == GCP_IPC_CLOSE || !sent || answer.result))
+		opened_close(at);
 	return sent;
 }
 

@@ -77,7 +77,8 @@ struct gcp_ipc_answer {
 	int32_t result;  /* a CUresult; nothing else counts if it is an error */
 	uint32_t count;  /* of parts, with a file descriptor for each */
 	uint64_t bytes;  /* that the program asked for */
-	uint64_t before; /* of the first part, in front of the block or of `from` */
+	uint64_t before; /* of the first part, in front of the block */
+	uint64_t span;   /* of all parts from here on */
 	uint64_t parts[GCP_IPC_PARTS]; /* bytes of each: they lie in a row */
 };
 

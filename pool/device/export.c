@@ -100,19 +100,6 @@ int gcp_pools_lend(struct gcp_pools *pools, gcp_addr addr)
 	return lent ? 0 : -ENOENT;
 }
 
-struct gcp_pool *gcp_pools_pin_lent(struct gcp_pools *pools, gcp_addr addr)
-{
-	struct gcp_block *block = lent_at(pools, addr);
-	struct gcp_pool *pool = block ? block->segment->pool : NULL;
-
-	if (!pool || !gcp_pool_pin(pool))
-		return NULL;
-	if (lent_at(pools, addr) == block && block->segment->pool == pool)
-		return pool;
-	gcp_pool_unpin(pool);
-	return NULL;
-}
-
 /* The free counts it once more: that is undone, and raises no peak. */
 static void count_undo(struct gcp_pool *pool, int64_t requested, int64_t size,
 		       bool async)
@@ -126,18 +113,14 @@ static void count_undo(struct gcp_pool *pool, int64_t requested, int64_t size,
 	gcp_mutex_unlock(&pool->lock);
 }
 
-int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr)
+/* The pool of the block is pinned. */
+static int take_back(struct gcp_pool *pool, struct gcp_block *block)
 {
-	struct gcp_block *block = lent_at(pools, addr);
 	uint8_t lent = GCP_BLOCK_LENT;
 	int64_t requested, size;
-	struct gcp_pool *pool;
 	bool async, back;
 	int result;
 
-	if (!block)
-		return -ENOENT;
-	pool = block->segment->pool;
 	gcp_mutex_lock(&pool->lock);
 	requested = (int64_t)block->requested;
 	size = (int64_t)block->size;
@@ -148,27 +131,43 @@ int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr)
 	gcp_mutex_unlock(&pool->lock);
 	if (!back)
 		return -ENOENT;
-	result = gcp_pools_free_async(pools, addr, 0);
+	result = gcp_pools_free_async(pool->pools, block->addr, 0);
 	count_undo(pool, requested, size, async);
+	return result;
+}
+
+int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = lent_at(pools, addr);
+	struct gcp_pool *pool = block ? block->segment->pool : NULL;
+	int result = -ENOENT;
+
+	if (!pool)
+		return -ENOENT;
+	if (!gcp_pool_pin(pool))
+		return -EBUSY;
+	if (lent_at(pools, addr) == block && block->segment->pool == pool)
+		result = take_back(pool, block);
+	gcp_pool_unpin(pool);
 	return result;
 }
 
 /* --- work and handles ---------------------------------------------------------- */
 
+int gcp_pool_finish(struct gcp_pool *pool)
+{
+	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
+
+	return result < 0 ? gcp_pool_complete_own_by_free(pool) : result;
+}
+
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
-	struct gcp_pool *pool;
-	int result;
 
 	if (!block || atomic_load(&block->state) != GCP_BLOCK_EXPORTED)
 		return -ENOENT;
-	pool = block->segment->pool;
-	result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
-	if (result == -EBUSY)
-		result = gcp_pool_complete_own_by_free(pool);
-	/* What is left is covered by the epoch that the block is freed in. */
-	return result == -EAGAIN ? 0 : result;
+	return gcp_pool_finish(block->segment->pool);
 }
 
 int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr from,

@@ -307,8 +307,11 @@ static int memory_new(void)
 
 static void answer_with(int fd, int memory)
 {
-	struct gcp_ipc_answer answer = {
-	    .reply = played.reply, .count = 1, .bytes = 2 * MIB, .parts = {2 * MIB}};
+	struct gcp_ipc_answer answer = {.reply = played.reply,
+					.count = 1,
+					.bytes = 2 * MIB,
+					.span = 2 * MIB,
+					.parts = {2 * MIB}};
 
 	must(asked(fd).op == GCP_IPC_OPEN, "it does not ask");
 	must(gcp_ipc_send(fd, &answer, sizeof(answer), &memory, 1, GCP_IPC_NO_WAIT),
