@@ -96,6 +96,7 @@ static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 		    .bytes = info->requested,
 		    .ctx = info->ctx,
 		};
+	assert((*at)->ctx == info->ctx);
 	*ret_id = (*at)->id;
 	return 0;
 }

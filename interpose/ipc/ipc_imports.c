@@ -91,26 +91,40 @@ static void links_clean(void)
 	}
 }
 
-/* It is in the list, for the child of a fork, before the other process has its end. */
-static CUresult link_new(const struct gcp_ipc_process *process, long deadline,
+static bool is_to(const struct link *link, const struct gcp_ipc_handle *handle)
+{
+	return memcmp(&link->process, &handle->process, sizeof(link->process)) == 0;
+}
+
+/* A new one is in the list, for the child of a fork, before the other process has its
+ * end. */
+static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 			 struct link **ret_link)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct link *link = calloc(1, sizeof(*link));
+	struct link *link;
 	CUresult result;
 	int pair[2];
 
+	links_clean();
+	LIST_FOREACH (link, &links, entry)
+		if (!link->broken && is_to(link, handle))
+			break;
+	*ret_link = link;
+	if (link)
+		return CUDA_SUCCESS;
+	link = calloc(1, sizeof(*link));
 	if (!link)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!gcp_ipc_pair(process, pair)) {
+	if (!gcp_ipc_pair(&handle->process, pair)) {
 		free(link);
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}
-	link->process = *process;
+	link->process = handle->process;
 	link->fd = pair[0];
 	link->file = gcp_ipc_file(link->fd);
 	LIST_INSERT_HEAD(&links, link, entry);
-	result = gcp_ipc_knock(process, pair[1], deadline);
+	result = gcp_ipc_knock(&handle->process, pair[1], deadline);
 	close(pair[1]);
 	*ret_link = link;
 	if (result != CUDA_SUCCESS)
@@ -118,45 +132,26 @@ static CUresult link_new(const struct gcp_ipc_process *process, long deadline,
 	return result;
 }
 
-static bool is_same(const struct gcp_ipc_process *one,
-		    const struct gcp_ipc_process *other)
-{
-	return memcmp(one, other, sizeof(*one)) == 0;
-}
-
-static CUresult link_get(const struct gcp_ipc_process *process, long deadline,
-			 struct link **ret_link)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct link *link;
-
-	links_clean();
-	LIST_FOREACH (link, &links, entry)
-		if (!link->broken && is_same(&link->process, process)) {
-			*ret_link = link;
-			return CUDA_SUCCESS;
-		}
-	return link_new(process, deadline, ret_link);
-}
-
+/* Waits until there is room, but not where that was in vain before. */
 static bool link_send(struct link *link, const struct gcp_ipc_request *request,
 		      long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	return gcp_ipc_file(link->fd) == link->file &&
-	       gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0, deadline);
+	bool sent = gcp_ipc_file(link->fd) == link->file &&
+		    gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0,
+				 link->broken ? GCP_IPC_NO_WAIT : deadline);
+
+	link->broken |= !sent;
+	return sent;
 }
 
-/* Waits until there is room, but not where that was in vain before. */
-static void link_close(struct link *link, uint64_t open)
+static void import_say_closed(const struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = {.open = open, .op = GCP_IPC_CLOSE};
-
-	if (!link_send(link, &request,
-		       link->broken ? GCP_IPC_NO_WAIT
-				    : gcp_ipc_deadline(GCP_IPC_ROOM_MS)))
-		link->broken = true;
+	(void)link_send(
+	    import->link,
+	    &(struct gcp_ipc_request){.open = import->open, .op = GCP_IPC_CLOSE},
+	    gcp_ipc_deadline(GCP_IPC_ROOM_MS));
 }
 
 /* *ret_ended: the connection has. */
@@ -194,37 +189,36 @@ static CUresult access_set(const struct import *import)
 void gcp_imports_device_joined(int device)
 {
 	struct import *import;
-	uint64_t users;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
 	gcp_mutex_lock(&asking_lock);
-	LIST_FOREACH (import, &imports, entry) {
-		users = gcp_vmm_users(import->location, import->info.device);
-		if (users >> device & 1)
-			(void)gcp_vmm_open_to(users, import->base, import->span);
-	}
+	LIST_FOREACH (import, &imports, entry)
+		if (gcp_vmm_users(import->location, import->info.device) >> device & 1)
+			(void)access_set(import);
 	gcp_mutex_unlock(&asking_lock);
 }
 
-/* One part, behind `at` bytes. */
-static CUresult part_map(struct import *import, uint64_t at, int fd, uint64_t bytes)
+/* The next part. */
+static CUresult part_map(struct import *import, int fd, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	CUmemGenericAllocationHandle handle;
-	CUmemAllocationProp properties;
+	CUmemAllocationProp properties = {.location.id = import->location};
 	CUresult result = gcp_real.cuMemImportFromShareableHandle(
 	    &handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (at == 0)
+	if (import->mapped == 0)
 		result = gcp_real.cuMemGetAllocationPropertiesFromHandle(&properties,
 									 handle);
-	if (at == 0 && result == CUDA_SUCCESS)
-		import->location = properties.location.id;
+	import->location = properties.location.id;
 	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuMemMap(import->base + at, bytes, 0, handle, 0);
+		result = gcp_real.cuMemMap(import->base + import->mapped, bytes, 0,
+					   handle, 0);
+	if (result == CUDA_SUCCESS)
+		import->mapped += bytes;
 	(void)gcp_real.cuMemRelease(handle);
 	return result;
 }
@@ -247,10 +241,7 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	for (unsigned int i = 0; i < count; i++) {
 		if (result == CUDA_SUCCESS)
-			result =
-			    part_map(import, import->mapped, fds[i], answer->parts[i]);
-		if (result == CUDA_SUCCESS)
-			import->mapped += answer->parts[i];
+			result = part_map(import, fds[i], answer->parts[i]);
 		close(fds[i]);
 	}
 	return result;
@@ -301,8 +292,7 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 
 	*ret_import = NULL;
 	LIST_FOREACH (import, &imports, entry) {
-		if (import->info.device != here->device ||
-		    !is_same(&import->link->process, &handle->process))
+		if (import->info.device != here->device || !is_to(import->link, handle))
 			continue;
 		if (import->info.ctx != here->ctx)
 			return CUDA_ERROR_INVALID_HANDLE;
@@ -317,7 +307,7 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ctx_scope scope;
-	CUresult result = link_get(&handle->process, deadline, &import->link);
+	CUresult result = link_get(handle, deadline, &import->link);
 
 	*ret_ended = false;
 	if (result != CUDA_SUCCESS)
@@ -327,7 +317,7 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 	result = import_map(import, handle->addr, deadline, ret_ended);
 	if (result != CUDA_SUCCESS) {
 		import_unmap(import);
-		link_close(import->link, import->open);
+		import_say_closed(import);
 	}
 	gcp_ctx_scope_end(&scope);
 	return result;
@@ -454,7 +444,8 @@ static void import_end(struct import *import)
 	gcp_ctx_scope_begin(&scope, NULL);
 	import_unmap(import);
 	gcp_ctx_scope_end(&scope);
-	link_close(import->link, import->open);
+	import_say_closed(import);
+	assert(import->link->users > 0);
 	import->link->users--;
 	free(import);
 }

@@ -93,6 +93,7 @@ static struct opened **opened_at(struct connection *connection, uint64_t open)
 static void opened_close(struct opened **at)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
+	assert(*at);
 	struct opened *opened = *at;
 
 	*at = opened->next;
@@ -199,14 +200,15 @@ static bool request_serve(struct connection *connection,
 
 /* --- connections ----------------------------------------------------------------- */
 
-static bool connection_add(int fd, pid_t pid)
+static void connection_add(int fd, pid_t pid)
 {
 	gcp_assert_held(GCP_RANK_SERVING);
-	struct connection *connection =
-	    server.ended ? NULL : calloc(1, sizeof(*connection));
+	struct connection *connection = calloc(1, sizeof(*connection));
 
-	if (!connection)
-		return false;
+	if (!connection) {
+		close(fd);
+		return;
+	}
 	*connection = (struct connection){
 	    .fd = fd,
 	    .file = gcp_ipc_file(fd),
@@ -215,7 +217,6 @@ static bool connection_add(int fd, pid_t pid)
 	};
 	server.connections = connection;
 	server.count++;
-	return true;
 }
 
 /* gone: so has its process. */
@@ -239,6 +240,7 @@ static bool connection_serve(struct connection *connection)
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 	struct gcp_ipc_request request;
 
+	assert(connection->fd >= 0 && "one that has ended is not listed");
 	if (ours && connection->ends && !gcp_ipc_is_ready(connection->fd))
 		return false;
 	while (ours && !connection->ends &&
@@ -292,35 +294,6 @@ static bool door_is_ours(void)
 	return server.door_file != 0 && gcp_ipc_file(server.door) == server.door_file;
 }
 
-static void door_close(void)
-{
-	gcp_assert_held(GCP_RANK_SERVING);
-	gcp_ipc_close(server.door, server.door_file);
-	server.door_file = 0;
-}
-
-/* What comes by the door is received and refused outside `serving`, which exit waits
- * for: to close a file of another process may take any time. */
-static void door_serve(void)
-{
-	int door = -1, fd;
-	bool added;
-	pid_t pid;
-
-	gcp_mutex_lock(&server.serving);
-	if (door_is_ours())
-		door = server.door;
-	gcp_mutex_unlock(&server.serving);
-	fd = door < 0 ? -1 : gcp_ipc_door_take(door, &server.self, &pid);
-	if (fd < 0)
-		return;
-	gcp_mutex_lock(&server.serving);
-	added = connection_add(fd, pid);
-	gcp_mutex_unlock(&server.serving);
-	if (!added)
-		close(fd);
-}
-
 /* How many; 0: the host is out of memory. */
 static nfds_t polled_fill(struct pollfd **polled)
 {
@@ -347,12 +320,19 @@ static void *server_run(void *unused)
 	bool going = true;
 
 	(void)unused;
-	for (;;) {
+	while (going) {
 		struct timespec time_out = {.tv_nsec = LOOK_NS};
 		nfds_t count = 0;
+		pid_t pid;
+		int fd;
 
 		gcp_mutex_lock(&server.serving);
 		going = !server.ended;
+		fd = going && door_is_ours()
+			 ? gcp_ipc_door_take(server.door, &server.self, &pid)
+			 : -1;
+		if (fd >= 0)
+			connection_add(fd, pid);
 		/* What others have closed is freed here, and of no use in this
 		 * thread's cache. A look leaves all as it is. */
 		if (going && connections_serve())
@@ -360,11 +340,8 @@ static void *server_run(void *unused)
 		if (going)
 			count = polled_fill(&polled);
 		gcp_mutex_unlock(&server.serving);
-		if (!going)
-			break;
-		if (count == 0 || ppoll(polled, count, &time_out, NULL) < 0)
+		if (going && (count == 0 || ppoll(polled, count, &time_out, NULL) < 0))
 			gcp_sleep(PAUSE_NS);
-		door_serve();
 	}
 	free(polled);
 	return NULL;
@@ -444,13 +421,11 @@ static bool server_start(void)
 	}
 	if (!door_open())
 		return false;
-	if (!server.running)
-		server.running = thread_start();
-	if (!server.running) {
-		gcp_mutex_lock(&server.serving);
-		door_close();
-		gcp_mutex_unlock(&server.serving);
-	}
+	if (server.running)
+		return true;
+	server.running = thread_start();
+	if (!server.running) /* no other thread looks at the door */
+		gcp_ipc_close(server.door, server.door_file);
 	return server.running;
 }
 
@@ -493,8 +468,7 @@ bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
 
 void gcp_ipc_server_after_fork(void)
 {
-	if (server.door_file)
-		gcp_ipc_close(server.door, server.door_file);
+	gcp_ipc_close(server.door, server.door_file);
 	for (struct connection *one = server.connections; one; one = one->next)
 		gcp_ipc_close(one->fd, one->file);
 	gcp_mutex_init(&server.starting, GCP_RANK_SERVER);

@@ -4,6 +4,8 @@
  */
 #include "ipc_wire.h"
 
+#include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -87,7 +89,7 @@ uint64_t gcp_ipc_file(int fd)
 
 void gcp_ipc_close(int fd, uint64_t file)
 {
-	if (fd >= 0 && gcp_ipc_file(fd) == file)
+	if (file != 0 && gcp_ipc_file(fd) == file)
 		close(fd);
 }
 
@@ -107,16 +109,13 @@ long gcp_ipc_deadline(long ms)
 /* Signals do not make the wait longer. */
 static bool fd_wait(int fd, short events, long deadline)
 {
-	struct pollfd poll = {.fd = fd, .events = events};
+	struct pollfd one = {.fd = fd, .events = events};
 	int ready;
 
 	do {
-		long left =
-		    deadline == GCP_IPC_NO_WAIT ? 0 : deadline - gcp_ipc_deadline(0);
-		struct timespec time_out = {.tv_sec = left > 0 ? left / 1000 : 0,
-					    .tv_nsec =
-						left > 0 ? left % 1000 * 1000000L : 0};
-		ready = ppoll(&poll, 1, &time_out, NULL);
+		long left = deadline ? deadline - gcp_ipc_deadline(0) : 0;
+
+		ready = poll(&one, 1, left > 0 ? (int)left : 0);
 	} while (ready < 0 && errno == EINTR);
 	return ready == 1;
 }
@@ -143,6 +142,7 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 	union control control;
 	long sent;
 
+	assert(count <= GCP_IPC_PARTS);
 	if (count > 0) {
 		memset(&control, 0, sizeof(control));
 		header.msg_control = &control;
@@ -232,41 +232,37 @@ static socklen_t address_of(uint64_t name, struct sockaddr_un *ret_address)
 	return (socklen_t)(path - (char *)ret_address);
 }
 
-/* The kernel drops what does not begin with these words, in the thread that sends it:
+/* The kernel drops what does not begin with these, in the thread that sends it:
  * it takes no room, and its file descriptors do not come here, to close which could
  * take any time. Where the system has no such filters the receivers look. */
-static void filter_set(int fd, const uint64_t *words, unsigned int count)
+static void filter_set(int fd, const uint64_t *secrets, unsigned int count)
 {
 	enum { MOST = 4 };
-	struct sock_filter code[2 * MOST + 2];
-	struct sock_fprog program = {.filter = code};
-	unsigned char bytes[4 * MOST];
-	unsigned int halves = 2 * count, at = 0;
+	struct sock_filter code[2 * MOST + 2], *next = code;
+	struct sock_fprog program = {.len = (unsigned short)(4 * count + 2),
+				     .filter = code};
+	uint32_t words[MOST];
 
-	memcpy(bytes, words, 4UL * halves);
-	for (unsigned int i = 0; i < halves; i++) {
-		const unsigned char *four = bytes + 4UL * i;
-		uint32_t word =
-		    (uint32_t)four[0] << 24 | four[1] << 16 | four[2] << 8 | four[3];
+	assert(2 * count <= MOST);
+	memcpy(words, secrets, count * sizeof(*secrets));
+	for (unsigned int i = 0; i < 2 * count; i++) {
+		unsigned char rest = (unsigned char)(4 * count - 2 * i - 1);
 
-		code[at++] =
-		    (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4 * i);
-		code[at++] =
-		    (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, word, 0,
-						 (unsigned char)(2 * (halves - i) - 1));
+		*next++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4 * i);
+		*next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+						       ntohl(words[i]), 0, rest);
 	}
-	code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
-	code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
-	program.len = (unsigned short)at;
+	*next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+	*next = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
 	(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
-/* Each message that comes begins with the words, and tells the user that sends it. */
-static bool guard(int fd, const uint64_t *words, unsigned int count)
+/* Each message that comes begins with these, and tells the user that sends it. */
+static bool guard(int fd, const uint64_t *secrets, unsigned int count)
 {
 	const int yes = 1;
 
-	filter_set(fd, words, count);
+	filter_set(fd, secrets, count);
 	return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0;
 }
 
