@@ -70,7 +70,7 @@ struct gcp_capture_driver {
 	int (*graph_nodes)(void *graph, struct gcp_node_handles **ret_handles);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
-	 * depends on already. 0 or a CUresult. NULL: not possible here. */
+	 * depends on already. 0 or a CUresult. */
 	int (*stream_follow)(void *ctx, void *stream, void **nodes, size_t count);
 
 	/* A node that the program has just added to a graph depends on these nodes too.
@@ -164,9 +164,9 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  bool done);
 
-/* Now, for a call that destroys an event or a stream, before the real call: as soon as
- * that has destroyed it, another thread may be given the same handle, and what is
- * reported of the old one must not touch the new one. */
+/* Now, for a call that destroys a stream, before the real call: as soon as that has
+ * destroyed it, another thread may be given the same handle, and what is reported of
+ * the old one must not touch the new one. */
 uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
 
 /* While captures are under way (else these need not be called):
@@ -185,15 +185,9 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *strea
 /* The program has added a node to a graph, maybe of a capture. 0, or a CUresult: the
  * node must go again. */
 int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void *node);
-/* An event is about to be recorded on `stream`: work may later start there. Gives a
- * number for what follows: it was recorded (`done`), or the call has failed. */
-uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
-				     void *stream, void *event);
-void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
-				uint64_t record, bool done);
-/* The event was destroyed by a call that began at `moment`: nothing starts any more at
- * what it was recorded for before. */
-void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment);
+/* An event is about to be recorded on `stream`: work may later start there. */
+void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx, void *stream,
+				 const void *event);
 /* A stream is about to be made to wait for an event: a capture may fork. */
 void gcp_tracker_forked(struct gcp_tracker *tracker);
 /* The program is about to destroy a node, maybe of a graph that is being captured. */

@@ -20,7 +20,6 @@
 #include <sys/queue.h>
 
 #include "capture.h"
-#include "../pool/base/treap.h"
 
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
@@ -110,26 +109,16 @@ struct gcp_holder {
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
 
-/* Where the next captured work may start: a stream or an event. order.c
- *  O1 for each place that an event stands for there is one, in the tree and in its
- *     stream's list
- *  O2 along that list records rise, and looks do not fall */
+/* Where the next captured work may start: a stream of the capture. order.c */
 struct gcp_open_end {
 	void *ctx, *handle; /* handle: NULL: nothing more comes on the stream */
-	struct gcp_open_end *stream; /* of an event; NULL: it is one itself */
-	uint64_t record; /* of an event: number of the call that recorded it here */
-	bool confirmed;  /* that call has succeeded */
-	uint32_t line;   /* the stream's number in the capture */
-	uint64_t thread; /* of a stream: the one whose call made it join */
-	uint64_t look;   /* the latest look at the line, before the event's record */
-	uint64_t covers; /* free groups up to this are known to precede the end */
-	bool resting;    /* a stream that another one waited for, and that has had no
-			  * work since */
-	bool resumed;    /* it had work then: it rests no more */
-	TAILQ_HEAD(gcp_event_list, gcp_open_end) events; /* of a stream; oldest first */
-	SLIST_ENTRY(gcp_open_end) link;                  /* of a stream */
-	TAILQ_ENTRY(gcp_open_end) line_link; /* of an event: stream->events */
-	struct gcp_treap_node node;          /* of an event */
+	const void *event;  /* recorded there last; NULL: none */
+	uint32_t line;      /* its number in the capture */
+	uint64_t thread;    /* the one whose call made it join */
+	uint64_t covers;    /* free groups up to this are known to precede the end */
+	bool resting; /* another stream waited for it, and it has had no work since */
+	bool resumed; /* it had work then: it rests no more */
+	SLIST_ENTRY(gcp_open_end) link;
 };
 
 /* A list of nodes that grows. */
@@ -138,12 +127,11 @@ struct gcp_nodes {
 	size_t count, room;
 };
 
-/* Which nodes precede which line's end, from which look at it on. order.c */
+/* Which nodes precede which line's end. order.c */
 struct gcp_reach {
 	struct gcp_reach_place {
 		void *node; /* NULL: a free place */
 		uint32_t line;
-		uint64_t look;
 	} * places;
 	size_t count, room; /* room: 0 or a power of two */
 };
@@ -174,15 +162,11 @@ struct gcp_capture {
 	bool graph_gone;          /* its handle is another graph's by now */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) streams;
-	struct gcp_treap events;                   /* by handle, then by record */
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */
-	bool events_count; /* a stream waited for an event that stood before `released`:
-			    * from then on events are open ends like streams */
 	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
 	bool stuck;      /* no proof for the oldest one before an end moves or goes */
 	uint32_t lines;  /* streams that have taken part */
-	uint64_t looks;
 	struct gcp_reach reach;
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
 	struct gcp_nodes strays;       /* that may precede none of these */
@@ -242,7 +226,7 @@ struct gcp_tracker {
 	    *small; /* that small blocks come from, or NULL: route.c */
 	uint64_t last_pool_id;
 	uint64_t routes; /* counts allocations beside captures */
-	uint64_t moment; /* counts begins, and records of events beside captures */
+	uint64_t moment; /* counts begins */
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
@@ -397,8 +381,8 @@ bool gcp_nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count)
  * -EAGAIN: it can be asked later; a CUresult: CUDA does not say; -ENOMEM. */
 int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 		  const struct gcp_open_end *stream, void *node);
-/* The look at the line that has met the node; 0: none. */
-uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_t line);
+/* Returns true if a look at the line has met the node. */
+bool gcp_reach_has(const struct gcp_reach *reach, const void *node, uint32_t line);
 /* Goes back from the line's end, `nodes`. 0; else it cannot be known: as above. */
 int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		  uint32_t line, void **nodes, size_t count);
@@ -420,14 +404,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			 void *node);
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			       void *ctx, void *stream, void *event, uint64_t record);
-/* It stands for its last place only; if the call failed (`confirmed` false), for all
- * that it stood for before. */
-void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
-			      uint64_t record, bool confirmed);
-/* Up to `moment`. False: it was no open end of this capture. */
-bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
-			  uint64_t moment);
+			       void *ctx, void *stream, const void *event);
 /* The stream has waited for the event, or work is about to be captured on it: what was
  * released while it, or the event, was no open end comes before that. 0 or a CUresult.
  */

@@ -4,12 +4,9 @@
  * may be used again inside a capture that has forked.
  *
  * A block freed in a capture may be given out again when every node that
- * existed at its free precedes every *open end* of the capture: whatever is
- * captured later then runs after everything that could touch the block. Open
- * ends are
- *   - what the next work on each stream of the capture will depend on, and
- *   - what each event recorded in the capture stands for, because a stream may
- *     still be made to wait for it, until it is destroyed or recorded again.
+ * existed at its free precedes every *open end* of the capture, that is what the next
+ * work on each stream of the capture will depend on: whatever is captured later then
+ * runs after everything that could touch the block.
  *
  *      main   a --- b --- c        X used by b, freed after c: group {c, s}
  *              \         /\        ends: main {c}, side {s}: s does not follow c
@@ -26,35 +23,25 @@
  *
  * Which nodes precede an end is known by looks. The ends that a stream has in the
  * course of a capture are a *line*: each precedes the next. A look at a line reads
- * the stream's end and enters in a table, with the number of the look, every node
- * that precedes it and that no earlier look at the line has met: it goes back through
- * the graph no further than to nodes that have been met, for what precedes those has
- * been entered with them. So a node is met once for each line, however long the
- * capture is, and
- *   - a node precedes a stream's end if it is entered for its line at all;
- *   - a node precedes what an event stands for if a look at the event's line has
- *     entered it before the event was recorded.
- * Looks may be missing: what is not entered is not proved. What is entered stays true,
- * because the program edits no graph that is being captured without a call that
- * gcp_tracker_order_unknown hears of.
+ * the stream's end and enters in a table every node that precedes it and that no
+ * earlier look at the line has met: it goes back through the graph no further than to
+ * nodes that have been met, for what precedes those has been entered with them. So a
+ * node is met once for each line, however long the capture is, and precedes a stream's
+ * end if it is entered for its line at all. Looks may be missing: what is not entered
+ * is not proved. What is entered stays true, because the program edits no graph that is
+ * being captured without a call that gcp_tracker_order_unknown hears of.
  *
  *      line main, look 1: a b c s     line side, look 1: a s    group {c, s}
  *                                                look 2: + c b  proved
  *
- * Events are found by their handles in a tree. Those recorded on one stream are listed
- * in the order of their records, and so of their looks: what precedes the oldest one
- * precedes the others, too. So a proof goes through the streams, which are few, and the
- * oldest event of each, however many live.
+ * A stream's line grows by nodes of other lines only when the stream is made to wait.
+ * So after a proof has failed the next try waits for that.
  *
- * What precedes an event never changes, and a stream's line grows by nodes of other
- * lines only when the stream is made to wait. So after a proof has failed the next
- * try waits for that, or for an event to go.
- *
- * Most events are never waited for again, and a side stream that has been joined mostly
- * waits before it goes on. As open ends they would hold all memory back that is freed
- * later. So where the driver lets us add dependencies, two kinds of ends *rest* and
- * need no proof: events; and a stream when another one has waited for an event behind
- * all its work. If work comes there after all, it is made to follow the nodes of the
+ * An event stands for an earlier end of its stream, and a stream may still be made to
+ * wait for it; most never are. A side stream that has been joined mostly waits before
+ * it goes on. As open ends they would hold all memory back that is freed later. So both
+ * *rest*, a stream when another one has waited for an event behind all its work, and
+ * need no proof. If work comes there after all, it is made to follow the nodes of the
  * latest group that was released:
  *
  *      main   a --- b --- c        X used by a, freed, released; Y in the same place
@@ -63,10 +50,9 @@
  * X was freed: a
  *
  * This is no wait that plain CUDA does not have: there the free of X would have waited
- * for a, before s was given to the stream. And it happens at most once for each stream
- * of a capture, and once for its events: then that stream, or all events, rest no more.
- * Work that cannot be made to follow is refused, and so is what comes there next, until
- * it can.
+ * for a, before s was given to the stream. A stream whose work had to follow does not
+ * rest again. Work that cannot be made to follow is refused, and so is what comes there
+ * next, until it can.
  *
  * tracker->lock is held.
  */
@@ -94,50 +80,6 @@ static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void 
 	return NULL;
 }
 
-static bool event_before(const struct gcp_open_end *a, const struct gcp_open_end *b)
-{
-	uintptr_t event = (uintptr_t)a->handle, other = (uintptr_t)b->handle;
-
-	return event != other ? event < other : a->record < b->record;
-}
-
-GCP_TREAP(events, gcp_open_end, node, event_before, NULL)
-
-static struct gcp_open_end *event_if(struct gcp_open_end *end, const void *event)
-{
-	return end && end->handle == event ? end : NULL;
-}
-
-/* The places that the event stands for, in the order of their records. */
-static struct gcp_open_end *event_first(struct gcp_capture *capture, const void *event)
-{
-	struct gcp_open_end oldest = {.handle = (void *)event};
-
-	return event_if(events_from(&capture->events, &oldest), event);
-}
-
-static struct gcp_open_end *event_next(struct gcp_open_end *end)
-{
-	return event_if(events_next(end), end->handle);
-}
-
-/* NULL: no memory; the order is lost then. */
-static struct gcp_open_end *end_create(struct gcp_capture *capture, void *ctx,
-				       void *handle)
-{
-	int saved = errno;
-	struct gcp_open_end *end = calloc(1, sizeof(*end));
-
-	errno = saved;
-	if (!end) {
-		capture->order_unknown = true;
-		return NULL;
-	}
-	end->ctx = ctx;
-	end->handle = handle;
-	return end;
-}
-
 /* Returns true if this thread can ask the stream, or nothing more comes there. */
 static bool end_is_here(const struct gcp_open_end *end)
 {
@@ -149,19 +91,24 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *
 					     void *stream)
 {
 	struct gcp_open_end *end = stream_find(capture, ctx, stream);
+	int saved = errno;
 
 	/* No thread could ask all the streams. */
 	if (is_special(stream) && capture->thread != gcp_thread_number())
 		capture->order_unknown = true;
+	if (end)
+		return end;
+	end = calloc(1, sizeof(*end));
+	errno = saved;
 	if (!end) {
-		end = end_create(capture, ctx, stream);
-		if (!end)
-			return NULL;
-		end->line = ++capture->lines;
-		end->thread = gcp_thread_number();
-		TAILQ_INIT(&end->events);
-		SLIST_INSERT_HEAD(&capture->streams, end, link);
+		capture->order_unknown = true;
+		return NULL;
 	}
+	end->ctx = ctx;
+	end->handle = stream;
+	end->line = ++capture->lines;
+	end->thread = gcp_thread_number();
+	SLIST_INSERT_HEAD(&capture->streams, end, link);
 	return end;
 }
 
@@ -208,7 +155,6 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 					       frontier->count - first);
 		if (result != 0)
 			return result;
-		end->look = capture->looks;
 	}
 	return 0;
 }
@@ -237,8 +183,7 @@ static void strays_leave(struct gcp_capture *capture)
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		for (size_t i = 0; end->handle && i < strays->count; i++)
-			if (gcp_reach_look(&capture->reach, strays->items[i],
-					   end->line))
+			if (gcp_reach_has(&capture->reach, strays->items[i], end->line))
 				strays->items[i--] = strays->items[--strays->count];
 }
 
@@ -270,11 +215,11 @@ static bool free_group_add(struct gcp_capture *capture)
 	return true;
 }
 
-/* Closes the open group, and looks at every line for it or for a proof; at least at
- * the line of `recorded` (NULL: a proof is wanted). False: nothing is to be proved, or
- * nothing can be, or the streams cannot be asked just now. */
+/* Closes the open group, and looks at every line for it, or for a `proof` of any.
+ * False: nothing is to be proved, or nothing can be, or the streams cannot be asked
+ * just now. */
 static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			     const struct gcp_open_end *recorded)
+			     bool proof)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
@@ -287,97 +232,33 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	 * after them. */
 	if (graph_pool)
 		group = gcp_graph_pool_close_group(graph_pool);
+	assert(group == 0 || group > capture->unread);
 	if (group > 0)
 		capture->unread = group;
-	if (capture->unread == 0 && STAILQ_EMPTY(&capture->free_groups) && !recorded)
+	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;
 	capture->stuck = false;
 	if (!ends_are_here(capture) || !gcp_streams_hold(tracker))
 		return false;
-	result = ends_look(tracker, capture, capture->unread > 0 ? NULL : recorded);
+	result = ends_look(tracker, capture, NULL);
 	if (result == 0 && !free_group_add(capture))
 		result = -ENOMEM;
 	gcp_streams_release(tracker);
 	return look_result(capture, result) == 0 && graph_pool;
 }
 
-/* --- events ------------------------------------------------------------------- */
-
-/* Until the call that records one anew has succeeded, it stands for the old place and
- * for the new one. With two such calls at once it is unknown which was the last. */
-
-/* Returns true if rule O2 holds for the latest two events of a stream. */
-static __attribute__((unused)) bool ends_in_order(const struct gcp_open_end *of_stream)
-{
-	const struct gcp_open_end *last =
-	    TAILQ_LAST(&of_stream->events, gcp_event_list);
-	const struct gcp_open_end *before = TAILQ_PREV(last, gcp_event_list, line_link);
-
-	return !before || (before->record < last->record && before->look <= last->look);
-}
-
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			       void *ctx, void *stream, void *event, uint64_t record)
+			       void *ctx, void *stream, const void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end, *of_stream;
+	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
 
-	of_stream = gcp_order_stream_joined(capture, ctx, stream);
-	(void)free_group_close(tracker, capture, of_stream);
-	end = of_stream ? end_create(capture, ctx, event) : NULL;
-	if (!end)
-		return;
-	assert(!of_stream->stream);
-	end->record = record;
-	end->stream = of_stream;
-	end->line = of_stream->line;
-	end->look = of_stream->look;
-	end->covers = of_stream->covers;
-	events_insert(&capture->events, end);
-	TAILQ_INSERT_TAIL(&of_stream->events, end, line_link);
-	assert(ends_in_order(of_stream));
+	(void)free_group_close(tracker, capture, false);
+	if (end)
+		end->event = event;
 }
 
-static void event_remove(struct gcp_capture *capture, struct gcp_open_end *end)
-{
-	events_remove(&capture->events, end);
-	TAILQ_REMOVE(&end->stream->events, end, line_link);
-	free(end);
-	capture->stuck = false;
-}
-
-void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
-			      uint64_t record, bool confirmed)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end, *next;
-
-	for (end = event_first(capture, event); end; end = next) {
-		next = event_next(end);
-		if (end->record == record)
-			end->confirmed = confirmed;
-		if (confirmed ? end->confirmed && end->record < record
-			      : end->record == record)
-			event_remove(capture, end);
-	}
-}
-
-bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
-			  uint64_t moment)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end, *next;
-	bool any = false;
-
-	for (end = event_first(capture, event); end; end = next) {
-		next = event_next(end);
-		if (end->record > moment)
-			break;
-		event_remove(capture, end);
-		any = true;
-	}
-	return any;
-}
+/* --- streams that go ------------------------------------------------------------ */
 
 /* The handle may be another stream's from now on, which is new to the capture. Or the
  * call that destroys the stream is refused, and work may come there that follows
@@ -411,18 +292,6 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 
 /* --- ends at rest -------------------------------------------------------------- */
 
-/* Whether the end needs no proof, because what comes there is made to follow. */
-static bool end_rests(const struct gcp_tracker *tracker,
-		      const struct gcp_capture *capture, const struct gcp_open_end *end)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!end->handle)
-		return true;
-	if (!tracker->driver.stream_follow)
-		return false;
-	return end->stream ? !capture->events_count : end->resting;
-}
-
 /* Of the nodes that the latest released group had, those that are not known to precede
  * the stream's end, into the frontier. False: no memory. */
 static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -432,7 +301,7 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 	const struct gcp_free_group *released = capture->released;
 	struct gcp_nodes *missing = &capture->frontier;
 
-	assert(released && !end->stream);
+	assert(released && end->handle);
 	if (gcp_streams_hold(tracker)) {
 		(void)ends_look(tracker, capture, end); /* else more are missing */
 		gcp_streams_release(tracker);
@@ -441,28 +310,30 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 	if (!gcp_nodes_reserve(missing, released->count + 1))
 		return false;
 	for (size_t i = 0; i < released->count; i++)
-		if (gcp_reach_look(&capture->reach, released->nodes[i], end->line) == 0)
+		if (!gcp_reach_has(&capture->reach, released->nodes[i], end->line))
 			missing->items[missing->count++] = released->nodes[i];
 	return true;
 }
 
-/* The stream follows all that was released. *ret_late: it did not yet. */
-static int end_follow(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		      struct gcp_open_end *end, bool *ret_late)
+/* The stream follows all that was released. Where that fails it rests, and its next
+ * work is refused until it has followed. */
+static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		       struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_nodes *missing = &capture->frontier;
+	int result = 0;
 
-	*ret_late = false;
-	if (!capture->released || !tracker->driver.stream_follow)
-		return 0;
-	if (!missing_nodes(tracker, capture, end))
-		return GCP_CUDA_OUT_OF_MEMORY;
-	*ret_late = missing->count > 0;
-	if (missing->count == 0)
-		return 0;
-	return tracker->driver.stream_follow(end->ctx, end->handle, missing->items,
-					     missing->count);
+	assert(end->line > 0 && end_is_here(end));
+	if (capture->released && !missing_nodes(tracker, capture, end))
+		result = GCP_CUDA_OUT_OF_MEMORY;
+	else if (capture->released && missing->count > 0)
+		result = tracker->driver.stream_follow(end->ctx, end->handle,
+						       missing->items, missing->count);
+	end->resting = result != 0;
+	if (end->resting)
+		atomic_store(&tracker->any_resting, true);
+	return result;
 }
 
 /* Whether all that the stream has captured precedes what `end` captures next. */
@@ -477,46 +348,30 @@ static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *cap
 	if (gcp_nodes_add(tracker, ends, stream, NULL) != 0)
 		return false;
 	for (size_t i = 0; i < ends->count; i++)
-		if (gcp_reach_look(&capture->reach, ends->items[i], end->line) == 0)
+		if (!gcp_reach_has(&capture->reach, ends->items[i], end->line))
 			return false;
 	return true;
 }
 
-/* The streams that the event was recorded on may rest now. A default stream of a thread
+/* The streams that recorded the event last may rest now. A default stream of a thread
  * is left out: no other thread can make it follow. */
 static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			 const void *event, const struct gcp_open_end *waited)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end, *stream;
+	struct gcp_open_end *stream;
 
-	if (!tracker->driver.stream_follow || capture->order_unknown ||
-	    !gcp_streams_hold(tracker))
+	assert(waited->handle);
+	if (capture->order_unknown || !gcp_streams_hold(tracker))
 		return;
 	(void)look_result(capture, ends_look(tracker, capture, waited));
-	for (end = event_first(capture, event); end; end = event_next(end)) {
-		stream = end->stream;
-		if (stream != waited && !is_special(stream->handle) &&
-		    !stream->resumed &&
+	SLIST_FOREACH (stream, &capture->streams, link)
+		if (stream->event == event && stream != waited &&
+		    !is_special(stream->handle) && !stream->resumed &&
 		    stream_precedes(tracker, capture, stream, waited))
 			stream->resting = true;
-	}
 	atomic_store(&tracker->any_resting, true);
 	gcp_streams_release(tracker);
-}
-
-/* As end_follow. Where that fails the stream rests, and its next work is refused until
- * it has followed. */
-static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		       struct gcp_open_end *end, bool *ret_late)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	int result = end_follow(tracker, capture, end, ret_late);
-
-	end->resting = result != 0;
-	if (end->resting)
-		atomic_store(&tracker->any_resting, true);
-	return result;
 }
 
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -524,15 +379,13 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *cap
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
-	bool late;
 	int result;
 
 	if (!end) /* it is refused what it would have to follow */
 		atomic_store(&tracker->any_resting, true);
 	if (!end)
 		return capture->released ? GCP_CUDA_OUT_OF_MEMORY : 0;
-	result = end_goes_on(tracker, capture, end, &late);
-	capture->events_count |= late;
+	result = end_goes_on(tracker, capture, end);
 	streams_rest(tracker, capture, event, end);
 	return result;
 }
@@ -542,7 +395,6 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end = stream_find(capture, ctx, stream);
-	bool late;
 	int result;
 
 	if (!end && capture->released) {
@@ -553,8 +405,9 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 	}
 	if (!end || !end->resting)
 		return 0;
-	result = end_goes_on(tracker, capture, end, &late);
+	result = end_goes_on(tracker, capture, end);
 	end->resumed |= result == 0;
+	assert(end->resting == (result != 0)); /* G6 */
 	return result;
 }
 
@@ -570,7 +423,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 		gcp_streams_release(tracker);
 	}
 	capture->order_unknown |= result != 0;
-	/* What it has captured may precede no end any more. Its events stay. */
+	/* What it has captured may precede no end any more. */
 	if (left)
 		left->handle = NULL;
 	end = gcp_order_stream_joined(capture, ctx, stream);
@@ -608,11 +461,10 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
-	bool late;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (end->resting && end_is_here(end) &&
-		    end_goes_on(tracker, capture, end, &late) == 0)
+		    end_goes_on(tracker, capture, end) == 0)
 			end->resumed = true;
 }
 
@@ -622,40 +474,25 @@ static bool free_group_precedes(struct gcp_capture *capture,
 				const struct gcp_free_group *free_group,
 				struct gcp_open_end *end)
 {
+	assert(end->handle && end->line <= capture->lines); /* G5 */
 	if (end->covers >= free_group->group)
 		return true;
-	for (size_t i = 0; i < free_group->count; i++) {
-		uint64_t look =
-		    gcp_reach_look(&capture->reach, free_group->nodes[i], end->line);
-
-		if (look == 0 || look > end->look)
+	for (size_t i = 0; i < free_group->count; i++)
+		if (!gcp_reach_has(&capture->reach, free_group->nodes[i], end->line))
 			return false;
-	}
 	end->covers = free_group->group;
 	return true;
 }
 
-/* Whether the group precedes the end, or need not. end: NULL if there is none. */
-static bool end_is_proven(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			  const struct gcp_free_group *free_group,
-			  struct gcp_open_end *end)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return !end || end_rests(tracker, capture, end) ||
-	       free_group_precedes(capture, free_group, end);
-}
-
-static bool free_group_is_proven(struct gcp_tracker *tracker,
-				 struct gcp_capture *capture,
+/* The group precedes every open end. */
+static bool free_group_is_proven(struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (!end_is_proven(tracker, capture, free_group, end) ||
-		    !end_is_proven(tracker, capture, free_group,
-				   TAILQ_FIRST(&end->events)))
+		if (end->handle && !end->resting &&
+		    !free_group_precedes(capture, free_group, end))
 			return false;
 	return true;
 }
@@ -669,10 +506,11 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	struct gcp_free_group *free_group;
 	uint64_t proven = 0;
 
-	if ((capture->stuck && !moved) || !free_group_close(tracker, capture, NULL))
+	if ((capture->stuck && !moved) || !free_group_close(tracker, capture, true))
 		return;
+	assert(capture->forked && !capture->order_unknown); /* G7 */
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
-	       free_group_is_proven(tracker, capture, free_group)) {
+	       free_group_is_proven(capture, free_group)) {
 		assert(free_group->group > proven);
 		proven = free_group->group;
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);

@@ -73,22 +73,22 @@ static bool reach_grow(struct gcp_reach *reach)
 	return true;
 }
 
-/* Whether an earlier look than `look` has met the node; else it is entered. */
-static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line,
-			uint64_t look)
+/* Returns true if a look at the line has met the node; else it is entered. */
+static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
 {
 	struct gcp_reach_place *place = reach_place(reach, node, line);
 
+	assert(node && line > 0);
 	if (place->node)
 		return true;
-	*place = (struct gcp_reach_place){node, line, look};
+	*place = (struct gcp_reach_place){node, line};
 	reach->count++;
 	return false;
 }
 
-uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_t line)
+bool gcp_reach_has(const struct gcp_reach *reach, const void *node, uint32_t line)
 {
-	return reach->room ? reach_place(reach, node, line)->look : 0;
+	return reach->room > 0 && reach_place(reach, node, line)->node;
 }
 
 int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
@@ -120,7 +120,6 @@ int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *unseen = &capture->unseen;
-	uint64_t look = ++capture->looks;
 	int result = 0;
 
 	assert(line > 0 && line <= capture->lines);
@@ -133,7 +132,7 @@ int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		if (4 * capture->reach.count >= 3 * capture->reach.room &&
 		    !reach_grow(&capture->reach))
 			return -ENOMEM;
-		if (!reach_enter(&capture->reach, node, line, look))
+		if (!reach_enter(&capture->reach, node, line))
 			result = gcp_nodes_add(tracker, unseen, NULL, node);
 	}
 	return result;

@@ -181,7 +181,7 @@ struct gcp_capture *gcp_capture_create(void)
 void gcp_capture_destroy(struct gcp_capture *capture)
 {
 	struct gcp_free_group *free_group;
-	struct gcp_open_end *end, *event;
+	struct gcp_open_end *end;
 	struct gcp_hold *hold;
 
 	if (!capture)
@@ -191,10 +191,6 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 		free(hold);
 	}
 	while ((end = SLIST_FIRST(&capture->streams))) {
-		while ((event = TAILQ_FIRST(&end->events))) {
-			TAILQ_REMOVE(&end->events, event, line_link);
-			free(event);
-		}
 		SLIST_REMOVE_HEAD(&capture->streams, link);
 		free(end);
 	}

@@ -525,43 +525,19 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stre
 
 /* A stream may be made to wait for the event later, and then starts here:
  * before what is freed and given out again from now on. */
-uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
-				     void *stream, void *event)
+void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx, void *stream,
+				 const void *event)
 {
 	struct gcp_capture *capture;
-	uint64_t record;
 	int result;
 
 	gcp_tracker_lock(tracker);
-	record = ++tracker->moment;
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	if (capture) {
 		capture_forks(capture);
-		gcp_order_event_recording(tracker, capture, ctx, stream, event, record);
+		assert(capture->forked); /* G4 */
+		gcp_order_event_recording(tracker, capture, ctx, stream, event);
 	}
-	gcp_tracker_unlock(tracker);
-	return record;
-}
-
-void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
-				uint64_t record, bool done)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_event_recorded(capture, event, record, done);
-	gcp_tracker_unlock(tracker);
-}
-
-void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (gcp_order_event_gone(capture, event, moment))
-			gcp_order_prove(tracker, capture, true);
 	gcp_tracker_unlock(tracker);
 }
 

@@ -447,10 +447,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_UPDATES(X)                                                           \
 	GCP_HOOKS_QUERIES(X)                                                           \
 	X(cuGraphDestroyNode, cuGraphDestroyNode, 10000, 0, GCP_OPTIONAL,              \
-	  (CUgraphNode node), (node))                                                  \
-	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
-	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_REQUIRED, (CUevent event),   \
-	  (event))
+	  (CUgraphNode node), (node))
 
 #define GCP_HOOKS_PEERS(X)                                                             \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, GCP_OPTIONAL,         \
@@ -512,6 +509,8 @@ typedef CUresult gcp_recapture_callback(void *);
 /* --- called, not hooked ---------------------------------------------------- */
 
 #define GCP_DRIVER_USED(X)                                                             \
+	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_REQUIRED, (CUevent event),   \
+	  (event))                                                                     \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0, GCP_REQUIRED,                     \
 	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0, GCP_REQUIRED,                       \

@@ -47,92 +47,56 @@ CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
 
 /* --- events --------------------------------------------------------------- */
 
-/* The number of the call; 0: no capture is to know of it. */
-static uint64_t event_records(CUstream stream, bool per_thread, CUevent event)
+static void event_records(CUstream stream, bool per_thread, CUevent event)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 
 	gcp_stream_seen(stream, per_thread);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
-		return 0;
+		return;
 	gcp_stream_work_given(named, false);
-	return gcp_tracker_event_recording(gcp_process.tracker,
-					   gcp_stream_context(named), named, event);
-}
-
-static CUresult event_recorded(CUresult result, CUevent event, uint64_t record)
-{
-	if (record > 0)
-		gcp_tracker_event_recorded(gcp_process.tracker, event, record,
-					   result == CUDA_SUCCESS);
-	return result;
+	gcp_tracker_event_recording(gcp_process.tracker, gcp_stream_context(named),
+				    named, event);
 }
 
 CUresult gcp_hook_cuEventRecord(CUevent event, CUstream stream)
 {
-	uint64_t record = event_records(stream, false, event);
-
-	return event_recorded(gcp_real.cuEventRecord(event, stream), event, record);
+	event_records(stream, false, event);
+	return gcp_real.cuEventRecord(event, stream);
 }
 
 CUresult gcp_hook_cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-	uint64_t record = event_records(stream, true, event);
-
-	return event_recorded(gcp_real.cuEventRecord_ptsz(event, stream), event,
-			      record);
+	event_records(stream, true, event);
+	return gcp_real.cuEventRecord_ptsz(event, stream);
 }
 
 /* Recorded for others than the graph, it becomes a node, and stands for what it stood
  * for before as well: that is more than we keep account of. */
-static uint64_t event_records_with(CUstream stream, bool per_thread, CUevent event,
-				   unsigned int flags)
+static void event_records_with(CUstream stream, bool per_thread, CUevent event,
+			       unsigned int flags)
 {
-	if (!(flags & CU_EVENT_RECORD_EXTERNAL))
-		return event_records(stream, per_thread, event);
+	if (!(flags & CU_EVENT_RECORD_EXTERNAL)) {
+		event_records(stream, per_thread, event);
+		return;
+	}
 	gcp_stream_seen(stream, per_thread);
 	if (gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker);
-	return 0;
 }
 
 CUresult gcp_hook_cuEventRecordWithFlags(CUevent event, CUstream stream,
 					 unsigned int flags)
 {
-	uint64_t record = event_records_with(stream, false, event, flags);
-
-	return event_recorded(gcp_real.cuEventRecordWithFlags(event, stream, flags),
-			      event, record);
+	event_records_with(stream, false, event, flags);
+	return gcp_real.cuEventRecordWithFlags(event, stream, flags);
 }
 
 CUresult gcp_hook_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
 					      unsigned int flags)
 {
-	uint64_t record = event_records_with(stream, true, event, flags);
-
-	return event_recorded(
-	    gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags), event, record);
-}
-
-static CUresult event_destroy(CUresult (*real)(CUevent), CUevent event)
-{
-	bool capturing = gcp_process_capturing();
-	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
-	CUresult result = real(event);
-
-	if (result == CUDA_SUCCESS && capturing)
-		gcp_tracker_event_gone(gcp_process.tracker, event, moment);
-	return result;
-}
-
-CUresult gcp_hook_cuEventDestroy(CUevent event)
-{
-	return event_destroy(gcp_real.cuEventDestroy, event);
-}
-
-CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
-{
-	return event_destroy(gcp_real.cuEventDestroy_v2, event);
+	event_records_with(stream, true, event, flags);
+	return gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags);
 }
 
 /* --- by hand -------------------------------------------------------------- */

@@ -266,6 +266,7 @@ static __attribute__((unused)) int setup(void **state)
 	struct gcp_capture_driver driver = {
 	    .capture_state = state_of,
 	    .stream_ends = stream_ends,
+	    .stream_follow = stream_follow,
 	    .node_dependencies = node_dependencies,
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
@@ -300,10 +301,7 @@ static __attribute__((unused)) int teardown(void **state)
 
 static __attribute__((unused)) void event_record(int stream, void *event)
 {
-	uint64_t record = gcp_tracker_event_recording(tracker, FAKE_CTX,
-						      stream_handle(stream), event);
-
-	gcp_tracker_event_recorded(tracker, event, record, true);
+	gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(stream), event);
 }
 
 /* Work beside the captures. */
@@ -321,13 +319,7 @@ static __attribute__((unused)) bool is_given_again(gcp_addr addr, uint64_t bytes
 	return false;
 }
 
-static __attribute__((unused)) void event_gone(void *event)
-{
-	gcp_tracker_event_gone(tracker, event, gcp_tracker_moment(tracker));
-}
-
-/* Makes stream `to` wait for stream `from` through an event that is gone at
- * once, as frameworks do. */
+/* Makes stream `to` wait for stream `from` through an event. */
 static __attribute__((unused)) void wait_for(int to, int from)
 {
 	void *event = (void *)(uintptr_t)(0x7000 + from);
@@ -341,7 +333,6 @@ static __attribute__((unused)) void wait_for(int to, int from)
 	while (cuda.ends[from][i])
 		cuda.ends[to][at++] = cuda.ends[from][i++];
 	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to), event);
-	event_gone(event);
 }
 
 #define TEST(name) CASE(name, setup, teardown)

@@ -104,10 +104,3 @@ TEST(a_forked_capture_costs_at_most_three_times_a_line)
 	costs_are_bounded(MANY / FEWER);
 	costs_are_bounded(MANY);
 }
-
-/* Where events and joined streams need no proof. */
-TEST(a_forked_capture_at_rest_costs_no_more)
-{
-	tracker->driver.stream_follow = stream_follow;
-	a_forked_capture_costs_at_most_three_times_a_line(state);
-}

@@ -21,7 +21,6 @@ static int node_follows(void *graph, void *node, void **nodes, size_t count)
 static int setup_follow(void **state)
 {
 	setup(state);
-	tracker->driver.stream_follow = stream_follow;
 	tracker->driver.node_follows = node_follows;
 	return 0;
 }
@@ -79,7 +78,6 @@ TEST(an_event_without_a_waiting_stream_holds_nothing_back)
 		must_free(pools, addr);
 	}
 	assert_int_equal(cuda.followed, 0);
-	event_gone(EVENT);
 	end_and_destroy(graph);
 }
 
@@ -97,19 +95,25 @@ TEST(work_behind_an_old_event_follows_what_was_freed)
 	end_and_destroy(graph);
 }
 
-/* From then on it is known that the program does so. */
-TEST(after_an_old_event_events_hold_back_again)
+/* Each time: what it might use was given again meanwhile. */
+TEST(each_stream_behind_an_old_event_follows)
 {
 	void *graph = begin(0);
 
 	event_record(0, EVENT);
 	gcp_addr addr = used_and_freed();
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	wait_event(1, EVENT, nothing, cuda.last_id);
-	wait_for(0, 1);
-	event_record(0, (void *)0x7778); /* the second that stays */
-	gcp_addr other = used_and_freed();
-	assert_false(is_given_again(other, 3 * MIB));
+	for (int i = 1; i < 4; i++) {
+		struct node *user = last_node();
+
+		assert_int_equal(capture_alloc(3 * MIB), addr);
+		assert_int_equal(wait_event(i, EVENT, nothing, cuda.last_id), 0);
+		assert_true(depends_on(i, user));
+		assert_int_equal(cuda.followed, i);
+		kernel(i);
+		wait_for(0, i);
+		kernel(0);
+		must_free(pools, addr);
+	}
 	end_and_destroy(graph);
 }
 
@@ -126,7 +130,6 @@ TEST(after_an_event_that_was_followed_events_rest)
 	must_free(pools, addr);
 	addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	event_gone(EVENT);
 	end_and_destroy(graph);
 }
 
