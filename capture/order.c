@@ -424,8 +424,10 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 	}
 	capture->order_unknown |= result != 0;
 	/* What it has captured may precede no end any more. */
-	if (left)
+	if (left) {
+		left->resting = false;
 		left->handle = NULL;
+	}
 	end = gcp_order_stream_joined(capture, ctx, stream);
 	assert(!end || end != left); /* G5: another line */
 	if (end)

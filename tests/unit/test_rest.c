@@ -385,6 +385,22 @@ TEST(a_stream_that_is_turned_back_follows_what_was_given_again)
 	end_and_destroy(graph);
 }
 
+/* And what it was before follows nothing any more. */
+TEST(a_stream_at_rest_that_is_turned_back_follows_once)
+{
+	void *graph = begin(0);
+
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(1), true);
+	gcp_tracker_order_unknown(tracker);
+	assert_true(depends_on(1, user));
+	assert_int_equal(cuda.followed, 1);
+	end_and_destroy(graph);
+}
+
 TEST(before_an_edit_by_the_program_all_streams_follow)
 {
 	void *graph = begin(0);
