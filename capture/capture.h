@@ -66,7 +66,7 @@ struct gcp_capture_driver {
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
 	/* The handles of the nodes of a graph that only the calling thread knows; NULL
-	 * if it has none. 0 or a CUresult. NULL: not known here. */
+	 * if it has none. 0 or a CUresult. */
 	int (*graph_nodes)(void *graph, struct gcp_node_handles **ret_handles);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
@@ -77,16 +77,15 @@ struct gcp_capture_driver {
 	 * 0 or a CUresult. */
 	int (*node_follows)(void *graph, void *node, void **nodes, size_t count);
 
-	/* Whether streams may be asked for their ends or whether they capture: not
-	 * while a call is under way that may end a context, and all its streams. True:
-	 * none begins before contexts_release. NULL: none ever does. */
+	/* Whether streams may be asked for their ends or whether they capture, or be
+	 * given to other calls: not while a call is under way that may end a context,
+	 * and all its streams. True: none begins before contexts_release. */
 	bool (*contexts_hold)(void);
 	void (*contexts_release)(void);
 
 	/* A number that no other stream of this process ever has; its context; whether
 	 * all its work is done (0, or a CUresult): that is asked only while no capture
-	 * is under way. Absent (NULL) on drivers before 12.0: no graphs share memory.
-	 */
+	 * is under way. */
 	int (*stream_id)(void *stream, uint64_t *ret_id);
 	void *(*stream_context)(void *stream);
 	int (*stream_query)(void *ctx, void *stream);
@@ -98,17 +97,15 @@ struct gcp_capture_driver {
 	int (*event_record)(void *event, void *stream);
 	int (*event_query)(void *event);
 	int (*event_wait)(void *stream, void *event);
-	/* The same for all streams of the context; no stream of it captures. Absent
-	 * (NULL) on drivers before 12.5. */
+	/* The same for all streams of the context; no stream of it captures. */
 	int (*event_wait_all)(void *ctx, void *event);
 
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Whether the process has one context and no other. NULL: always. */
+	/* Whether the process has one context and no other. */
 	bool (*contexts_are_one)(void);
-	/* A fence in every context of the process, as those of driver_table.h. Absent
-	 * (NULL) on drivers before 12.5. */
+	/* A fence in every context of the process, as those of driver_table.h. */
 	int (*fence_all_create)(void **ret_fence);
 	int (*fence_all_record)(void *fence);
 	int (*fence_all_query)(void *fence);

@@ -305,10 +305,6 @@ void gcp_stream_goes(struct gcp_tracker *tracker, void *stream);
 enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
 				    const void *stream, uint64_t gone);
 
-/* Whether streams may be asked about; until they are released no context ends. */
-bool gcp_streams_hold(struct gcp_tracker *tracker);
-void gcp_streams_release(struct gcp_tracker *tracker);
-
 /* --- graph_memory.c; tracker->lock is held ------------------------------------ */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);

@@ -5,15 +5,10 @@
  */
 #include "capture_types.h"
 
-struct heap_entry {
-	struct gcp_heap *heap;
-	struct gcp_checkpoint *state;
-};
-
 struct gcp_graph_checkpoint {
 	uint64_t id, generation;
 	size_t count;
-	struct heap_entry heaps[];
+	struct gcp_checkpoint *heaps[];
 };
 
 void gcp_graph_checkpoint_destroy(struct gcp_graph_checkpoint *checkpoint)
@@ -21,7 +16,7 @@ void gcp_graph_checkpoint_destroy(struct gcp_graph_checkpoint *checkpoint)
 	if (!checkpoint)
 		return;
 	for (size_t i = 0; i < checkpoint->count; i++)
-		gcp_checkpoint_destroy(checkpoint->heaps[i].state);
+		gcp_checkpoint_destroy(checkpoint->heaps[i]);
 	free(checkpoint);
 }
 
@@ -50,14 +45,13 @@ static int checkpoint_fill(struct gcp_graph_pool *graph_pool,
 	checkpoint->id = graph_pool->id;
 	checkpoint->generation = graph_pool->generation;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
-		struct heap_entry *slot = &checkpoint->heaps[checkpoint->count];
-		int result = gcp_heap_checkpoint(entry->heap, &slot->state);
+		int result = gcp_heap_checkpoint(entry->heap,
+						 &checkpoint->heaps[checkpoint->count]);
 
 		if (result != 0) {
 			gcp_graph_checkpoint_destroy(checkpoint);
 			return result;
 		}
-		slot->heap = entry->heap;
 		checkpoint->count++;
 	}
 	*ret_checkpoint = checkpoint;
@@ -88,8 +82,8 @@ static const struct gcp_checkpoint *
 state_of(const struct gcp_graph_checkpoint *checkpoint, const struct gcp_heap *heap)
 {
 	for (size_t i = 0; i < checkpoint->count; i++)
-		if (checkpoint->heaps[i].heap == heap)
-			return checkpoint->heaps[i].state;
+		if (gcp_checkpoint_fits(heap, checkpoint->heaps[i]))
+			return checkpoint->heaps[i];
 	return NULL;
 }
 
@@ -104,13 +98,8 @@ static bool is_current(const struct gcp_graph_pool *graph_pool,
 	if (checkpoint->id != graph_pool->id ||
 	    checkpoint->generation != graph_pool->generation)
 		return false;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
-		const struct gcp_checkpoint *heap_state =
-		    state_of(checkpoint, entry->heap);
-
-		if (heap_state && gcp_checkpoint_fits(entry->heap, heap_state))
-			found++;
-	}
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		found += state_of(checkpoint, entry->heap) != NULL;
 	return found == checkpoint->count;
 }
 

@@ -190,11 +190,10 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	}
 	if (share)
 		info->launches = share->launches;
-	if (!share || !share->bound)
+	if (!share || !share->lane)
 		return;
 	info->lane = share->track ? share->track->id : ~share->id;
-	info->lane_bytes =
-	    gcp_lane_bytes(share->track ? share->track->lane : share->own_lane);
+	info->lane_bytes = gcp_lane_bytes(share->lane);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

@@ -53,7 +53,7 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	bool followed = false;
 
-	if (tracker->driver.event_wait_all && gcp_pools_captures_hold(tracker->pools)) {
+	if (gcp_pools_captures_hold(tracker->pools)) {
 		gcp_pool_work_is_held_back(track->pool);
 		followed = tracker->driver.event_wait_all(gcp_pool_context(track->pool),
 							  event) == 0;
@@ -259,7 +259,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (is_foreign(tracker, share, stream, &last.stream_id))
 		return gcp_share_take(tracker, share);
 	stream_note(tracker, last.stream_id);
-	if (!share->bound)
+	if (!share->lane)
 		unbound_launch(tracker, share, &last);
 	launch->crosses = launch->beside = false;
 	if (share->track)

@@ -238,12 +238,12 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;
 	capture->stuck = false;
-	if (!ends_are_here(capture) || !gcp_streams_hold(tracker))
+	if (!ends_are_here(capture) || !tracker->driver.contexts_hold())
 		return false;
 	result = ends_look(tracker, capture, NULL);
 	if (result == 0 && !free_group_add(capture))
 		result = -ENOMEM;
-	gcp_streams_release(tracker);
+	tracker->driver.contexts_release();
 	return look_result(capture, result) == 0 && graph_pool;
 }
 
@@ -302,9 +302,9 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 	struct gcp_nodes *missing = &capture->frontier;
 
 	assert(released && end->handle);
-	if (gcp_streams_hold(tracker)) {
+	if (tracker->driver.contexts_hold()) {
 		(void)ends_look(tracker, capture, end); /* else more are missing */
-		gcp_streams_release(tracker);
+		tracker->driver.contexts_release();
 	}
 	missing->count = 0;
 	if (!gcp_nodes_reserve(missing, released->count + 1))
@@ -362,7 +362,7 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 	struct gcp_open_end *stream;
 
 	assert(waited->handle);
-	if (capture->order_unknown || !gcp_streams_hold(tracker))
+	if (capture->order_unknown || !tracker->driver.contexts_hold())
 		return;
 	(void)look_result(capture, ends_look(tracker, capture, waited));
 	SLIST_FOREACH (stream, &capture->streams, link)
@@ -371,7 +371,7 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 		    stream_precedes(tracker, capture, stream, waited))
 			stream->resting = true;
 	atomic_store(&tracker->any_resting, true);
-	gcp_streams_release(tracker);
+	tracker->driver.contexts_release();
 }
 
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -418,9 +418,9 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 	struct gcp_open_end *left = gcp_order_stream_joined(capture, ctx, stream), *end;
 	int result = -EBUSY;
 
-	if (left && end_is_here(left) && gcp_streams_hold(tracker)) {
+	if (left && end_is_here(left) && tracker->driver.contexts_hold()) {
 		result = gcp_nodes_add(tracker, &capture->strays, left, NULL);
-		gcp_streams_release(tracker);
+		tracker->driver.contexts_release();
 	}
 	capture->order_unknown |= result != 0;
 	/* What it has captured may precede no end any more. */

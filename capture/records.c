@@ -110,17 +110,6 @@ enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
 	return answer;
 }
 
-bool gcp_streams_hold(struct gcp_tracker *tracker)
-{
-	return !tracker->driver.contexts_hold || tracker->driver.contexts_hold();
-}
-
-void gcp_streams_release(struct gcp_tracker *tracker)
-{
-	if (tracker->driver.contexts_release)
-		tracker->driver.contexts_release();
-}
-
 uint64_t gcp_thread_number(void)
 {
 	static _Atomic uint64_t last;

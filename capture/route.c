@@ -108,11 +108,11 @@ static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 	gone = gcp_stream_gone_since(tracker, hint.stream, hint.gone);
 	if (gone == GCP_GONE_SINCE)
 		return HINT_GONE;
-	if (gone == GCP_GONE_MAYBE || !gcp_streams_hold(tracker))
+	if (gone == GCP_GONE_MAYBE || !tracker->driver.contexts_hold())
 		return HINT_CANNOT;
 	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0)
 		says = HINT_STATE;
-	gcp_streams_release(tracker);
+	tracker->driver.contexts_release();
 	return says;
 }
 

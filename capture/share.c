@@ -89,7 +89,7 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return !share->own && !share->bound && share->confirmed && share->stays == 0 &&
+	return !share->own && !share->lane && share->confirmed && share->stays == 0 &&
 	       gcp_pool_is_only(share->pool) && !gcp_share_in_flight(tracker, share);
 }
 
@@ -133,7 +133,6 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		return;
 	result = scratch_take(share, track->lane);
 	if (result == 0) {
-		share->bound = true;
 		gcp_share_unlist(tracker, share);
 		gcp_share_move(tracker, share, track);
 		if (!there || gcp_lane_enter(there->lane, share->heap) != 0)
@@ -194,8 +193,7 @@ static struct gcp_node_handles *nodes_of(struct gcp_tracker *tracker, void *grap
 	gcp_tracker_lock(tracker);
 	wanted = share_unconfirmed(tracker, graph) != NULL;
 	gcp_tracker_unlock(tracker);
-	if (!wanted || !tracker->driver.graph_nodes ||
-	    tracker->driver.graph_nodes(graph, &nodes) != 0)
+	if (!wanted || tracker->driver.graph_nodes(graph, &nodes) != 0)
 		return NULL;
 	return nodes;
 }
@@ -243,17 +241,15 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 bool gcp_share_has_own(const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->own &&
-	       (!share->bound || share->own_lane || !gcp_heap_is_shared(share->heap));
+	return share->own && (!share->track || !gcp_heap_is_shared(share->heap));
 }
 
 int gcp_share_map(struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!share->bound || !gcp_heap_is_shared(share->heap))
-		return 0;
-	return gcp_lane_enter(share->track ? share->track->lane : share->own_lane,
-			      share->heap);
+	return share->lane && gcp_heap_is_shared(share->heap)
+		   ? gcp_lane_enter(share->lane, share->heap)
+		   : 0;
 }
 
 /* The lane is its own from now on. */
@@ -261,8 +257,8 @@ static void keep(struct gcp_tracker *tracker, struct gcp_share *share,
 		 struct gcp_lane *lane)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	share->own_lane = lane;
 	gcp_share_move(tracker, share, NULL);
+	share->lane = lane;
 	own_begin(tracker, share);
 	(void)gcp_lane_purge_unused(lane);
 }
@@ -273,7 +269,7 @@ int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 	struct gcp_lane *lane;
 	int result = gcp_lane_create(share->pool, &lane);
 
-	assert(share->bound && share->track && !share->own_lane);
+	assert(share->track && share->lane == share->track->lane);
 	assert(share->in_progress == 0 && share->stays == 0); /* X2 */
 	if (result != 0)
 		return result;
@@ -356,8 +352,8 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 			gcp_share_move(tracker, other, fresh);
 	}
 	if (result == 0) {
-		track->lane = NULL; /* and goes: it has no graph any more */
 		keep(tracker, share, lane);
+		track->lane = NULL; /* and goes: it has no graph any more */
 	}
 	gcp_tracks_tidy(tracker);
 	return result;
@@ -417,10 +413,7 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
 {
-	atomic_store(&tracker->sharing, sharing && tracker->driver.stream_id &&
-					    tracker->driver.stream_context &&
-					    tracker->driver.stream_query &&
-					    tracker->driver.event_create);
+	atomic_store(&tracker->sharing, sharing);
 }
 
 bool gcp_tracker_shares(const struct gcp_tracker *tracker)

@@ -32,19 +32,18 @@ struct gcp_share {
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	bool confirmed;                 /* the end of the capture gave that graph */
 	bool copied;                    /* into others, which may be there still */
-	bool own;                  /* it keeps memory of its own, or is to get some */
-	bool unseen;               /* a call that is not known was made */
-	bool bound;                /* its scratch is a lane's, or in `own_lane` */
-	struct gcp_track *track;   /* bound: its lane; NULL: it has own_lane */
-	struct gcp_lane *own_lane; /* of this graph alone; or NULL */
-	uint64_t stream_id;        /* of its launches; 0: there was none */
+	bool own;                /* it keeps memory of its own, or is to get some */
+	bool unseen;             /* a call that is not known was made */
+	struct gcp_lane *lane;   /* where its scratch lies; NULL: in none yet */
+	struct gcp_track *track; /* of that lane; NULL: it is this graph's alone */
+	uint64_t stream_id;      /* of its launches; 0: there was none */
 	uint64_t launches;
 	uint32_t in_progress; /* calls that launch it just now */
 	uint32_t stays;       /* calls that look at its memory just now: it is mapped
 			       * nowhere else, and not given back */
 	struct gcp_last last; /* its latest launch */
 	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
-	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if !bound && !own */
+	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if !lane && !own */
 	bool listed;                         /* there */
 };
 
@@ -103,7 +102,7 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
 /* Binding is tried at each launch up to the fourth, and then at powers of two. */
 static inline bool gcp_share_is_bind_due(const struct gcp_share *share)
 {
-	return !share->bound &&
+	return !share->lane &&
 	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
 }
 

@@ -144,7 +144,7 @@ static int share_stays(struct gcp_share *share, bool *ret_any)
 {
 	int result;
 
-	if (!share->bound || !gcp_heap_is_shared(share->heap))
+	if (!share->lane || !gcp_heap_is_shared(share->heap))
 		return 0;
 	result = gcp_share_map(share);
 	*ret_any |= result == 0;

@@ -78,7 +78,8 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	struct gcp_track *from = share->track;
 
 	gcp_launches_reset(tracker);
-	assert(!from || from->members > 0);
+	assert(!from || (from->members > 0 && share->lane == from->lane));
+	assert(from || !track || !share->lane); /* X2: none comes back */
 	assert(!track || track->pool == share->pool);
 	if (from) {
 		from->members--;
@@ -87,6 +88,7 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 			from->exec = NULL;
 	}
 	share->track = track;
+	share->lane = track ? track->lane : NULL;
 	if (track)
 		track->members++;
 }
@@ -158,11 +160,11 @@ static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *p
 	 * asked for with the contexts held. */
 	if (!is_addressable(tracker, last) || !gcp_pools_captures_hold(tracker->pools))
 		return false;
-	if (gcp_streams_hold(tracker)) {
+	if (tracker->driver.contexts_hold()) {
 		done = last->gone == gcp_tracker_streams_gone(tracker) &&
 		       tracker->driver.stream_query(gcp_pool_context(pool),
 						    last->stream) == 0;
-		gcp_streams_release(tracker);
+		tracker->driver.contexts_release();
 	}
 	gcp_pools_captures_release(tracker->pools);
 	return done;
@@ -301,12 +303,12 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 		return event;
 	event = event_of(tracker, track);
 	if (event && gcp_pools_captures_hold(tracker->pools)) {
-		if (gcp_streams_hold(tracker)) {
+		if (tracker->driver.contexts_hold()) {
 			track->marked =
 			    track->last.gone == gcp_tracker_streams_gone(tracker) &&
 			    tracker->driver.event_record(event, track->last.stream) ==
 				0;
-			gcp_streams_release(tracker);
+			tracker->driver.contexts_release();
 		}
 		gcp_pools_captures_release(tracker->pools);
 	}
@@ -358,6 +360,7 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_share *share = graph_pool->share;
+	struct gcp_lane *own = share && !share->track ? share->lane : NULL;
 
 	if (!share)
 		return;
@@ -366,8 +369,8 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 	graph_pool->share = NULL;
 	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
-	if (share->own_lane)
-		gcp_lane_destroy(share->own_lane);
+	if (own)
+		gcp_lane_destroy(own);
 	TAILQ_REMOVE(&tracker->shares, share, link);
 	atomic_fetch_sub(&tracker->share_count, 1);
 	free(share->nodes);

@@ -19,12 +19,6 @@
  */
 #include "share.h"
 
-static bool several_contexts(const struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return tracker->driver.contexts_are_one && !tracker->driver.contexts_are_one();
-}
-
 /* Whether all launches were into streams of the context that its memory is of. */
 static bool ran_at_home(const struct gcp_graph_pool *graph_pool)
 {
@@ -73,7 +67,8 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 
 	assert(gcp_graph_pool_references(graph_pool) == 0);
 	assert(!share || share->graph_pool == graph_pool);
-	graph_pool->several = several_contexts(tracker) && !ran_at_home(graph_pool);
+	graph_pool->several =
+	    !tracker->driver.contexts_are_one() && !ran_at_home(graph_pool);
 	if (SLIST_EMPTY(&graph_pool->heaps) || (!graph_pool->several && !share)) {
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		return false;

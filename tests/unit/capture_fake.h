@@ -261,6 +261,11 @@ static __attribute__((unused)) uint64_t private_bytes(void)
 	return must_stats(pools).private_bytes.current;
 }
 
+static __attribute__((unused)) bool always(void)
+{
+	return true;
+}
+
 static __attribute__((unused)) int setup(void **state)
 {
 	struct gcp_capture_driver driver = {
@@ -270,6 +275,7 @@ static __attribute__((unused)) int setup(void **state)
 	    .node_dependencies = node_dependencies,
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
+	    .contexts_are_one = always,
 	    .thread_mode = thread_mode,
 	};
 
