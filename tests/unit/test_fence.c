@@ -26,54 +26,6 @@ static struct gcp_config tight(void)
 	return config;
 }
 
-TEST(reuse_waits_for_work_submitted_before_the_free)
-{
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	static const uint64_t sizes[] = {512, 100 << 10, 3 << 20, 300 << 20};
-
-	for (int i = 0; i < 4; i++) {
-		for (int round = 0; round < 50; round++) {
-			gcp_addr addr = must_alloc(pool, sizes[i]);
-			uint64_t work = fake_submit();
-
-			must_free(pools, addr);
-			if (must_alloc(pool, sizes[i]) == addr)
-				assert_true(fake_is_ordered(work));
-		}
-	}
-	assert_true(fake.orders > 0);
-	fake_finish(pools);
-}
-
-TEST(work_between_two_frees_is_covered_by_the_later_epoch)
-{
-	struct gcp_config config = tight();
-
-	config.epoch_blocks = 4;
-	config.window_bytes = 8 * MIB;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addrs[64];
-	uint64_t works[64];
-
-	for (int i = 0; i < 64; i++)
-		addrs[i] = must_alloc(pool, 64 << 10);
-	for (int i = 0; i < 64; i++) {
-		works[i] = fake_submit();
-		must_free(pools, addrs[i]);
-	}
-	for (int i = 0; i < 64; i++) {
-		gcp_addr addr = must_alloc(pool, 64 << 10);
-
-		for (int j = 0; j < 64; j++)
-			if (addrs[j] == addr)
-				assert_true(fake_is_ordered(works[j]));
-	}
-	fake_finish(pools);
-}
-
 TEST(completed_epochs_need_no_barrier)
 {
 	struct gcp_config config = tight();
@@ -92,23 +44,6 @@ TEST(completed_epochs_need_no_barrier)
 	fake_finish(pools);
 }
 
-TEST(memory_grows_to_the_window_and_no_further)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	for (int i = 0; i < 1000; i++) {
-		gcp_addr addr = must_alloc(pool, 1 * MIB);
-
-		fake_submit();
-		must_free(pools, addr); /* the device never gets anything done */
-	}
-	assert_true(fake.memory_used > 32 * MIB);
-	assert_true(fake.memory_used <= 64 * MIB + 16 * MIB);
-	assert_int_equal(fake.waits, 0);
-	fake_finish(pools);
-}
-
 /* Blocks of 1 MiB in turn, on streams in turn, on a device that gets nothing done
  * by itself. A turn takes 20 us. */
 static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
@@ -121,73 +56,6 @@ static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
 		must_free(pools, addr);
 		fake_pass(20 * 1000);
 	}
-}
-
-TEST(one_stream_needs_little_memory_and_several_the_window)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-
-	keep_streams_busy(pools, 1, 1000);
-	assert_true(fake.memory_used <= 32 * MIB);
-	assert_true(fake.orders <= 1000 / 8);
-	keep_streams_busy(pools, 4, 1000);
-	assert_true(fake.memory_used > 32 * MIB);
-	assert_true(fake.memory_used <= 80 * MIB);
-	/* The other three drop out of the count. */
-	keep_streams_busy(pools, 1, 4000);
-	gcp_pools_trim(pools, 0, 0);
-	keep_streams_busy(pools, 1, 1000);
-	assert_true(fake.memory_used <= 32 * MIB);
-	fake_finish(pools);
-}
-
-/* A loop so quick that barriers would cost it much has a wider window, until it is
- * slower again. */
-TEST(barriers_in_quick_succession_widen_the_window)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-
-	for (int i = 0; i < 1000; i++) {
-		gcp_addr addr = must_alloc(fake_pool(pools), 4 * MIB);
-
-		fake_submit();
-		gcp_pools_stream_used(pools, 0x5000);
-		must_free(pools, addr);
-		fake_pass(3 * 1000);
-	}
-	assert_true(fake.memory_used > 32 * MIB);
-	assert_true(fake.memory_used <= 80 * MIB);
-	assert_true(fake.orders <= 1000 / 8);
-	keep_streams_busy(pools, 1, 1000);
-	fake.done = fake.submitted;
-	gcp_pools_trim(pools, 0, 0);
-	keep_streams_busy(pools, 1, 1000);
-	assert_true(fake.memory_used <= 32 * MIB);
-	fake_finish(pools);
-}
-
-static uint64_t fences_of_turns(struct gcp_pools *pools, int turns, uint64_t ns)
-{
-	uint64_t before = fake.records;
-
-	for (; turns > 0; turns--, fake_pass(ns), fake.done = fake_submit() - 1)
-		must_free(pools, must_alloc(fake_pool(pools), 1 * MIB));
-	return fake.records - before;
-}
-
-TEST(a_loop_under_high_churn_needs_fewer_fences)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-
-	fake.fence_ns = 400;
-	fences_of_turns(pools, 4000, 100);
-	assert_true(fences_of_turns(pools, 10000, 100) <= 10000 / 100);
-	/* At the pace of launches memory is what counts. */
-	fences_of_turns(pools, 4000, 3000);
-	gcp_pools_trim(pools, 0, 0);
-	assert_true(fences_of_turns(pools, 10000, 3000) >= 10000 / 30);
-	assert_true(fake.memory_used <= 64 * MIB);
-	fake_finish(pools);
 }
 
 TEST(streams_of_two_contexts_are_never_one)
@@ -247,23 +115,6 @@ TEST(no_fence_is_set_while_held)
 	for (int i = 0; i < 50; i++)
 		must_free(pools, must_alloc(pool, i % 2 ? 3 * MIB : 4096));
 	assert_true(fake.memory_used <= used + 4 * MIB); /* what waited is used again */
-	fake_finish(pools);
-}
-
-TEST(blocks_freed_while_held_are_not_given_out)
-{
-	struct gcp_config config = tight();
-	config.window_bytes = MIB; /* and four of them may wait */
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 3 * MIB);
-
-	gcp_pools_fences_hold(pools);
-	fake_submit();
-	must_free(pools, addr);
-	for (int i = 0; i < 20; i++)
-		assert_int_not_equal(must_alloc(pool, 3 * MIB), addr);
-	gcp_pools_fences_release(pools);
 	fake_finish(pools);
 }
 
@@ -356,25 +207,6 @@ TEST(complete_waits_for_an_ordered_block)
 	}
 	assert_int_equal(again, first);
 	assert_int_equal(gcp_pools_complete(pools, 0xdead0000), -ENOENT);
-	fake_finish(pools);
-}
-
-TEST(merged_blocks_are_as_weak_as_their_weakest_part)
-{
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr a = must_alloc(pool, 6 * MIB), b = must_alloc(pool, 6 * MIB);
-
-	must_free(pools, a);
-	fake.done = fake.submitted;
-	uint64_t work = fake_submit();
-	must_free(pools, b); /* ordered at most, while a is completed */
-	gcp_addr both = must_alloc(pool, 12 * MIB);
-	assert_int_equal(both, a);
-	assert_true(work > fake.done);
-	assert_int_equal(gcp_pools_complete(pools, both), 0);
-	assert_true(work <= fake.done);
 	fake_finish(pools);
 }
 
@@ -529,46 +361,5 @@ TEST(a_full_queue_of_fences_is_waited_for)
 	}
 	must_alloc(pool, 1500ull * 16 * MIB);
 	assert_true(fake.waits > 0);
-	fake_finish(pools);
-}
-
-TEST(a_blocking_free_waits_like_cudaFree)
-{
-	struct gcp_config config = tight();
-
-	config.blocking_free = true;
-	config.epoch_blocks = 1000;
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr addr = must_alloc(fake_pool(pools), 4096);
-	uint64_t work = fake_submit();
-
-	must_free(pools, addr);
-	assert_true(work <= fake.done);
-	fake_finish(pools);
-}
-
-/* Also of a block that a capture allocated and the program has kept. */
-TEST(a_blocking_free_of_a_graphs_block_waits_as_well)
-{
-	struct gcp_config config = tight();
-	struct gcp_heap *heap;
-	gcp_addr addr;
-
-	config.blocking_free = true;
-	config.epoch_blocks = 1000;
-	struct gcp_pools *pools = fake_pools(&config);
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
-	uint64_t work = fake_submit();
-	must_free(pools, addr);
-	assert_true(work <= fake.done);
-	/* Nothing is waited for while a stream is captured: that did not run yet. */
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
-	work = fake_submit();
-	gcp_pools_fences_hold(pools);
-	must_free(pools, addr);
-	assert_true(work > fake.done);
-	gcp_pools_fences_release(pools);
-	gcp_heap_release(heap);
 	fake_finish(pools);
 }

@@ -87,54 +87,6 @@ static uint64_t graph_pools(void)
 
 static int several_setup(void **state);
 
-TEST(a_clone_holds_what_the_graph_holds)
-{
-	void *graph = captured(), *clone = made(0, graph, false);
-
-	graph_destroy(graph);
-	assert_true(private_bytes() > 0);
-	graph_destroy(clone);
-	assert_int_equal(private_bytes(), 0);
-}
-
-TEST(an_executable_holds_what_the_graph_held_then)
-{
-	void *graph = captured(), *exec = made(0, graph, true);
-
-	captured_into(0, graph);
-	assert_int_equal(graph_pools(), 2);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 0);
-}
-
-TEST(a_parent_holds_what_its_children_hold)
-{
-	void *first = captured(), *second = captured(), *exec;
-
-	added(handle(0), first);
-	added(handle(0), second);
-	exec = made(1, handle(0), true);
-	graph_destroy(first);
-	graph_destroy(second);
-	graph_destroy(handle(0));
-	assert_int_equal(graph_pools(), 2);
-	holder_destroy(exec, true);
-}
-
-TEST(an_updated_executable_holds_what_the_new_graph_holds)
-{
-	void *first = captured(), *second = captured(), *exec = made(0, first, true);
-
-	graph_destroy(first);
-	made(0, second, true);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(second);
-	assert_int_equal(graph_pools(), 1);
-	holder_destroy(exec, true);
-}
-
 /* A program may do that for each launch. */
 TEST(what_is_set_for_a_child_goes_with_the_next)
 {
@@ -189,36 +141,6 @@ TEST(an_update_that_fails_leaves_both)
 	holder_destroy(exec, true);
 }
 
-TEST(an_executable_that_runs_another_graph_drops_the_old_one)
-{
-	void *graph = captured(), *exec = made(0, graph, true);
-
-	graph_destroy(graph);
-	gcp_holding_new(tracker, holding_of(handle(7), false), exec, true);
-	assert_int_equal(graph_pools(), 0);
-}
-
-TEST(what_failed_to_be_made_holds_nothing)
-{
-	void *graph = captured();
-
-	gcp_holding_end(tracker, holding_of(graph, false));
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* From before the real call on. */
-TEST(what_is_being_made_holds_the_memory)
-{
-	void *graph = captured();
-	struct gcp_holder *holding = holding_of(graph, false);
-
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	gcp_holding_new(tracker, holding, handle(0), true);
-	holder_destroy(handle(0), true);
-}
-
 TEST(a_launch_into_a_capture_embeds_the_graph)
 {
 	void *graph = captured(), *exec = made(0, graph, true), *second;
@@ -237,31 +159,6 @@ TEST(a_launch_into_a_capture_embeds_the_graph)
 }
 
 /* --- ends --- */
-
-TEST(a_graph_that_stays_holds_its_memory)
-{
-	void *graph = captured();
-
-	gcp_holder_ended(tracker, gcp_holder_ending(tracker, graph, false), false);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* While one thread destroys a graph another one gets its handle, for another graph. */
-TEST(a_handle_is_given_out_again_at_once)
-{
-	void *first = captured(), *second;
-	struct gcp_holder *ending = gcp_holder_ending(tracker, first, false);
-
-	cuda.last_id--;
-	second = captured();
-	assert_ptr_equal(first, second);
-	gcp_holder_ended(tracker, ending, true);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(second);
-	assert_int_equal(graph_pools(), 0);
-}
 
 /* The call may be refused: what is made meanwhile is made of it. */
 TEST(a_graph_that_may_be_going_is_there)
@@ -293,22 +190,6 @@ TEST(what_had_the_handle_before_is_gone)
 	assert_int_equal(graph_pools(), 0);
 }
 
-TEST(a_capture_that_is_ended_by_two_calls)
-{
-	struct gcp_holder *first, *second;
-	void *graph = begin(0);
-
-	must_free(pools, capture_alloc(3 * MIB));
-	first = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-	second = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-	assert_non_null(first);
-	assert_null(second);
-	gcp_holder_ended(tracker, first, false);
-	end(0);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(graph);
-}
-
 /* Between the real end of one capture and its report another one has come and gone. */
 TEST(a_stream_captures_twice)
 {
@@ -328,39 +209,6 @@ TEST(a_stream_captures_twice)
 	assert_int_equal(graph_pools(), 1);
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 0);
-}
-
-/* Its capture has ended, too. */
-TEST(a_context_that_ends_takes_the_captured_graph_along)
-{
-	begin(0);
-	must_free(pools, capture_alloc(3 * MIB));
-	fake.capturing--;
-	gcp_tracker_context_gone(tracker, FAKE_CTX);
-	assert_int_equal(graph_pools(), 0);
-	assert_false(gcp_tracker_holds(tracker));
-}
-
-/* CUDA 13.0 destroys it, the program need not know that. */
-TEST(a_lost_capture_leaves_the_graph_that_was_there)
-{
-	void *graph = handle(0), *outer = handle(1), *body = handle(2), *exec;
-
-	captured_into(0, graph);
-	begin_graph(0, graph, true);
-	end_lost(0);
-	assert_int_equal(graph_pools(), 2);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 0);
-
-	gcp_graph_part(tracker, outer, body, false);
-	begin_graph(0, body, true);
-	end_lost(0);
-	captured_into(0, body);
-	exec = made(3, outer, true);
-	graph_destroy(outer);
-	assert_int_equal(graph_pools(), 2);
-	holder_destroy(exec, true);
 }
 
 /* CUDA may destroy the graph of a lost capture before its end. */
@@ -483,31 +331,6 @@ TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good)
 	graph_destroy(handle(0));
 	assert_int_equal(graph_pools(), 1);
 	start_again();
-}
-
-/* Its node went with a call that tells nothing, and another graph got the handle. */
-TEST(a_graph_with_the_handle_of_a_part_is_none)
-{
-	void *outer = handle(0), *body = handle(1);
-
-	gcp_graph_part(tracker, outer, body, false);
-	gcp_graph_made(tracker, body);
-	captured_into(0, body);
-	graph_destroy(outer);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(body);
-}
-
-TEST(what_is_added_to_a_part_its_graph_holds)
-{
-	void *outer = handle(0), *body = handle(1), *child = captured();
-
-	gcp_graph_part(tracker, outer, body, false);
-	added(body, child);
-	graph_destroy(child);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(outer);
-	assert_int_equal(graph_pools(), 0);
 }
 
 /* --- for good --- */
@@ -696,13 +519,6 @@ CASE(memory_that_ran_at_home_goes_at_once, several_setup, teardown)
 	}
 }
 
-CASE(with_one_context_memory_goes_at_once, several_setup, teardown)
-{
-	all.one = true;
-	launched_and_gone(captured(), OTHER_CTX);
-	assert_int_equal(private_bytes(), 0);
-}
-
 CASE(no_fence_is_set_beside_a_capture, several_setup, teardown)
 {
 	void *graph = captured(), *other = begin(1);
@@ -755,18 +571,6 @@ CASE(memory_that_was_used_again_waits_again, several_setup, teardown)
 	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
 }
 
-/* When memory is out a moment is worth it. */
-CASE(memory_that_comes_soon_is_waited_for, several_setup, teardown)
-{
-	(void)gcp_tracker_reclaim(tracker); /* of the tests before */
-	launched_and_gone(captured(), OTHER_CTX);
-	assert_true(private_bytes() > 0);
-	all.soon = 4;
-	assert_true(gcp_tracker_reclaim(tracker));
-	assert_int_equal(private_bytes(), 0);
-	assert_false(gcp_tracker_reclaim(tracker));
-}
-
 /* It is not kept waiting by what comes later. */
 CASE(a_fence_does_not_move, several_setup, teardown)
 {
@@ -781,22 +585,6 @@ CASE(a_fence_does_not_move, several_setup, teardown)
 	assert_int_equal(graph_pools(), 2);
 	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 2);
-}
-
-CASE(allocations_ask_seldom, several_setup, teardown)
-{
-	enum { LOOKS = 1000, AT_MOST = 64 };
-
-	launched_and_gone(captured(), OTHER_CTX);
-	gcp_tracker_fetch(tracker);
-	all.asked = 0;
-	for (int i = 0; i < LOOKS; i++)
-		gcp_tracker_look(tracker);
-	assert_in_range(all.asked, 8, AT_MOST);
-	all.result = 0;
-	for (int i = 0; i < AT_MOST; i++)
-		gcp_tracker_look(tracker);
-	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
 CASE(a_fence_that_fails_says_nothing, several_setup, teardown)

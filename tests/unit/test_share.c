@@ -9,39 +9,6 @@
 
 /* --- which graphs share --- */
 
-TEST(graphs_in_one_stream_hold_the_largest)
-{
-	static const uint64_t sizes[] = {16, 64, 8, 40};
-
-	for (int i = 0; i < 4; i++)
-		make(i, sizes[i] * MIB);
-	assert_int_equal(fake.memory_used, 64 * MIB);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 64 * MIB);
-	for (int i = 0; i < 40; i++)
-		launch(&graphs[i % 4], 0);
-	assert_int_equal(fake.memory_used, 64 * MIB);
-	assert_int_equal(must_stats(pools).graph_moves, 0);
-	assert_int_equal(must_stats(pools).graph_waits, 0);
-	must_be_sound(pools);
-}
-
-TEST(what_the_program_holds_is_never_shared)
-{
-	uint64_t before[PAGES] = {0}, pages[PAGES] = {0};
-	struct graph *a = capture_with(0, 32 * MIB, 4 * MIB), kept = *a;
-
-	kept.scratch = a->kept;
-	kept.bytes = 4 * MIB;
-	pages_read(&kept, before);
-	instantiate(a);
-	drop(a);
-	make(1, 32 * MIB);
-	assert_true(share_memory(a, &graphs[1]));
-	pages_read(&kept, pages);
-	assert_memory_equal(before, pages, sizeof(pages));
-	assert_false(share_memory(&kept, &graphs[1]));
-}
-
 TEST(a_graph_that_the_capture_gave_away_shares_nothing)
 {
 	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
@@ -56,20 +23,6 @@ TEST(a_graph_that_the_capture_gave_away_shares_nothing)
 	instantiate(b);
 	drop(b);
 	assert_false(share_memory(a, b));
-}
-
-TEST(a_destroy_that_has_failed_changes_nothing)
-{
-	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
-	struct gcp_holder *ending = gcp_holder_ending(tracker, b->graph, false);
-
-	gcp_holder_ended(tracker, ending, false);
-	device_catches_up();
-	instantiate(b);
-	gcp_shares_prepare(tracker);
-	assert_true(share_memory(a, b));
-	drop(b);
-	assert_true(share_memory(a, b));
 }
 
 TEST(a_handle_that_the_end_did_not_give_is_no_graph)
@@ -141,21 +94,6 @@ TEST(a_graph_in_flight_is_not_bound)
 
 /* --- launches --- */
 
-TEST(graphs_side_by_side_have_a_lane_each)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	assert_true(share_memory(a, b));
-	for (int i = 0; i < 20; i++) {
-		launch(a, 0);
-		launch(b, 1);
-	}
-	assert_false(share_memory(a, b));
-	assert_int_equal(must_stats(pools).graph_moves, 1);
-	assert_int_equal(waits, 0);
-	assert_int_equal(fake.memory_used, 32 * MIB);
-}
-
 /* Two streams need two lanes, however many graphs are launched there. */
 TEST(a_graph_moves_to_the_lane_of_its_stream)
 {
@@ -207,21 +145,6 @@ TEST(a_crossing_follows_the_lane_and_the_lane_follows_it)
 	device_catches_up();
 	launch(a, 2);
 	assert_false(share_memory(a, b));
-}
-
-TEST(a_lane_without_a_stream_takes_the_next_one)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	launch(a, 1);
-	launch(b, 1);
-	device_catches_up();
-	stream_replace(1);
-	launch(a, 2);
-	launch(b, 2);
-	assert_true(share_memory(a, b));
-	assert_int_equal(must_stats(pools).graph_moves, 0);
-	assert_int_equal(waits + waits_of_all, 0);
 }
 
 TEST(one_in_flight_that_changes_its_stream_waits)
@@ -483,52 +406,7 @@ TEST(an_executable_that_was_updated_is_not_guarded)
 	assert_false(share_memory(a, &graphs[1]));
 }
 
-TEST(an_update_that_has_failed_changes_nothing)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct graph *c = capture_with(2, 16 * MIB, 0);
-	struct gcp_holder *holding;
-
-	assert_int_equal(
-	    gcp_holding_begin(tracker, c->graph, false, GCP_MAKING_EXEC, &holding), 0);
-	gcp_holding_add(tracker, holding, a->exec, true);
-	launch(b, 0);
-	launch(a, 1);
-	assert_false(share_memory(a, b));
-	drop(c);
-}
-
 /* --- ends --- */
-
-TEST(the_last_graph_takes_the_lane_along)
-{
-	make(0, 16 * MIB);
-	make(1, 32 * MIB);
-	launch(&graphs[0], 0);
-	device_catches_up();
-	exec_destroy(&graphs[1]);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 32 * MIB);
-	launch(&graphs[0], 0);
-	device_catches_up();
-	exec_destroy(&graphs[0]);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 0);
-	assert_int_equal(fake.memory_used, 0);
-	must_be_sound(pools);
-}
-
-/* Each graph's scratch lies at addresses of its own. */
-TEST(the_addresses_of_scratch_go_with_the_graph)
-{
-	uint64_t addresses = fake.addresses;
-
-	for (int i = 0; i < 4; i++) {
-		launch(make(0, 16 * MIB), 0);
-		device_catches_up();
-		exec_destroy(&graphs[0]);
-		assert_true(fake.addresses <= addresses);
-	}
-	must_be_sound(pools);
-}
 
 TEST(idle_lanes_give_back_and_are_filled_again)
 {
@@ -599,58 +477,4 @@ TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 	must_be_sound(pools);
 	fake.memory_limit = UINT64_MAX;
 	launch(a, 0);
-}
-
-TEST(a_quota_bounds_the_memory_of_lanes)
-{
-	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch now;
-
-	launch(a, 0);
-	device_catches_up();
-	assert_true(gcp_share_trim(tracker, -1, 0) > 0);
-	pools->first->quota = 8 * MIB;
-	assert_int_equal(gcp_launch_begin(tracker, a->exec, stream_handle(0), &now),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(fake.memory_used, 0);
-	must_be_sound(pools);
-	pools->first->quota = GCP_LIMIT_NONE;
-	launch(a, 0);
-}
-
-TEST(a_context_that_ends_takes_its_lanes_along)
-{
-	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch now;
-
-	make(1, 32 * MIB);
-	launch(a, 0);
-	fake.unmapping = NULL; /* its work is gone with it */
-	gcp_tracker_context_gone(tracker, FAKE_CTX);
-	gcp_pool_reset(pools, FAKE_CTX);
-	assert_int_equal(fake.memory_used, 0); /* though its graphs are not destroyed */
-	launch_begin(a, 0, &now);
-	gcp_launch_end(tracker, a->exec, &now, 1);
-	exec_destroy(&graphs[0]);
-	exec_destroy(&graphs[1]);
-	assert_int_equal(fake.memory_used, 0);
-}
-
-/* --- any ---------------------------------------------------------------------- */
-
-TEST(any_order_is_right)
-{
-	uint64_t random = 1;
-
-	for (int i = 0; i < 5; i++)
-		make(i, (4 + 6 * (uint64_t)i) * MIB);
-	for (int i = 0; i < LAUNCHES; i++) {
-		random = random * 6364136223846793005u + 1442695040888963407u;
-		launch(&graphs[random >> 40 & 3], (int)(random >> 50 & 3));
-		if ((random >> 60) == 0)
-			device_catches_up();
-		if ((random >> 55 & 31) == 0)
-			(void)gcp_share_trim(tracker, -1, 0);
-		must_be_sound(pools);
-	}
 }

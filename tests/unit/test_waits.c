@@ -50,67 +50,6 @@ TEST(what_cannot_go_back_without_a_wait_stays)
 	must_be_sound(pools);
 }
 
-/* What that takes is there before memory is short, and not where it never is. */
-TEST(what_takes_much_can_go_back)
-{
-	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default(&config);
-	config.backend = GCP_BACKEND_SEGMENTS;
-	driver.device_memory = memory_of_limit;
-	fake.memory_limit = 1024 * MIB;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	(void)must_alloc(pool, 100 * MIB);
-	assert_int_equal(fake.prepares, 0);
-	fake.unprepared = true; /* an allocation does not need it */
-	(void)must_alloc(pool, 600 * MIB);
-	assert_int_equal(fake.prepares, 1);
-	must_be_sound(pools);
-}
-
-/* The contexts of a device together. */
-TEST(what_contexts_take_together_can_go_back)
-{
-	enum { CONTEXTS = 3 };
-	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	struct gcp_pool *pool;
-
-	gcp_config_default(&config);
-	config.backend = GCP_BACKEND_SEGMENTS;
-	driver.device_memory = memory_of_limit;
-	fake.memory_limit = 1024 * MIB;
-	fake.several = true;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	for (uintptr_t i = 1; i <= CONTEXTS; i++) {
-		assert_int_equal(fake.prepares, 0);
-		assert_int_equal(gcp_pool_get(pools, (void *)(0x1000 * i), 0, &pool),
-				 0);
-		(void)must_alloc(pool, 60 * MIB);
-	}
-	assert_int_not_equal(fake.prepares, 0);
-	must_be_sound(pools);
-}
-
-/* cuMemPoolTrimTo of plain CUDA waits for nothing. */
-TEST_BOTH(what_is_completed_is_trimmed_beside_later_work)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-
-	must_free(pools, must_alloc(fake_pool(pools), 60 * MIB));
-	uint64_t later = stand();
-	assert_true(gcp_pools_trim_completed(pools, 0, 0) >= 60 * MIB);
-	assert_true(fake.done < later);
-	assert_int_equal(fake.memory_used, 0);
-	fake.done = later;
-	must_be_sound(pools);
-}
-
 /* An allocation waits for the first of the two pieces of work alone. */
 static void must_wait_for(struct gcp_pool *pool, uint64_t bytes, uint64_t before,
 			  uint64_t later)
@@ -167,25 +106,6 @@ TEST_BOTH(each_free_on_a_full_device_closes_its_epoch)
 		assert_true(fake_is_ordered(before));
 		fake.done = later;
 	}
-}
-
-/* It is said before an allocation fails, and no more when there is room again. */
-TEST(memory_is_tight_while_little_is_left)
-{
-	struct gcp_pools *pools = pools_of(1024 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	gcp_addr large = must_alloc(pool, 500 * MIB);
-	assert_false(gcp_pool_is_tight(pool));
-	gcp_addr rest = must_alloc(pool, 510 * MIB);
-	assert_true(gcp_pool_is_tight(pool));
-	must_free(pools, rest);
-	must_free(pools, large);
-	fake.done = fake.submitted;
-	gcp_pools_trim(pools, 0, 0);
-	for (int i = 0; i < 300; i++)
-		must_free(pools, must_alloc(pool, 4096));
-	assert_false(gcp_pool_is_tight(pool));
 }
 
 /* Memory was not tight when it was freed: its epoch is open. */
@@ -420,32 +340,6 @@ TEST_BOTH(what_a_graph_has_freed_is_not_waited_for)
 	assert_true(fake.done < before);
 }
 
-static uint64_t device_memory(int device)
-{
-	(void)device;
-	return 100 * MIB;
-}
-
-TEST(what_is_larger_than_the_device_costs_one_call)
-{
-	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pools *pools;
-
-	gcp_config_default(&config);
-	driver.device_memory = device_memory;
-	fake.memory_limit = 100 * MIB;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	struct gcp_pool *pool = fake_pool(pools);
-	must_free(pools, must_alloc(pool, 4 * MIB));
-	uint64_t calls = fake.calls, allocs = fake.allocs, used = fake.memory_used;
-	must_be_out(pool, 101 * MIB);
-	assert_int_equal(fake.allocs, allocs + 1);
-	assert_int_equal(fake.calls, calls + 1);
-	assert_int_equal(fake.memory_used, used);
-	assert_int_equal(must_stats(pools).ooms, 1);
-}
-
 static struct {
 	struct gcp_pools *pools;
 	int (*wait)(void *fence);
@@ -525,33 +419,6 @@ TEST(what_a_capture_has_closed_is_not_waited_for)
 	fake.done = later;
 }
 
-/* Where no barrier may be set a free waits for the oldest work: it must know how much
- * is pending, also of blocks that its thread keeps. */
-TEST_BOTH(what_threads_keep_is_bounded_where_contexts_are_several)
-{
-	enum { TURNS = 200, WINDOW = 2 << 20, MOST = 12 * WINDOW };
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.window_bytes = WINDOW;
-	config.segment_bytes = WINDOW;
-	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
-	fake.memory_limit = 1024 * MIB;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake.several = true;
-	gcp_tight_out(pool);
-	for (int i = 0; i < TURNS; i++) {
-		gcp_addr addr = must_alloc(pool, MIB);
-
-		(void)fake_submit();
-		must_free(pools, addr);
-	}
-	assert_in_range(fake.memory_used, 0, MOST);
-	must_be_sound(pools);
-}
-
 /* Memory goes back in the order of a stream, and a barrier holds back all streams. */
 TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory)
 {
@@ -587,28 +454,6 @@ TEST(what_another_barrier_holds_back_goes_only_at_last)
 	(void)must_alloc(pool, 70 * MIB);
 	assert_true(fake.done >= later);
 	must_be_sound(pools);
-}
-
-/* With a quota the device may have ever so much: tight is what the quota leaves. */
-TEST(a_quota_is_tight_while_little_of_it_is_left)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
-	config.quota = 1024 * MIB;
-	fake.memory_limit = 1024 * 1024 * MIB;
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-
-	driver.device_memory = memory_of_limit;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	(void)must_alloc(pool, 512 * MIB);
-	assert_false(gcp_pool_is_tight(pool));
-	(void)must_alloc(pool, 504 * MIB);
-	assert_true(gcp_pool_is_tight(pool));
 }
 
 /* Between a free's stamp and its own close another thread's allocation closes the
