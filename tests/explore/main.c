@@ -44,7 +44,7 @@ struct arguments {
 	const char *library, *ops, *kept, *save, *fault;
 	struct source source; /* of the one */
 	uint64_t from, count, repeat, jobs, seconds;
-	bool one, print, keep_going, shrink, faults, freeze, new;
+	bool one, print, keep_going, shrink, faults, freeze;
 };
 
 /* What all workers found together; shared. */
@@ -313,7 +313,6 @@ static bool flag(const char *text)
 	    {"--keep-going", &arguments.keep_going},
 	    {"--print", &arguments.print},
 	    {"--freeze", &arguments.freeze},
-	    {"--new", &arguments.new}, /* as all seeds are now */
 	};
 
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)

@@ -75,35 +75,6 @@ static gcp_addr work_on_captured_stream_gives(void)
 	return elsewhere;
 }
 
-/* It may have worked on that stream long ago: what it allocates is its own. */
-TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
-	gcp_addr addr = freed_by_the_capture();
-
-	assert_int_not_equal(work_on_captured_stream_gives(), addr);
-	end_and_destroy(graph);
-}
-
-static void *begin_elsewhere(void *arg)
-{
-	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
-	elsewhere = freed_by_the_capture();
-	return NULL;
-}
-
-TEST(nor_does_a_capture_of_a_younger_thread_bind_it)
-{
-	pthread_t thread;
-	void *graph;
-
-	must_free(pools, must_alloc(pool, 512)); /* this thread has its number */
-	pthread_create(&thread, NULL, begin_elsewhere, &graph);
-	pthread_join(thread, NULL);
-	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), elsewhere);
-	end_and_destroy(graph);
-}
-
 /* A backward pass, say. */
 TEST(captured_work_of_another_thread_uses_freed_memory_again)
 {
@@ -118,19 +89,6 @@ TEST(captured_work_of_another_thread_uses_freed_memory_again)
 	end_and_destroy(graph);
 }
 
-/* By any thread, on any stream. */
-TEST(what_another_thread_freed_behind_eager_work_is_not_used_again)
-{
-	void *graph = begin(0);
-	gcp_addr addr = work_on_captured_stream_gives();
-
-	submit_eagerly();
-	must_free(pools, addr);
-	assert_int_equal(must_stats(pools).reuse_eager_work, 1);
-	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
 TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
 {
 	void *graph = begin(0);
@@ -140,34 +98,6 @@ TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
 	must_free(pools, addr);
 	assert_int_equal(must_stats(pools).reuse_unknown_calls, 1);
 	assert_int_equal(must_stats(pools).reuse_eager_work, 0);
-	end_and_destroy(graph);
-}
-
-TEST(nor_is_it_where_the_order_of_the_graph_allows_it)
-{
-	void *graph = begin(0);
-
-	kernel(0);
-	wait_for(1, 0);
-	gcp_addr addr = work_on_captured_stream_gives();
-	submit_eagerly();
-	must_free(pools, addr);
-	wait_for(0, 1);
-	wait_for(1, 0);
-	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
-/* On a stream that cannot be asked, say. */
-TEST(a_thread_known_to_work_eagerly_gets_nothing_twice)
-{
-	void *graph = begin(0);
-	gcp_addr addr = freed_by_the_capture(), next = 0;
-	struct gcp_stream_hint hint = {.eager = true};
-
-	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &next), 0);
-	assert_int_not_equal(next, addr);
 	end_and_destroy(graph);
 }
 
@@ -205,89 +135,6 @@ TEST(a_later_capture_of_its_stream_gives_a_thread_nothing_twice)
 	graph_destroy(graph);
 }
 
-static void *take_after_eager_work(void *arg)
-{
-	struct gcp_stream_hint hint = hint_of(arg);
-
-	hint.eager = true;
-	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &elsewhere), 0);
-	return NULL;
-}
-
-/* The stream has joined a capture since: that keeps the block, which is for any work
- * all the same. */
-static void after_eager_work_in(enum gcp_capture_mode mode)
-{
-	void *graph = begin_with(0, mode);
-	gcp_addr addr = freed_by_the_capture();
-	pthread_t thread;
-
-	kernel(0);
-	wait_for(1, 0);
-	pthread_create(&thread, NULL, take_after_eager_work, stream_handle(1));
-	pthread_join(thread, NULL);
-	assert_true(is_private(elsewhere));
-	assert_int_not_equal(elsewhere, addr);
-	end_and_destroy(graph);
-}
-
-TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture)
-{
-	after_eager_work_in(GCP_CAPTURE_GLOBAL);
-	after_eager_work_in(GCP_CAPTURE_THREAD_LOCAL);
-}
-
-TEST(eager_work_before_the_allocation_does_not_count)
-{
-	void *graph = begin(0);
-	gcp_addr addr;
-
-	submit_eagerly();
-	addr = work_on_captured_stream_gives();
-	must_free(pools, addr);
-	submit_eagerly();
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end_and_destroy(graph);
-}
-
-TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work)
-{
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
-
-	must_free(pools, addr);
-	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end_and_destroy(graph);
-}
-
-TEST(small_eager_allocations_get_nothing_twice)
-{
-	void *graph = begin(0);
-	gcp_addr addr;
-
-	use_up_what_is_shared();
-	addr = capture_alloc(5000);
-	must_free(pools, addr);
-	for (int i = 0; i < 2000; i++) /* more than a slab has */
-		assert_int_not_equal(capture_alloc_on(stream_handle(3), 5000), addr);
-	end_and_destroy(graph);
-}
-
-TEST(a_thread_beside_its_own_capture_gets_nothing_twice)
-{
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
-
-	assert_true(is_private(addr));
-	submit_eagerly(); /* on a stream that does not capture */
-	must_free(pools, addr);
-	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
-	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
 /* It may have worked elsewhere last. */
 TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 {
@@ -311,117 +158,6 @@ TEST(an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done)
 	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
 	assert_false(is_given_again(addr, 3 * MIB));
 	end_and_destroy(graph);
-}
-
-/* Its allocation was on its way to the driver when the capture ended. */
-TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
-	gcp_addr addr = capture_alloc(3 * MIB), late;
-	struct gcp_graph_pool *graph_pool = TAILQ_FIRST(&tracker->graph_pools);
-	struct gcp_heap *heap = SLIST_FIRST(&graph_pool->heaps)->heap;
-
-	submit_eagerly();
-	must_free(pools, addr);
-	end(0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_ANY, &late), 0);
-	assert_int_not_equal(late, addr);
-	graph_destroy(graph);
-}
-
-/* What one had is not made one with memory that the next one can have. */
-TEST(eager_allocations_one_after_the_other_lie_side_by_side)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
-	uint64_t held;
-
-	use_up_what_is_shared();
-	must_free(pools, capture_alloc(400 << 10));
-	must_free(pools, capture_alloc(5000));
-	held = fake.memory_used;
-	for (int i = 0; i < 3; i++) {
-		must_free(pools, capture_alloc(400 << 10));
-		must_free(pools, capture_alloc(5000));
-		must_be_sound(pools);
-	}
-	assert_int_equal(fake.memory_used, held);
-	end_and_destroy(graph);
-	gcp_tracker_collect(tracker);
-	must_be_sound(pools);
-}
-
-TEST(small_blocks_of_many_graphs_share_memory)
-{
-	enum { GRAPHS = 50 };
-	void *graphs[GRAPHS];
-	gcp_addr addr[GRAPHS];
-	uint64_t held = fake.memory_used;
-
-	for (int i = 0; i < GRAPHS; i++) {
-		graphs[i] = begin(0);
-		addr[i] = capture_alloc(700);
-		assert_true(is_private(addr[i]));
-		if (i % 2)
-			must_free(pools, addr[i]);
-		end(0);
-	}
-	assert_int_equal(fake.memory_used, held + 2 * MIB);
-	for (int i = 1; i < GRAPHS; i++) {
-		graph_destroy(graphs[i]);
-		if (i % 2 == 0)
-			must_free(pools, addr[i]);
-	}
-	gcp_tracker_collect(tracker);
-	assert_int_equal(private_bytes(), 2 * MIB); /* one graph is there yet */
-	graph_destroy(graphs[0]);
-	gcp_tracker_collect(tracker);
-	assert_int_equal(private_bytes(), 0);
-	assert_null(tracker->small);
-	must_free(pools, addr[0]);
-	must_be_sound(pools);
-}
-
-/* Each launch of the first graph writes into the block, wherever that is in the order.
- */
-TEST(a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it)
-{
-	void *first = begin(0), *second, *third;
-	gcp_addr inside = capture_alloc(700), kept = capture_alloc(700);
-
-	must_free(pools, inside);
-	assert_false(is_given_again(inside, 700));
-	end(0);
-	must_free(pools, kept);
-	second = begin(0);
-	assert_false(is_given_again(inside, 700));
-	assert_false(is_given_again(kept, 700));
-	end(0);
-	graph_destroy(first);
-	gcp_tracker_collect(tracker);
-	third = begin(0);
-	assert_false(is_given_again(inside, 700));
-	assert_false(is_given_again(kept, 700));
-	end(0);
-	graph_destroy(second);
-	graph_destroy(third);
-}
-
-/* What a capture takes and frees again and again is used again. */
-TEST(beyond_its_share_a_capture_uses_small_blocks_again)
-{
-	for (uint64_t bytes = 1; bytes <= 64 << 10; bytes += 4095) {
-		void *graph = begin(0);
-		uint64_t held;
-
-		for (int i = 0; i < 1000; i++)
-			must_free(pools, capture_alloc(bytes));
-		held = must_stats(pools).private_bytes.current;
-		for (int i = 0; i < 10000; i++)
-			must_free(pools, capture_alloc(bytes));
-		assert_int_equal(must_stats(pools).private_bytes.current, held);
-		end(0);
-		graph_destroy(graph);
-	}
 }
 
 /* 8 KiB of each graph stay, whatever temporaries came before them: the graph's own
@@ -503,20 +239,6 @@ TEST(a_small_block_of_two_captures_is_held_by_both)
 	assert_false(is_private(addr));
 }
 
-/* Between a thread's failure and its question another one has collected. */
-TEST(what_a_gone_graph_held_is_told_to_each_thread_once)
-{
-	void *graph;
-
-	(void)gcp_tracker_reclaim(tracker); /* the one of the test before said more */
-	graph = begin(0);
-	must_free(pools, capture_alloc(3 * MIB));
-	end_and_destroy(graph);
-	gcp_tracker_collect(tracker);
-	assert_true(gcp_tracker_reclaim(tracker));
-	assert_false(gcp_tracker_reclaim(tracker));
-}
-
 static void *begin_into_graph(int i)
 {
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
@@ -560,23 +282,6 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	graph_destroy(again);
 }
 
-static void *begin_and_return(void *arg)
-{
-	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
-	return NULL;
-}
-
-static void *take_twice(void *arg)
-{
-	gcp_addr *ret_first = arg;
-
-	*ret_first = capture_alloc(3 * MIB);
-	submit_eagerly();
-	must_free(pools, *ret_first);
-	elsewhere = capture_alloc(3 * MIB);
-	return NULL;
-}
-
 static void *begin_second(void *arg)
 {
 	*(void **)arg = begin(1);
@@ -592,24 +297,6 @@ static void *begin_by_another_thread(void)
 	pthread_create(&thread, NULL, begin_second, &graph);
 	pthread_join(thread, NULL);
 	return graph;
-}
-
-/* A thread captures, and works last on a stream that another thread captures. */
-TEST(a_block_is_held_by_its_threads_capture_and_its_streams)
-{
-	void *first = begin(0), *second = begin_by_another_thread();
-	gcp_addr addr;
-
-	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
-	kernel(1);
-	end(0);
-	graph_destroy(first);
-	gcp_tracker_collect(tracker);
-	assert_true(is_private(addr));
-	end(1);
-	graph_destroy(second);
-	gcp_tracker_collect(tracker);
-	assert_false(is_private(addr));
 }
 
 TEST(memory_for_a_named_stream_is_its_captures_alone)
@@ -668,20 +355,4 @@ TEST(memory_of_a_named_pool_is_of_no_other_capture)
 	gcp_tracker_collect(tracker);
 	assert_false(is_private(addr));
 	graph_destroy(second);
-}
-
-/* Its pthread_t is given to the next thread. */
-TEST(a_capture_may_outlive_the_thread_that_began_it)
-{
-	pthread_t first, second;
-	gcp_addr addr;
-	void *graph;
-
-	pthread_create(&first, NULL, begin_and_return, &graph);
-	pthread_join(first, NULL);
-	pthread_create(&second, NULL, take_twice, &addr);
-	pthread_join(second, NULL);
-	assert_int_not_equal(elsewhere, addr);
-	assert_false(is_private(elsewhere));
-	end_and_destroy(graph);
 }

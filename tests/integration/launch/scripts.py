@@ -4,7 +4,6 @@ that lacks something: before anything is installed or built.
 
 The build hands over: GCPT_SCRIPTS (the directory of the scripts)."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -118,18 +117,6 @@ class BadInput(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")
 
-    def test_a_seed_is_a_number(self):
-        done = script("trial", "1", SEED="first")
-        self.assertEqual(done.returncode, WRONG_ARGUMENT)
-        self.assertIn("SEED must be a number, not 'first'", done.stderr)
-
-    def test_help_is_no_mistake(self):
-        for name in ("demo", "test", "trial", "gpu-check"):
-            done = script(name, "--help")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertIn("scripts/" + name, done.stdout)
-            self.assertNotIn("SPDX", done.stdout)
-
 
 class GpuCheck(unittest.TestCase):
     def test_lists_on_stdout(self):
@@ -149,34 +136,6 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertIn("no usable GPU here", done.stderr)
         self.assertEqual(os.stat(results).st_mtime_ns, before)
-
-
-class Summary(unittest.TestCase):
-    def summary(self, *tests):
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
-            for name, result, said in tests:
-                log.write(json.dumps({"name": name, "result": result, "stdout": said}) + "\n")
-            log.flush()
-            return script("test-summary", log.name)
-
-    def test_says_why_a_test_was_skipped(self):
-        done = self.summary(("one", "OK", ""), ("two", "SKIP", "looking\nno clang here\n"),
-                            ("three", "SKIP", "1..0 # SKIP no driver\n"), ("four", "SKIP", ""))
-        self.assertEqual(done.returncode, 0)
-        self.assertEqual(done.stdout.splitlines(), [
-            "skipped: two: no clang here", "skipped: three: no driver",
-            "skipped: four: it does not say why", "1 passed, 0 failed, 3 skipped"])
-
-    def test_a_failure_or_no_test_fails(self):
-        done = self.summary(("one", "OK", ""), ("two", "TIMEOUT", ""))
-        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "1 passed, 1 failed"))
-        self.assertEqual(self.summary().returncode, 1)
-
-    def test_repeats_what_a_failure_said_last(self):
-        done = self.summary(("one", "FAIL", "row\nrow\nNOT FOUND: x\n\n1 not found\n"))
-        self.assertEqual(done.stdout.splitlines(), [
-            "failed: one", "  row", "  NOT FOUND: x", "  1 not found", "0 passed, 1 failed"])
-        self.assertEqual(script("test-summary", "/nonexistent").returncode, 2)
 
 
 class Machine(unittest.TestCase):
@@ -235,10 +194,6 @@ class Machine(unittest.TestCase):
     def test_without_apt_goes_on(self):
         self.assertIn("there is no apt-get here", self.goes_on("apt-get", "sudo"))
 
-    def test_without_network_says_what_apt_said(self):
-        said = self.goes_on(id="echo 0\n", **{"apt-get": "echo 'E: no route' >&2; exit 100\n"})
-        self.assertRegex(said, "going on without .*ninja-build.*: E: no route")
-
     def test_without_a_compiler_says_so(self):
         done = self.install("CC=gcpt-no-cc; tools_install soon", "apt-get")
         self.assertEqual(done.returncode, MISSING, done.stdout)
@@ -296,37 +251,6 @@ class Machine(unittest.TestCase):
         self.assertEqual(done.returncode, MISSING)
         self.assertIn("the CUDA headers here, of 13.0, are incomplete (no cuda_runtime_api.h or"
                       " crt/host_config.h): fetching them into build-cuda/", done.stdout)
-
-    def test_a_compiler_may_be_several_words(self):
-        with tempfile.TemporaryDirectory() as place:
-            self.tools(place, (), **{"gcpt-cc": "exit 0\n"})
-            for compiler, there in (("gcpt-cc -m64", True), ("gcpt-cc", True),
-                                    ("gcpt-no-cc -m64", False)):
-                done = library_call("packages_missing; tools_described", CC=compiler, CUDA="",
-                                    PATH=f"{place}:{os.environ['PATH']}")
-                self.assertEqual("gcc" not in done.stdout.split(), there, done.stdout)
-                self.assertEqual("no gcpt" not in done.stdout, there, done.stdout)
-
-    def test_no_headers_at_all_are_said(self):
-        done = library_call("cuda_usable() { false; }; cuda_headers_fetch() { false; };"
-                            "pip_find() { :; }; cuda_find", CUDA_HOME="/nonexistent")
-        self.assertEqual(done.returncode, MISSING)
-        self.assertIn("fetching them into build-cuda/", done.stdout)
-
-    def test_what_fails_behind_a_progress_line_fails(self):
-        with tempfile.TemporaryDirectory() as place:
-            done = library_call(f"progress working '{place}/log' sh -c 'echo words; exit 7' ||"
-                                f" echo code $? \"$(cat '{place}/log')\"")
-        self.assertIn("code 7 words", done.stdout)
-
-    def test_a_pipe_is_not_held_open_by_a_progress_line(self):
-        with tempfile.TemporaryDirectory() as place:
-            done = library_call(
-                f"sleep() {{ : >'{place}/asleep'; echo held; command sleep 1; }};"
-                f"lasts() {{ until [ -e '{place}/asleep' ]; do command sleep 0.1; done; }};"
-                f"progress working '{place}/log' lasts")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertNotIn("held", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
