@@ -80,21 +80,19 @@ static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 
 	if (result < 0 && result != -EALREADY)
 		return result;
-	if (result == 0 && *at)
-		export_remove(at);
-	at = export_at(info->addr);
 	if (!*at)
 		*at = calloc(1, sizeof(**at));
 	if (!*at) {
 		(void)gcp_pools_unexport(gcp_process.pools, info->addr);
 		return -ENOMEM;
 	}
-	if ((*at)->id == 0)
+	if (result == 0)
 		**at = (struct export){
 		    .id = ++last_id,
 		    .addr = info->addr,
 		    .bytes = info->requested,
 		    .ctx = info->ctx,
+		    .next = (*at)->next,
 		};
 	assert((*at)->ctx == info->ctx);
 	*ret_id = (*at)->id;
