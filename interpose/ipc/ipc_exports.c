@@ -41,8 +41,8 @@ struct export
 	struct export *next;
 };
 
-static struct gcp_mutex exports_lock = GCP_MUTEX(GCP_RANK_EXPORTS);
-/* By address; no two have the same. Guarded by exports_lock. */
+struct gcp_mutex gcp_exports_lock = GCP_MUTEX(GCP_RANK_EXPORTS);
+/* By address; no two have the same. Guarded by the lock. */
 static struct export *exports[BUCKETS];
 static uint64_t last_id;
 
@@ -108,9 +108,9 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 		result = gcp_pools_export(gcp_process.pools, info->addr);
 		return result == -EALREADY ? 0 : result;
 	}
-	gcp_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&gcp_exports_lock);
 	result = export_add(info, ret_id);
-	gcp_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&gcp_exports_lock);
 	errno = saved;
 	return result;
 }
@@ -139,16 +139,15 @@ int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 	 * block's epoch alone keeps its memory from being used too early. */
 	if (waited == GCP_CUDA_OUT_OF_MEMORY)
 		waited = 0;
-	/* Another process may have closed it already, and said so. */
-	catch_up();
-	gcp_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&gcp_exports_lock);
+	catch_up(); /* another process may have closed it already, and said so */
 	at = export_at(addr);
 	unused = !*at || (*at)->opens == 0;
 	result = unused ? gcp_pools_unexport(gcp_process.pools, addr)
 			: gcp_pools_lend(gcp_process.pools, addr);
 	if (result == 0 && unused && *at)
 		export_remove(at);
-	gcp_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&gcp_exports_lock);
 	if (result != 0)
 		return -EINVAL; /* it is lent: freed twice */
 	if (unused)
@@ -161,34 +160,26 @@ int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 
 bool gcp_exports_open(gcp_addr addr, uint64_t id, uint64_t *ret_bytes)
 {
-	struct export *export;
+	struct export *export = *export_at(addr);
 
-	gcp_mutex_lock(&exports_lock);
-	export = *export_at(addr);
-	if (export &&
-	    (export->id != id || !gcp_pools_is_exported(gcp_process.pools, addr)))
-		export = NULL;
-	if (export) {
-		assert(!gcp_pools_is_lent(gcp_process.pools, addr));
-		export->opens++;
-		*ret_bytes = export->bytes;
-	}
-	gcp_mutex_unlock(&exports_lock);
-	return export != NULL;
+	if (!export || export->id != id ||
+	    !gcp_pools_is_exported(gcp_process.pools, addr))
+		return false;
+	assert(!gcp_pools_is_lent(gcp_process.pools, addr));
+	export->opens++;
+	*ret_bytes = export->bytes;
+	return true;
 }
 
 /* Where its context may be ending a lent block goes with it, or later:
  * gcp_exports_take_back. The free has waited for the work of this process. */
 void gcp_exports_close(gcp_addr addr, uint64_t id)
 {
-	struct export **at;
+	struct export **at = export_at(addr);
 
-	gcp_mutex_lock(&exports_lock);
-	at = export_at(addr);
 	if (*at && (*at)->id == id && (*at)->opens > 0 && --(*at)->opens == 0 &&
 	    gcp_pools_take_back(gcp_process.pools, addr) == 0)
 		export_remove(at);
-	gcp_mutex_unlock(&exports_lock);
 }
 
 /* --- ends ------------------------------------------------------------------------ */
@@ -204,14 +195,14 @@ static bool export_goes(const struct export *export, CUcontext ctx)
 
 void gcp_exports_context_gone(CUcontext ctx)
 {
-	gcp_mutex_lock(&exports_lock);
+	gcp_mutex_lock(&gcp_exports_lock);
 	for (int i = 0; i < BUCKETS; i++)
 		for (struct export **at = &exports[i]; *at;)
 			if (export_goes(*at, ctx))
 				export_remove(at);
 			else
 				at = &(*at)->next;
-	gcp_mutex_unlock(&exports_lock);
+	gcp_mutex_unlock(&gcp_exports_lock);
 }
 
 void gcp_exports_take_back(void)
@@ -227,7 +218,7 @@ void gcp_exports_context_stays(CUcontext ctx)
 
 void gcp_exports_after_fork(void)
 {
-	gcp_mutex_init(&exports_lock, GCP_RANK_EXPORTS);
+	gcp_mutex_init(&gcp_exports_lock, GCP_RANK_EXPORTS);
 	for (int i = 0; i < BUCKETS; i++)
 		exports[i] = NULL;
 }

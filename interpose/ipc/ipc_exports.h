@@ -5,13 +5,17 @@
  *
  * A freed block stays as it is while another process has it open, as the memory of
  * plain CUDA does, and is the pool's when the last one has closed it; this process
- * knows it no more. Any thread; no lock of the caller's.
+ * knows it no more. Any thread; no lock of the caller's but gcp_exports_lock where it
+ * says so.
  */
 #ifndef GCP_INTERPOSE_IPC_EXPORTS_H
 #define GCP_INTERPOSE_IPC_EXPORTS_H
 
 #include "../../pool/pool.h"
 #include "../cuda/symbols.h"
+
+/* Guards what is exported and what has it open, and the calls that hand it over. */
+extern struct gcp_mutex gcp_exports_lock;
 
 /* The block is exported from now on (gcp_pools_export). A mapped one gets a number,
  * which no other block ever has, the same each time until it is freed; for others, of
@@ -20,14 +24,14 @@
 int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id);
 
 /* The program frees the exported block at `addr`. If `waits`, waits for all work of
- * its context, as cuMemFree does. catch_up() hears what other processes have closed by
- * now. What gcp_pools_free gives. */
+ * its context, as cuMemFree does. catch_up(), which is called under the lock, hears
+ * what other processes have closed by now. What gcp_pools_free gives. */
 int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void));
 
 /* Another process opens the block that has this number at this address, once more.
- * False: there is none, or it was freed. */
+ * False: there is none, or it was freed. The lock is held. */
 bool gcp_exports_open(gcp_addr addr, uint64_t id, uint64_t *ret_bytes);
-/* ... has closed it, once. Never waits. */
+/* ... has closed it, once. Never waits. The lock is held. */
 void gcp_exports_close(gcp_addr addr, uint64_t id);
 
 /* What is lent and nothing has open is the pool's: a graph pool was set back to an

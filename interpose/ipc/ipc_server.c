@@ -14,9 +14,9 @@
  * are told apart by gcp_ipc_file, and the next handle that is made opens the door
  * again.
  *
- * The thread takes no signals. It makes CUDA calls only under `serving`, and none once
- * exit has said so under that lock, before the driver ends. In the child of a fork
- * there is no such thread, and its sockets are closed.
+ * The thread takes no signals. It makes CUDA calls only under gcp_exports_lock, and
+ * none once exit has said so under that lock, before the driver ends. In the child of a
+ * fork there is no such thread, and its sockets are closed.
  */
 #include "ipc_server.h"
 
@@ -65,16 +65,14 @@ static struct {
 	bool running;
 	pid_t pid;
 	struct gcp_ipc_process self;
-	atomic_bool has_name;     /* `self` does not change any more */
-	struct gcp_mutex serving; /* guards what follows, and CUDA calls */
-	int door;
-	uint64_t door_file; /* 0: there is none */
+	atomic_bool has_name; /* `self` does not change any more */
+	int door;             /* what follows is guarded by gcp_exports_lock */
+	uint64_t door_file;   /* 0: there is none */
 	struct connection *connections;
 	unsigned int count;
 	bool ended;
 } server = {
     .starting = GCP_MUTEX(GCP_RANK_SERVER),
-    .serving = GCP_MUTEX(GCP_RANK_SERVING),
 };
 
 /* --- what is open ---------------------------------------------------------------- */
@@ -82,7 +80,7 @@ static struct {
 /* What points to it, or to the end. */
 static struct opened **opened_at(struct connection *connection, uint64_t open)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct opened **at = &connection->opened;
 
 	while (*at && (*at)->open != open)
@@ -92,7 +90,7 @@ static struct opened **opened_at(struct connection *connection, uint64_t open)
 
 static void opened_close(struct opened **at)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	assert(*at);
 	struct opened *opened = *at;
 
@@ -105,7 +103,7 @@ static void opened_close(struct opened **at)
 static CUresult opened_add(struct connection *connection,
 			   const struct gcp_ipc_request *request)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct opened *opened = calloc(1, sizeof(*opened));
 	uint64_t bytes;
 
@@ -137,7 +135,7 @@ struct parts {
 /* gcp_pools_for_each_handle. */
 static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct parts *parts = arg;
 	struct gcp_ipc_answer *answer = parts->answer;
 
@@ -157,7 +155,7 @@ static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 /* The parts of the block from `from` on, as many as a message holds. */
 static void parts_fill(struct parts *parts, const struct opened *opened)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct gcp_ctx_scope scope;
 
 	parts->answer->bytes = opened->bytes;
@@ -172,7 +170,7 @@ static void parts_fill(struct parts *parts, const struct opened *opened)
 static bool request_serve(struct connection *connection,
 			  const struct gcp_ipc_request *request)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct gcp_ipc_answer answer = {.reply = server.self.reply};
 	struct parts parts = {.answer = &answer, .from = request->from};
 	struct opened **at = opened_at(connection, request->open);
@@ -202,7 +200,7 @@ static bool request_serve(struct connection *connection,
 
 static void connection_add(int fd, pid_t pid)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct connection *connection = calloc(1, sizeof(*connection));
 
 	if (!connection) {
@@ -222,7 +220,7 @@ static void connection_add(int fd, pid_t pid)
 /* gone: so has its process. */
 static void connection_end(struct connection *connection, bool gone)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	gcp_ipc_close(connection->fd, connection->file);
 	connection->fd =
 	    gone || !connection->opened ? -1 : gcp_ipc_process_file(connection->pid);
@@ -235,7 +233,7 @@ static void connection_end(struct connection *connection, bool gone)
 /* All requests that have come, and the end. True: there was something. */
 static bool connection_serve(struct connection *connection)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	bool ours = gcp_ipc_file(connection->fd) == connection->file, busy = false;
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 	struct gcp_ipc_request request;
@@ -257,7 +255,7 @@ static bool connection_serve(struct connection *connection)
 /* True: there was something. */
 static bool connections_serve(void)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct connection **at = &server.connections, *connection;
 	bool busy = false;
 
@@ -277,12 +275,11 @@ static bool connections_serve(void)
 
 void gcp_ipc_server_catch_up(void)
 {
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	int saved = errno;
 
-	gcp_mutex_lock(&server.serving);
 	if (!server.ended)
 		(void)connections_serve();
-	gcp_mutex_unlock(&server.serving);
 	errno = saved;
 }
 
@@ -290,14 +287,14 @@ void gcp_ipc_server_catch_up(void)
 
 static bool door_is_ours(void)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	return server.door_file != 0 && gcp_ipc_file(server.door) == server.door_file;
 }
 
 /* How many; 0: the host is out of memory. */
 static nfds_t polled_fill(struct pollfd **polled)
 {
-	gcp_assert_held(GCP_RANK_SERVING);
+	gcp_assert_held(GCP_RANK_EXPORTS);
 	struct pollfd *fds = realloc(*polled, (server.count + 1) * sizeof(*fds));
 	nfds_t count = 0;
 
@@ -326,7 +323,7 @@ static void *server_run(void *unused)
 		pid_t pid;
 		int fd;
 
-		gcp_mutex_lock(&server.serving);
+		gcp_mutex_lock(&gcp_exports_lock);
 		going = !server.ended;
 		fd = going && door_is_ours()
 			 ? gcp_ipc_door_take(server.door, &server.self, &pid)
@@ -339,7 +336,7 @@ static void *server_run(void *unused)
 			gcp_pools_thread_exit(gcp_process.pools);
 		if (going)
 			count = polled_fill(&polled);
-		gcp_mutex_unlock(&server.serving);
+		gcp_mutex_unlock(&gcp_exports_lock);
 		if (going && (count == 0 || ppoll(polled, count, &time_out, NULL) < 0))
 			gcp_sleep(PAUSE_NS);
 	}
@@ -353,9 +350,9 @@ static void *server_run(void *unused)
  * unless it waits for a thread that does not go on. */
 static void serving_end(void)
 {
-	gcp_mutex_lock(&server.serving);
+	gcp_mutex_lock(&gcp_exports_lock);
 	server.ended = true;
-	gcp_mutex_unlock(&server.serving);
+	gcp_mutex_unlock(&gcp_exports_lock);
 }
 
 static void server_end(void)
@@ -395,14 +392,14 @@ static bool door_open(void)
 	bool open = false;
 
 	for (int i = 0; i < DOOR_MS; i++) {
-		gcp_mutex_lock(&server.serving);
+		gcp_mutex_lock(&gcp_exports_lock);
 		open = door_is_ours();
 		if (!open) {
 			server.door = gcp_ipc_door_open(&server.self);
 			server.door_file = gcp_ipc_file(server.door);
 			open = server.door >= 0;
 		}
-		gcp_mutex_unlock(&server.serving);
+		gcp_mutex_unlock(&gcp_exports_lock);
 		if (open || errno != EADDRINUSE)
 			break;
 		gcp_sleep(1000 * 1000);
@@ -472,7 +469,6 @@ void gcp_ipc_server_after_fork(void)
 	for (struct connection *one = server.connections; one; one = one->next)
 		gcp_ipc_close(one->fd, one->file);
 	gcp_mutex_init(&server.starting, GCP_RANK_SERVER);
-	gcp_mutex_init(&server.serving, GCP_RANK_SERVING);
 	server.running = false;
 	atomic_store(&server.has_name, false);
 	server.door_file = 0;

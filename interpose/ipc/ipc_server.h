@@ -18,8 +18,7 @@ bool gcp_ipc_server_possible(int device);
  * CUDA_ERROR_OPERATING_SYSTEM: it cannot be started. Any thread. */
 CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_handle);
 /* Serves what has come, for a thread that wants to know what is open now. Never waits
- * for other processes; no lock of this library is held. Does nothing once exit has
- * begun. */
+ * for other processes; gcp_exports_lock is held. Does nothing once exit has begun. */
 void gcp_ipc_server_catch_up(void);
 /* Returns true if this process made the handle. */
 bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process);
