@@ -161,20 +161,14 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  bool done);
 
-/* Now, for a call that destroys a stream, before the real call: as soon as that has
- * destroyed it, another thread may be given the same handle, and what is reported of
- * the old one must not touch the new one. */
-uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
-
 /* While captures are under way (else these need not be called):
  *
- * The program may add work anywhere. Before the real call. */
-void gcp_tracker_order_unknown(struct gcp_tracker *tracker);
+ * The program may add work anywhere; graph_taken: it has got the graph, or may have.
+ * Before the real call. */
+void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken);
 /* Whether a stream's next work may be given memory that its capture has used before:
  * then it must not start before all that the stream has captured has ended. */
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream);
-/* The same, and it has got the graph, or may have. */
-void gcp_tracker_graph_taken(struct gcp_tracker *tracker);
 /* The program has asked for the graph or the dependencies of what `stream` captures, if
  * anything, or is about to set (`set`) what the stream's next work depends on. */
 void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -207,11 +201,13 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 /* A context may be about to end, with its streams; before contexts_hold says so. */
 void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 /* A stream or a context was destroyed, with whatever captured in it; the stream by a
- * call that began at `moment`. The context's call comes before gcp_pool_reset, and
- * before contexts_hold gives true again; NULL: one that is not known may have been. A
- * stream that was not destroyed after all is reported by end_done instead. */
+ * call before which so many captures had `begun`: as soon as that has destroyed it,
+ * another thread may be given the same handle. The context's call comes before
+ * gcp_pool_reset, and before contexts_hold gives true again; NULL: one that is not
+ * known may have been. A stream that was not destroyed after all is reported by
+ * end_done instead. */
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     uint64_t moment);
+			     uint64_t begun);
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */
@@ -279,7 +275,8 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 /* What is about to be made of a graph. */
 enum gcp_making {
 	GCP_MAKING_EXEC,   /* what can only be launched by the host, by known calls */
-	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way */
+	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way: in any
+			    * context, for all that is known */
 	GCP_MAKING_COPY,   /* a clone, a child of another graph */
 	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
 };

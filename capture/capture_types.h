@@ -71,8 +71,7 @@ struct gcp_graph_pool {
 	bool looked;     /* it counts as a pending event */
 	bool several;    /* maybe in another context than the memory is of */
 	bool fenced;     /* tracker->fence was recorded since */
-	uint64_t moment; /* of share->pool, if it shares; in that life of it */
-	uint64_t life;
+	uint64_t moment; /* of share->pool, if it shares */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -150,7 +149,6 @@ struct gcp_capture {
 	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
 	void *graph;     /* CUDA's; NULL: not known: its memory is never given back */
 	uint64_t thread; /* that began it: gcp_thread_number */
-	uint64_t begun;  /* when, as gcp_tracker_moment counts */
 	uint64_t number; /* of all captures that have begun, from 1 on */
 	enum gcp_capture_mode mode;
 	bool forked;              /* its order may not be one line any more */
@@ -205,9 +203,8 @@ enum gcp_gone {
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic uint32_t pending_events; /* captures under way or about to begin, graph
-					    pools that wait, and one if the fence for
-					    some of these is pending */
+	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
+					    graph pools that allocations look after */
 	_Atomic uint32_t capturing;      /* the captures among them */
 	_Atomic uint32_t waiting_count;  /* graph pools that wait */
 	_Atomic uint32_t holder_count;
@@ -226,7 +223,6 @@ struct gcp_tracker {
 	    *small; /* that small blocks come from, or NULL: route.c */
 	uint64_t last_pool_id;
 	uint64_t routes; /* counts allocations beside captures */
-	uint64_t moment; /* counts begins */
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */

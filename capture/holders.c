@@ -426,6 +426,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	holding = holder_create();
 	if (!holding)
 		return -ENOMEM;
+	holding->launched.many = making == GCP_MAKING_UNSEEN;
 	gcp_tracker_lock(tracker);
 	result = holds_of(tracker, handle, is_exec, holding);
 	if (result == 0)

@@ -66,7 +66,6 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	gcp_heap_seal(heap);
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
 	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
-	share->listed = true;
 	atomic_fetch_add(&tracker->share_count, 1);
 }
 
@@ -108,8 +107,8 @@ static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 static void own_begin(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	share->own = true;
 	gcp_share_unlist(tracker, share);
+	share->own = true;
 	gcp_launches_reset(tracker);
 }
 

@@ -44,7 +44,6 @@ struct gcp_share {
 	struct gcp_last last; /* its latest launch */
 	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
 	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if !lane && !own */
-	bool listed;                         /* there */
 };
 
 /* A lane: the memory of graphs that are launched into one stream. CUDA keeps the order

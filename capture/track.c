@@ -33,9 +33,8 @@ struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (share->listed)
+	if (!share->lane && !share->own)
 		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
-	share->listed = false;
 }
 
 /* --- lanes -------------------------------------------------------------------- */

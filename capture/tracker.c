@@ -84,7 +84,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	assert(capture->lines == 1 || capture->order_unknown);
 	assert(SLIST_EMPTY(&capture->holds) && !capture->ending);
 	gcp_tracker_lock(tracker);
-	capture->begun = ++tracker->moment;
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
 	gcp_graph_capture_begun(tracker, capture);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
@@ -192,10 +191,11 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 /* What may have ended a stream's capture. */
 struct ending {
 	bool done; /* the call's answer says that it ended it */
-	/* The stream was destroyed by a call that began at `moment`: what has begun on
-	 * another one of its name since goes on, whatever CUDA says of it. */
+	/* The stream was destroyed by a call before which so many captures had begun:
+	 * what has begun on another one of its name since goes on, whatever CUDA says
+	 * of it. */
 	bool gone;
-	uint64_t moment;
+	uint64_t begun;
 };
 
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
@@ -209,7 +209,7 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	struct gcp_capture_state state = {0};
 
 	if (ending->gone)
-		return capture->begun > ending->moment;
+		return capture->number > ending->begun;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
 		return !ending->done;
 	return (state.active || state.invalidated) &&
@@ -246,14 +246,6 @@ static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
 {
 	while (stream_ends(tracker, ctx, stream, ending))
 		;
-}
-
-uint64_t gcp_tracker_moment(struct gcp_tracker *tracker)
-{
-	gcp_tracker_lock(tracker);
-	uint64_t moment = tracker->moment;
-	gcp_tracker_unlock(tracker);
-	return moment;
 }
 
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
@@ -302,9 +294,9 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 }
 
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     uint64_t moment)
+			     uint64_t begun)
 {
-	const struct ending ending = {.gone = true, .moment = moment};
+	const struct ending ending = {.gone = true, .begun = begun};
 
 	if (gcp_tracker_capturing(tracker))
 		stream_ended(tracker, ctx, stream, &ending);
@@ -376,25 +368,15 @@ static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *captur
 	capture_forks(capture);
 }
 
-void gcp_tracker_graph_taken(struct gcp_tracker *tracker)
+void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 {
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		capture->graph_taken = true;
+		capture->graph_taken |= graph_taken;
 		order_revoke(tracker, capture);
 	}
-	gcp_tracker_unlock(tracker);
-}
-
-void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		order_revoke(tracker, capture);
 	gcp_tracker_unlock(tracker);
 }
 

@@ -33,15 +33,16 @@ static bool ran_at_home(const struct gcp_graph_pool *graph_pool)
 
 /* Whether allocations look after it: not while nothing is under way that could end its
  * wait. */
-static void look_after(struct gcp_tracker *tracker, bool *looked, bool look)
+static void look_after(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+		       bool look)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!*looked || atomic_load(&tracker->pending_events) > 0);
-	if (look && !*looked)
+	assert(!graph_pool->looked || atomic_load(&tracker->pending_events) > 0);
+	if (look && !graph_pool->looked)
 		atomic_fetch_add(&tracker->pending_events, 1);
-	if (!look && *looked)
+	if (!look && graph_pool->looked)
 		atomic_fetch_sub(&tracker->pending_events, 1);
-	*looked = look;
+	graph_pool->looked = look;
 }
 
 void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
@@ -55,7 +56,7 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 	gcp_graph_pool_heaps_end(graph_pool, false);
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
 	atomic_fetch_sub(&tracker->waiting_count, 1);
-	look_after(tracker, &graph_pool->looked, false);
+	look_after(tracker, graph_pool, false);
 }
 
 /* Whether it has to wait for more than a fence of its own context: from here on, also
@@ -76,11 +77,10 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	graph_pool->fenced = false;
 	gcp_graph_pool_heaps_end(graph_pool, true);
 	if (share) {
-		graph_pool->life = gcp_pool_life(share->pool);
 		graph_pool->moment = gcp_pool_work_now(share->pool);
 		gcp_heap_await(share->heap, graph_pool->moment);
 	}
-	look_after(tracker, &graph_pool->looked, !graph_pool->several);
+	look_after(tracker, graph_pool, !graph_pool->several);
 	if (graph_pool->waits)
 		return true;
 	graph_pool->waits = true;
@@ -121,9 +121,11 @@ static void fence_set(struct gcp_tracker *tracker)
 		return;
 	tracker->fence_pending = tracker->driver.fence_all_record(tracker->fence) == 0;
 	gcp_pools_captures_release(tracker->pools);
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link) {
 		graph_pool->fenced = tracker->fence_pending;
-	look_after(tracker, &tracker->fence_looked, tracker->fence_pending);
+		look_after(tracker, graph_pool,
+			   tracker->fence_pending || !graph_pool->several);
+	}
 }
 
 /* What fails says nothing: those behind it get another one. */
@@ -137,14 +139,13 @@ static void fence_look(struct gcp_tracker *tracker)
 
 	if (result == GCP_CUDA_NOT_READY)
 		return;
-	assert(tracker->fence_looked);
 	tracker->fence_pending = false;
 	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link) {
 		assert(graph_pool->waits);
 		graph_pool->several &= !graph_pool->fenced || result != 0;
 		graph_pool->fenced = false;
+		look_after(tracker, graph_pool, !graph_pool->several);
 	}
-	look_after(tracker, &tracker->fence_looked, false);
 }
 
 /* --- what is over ------------------------------------------------------------- */
@@ -153,12 +154,12 @@ static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 {
 	const struct gcp_share *share = graph_pool->share;
 
+	assert(graph_pool->waits && gcp_graph_pool_references(graph_pool) == 0);
 	if (share && share->in_progress > 0)
 		return false; /* its lane counts that launch until it ends */
 	if (graph_pool->several)
 		return false;
 	return !share || !gcp_pool_is_live(share->pool) ||
-	       graph_pool->life != gcp_pool_life(share->pool) ||
 	       gcp_pool_work_is_done(share->pool, graph_pool->moment, set);
 }
 

@@ -44,7 +44,7 @@ void gcp_stream_submits_unknown(void)
 {
 	gcp_stream_submits_eagerly();
 	if (gcp_process_capturing())
-		gcp_tracker_graph_taken(gcp_process.tracker);
+		gcp_tracker_order_unknown(gcp_process.tracker, true);
 	if (gcp_process_pooling())
 		gcp_share_all_taken(gcp_process.tracker);
 }

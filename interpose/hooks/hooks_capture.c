@@ -82,7 +82,7 @@ static void event_records_with(CUstream stream, bool per_thread, CUevent event,
 	}
 	gcp_stream_seen(stream, per_thread);
 	if (gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker);
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
 }
 
 CUresult gcp_hook_cuEventRecordWithFlags(CUevent event, CUstream stream,
@@ -247,7 +247,7 @@ static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thr
 static CUresult capture_begun_to_graph(CUresult result)
 {
 	if (result == CUDA_SUCCESS && gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker);
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
 	return result;
 }
 
@@ -369,7 +369,8 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
-	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	uint64_t begun =
+	    capturing ? gcp_tracker_captures_begun(gcp_process.tracker) : 0;
 	int cancel = gcp_cancel_defer(); /* as in capture_end */
 	struct gcp_holder *graph = NULL;
 	CUresult result;
@@ -379,7 +380,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	result = real(stream);
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS && capturing)
-		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
+		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, begun);
 	else if (capturing)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, false);
 	gcp_cancel_restore(cancel);

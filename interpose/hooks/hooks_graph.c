@@ -138,16 +138,6 @@ static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
 	return result == CUDA_SUCCESS ? refused : result;
 }
 
-static CUresult instantiated(CUresult result, const CUgraphExec *exec,
-			     unsigned long long flags, struct gcp_holder *holding)
-{
-	result = holding_new(result, holding, exec ? *exec : NULL, true);
-	/* By the device, from work of any context. */
-	if (result == CUDA_SUCCESS && exec && !is_plain(flags) && holding)
-		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
-	return result;
-}
-
 /* Between begin and new stands the real call, whatever its form. */
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
 	GCP_CANCEL_LATER;                                                              \
@@ -164,7 +154,7 @@ static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 		GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);           \
 		gcp_share_may_move(gcp_process.tracker, holding);                      \
 	}                                                                              \
-	return instantiated(result, ret_exec, flags, holding)
+	return holding_new(result, holding, ret_exec ? *ret_exec : NULL, true)
 
 CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
 				     CUgraphNode *ret_node, char *log, size_t bytes)
@@ -243,15 +233,10 @@ CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 /* The executable runs another graph from now on. Launches on their way do not change.
  * What a call that failed has changed is not known; made again, it sets the same once
  * more. */
-static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
-			struct gcp_holder *holding)
+static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
 {
-	if (result == CUDA_SUCCESS) {
-		holding_new(result, holding, exec, true);
-		if (holding && !plainly)
-			gcp_exec_launched(gcp_process.tracker, exec, NULL);
-		return result;
-	}
+	if (result == CUDA_SUCCESS)
+		return holding_new(result, holding, exec, true);
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
@@ -266,7 +251,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", gcp_real.call);                    \
-	return updated(result, exec, plainly, holding)
+	return updated(result, exec, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)

@@ -51,7 +51,7 @@ static const struct CUlaunchConfig_st *
 launch_put_in_line(const struct CUlaunchConfig_st *config, struct launch_in_line *line)
 {
 	if (config->numAttrs > ATTRIBUTES_MAX) {
-		gcp_tracker_order_unknown(gcp_process.tracker);
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
 		return config;
 	}
 	line->config = *config;
@@ -78,7 +78,7 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 	for (unsigned int i = 0; i < config->numAttrs; i++) {
 		early |= launch_starts_early(&config->attrs[i]);
 		if (launch_sets_event_early(&config->attrs[i]))
-			gcp_tracker_order_unknown(gcp_process.tracker);
+			gcp_tracker_order_unknown(gcp_process.tracker, false);
 	}
 	if (!early || !gcp_stream_capturable(named) ||
 	    !gcp_tracker_gives_again(gcp_process.tracker, gcp_stream_context(named),

@@ -271,7 +271,7 @@ TEST(work_behind_a_wait_that_was_not_put_in_order_is_refused)
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_order_unknown(tracker); /* nothing rests from now on */
+	gcp_tracker_order_unknown(tracker, false); /* nothing rests from now on */
 	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
 	assert_int_equal(wait_event(1, EVENT, nothing, cuda.last_id),
 			 GCP_CUDA_OUT_OF_MEMORY);
@@ -291,7 +291,7 @@ TEST(what_an_edit_could_not_put_in_order_follows_later)
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	cuda.follow_result = 0;
 	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
@@ -300,7 +300,7 @@ TEST(what_an_edit_could_not_put_in_order_follows_later)
 
 static void *edit(void *unused)
 {
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	return unused;
 }
 
@@ -395,7 +395,7 @@ TEST(a_stream_at_rest_that_is_turned_back_follows_once)
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(1), true);
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	assert_true(depends_on(1, user));
 	assert_int_equal(cuda.followed, 1);
 	end_and_destroy(graph);
@@ -409,7 +409,7 @@ TEST(before_an_edit_by_the_program_all_streams_follow)
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	assert_true(depends_on(1, user));
 	end_and_destroy(graph);
 }
@@ -422,7 +422,7 @@ TEST(a_stream_that_is_gone_follows_nothing)
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	assert_int_equal(cuda.followed, 0);
 	end_and_destroy(graph);
 }
@@ -513,7 +513,7 @@ TEST(a_node_that_is_destroyed_is_followed_no_more)
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	gcp_tracker_node_gone(tracker, user);
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	assert_false(depends_on(1, user));
 	end_and_destroy(graph);
 }

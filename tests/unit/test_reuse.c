@@ -101,7 +101,7 @@ TEST(a_capture_edited_by_the_program_proves_nothing)
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	kernel(0);
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	must_free(pools, addr);
 	wait_for(1, 0);
 	assert_false(is_given_again(addr, 3 * MIB));
@@ -118,7 +118,7 @@ TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more)
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
 	capture_alloc(5000);
-	gcp_tracker_order_unknown(tracker);
+	gcp_tracker_order_unknown(tracker, false);
 	assert_false(is_given_again(addr, 3 * MIB));
 	end_and_destroy(graph);
 }

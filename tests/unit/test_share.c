@@ -17,7 +17,7 @@ TEST(a_graph_that_the_capture_gave_away_shares_nothing)
 	b->scratch = capture_alloc(16 * MIB);
 	b->bytes = 16 * MIB;
 	must_free(pools, b->scratch);
-	gcp_tracker_graph_taken(tracker);
+	gcp_tracker_order_unknown(tracker, true);
 	end(0);
 	gcp_share_captured(tracker, b->graph);
 	instantiate(b);
