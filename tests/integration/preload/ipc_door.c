@@ -332,13 +332,7 @@ static void open_beside_a_stranger(CUresult wanted)
 	pthread_join(thread, NULL);
 }
 
-SCENARIO(a_strangers_answer_never_arrives)
-{
-	(void)primary();
-	open_beside_a_stranger(CUDA_ERROR_INVALID_HANDLE);
-}
-
-SCENARIO(an_open_that_fails_leaves_no_file)
+SCENARIO(a_strangers_answer_never_arrives_and_leaves_no_file)
 {
 	int before;
 

@@ -21,6 +21,14 @@
 
 #include "../../../interpose/gcpool.h"
 
+static void ends_well(pid_t importer)
+{
+	int status = 1;
+
+	waitpid(importer, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
 enum { BLOCKS = 490, CLOSED = BLOCKS - 1 }; /* nearly all memory */
 
 /* --- an exporter that does not answer --- */
@@ -141,6 +149,69 @@ static void opens_one(int from)
 	_exit(wrong);
 }
 
+/* The library sends its messages by this. */
+static atomic_int messages;
+__attribute__((visibility("default"))) ssize_t
+sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	messages++;
+	return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* How often each turn calls them. */
+static const struct {
+	const char *name;
+	uint64_t each;
+} calls[] = {
+    {"cuDeviceCanAccessPeer", 0}, {"cuMemFree_v2", 0},
+    {"cuMemFreeHost", 0},         {"cuMemImportFromShareableHandle", 1},
+    {"cuMemAddressReserve", 1},   {"cuMemMap", 1},
+    {"cuMemSetAccess", 1},        {"cuMemUnmap", 1},
+};
+
+static void opens_and_closes(int from)
+{
+	enum { TURNS = 10, CALLS = sizeof(calls) / sizeof(*calls) };
+	uint64_t before[CALLS] = {0};
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	OK(cuInit(0));
+	(void)primary();
+	OK(cuMemFree_v2(allocated(4096)));
+	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	for (int turn = 0; turn <= TURNS; turn++) {
+		OK(opened_by(handle, &p));
+		OK(cuIpcCloseMemHandle(p));
+		for (int i = 0; i < CALLS && turn == 0; i++)
+			before[i] = gcpsim_calls(calls[i].name);
+		messages = turn == 0 ? 0 : messages;
+	}
+	for (int i = 0; i < CALLS; i++)
+		must(gcpsim_calls(calls[i].name) == before[i] + TURNS * calls[i].each,
+		     calls[i].name);
+	must(messages == 2 * TURNS, "more than a question and a close");
+	_exit(wrong);
+}
+
+/* One question, one part, and nothing that waits longer than a fence. */
+SCENARIO_BEFORE_CUDA(an_open_and_a_close_cost_little, "GCPSIM_DEVICES=8")
+{
+	int down[2];
+	CUipcMemHandle handle;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0)
+		opens_and_closes(down[0]);
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(65536));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	ends_well(child);
+}
+
 static double seconds_used(void)
 {
 	struct timespec used;
@@ -153,7 +224,7 @@ static double seconds_used(void)
 SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 {
 	struct rlimit files, none;
-	int down[2], status = 1;
+	int down[2];
 	CUipcMemHandle handle;
 	double before;
 	pid_t child;
@@ -173,14 +244,13 @@ SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 	usleep(500 * 1000);
 	must(seconds_used() - before < 0.2, "the thread does not rest");
 	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 /* The exporter lives. */
 SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has_ended)
 {
-	int down[2], status = 1;
+	int down[2];
 	CUipcMemHandle handle;
 	struct rlimit none;
 	CUdeviceptr p;
@@ -206,8 +276,7 @@ SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has
 	(void)primary();
 	handle = exported(allocated(4096));
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 /* --- an open that is refused, or whose answer is lost --- */
@@ -236,7 +305,7 @@ static void opens_one_of_two(int from, int to, bool has_files)
 
 static void open_that_fails(bool refused)
 {
-	int down[2], up[2], status = 1;
+	int down[2], up[2];
 	CUipcMemHandle both[2];
 	CUdeviceptr p;
 	pid_t child;
@@ -260,8 +329,7 @@ static void open_that_fails(bool refused)
 	OK(cuMemFree_v2(p));
 	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
 	close(down[1]);
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 SCENARIO_BEFORE_CUDA(memory_whose_open_was_refused_is_used_again, "GCPSIM_MEMORY=1G")
@@ -406,7 +474,7 @@ static void memory_comes_back(void)
 
 static void importer_closes_its_files(bool seen)
 {
-	int down[2], up[2], status = 1;
+	int down[2], up[2];
 	CUipcMemHandle handle;
 	CUdeviceptr p;
 	pid_t child;
@@ -432,8 +500,7 @@ static void importer_closes_its_files(bool seen)
 	else
 		memory_comes_back();
 	close(down[1]);
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 	if (seen)
 		memory_comes_back();
 }
@@ -454,7 +521,7 @@ SCENARIO_BEFORE_CUDA(memory_of_a_process_that_is_not_seen_comes_back,
 /* The system waits for no more files than a process may have. */
 SCENARIO_BEFORE_CUDA(a_process_that_may_have_fewer_files_costs_little)
 {
-	int down[2], up[2], status = 1;
+	int down[2], up[2];
 	struct rlimit files;
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -490,8 +557,7 @@ SCENARIO_BEFORE_CUDA(a_process_that_may_have_fewer_files_costs_little)
 	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
 	handle = exported(allocated(8192));
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 /* --- a graph pool that is set back --- */
@@ -597,7 +663,7 @@ static void imports_and_closes(int from, int to, pid_t exporter)
  * end would close all. */
 SCENARIO_BEFORE_CUDA(each_close_arrives, "GCPSIM_MEMORY=1G")
 {
-	int down[2], up[2], had = 0, status = 1;
+	int down[2], up[2], had = 0;
 	CUdeviceptr blocks[BLOCKS], p;
 	CUipcMemHandle handle;
 	pid_t child, exporter = getpid();
@@ -622,8 +688,7 @@ SCENARIO_BEFORE_CUDA(each_close_arrives, "GCPSIM_MEMORY=1G")
 		had++;
 	must(had == CLOSED, "what was closed counts as open");
 	close(down[1]);
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 /* --- an exporter that is stopped --- */
@@ -722,7 +787,7 @@ static void finds_meanwhile(int from, pid_t exporter)
 
 SCENARIO_BEFORE_CUDA(memory_is_found_while_another_process_is_asked)
 {
-	int down[2], status = 1;
+	int down[2];
 	pid_t child, exporter = getpid();
 
 	must(pipe(down) == 0, "pipe");
@@ -734,8 +799,7 @@ SCENARIO_BEFORE_CUDA(memory_is_found_while_another_process_is_asked)
 	for (int i = 0; i < 2; i++)
 		handles[i] = exported(allocated(2 * MIB));
 	must(write(down[1], handles, sizeof(handles)) == sizeof(handles), "pipe");
-	waitpid(child, &status, 0);
-	must(status == 0, "the importer has failed");
+	ends_well(child);
 }
 
 static void *answers_the_first(void *memory)
