@@ -279,6 +279,7 @@ enum gcp_making {
 			    * context, for all that is known */
 	GCP_MAKING_COPY,   /* a clone, a child of another graph */
 	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
+	GCP_MAKING_NODE,   /* a node that is added by hand; no graph need be named */
 };
 
 /* Something is about to be made of a graph, or of an executable: *ret_holding holds all
@@ -308,8 +309,6 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 /* It is not known what does: for good. */
 void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 
-/* An empty graph was made. */
-void gcp_graph_made(struct gcp_tracker *tracker, const void *graph);
 /* `part` is embedded in `parent`, which has just been given it; NULL: it is not known
  * in which graph, or since when. moved: it was a graph of its own until now, and what
  * it held has been added. */
@@ -345,7 +344,8 @@ int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
 void gcp_share_may_move(struct gcp_tracker *tracker, struct gcp_holder *holding);
 /* The graph that has the node (NULL: any), if it shares, gets memory of its own: what
  * the node works on is about to be told. As gcp_holding_begin; or -ESTALE: a context is
- * gone, and with it what the graph needs. */
+ * gone, and with it what the graph needs. From now on a node that the program adds by
+ * hand may work on memory of any graph, and its graph holds all that there is then. */
 int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */

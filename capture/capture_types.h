@@ -238,6 +238,7 @@ struct gcp_tracker {
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	bool pinned_released;     /* pinned memory, while the lock is held */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
+	atomic_bool nodes_read; /* parameters of nodes were told to the program */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
 	void *fence;            /* in all contexts; NULL: none was needed yet */

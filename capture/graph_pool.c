@@ -24,15 +24,6 @@ static __thread struct {
 
 /* --- references --------------------------------------------------------------- */
 
-/* In a capture that another one shares the pool with, or that has forked, a
- * freed block's place in the order is not known. */
-static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
-			       const struct gcp_capture *capture)
-{
-	return capture->forked || graph_pool->captures > 1 ? GCP_REUSE_LATER
-							   : GCP_REUSE_NOW;
-}
-
 /* Whether the capture is invalidated: its graph may be gone already. Only the
  * thread itself can be asked for its per-thread default stream. */
 static bool is_invalidated(struct gcp_tracker *tracker,
@@ -72,7 +63,11 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->into_existing_graph |= capture->into_existing_graph;
 	graph_pool->last_capture_id = capture->id;
-	gcp_graph_pool_set_reuse(graph_pool, reuse_in(graph_pool, capture));
+	/* In a capture that another one shares the pool with, or that has forked, a
+	 * freed block's place in the order is not known. */
+	gcp_graph_pool_set_reuse(graph_pool, capture->forked || graph_pool->captures > 1
+						 ? GCP_REUSE_LATER
+						 : GCP_REUSE_NOW);
 	return 0;
 }
 

@@ -39,6 +39,7 @@
  *  Y7 memory of a gone graph waits for its launches and for the work on what was freed
  *  Y8 it waits in every context that the program has launched it in
  *  Y9 a block that outlives its graph is a common one
+ *  Y12 a graph with nodes added by hand holds what nodes were read of
  */
 #include "share.h"
 
@@ -417,19 +418,22 @@ static bool any_holds(const struct gcp_tracker *tracker)
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      enum gcp_making making, struct gcp_holder **ret_holding)
 {
+	bool of_all = making == GCP_MAKING_NODE;
 	struct gcp_holder *holding;
 	int result;
 
 	*ret_holding = NULL;
-	if (!handle || !any_holds(tracker))
+	if (!(of_all ? atomic_load(&tracker->nodes_read) : handle != NULL) ||
+	    !any_holds(tracker))
 		return 0;
 	holding = holder_create();
 	if (!holding)
 		return -ENOMEM;
 	holding->launched.many = making == GCP_MAKING_UNSEEN;
 	gcp_tracker_lock(tracker);
-	result = holds_of(tracker, handle, is_exec, holding);
-	if (result == 0)
+	result = of_all ? holds_of_all(tracker, holding) /* Y12 */
+			: holds_of(tracker, handle, is_exec, holding);
+	if (result == 0 && !of_all)
 		result = gcp_share_made(tracker, holding, making);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
@@ -587,11 +591,6 @@ static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 	part->stray = !parent;
 	if (parent)
 		LIST_INSERT_HEAD(&parent->parts, part, part_link);
-}
-
-void gcp_graph_made(struct gcp_tracker *tracker, const void *graph)
-{
-	gcp_holding_new(tracker, NULL, graph, false);
 }
 
 void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,

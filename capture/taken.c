@@ -248,6 +248,7 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 	struct gcp_share *share;
 	int result = 0;
 
+	atomic_store(&tracker->nodes_read, true);
 	if (!lock_if_any(tracker))
 		return 0;
 	do {

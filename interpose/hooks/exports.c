@@ -94,14 +94,18 @@ GCP_HOOKS_OTHERS(GCP_X)
 		GCP_CALL_HOOK(name, arguments, (void)0)                                \
 	}
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+/* An entry that calls the real function alone where `unseen` is true. */
+#define GCP_FAST(name, unseen, parameters, arguments)                                  \
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN(name)))                                      \
+		if (GCP_LIKELY(unseen))                                                \
 			return gcp_contexts_note(gcp_real.name arguments);             \
 		return slow_##name arguments;                                          \
 	}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_FAST(name, GCP_UNSEEN(name), parameters, arguments)
 GCP_HOOKS_SUBMISSIONS(GCP_X)
 GCP_HOOKS_WAITS(GCP_X)
 #undef GCP_X
@@ -159,13 +163,8 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 
 /* With several contexts another device may take part. */
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))       \
-			return gcp_contexts_note(gcp_real.name arguments);             \
-		return slow_##name arguments;                                          \
-	}
+	GCP_FAST(name, GCP_UNSEEN(name) && !gcp_contexts_are_several(), parameters,    \
+		 arguments)
 GCP_HOOKS_COPIES(GCP_X)
 GCP_HOOKS_COPIES_BATCH(GCP_X)
 #undef GCP_X
@@ -205,14 +204,8 @@ GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 #undef GCP_X
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN(name) &&                                     \
-			       gcp_stream_is_seen(stream, (flags) == 2)))              \
-			return gcp_contexts_note(gcp_real.name arguments);             \
-		return slow_##name arguments;                                          \
-	}
+	GCP_FAST(name, GCP_UNSEEN(name) && gcp_stream_is_seen(stream, (flags) == 2),   \
+		 parameters, arguments)
 GCP_HOOKS_EVENTS(GCP_X)
 #undef GCP_X
 

@@ -173,12 +173,6 @@ static CUDA_MEMCPY3D_PEER peers(const CUDA_MEMCPY3D_PEER *copy)
 #define COPIED_cuMemcpy3DPeer      peers(copy)
 #define COPIED_cuMemcpy3DPeerAsync peers(copy)
 
-/* Whether the call names the contexts: its last word before Async is Peer. */
-static bool is_of_peers(const char *base)
-{
-	return strstr(base, "Peer") != NULL;
-}
-
 /* --- the sides ----------------------------------------------------------------- */
 
 enum { ON_HOST = -1, ON_UNKNOWN = -2 };
@@ -444,7 +438,7 @@ static bool copies_matter(void)
 	if (!copies_matter())                                                          \
 		return gcp_real.call;                                                  \
 	between = (struct copy){.what = copied,                                        \
-				.names_contexts = is_of_peers(#base),                  \
+				.names_contexts = strstr(#base, "Peer") != NULL,       \
 				.in_stream = is_in_stream,                             \
 				.stream = named};                                      \
 	if (!copy_is_between(&between))                                                \

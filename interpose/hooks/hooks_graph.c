@@ -89,7 +89,7 @@ static CUresult node_taken(CUgraphNode node, const char *name)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (shares())
+	if (gcp_process_pooling())
 		GCP_CALL_AGAIN(result, name,
 			       owned(gcp_share_node_taken(gcp_process.tracker, node)));
 	return result;
@@ -272,9 +272,7 @@ CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
 {
 	CUresult result = gcp_real.cuGraphCreate(ret_graph, flags);
 
-	if (result == CUDA_SUCCESS && gcp_process_pooling())
-		gcp_graph_made(gcp_process.tracker, *ret_graph);
-	return result;
+	return holding_new(result, NULL, result ? NULL : *ret_graph, false);
 }
 
 CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
@@ -444,7 +442,8 @@ static CUresult node_added(CUresult result, CUgraph parent,
                                                                                        \
 	if (result == CUDA_SUCCESS)                                                    \
 		result =                                                               \
-		    holding_begin(child, GCP_MAKING_COPY, "cuGraphAddNode", &holding); \
+		    holding_begin(child, child ? GCP_MAKING_COPY : GCP_MAKING_NODE,    \
+				  "cuGraphAddNode", &holding);                         \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	copy_of_node(parameters);                                                      \
@@ -509,20 +508,30 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	return result;
 }
 
+/* What works on memory that the program names: maybe on that of another graph. */
+#define GCP_ADD_NODE_OF(name, call)                                                    \
+	GCP_CANCEL_LATER;                                                              \
+	struct gcp_holder *holding;                                                    \
+	CUresult result = holding_begin(graph, GCP_MAKING_NODE, #name, &holding);      \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	return holding_add(node_follows(gcp_real.call, graph, ret_node), holding,      \
+			   graph, false)
+
 CUresult gcp_hook_cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
 				       const CUgraphNode *nodes, size_t count,
 				       const CUDA_MEMCPY3D *copy, CUcontext ctx)
 {
 	gcp_copy_node_made(copy, ctx, false);
-	return node_follows(
-	    gcp_real.cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx),
-	    graph, ret_node);
+	GCP_ADD_NODE_OF(cuGraphAddMemcpyNode,
+			cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx));
 }
 
 #define GCP_X(name, base, version, flags, need, types, arguments)                      \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
-		return node_follows(gcp_real.name arguments, graph, ret_node);         \
+		GCP_ADD_NODE_OF(base, name arguments);                                 \
 	}
 GCP_HOOKS_NODES_ADDED(GCP_X)
 #undef GCP_X

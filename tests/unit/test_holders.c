@@ -186,7 +186,7 @@ TEST(what_had_the_handle_before_is_gone)
 	assert_int_equal(graph_pools(), 0);
 	added(handle(1), captured());
 	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
-	gcp_graph_made(tracker, handle(1));
+	gcp_holding_new(tracker, NULL, handle(1), false);
 	assert_int_equal(graph_pools(), 0);
 }
 
@@ -272,8 +272,8 @@ TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph)
 	captured_into(0, inner);
 	exec = made(3, outer, true);
 	graph_destroy(outer);
-	gcp_graph_made(tracker, body);
-	gcp_graph_made(tracker, inner);
+	gcp_holding_new(tracker, NULL, body, false);
+	gcp_holding_new(tracker, NULL, inner, false);
 	assert_int_equal(graph_pools(), 3);
 	holder_destroy(exec, true);
 	assert_int_equal(graph_pools(), 0);

@@ -102,6 +102,24 @@ static CUgraph empty(void)
 	return graph;
 }
 
+SCENARIO(nodes_made_of_what_was_read_hold_memory)
+{
+	CUDA_MEMSET_NODE_PARAMS params;
+	CUgraph graph, made = empty();
+	CUgraphNode node, copy;
+	size_t count = 1;
+
+	start();
+	graph = captured();
+	OK(cuGraphGetNodes(graph, &node, &count));
+	OK(cuGraphMemsetNodeGetParams(node, &params));
+	OK(cuGraphAddMemsetNode(&copy, made, NULL, 0, &params, ctx));
+	OK(cuGraphDestroy(graph));
+	expect(1, "what a node was made of is gone");
+	OK(cuGraphDestroy(made));
+	expect(0, "a graph that is gone holds memory");
+}
+
 SCENARIO(nodes_of_any_kind_hold_memory)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
