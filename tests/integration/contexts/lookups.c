@@ -6,7 +6,6 @@
  *   lookups SCENARIO    plays one; 0: all is as on plain CUDA
  */
 #include <dlfcn.h>
-#include <signal.h>
 #include <sys/wait.h>
 
 #include "scenarios.h"
@@ -15,21 +14,6 @@
 static const char asked[] = "cuGetProcAddress_v2";
 
 static atomic_bool inside, forked;
-
-static void hangs(int number)
-{
-	static const char words[] = "WRONG: hangs\n";
-
-	(void)number;
-	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
-	_exit(1);
-}
-
-static void watch(void)
-{
-	signal(SIGALRM, hangs);
-	alarm(6);
-}
 
 static void is_pooled(void)
 {
@@ -64,13 +48,13 @@ SCENARIO_BEFORE_CUDA(a_fork_beside_the_first_lookup)
 	int status = 1;
 	pid_t child;
 
-	watch();
+	hang_watch();
 	pthread_create(&thread, NULL, looks_up, NULL);
 	while (!inside)
 		sched_yield();
 	child = fork();
 	if (child == 0) {
-		watch();
+		hang_watch();
 		is_pooled();
 		_exit(wrong);
 	}
@@ -101,7 +85,7 @@ SCENARIO_BEFORE_CUDA(a_thread_is_cancelled_in_the_first_lookup)
 	pthread_t victim;
 	void *ended;
 
-	watch();
+	hang_watch();
 	pthread_create(&victim, NULL, is_cancelled_in_the_first_lookup, NULL);
 	pthread_join(victim, &ended);
 	must(ended == PTHREAD_CANCELED, "it has not ended");

@@ -7,24 +7,8 @@
  *
  * Environment: GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1
  */
-#include <signal.h>
 
 #include "scenarios.h"
-
-static void hangs(int number)
-{
-	static const char words[] = "WRONG: hangs\n";
-
-	(void)number;
-	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
-	_exit(1);
-}
-
-static void begin(void)
-{
-	signal(SIGALRM, hangs);
-	alarm(6);
-}
 
 static void has_pool(void)
 {
@@ -116,7 +100,7 @@ static void cancel_in(const char *symbol, CUresult (*call)(void))
 
 SCENARIO(a_thread_is_cancelled_while_it_retains)
 {
-	begin();
+	hang_watch();
 	cancel_in("cuDevicePrimaryCtxRetain", retains);
 	(void)primary();
 	is_pooled();
@@ -128,7 +112,7 @@ SCENARIO(a_thread_is_cancelled_while_it_retains)
 /* With other references, and the last one. */
 SCENARIO(a_thread_is_cancelled_while_it_releases)
 {
-	begin();
+	hang_watch();
 	(void)primary();
 	is_pooled();
 	OK(retains());
@@ -146,7 +130,7 @@ static void own_ends(const char *symbol, CUresult (*call)(void))
 {
 	CUcontext ctx = primary();
 
-	begin();
+	hang_watch();
 	OK(cuCtxCreate(&own, NULL, 0, 0));
 	has_pool();
 	OK(cuCtxSetCurrent(ctx));
@@ -195,7 +179,7 @@ static void retains_there(void)
 
 static void called_while_it_is_made(void (*tool)(void))
 {
-	begin();
+	hang_watch();
 	must(gcpsim_when_called("cuDevicePrimaryCtxRetain", tool) == 0, "no call");
 	OK(cuDevicePrimaryCtxRetain(&made, 0));
 	must(called, "no tool was called");
@@ -230,7 +214,7 @@ static void retains_what_stays(void)
 
 SCENARIO(a_tool_retains_a_context_that_may_be_ending)
 {
-	begin();
+	hang_watch();
 	made = primary();
 	is_pooled();
 	must(gcpsim_green_context(0), "no green context");
@@ -255,7 +239,7 @@ static void makes_it_anew(void)
 
 SCENARIO(a_tool_makes_a_context_anew_that_has_ended)
 {
-	begin();
+	hang_watch();
 	made = primary();
 	is_pooled();
 	must(gcpsim_when_called("cuDevicePrimaryCtxRelease_v2", makes_it_anew) == 0,

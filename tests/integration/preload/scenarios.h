@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -93,6 +94,22 @@ static struct scenario *scenarios;
 	static void name_(void)
 #define SCENARIO(name_, ...)             SCENARIO_OF(name_, false)
 #define SCENARIO_BEFORE_CUDA(name_, ...) SCENARIO_OF(name_, true)
+
+static inline void hangs(int number)
+{
+	static const char words[] = "WRONG: hangs\n";
+
+	(void)number;
+	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
+	_exit(1);
+}
+
+/* A scenario that takes more than six seconds from here on says that it hangs. */
+static inline void hang_watch(void)
+{
+	signal(SIGALRM, hangs);
+	alarm(6);
+}
 
 /* The exit code: 0 when all is as on plain CUDA. */
 int main(int argc, char **argv)

@@ -46,20 +46,10 @@ static CUgraphExec made(size_t bytes)
 	return exec;
 }
 
-static void hangs(int number)
-{
-	static const char words[] = "WRONG: hangs\n";
-
-	(void)number;
-	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
-	_exit(1);
-}
-
 static void begin(void)
 {
 	(void)primary();
-	signal(SIGALRM, hangs);
-	alarm(6);
+	hang_watch();
 	for (int i = 0; i < 4; i++)
 		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
 }
