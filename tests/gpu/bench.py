@@ -43,7 +43,6 @@ class Bench:
     def __init__(self, root, library, variants, programs, quick=False, sim=False):
         self.root, self.library = root, library
         self.variants = variants  # folder of the builds that only tests use
-        self.against = None  # (name, library): an earlier build
         self.programs, self.quick, self.sim = programs, quick, sim
         self.here = os.path.join(root, "tests", "gpu")
         self.toolkit = None  # set by build.find_toolkit

@@ -58,6 +58,31 @@ static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
 	}
 }
 
+/* A loop so quick that barriers would cost it much has a wider window, until it is
+ * slower again. */
+TEST(barriers_in_quick_succession_widen_the_window)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	for (int i = 0; i < 1000; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 4 * MIB);
+
+		fake_submit();
+		gcp_pools_stream_used(pools, 0x5000);
+		must_free(pools, addr);
+		fake_pass(3 * 1000);
+	}
+	assert_true(fake.memory_used > 32 * MIB);
+	assert_true(fake.memory_used <= 80 * MIB);
+	assert_true(fake.orders <= 1000 / 8);
+	keep_streams_busy(pools, 1, 1000);
+	fake.done = fake.submitted;
+	gcp_pools_trim(pools, 0, 0);
+	keep_streams_busy(pools, 1, 1000);
+	assert_true(fake.memory_used <= 32 * MIB);
+	fake_finish(pools);
+}
+
 TEST(streams_of_two_contexts_are_never_one)
 {
 	struct gcp_pools *pools = fake_pools(NULL);

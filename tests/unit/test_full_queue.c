@@ -234,3 +234,68 @@ TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 		fake_reset();
 	}
 }
+
+/* --- a search that is under way ------------------------------------------------- */
+
+static struct {
+	struct gcp_pool *pool;
+	int count;
+	int (*wait)(void *fence);
+} closes;
+
+/* What other threads close meanwhile. */
+static int wait_beside_closes(void *fence)
+{
+	for (; closes.count > 0; closes.count--) {
+		(void)fake_submit();
+		assert_int_equal(
+		    gcp_timeline_close(closes.pool, gcp_timeline_stamp(closes.pool)),
+		    0);
+	}
+	return closes.wait(fence);
+}
+
+/* It waits for all that was freed before it began, one after the other. */
+TEST(what_was_freed_before_a_search_keeps_its_fence)
+{
+	for (int count = 500; count < 1200; count += 100) {
+		struct gcp_pools *pools = pools_of(100 * MIB);
+		struct gcp_pool *pool = fake_pool(pools);
+		gcp_addr first = must_alloc(pool, 20 * MIB),
+			 second = must_alloc(pool, 64 * MIB);
+
+		(void)state;
+		closes.pool = pool;
+		closes.count = count;
+		closes.wait = pools->driver.fence_wait;
+		pools->driver.fence_wait = wait_beside_closes;
+		fake.stuck = true;
+		(void)fake_submit();
+		must_free(pools, first);
+		(void)fake_submit();
+		must_free(pools, second);
+		(void)must_alloc(pool, 70 * MIB);
+		assert_int_equal(closes.count, 0);
+		fake.done = fake.submitted;
+		must_be_sound(pools);
+		fake_reset();
+	}
+}
+
+/* Where searches are as many as epochs there is room all the same. */
+TEST(searches_leave_room_in_a_full_queue)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)stand();
+	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
+		uint64_t epoch = gcp_timeline_stamp(pool);
+
+		atomic_fetch_add(&pools->searches, 1);
+		assert_int_equal(gcp_timeline_close(pool, epoch), 0);
+		assert_true(gcp_timeline_stamp(pool) > epoch);
+	}
+	fake.done = fake.submitted;
+	must_be_sound(pools);
+}

@@ -64,6 +64,7 @@ TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 	uint64_t used = fake.memory_used;
 	large = must_alloc(fake_pool(pools), 16 * MIB);
 	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(must_stats(pools).mapped_bytes, used);
 	assert_int_equal(fake.unmaps, 0);
 	assert_true(fake.orders > 0);
 	for (uint64_t at = 0; at < 16 * MIB; at += 4 * MIB) /* behind the barrier */
