@@ -229,28 +229,6 @@ static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place 
 		}
 }
 
-/* Holes beside the largest free blocks. */
-static void place_by_donors(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			    struct place *best)
-{
-	const struct gcp_bins *donors = &heap->donors;
-	struct gcp_block *block;
-	int looks = LOOKS;
-
-	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0 && looks > 0;
-	     bin = gcp_bins_down_from(donors, bin - 1))
-		LIST_FOREACH (block, &donors->bins[bin], bin) {
-			if (looks-- == 0)
-				break;
-			if (block->segment->kind != kind)
-				continue;
-			if (is_hole(block->lower))
-				place_consider(block->lower, bytes, best);
-			if (is_hole(block->upper))
-				place_consider(block->upper, bytes, best);
-		}
-}
-
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
 static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *place)
 {
@@ -431,8 +409,6 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	struct gcp_pool *pool = heap->pool;
 	struct place best = {.division = &move->division};
 
-	if (!heap->private)
-		place_by_donors(heap, kind, bytes, &best);
 	place_by_holes(&heap->holes[kind], bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
