@@ -354,16 +354,13 @@ struct gcp_pool {
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
-	_Atomic uint64_t polled_epoch; /* closed when miss.c asked last; a hint */
+	_Atomic uint64_t polled_epoch; /* open when miss.c asked last; a hint */
 	_Atomic bool barrier_due;      /* that of a capture's end; see private.c */
 	uint64_t giving; /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_maintenance maintenance;
 	uint64_t last_segment;        /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count; /* threads that cache from here */
-	/* Turns of poll_at_times and of asks_again in miss.c: one counter for both
-	 * would let one of them see odd numbers alone. */
-	_Atomic uint32_t unasked, asked_again;
 	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
 	 */
 	_Atomic uint64_t limit_freed;
@@ -505,11 +502,7 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
  * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
  * under way that would serve again. */
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
-/* Looks, by one query, whether the epoch `depth` places behind the oldest closed
- * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
- * with it. Never waits. */
-int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
-/* Looks which epochs are completed. */
+/* Looks which epochs are completed; never waits. */
 int gcp_timeline_poll_all(struct gcp_pool *pool);
 /* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
  * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
@@ -699,7 +692,7 @@ struct gcp_request {
 	uint32_t size_class;     /* or GCP_CLASS_NONE */
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;   /* of a private heap */
-	bool polled;             /* no more epochs are completed */
+	bool polled;             /* which epochs are completed was asked */
 	bool divides;            /* any handle, rather than that it is refused */
 	uint32_t more_looks;     /* at freed blocks, beyond the usual few */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */

@@ -467,7 +467,7 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
  * keep much from those that work: once the pool has grown by so much it is time. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 {
-	if (kind != GCP_KIND_SLAB && gcp_window_scale(pool) == 0)
+	if (kind != GCP_KIND_SLAB)
 		return true;
 	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
 	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);

@@ -108,7 +108,7 @@ static int wait_by_free(struct gcp_pool *pool)
 static int free_held(struct gcp_pool *pool)
 {
 	enum { HELD_WINDOWS = 4 };
-	int64_t most = HELD_WINDOWS * (int64_t)gcp_window(pool).bytes;
+	int64_t most = HELD_WINDOWS * (int64_t)pool->pools->config.window_bytes;
 	bool waits = pool->pools->config.blocking_free ||
 		     gcp_timeline_filled(&pool->timeline) > most;
 

@@ -103,8 +103,8 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
-	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
+	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_maintenance_reset(pool);
 	return pool;
 }

@@ -147,7 +147,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	 * heap grows; an error of this context shows when a fence is queried. */
 	if (result != 0)
 		return result == -EXDEV ? result : -EBUSY;
-	gcp_window_barrier_set(pool);
+	gcp_window_starved(pool);
 	gcp_timeline_mark_ordered(timeline, covered);
 	return 0;
 }
@@ -282,14 +282,6 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
 		result = close_early_locked(timeline);
 	if (result == -ENOBUFS && timeline->count > 0)
 		result = 0; /* one that is under way will serve again */
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	return result;
-}
-
-int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
-{
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	int result = gcp_timeline_poll_locked(&pool->timeline, depth, ret_advanced);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

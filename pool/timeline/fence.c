@@ -288,14 +288,17 @@ static void queue_merge(struct gcp_timeline *timeline, bool searched)
 	timeline->count = kept;
 }
 
-/* Makes room in a full queue: what is completed leaves it; else every other epoch is
- * merged into the next one, and its fence released. */
+/* Makes room in a full queue: half of it, if that is completed, or the oldest leaves
+ * it; else every other epoch is merged into the next one, and its fence released. */
 static void queue_thin(struct gcp_timeline *timeline)
 {
-	bool advanced;
+	bool advanced = false;
 
-	(void)gcp_timeline_poll_locked(timeline, 0,
-				       &advanced); /* an error shows again */
+	/* An error shows again. */
+	for (uint32_t depth = GCP_FENCE_QUEUE / 2; !advanced; depth = 0)
+		if (gcp_timeline_poll_locked(timeline, depth, &advanced) != 0 ||
+		    depth == 0)
+			break;
 	if (timeline->count < GCP_FENCE_QUEUE)
 		return;
 	queue_merge(timeline, false);
@@ -476,8 +479,6 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 	*ret_advanced = false;
 	if (timeline->count == 0)
 		return 0;
-	if (depth == GCP_POLL_HALF)
-		depth = timeline->count / 2;
 	if (depth >= timeline->count)
 		depth = timeline->count - 1;
 	return gcp_timeline_query_locked(timeline, *gcp_timeline_at(timeline, depth),

@@ -25,8 +25,7 @@ struct gcp_pools;
 struct gcp_timeline;
 
 enum {
-	GCP_FENCE_QUEUE = 512,     /* closed epochs that wait for their fence */
-	GCP_POLL_HALF = INT32_MAX, /* see gcp_timeline_poll */
+	GCP_FENCE_QUEUE = 512, /* closed epochs that wait for their fence */
 };
 
 /* Epochs that are always ready. */
@@ -154,7 +153,8 @@ int gcp_timeline_close_waiting(struct gcp_timeline *timeline);
 /* Asks for one fence; never waits. *ret_advanced: the epoch is completed. */
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,
 			      struct gcp_closed_epoch closed, bool *ret_advanced);
-/* Asks for the fence `depth` places behind the oldest one; see gcp_timeline_poll. */
+/* Asks for the fence `depth` places behind the oldest one, or for the youngest; if it
+ * is done all older ones are. Never waits. *ret_advanced: it is. */
 int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 			     bool *ret_advanced);
 /* Looks, from old to young, which epochs are completed. Takes fence_lock. */

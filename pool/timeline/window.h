@@ -34,15 +34,12 @@ struct gcp_limits {
 				  * in thread caches */
 };
 
-/* What fences and barriers cost. All fields but starved: fence_lock. */
+/* All fields but starved: fence_lock. */
 struct gcp_pressure {
 	_Atomic bool starved;   /* a thread had to wait for the latest epochs */
-	uint32_t barriers;      /* set since the latest close */
-	_Atomic uint32_t looks; /* for completed epochs, since then; a hint */
-	uint32_t costly_epochs; /* closed in a row that cost too much */
+	uint32_t short_epochs;  /* in a row */
 	uint64_t closed_at_ns;  /* when the latest epoch was closed */
-	uint64_t driver_ns;     /* in calls for fences, by then */
-	uint64_t had_completed; /* epochs, when the scale last grew */
+	uint64_t had_completed; /* epochs, when the limits last doubled */
 };
 
 /* A copy of the limits. */
@@ -63,27 +60,19 @@ struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
 uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
 /* How many blocks of `size` the window has room for: one at least. */
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
-/* How often the limits were doubled because fences cost too much of the time. */
+/* How often the limits were doubled. */
 uint32_t gcp_window_scale(const struct gcp_pool *pool);
-/* Whether freed memory goes round as it does in ordinary segments. In mapped memory it
- * need not, for it can serve any size: it does where many threads would wait for each
- * other, and where fences cost too much. */
-bool gcp_window_circulates(const struct gcp_pool *pool);
-/* Whether it need not but where fences cost too much. */
+/* Returns true if little of the pool's memory need wait: it is mapped, and can serve
+ * any size, threads hardly meet at the pool's locks, streams do not run beside each
+ * other, and fences cost little. */
 bool gcp_window_is_narrow(const struct gcp_pool *pool);
 /* Whether so few threads allocate that they hardly meet at the pool's locks. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool);
-/* There it does: the pool grows rather than gather what is freed, until the open epoch
- * has so many bytes. */
-uint64_t gcp_window_gathers_at(const struct gcp_pool *pool);
 /* How much threads may leave for each other. */
 uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 
-/* A barrier was set, an epoch was closed just now. fence_lock is held. */
-void gcp_window_barrier_set(struct gcp_pool *pool);
+/* An epoch was closed just now. fence_lock is held. */
 void gcp_window_epoch_closed(struct gcp_pool *pool);
-/* A thread asks which epochs are completed, for a block of the heap. */
-void gcp_window_looked(struct gcp_pool *pool);
 /* All that a thread keeps of a class waits for the device. */
 void gcp_window_starved(struct gcp_pool *pool);
 /* A context has begun or ended: the limits of all pools are computed anew. */

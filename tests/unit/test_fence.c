@@ -72,9 +72,9 @@ TEST(barriers_in_quick_succession_widen_the_window)
 		must_free(pools, addr);
 		fake_pass(3 * 1000);
 	}
-	assert_true(fake.memory_used > 32 * MIB);
-	assert_true(fake.memory_used <= 80 * MIB);
-	assert_true(fake.orders <= 1000 / 8);
+	assert_true(fake.memory_used > 16 * MIB);
+	assert_true(fake.memory_used <= 48 * MIB);
+	assert_true(fake.orders <= 1000 / 3);
 	keep_streams_busy(pools, 1, 1000);
 	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);

@@ -27,7 +27,7 @@ static gcp_addr turns(struct gcp_pools *pools, int count, uint64_t bytes)
 	gcp_addr addr = 0;
 
 	for (int i = 0; i < count; i++) {
-		atomic_store(&fake_pool(pools)->limits.scale, 3);
+		atomic_store(&fake_pool(pools)->limits.scale, 5);
 		gcp_pools_stream_used(pools, 0x5000);
 		gcp_windows_update(pools);
 		addr = must_alloc(fake_pool(pools), bytes);
