@@ -20,9 +20,8 @@
  * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
  * only inside calls that free, where plain CUDA would have waited as well; never
  * because an allocation misses, but what goes without a wait (`gently`, purge.c).
- * Decay in a free waits for one that finds all work done, or else for twice the while;
- * that is at most one wait in the while. While a stream captures only the limit gives
- * back.
+ * Decay in a free waits, at most once in a turn. While a stream captures only the limit
+ * gives back.
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"
@@ -54,12 +53,6 @@ static uint64_t chunks_overdue(const struct gcp_pool *pool)
 	return pool->vmm ? bytes / GCP_CHUNK * GCP_CHUNK : 0;
 }
 
-static bool all_is_done(const struct gcp_pool *pool)
-{
-	return atomic_load(&pool->timeline.completed) + 1 >=
-	       atomic_load(&pool->timeline.open);
-}
-
 /* What threads keep that have freed nothing for so many turns goes to the heap, where
  * it can be seen to lie idle. */
 static void quiet_threads_flush(struct gcp_pool *pool)
@@ -73,13 +66,12 @@ static void quiet_threads_flush(struct gcp_pool *pool)
 		(void)gcp_timeline_poll_all(pool); /* an error shows again */
 }
 
-/* Begins a turn if the time has come. Returns whether a segment has been idle for the
- * whole while. */
-static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks)
+/* Begins a turn if the time has come, and chooses what was idle for the whole while. */
+static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *purge,
+		       uint64_t *ret_chunks)
 {
 	struct gcp_maintenance *maintenance = &pool->maintenance;
 	struct gcp_heap *common = &pool->common;
-	bool overdue = false;
 
 	quiet_threads_flush(pool);
 	gcp_mutex_lock(&pool->lock);
@@ -97,39 +89,24 @@ static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks
 		    common->unused_low;
 		common->unused_low = common->unused_bytes;
 		if (maintenance->turn > GCP_DECAY_TURNS) {
-			overdue = gcp_heap_is_idle(common,
-						   maintenance->turn - GCP_DECAY_TURNS);
+			purge->idle_since = maintenance->turn - GCP_DECAY_TURNS;
 			*ret_chunks = chunks_overdue(pool);
 		}
 	}
+	if (purge->idle_since > 0 && !gcp_heap_is_idle(common, purge->idle_since))
+		purge->idle_since = 0;
 	gcp_mutex_unlock(&pool->lock);
-	return overdue;
-}
-
-/* The turn before which segments were idle that go: when all work is done, or one was
- * idle for twice the while; 0: none goes. pool->lock is held. */
-static uint64_t idle_since(const struct gcp_pool *pool)
-{
-	uint64_t turn = pool->maintenance.turn;
-
-	if (all_is_done(pool) ||
-	    (turn > 2 * GCP_DECAY_TURNS &&
-	     gcp_heap_is_idle(&pool->common, turn - 2 * GCP_DECAY_TURNS)))
-		return turn - GCP_DECAY_TURNS;
-	return 0;
 }
 
 /* --- the step ----------------------------------------------------------------- */
 
-/* What of the unused memory goes, for each of the two reasons. */
-static void purge_choose(struct gcp_pool *pool, bool overdue, struct gcp_purge *purge)
+/* What is beyond the limit. */
+static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 {
 	uint64_t limit = pool->cache_limit;
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-	if (overdue)
-		purge->idle_since = idle_since(pool);
 	if (limit == 0) /* what threads keep as well */
 		purge->bytes = UINT64_MAX;
 	else if (pool->common.unused_bytes > limit)
@@ -137,52 +114,35 @@ static void purge_choose(struct gcp_pool *pool, bool overdue, struct gcp_purge *
 	gcp_mutex_unlock(&pool->lock);
 }
 
+/* One step of the above: `turn`: a new turn begins at `now`. An error is the device's,
+ * and nothing is done. */
+static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
+		    bool gently)
+{
+	struct gcp_purge purge = {.completed_only = true, .gently = gently};
+	uint64_t chunks = 0;
+	int result = turn || limit ? gcp_timeline_poll_all(pool) : 0;
+
+	if (result != 0)
+		return result;
+	if (turn)
+		turn_begin(pool, now, &purge, &chunks);
+	if (limit)
+		limit_choose(pool, &purge);
+	if (purge.bytes > 0 || purge.idle_since > 0)
+		gcp_pool_purge(pool, &purge);
+	if (chunks > 0)
+		(void)gcp_vmm_release(pool, chunks, true);
+	return 0;
+}
+
 int gcp_pool_maintain(struct gcp_pool *pool)
 {
 	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
-	bool limited = pool->cache_limit != GCP_LIMIT_NONE;
-	uint64_t chunks = 0;
 	uint64_t now = pool->pools->driver.clock_ns();
-	bool over = !held && turn_is_over(pool, now), overdue = false;
-	struct gcp_purge purge = {.completed_only = true};
-	int result = 0;
 
-	/* Of mapped memory only what is ready can be seen to lie idle, and a thread
-	 * that lives from its own cache does not ask. */
-	if (over && pool->vmm)
-		result = gcp_timeline_poll_all(pool);
-	if (over && result == 0)
-		overdue = turn_begin(pool, now, &chunks);
-	/* A steady program goes no further. */
-	if (result == 0 && (overdue || limited))
-		result = gcp_timeline_poll_all(pool);
-	if (result == 0 && (overdue || limited)) {
-		purge_choose(pool, overdue, &purge);
-		if (purge.bytes > 0 || purge.idle_since > 0)
-			gcp_pool_purge(pool, &purge);
-	}
-	if (result == 0 && chunks > 0)
-		(void)gcp_vmm_release(pool, chunks, true);
-	return result;
-}
-
-/* Gives back what is idle, without a wait. `now` is in a new turn. */
-static void decay_turn(struct gcp_pool *pool, uint64_t now)
-{
-	struct gcp_purge purge = {.completed_only = true, .gently = true};
-	uint64_t chunks = 0;
-
-	/* An error is for a call that reports it: the next free begins the turn. */
-	if (gcp_timeline_poll_all(pool) != 0)
-		return;
-	if (turn_begin(pool, now, &chunks)) {
-		gcp_mutex_lock(&pool->lock);
-		purge.idle_since = pool->maintenance.turn - GCP_DECAY_TURNS;
-		gcp_mutex_unlock(&pool->lock);
-		gcp_pool_purge(pool, &purge);
-	}
-	if (chunks > 0)
-		(void)gcp_vmm_release(pool, chunks, true);
+	return maintain(pool, !held && turn_is_over(pool, now), now,
+			pool->cache_limit != GCP_LIMIT_NONE, false);
 }
 
 static bool may_decay(const struct gcp_pool *pool)
@@ -193,15 +153,8 @@ static bool may_decay(const struct gcp_pool *pool)
 
 void gcp_pool_keep_limit(struct gcp_pool *pool)
 {
-	struct gcp_purge purge = {.gently = true, .completed_only = true};
-
-	/* An error is for a call that reports it. */
-	if (pool->cache_limit == GCP_LIMIT_NONE || !may_decay(pool) ||
-	    gcp_timeline_poll_all(pool) != 0)
-		return;
-	purge_choose(pool, false, &purge);
-	if (purge.bytes > 0)
-		gcp_pool_purge(pool, &purge);
+	if (pool->cache_limit != GCP_LIMIT_NONE && may_decay(pool))
+		(void)maintain(pool, false, 0, true, true); /* an error shows again */
 }
 
 /* No free has begun the turn for so long that none may come. */
@@ -221,8 +174,8 @@ void gcp_pool_decay(struct gcp_pool *pool)
 	if (!may_decay(pool))
 		return;
 	now = pool->pools->driver.clock_ns();
-	if (turn_is_late(pool, now))
-		decay_turn(pool, now);
+	if (turn_is_late(pool, now)) /* an error shows again */
+		(void)maintain(pool, true, now, false, true);
 }
 
 /* Whether no free has closed an epoch since the caller asked last. What threads keep
@@ -251,7 +204,7 @@ static void decay_within(void *arg)
 	struct gcp_pool *pool = arg;
 
 	if (may_decay(pool) && is_quiet(pool))
-		decay_turn(pool, pool->pools->driver.clock_ns());
+		(void)maintain(pool, true, pool->pools->driver.clock_ns(), false, true);
 }
 
 void gcp_pools_decay(struct gcp_pools *pools,
