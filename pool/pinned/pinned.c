@@ -8,12 +8,11 @@
  *
  * An allocation looks, from cheap to expensive:
  *   1. in its bucket, among what is completed      a lock per bucket, no driver
- *   2. again, after asking for the oldest fence    + a query
- *   3. again, after a fence for what was freed     + a fence, and up to 20 us of
- *      since the last one                            queries
- *   4. in the driver                               + 100 us to 50 ms
- *   5. in the driver, after giving back all that is unused (pinned_reclaim.c)
- * It never waits for the device but in 5.
+ *   2. again, after asking for the oldest fence,   + a query, and perhaps a fence
+ *      set now if what was freed has none yet
+ *   3. in the driver                               + 100 us to 50 ms
+ *   4. in the driver, after giving back all that is unused (pinned_reclaim.c)
+ * It never waits for the device but in 4.
  *
  * A free beyond the window waits for the oldest epoch, which bounds what can pile up:
  * plain CUDA would have waited there for everything.
@@ -144,7 +143,6 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	struct gcp_pinned *pinned = request->pinned;
 	struct gcp_pinned_bucket *bucket = request->bucket;
 	bool quota = is_quota_set(request);
-	uint64_t start = pinned->pools->driver.clock_ns();
 	void *refused = NULL;
 	int result;
 
@@ -157,10 +155,6 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 		(void)gcp_pinned_memory_give(request->pool, refused, bucket->size);
 	if (result != 0)
 		return result;
-	gcp_spin_lock(&bucket->lock);
-	bucket->alloc_ns = pinned->pools->driver.clock_ns() - start;
-	bucket->spent_ns = 0;
-	gcp_spin_unlock(&bucket->lock);
 	atomic_fetch_add_explicit(&pinned->misses, 1, memory_order_relaxed);
 	GCP_LOG(pinned->pools, "took %llu KiB of pinned memory for %llu bytes",
 		GCP_ULL(bucket->size >> 10), GCP_ULL(request->bytes));
@@ -296,91 +290,30 @@ static int take_after_reclaim(const struct request *request,
 
 /* --- a fence, or growth --------------------------------------------------- */
 
-/* A fence costs a third of a microsecond, one more block of the bucket once 100 us
- * to 50 ms and its memory for good; with more blocks in turn each fence serves more
- * of them. When as much time has gone into fences as a block would have cost, the
- * bucket grows: never more than twice what the better choice had been. */
-static bool is_growth_worth_it(const struct request *request)
+/* Looks whether the block that would be next is completed, closing its epoch if that is
+ * open. No new wait: see pinned_fence.c. A fence that cannot be asked is not completed,
+ * nor one that cannot be set. Its error may be another context's: what the driver
+ * itself says, if asked for new memory, is what plain CUDA would say. */
+static void take_after_look(const struct request *request, uint64_t epoch,
+			    struct gcp_pinned_block **ret_block)
 {
-	struct gcp_pinned_bucket *bucket = request->bucket;
-	uint64_t window = request->pinned->pools->config.pinned_window;
-	bool worth;
-
-	gcp_spin_lock(&bucket->lock);
-	worth = bucket->spent_ns > bucket->alloc_ns &&
-		bucket->count < GCP_PINNED_GROW_MAX &&
-		(bucket->count + 1) * bucket->size <= window;
-	gcp_spin_unlock(&bucket->lock);
-	return worth;
-}
-
-/* How long to look for a fence that was set just now: on an idle device it is done
- * in a moment. An eighth of what growing costs, and not when that was in vain. */
-static uint64_t spin_budget(struct gcp_pinned_bucket *bucket)
-{
-	uint64_t budget = 0;
-
-	gcp_spin_lock(&bucket->lock);
-	if (bucket->spin_backoff > 0)
-		bucket->spin_backoff--;
-	else
-		budget = bucket->alloc_ns / 8;
-	gcp_spin_unlock(&bucket->lock);
-	return budget < GCP_PINNED_SPIN_NS ? budget : GCP_PINNED_SPIN_NS;
-}
-
-static void spin_over(struct gcp_pinned_bucket *bucket, bool failed, uint64_t ns)
-{
-	gcp_spin_lock(&bucket->lock);
-	if (failed)
-		bucket->spin_backoff = GCP_PINNED_SPIN_BACKOFF;
-	else
-		bucket->spent_ns += ns;
-	gcp_spin_unlock(&bucket->lock);
-}
-
-/* Closes the epoch of the block that would be next, and looks whether it is done.
- * No new wait: see pinned_fence.c. */
-static void take_after_close(const struct request *request, uint64_t epoch,
-			     struct gcp_pinned_block **ret_block)
-{
-	struct gcp_pinned *pinned = request->pinned;
-	uint64_t start = pinned->pools->driver.clock_ns(), now = start;
-	uint64_t budget = spin_budget(request->bucket);
-	int result = gcp_pinned_timeline_close_for(pinned, epoch);
-
-	while (result == 0) {
-		if (gcp_pinned_timeline_poll(pinned, epoch) != 0)
-			break;
+	if (gcp_pinned_timeline_close_for(request->pinned, epoch) == 0 &&
+	    gcp_pinned_timeline_poll(request->pinned, epoch) == 0)
 		*ret_block =
 		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
-		now = pinned->pools->driver.clock_ns();
-		if (*ret_block || now - start >= budget || epoch == 0)
-			break;
-	}
-	spin_over(request->bucket, !*ret_block, now - start);
 }
 
 static int alloc_slow(const struct request *request, uint64_t epoch,
 		      struct gcp_pinned_block **ret_block)
 {
-	struct gcp_pinned *pinned = request->pinned;
 	int result = 0;
 
-	/* A fence that cannot be asked is not completed, nor one that cannot be set.
-	 * Its error may be another context's: what the driver itself says, if asked
-	 * for new memory, is what plain CUDA would say. */
-	if (epoch != 0 && epoch < gcp_pinned_timeline_stamp(pinned) &&
-	    gcp_pinned_timeline_poll(pinned, epoch) == 0)
-		*ret_block =
-		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
-	if (!*ret_block && epoch != 0 && !is_growth_worth_it(request))
-		take_after_close(request, epoch, ret_block);
-	if (!*ret_block) {
+	if (epoch != 0)
+		take_after_look(request, epoch, ret_block);
+	if (!*ret_block)
 		result = take_new(request, ret_block);
-		if (result == GCP_CUDA_OUT_OF_MEMORY)
-			result = take_after_reclaim(request, ret_block);
-	}
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		result = take_after_reclaim(request, ret_block);
 	return result;
 }
 

@@ -28,10 +28,7 @@
 
 enum {
 	GCP_PINNED_CLASSES_MAX = 4096, /* sizes, whatever the options say */
-	GCP_PINNED_GROW_MAX = 32,      /* blocks of a bucket to save fences; pinned.c */
 	GCP_PINNED_AGE_NS = 5000,      /* an epoch that is older is closed by a free */
-	GCP_PINNED_SPIN_NS = 20000,    /* most that an allocation looks for a fence */
-	GCP_PINNED_SPIN_BACKOFF = 16,  /* times not to look after looking in vain */
 	GCP_PINNED_LARGE = 8 << 20,    /* a free of as many bytes closes its epoch */
 };
 
@@ -74,14 +71,11 @@ TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);
 struct gcp_pinned_bucket {
 	struct gcp_spin lock;
 	uint32_t count;
-	uint32_t spin_backoff; /* times not to look for a fence any more; pinned.c */
 	struct gcp_pinned_list ready;   /* completed; freed last, given first */
 	struct gcp_pinned_list pending; /* longest freed first */
 	struct gcp_pinned_list blocks;
 	uint64_t size; /* bytes of each block */
 	struct gcp_pinned_arena *arena;
-	uint64_t alloc_ns; /* what the driver took for the latest one */
-	uint64_t spent_ns; /* on fences, for want of one more block; pinned.c */
 	/* Since the start; bytes: asked for. */
 	uint64_t taken, taken_bytes, given, given_bytes;
 } __attribute__((aligned(64)));
