@@ -368,7 +368,6 @@ struct gcp_pool {
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */
 	_Atomic int64_t depot_bytes;   /* in all of them */
-	_Atomic uint32_t depot_turn;   /* the one that is looked at next: depot.c */
 	_Atomic uint64_t flush_at;     /* bytes reserved: cache.c */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
@@ -551,9 +550,6 @@ struct gcp_request;
 /* A ready block of request->size or (fit.c) more, now USED, or NULL. fresh: one that
  * has not been allocated since its memory came to the (private) heap. */
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh);
-/* Takes more such blocks, CACHED now, until the chain has `count`, or none is ready. */
-void gcp_heap_take_more(const struct gcp_request *request, uint32_t count,
-			struct gcp_chain *chain);
 /* Takes back a block without an owner; its epoch says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);

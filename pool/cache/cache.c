@@ -324,21 +324,6 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 				 repeats ? (int64_t)cache->repeat.size : filled);
 }
 
-void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
-		      const struct gcp_chain *chain)
-{
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
-
-	gcp_owner_lock(&cache->own);
-	*chain->last = magazine->loaded;
-	if (!magazine->loaded)
-		magazine->loaded_last = chain->last;
-	magazine->loaded = chain->first;
-	magazine->loaded_count = (uint16_t)(magazine->loaded_count + chain->count);
-	gcp_cache_held_add(cache, (int64_t)(chain->count * chain->first->size));
-	gcp_owner_unlock(&cache->own);
-}
-
 uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 			      uint32_t *ret_count)
 {

@@ -79,7 +79,6 @@ struct gcp_cache {
 struct gcp_depot {
 	struct gcp_spin lock;
 	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
-	_Atomic bool asked;             /* since room_make of depot.c looked; no lock */
 };
 
 /* --- cache.c, depot.c ------------------------------------------------------------ */
@@ -116,9 +115,8 @@ void gcp_caches_reset(struct gcp_pool *pool);
 
 /* Whether there are other threads to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
-/* Leaves a batch of one class for other threads. What `chain` has then goes to the
- * heap: nothing, what others had left of a class that is not asked for, or, if there is
- * no room for it, the batch, too. */
+/* Leaves a batch of one class for other threads; `chain` is empty then. If there is no
+ * room for it, `chain` is as it was. */
 void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain);
 /* The oldest batch of a class, for `chain` if that is not empty. False: there is
  * none, or none that is older; `chain` is as it was. */
@@ -250,10 +248,6 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 		gcp_cache_merge_stats(cache);
 	return block;
 }
-
-/* Puts ready blocks of a class, CACHED by the caller, before those that wait. */
-void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
-		      const struct gcp_chain *chain);
 
 /* Takes a block that is CACHED by the caller into the magazine of its class. True: its
  * epoch should be closed. Once the cache is left, a flush by another thread may have

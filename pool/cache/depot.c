@@ -11,14 +11,9 @@
  *
  * A depot keeps memory from being merged and used for other sizes: what all of a pool's
  * together may hold is a limit of window.c, and nothing while one thread alone uses the
- * pool, unless the limits were scaled up. What was left of a class that no thread asks
- * for any more would keep that room for ever: each batch that finds no room looks at
- * one other class, in turn, and one that was not asked for since it was looked at last
- * gives all that it has to the heap.
+ * pool, unless the limits were scaled up.
  */
 #include "cache.h"
-
-enum { CHAINS_TO_PASS = 32 };
 
 void gcp_chain_init(struct gcp_chain *chain)
 {
@@ -48,30 +43,24 @@ static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)
 		   (int64_t)gcp_window_depot_bytes(pool);
 }
 
-/* Keeps the oldest first, as far as that costs little: a chain that was exchanged for
- * an older one may be younger than some that come later. depot->lock is held. */
+/* The oldest stands first, but for some that were exchanged for an older one and went
+ * to the end. depot->lock is held. */
 static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 {
-	struct gcp_block *first = chain->first, *older = depot->last;
+	struct gcp_block *first = chain->first;
 
 	first->batch.last = chain->last;
 	first->batch.count = chain->count;
-	if (!depot->first || first->epoch < depot->first->epoch)
-		older = NULL;
-	else if (first->epoch < older->epoch)
-		older = depot->first;
-	for (int i = 0; older && older != depot->last && i < CHAINS_TO_PASS; i++) {
-		if (older->batch.next->epoch > first->epoch)
-			break;
-		older = older->batch.next;
-	}
-	first->batch.next = older ? older->batch.next : depot->first;
-	if (!first->batch.next)
-		depot->last = first;
-	if (older)
-		older->batch.next = first;
-	else
+	if (!depot->first || first->epoch < depot->first->epoch) {
+		first->batch.next = depot->first;
+		if (!depot->first)
+			depot->last = first;
 		depot->first = first;
+	} else {
+		first->batch.next = NULL;
+		depot->last->batch.next = first;
+		depot->last = first;
+	}
 }
 
 static int64_t chain_bytes(const struct gcp_chain *chain)
@@ -108,38 +97,18 @@ static void depot_drain(struct gcp_pool *pool, struct gcp_depot *depot, uint64_t
 	}
 }
 
-/* The class that is next in turn loses its place, unless it is the one that wants room,
- * or was asked for. */
-static void room_make(struct gcp_pool *pool, uint32_t wanting, struct gcp_chain *chain)
-{
-	uint32_t turn =
-	    atomic_fetch_add_explicit(&pool->depot_turn, 1, memory_order_relaxed);
-	uint32_t size_class = turn % pool->pools->classes.count;
-	struct gcp_depot *depot = &pool->depots[size_class];
-
-	if (size_class == wanting ||
-	    atomic_exchange_explicit(&depot->asked, false, memory_order_relaxed))
-		return;
-	depot_drain(pool, depot, UINT64_MAX, chain);
-}
-
 void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
 {
-	struct gcp_chain left = *chain;
-	struct gcp_depot *depot = &pool->depots[left.first->size_class];
-	int64_t bytes = chain_bytes(&left);
+	struct gcp_depot *depot = &pool->depots[chain->first->size_class];
+	int64_t bytes = chain_bytes(chain);
 
-	gcp_chain_init(chain);
-	if (gcp_depot_is_open(pool) && !depot_has_room(pool, bytes))
-		room_make(pool, left.first->size_class, chain);
-	if (!depot_has_room(pool, bytes)) {
-		gcp_chain_append(chain, left.first, left.last, left.count);
+	if (!depot_has_room(pool, bytes))
 		return;
-	}
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
-	depot_insert(depot, &left);
+	depot_insert(depot, chain);
 	gcp_spin_unlock(&depot->lock);
+	gcp_chain_init(chain);
 }
 
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
@@ -151,8 +120,6 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	/* No thread has left a batch: the usual case. */
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return false;
-	if (!atomic_load_explicit(&depot->asked, memory_order_relaxed))
-		atomic_store_explicit(&depot->asked, true, memory_order_relaxed);
 	int64_t given = chain_bytes(chain); /* once it is there others may take it */
 	gcp_spin_lock(&depot->lock);
 	first = depot->first;

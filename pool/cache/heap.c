@@ -52,8 +52,7 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 	return NULL;
 }
 
-static struct gcp_block *take_as(const struct gcp_request *request, bool fresh,
-				 enum gcp_block_state state)
+struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block =
@@ -71,31 +70,9 @@ static struct gcp_block *take_as(const struct gcp_request *request, bool fresh,
 	if (!block)
 		return NULL;
 	block->stream = 0;
-	gcp_block_set_state(block, state);
+	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;
-}
-
-struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
-{
-	return take_as(request, fresh, GCP_BLOCK_USED);
-}
-
-void gcp_heap_take_more(const struct gcp_request *request, uint32_t count,
-			struct gcp_chain *chain)
-{
-	while (chain->count < count) {
-		struct gcp_block *block = take_as(request, false, GCP_BLOCK_CACHED);
-
-		if (!block)
-			return;
-		if (block->size_class != request->size_class) { /* could not be cut */
-			gcp_heap_put(request->heap, block);
-			return;
-		}
-		block->next = NULL;
-		gcp_chain_append(chain, block, &block->next, 1);
-	}
 }
 
 /* The free block of this heap that holds all of [addr, addr + size). */

@@ -74,52 +74,17 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	return request->block;
 }
 
-/* Slabs hold blocks of one size only; any other block is cut from a larger one. */
-static bool is_asked_again(const struct gcp_request *request,
-			   const struct gcp_cache *cache)
-{
-	return request->size_class < cache->pool->pools->classes.slab_count ||
-	       (cache->repeat.size == request->size && cache->repeat.count > 0);
-}
-
-/* How many blocks more than one a thread takes at once: many threads would meet at the
- * heap's lock for each. What it does not ask for again would only be cut, and put
- * together. */
-static uint32_t more_count(const struct gcp_request *request, struct gcp_cache *cache)
-{
-	enum { MORE_MOST = 7, MORE_BYTES = 1 << 20 };
-	const struct gcp_pool *pool = request->heap->pool;
-	uint64_t count = MORE_BYTES / request->size, most;
-
-	if (!cache || request->size_class == GCP_CLASS_NONE ||
-	    !is_asked_again(request, cache) || gcp_pool_is_tight(pool) ||
-	    gcp_window_has_few_threads(pool))
-		return 0;
-	most = gcp_cache_batch(cache, request->size) / 4;
-	if (most > MORE_MOST)
-		most = MORE_MOST;
-	return (uint32_t)(count < most ? count : most);
-}
-
 bool gcp_take_ready(struct gcp_request *request, bool hit)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	struct gcp_cache *cache = gcp_request_cache(request);
-	uint32_t more = more_count(request, cache);
 	struct gcp_stats_delta mine;
-	struct gcp_chain chain;
 
-	gcp_chain_init(&chain);
 	gcp_cache_take_stats(pool, &mine);
 	gcp_mutex_lock(&pool->lock);
 	pool->delta = mine;
-	if (gcp_take_locked(request, hit))
-		gcp_heap_take_more(request, more, &chain);
-	else
+	if (!gcp_take_locked(request, hit))
 		gcp_stats_merge(pool, &pool->delta);
 	gcp_mutex_unlock(&pool->lock);
-	if (chain.first)
-		gcp_cache_refill(cache, request->size_class, &chain);
 	return request->block;
 }
 

@@ -66,8 +66,6 @@ uint32_t gcp_window_scale(const struct gcp_pool *pool);
  * any size, threads hardly meet at the pool's locks, streams do not run beside each
  * other, and fences cost little. */
 bool gcp_window_is_narrow(const struct gcp_pool *pool);
-/* Whether so few threads allocate that they hardly meet at the pool's locks. */
-bool gcp_window_has_few_threads(const struct gcp_pool *pool);
 /* How much threads may leave for each other. */
 uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 

@@ -143,41 +143,6 @@ TEST(a_trim_empties_the_depot)
 	assert_int_equal(fake.memory_used, 0);
 }
 
-static uint8_t state_at(gcp_addr addr)
-{
-	const struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	assert_non_null(block);
-	return atomic_load(&block->state);
-}
-
-/* The heap's lock is for all: one of many threads takes the next blocks as well, and
- * a free of one is refused before the program has it. */
-TEST(one_of_many_threads_takes_several_blocks)
-{
-	enum { BYTES = 64 << 10 };
-	gcp_addr first, second, third;
-
-	first = must_alloc(pool, BYTES);
-	assert_int_not_equal(state_at(first + BYTES), GCP_BLOCK_CACHED);
-	atomic_fetch_add(&pool->cache_count, 2);
-	gcp_windows_update(pools);
-	second = must_alloc(pool, BYTES);
-	assert_int_equal(second, first + BYTES);
-	for (int i = 1; i <= 2; i++) {
-		assert_int_equal(state_at(second + i * BYTES), GCP_BLOCK_CACHED);
-		assert_int_equal(gcp_pools_free(pools, second + i * BYTES), -EINVAL);
-	}
-	assert_int_not_equal(state_at(second + 3 * BYTES), GCP_BLOCK_CACHED);
-	third = must_alloc(pool, BYTES);
-	assert_int_equal(third, second + BYTES);
-	must_be_sound(pools);
-	atomic_fetch_sub(&pool->cache_count, 2);
-	must_free(pools, first);
-	must_free(pools, second);
-	must_free(pools, third);
-}
-
 /* --- locks -------------------------------------------------------------------- */
 
 enum { TURNS = 3000 };
