@@ -106,6 +106,16 @@ static int take_ordered(struct gcp_request *request, bool full)
 	return result == -EBUSY ? 0 : result;
 }
 
+static int take_ordered_first(struct gcp_request *request)
+{
+	return is_barrier_first(request->heap->pool) ? take_ordered(request, false) : 0;
+}
+
+static int take_ordered_later(struct gcp_request *request)
+{
+	return is_barrier_first(request->heap->pool) ? 0 : take_ordered(request, false);
+}
+
 /* --- completed ---------------------------------------------------------------- */
 
 /* Once in a request: asking again would not help. */
@@ -119,6 +129,7 @@ static int poll_once(struct gcp_request *request)
 
 static int take_completed(struct gcp_request *request)
 {
+	assert(!request->block);
 	int result = poll_once(request);
 
 	if (result == 0)
@@ -233,7 +244,7 @@ static int take_gathered(struct gcp_request *request)
 		result = close_pending(pool);
 		request->polled = false;
 		if (result == 0)
-			result = make_pending_ready(request);
+			result = poll_once(request);
 	}
 	if (result == 0 && !gcp_take_ready(request, true))
 		result = take_ordered(request, false);
@@ -264,6 +275,7 @@ static bool take_joined(struct gcp_request *request)
 static int take_new(struct gcp_request *request)
 {
 	for (int round = 0; round < GCP_TRIES_OTHERS; round++) {
+		assert(!request->block);
 		int result = gcp_grow(request);
 
 		if (result == GCP_CUDA_OUT_OF_MEMORY && !take_joined(request)) {
@@ -279,10 +291,15 @@ static int take_new(struct gcp_request *request)
 
 /* --- the steps ---------------------------------------------------------------- */
 
+typedef int gcp_step(struct gcp_request *request);
+
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 {
+	static gcp_step *const steps[] = {
+	    take_ready,         take_ordered_first, take_completed,
+	    take_ordered_later, take_gathered,      take_new,
+	};
 	struct gcp_pool *pool = request->heap->pool;
-	bool barrier_first = is_barrier_first(pool);
 	int result = 0;
 
 	gcp_request_repeat_count(request);
@@ -290,18 +307,9 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = gcp_refuse(request);
 	else if (request->heap == &pool->common && !gcp_pool_is_fenced(pool))
 		result = -ENOTSUP;
-	if (is_missing(request, result))
-		result = take_ready(request);
-	if (is_missing(request, result) && barrier_first)
-		result = take_ordered(request, false);
-	if (is_missing(request, result))
-		result = take_completed(request);
-	if (is_missing(request, result) && !barrier_first)
-		result = take_ordered(request, false);
-	if (is_missing(request, result))
-		result = take_gathered(request);
-	if (is_missing(request, result))
-		result = take_new(request);
+	/* The last one has a block, or an error. */
+	for (gcp_step *const *step = steps; is_missing(request, result); step++)
+		result = (*step)(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
 	gcp_pool_decay(pool);
