@@ -158,7 +158,10 @@ int gcp_pool_finish(struct gcp_pool *pool)
 {
 	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
 
-	return result < 0 ? gcp_pool_complete_own_by_free(pool) : result;
+	if (result < 0 && result != -EAGAIN)
+		result = gcp_pool_complete_own_by_free(pool);
+	/* What is left is covered by the epoch that the block is freed in. */
+	return result == -EAGAIN ? 0 : result;
 }
 
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
