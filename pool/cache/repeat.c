@@ -15,19 +15,13 @@
 
 enum {
 	REPEATS = 16, /* so often in a row */
-	/* A block of no class is kept where so many epochs have room in a cache: one
-	 * that is open, and one that waits. */
-	EPOCHS_LEAST = 2,
+	BLOCKS_LEAST = 2,
 };
 
+/* Whether the cache has room for one that is taken and one that waits. */
 static bool has_room(const struct gcp_cache *cache, uint64_t size)
 {
-	const struct gcp_pools *pools = cache->pool->pools;
-	uint64_t epoch = gcp_window(cache->pool).epoch_bytes;
-
-	return size <= pools->classes.largest ||
-	       (size <= epoch &&
-		epoch <= pools->config.thread_cache_bytes / EPOCHS_LEAST);
+	return size <= cache->pool->pools->config.thread_cache_bytes / BLOCKS_LEAST;
 }
 
 void gcp_request_repeat_count(const struct gcp_request *request)
