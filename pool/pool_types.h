@@ -757,9 +757,6 @@ static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 /* A block of `size` does not share its segment of the driver, which is not larger than
  * it: what is left over would be missing on a full device. */
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
-/* The same of mapped memory: a block divides no unused handle, for what is left of it
- * could neither move nor go back. pool->lock is held. */
-bool gcp_heap_keeps_handles(const struct gcp_heap *heap);
 /* Whether the pool, with `bytes` more, has an eighth of the memory. */
 bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
 /* The pool has taken `bytes` from the driver; a free has closed its epoch because

@@ -63,7 +63,7 @@ struct gcp_division gcp_request_division(const struct gcp_request *request)
 	if (heap->private || request->divides)
 		return (struct gcp_division){.most = UINT32_MAX};
 	return (struct gcp_division){.most = handle_most(gcp_request_run(request)),
-				     .whole = gcp_heap_keeps_handles(heap)};
+				     .whole = gcp_pool_is_tight(heap->pool)};
 }
 
 /* Where the handle begins, or ends, that lies at `addr`. */

@@ -23,8 +23,6 @@ enum {
 	/* Segments are as large as their one block when this part of it is taken, and
 	 * can go back without a wait. */
 	MUCH_PART = 8,
-	/* Handles are not divided when less than this part is unused. */
-	WHOLE_PART = 8,
 	EXACT_LEAST = 2 * GCP_CHUNK, /* bytes; what is smaller would not fill its own */
 };
 
@@ -52,18 +50,6 @@ bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 {
 	return gcp_pool_is_ordinary(pool) && size >= EXACT_LEAST &&
 	       (gcp_pool_is_tight(pool) || gcp_pool_has_much(pool, 0));
-}
-
-bool gcp_heap_keeps_handles(const struct gcp_heap *heap)
-{
-	const struct gcp_pool *pool = heap->pool;
-	uint64_t reserved = LOAD(pool->reserved_hint);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	return gcp_pool_is_tight(pool) ||
-	       (reserved > heap->unused_bytes &&
-		reserved - heap->unused_bytes >
-		    all_bytes(pool) - all_bytes(pool) / WHOLE_PART);
 }
 
 uint64_t gcp_pool_left(struct gcp_pool *pool)
