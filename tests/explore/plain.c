@@ -561,11 +561,11 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t need = round_up(bytes, CHUNK);
-	uint64_t kept = held(w, device, false);
+	uint64_t need = round_up(plain_class_bytes(bytes), CHUNK);
+	uint64_t kept = held(w, device, true);
 
 	if (kept + need > most ||
-	    held(w, device, true) + round_up(plain_class_bytes(bytes), CHUNK) > most)
+	    held(w, device, false) + round_up(bytes, CHUNK) > most)
 		return EXCUSE_ROUNDED;
 	kept += held_by_graph_pools() + held_by_failed_updates(w);
 	return kept + need > most ? EXCUSE_GRAPHS : EXCUSES;
