@@ -71,15 +71,6 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	return 0;
 }
 
-/* No capture goes on: what was freed in them is free. */
-static void capture_left(struct gcp_graph_pool *graph_pool)
-{
-	if (graph_pool->captures > 0)
-		return;
-	graph_pool->shared = graph_pool->into_existing_graph = false;
-	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
-}
-
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -89,7 +80,12 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		SLIST_REMOVE_HEAD(&capture->holds, link);
 		assert(hold->graph_pool->captures > 0);
 		hold->graph_pool->captures--;
-		capture_left(hold->graph_pool);
+		if (hold->graph_pool->captures == 0) {
+			/* None goes on: what was freed in them is free. */
+			hold->graph_pool->shared = false;
+			hold->graph_pool->into_existing_graph = false;
+			gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_FENCED);
+		}
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
 		free(hold);
 	}

@@ -196,15 +196,19 @@ static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 	return 0;
 }
 
-/* Of any graph, and of captures under way. */
-static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to)
+/* Of any graph, and of captures under way. read: but for graphs that share memory. What
+ * the program has read of a node lies in none of theirs, which moves. */
+static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool read)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool;
 	int result = 0;
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (result == 0 && (graph_pool->graphs > 0 || graph_pool->captures > 0))
+		if (result == 0 &&
+		    (graph_pool->graphs > 0 || graph_pool->captures > 0) &&
+		    !(read && graph_pool->share &&
+		      !gcp_share_has_own(graph_pool->share)))
 			result = hold_copy(to, graph_pool);
 	return result;
 }
@@ -235,7 +239,7 @@ static int holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exe
 	if (!root)
 		return 0;
 	if (root->stray)
-		return holds_of_all(tracker, to);
+		return holds_of_all(tracker, to, false);
 	result = holds_copy(root, to);
 	LIST_FOREACH (part, &root->parts, part_link)
 		if (result == 0 && part->node)
@@ -431,7 +435,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		return -ENOMEM;
 	holding->launched.many = making == GCP_MAKING_UNSEEN;
 	gcp_tracker_lock(tracker);
-	result = of_all ? holds_of_all(tracker, holding) /* Y12 */
+	result = of_all ? holds_of_all(tracker, holding, true) /* Y12 */
 			: holds_of(tracker, handle, is_exec, holding);
 	if (result == 0 && !of_all)
 		result = gcp_share_made(tracker, holding, making);

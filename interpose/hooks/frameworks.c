@@ -36,13 +36,6 @@ static struct {
 	_Atomic uint64_t generation;
 } primaries[DEVICES_MAX];
 
-static CUresult primary_retain(int device, CUcontext *ret_ctx)
-{
-	return gcp_process_pooling()
-		   ? gcp_contexts_retain_primary(ret_ctx, device)
-		   : gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-}
-
 static CUresult primary_of(int device, CUcontext *ret_ctx)
 {
 	uint64_t generation =
@@ -54,7 +47,9 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 	*ret_ctx = atomic_load(&primaries[device].ctx);
 	if (*ret_ctx && atomic_load(&primaries[device].generation) == generation)
 		return CUDA_SUCCESS;
-	result = primary_retain(device, ret_ctx);
+	result = gcp_process_pooling()
+		     ? gcp_contexts_retain_primary(ret_ctx, device)
+		     : gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	atomic_store(&primaries[device].ctx, *ret_ctx);

@@ -179,6 +179,7 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode mode,
 			      CUresult result)
 {
+	assert(!begin->refused);
 	if (begin->capture)
 		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
 				       begin->stream, (enum gcp_capture_mode)mode,

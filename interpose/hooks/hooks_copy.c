@@ -286,11 +286,6 @@ static bool needs_contexts(const struct copy *copy, const struct side *side,
 	return is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy));
 }
 
-static bool has_extent(const CUDA_MEMCPY3D_PEER *what)
-{
-	return what->WidthInBytes > 0 && what->Height > 0 && what->Depth > 0;
-}
-
 /* Whether another device takes part. Only while pooling. */
 static bool copy_is_between(struct copy *copy)
 {
@@ -308,7 +303,8 @@ static bool copy_is_between(struct copy *copy)
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
-	copy->rewritten = !copy->names_contexts && has_extent(&copy->what) &&
+	copy->rewritten = !copy->names_contexts && copy->what.WidthInBytes > 0 &&
+			  copy->what.Height > 0 && copy->what.Depth > 0 &&
 			  (needs_contexts(copy, &sides[0], &sides[1]) ||
 			   needs_contexts(copy, &sides[1], &sides[0]));
 	if (copy->rewritten)
@@ -395,21 +391,17 @@ static bool opens_more(void)
 	return atomic_load(&opened) || gcp_vmm_is_wider();
 }
 
-/* Synchronous calls are; and asynchronous ones in the legacy stream, not in a thread's.
- */
-static bool is_in_default_stream(const struct copy *copy)
-{
-	return !copy->in_stream ||
-	       (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY;
-}
-
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A call that has waited for the host's side leaves nothing to wait for.
  */
 static void copy_cover(const struct copy *copy)
 {
-	bool far = is_in_default_stream(copy) || (copy->mapped && opens_more());
+	/* Synchronous calls are in the default stream; and asynchronous ones in the
+	 * legacy stream, not in a thread's. */
+	bool far = !copy->in_stream ||
+		   (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY ||
+		   (copy->mapped && opens_more());
 	CUcontext contexts[3] = {NULL};
 	int device;
 

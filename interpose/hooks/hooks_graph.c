@@ -675,6 +675,7 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 
 static void launch_again_end(struct gcp_launch *launch, CUresult result)
 {
+	assert(launch->share != 0);
 	if (result != CUDA_SUCCESS ||
 	    !gcp_launch_again_ended(gcp_process.tracker, launch))
 		gcp_launch_end(gcp_process.tracker, NULL, launch, (int)result);

@@ -462,20 +462,13 @@ bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
 
 /* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
  * capture would wait for all work, is left out there. */
-static bool maker_reclaims(struct gcp_tries *tries, CUdevice device)
-{
-	return gcp_process_capturing() ? reclaim_host(tries)
-				       : reclaim_on(tries, device);
-}
-
 bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
 			   CUdevice device)
 {
-	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1))
+	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1) ||
+	    !gcp_process_pooling())
 		return false;
-	if (!gcp_process_pooling())
-		return false;
-	if (maker_reclaims(tries, device))
+	if (gcp_process_capturing() ? reclaim_host(tries) : reclaim_on(tries, device))
 		return true;
 	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
 	return false;

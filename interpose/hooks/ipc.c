@@ -174,6 +174,9 @@ int gcp_ipc_free(gcp_addr addr, bool waits)
 
 /* --- import --------------------------------------------------------------------- */
 
+/* Opens and closes of the driver's that have begun, and those that are over. */
+static _Atomic uint64_t calls_begun, calls_over;
+
 /* Where threads open and close the same memory at once, CUDA refuses an open now and
  * then that it serves a moment later (driver 580: one of 1,600, four threads). Blocks
  * of a segment are the same memory to CUDA, and to the program they are not. */
@@ -181,11 +184,19 @@ static CUresult
 open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 		   CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags)
 {
-	CUresult result = real(ret_ptr, handle, flags);
+	CUresult result = CUDA_ERROR_ALREADY_MAPPED;
+	bool alone = false;
 
-	for (int i = 0; i < GCP_IPC_TRIES && result == CUDA_ERROR_ALREADY_MAPPED; i++) {
-		gcp_sleep(GCP_IPC_PAUSE_NS);
+	for (int i = 0;
+	     i < GCP_IPC_TRIES && result == CUDA_ERROR_ALREADY_MAPPED && !alone; i++) {
+		uint64_t over = atomic_load(&calls_over);
+
+		if (i > 0)
+			gcp_sleep(GCP_IPC_PAUSE_NS);
+		atomic_fetch_add(&calls_begun, 1);
 		result = real(ret_ptr, handle, flags);
+		alone = atomic_load(&calls_begun) == over + 1;
+		atomic_fetch_add(&calls_over, 1);
 	}
 	return result;
 }
@@ -230,14 +241,16 @@ CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle han
 
 CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
+	struct opened_pointer *opened;
 	CUdeviceptr base;
 	CUresult result;
 
 	if (gcp_imports_close(ptr, &result))
 		return result;
-	base = gcp_ipc_opened_base(ptr);
+	opened = gcp_ipc_opened_take(ptr, &base);
+	atomic_fetch_add(&calls_begun, 1);
 	result = gcp_real.cuIpcCloseMemHandle(base);
-	if (base != ptr && result == CUDA_SUCCESS)
-		gcp_ipc_opened_closed(ptr, base);
+	atomic_fetch_add(&calls_over, 1);
+	gcp_ipc_opened_closed(opened, result == CUDA_SUCCESS);
 	return result;
 }

@@ -77,6 +77,7 @@ static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 	gcp_assert_held(GCP_RANK_EXPORTS);
 	int result = gcp_pools_export(gcp_process.pools, info->addr);
 	struct export **at = export_at(info->addr);
+	bool fresh = result == 0 || !*at;
 
 	if (result < 0 && result != -EALREADY)
 		return result;
@@ -86,7 +87,7 @@ static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 		(void)gcp_pools_unexport(gcp_process.pools, info->addr);
 		return -ENOMEM;
 	}
-	if (result == 0)
+	if (fresh)
 		**at = (struct export){
 		    .id = ++last_id,
 		    .addr = info->addr,
@@ -117,21 +118,16 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 
 /* --- freeing --------------------------------------------------------------------- */
 
-/* cudaFree of stream-ordered memory does not wait, exported or not. */
-static bool is_async(gcp_addr addr)
-{
-	struct gcp_block_info info;
-
-	return gcp_pools_held(gcp_process.pools, addr, &info) == 0 && info.async;
-}
-
 int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 {
+	struct gcp_block_info info;
 	struct export **at;
 	int waited = 0, result;
 	bool unused;
 
-	if (waits && !is_async(addr))
+	/* cudaFree of stream-ordered memory does not wait, exported or not. */
+	if (waits &&
+	    (gcp_pools_held(gcp_process.pools, addr, &info) != 0 || !info.async))
 		waited = gcp_pools_finish(gcp_process.pools, addr);
 	if (waited < 0)
 		return -EINVAL;

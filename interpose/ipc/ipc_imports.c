@@ -37,10 +37,10 @@ enum { PAUSE_NS = 20 * 1000 * 1000 };
 
 struct link {
 	struct gcp_ipc_process process; /* the other one */
-	int fd;
-	uint64_t file;
-	uint64_t users; /* imports */
-	bool broken;    /* nothing can be asked any more */
+	int pair[2];       /* [1]: the end for the other process, until that has it */
+	uint64_t files[2]; /* 0: it is closed */
+	uint64_t users;    /* imports */
+	bool broken;       /* nothing can be asked any more */
 	LIST_ENTRY(link) entry;
 };
 
@@ -72,7 +72,7 @@ static void link_drop(struct link *link)
 	gcp_assert_held(GCP_RANK_ASKING);
 	assert(link->users == 0 && "what is open stays open while its connection is");
 	LIST_REMOVE(link, entry);
-	gcp_ipc_close(link->fd, link->file);
+	gcp_ipc_close(link->pair[0], link->files[0]);
 	free(link);
 }
 
@@ -85,8 +85,8 @@ static void links_clean(void)
 	for (link = LIST_FIRST(&links); link; link = next) {
 		next = LIST_NEXT(link, entry);
 		if (link->users == 0 &&
-		    (link->broken || gcp_ipc_file(link->fd) != link->file ||
-		     gcp_ipc_is_ready(link->fd)))
+		    (link->broken || gcp_ipc_file(link->pair[0]) != link->files[0] ||
+		     gcp_ipc_is_ready(link->pair[0])))
 			link_drop(link);
 	}
 }
@@ -96,15 +96,13 @@ static bool is_to(const struct link *link, const struct gcp_ipc_handle *handle)
 	return memcmp(&link->process, &handle->process, sizeof(link->process)) == 0;
 }
 
-/* A new one is in the list, for the child of a fork, before the other process has its
- * end. */
+/* A new one is in the list, for the child of a fork, before it has files. */
 static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 			 struct link **ret_link)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
+	CUresult result = CUDA_ERROR_OPERATING_SYSTEM;
 	struct link *link;
-	CUresult result;
-	int pair[2];
 
 	links_clean();
 	LIST_FOREACH (link, &links, entry)
@@ -113,20 +111,18 @@ static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 	*ret_link = link;
 	if (link)
 		return CUDA_SUCCESS;
-	link = calloc(1, sizeof(*link));
+	*ret_link = link = calloc(1, sizeof(*link));
 	if (!link)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!gcp_ipc_pair(&handle->process, pair)) {
-		free(link);
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	}
 	link->process = handle->process;
-	link->fd = pair[0];
-	link->file = gcp_ipc_file(link->fd);
 	LIST_INSERT_HEAD(&links, link, entry);
-	result = gcp_ipc_knock(&handle->process, pair[1], deadline);
-	close(pair[1]);
-	*ret_link = link;
+	if (gcp_ipc_pair(&handle->process, link->pair)) {
+		for (int i = 0; i < 2; i++)
+			link->files[i] = gcp_ipc_file(link->pair[i]);
+		result = gcp_ipc_knock(&handle->process, link->pair[1], deadline);
+		gcp_ipc_close(link->pair[1], link->files[1]);
+		link->files[1] = 0;
+	}
 	if (result != CUDA_SUCCESS)
 		link_drop(link);
 	return result;
@@ -137,8 +133,8 @@ static bool link_send(struct link *link, const struct gcp_ipc_request *request,
 		      long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	bool sent = gcp_ipc_file(link->fd) == link->file &&
-		    gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0,
+	bool sent = gcp_ipc_file(link->pair[0]) == link->files[0] &&
+		    gcp_ipc_send(link->pair[0], request, sizeof(*request), NULL, 0,
 				 link->broken ? GCP_IPC_NO_WAIT : deadline);
 
 	link->broken |= !sent;
@@ -163,8 +159,8 @@ static CUresult link_ask(struct link *link, const struct gcp_ipc_request *reques
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 
 	if (link_send(link, request, deadline))
-		got = gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
-				      deadline);
+		got = gcp_ipc_receive(link->pair[0], answer, sizeof(*answer), fds,
+				      ret_count, deadline);
 	*ret_ended = got == GCP_IPC_ENDED;
 	if (got == GCP_IPC_MESSAGE && answer->reply == link->process.reply)
 		return (CUresult)answer->result;
@@ -315,7 +311,9 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 	import->base = import->mapped = 0;
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = import_map(import, handle->addr, deadline, ret_ended);
-	if (result != CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS) {
+		import->link->users++;
+	} else {
 		import_unmap(import);
 		import_say_closed(import);
 	}
@@ -362,7 +360,6 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 			free(import);
 			return result;
 		}
-		import->link->users++;
 		gcp_mutex_lock(&imports_lock);
 		LIST_INSERT_HEAD(&imports, import, entry);
 		gcp_mutex_unlock(&imports_lock);
@@ -549,7 +546,8 @@ void gcp_imports_after_fork(void)
 	struct link *link;
 
 	LIST_FOREACH (link, &links, entry)
-		gcp_ipc_close(link->fd, link->file);
+		for (int i = 0; i < 2; i++)
+			gcp_ipc_close(link->pair[i], link->files[i]);
 	gcp_mutex_init(&asking_lock, GCP_RANK_ASKING);
 	gcp_mutex_init(&imports_lock, GCP_RANK_IMPORTS);
 	LIST_INIT(&links);

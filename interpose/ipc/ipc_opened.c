@@ -35,47 +35,44 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 }
 
 /* The newest one at `ptr`: what was open there before is closed, known or not. */
-CUdeviceptr gcp_ipc_opened_base(CUdeviceptr ptr)
+struct opened_pointer *gcp_ipc_opened_take(CUdeviceptr ptr, CUdeviceptr *ret_base)
 {
-	const struct opened_pointer *opened;
-	CUdeviceptr base;
+	struct opened_pointer *opened;
 
 	gcp_mutex_lock(&opened_lock);
 	SLIST_FOREACH (opened, &opened_all, entry)
 		if (opened->ptr == ptr)
 			break;
-	base = opened ? opened->base : ptr;
+	if (opened)
+		SLIST_REMOVE(&opened_all, opened, opened_pointer, entry);
 	gcp_mutex_unlock(&opened_lock);
-	return base;
+	*ret_base = opened ? opened->base : ptr;
+	return opened;
 }
 
-/* Removes one, or all of a context. */
-static void opened_remove(CUdeviceptr ptr, CUdeviceptr base, CUcontext ctx)
+void gcp_ipc_opened_closed(struct opened_pointer *opened, bool closed)
+{
+	gcp_mutex_lock(&opened_lock);
+	if (opened && !closed)
+		SLIST_INSERT_HEAD(&opened_all, opened, entry);
+	gcp_mutex_unlock(&opened_lock);
+	if (closed)
+		free(opened);
+}
+
+void gcp_ipc_opened_context_gone(CUcontext ctx)
 {
 	struct opened_pointer *opened, *next;
 
 	gcp_mutex_lock(&opened_lock);
 	for (opened = SLIST_FIRST(&opened_all); opened; opened = next) {
 		next = SLIST_NEXT(opened, entry);
-		if (ctx ? opened->ctx != ctx
-			: opened->ptr != ptr || opened->base != base)
+		if (opened->ctx != ctx)
 			continue;
 		SLIST_REMOVE(&opened_all, opened, opened_pointer, entry);
 		free(opened);
-		if (!ctx)
-			break;
 	}
 	gcp_mutex_unlock(&opened_lock);
-}
-
-void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base)
-{
-	opened_remove(ptr, base, NULL);
-}
-
-void gcp_ipc_opened_context_gone(CUcontext ctx)
-{
-	opened_remove(0, 0, ctx);
 }
 
 void gcp_ipc_opened_after_fork(void)

@@ -15,13 +15,12 @@
  * memory. */
 bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset);
 
-/* What CUDA calls what the program has at `ptr`; `ptr` itself if it was opened plainly.
- */
-CUdeviceptr gcp_ipc_opened_base(CUdeviceptr ptr);
-
-/* CUDA has closed `base`, once, for which the program had `ptr`. Another thread may
- * have opened it again meanwhile, or something else there. */
-void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base);
+/* The program closes what it has at `ptr`: *ret_base is what CUDA calls that, `ptr`
+ * itself if it was opened plainly (NULL). Taken before the real call, for another
+ * thread may open something else there as soon as that is done. */
+struct opened_pointer *gcp_ipc_opened_take(CUdeviceptr ptr, CUdeviceptr *ret_base);
+/* CUDA has closed it, or not: it is there again. NULL: nothing. */
+void gcp_ipc_opened_closed(struct opened_pointer *opened, bool closed);
 
 /* All that was opened while `ctx` was current is gone. */
 void gcp_ipc_opened_context_gone(CUcontext ctx);

@@ -5,10 +5,10 @@
  * One thread answers the requests of other processes, one after the other, and never
  * waits for any of them: an answer that does not fit into the socket ends the
  * connection. There is one connection for each process that asks, and what it has open
- * is listed on it. Its end is the end of the process, which closes what it has open:
- * the kernel closes the files of a process that ends. A process that is still to be
- * seen then, for it has closed its files or is not quite gone, may work on, and is
- * waited for.
+ * is listed on it. When it ends, which the kernel sees to when the process ends, the
+ * thread looks now and then whether the process has ended, which may have closed its
+ * files and work on, or be not quite gone. What it had open is open until then; for
+ * good if the process is not to be seen from here, in another namespace of pids.
  *
  * A program may close all files, and have its own in the place of the thread's: those
  * are told apart by gcp_ipc_file, and the next handle that is made opens the door
@@ -52,9 +52,8 @@ struct opened {
 };
 
 struct connection {
-	int fd; /* or of the process, when that is waited for; -1: it has ended */
+	int fd; /* -1: it has ended */
 	uint64_t file;
-	bool ends; /* the process is waited for */
 	pid_t pid; /* 0: not to be seen from here */
 	struct opened *opened;
 	struct connection *next;
@@ -217,17 +216,16 @@ static void connection_add(int fd, pid_t pid)
 	server.count++;
 }
 
-/* gone: so has its process. */
-static void connection_end(struct connection *connection, bool gone)
+/* The connection has ended, and its process may work on what it has open until that has
+ * ended as well. Returns true if it has. */
+static bool process_look(struct connection *connection)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	gcp_ipc_close(connection->fd, connection->file);
-	connection->fd =
-	    gone || !connection->opened ? -1 : gcp_ipc_process_file(connection->pid);
-	connection->file = gcp_ipc_file(connection->fd);
-	connection->ends = true;
-	while (connection->fd < 0 && connection->opened)
+	if (!connection->opened || !gcp_ipc_process_has_ended(connection->pid))
+		return false;
+	while (connection->opened)
 		opened_close(&connection->opened);
+	return true;
 }
 
 /* All requests that have come, and the end. True: there was something. */
@@ -238,17 +236,18 @@ static bool connection_serve(struct connection *connection)
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 	struct gcp_ipc_request request;
 
-	assert(connection->fd >= 0 && "one that has ended is not listed");
-	if (ours && connection->ends && !gcp_ipc_is_ready(connection->fd))
-		return false;
-	while (ours && !connection->ends &&
+	if (connection->fd < 0)
+		return process_look(connection);
+	while (ours &&
 	       (got = gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL,
 				      NULL, GCP_IPC_NO_WAIT)) == GCP_IPC_MESSAGE &&
 	       request_serve(connection, &request))
 		busy = true;
 	if (got == GCP_IPC_NOTHING)
 		return busy;
-	connection_end(connection, ours && connection->ends);
+	gcp_ipc_close(connection->fd, connection->file);
+	connection->fd = -1;
+	(void)process_look(connection);
 	return true;
 }
 
@@ -261,11 +260,10 @@ static bool connections_serve(void)
 
 	while ((connection = *at)) {
 		busy |= connection_serve(connection);
-		if (connection->fd >= 0) {
+		if (connection->fd >= 0 || connection->opened) {
 			at = &connection->next;
 			continue;
 		}
-		assert(!connection->opened);
 		*at = connection->next;
 		free(connection);
 		server.count--;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -68,9 +69,10 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 
 bool gcp_ipc_process_make(struct gcp_ipc_process *ret)
 {
-	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-	bool made = fd >= 0 && read(fd, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret);
+	bool made = syscall(SYS_getrandom, ret, sizeof(*ret), 0) == sizeof(*ret);
+	int fd = made ? -1 : open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 
+	made |= fd >= 0 && read(fd, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret);
 	if (fd >= 0)
 		close(fd);
 	return made;
@@ -93,9 +95,17 @@ void gcp_ipc_close(int fd, uint64_t file)
 		close(fd);
 }
 
-int gcp_ipc_process_file(pid_t pid)
+/* Where the system has no files of processes, or none is left, signal 0 tells: none is
+ * sent. A process that has its number again later keeps it from telling, no more. */
+bool gcp_ipc_process_has_ended(pid_t pid)
 {
-	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	bool ended = fd < 0 ? pid > 0 && kill(pid, 0) != 0 && errno == ESRCH
+			    : gcp_ipc_is_ready(fd);
+
+	if (fd >= 0)
+		close(fd);
+	return ended;
 }
 
 long gcp_ipc_deadline(long ms)

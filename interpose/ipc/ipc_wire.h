@@ -113,8 +113,7 @@ enum gcp_ipc_got { GCP_IPC_MESSAGE, GCP_IPC_NOTHING, GCP_IPC_ENDED, GCP_IPC_WRON
 enum gcp_ipc_got gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 				 unsigned int *ret_count, long deadline);
 
-/* Returns true if the other end, or the process of the file, has ended, or a message
- * has come. */
+/* Returns true if the other end has ended, or a message has come. */
 bool gcp_ipc_is_ready(int fd);
 
 /* A number of the file behind it, for a program that closes what is not its own: 0 if
@@ -122,8 +121,8 @@ bool gcp_ipc_is_ready(int fd);
 uint64_t gcp_ipc_file(int fd);
 void gcp_ipc_close(int fd, uint64_t file);
 
-/* A file that is ready when the process has ended. -1: it has ended, or is not to be
- * seen from here, or the system has no such files. */
-int gcp_ipc_process_file(pid_t pid);
+/* Returns true if the process has ended, for certain: one that cannot be seen from here
+ * (0) has not. */
+bool gcp_ipc_process_has_ended(pid_t pid);
 
 #endif

@@ -19,7 +19,7 @@ HISTORIES = {
     "wait pinned": "50000001cf20e59b",
     "wait capture": "30000000009e8070",
     "wait lane": "b0000000000e09db",
-    "launch full": "60000000059e6a35",
+    "launch full": "b0000000000dbbe8",
     "wait export": "100001a1fd7b8988",
     "wait devices": "9b3e5e2ba36cf25c",
     "left": "40000000044c9249",

@@ -42,16 +42,21 @@ static void open_refused_once(const CUipcMemHandle *handles)
 SCENARIO(address_opened_while_it_is_closed)
 {
 	const CUdeviceptr ptr = 64 * MIB, base = 62 * MIB, other = 63 * MIB;
+	struct opened_pointer *first;
+	CUdeviceptr found;
 
 	gcp_real.cuCtxGetCurrent = cuCtxGetCurrent;
 	must(gcp_ipc_opened_add(base, ptr - base), "not added");
-	must(gcp_ipc_opened_base(ptr) == base, "not what was opened");
+	first = gcp_ipc_opened_take(ptr, &found);
+	must(found == base, "not what was opened");
 	must(gcp_ipc_opened_add(other, ptr - other), "not added");
-	must(gcp_ipc_opened_base(ptr) == other, "not what was opened last");
-	gcp_ipc_opened_closed(ptr, base);
-	must(gcp_ipc_opened_base(ptr) == other, "what was opened last is lost");
-	gcp_ipc_opened_closed(ptr, other);
-	must(gcp_ipc_opened_base(ptr) == ptr, "it is open still");
+	gcp_ipc_opened_closed(first, true);
+	first = gcp_ipc_opened_take(ptr, &found);
+	must(found == other, "what was opened last is lost");
+	gcp_ipc_opened_closed(first, false);
+	gcp_ipc_opened_closed(gcp_ipc_opened_take(ptr, &found), true);
+	must(found == other, "what was not closed is lost");
+	must(!gcp_ipc_opened_take(ptr, &found) && found == ptr, "it is open still");
 }
 
 /* --- opens --- */
