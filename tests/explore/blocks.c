@@ -40,23 +40,12 @@ struct region *block_region(struct block *block, unsigned number)
 	return region->words ? region : &block->regions[0];
 }
 
-static bool overlap(const struct block *a, const struct block *b)
-{
-	return a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
-}
-
 bool block_is_kept(const struct model *w, const struct block *block)
 {
 	for (uint32_t i = 1; i <= w->pool_count && !block->live; i++)
 		if (block->pools & pool_bit(i) && w->pools[i].refs > 0)
 			return true;
 	return false;
-}
-
-/* Graphs keep it, one of which takes it again. */
-static bool is_recycled(const struct thread *t, const struct block *block)
-{
-	return capture_may_recycle(t, block->pools);
 }
 
 /* Code that the library does not see may free a block of the program: the driver, which
@@ -88,9 +77,11 @@ static void place_check(struct thread *t, const struct block *block)
 		failure(w, "a block at 0x%llx is not aligned",
 			(unsigned long long)block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
-		if (other != block && !other->host && overlap(block, other) &&
-		    (other->live ||
-		     (block_is_kept(w, other) && !is_recycled(t, other))))
+		if (other != block && !other->host &&
+		    other->addr < block->addr + block->bytes &&
+		    block->addr < other->addr + other->bytes &&
+		    (other->live || (block_is_kept(w, other) &&
+				     !capture_may_recycle(t, other->pools))))
 			failure(w,
 				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
 				"is %s",

@@ -276,19 +276,13 @@ void oracle_counter(struct model *w, int slot)
 
 /* --- at the end --- */
 
-/* Mapped memory is no allocation. */
-static uint64_t allocations_of(const struct model *w, int device)
-{
-	return w->setting->vmm ? gcpsim_memory_used(device) > 0
-			       : gcpsim_allocations(device);
-}
-
 static uint64_t allocations(const struct model *w)
 {
 	uint64_t count = 0;
 
 	for (int i = 0; i < w->setting->devices; i++)
-		count += allocations_of(w, i);
+		count += w->setting->vmm ? gcpsim_memory_used(i) > 0 /* is none */
+					 : gcpsim_allocations(i);
 	return count;
 }
 

@@ -131,13 +131,6 @@ static void pinned_register(struct thread *t, struct block **slot)
 	(*slot)->foreign = true;
 }
 
-/* What graphs leave in a context that is at work the next free there gives back: no
- * free waits for another context. */
-static uint64_t left_by_graphs(const struct model *w, int context)
-{
-	return w->pinned_captured - w->pinned_captured_in[context];
-}
-
 /* What is unused stays below the limit, also while work goes on. The latest free was of
  * memory of that context. */
 static void limit_check(struct model *w, int context)
@@ -154,7 +147,10 @@ static void limit_check(struct model *w, int context)
 	allowed = stats.active_bytes.current + stats.private_bytes.current + limit;
 	if (stats.allocated_bytes.current <= allowed)
 		return;
-	if (stats.allocated_bytes.current <= allowed + left_by_graphs(w, context))
+	/* What graphs leave in a context that is at work the next free there gives
+	 * back: no free waits for another context. */
+	allowed += w->pinned_captured - w->pinned_captured_in[context];
+	if (stats.allocated_bytes.current <= allowed)
 		excused(EXCUSE_PINNED_LIMIT);
 	else if (!fault_excuses(w))
 		failure(w,

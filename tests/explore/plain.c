@@ -313,11 +313,6 @@ static uint64_t unused_of(const struct model *w, int context, uint64_t bytes)
 	return bytes > used ? bytes - used : 0;
 }
 
-static uint64_t stuck_in(const struct model *w, int context)
-{
-	return unused_of(w, context, gcpsim_plain_stuck(w->contexts[context].ctx));
-}
-
 /* In the calling thread's context. */
 static uint64_t unused_here(const struct model *w)
 {
@@ -343,7 +338,8 @@ static void stuck_look(const struct model *w)
 		return;
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		if (w->contexts[i].live)
-			stuck += stuck_in(w, i);
+			stuck +=
+			    unused_of(w, i, gcpsim_plain_stuck(w->contexts[i].ctx));
 }
 
 static uint64_t held_by_graph_pools(void)

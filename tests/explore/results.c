@@ -17,19 +17,15 @@
 
 enum { LOOK_WORDS = 64 };
 
-/* Taken in that capture alone, as far as the program knows and in any case. */
-static bool is_of_pool_alone(const struct block *block, uint32_t pool)
-{
-	return block->pools == pool_bit(pool) && block->plain_pools == block->pools &&
-	       !block->named_pool;
-}
-
 void results_note(struct model *w, uint32_t pool)
 {
 	if (w->pools[pool].id)
 		return;
 	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->live && !block->host && is_of_pool_alone(block, pool))
+		/* Taken in that capture alone, as far as the program knows, and in any
+		 * case. */
+		if (block->live && !block->host && block->pools == pool_bit(pool) &&
+		    block->plain_pools == block->pools && !block->named_pool)
 			block->result = true;
 }
 

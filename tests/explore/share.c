@@ -143,14 +143,6 @@ static bool is_eager(const struct thread *t, enum share share, unsigned own)
 	return share == SHARE_WORK || share == SHARE_FORBIDDING;
 }
 
-/* To the library what the thread did last was captured, as far as plain CUDA refuses it
- * memory for that: what it gets each launch may write (captures.md, "Where the program
- * must help"). */
-static bool works_beside(const struct thread *t, const struct capture *c)
-{
-	return t->last && t->last->capture == c && is_global(t, c);
-}
-
 uint64_t capture_pools(const struct thread *t)
 {
 	uint64_t pools = 0;
@@ -203,8 +195,12 @@ void capture_adopt(struct thread *t, struct block *block)
 		if (!may_belong(t, &w->captures[i]))
 			continue;
 		block->early = w->capture_numbers;
+		/* To the library what the thread did last was captured, as far as plain
+		 * CUDA refuses it memory for that: what it gets each launch may write
+		 * (captures.md, "Where the program must help"). */
 		if (w->pools[w->captures[i].pool].id ||
-		    works_beside(t, &w->captures[i]))
+		    (t->last && t->last->capture == &w->captures[i] &&
+		     is_global(t, &w->captures[i])))
 			block->named_pool = w->captures[i].pool;
 	}
 	block->eager = is_eager(t, share, own);

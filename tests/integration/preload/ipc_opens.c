@@ -19,20 +19,47 @@
 
 struct gcp_real gcp_real; /* for ipc_opened.c, which a scenario calls itself */
 
-/* The second one is refused once, as where threads open and close one memory at once.
- */
-static void open_refused_once(const CUipcMemHandle *handles)
+static CUipcMemHandle handles[2];
+static CUcontext ctx;
+static CUresult opened;
+static uint64_t tries;
+
+/* The second one, and is refused once. */
+static void *opens(void *other_thread)
 {
 	uint64_t before = gcpsim_calls("cuIpcOpenMemHandle_v2");
-	CUdeviceptr p, q;
+	CUdeviceptr p;
+
+	if (other_thread)
+		OK(cuCtxSetCurrent(ctx));
+	must(gcpsim_fail("cuIpcOpenMemHandle_v2:1:208") == 0, "no such failure");
+	opened = cuIpcOpenMemHandle_v2(&p, handles[1], LAZY);
+	tries = gcpsim_calls("cuIpcOpenMemHandle_v2") - before;
+	if (opened == CUDA_SUCCESS)
+		OK(cuIpcCloseMemHandle(p));
+	return NULL;
+}
+
+/* Before the other thread's call has returned. */
+static void opens_meanwhile(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, opens, &ctx);
+	pthread_join(thread, NULL);
+}
+
+static void open_refused_once(void)
+{
+	CUdeviceptr p;
 
 	OK(cuIpcOpenMemHandle_v2(&p, handles[0], LAZY));
-	must(gcpsim_fail("cuIpcOpenMemHandle_v2:1:208") == 0, "no such failure");
-	OK(cuIpcOpenMemHandle_v2(&q, handles[1], LAZY));
-	must(gcpsim_calls("cuIpcOpenMemHandle_v2") == before + 3,
-	     "not tried once more");
+	must(gcpsim_when_called("cuIpcCloseMemHandle", opens_meanwhile) == 0,
+	     "no call");
 	OK(cuIpcCloseMemHandle(p));
-	OK(cuIpcCloseMemHandle(q));
+	must(opened == CUDA_SUCCESS && tries == 2, "refused for the sake of another's");
+	(void)opens(NULL);
+	must(opened == CUDA_ERROR_ALREADY_MAPPED && tries == 1, "tried again alone");
 }
 
 /* --- pointers --- */
@@ -64,18 +91,17 @@ SCENARIO(address_opened_while_it_is_closed)
 /* The second process starts before the first one uses CUDA. */
 SCENARIO_BEFORE_CUDA(an_open_that_others_hold_up_is_tried_again)
 {
-	CUipcMemHandle handles[2];
 	int down[2], status = 1;
 	pid_t child;
 
 	must(pipe(down) == 0, "pipe");
 	child = fork();
 	OK(cuInit(0));
-	(void)primary();
+	ctx = primary();
 	if (child == 0) {
 		must(read(down[0], handles, sizeof(handles)) == sizeof(handles),
 		     "pipe");
-		open_refused_once(handles);
+		open_refused_once();
 		exit(wrong);
 	}
 	(void)allocated(4096); /* the head of the segment */
