@@ -77,9 +77,9 @@ struct gcp_capture_driver {
 	 * 0 or a CUresult. */
 	int (*node_follows)(void *graph, void *node, void **nodes, size_t count);
 
-	/* Whether streams may be asked for their ends or whether they capture, or be
-	 * given to other calls: not while a call is under way that may end a context,
-	 * and all its streams. True: none begins before contexts_release. */
+	/* Returns true if streams may be passed to the driver, and no context ends
+	 * before contexts_release. Returns false while a call that may end a context,
+	 * with its streams, is under way. */
 	bool (*contexts_hold)(void);
 	void (*contexts_release)(void);
 
@@ -103,7 +103,7 @@ struct gcp_capture_driver {
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Whether the process has one context and no other. */
+	/* Returns true if the process has exactly one context. */
 	bool (*contexts_are_one)(void);
 	/* A fence in every context of the process, as those of driver_table.h. */
 	int (*fence_all_create)(void **ret_fence);
@@ -272,7 +272,7 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
 /* --- what is made of graphs and executables (holders.c) ----------------------- */
 
-/* What is about to be made of a graph. */
+/* How a graph is about to be used. */
 enum gcp_making {
 	GCP_MAKING_EXEC,   /* what can only be launched by the host, by known calls */
 	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way: in any
@@ -298,8 +298,8 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding);
  * that is the holder, and what the handle stood for before holds nothing any more. */
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
-/* What the handle stands for holds it too: an executable after an update that has
- * failed. */
+/* The graph or executable of that handle holds this memory as well, as an executable
+ * does after an update that has failed. */
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
 /* The executable holds it in place of what was set for the node before, if the call is

@@ -172,9 +172,9 @@ struct gcp_capture {
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
 	struct gcp_holds holds;
-	/* What the first of these takes, and that of its graph. Once a capture has
-	 * begun it cannot be refused any more, and one into a shared pool joins it
-	 * there and then. */
+	/* Allocated before the capture begins, for its first graph pool and for its
+	 * graph: a capture that has begun cannot be refused any more, and one into a
+	 * shared pool joins that pool as soon as it begins. */
 	struct gcp_holder *spare_holder;
 	struct gcp_holds spare_holds;
 	uint64_t route; /* the latest allocation that it was found for: route.c */

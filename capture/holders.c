@@ -15,9 +15,9 @@
  *   destroy                   it holds nothing more. Its launches may be under way: the
  *                             memory waits for all work submitted until then
  *
- * What is made of a graph holds the memory before the real call: a holder that has no
- * handle yet. And a holder holds until the real call that ends it has returned; the
- * handle may be given out again before that, and is then no longer this holder's.
+ * An object that is made of a graph has a holder, still without a handle, before the
+ * real call. A holder keeps the memory until the real call that ends it has returned;
+ * if CUDA gives the handle out again before that, it belongs to the new holder.
  *
  * A graph that is embedded in another one (a child graph, the body of a conditional
  * node) is a part: what is captured into it, its parent holds. Where the parent is not
@@ -112,7 +112,7 @@ static bool holds(const struct gcp_holder *holder,
 	return false;
 }
 
-/* What it does not hold yet. */
+/* Adds a pool that the holder does not hold yet. */
 static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		     struct gcp_hold *hold)
 {
@@ -122,7 +122,7 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 	SLIST_INSERT_HEAD(&holder->holds, hold, link);
 }
 
-/* What it holds already maybe: needs no memory. */
+/* Adds a pool that the holder may hold already. Allocates nothing. */
 static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		      struct gcp_hold *hold)
 {
@@ -175,7 +175,7 @@ static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 	}
 }
 
-/* For good. */
+/* Keeps the memory until the process ends. */
 static void holds_keep(struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -196,8 +196,9 @@ static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 	return 0;
 }
 
-/* Of any graph, and of captures under way. read: but for graphs that share memory. What
- * the program has read of a node lies in none of theirs, which moves. */
+/* Adds the pools of all graphs and of captures under way. read: leaves out graphs that
+ * share memory. A graph whose node was read has memory of its own, so the program has
+ * no address in shared memory, and must not wait for its graphs. */
 static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool read)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -413,7 +414,7 @@ struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 
 /* --- what is made of a holder ------------------------------------------------- */
 
-/* Whether anything can hold memory, or be about to. */
+/* Returns true if a graph holds memory, or a capture may make one that does. */
 static bool any_holds(const struct gcp_tracker *tracker)
 {
 	return gcp_tracker_holds(tracker) || gcp_tracker_capturing(tracker);
@@ -492,7 +493,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_tracker_unlock(tracker);
 }
 
-/* What was set for the node before, if anything. */
+/* Returns the part that was set for the node before, or NULL. */
 static struct gcp_holder *set_find(const struct gcp_holder *exec, const void *node)
 {
 	struct gcp_holder *part;
@@ -583,7 +584,8 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- parts ------------------------------------------------------------------------ */
 
-/* What the handle held as a graph of its own may be of one that is gone, or its own. */
+/* Memory that the handle held as a graph of its own may be that of an earlier graph
+ * with this handle: it is kept for good. */
 static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

@@ -423,7 +423,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *captu
 		tracker->driver.contexts_release();
 	}
 	capture->order_unknown |= result != 0;
-	/* What it has captured may precede no end any more. */
+	/* The stream's nodes may precede no open end any more. */
 	if (left) {
 		left->resting = false;
 		left->handle = NULL;

@@ -204,7 +204,7 @@ int gcp_share_map(struct gcp_share *share);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 
-/* What is in `holding` is about to be made something of: gcp_holding_begin. */
+/* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
 int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   enum gcp_making making);
 /* The executable has been made: its launches are those of the graph that it holds. */

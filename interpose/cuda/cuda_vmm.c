@@ -25,7 +25,7 @@
 
 enum { DEVICES_MAX = 64 };
 
-/* What pool/ maps and divides memory by: 2 MiB. */
+/* pool/ maps memory in chunks of 2 MiB. */
 #define ASSERT_CHUNKS(bytes) assert((bytes) % (2 << 20) == 0)
 
 /* [owner]. Properties of new memory are written when the device's first pool is made,

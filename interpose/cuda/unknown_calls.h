@@ -33,7 +33,7 @@ bool gcp_unknown_capture_is(const char *name);
  * so that nothing has to be relocated at load. */
 extern const char gcp_known_calls[];
 
-/* Whether it is one of those, in a version that is known. */
+/* Returns true if it is one of those, in a known version. */
 bool gcp_known_call(const char *name);
 
 /* Whether a function of the driver of that name needs a stub, if it has no hook. */

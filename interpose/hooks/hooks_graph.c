@@ -508,7 +508,7 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	return result;
 }
 
-/* What works on memory that the program names: maybe on that of another graph. */
+/* Adds a node whose addresses the program names: they may be another graph's. */
 #define GCP_ADD_NODE_OF(name, call)                                                    \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \

@@ -48,7 +48,7 @@ static uint64_t last_id;
 
 /* --- the table ------------------------------------------------------------------- */
 
-/* What points to it, or to the end. */
+/* Returns the link that points to the export, or to the end of the list. */
 static struct export **export_at(gcp_addr addr)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
@@ -70,8 +70,8 @@ static void export_remove(struct export **at)
 
 /* --- exporting ------------------------------------------------------------------- */
 
-/* What was exported at this address before is gone, by no free: a graph pool was set
- * back to an earlier state. */
+/* An entry of an earlier block at this address is overwritten: that block went without
+ * a free, when a graph pool was set back to an earlier state. */
 static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);

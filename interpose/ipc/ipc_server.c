@@ -76,7 +76,7 @@ static struct {
 
 /* --- what is open ---------------------------------------------------------------- */
 
-/* What points to it, or to the end. */
+/* Returns the link that points to it, or to the end of the list. */
 static struct opened **opened_at(struct connection *connection, uint64_t open)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
@@ -98,7 +98,7 @@ static void opened_close(struct opened **at)
 	free(opened);
 }
 
-/* What was opened counts as open until it is closed, or the connection ends. */
+/* A block counts as open until it is closed or its process has ended. */
 static CUresult opened_add(struct connection *connection,
 			   const struct gcp_ipc_request *request)
 {

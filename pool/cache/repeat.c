@@ -18,7 +18,7 @@ enum {
 	BLOCKS_LEAST = 2,
 };
 
-/* Whether the cache has room for one that is taken and one that waits. */
+/* Returns true if the cache has room for a block in use and one that waits. */
 static bool has_room(const struct gcp_cache *cache, uint64_t size)
 {
 	return size <= cache->pool->pools->config.thread_cache_bytes / BLOCKS_LEAST;

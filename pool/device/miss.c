@@ -166,9 +166,10 @@ static int take_from_full_cache(struct gcp_request *request)
 	return result;
 }
 
-/* What lies free in between is better used than memory higher up: where an epoch's
- * worth waits it is asked for before a block is taken; and where a window's worth does,
- * and one stream makes barriers cheap, all closed epochs get one. */
+/* Using free blocks between others is better than taking memory higher up. If an
+ * epoch's worth waits, completed epochs are asked for before a block is taken; if a
+ * window's worth waits, and one stream makes barriers cheap, all closed epochs get one.
+ */
 static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_heap *heap = request->heap;
@@ -229,7 +230,7 @@ static int close_pending(struct gcp_pool *pool)
 	return open ? gcp_timeline_close_early(pool, false) : 0;
 }
 
-/* What threads keep for themselves may be the very room that is needed. */
+/* Blocks in the caches of threads may be the room that is needed. */
 static int take_gathered(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;

@@ -100,7 +100,7 @@ static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *pu
 
 /* --- the step ----------------------------------------------------------------- */
 
-/* What is beyond the limit. */
+/* Chooses the unused memory beyond the limit. */
 static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 {
 	uint64_t limit = pool->cache_limit;

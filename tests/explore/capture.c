@@ -91,12 +91,6 @@ static bool touches(const struct item *item, const struct block *block, unsigned
 	return writes && item->src == block && item->src_region == region;
 }
 
-static bool conflicts(const struct item *old, const struct item *item)
-{
-	return (item->src && touches(old, item->src, item->src_region, false)) ||
-	       (item->dst && touches(old, item->dst, item->dst_region, true));
-}
-
 /* The stream that captures on this line now; NULL: that stream has turned back since,
  * and what it left there is out of reach. */
 static struct stream *stream_of_line(struct model *w, const struct capture *c,
@@ -117,7 +111,8 @@ static bool captured_order(struct thread *t, struct stream *s, const struct item
 		const struct item *old = &c->body->items[i];
 		struct stream *before;
 
-		if (!conflicts(old, item))
+		if (!(item->src && touches(old, item->src, item->src_region, false)) &&
+		    !(item->dst && touches(old, item->dst, item->dst_region, true)))
 			continue;
 		if (i < c->first)
 			return false; /* no order to be had */

@@ -142,11 +142,6 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 
 /* --- host memory ---------------------------------------------------------- */
 
-static bool host_fits(uint64_t bytes)
-{
-	return !sim.host_limit || sim_memory_live(-1, NULL) + bytes <= sim.host_limit;
-}
-
 static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 			   void **ret_p)
 {
@@ -161,7 +156,7 @@ static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 	if (bytes == 0)
 		return CUDA_SUCCESS;
 	bytes = (bytes + 511) / 512 * 512;
-	if (!host_fits(bytes))
+	if (sim.host_limit && sim_memory_live(-1, NULL) + bytes > sim.host_limit)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		 0);

@@ -328,12 +328,6 @@ static bool asks(const struct sim_thread *self)
 	return self->fn == SIM_FN_cuEventQuery || self->fn == SIM_FN_cuStreamQuery;
 }
 
-/* A thread that is not the program's has asked until the work was done. */
-static bool only_asks(const struct sim_thread *self)
-{
-	return !self->watched && asks(self);
-}
-
 static void tell(const struct sim_op *found, const char *what)
 {
 	if (!found)
@@ -352,7 +346,9 @@ static bool is_looked_at(const struct sim_op *op)
 {
 	const struct sim_thread *self = sim_thread_self();
 
-	return watching && self->asked == 0 && !only_asks(self) && !is_waited(op);
+	/* A thread that is not the program's has asked until the work was done. */
+	return watching && self->asked == 0 && (self->watched || !asks(self)) &&
+	       !is_waited(op);
 }
 
 void sim_plain_wait(struct sim_op *op)

@@ -37,14 +37,9 @@ static gcp_addr turns(struct gcp_pools *pools, int count, uint64_t bytes)
 	return addr;
 }
 
-static struct gcp_block *block_at(struct gcp_pools *pools, gcp_addr addr)
-{
-	return gcp_map_find(pools->map, addr);
-}
-
 static bool is_cached(struct gcp_pools *pools, gcp_addr addr)
 {
-	return atomic_load(&block_at(pools, addr)->state) == GCP_BLOCK_CACHED;
+	return atomic_load(&gcp_map_find(pools->map, addr)->state) == GCP_BLOCK_CACHED;
 }
 
 TEST(a_size_that_repeats_stays_in_the_cache)

@@ -388,14 +388,15 @@ static void set_for_a_node(CUgraph graph)
 	OK(cuGraphExecNodeSetParams(made_exec, child, &params));
 }
 
+static CUDA_MEMSET_NODE_PARAMS was_read;
+
 static void read_of(CUgraph graph)
 {
-	CUDA_MEMSET_NODE_PARAMS params;
 	CUgraphNode node;
 	size_t count = 1;
 
 	OK(cuGraphGetNodes(graph, &node, &count));
-	OK(cuGraphMemsetNodeGetParams(node, &params));
+	OK(cuGraphMemsetNodeGetParams(node, &was_read));
 }
 
 /* Its nodes are others, and tell the same. */
@@ -469,6 +470,31 @@ static void read_of_another(CUgraph graph)
 	(void)graph;
 	made = captured(1);
 	read_of(made);
+}
+
+/* Two graphs of one lane are on their way, and nothing was read of them. */
+SCENARIO(what_is_built_of_a_node_waits_for_no_other_graph)
+{
+	static atomic_bool flag;
+	CUgraph kept[GRAPHS];
+
+	make_graphs();
+	for (int i = 0; i < GRAPHS; i++) {
+		kept[i] = captured(i);
+		OK(cuGraphInstantiateWithFlags(&execs[i], kept[i], 0));
+	}
+	launch_both();
+	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
+	for (int i = 0; i < GRAPHS; i++)
+		OK(cuGraphLaunch(execs[i], streams[0]));
+	hang_watch();
+	also = captured(1);
+	read_of(also);
+	OK(cuGraphCreate(&made, 0));
+	OK(cuGraphAddMemsetNode(&child, made, NULL, 0, &was_read, ctx));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
+	atomic_store(&flag, true);
+	OK(cuCtxSynchronize());
 }
 
 SCENARIO(a_node_tells_of_its_graph_alone)

@@ -60,12 +60,6 @@ static CUstream stream_used_by_worker(void)
 	return stream;
 }
 
-/* Until it was seen, or for a few seconds: a busy machine is slow at this. */
-static bool goes_on(int round, int rounds, time_t start)
-{
-	return round < rounds && gcpsim_misuses() == 0 && time(NULL) - start < 4;
-}
-
 /* Once a thread is done with a stream another one may destroy it, whatever the first
  * does meanwhile; it may allocate beside this capture on plain CUDA. */
 static void streams_end(bool with_their_context, int rounds)
@@ -79,7 +73,9 @@ static void streams_end(bool with_their_context, int rounds)
 	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
 	pthread_create(&worker, NULL, work_and_allocate, ctx);
 	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	for (int i = 0; goes_on(i, rounds, start); i++) {
+	/* Until it was seen, or for a few seconds: a busy machine is slow at this. */
+	for (int i = 0; i < rounds && gcpsim_misuses() == 0 && time(NULL) - start < 4;
+	     i++) {
 		if (with_their_context)
 			OK(cuCtxCreate(&other, NULL, 0, 0));
 		stream = stream_used_by_worker();
