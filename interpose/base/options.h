@@ -43,7 +43,6 @@ struct gcp_options {
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
 	uint64_t trace_bytes;
 	uint32_t trace_frames;
-	uint8_t trace_unwind; /* enum gcp_trace_unwind */
 	bool strict;
 	bool help;
 };

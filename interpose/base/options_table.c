@@ -84,10 +84,6 @@ const struct gcp_option gcp_option_table[] = {
      .multiple = MIB},
     {"GCPOOL_TRACE_STACKS", "frames of the call stack in each recorded event",
      GCP_OPTION_COUNT, FIELD(trace_frames), .max = 64, .nothing = "none"},
-    {"GCPOOL_TRACE_UNWIND",
-     "how: by frame pointers, by unwind tables; auto: tables where the others end "
-     "early",
-     GCP_OPTION_CHOICE, FIELD(trace_unwind), .choices = "auto|frames|tables"},
     {"GCPOOL_DEBUG",
      "finds writes behind blocks (guard) and to freed ones (poison), and blocks that "
      "are never freed",

@@ -22,7 +22,6 @@
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "hooks_memory.h"
-#include "../observe/observer.h"
 #include "../base/process.h"
 #include "../process/process_life.h"
 #include "../cuda/resolve.h"
@@ -32,18 +31,15 @@
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
 /* The way of a call that may need its hook. */
-#define GCP_CALL_HOOK(name, arguments, observe)                                        \
+#define GCP_CALL_HOOK(name, arguments)                                                 \
 	int saved = errno;                                                             \
 	CUresult result;                                                               \
                                                                                        \
 	gcp_resolve();                                                                 \
 	if (!gcp_real.name)                                                            \
 		return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
-	if (__builtin_expect(gcp_process.special, 0)) {                                \
-		if (gcp_process_passive())                                             \
-			return gcp_real.name arguments;                                \
-		observe;                                                               \
-	}                                                                              \
+	if (__builtin_expect(gcp_process.special, 0) && gcp_process_passive())         \
+		return gcp_real.name arguments;                                        \
 	result = gcp_hook_##name arguments;                                            \
 	errno = saved;                                                                 \
 	return gcp_contexts_note(result);
@@ -51,29 +47,10 @@
 /* Where the entry, gcp_entry_<name>, jumps to. */
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
-/* Where calls are observed. It is the last thing that an entry does: by then the
- * register of the frame pointer is as the program left it. */
-#define GCP_WATCHED(name, parameters, arguments)                                       \
-	static __attribute__((noinline, cold)) CUresult watched_##name parameters      \
-	{                                                                              \
-		int saved = errno;                                                     \
-		CUresult result;                                                       \
-                                                                                       \
-		gcp_observe_enter(GCP_ENTRY_FRAME, 0, gcp_frame_register());           \
-		result = gcp_hook_##name arguments;                                    \
-		errno = saved;                                                         \
-		return gcp_contexts_note(result);                                      \
-	}
-
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_WATCHED(name, parameters, arguments)                                       \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		GCP_CALL_HOOK(                                                         \
-		    name, arguments,                                                   \
-		    gcp_observe_enter(GCP_ENTRY_DRIVER,                                \
-				      (uintptr_t)__builtin_return_address(0), 0);      \
-		    return watched_##name arguments)                                   \
+		GCP_CALL_HOOK(name, arguments)                                         \
 	}
 GCP_HOOKS_OTHERS(GCP_X)
 #undef GCP_X
@@ -91,7 +68,7 @@ GCP_HOOKS_OTHERS(GCP_X)
 #define GCP_SLOW(name, parameters, arguments)                                          \
 	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
 	{                                                                              \
-		GCP_CALL_HOOK(name, arguments, (void)0)                                \
+		GCP_CALL_HOOK(name, arguments)                                         \
 	}
 
 /* An entry that calls the real function alone where `unseen` is true. */

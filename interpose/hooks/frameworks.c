@@ -247,16 +247,10 @@ static int named_free(void *p, void *stream)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What observes is told where the call came from. */
-#define GCP_OBSERVE_CALLER()                                                           \
-	gcp_observe_enter(GCP_ENTRY_DRIVER, (uintptr_t)__builtin_return_address(0),    \
-			  gcp_frame_register())
-
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
 	int saved = errno, result;
 
-	GCP_OBSERVE_CALLER();
 	result = named_malloc(ptr, bytes, device, stream);
 	errno = saved;
 	return result;
@@ -266,7 +260,6 @@ int gcpool_free(void *p, void *stream)
 {
 	int saved = errno, result;
 
-	GCP_OBSERVE_CALLER();
 	result = named_free(p, stream);
 	errno = saved;
 	return result;
@@ -309,7 +302,6 @@ void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 	void *p = NULL;
 	int result = CUDA_ERROR_INVALID_VALUE, saved = errno;
 
-	GCP_OBSERVE_CALLER();
 	if (bytes >= 0)
 		result = named_malloc(&p, (size_t)bytes, device, stream);
 	errno = saved;
@@ -326,7 +318,6 @@ void gcpool_torch_free(void *p, ptrdiff_t bytes, int device, void *stream)
 {
 	int result, saved = errno;
 
-	GCP_OBSERVE_CALLER();
 	result = named_free(p, stream);
 	errno = saved;
 	(void)bytes;

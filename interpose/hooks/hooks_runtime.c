@@ -377,21 +377,14 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 
 /* --- exports ---------------------------------------------------------------------- */
 
-/* The long way is the last thing that an entry does: by then the register of the frame
- * pointer is as the program left it, whatever the short cut used it for. */
 #define GCP_X(tag, version, name, parameters, arguments)                               \
-	static                                                                         \
-	    __attribute__((noinline)) int tag##_long_##name GCP_CALLED_BY parameters   \
+	static __attribute__((noinline)) int tag##_long_##name parameters              \
 	{                                                                              \
-		const struct gcp_runtime *real;                                        \
-		int result;                                                            \
+		const struct gcp_runtime *real =                                       \
+		    runtime_get(&tag, &tag##_filled, #version);                        \
                                                                                        \
-		gcp_observe_enter(GCP_ENTRY_RUNTIME, caller, gcp_frame_register());    \
-		real = runtime_get(&tag, &tag##_filled, #version);                     \
-		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
-			      : GCP_CUDART_UNLOADING;                                  \
-		gcp_observe_enter(GCP_ENTRY_RUNTIME_LEFT, 0, 0);                       \
-		return result;                                                         \
+		return real ? runtime_##name(real, GCP_ARGUMENTS arguments)            \
+			    : GCP_CUDART_UNLOADING;                                    \
 	}                                                                              \
 	int gcp_entry_##tag##_##name parameters                                        \
 	{                                                                              \
@@ -399,11 +392,9 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
                                                                                        \
 		if (__builtin_expect(result >= 0, 1))                                  \
 			return result;                                                 \
-		return tag##_long_##name((uintptr_t)__builtin_return_address(0),       \
-					 GCP_ARGUMENTS arguments);                     \
+		return tag##_long_##name arguments;                                    \
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
-#define GCP_CALLED_BY(...) (uintptr_t caller, __VA_ARGS__)
 #define GCP_V(tag, version)                                                            \
 	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
 	static atomic_bool tag##_filled;                                               \

@@ -16,23 +16,25 @@
 enum {
 	MARGIN_LEAST = 256, /* bytes that are asked for more */
 	MARGIN_MOST = 4096, /* bytes that are looked at */
-	POLL_EVERY = 64,    /* calls between looks at what has arrived */
 	PARTS_MAX = 64,     /* of freed blocks that one allocation looks at */
 };
 
-static uint32_t wanted; /* constant after start */
+static uint32_t wanted, frames_wanted; /* constant after start */
 static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_DEBUG);
 static struct gcp_driver real; /* constant after gcp_debug_driver */
 
-bool gcp_debug_start(const struct gcp_options *options, bool stacks_started)
+bool gcp_debug_start(const struct gcp_options *options)
 {
-	if (!options->debug)
-		return false;
 	wanted = options->debug;
-	if (!stacks_started && options->trace_frames > 0)
-		(void)gcp_stacks_start(options->trace_frames,
-				       (enum gcp_trace_unwind)options->trace_unwind);
-	return true;
+	frames_wanted = options->trace_frames ? options->trace_frames : 1;
+	if (frames_wanted > GCP_DEBUG_FRAMES)
+		frames_wanted = GCP_DEBUG_FRAMES;
+	return wanted;
+}
+
+static void stack_fill(struct gcp_debug_stack *stack)
+{
+	stack->count = gcp_stacks_walk(frames_wanted, stack->frames);
 }
 
 uint64_t gcp_debug_margin(void)
@@ -52,14 +54,6 @@ static bool good(int result)
 	if (result > 0)
 		gcp_debug_say_error(result);
 	return result == 0;
-}
-
-static void arrived_look(void)
-{
-	static _Atomic uint32_t calls;
-
-	if (atomic_fetch_add(&calls, 1) % POLL_EVERY == 0)
-		gcp_debug_device_poll(gcp_debug_say_written);
 }
 
 /* --- what is between pool/ and the driver ------------------------------------ */
@@ -118,35 +112,41 @@ static void part_note(void *arg, const struct gcp_debug_range *range)
 		parts->ranges[parts->count++] = *range;
 }
 
-/* Whether the pattern is there, as far as is known now; says where it is not. */
-static bool part_is_untouched(const struct gcp_debug_queue *queue,
-			      const struct gcp_debug_range *part)
+/* Returns true if the pattern is there; says where it is not. */
+static bool pattern_look(void *ctx, enum gcp_debug_kind pattern,
+			 const struct gcp_debug_block *block, gcp_addr addr,
+			 uint64_t bytes)
 {
 	struct gcp_debug_found found;
 
-	if (!queue->own)
-		return good(gcp_debug_compare_later(
-		    queue, &part->block, GCP_DEBUG_FREED, part->at, part->bytes));
-	if (!good(gcp_debug_compare(queue->ctx, GCP_DEBUG_FREED, part->at, part->bytes,
-				    &found)))
+	if (!good(gcp_debug_compare(ctx, pattern, addr, bytes, &found)))
 		return false;
 	if (found.wrong)
-		gcp_debug_say_written(&part->block, GCP_DEBUG_FREED, &found);
+		gcp_debug_say(pattern, block, &found);
 	return found.wrong == 0;
 }
 
+/* Waits for what may still use a block of stream-ordered memory. */
+static bool order_wait(void *ctx, struct gcp_observed_order order)
+{
+	return !order.async || good(gcp_debug_wait_stream(ctx, order.stream));
+}
+
 /* New memory has the pattern: where it was not left by a free it is written. */
-static void new_poison(const struct gcp_debug_queue *queue,
-		       const struct gcp_block_info *block,
+static void new_poison(const struct gcp_block_info *block,
 		       const struct freed_parts *parts)
 {
-	bool whole = parts->marked == block->size && queue->own;
+	bool whole = parts->marked == block->size;
 
-	for (uint32_t i = 0; i < parts->count; i++)
-		whole &= part_is_untouched(queue, &parts->ranges[i]);
+	for (uint32_t i = 0; i < parts->count; i++) {
+		const struct gcp_debug_range *part = &parts->ranges[i];
+
+		whole &= pattern_look(block->ctx, GCP_DEBUG_FREED, &part->block,
+				      part->at, part->bytes);
+	}
 	if (!whole)
-		(void)good(
-		    gcp_debug_write(queue, GCP_DEBUG_FREED, block->addr, block->size));
+		(void)good(gcp_debug_write(block->ctx, GCP_DEBUG_FREED, block->addr,
+					   block->size));
 }
 
 static uint64_t margin_of(const struct gcp_debug_range *range)
@@ -156,13 +156,12 @@ static uint64_t margin_of(const struct gcp_debug_range *range)
 	return margin < MARGIN_MOST ? margin : MARGIN_MOST;
 }
 
-static bool new_margin(const struct gcp_debug_queue *queue,
-		       const struct gcp_debug_range *range)
+static bool new_margin(void *ctx, const struct gcp_debug_range *range)
 {
 	uint64_t margin = margin_of(range);
 
 	return margin > 0 &&
-	       good(gcp_debug_write(queue, GCP_DEBUG_MARGIN,
+	       good(gcp_debug_write(ctx, GCP_DEBUG_MARGIN,
 				    range->at + range->block.requested, margin));
 }
 
@@ -172,23 +171,20 @@ static bool new_patterns(const struct gcp_debug_range *range,
 			 struct gcp_observed_order order,
 			 const struct freed_parts *parts)
 {
-	const struct gcp_debug_queue queue = {
-	    .ctx = block->ctx, .own = !order.async, .stream = order.stream};
 	bool margin = false;
 
-	arrived_look();
+	if (!order_wait(block->ctx, order))
+		return false;
 	if (wanted & GCP_DEBUG_POISON)
-		new_poison(&queue, block, parts);
+		new_poison(block, parts);
 	if (wanted & GCP_DEBUG_GUARD)
-		margin = new_margin(&queue, range);
-	if (queue.own && !good(gcp_debug_wait(block->ctx)))
-		margin = false;
-	return margin;
+		margin = new_margin(block->ctx, range);
+	return good(gcp_debug_wait(block->ctx)) && margin;
 }
 
 static void range_fill(struct gcp_debug_range *range,
 		       const struct gcp_block_info *block,
-		       struct gcp_observed_order order, const struct gcp_caller *caller)
+		       struct gcp_observed_order order)
 {
 	*range = (struct gcp_debug_range){
 	    .at = block->addr,
@@ -201,16 +197,16 @@ static void range_fill(struct gcp_debug_range *range,
 		      .async = order.async,
 		      .stream = order.stream},
 	};
-	gcp_debug_stack_fill(&range->block.alloc, caller);
+	stack_fill(&range->block.alloc);
 }
 
 void gcp_debug_alloc(const struct gcp_block_info *block,
-		     struct gcp_observed_order order, const struct gcp_caller *caller)
+		     struct gcp_observed_order order)
 {
 	struct freed_parts *parts = calloc(1, sizeof(*parts));
 	struct gcp_debug_range range;
 
-	range_fill(&range, block, order, caller);
+	range_fill(&range, block, order);
 	gcp.mutex_lock(&lock);
 	gcp_debug_book_cut(block->addr, block->size, parts ? part_note : NULL, parts);
 	gcp.mutex_unlock(&lock);
@@ -224,46 +220,29 @@ void gcp_debug_alloc(const struct gcp_block_info *block,
 
 /* --- a block is freed -------------------------------------------------------- */
 
-/* The margin of a block that is about to be freed. */
-static void old_margin(const struct gcp_debug_queue *queue,
-		       const struct gcp_debug_range *range)
-{
-	gcp_addr addr = range->at + range->block.requested;
-	struct gcp_debug_found found;
-
-	if (!range->marked)
-		return;
-	if (!queue->own)
-		(void)good(gcp_debug_compare_later(
-		    queue, &range->block, GCP_DEBUG_MARGIN, addr, margin_of(range)));
-	else if (good(gcp_debug_compare(queue->ctx, GCP_DEBUG_MARGIN, addr,
-					margin_of(range), &found)) &&
-		 found.wrong)
-		gcp_debug_say_written(&range->block, GCP_DEBUG_MARGIN, &found);
-}
-
 /* The patterns of a freed block. True: all of it is poison. What is written here comes
  * before the fence of the block's epoch, for the block is freed after this. */
 static bool old_patterns(const struct gcp_debug_range *range,
 			 const struct gcp_block_info *block,
 			 struct gcp_observed_order order)
 {
-	const struct gcp_debug_queue queue = {
-	    .ctx = range->block.ctx, .own = !order.async, .stream = order.stream};
+	void *ctx = range->block.ctx;
 
-	arrived_look();
 	/* cudaFree of stream-ordered memory waits for nothing on plain CUDA. */
 	if (order.async ? !order.known : block->async)
 		return false;
 	/* Nothing uses it any more, as after the wait of plain cudaFree. */
-	if (!order.async &&
-	    gcp.pools_wait_before_free(gcp.process->pools, range->at) != 0)
+	if (!order_wait(ctx, order) ||
+	    (!order.async &&
+	     gcp.pools_wait_before_free(gcp.process->pools, range->at) != 0))
 		return false;
-	old_margin(&queue, range);
+	if (range->marked)
+		(void)pattern_look(ctx, GCP_DEBUG_MARGIN, &range->block,
+				   range->at + range->block.requested,
+				   margin_of(range));
 	return wanted & GCP_DEBUG_POISON &&
-	       good(
-		   gcp_debug_write(&queue, GCP_DEBUG_FREED, range->at, range->bytes)) &&
-	       (!queue.own || good(gcp_debug_wait(range->block.ctx)));
+	       good(gcp_debug_write(ctx, GCP_DEBUG_FREED, range->at, range->bytes)) &&
+	       good(gcp_debug_wait(ctx));
 }
 
 /* Takes the range of a held block. False: there is none. */
@@ -283,14 +262,13 @@ static bool held_take(gcp_addr addr, struct gcp_debug_range *ret_range)
 	return held;
 }
 
-void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_order order,
-		    const struct gcp_caller *caller)
+void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_order order)
 {
 	struct gcp_debug_range range;
 
 	if (!held_take(block->addr, &range))
 		return;
-	gcp_debug_stack_fill(&range.block.free, caller);
+	stack_fill(&range.block.free);
 	range.freed = true;
 	range.marked =
 	    !block->heap && device_allowed() && old_patterns(&range, block, order);
@@ -299,27 +277,26 @@ void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_orde
 	gcp.mutex_unlock(&lock);
 }
 
-void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
+void gcp_debug_free_wrong(gcp_addr addr)
 {
-	struct gcp_debug_stack by;
+	struct gcp_debug_found found = {0};
 	struct gcp_debug_range copy, *range;
 
-	gcp_debug_stack_fill(&by, caller);
+	stack_fill(&found.by);
 	gcp.mutex_lock(&lock);
 	range = gcp_debug_book_find(addr);
 	if (range)
 		copy = *range;
 	gcp.mutex_unlock(&lock);
 	if (range && copy.freed && copy.block.addr == addr)
-		gcp_debug_say_freed_twice(&copy.block, &by);
+		gcp_debug_say(GCP_DEBUG_FREED_TWICE, &copy.block, &found);
 	else
-		gcp_debug_say_foreign(addr, range ? &copy.block : NULL, &by);
+		gcp_debug_say_foreign(addr, range ? &copy.block : NULL, &found.by);
 }
 
 /* --- pinned memory ----------------------------------------------------------- */
 
-void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes,
-			  const struct gcp_caller *caller)
+void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_debug_range range = {
 	    .at = addr,
@@ -327,7 +304,7 @@ void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes,
 	    .block = {.addr = addr, .requested = bytes, .size = bytes, .device = -1},
 	};
 
-	gcp_debug_stack_fill(&range.block.alloc, caller);
+	stack_fill(&range.block.alloc);
 	gcp.mutex_lock(&lock);
 	gcp_debug_book_add(&range);
 	gcp.mutex_unlock(&lock);
@@ -345,7 +322,7 @@ void gcp_debug_host_free(gcp_addr addr)
 void gcp_debug_context_gone(const void *ctx)
 {
 	if (wanted & (GCP_DEBUG_POISON | GCP_DEBUG_GUARD))
-		gcp_debug_device_context_gone((void *)ctx, gcp_debug_say_written);
+		gcp_debug_device_context_gone(ctx);
 }
 
 struct leaks {
@@ -370,7 +347,7 @@ static void leak_look(void *arg, const struct gcp_debug_range *range)
 		   : gcp.pools_held(leaks->pools, range->at, &info);
 	if (held != 0)
 		return;
-	gcp_debug_say_leak(&range->block);
+	gcp_debug_say(GCP_DEBUG_LEAK, &range->block, &(struct gcp_debug_found){0});
 	leaks->blocks++;
 	leaks->bytes += range->block.requested;
 }
@@ -379,7 +356,6 @@ void gcp_debug_end(struct gcp_pools *pools)
 {
 	struct leaks leaks = {.pools = pools};
 
-	gcp_debug_device_end(gcp_debug_say_written);
 	if (!(wanted & GCP_DEBUG_LEAKS) || !pools)
 		return;
 	gcp.mutex_lock(&lock);

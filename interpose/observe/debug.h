@@ -10,13 +10,11 @@
  *
  * and, with each of them, frees of what is freed already or begins no block.
  *
- * WHAT IS WRITTEN WHEN. A stream-ordered call (cudaMallocAsync, cudaFreeAsync) writes
- * and reads in its own stream, and waits for nothing; what was read is looked at in
- * later calls, and at exit. cudaFree waits for the context, as plain CUDA does, and
- * then the pattern is written in a stream of the library's, behind which the fence of
- * the block's epoch lies as behind all others. cudaMalloc writes and reads in that
- * stream and waits for it, which plain CUDA does not: a kernel that fills the whole
- * device until the host, behind the allocation, tells it to end holds the program up.
+ * WHAT IS WRITTEN WHEN. A stream-ordered call (cudaMallocAsync, cudaFreeAsync) waits
+ * for its stream, and cudaFree for the context, as plain CUDA does. Then the patterns
+ * are read and written in a stream of the library's own, and waited for. But for the
+ * wait of cudaFree plain CUDA has none of these waits: a kernel that ends only when the
+ * host, behind such a call, tells it to holds the program up.
  *
  * While a capture is under way, and in memory of graph pools, nothing is written.
  *
@@ -35,8 +33,8 @@ enum {
 	GCP_DEBUG_LEAKS = 4,
 };
 
-/* False: nothing is asked for. stacks_started: by a recording. */
-bool gcp_debug_start(const struct gcp_options *options, bool stacks_started);
+/* False: nothing is asked for. */
+bool gcp_debug_start(const struct gcp_options *options);
 
 /* Puts itself between pool/ and the driver: where memory comes new to addresses the
  * patterns of before are gone. */
@@ -48,16 +46,15 @@ uint64_t gcp_debug_margin(void);
 /* A block was given to the program; it is about to be freed, and is still the
  * program's. */
 void gcp_debug_alloc(const struct gcp_block_info *block,
-		     struct gcp_observed_order order, const struct gcp_caller *caller);
-void gcp_debug_free(const struct gcp_block_info *block, struct gcp_observed_order order,
-		    const struct gcp_caller *caller);
+		     struct gcp_observed_order order);
+void gcp_debug_free(const struct gcp_block_info *block,
+		    struct gcp_observed_order order);
 
 /* The program frees what is freed already, or what is none of ours and of CUDA's. */
-void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller);
+void gcp_debug_free_wrong(gcp_addr addr);
 
 /* Pinned memory, which is only looked for at exit. */
-void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes,
-			  const struct gcp_caller *caller);
+void gcp_debug_host_alloc(gcp_addr addr, uint64_t bytes);
 void gcp_debug_host_free(gcp_addr addr);
 
 void gcp_debug_context_gone(const void *ctx);

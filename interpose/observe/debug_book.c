@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "debug_book.h"
 #include "instrument.h"
@@ -19,16 +18,6 @@ GCP_TREAP(ranges, gcp_debug_range, node, range_before, NULL)
 
 static struct gcp_treap ranges;
 
-void gcp_debug_stack_fill(struct gcp_debug_stack *stack,
-			  const struct gcp_caller *caller)
-{
-	uintptr_t frames[GCP_TRACE_FRAMES_MAX];
-	uint32_t count = gcp_stacks_walk(caller, frames);
-
-	stack->count = count < GCP_DEBUG_FRAMES ? count : GCP_DEBUG_FRAMES;
-	memcpy(stack->frames, frames, stack->count * sizeof(frames[0]));
-}
-
 /* The first range that ends behind `addr`. */
 static struct gcp_debug_range *range_from(gcp_addr addr)
 {
@@ -42,6 +31,7 @@ static struct gcp_debug_range *range_from(gcp_addr addr)
 
 struct gcp_debug_range *gcp_debug_book_find(gcp_addr addr)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
 	struct gcp_debug_range *range = range_from(addr);
 
 	return range && range->at <= addr ? range : NULL;
@@ -49,6 +39,8 @@ struct gcp_debug_range *gcp_debug_book_find(gcp_addr addr)
 
 static void range_insert(const struct gcp_debug_range *range)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
+	assert(range->bytes > 0 && range->block.requested <= range->block.size);
 	int saved = errno;
 	struct gcp_debug_range *copy = malloc(sizeof(*copy));
 
@@ -61,6 +53,7 @@ static void range_insert(const struct gcp_debug_range *range)
 
 void gcp_debug_book_remove(struct gcp_debug_range *range)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
 	ranges_remove(&ranges, range);
 	free(range);
 }
@@ -68,6 +61,7 @@ void gcp_debug_book_remove(struct gcp_debug_range *range)
 /* What of `range` lies in [from, to) goes; what is left stays. */
 static void range_cut(struct gcp_debug_range *range, gcp_addr from, gcp_addr to)
 {
+	assert(range->at < to && range->at + range->bytes > from);
 	struct gcp_debug_range rest = *range;
 	gcp_addr end = range->at + range->bytes;
 
@@ -109,6 +103,7 @@ void gcp_debug_book_add(const struct gcp_debug_range *range)
 void gcp_debug_book_each(void (*scope)(void *arg, const struct gcp_debug_range *range),
 			 void *arg)
 {
+	gcp_assert_held(GCP_RANK_DEBUG);
 	struct gcp_debug_range *range;
 
 	for (range = ranges_first(&ranges); range; range = ranges_next(range))

@@ -45,9 +45,6 @@ struct gcp_debug_range {
 	struct gcp_debug_block block;
 };
 
-void gcp_debug_stack_fill(struct gcp_debug_stack *stack,
-			  const struct gcp_caller *caller);
-
 /* The range that holds `addr`; NULL: none. */
 struct gcp_debug_range *gcp_debug_book_find(gcp_addr addr);
 

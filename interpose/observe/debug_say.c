@@ -88,11 +88,6 @@ static bool line_begin(struct line *line, _Atomic uint32_t *count)
 	return true;
 }
 
-static void line_end(struct line *line)
-{
-	gcp.message_repeated(GCP_LOG_ERROR, "%s", line->bytes);
-}
-
 static void block_add(struct gcp_text *text, const struct gcp_debug_block *block)
 {
 	gcp.text_add(text, "block 0x%llx of %llu bytes (", ULL(block->addr),
@@ -112,38 +107,26 @@ static void stacks_add(struct gcp_text *text, const struct gcp_debug_block *bloc
 	stack_add(text, "; freed by ", &block->free);
 }
 
-void gcp_debug_say_written(const struct gcp_debug_block *block,
-			   enum gcp_debug_pattern pattern,
-			   const struct gcp_debug_found *what)
+void gcp_debug_say(enum gcp_debug_kind kind, const struct gcp_debug_block *block,
+		   const struct gcp_debug_found *what)
 {
-	static _Atomic uint32_t counts[2];
+	static const char words[][24] = {"overrun of ", "use after free of ",
+					 "double free of ", "never freed: "};
+	static _Atomic uint32_t counts[GCP_DEBUG_KINDS];
 	struct line line;
 
-	if (!line_begin(&line, &counts[pattern]))
+	if (!line_begin(&line, &counts[kind]))
 		return;
-	gcp.text_add(&line.text, pattern == GCP_DEBUG_MARGIN ? "overrun of "
-							     : "use after free of ");
+	gcp.text_add(&line.text, "%s", words[kind]);
 	block_add(&line.text, block);
-	gcp.text_add(&line.text, ": %llu byte%s written, the first at offset %llu",
-		     ULL(what->wrong), what->wrong == 1 ? "" : "s",
-		     ULL(what->first - block->addr));
+	if (what->wrong)
+		gcp.text_add(&line.text,
+			     ": %llu byte%s written, the first at offset %llu",
+			     ULL(what->wrong), what->wrong == 1 ? "" : "s",
+			     ULL(what->first - block->addr));
 	stacks_add(&line.text, block);
-	line_end(&line);
-}
-
-void gcp_debug_say_freed_twice(const struct gcp_debug_block *block,
-			       const struct gcp_debug_stack *again)
-{
-	static _Atomic uint32_t count;
-	struct line line;
-
-	if (!line_begin(&line, &count))
-		return;
-	gcp.text_add(&line.text, "double free of ");
-	block_add(&line.text, block);
-	stacks_add(&line.text, block);
-	stack_add(&line.text, "; and again by ", again);
-	line_end(&line);
+	stack_add(&line.text, "; and again by ", &what->by);
+	gcp.message_repeated(GCP_LOG_ERROR, "%s", line.bytes);
 }
 
 void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
@@ -162,20 +145,7 @@ void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 		stacks_add(&line.text, block);
 	}
 	stack_add(&line.text, "; wrong free by ", by);
-	line_end(&line);
-}
-
-void gcp_debug_say_leak(const struct gcp_debug_block *block)
-{
-	static _Atomic uint32_t count;
-	struct line line;
-
-	if (!line_begin(&line, &count))
-		return;
-	gcp.text_add(&line.text, "never freed: ");
-	block_add(&line.text, block);
-	stacks_add(&line.text, block);
-	line_end(&line);
+	gcp.message_repeated(GCP_LOG_ERROR, "%s", line.bytes);
 }
 
 void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)

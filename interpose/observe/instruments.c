@@ -24,15 +24,11 @@ static uint32_t wanted;
 
 struct gcp_services gcp;
 
-/* Where the calling thread's latest call came from. */
-static __thread struct gcp_caller caller;
-static __thread bool inside_runtime;
-
 /* --- the process ------------------------------------------------------------- */
 
 static void load(void)
 {
-	if (wanted & (TRACE | DEBUG))
+	if (wanted & DEBUG || gcp.process->options.trace_frames)
 		gcp_stacks_load();
 }
 
@@ -69,18 +65,7 @@ static void context_used(const void *ctx, int device)
 	if (!(wanted & TRACE) ||
 	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
 		return;
-	gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0, NULL);
-}
-
-static void entered(enum gcp_entry_point point, uintptr_t address, uintptr_t frame)
-{
-	if (point == GCP_ENTRY_FRAME && !inside_runtime)
-		caller.frame = frame;
-	if (point == GCP_ENTRY_RUNTIME ||
-	    (point == GCP_ENTRY_DRIVER && !inside_runtime))
-		caller = (struct gcp_caller){address, frame};
-	if (point == GCP_ENTRY_RUNTIME || point == GCP_ENTRY_RUNTIME_LEFT)
-		inside_runtime = point == GCP_ENTRY_RUNTIME;
+	gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0, false);
 }
 
 static void after_fork(void)
@@ -110,7 +95,7 @@ static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *inf
 		      uint64_t arg)
 {
 	gcp_trace_add(kind, info->device, info->addr, info->requested, arg,
-		      (uint32_t)(info->size / 512), &caller);
+		      (uint32_t)(info->size / 512), true);
 }
 
 static void allocated(gcp_addr addr, struct gcp_observed_order order)
@@ -122,7 +107,7 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
 	if (wanted & DEBUG)
-		gcp_debug_alloc(&info, order, &caller);
+		gcp_debug_alloc(&info, order);
 	if (wanted & NVTX)
 		gcp_nvtx_alloc(&info);
 	if (wanted & TRACE)
@@ -133,11 +118,12 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 /* more: 1, it is a block, freed already. */
 static void free_wrong(gcp_addr addr, uint32_t more)
 {
+	assert(more == 1 || more == 2);
 	if (wanted & TRACE)
 		gcp_trace_add(GCP_TRACE_free_wrong, gcp.device(), addr, 0, 0, more,
-			      &caller);
+			      true);
 	if (wanted & DEBUG)
-		gcp_debug_free_wrong(addr, &caller);
+		gcp_debug_free_wrong(addr);
 }
 
 static void freeing(gcp_addr addr, struct gcp_observed_order order)
@@ -156,7 +142,7 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 	if (wanted & NVTX)
 		gcp_nvtx_free(&info);
 	if (wanted & DEBUG)
-		gcp_debug_free(&info, order, &caller);
+		gcp_debug_free(&info, order);
 	if (wanted & TRACE && info.heap)
 		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
 	else if (wanted & TRACE)
@@ -178,9 +164,9 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 		arg = 0;
 	}
 	if (wanted & TRACE)
-		gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, &caller);
+		gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, true);
 	if (wanted & DEBUG && kind == GCP_TRACE_host_alloc)
-		gcp_debug_host_alloc(addr, bytes, &caller);
+		gcp_debug_host_alloc(addr, bytes);
 	if (wanted & DEBUG && kind == GCP_TRACE_host_free)
 		gcp_debug_host_free(addr);
 }
@@ -192,7 +178,6 @@ static const struct gcp_observer observer = {
     .driver = driver_fill,
     .device = device_used,
     .context = context_used,
-    .enter = entered,
     .margin = gcp_debug_margin,
     .allocated = allocated,
     .freeing = freeing,
@@ -217,7 +202,7 @@ gcpool_observe(uint64_t version, const struct gcp_services *services,
 		wanted |= LIVE;
 	if (gcp_nvtx_wanted())
 		wanted |= NVTX;
-	if (gcp_debug_start(options, wanted & TRACE))
+	if (gcp_debug_start(options))
 		wanted |= DEBUG;
 	*ret_observer = wanted ? &observer : NULL;
 	return true;

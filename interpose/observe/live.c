@@ -250,6 +250,7 @@ static void page_update(uint64_t now)
 	int last = gcp.pools_device_max(gcp.process->pools);
 	int count = last < GCP_LIVE_DEVICES ? last + 1 : GCP_LIVE_DEVICES;
 
+	assert(page->sequence % 2 == 0 && count >= 0);
 	atomic_fetch_add(&page->sequence, 1);
 	for (int device = 0; device < count; device++) {
 		if (gcp.pools_stats(gcp.process->pools, device, &stats) != 0)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../pool/base/treap.h"
 #include "instrument.h"
 #include "nvtx.h"
 
@@ -35,78 +36,60 @@ enum { LOAD_MS_MAX = 2000 };
 
 /* A range of addresses, and what the tool calls it. */
 struct entry {
+	struct gcp_treap_node node;
 	gcp_addr addr;
 	uint64_t bytes;
 	void *handle; /* of a heap; of a region: that of its heap */
 };
 
-/* By address; ranges of one book do not overlap. lock. */
-struct book {
-	struct entry *entries;
-	size_t count, capacity;
-};
+static bool entry_before(const struct entry *a, const struct entry *b)
+{
+	return a->addr < b->addr;
+}
+
+/* By address; ranges of one set do not overlap. lock. */
+GCP_TREAP(set, entry, node, entry_before, NULL)
 
 static struct gcp_driver real; /* constant after gcp_nvtx_driver */
 /* Held over calls of the tool: see cancel.h. */
 static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_NVTX);
-static struct book heaps, regions;
-static struct book maps;          /* handles of mapped memory, where they are mapped */
+static struct gcp_treap heaps, regions;
+static struct gcp_treap maps;     /* handles of mapped memory, where they are mapped */
 static nvtxDomainHandle_t domain; /* NULL is one, too */
 static _Atomic bool ready;        /* the tool may be asked */
 static _Atomic bool deaf;         /* no tool listens to what is told here */
 
-/* --- books ------------------------------------------------------------------- */
+/* --- sets -------------------------------------------------------------------- */
 
 /* The first entry that ends behind `addr`. */
-static size_t book_find(const struct book *book, gcp_addr addr)
+static struct entry *set_find(const struct gcp_treap *set, gcp_addr addr)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	size_t low = 0, high = book->count;
+	struct entry key = {.addr = addr + 1};
+	struct entry *before = set_below(set, &key);
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
+	return before && before->addr + before->bytes > addr ? before
+							     : set_from(set, &key);
+}
 
-		if (book->entries[middle].addr + book->entries[middle].bytes <= addr)
-			low = middle + 1;
-		else
-			high = middle;
+/* Adds a copy; NULL: there is no memory for it. */
+static struct entry *set_add(struct gcp_treap *set, struct entry entry)
+{
+	gcp_assert_held(GCP_RANK_NVTX);
+	struct entry *copy = malloc(sizeof(*copy));
+
+	if (copy) {
+		*copy = entry;
+		set_insert(set, copy);
 	}
-	return low;
+	return copy;
 }
 
-static bool book_grow(struct book *book)
+static void set_drop(struct gcp_treap *set, struct entry *entry)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	size_t capacity = book->capacity ? 2 * book->capacity : 4096;
-	void *memory = realloc(book->entries, capacity * sizeof(struct entry));
-
-	if (!memory)
-		return false;
-	book->entries = memory;
-	book->capacity = capacity;
-	return true;
-}
-
-static bool book_add(struct book *book, const struct entry *entry)
-{
-	gcp_assert_held(GCP_RANK_NVTX);
-	size_t at = book_find(book, entry->addr);
-
-	if (book->count == book->capacity && !book_grow(book))
-		return false;
-	memmove(&book->entries[at + 1], &book->entries[at],
-		(book->count - at) * sizeof(struct entry));
-	book->entries[at] = *entry;
-	book->count++;
-	return true;
-}
-
-static void book_remove(struct book *book, size_t at)
-{
-	gcp_assert_held(GCP_RANK_NVTX);
-	book->count--;
-	memmove(&book->entries[at], &book->entries[at + 1],
-		(book->count - at) * sizeof(struct entry));
+	set_remove(set, entry);
+	free(entry);
 }
 
 /* --- what the tool is told --------------------------------------------------- */
@@ -168,11 +151,11 @@ static void region_unregister(gcp_addr addr)
 static void regions_remove(gcp_addr addr, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	size_t at = book_find(&regions, addr);
+	struct entry *region;
 
-	while (at < regions.count && regions.entries[at].addr < addr + bytes) {
-		region_unregister(regions.entries[at].addr);
-		book_remove(&regions, at);
+	while ((region = set_find(&regions, addr)) && region->addr < addr + bytes) {
+		region_unregister(region->addr);
+		set_drop(&regions, region);
 	}
 }
 
@@ -181,17 +164,17 @@ static void regions_remove(gcp_addr addr, uint64_t bytes)
 static void *heap_of(gcp_addr addr, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	size_t at = book_find(&heaps, addr);
-	struct entry entry = {addr, bytes, NULL};
+	struct entry *heap = set_find(&heaps, addr);
+	void *handle;
 
-	if (at < heaps.count && heaps.entries[at].addr == addr)
-		return heaps.entries[at].handle;
-	entry.handle = heap_register(addr, bytes);
-	if (!entry.handle)
+	if (heap && heap->addr == addr)
+		return heap->handle;
+	handle = heap_register(addr, bytes);
+	if (!handle ||
+	    !set_add(&heaps,
+		     (struct entry){.addr = addr, .bytes = bytes, .handle = handle}))
 		deaf = true; /* a tool that knows nothing of memory, a profiler say */
-	else if (!book_add(&heaps, &entry))
-		deaf = true;
-	return deaf ? NULL : entry.handle;
+	return deaf ? NULL : handle;
 }
 
 /* --- what happens ------------------------------------------------------------ */
@@ -237,7 +220,7 @@ static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t
 		end = addr + bytes;
 	entry.bytes = end - entry.addr;
 	entry.handle = heap_of(addr, bytes);
-	if (entry.handle && book_add(&regions, &entry))
+	if (entry.handle && set_add(&regions, entry))
 		region_register(&entry);
 }
 
@@ -248,9 +231,9 @@ static void parts_add(const struct gcp_block_info *block)
 	gcp_assert_held(GCP_RANK_NVTX);
 	gcp_addr end = block->addr + block->requested;
 
-	for (size_t at = book_find(&maps, block->addr);
-	     !deaf && at < maps.count && maps.entries[at].addr < end; at++)
-		part_add(block, maps.entries[at].addr, maps.entries[at].bytes);
+	for (struct entry *map = set_find(&maps, block->addr);
+	     !deaf && map && map->addr < end; map = set_next(map))
+		part_add(block, map->addr, map->bytes);
 }
 
 void gcp_nvtx_alloc(const struct gcp_block_info *block)
@@ -284,13 +267,13 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 static void heap_remove(gcp_addr addr)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	size_t at = book_find(&heaps, addr);
+	struct entry *heap = set_find(&heaps, addr);
 
-	if (at == heaps.count || heaps.entries[at].addr != addr)
+	if (!heap || heap->addr != addr)
 		return;
-	regions_remove(addr, heaps.entries[at].bytes);
-	nvtxMemHeapUnregister(domain, heaps.entries[at].handle);
-	book_remove(&heaps, at);
+	regions_remove(addr, heap->bytes);
+	nvtxMemHeapUnregister(domain, heap->handle);
+	set_drop(&heaps, heap);
 }
 
 static int mem_free(void *ctx, gcp_addr addr)
@@ -313,13 +296,12 @@ static int mem_release(void *ctx, gcp_addr addr)
 
 static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	const struct entry entry = {addr, bytes, NULL};
 	int result = real.vm_map(addr, bytes, handle);
 
 	if (result != 0)
 		return result;
 	gcp.mutex_lock(&lock);
-	(void)book_add(&maps, &entry);
+	(void)set_add(&maps, (struct entry){.addr = addr, .bytes = bytes});
 	gcp.mutex_unlock(&lock);
 	return 0;
 }
@@ -327,11 +309,11 @@ static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
 	gcp.mutex_lock(&lock);
-	size_t at = book_find(&maps, addr);
+	struct entry *map;
 
-	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
-		heap_remove(maps.entries[at].addr);
-		book_remove(&maps, at);
+	while ((map = set_find(&maps, addr)) && map->addr < addr + bytes) {
+		heap_remove(map->addr);
+		set_drop(&maps, map);
 	}
 	gcp.mutex_unlock(&lock);
 	return real.vm_unmap(addr, bytes);

@@ -42,16 +42,8 @@ struct gcp_observed_order {
 	void *stream;
 };
 
-/* Where a call of the program has come to. */
-enum gcp_entry_point {
-	GCP_ENTRY_DRIVER,
-	GCP_ENTRY_FRAME,   /* the same call, as soon as the frame pointer is known */
-	GCP_ENTRY_RUNTIME, /* inside of which that of the driver is called */
-	GCP_ENTRY_RUNTIME_LEFT,
-};
-
 /* Events. None is called before gcpool_observe has returned, and after after_fork. But
- * for driver, enter and margin they may take locks and call CUDA, and no lock of the
+ * for driver and margin they may take locks and call CUDA, and no lock of the
  * pools is held. */
 struct gcp_observer {
 	/* Once, with no lock held: what has to be loaded. */
@@ -64,8 +56,6 @@ struct gcp_observer {
 	 * gone.
 	 */
 	void (*context)(const void *ctx, int device);
-	/* The program has called an entry: `address` is where it goes on. */
-	void (*enter)(enum gcp_entry_point point, uintptr_t address, uintptr_t frame);
 	/* The bytes that an allocation of now should have behind it. */
 	uint64_t (*margin)(void);
 	/* The program is given a block; 0: its allocation has failed. */
@@ -94,7 +84,6 @@ struct gcp_observer {
 	X(message_repeated)                                                            \
 	X(mutex_lock)                                                                  \
 	X(mutex_unlock)                                                                \
-	X(path_make_beside)                                                            \
 	X(path_open)                                                                   \
 	X(pinned_find)                                                                 \
 	X(pinned_stats)                                                                \
@@ -146,13 +135,6 @@ bool gcpool_observe(uint64_t version, const struct gcp_services *services,
 
 /* --- for the hooks ----------------------------------------------------------- */
 
-static inline void gcp_observe_enter(enum gcp_entry_point point, uintptr_t address,
-				     uintptr_t frame)
-{
-	if (gcp_process.observer)
-		gcp_process.observer->enter(point, address, frame);
-}
-
 static inline void gcp_observe_call(enum gcp_trace_kind kind, uint64_t addr,
 				    uint64_t bytes, uint64_t arg, uint32_t more)
 {
@@ -164,30 +146,6 @@ static inline void gcp_observe_call(enum gcp_trace_kind kind, uint64_t addr,
 static inline void gcp_observe_free_wrong(gcp_addr addr, bool known)
 {
 	gcp_observe_call(GCP_TRACE_free_wrong, addr, 0, 0, known ? 1 : 2);
-}
-
-/* What is in the register of the frame pointer. Where the compiler can be told that it
- * is read here (GCP_FRAME_FREE), what lives on is kept in other registers, and it is
- * what the program left there; where frame pointers are kept, it is the entry's own
- * frame. Anything else may be in it all the same, which walk_frames checks. */
-static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
-{
-#if defined(__x86_64__) && defined(GCP_FRAME_FREE) && defined(__OPTIMIZE__)
-	register uintptr_t frame __asm__("rbp");
-
-	__asm__ volatile("" : "=r"(frame));
-#elif defined(__x86_64__)
-	uintptr_t frame;
-
-	__asm__ volatile("mov %%rbp, %0" : "=r"(frame));
-#elif defined(__aarch64__)
-	uintptr_t frame;
-
-	__asm__ volatile("mov %0, x29" : "=r"(frame));
-#else
-	uintptr_t frame = 0;
-#endif
-	return frame;
 }
 
 #endif

@@ -28,9 +28,8 @@ bool gcp_trace_start(const struct gcp_options *options)
 	if (!gcp_trace_file_create(options->trace_file, options->trace_bytes,
 				   options->trace_frames))
 		return false;
-	with_stacks = options->trace_frames > 0 &&
-		      gcp_stacks_start(options->trace_frames,
-				       (enum gcp_trace_unwind)options->trace_unwind);
+	with_stacks =
+	    options->trace_frames > 0 && gcp_stacks_start(options->trace_frames);
 	return true;
 }
 
@@ -38,8 +37,6 @@ void gcp_trace_end(struct gcp_pools *pools)
 {
 	if (pools)
 		gcp_trace_sample(pools, true);
-	if (with_stacks)
-		gcp_stacks_modules();
 	gcp_trace_file_end();
 }
 
@@ -54,7 +51,7 @@ static __attribute__((noinline)) void thread_enter(void)
 	thread_number = number < UINT16_MAX ? (uint16_t)number : UINT16_MAX;
 	prctl(PR_GET_NAME, name);
 	gcp_trace_add(GCP_TRACE_thread, -1, (uint64_t)syscall(SYS_gettid), name[0],
-		      name[1], 0, NULL);
+		      name[1], 0, false);
 	errno = saved;
 }
 
@@ -71,11 +68,12 @@ static bool is_rare(enum gcp_trace_kind kind)
 }
 
 void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t bytes,
-		   uint64_t arg, uint32_t more, const struct gcp_caller *caller)
+		   uint64_t arg, uint32_t more, bool stack)
 {
-	uint32_t stamp, stack = with_stacks && caller ? gcp_stacks_number(caller) : 0;
+	uint32_t stamp, number = with_stacks && stack ? gcp_stacks_number() : 0;
 	struct gcp_trace_event *event;
 
+	assert(kind != GCP_TRACE_NOTHING && device >= -1 && device < UINT8_MAX);
 	if (__builtin_expect(!thread_number, 0))
 		thread_enter();
 	event = is_rare(kind) ? gcp_trace_slot_rare(&stamp) : gcp_trace_slot(&stamp);
@@ -86,7 +84,7 @@ void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t
 	event->bytes = bytes;
 	event->arg = arg;
 	event->more = more;
-	event->stack = stack;
+	event->stack = number;
 	event->thread = thread_number;
 	event->kind = (uint8_t)kind;
 	event->device = device < 0 ? UINT8_MAX : (uint8_t)device;
@@ -108,7 +106,7 @@ static void sample_add(int device, const struct gcp_stats *stats)
 
 	gcp_trace_add(GCP_TRACE_sample, device, stats->allocated_bytes.current,
 		      stats->active_bytes.current, stats->reserved_bytes.current,
-		      pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX, NULL);
+		      pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX, false);
 }
 
 void gcp_trace_sample(struct gcp_pools *pools, bool now)
@@ -130,8 +128,8 @@ void gcp_trace_device(int device, const char *name, uint64_t bytes)
 	uint64_t words[5] = {0};
 
 	memcpy(words, name, strnlen(name, sizeof(words)));
-	gcp_trace_add(GCP_TRACE_device, device, words[0], bytes, words[1], 0, NULL);
+	gcp_trace_add(GCP_TRACE_device, device, words[0], bytes, words[1], 0, false);
 	if (words[2])
 		gcp_trace_add(GCP_TRACE_device_name, device, words[2], words[3],
-			      words[4], 0, NULL);
+			      words[4], 0, false);
 }

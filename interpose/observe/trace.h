@@ -21,9 +21,9 @@ bool gcp_trace_start(const struct gcp_options *options);
 /* The process ends. pools: NULL, if there are none. */
 void gcp_trace_end(struct gcp_pools *pools);
 
-/* One event. device: -1, it is not known; caller: NULL, no stack. */
+/* One event. device: -1, it is not known; stack: with the calling thread's. */
 void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t bytes,
-		   uint64_t arg, uint32_t more, const struct gcp_caller *caller);
+		   uint64_t arg, uint32_t more, bool stack);
 
 /* For `more`: ns since `start_ns`, or as many as fit. */
 uint32_t gcp_trace_took(uint64_t start_ns);

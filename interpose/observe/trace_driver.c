@@ -14,7 +14,7 @@ static struct gcp_driver real; /* constant after gcp_trace_driver */
 static void add(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64_t arg,
 		uint32_t more)
 {
-	gcp_trace_add(kind, -1, addr, bytes, arg, more, NULL);
+	gcp_trace_add(kind, -1, addr, bytes, arg, more, false);
 }
 
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
@@ -82,7 +82,7 @@ static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 
 	if (result == 0)
 		gcp_trace_add(GCP_TRACE_vm_create, device, *ret_handle, bytes, 0,
-			      gcp_trace_took(start), NULL);
+			      gcp_trace_took(start), false);
 	else
 		add(GCP_TRACE_segment_refused, 0, bytes, 0, (uint32_t)result);
 	return result;

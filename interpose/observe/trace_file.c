@@ -67,24 +67,23 @@ static int file_stat(int fd, struct stat *ret_about)
 	return (int)syscall(SYS_fstat, fd, ret_about);
 }
 
-static bool refuse(const char *path, const char *why)
+/* Says why there is no recording. error: 0, or an errno. Returns false. */
+static bool refuse(const char *why, int error)
 {
-	gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s, recording nothing", path,
-		why);
-	return false;
-}
-
-static bool refuse_error(const char *path, int error)
-{
-	char words[64];
+	char words[64] = "";
 	struct gcp_text text;
 
 	gcp.text_init(&text, words, sizeof(words));
-	gcp.text_add_errno(&text, error);
-	gcp.log(GCP_LOG_WARNING,
-		"GCPOOL_TRACE: cannot make %.400s (%s), recording nothing", path,
-		words);
+	if (error)
+		gcp.text_add_errno(&text, error);
+	gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s%s, recording nothing",
+		file.path, why, words);
 	return false;
+}
+
+static bool refuse_error(int error)
+{
+	return refuse("cannot be made: ", error);
 }
 
 static bool path_make(const char *pattern)
@@ -93,7 +92,7 @@ static bool path_make(const char *pattern)
 
 	gcp.text_init(&text, file.path, sizeof(file.path));
 	gcp.text_add_path(&text, pattern);
-	return !text.cut || refuse_error(pattern, ENAMETOOLONG);
+	return !text.cut || refuse_error(ENAMETOOLONG);
 }
 
 static void host_name(char *bytes, size_t capacity)
@@ -117,6 +116,8 @@ static int same_open(dev_t device, ino_t inode, int flags)
 	return fd;
 }
 
+#define WRITTEN "is written by another process (use %p in its name)"
+
 /* NULL: the process has ended, or why it may go on with its recording. Processes of
  * another host, and of another container, cannot be seen. */
 static const char *goes_on(const struct gcp_trace_header *header)
@@ -130,56 +131,35 @@ static const char *goes_on(const struct gcp_trace_header *header)
 	    (header->pid_namespace && header->pid_namespace != gcp.process_namespace()))
 		return "is of a process on another host or in another container, which "
 		       "may go on (remove it or use another name)";
-	return gcp.process_may_live((pid_t)header->pid, header->start_time)
-		   ? "is written by another process (use %p in its name)"
-		   : NULL;
+	return gcp.process_may_live((pid_t)header->pid, header->start_time) ? WRITTEN
+									    : NULL;
 }
 
-/* Returns true for an empty file and for a recording of a process that has ended. */
+/* Returns true for a recording of a process that has ended. */
 static bool is_replaceable(int fd)
 {
-	struct gcp_trace_header header;
+	struct gcp_trace_header header = {0};
 	struct stat about;
 	const char *why;
 	ssize_t bytes;
 	int same;
 
 	if (file_stat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-		return refuse(file.path, "is not a regular file");
+		return refuse("is not a regular file", 0);
 	/* Of processes that begin at the same time one has the lock; what it replaces
 	 * is no longer what another one has opened. */
 	if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
 	    (same = same_open(about.st_dev, about.st_ino, O_RDONLY)) < 0)
-		return refuse(file.path, "is written by another process (use %p in its "
-					 "name)");
+		return refuse(WRITTEN, 0);
 	close(same);
 	bytes = read(fd, &header, sizeof(header));
-	if (bytes == 0)
-		return true;
+	if (bytes >= 0 && !header.magic[0]) /* it may just be made */
+		return refuse(WRITTEN ", or empty", 0);
 	if (bytes != sizeof(header) ||
 	    memcmp(header.magic, GCP_TRACE_MAGIC, sizeof(header.magic)) != 0)
-		return refuse(file.path, "exists and is not a recording");
+		return refuse("exists and is not a recording", 0);
 	why = goes_on(&header);
-	return !why || refuse(file.path, why);
-}
-
-/* The file that is to be replaced, locked; an empty one is made if there is none. -1:
- * it is left alone, and one line has said why. */
-static int old_take(bool *ret_made)
-{
-	int fd = gcp.path_open(file.path, O_RDONLY | O_CREAT | O_EXCL, 0600);
-
-	*ret_made = fd >= 0;
-	if (fd < 0 && errno == EEXIST)
-		fd = gcp.path_open(file.path, O_RDONLY, 0);
-	if (fd < 0) {
-		refuse_error(file.path, errno);
-		return -1;
-	}
-	if (is_replaceable(fd))
-		return fd;
-	close(fd);
-	return -1;
+	return !why || refuse(why, 0);
 }
 
 enum { PAGE = 4096 };
@@ -258,24 +238,27 @@ static int header_make(int fd)
 	return 0;
 }
 
-/* Puts a new file, with its header, in the place of the old one. 0 or an errno. */
-static int old_replace(void)
+/* A new file; takes away an old one, which is locked meanwhile. A descriptor, or -1: it
+ * is left alone, and one line has said why. */
+static int new_open(void)
 {
-	char new_path[GCP_PATH_MAX];
-	struct gcp_text name;
-	int fd, error;
+	const int flags = O_RDWR | O_CREAT | O_EXCL;
+	int fd = gcp.path_open(file.path, flags, 0600), old = -1;
 
-	gcp.text_init(&name, new_path, sizeof(new_path));
-	fd = gcp.path_make_beside(file.path, 0600, &name);
+	if (fd < 0 && errno == EEXIST) {
+		old = gcp.path_open(file.path, O_RDONLY, 0);
+		if (old >= 0 && !is_replaceable(old)) {
+			close(old);
+			return -1;
+		}
+		if (old >= 0 && unlink(file.path) == 0)
+			fd = gcp.path_open(file.path, flags, 0600);
+	}
 	if (fd < 0)
-		return errno;
-	error = header_make(fd);
-	close(fd);
-	if (!error && rename(new_path, file.path) != 0)
-		error = errno;
-	if (error)
-		unlink(new_path);
-	return error;
+		refuse_error(errno);
+	if (old >= 0)
+		close(old);
+	return fd;
 }
 
 static bool tables_make(void)
@@ -288,46 +271,31 @@ static bool tables_make(void)
 	file.base = mmap(NULL, file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED || (void *)file.base == MAP_FAILED)
-		return refuse(file.path, "has no room in memory");
+		return refuse("has no room in memory", 0);
 	for (int i = 0; i < GCP_TRACE_MODULES; i++)
 		file.areas[i].places = (char *_Atomic *)(memory + (size_t)i * table);
 	return true;
 }
 
-/* Removes the file, if it is the recording. */
-static void file_remove(void)
-{
-	int fd = same_open(file.device, file.inode, O_RDONLY);
-
-	if (fd < 0)
-		return;
-	close(fd);
-	unlink(file.path);
-}
-
 bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 {
-	int old, error;
 	uint32_t stamp;
-	bool made;
+	int fd, error;
 
 	file.frames = frames;
 	file.chunks_max = bytes / GCP_TRACE_CHUNK_BYTES;
 	if (!path_make(pattern) || !tables_make())
 		return false;
-	old = old_take(&made);
-	if (old < 0)
+	fd = new_open();
+	if (fd < 0)
 		return false;
-	error = old_replace();
-	if (error && made)
-		unlink(file.path);
-	close(old);
+	error = header_make(fd);
+	close(fd);
 	if (error)
-		return refuse_error(file.path, error);
-	/* One chunk at least: a full disk is known now. */
-	if (gcp_trace_slot(&stamp))
+		refuse_error(error);
+	else if (gcp_trace_slot(&stamp)) /* a full disk is known now */
 		return true;
-	file_remove();
+	unlink(file.path);
 	return false;
 }
 
@@ -351,7 +319,7 @@ static void full_say(int error)
 	struct gcp_text text;
 
 	if (file.chunks == 0) {
-		refuse_error(file.path, error);
+		refuse_error(error);
 		return;
 	}
 	gcp.text_init(&text, words, sizeof(words));
@@ -366,6 +334,7 @@ static void full_say(int error)
 /* Maps the next chunk of the file, if it may have one. NULL: it may not. */
 static struct gcp_trace_chunk *chunk_create(void)
 {
+	gcp_assert_held(GCP_RANK_TRACE_FILE);
 	uint64_t at = GCP_TRACE_HEADER_BYTES + file.chunks * GCP_TRACE_CHUNK_BYTES;
 	char *place = file.base + file.chunks * GCP_TRACE_CHUNK_BYTES;
 	void *memory = MAP_FAILED;
@@ -397,6 +366,7 @@ static struct gcp_trace_chunk *chunk_create(void)
 /* The oldest chunk of events. */
 static struct gcp_trace_chunk *chunk_recycle(struct area *area)
 {
+	gcp_assert_held(GCP_RANK_TRACE_FILE);
 	uint64_t oldest = atomic_load(&area->oldest);
 	struct gcp_trace_chunk *chunk;
 
@@ -410,9 +380,11 @@ static struct gcp_trace_chunk *chunk_recycle(struct area *area)
 	return chunk;
 }
 
-/* One chunk more for the area. lock is held. */
+/* One chunk more for the area. */
 static bool area_grow(struct area *area, enum gcp_trace_content content)
 {
+	gcp_assert_held(GCP_RANK_TRACE_FILE);
+	assert(area == &file.areas[content]);
 	uint64_t number = atomic_load(&area->ready);
 	struct gcp_trace_chunk *chunk = NULL;
 
@@ -535,6 +507,7 @@ uint64_t *gcp_trace_stack_entry(uint32_t *ret_number)
 
 const uint64_t *gcp_trace_stack_at(uint32_t number)
 {
+	assert(number > 0);
 	return (void *)area_at(GCP_TRACE_STACKS, number - 1, stacks_per_chunk(),
 			       stack_bytes());
 }

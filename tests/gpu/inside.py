@@ -103,15 +103,13 @@ def debug_stress(bench):
 
 # The trace of a full file, which goes round, but for the one that grows.
 ROUND = {"GCPOOL_TRACE_SIZE": "8M"}
-FRAMES = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "frames"}
-TABLES = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "tables"}
+FRAMES = {"GCPOOL_TRACE_STACKS": "8"}
 WAYS = {
     "off": {},
     "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"},
     "GCPOOL_TRACE, goes round": {"GCPOOL_TRACE": "?", **ROUND},
     "GCPOOL_TRACE, grows": {"GCPOOL_TRACE": "?"},
-    "and 8 frames, frame pointers": {"GCPOOL_TRACE": "?", **ROUND, **FRAMES},
-    "and 8 frames, unwind tables": {"GCPOOL_TRACE": "?", **ROUND, **TABLES},
+    "and 8 frames": {"GCPOOL_TRACE": "?", **ROUND, **FRAMES},
     "GCPOOL_DEBUG=leaks": {"GCPOOL_DEBUG": "leaks"},
     "GCPOOL_DEBUG=guard": {"GCPOOL_DEBUG": "guard"},
     "GCPOOL_DEBUG=poison": {"GCPOOL_DEBUG": "poison"},

@@ -89,26 +89,6 @@ SCENARIO(overrun_in_a_stream)
 	OK(cuStreamSynchronize(stream));
 }
 
-/* Found by calls that come later, not only at exit. */
-SCENARIO(overrun_in_a_stream_with_more_to_come)
-{
-	begin();
-	for (int i = 0; i < 5000; i++) {
-		CUdeviceptr p;
-
-		OK(cuMemAllocAsync(&p, 5000, stream));
-		used(p, i == 100 ? 5001 : 5000);
-		OK(cuMemFreeAsync(p, stream));
-		if (i == 100)
-			printf("block 0x%llx over 0x%llx\n", (unsigned long long)p,
-			       (unsigned long long)(uintptr_t)stream);
-		if (i % 50 == 0)
-			OK(cuStreamSynchronize(stream));
-	}
-	fflush(stdout);
-	_exit(wrong); /* without the library's end */
-}
-
 SCENARIO(use_after_free)
 {
 	CUdeviceptr p;
@@ -259,36 +239,6 @@ SCENARIO(sizes_are_those_of_the_program)
 	must(base == p && bytes == 65536, "a margin is shown");
 	used(p, 65536);
 	OK(cuMemFree(p));
-}
-
-/* Work that does not end before the host gets here. */
-SCENARIO(streams_are_not_waited_for)
-{
-	uint64_t waits;
-	CUdeviceptr p;
-
-	begin();
-	for (int i = 0; i < 2; i++) { /* once for what is made at the first time */
-		OK(cuMemAllocAsync(&p, MIB, stream));
-		used(p, MIB);
-		OK(cuMemFreeAsync(p, stream));
-	}
-	OK(cuStreamSynchronize(stream));
-	gcpsim_set_speed(GCPSIM_NEVER);
-	waits = gcpsim_calls("cuStreamSynchronize") + gcpsim_calls("cuCtxSynchronize") +
-		gcpsim_calls("cuEventSynchronize");
-	for (int i = 0; i < 20; i++) {
-		OK(cuMemAllocAsync(&p, MIB, stream));
-		used(p, MIB);
-		OK(cuMemFreeAsync(p, stream));
-	}
-	must(gcpsim_pending() >= 40, "a stream-ordered call waits");
-	must(gcpsim_calls("cuStreamSynchronize") + gcpsim_calls("cuCtxSynchronize") +
-		     gcpsim_calls("cuEventSynchronize") ==
-		 waits,
-	     "a stream-ordered call waits");
-	OK(cuStreamSynchronize(stream));
-	must(gcpsim_hazards() == 0, "a pattern races with the program");
 }
 
 SCENARIO(plain_free_of_streamed_memory)

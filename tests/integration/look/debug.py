@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """debug.py PROGRAM mistakes|correct|others: GCPOOL_DEBUG says in one line what a program does wrong
-with its memory, and of correct programs nothing; it adds nothing to captures, and no wait to
-streams."""
+with its memory, and of correct programs nothing; it adds nothing to captures."""
 
 import os
 import re
@@ -62,13 +61,6 @@ def mistakes_are_said_in_one_line(checks, _):
             one_line(
                 checks,
                 "overrun_in_a_stream",
-                words,
-                "overrun of BLOCK of 5000 bytes WHERE: 1 byte written, the first at offset 5000;",
-                extra,
-            )
-            one_line(
-                checks,
-                "overrun_in_a_stream_with_more_to_come",
                 words,
                 "overrun of BLOCK of 5000 bytes WHERE: 1 byte written, the first at offset 5000;",
                 extra,
@@ -181,7 +173,6 @@ def correct_programs_are_left_alone(checks, directory):
     for scenario in (
         "new_memory_has_a_pattern",
         "sizes_are_those_of_the_program",
-        "streams_are_not_waited_for",
         "allocations_wait_for_no_work",
         "plain_free_of_streamed_memory",
         "free_comes_after_all_work",

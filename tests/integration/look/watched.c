@@ -60,71 +60,9 @@ SCENARIO(cancelled_threads_come_and_go)
 	}
 }
 
-/* --- the frame register ------------------------------------------------------- */
-
-#if defined(__x86_64__)
-enum { STACK = 1 << 20 };
-
-static char *area; /* the stack of the thread, and behind it memory that goes */
-
-/* cuMemAlloc, by code that uses the frame register for something else. Unwind tables do
- * not know what it does to the stack. */
-static CUresult alloc_with(uintptr_t value, CUdeviceptr *ret_p)
-{
-	CUresult (*function)(CUdeviceptr *, size_t) = cuMemAlloc;
-	CUresult result;
-
-	__asm__ volatile("sub $128, %%rsp\n\t" /* what a leaf function has there */
-			 "push %%rbp\n\t"
-			 "mov %%rsp, %%rbx\n\t"
-			 "and $-16, %%rsp\n\t"
-			 "mov %3, %%rbp\n\t"
-			 "call *%4\n\t"
-			 "mov %%rbx, %%rsp\n\t"
-			 "pop %%rbp\n\t"
-			 "add $128, %%rsp"
-			 : "=a"(result), "+D"(ret_p)
-			 : "S"((size_t)512), "r"(value), "r"(function)
-			 : "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "memory",
-			   "cc");
-	return result;
-}
-
-static void *calls_beside_a_hole(void *unused)
-{
-	CUdeviceptr p;
-
-	OK(cuCtxSetCurrent(ctx));
-	OK(alloc_with((uintptr_t)__builtin_frame_address(0), &p)); /* as it should */
-	munmap(area + STACK, STACK);
-	OK(alloc_with((uintptr_t)area + STACK + 4096, &p));
-	return unused;
-}
-
-SCENARIO(the_frame_register_points_anywhere)
-{
-	pthread_attr_t attributes;
-	pthread_t thread;
-
-	ctx = primary();
-	pairs(1);
-	area = mmap(NULL, (size_t)2 * STACK, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstack(&attributes, area, STACK);
-	pthread_create(&thread, &attributes, calls_beside_a_hole, NULL);
-	pthread_join(thread, NULL);
-}
-#else
-SCENARIO(the_frame_register_points_anywhere)
-{
-	puts("left out on this processor");
-}
-#endif
-
 /* --- call stacks -------------------------------------------------------------- */
 
-/* This file keeps frame pointers. The memory: no call is the last thing. */
+/* The memory: no call is the last thing. */
 static __attribute__((noinline)) void innermost(CUdeviceptr *ret_p)
 {
 	OK(cuMemAlloc(ret_p, 512));
