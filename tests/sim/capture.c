@@ -142,8 +142,7 @@ CUresult sim_capture_event_used(struct sim_event *event)
 {
 	struct sim_capture *c = capture_find(event->capture_id);
 
-	if (!c || c->invalid)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !c || c->invalid);
 	invalidate(c);
 	return CUDA_ERROR_CAPTURED_EVENT;
 }
@@ -165,8 +164,7 @@ CUresult sim_capture_work(struct sim_stream *stream, const struct sim_work *work
 {
 	struct sim_node *node;
 
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	node = node_append(stream, sim_node_type_of(work));
 	sim_work_copy(&node->work, work);
 	return CUDA_SUCCESS;
@@ -175,16 +173,14 @@ CUresult sim_capture_work(struct sim_stream *stream, const struct sim_work *work
 CUresult sim_capture_event_node(struct sim_stream *stream, struct sim_event *event,
 				CUgraphNodeType type)
 {
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	node_append(stream, type)->event = event;
 	return CUDA_SUCCESS;
 }
 
 CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
 {
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	sim_event_detach_capture(event);
 	sim_op_put(event->op);
 	event->op = NULL;
@@ -198,8 +194,7 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
 /* A capturing stream waits for an event from outside the capture. */
 static CUresult wait_outside(struct sim_stream *stream, const struct sim_event *event)
 {
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	if (!event->recorded)
 		return CUDA_SUCCESS;
 	invalidate(stream->capture);
@@ -213,8 +208,7 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
 	if (!event->capture_id)
 		return wait_outside(stream, event);
 	c = capture_find(event->capture_id);
-	if (!c || c->invalid)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !c || c->invalid);
 	if (stream->legacy) {
 		invalidate(c);
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -238,8 +232,7 @@ CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t bytes,
 	struct sim_work work = {.kind = SIM_WORK_ALLOC, .accesses = 1};
 	struct sim_alloc *alloc;
 
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	SIM_TRY(sim_memory_alloc(sim_ctx_memory(stream->ctx), bytes, SIM_MEMORY_ASYNC,
 				 &alloc));
 	alloc->of_graph = true;
@@ -254,8 +247,7 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc)
 {
 	struct sim_work work = {.kind = SIM_WORK_GRAPH_FREE, .accesses = 1};
 
-	if (!alloc->of_graph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc->of_graph);
 	work.memory.addr = alloc->addr;
 	work.access[0] =
 	    (struct sim_access){alloc->addr, alloc->bytes, alloc->bytes, 1, SIM_WRITE};
@@ -267,11 +259,9 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc)
 static CUresult begin_check(CUstream hStream, CUstreamCaptureMode mode,
 			    struct sim_stream **ret_stream)
 {
-	if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, mode > CU_STREAM_CAPTURE_MODE_RELAXED);
 	SIM_TRY(sim_stream_use(hStream, ret_stream));
-	if ((*ret_stream)->legacy)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	SIM_FAIL_IF(STREAM_CAPTURE_UNSUPPORTED, (*ret_stream)->legacy);
 	return (*ret_stream)->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
@@ -300,44 +290,26 @@ static CUresult begin_new(CUstream hStream, CUstreamCaptureMode mode)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream hStream)
+SIM_ENTRY(cuStreamBeginCapture)
 {
-	SIM_LOCKED(cuStreamBeginCapture);
 	return begin_new(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+SIM_ENTRY(cuStreamBeginCapture_v2)
 {
-	return cuStreamBeginCapture(SIM_PTSZ(hStream));
-}
-
-CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-	SIM_LOCKED(cuStreamBeginCapture_v2);
 	return begin_new(hStream, mode);
 }
 
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
-{
-	return cuStreamBeginCapture_v2(SIM_PTSZ(hStream), mode);
-}
-
-CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-				     const CUgraphNode *dependencies,
-				     const CUgraphEdgeData *dependencyData,
-				     size_t numDependencies, CUstreamCaptureMode mode)
+SIM_ENTRY(cuStreamBeginCaptureToGraph)
 {
 	struct sim_stream *stream;
 	struct sim_graph *graph;
 
-	SIM_LOCKED(cuStreamBeginCaptureToGraph);
-	(void)dependencyData;
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (graph && graph->capturing)
-		return CUDA_ERROR_ILLEGAL_STATE;
-	if (!graph || (numDependencies && !dependencies) ||
-	    !sim_nodes_of_graph(graph, dependencies, numDependencies))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(ILLEGAL_STATE, graph && graph->capturing);
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !graph || (numDependencies && !dependencies) ||
+			!sim_nodes_of_graph(graph, dependencies, numDependencies));
 	SIM_TRY(begin_check(hStream, mode, &stream));
 	begin(stream, mode, graph);
 	for (size_t i = 0; i < numDependencies; i++)
@@ -345,48 +317,18 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
-					  const CUgraphNode *dependencies,
-					  const CUgraphEdgeData *dependencyData,
-					  size_t numDependencies,
-					  CUstreamCaptureMode mode)
-{
-	return cuStreamBeginCaptureToGraph(SIM_PTSZ(hStream), hGraph, dependencies,
-					   dependencyData, numDependencies, mode);
-}
-
 /* --- functions of later drivers ------------------------------------------- */
 
 /* CUDA 13.3, as far as its documentation says; never compared with a driver. Whether
  * the nodes are the ones that the graph has is not checked. */
-CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode,
-				       CUgraph hGraph, void *callbackFunc,
-				       void *userData)
+SIM_ENTRY(cuStreamBeginRecaptureToGraph)
 {
-	(void)callbackFunc;
-	(void)userData;
 	return cuStreamBeginCaptureToGraph(hStream, hGraph, NULL, NULL, 0, mode);
 }
 
-CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
-					    CUgraph hGraph, void *callbackFunc,
-					    void *userData)
+SIM_ENTRY(cuStreamBeginCaptureInvented)
 {
-	return cuStreamBeginRecaptureToGraph(SIM_PTSZ(hStream), mode, hGraph,
-					     callbackFunc, userData);
-}
-
-CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
-				      CUstreamCaptureMode mode)
-{
-	SIM_LOCKED(cuStreamBeginCaptureInvented);
 	return half == 0.5 ? begin_new(hStream, mode) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
-					   CUstreamCaptureMode mode)
-{
-	return cuStreamBeginCaptureInvented(half, SIM_PTSZ(hStream), mode);
 }
 
 static bool reached(const struct sim_stream *origin, const struct sim_nodes *nodes)
@@ -407,21 +349,18 @@ static bool is_joined(const struct sim_capture *c)
 	return reached(c->origin, &c->orphans);
 }
 
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+SIM_ENTRY(cuStreamEndCapture)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct sim_stream *stream;
 	struct sim_capture *c;
 	struct sim_graph *graph;
 
-	SIM_LOCKED(cuStreamEndCapture);
-	if (!phGraph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraph);
 	*phGraph = NULL;
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	c = stream->capture;
-	if (!c)
-		return CUDA_ERROR_ILLEGAL_STATE;
+	SIM_FAIL_IF(ILLEGAL_STATE, !c);
 	if (c->origin != stream) {
 		invalidate(c);
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
@@ -441,19 +380,12 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	return result;
 }
 
-CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
-{
-	return cuStreamEndCapture(SIM_PTSZ(hStream), phGraph);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+SIM_ENTRY(cuThreadExchangeStreamCaptureMode)
 {
 	struct sim_thread *self = sim_thread_self();
 	CUstreamCaptureMode old = self->mode;
 
-	SIM_ENTER(cuThreadExchangeStreamCaptureMode);
-	if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED);
 	self->mode = *mode;
 	*mode = old;
 	return CUDA_SUCCESS;

@@ -22,22 +22,14 @@ static CUstreamCaptureStatus status_of(const struct sim_stream *stream)
 					: CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+SIM_ENTRY(cuStreamIsCapturing)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamIsCapturing);
-	if (!captureStatus)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !captureStatus);
 	SIM_TRY(info_stream(hStream, &stream));
 	*captureStatus = status_of(stream);
 	return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing_ptsz(CUstream hStream,
-				  CUstreamCaptureStatus *captureStatus)
-{
-	return cuStreamIsCapturing(SIM_PTSZ(hStream), captureStatus);
 }
 
 enum { TORN_MAX = 64 };
@@ -69,8 +61,7 @@ static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 {
 	struct sim_stream *stream;
 
-	if (!status)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !status);
 	SIM_TRY(info_stream(hStream, &stream));
 	*status = status_of(stream);
 	if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -86,67 +77,23 @@ static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream hStream,
-				CUstreamCaptureStatus *captureStatus_out,
-				cuuint64_t *id_out)
+SIM_ENTRY(cuStreamGetCaptureInfo)
 {
-	SIM_LOCKED(cuStreamGetCaptureInfo);
 	return capture_info(hStream, captureStatus_out, id_out, NULL, NULL, NULL);
 }
 
-CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream,
-				     CUstreamCaptureStatus *captureStatus_out,
-				     cuuint64_t *id_out)
+SIM_ENTRY(cuStreamGetCaptureInfo_v2)
 {
-	return cuStreamGetCaptureInfo(SIM_PTSZ(hStream), captureStatus_out, id_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream,
-				   CUstreamCaptureStatus *captureStatus_out,
-				   cuuint64_t *id_out, CUgraph *graph_out,
-				   const CUgraphNode **dependencies_out,
-				   size_t *numDependencies_out)
-{
-	SIM_LOCKED(cuStreamGetCaptureInfo_v2);
 	return capture_info(hStream, captureStatus_out, id_out, graph_out,
 			    dependencies_out, numDependencies_out);
 }
 
-CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream,
-					CUstreamCaptureStatus *captureStatus_out,
-					cuuint64_t *id_out, CUgraph *graph_out,
-					const CUgraphNode **dependencies_out,
-					size_t *numDependencies_out)
+SIM_ENTRY(cuStreamGetCaptureInfo_v3)
 {
-	return cuStreamGetCaptureInfo_v2(SIM_PTSZ(hStream), captureStatus_out, id_out,
-					 graph_out, dependencies_out,
-					 numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream,
-				   CUstreamCaptureStatus *captureStatus_out,
-				   cuuint64_t *id_out, CUgraph *graph_out,
-				   const CUgraphNode **dependencies_out,
-				   const CUgraphEdgeData **edgeData_out,
-				   size_t *numDependencies_out)
-{
-	SIM_LOCKED(cuStreamGetCaptureInfo_v3);
 	if (edgeData_out)
 		*edgeData_out = NULL;
 	return capture_info(hStream, captureStatus_out, id_out, graph_out,
 			    dependencies_out, numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream,
-					CUstreamCaptureStatus *captureStatus_out,
-					cuuint64_t *id_out, CUgraph *graph_out,
-					const CUgraphNode **dependencies_out,
-					const CUgraphEdgeData **edgeData_out,
-					size_t *numDependencies_out)
-{
-	return cuStreamGetCaptureInfo_v3(SIM_PTSZ(hStream), captureStatus_out, id_out,
-					 graph_out, dependencies_out, edgeData_out,
-					 numDependencies_out);
 }
 
 static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
@@ -154,15 +101,13 @@ static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
 {
 	struct sim_stream *stream;
 
-	if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (count && !nodes))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (count && !nodes));
 	SIM_TRY(info_stream(hStream, &stream));
-	if (!stream->capture)
-		return CUDA_ERROR_ILLEGAL_STATE;
-	if (stream->capture->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	if (!sim_nodes_of_graph(stream->capture->graph, nodes, count))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(ILLEGAL_STATE, !stream->capture);
+	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !sim_nodes_of_graph(stream->capture->graph, nodes, count));
 	if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
 		sim_nodes_clear(&stream->frontier);
 	for (size_t i = 0; i < count; i++)
@@ -170,38 +115,12 @@ static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-					   size_t numDependencies, unsigned int flags)
+SIM_ENTRY(cuStreamUpdateCaptureDependencies)
 {
-	SIM_LOCKED(cuStreamUpdateCaptureDependencies);
 	return update_dependencies(hStream, dependencies, numDependencies, flags);
 }
 
-CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream,
-						CUgraphNode *dependencies,
-						size_t numDependencies,
-						unsigned int flags)
+SIM_ENTRY(cuStreamUpdateCaptureDependencies_v2)
 {
-	return cuStreamUpdateCaptureDependencies(SIM_PTSZ(hStream), dependencies,
-						 numDependencies, flags);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
-					      CUgraphNode *dependencies,
-					      const CUgraphEdgeData *dependencyData,
-					      size_t numDependencies,
-					      unsigned int flags)
-{
-	SIM_LOCKED(cuStreamUpdateCaptureDependencies_v2);
-	(void)dependencyData;
 	return update_dependencies(hStream, dependencies, numDependencies, flags);
-}
-
-CUresult
-cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode *dependencies,
-					  const CUgraphEdgeData *dependencyData,
-					  size_t numDependencies, unsigned int flags)
-{
-	return cuStreamUpdateCaptureDependencies_v2(
-	    SIM_PTSZ(hStream), dependencies, dependencyData, numDependencies, flags);
 }

@@ -122,11 +122,9 @@ CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ret_ctx)
 {
 	struct sim_ctx *ctx;
 
-	if (!handle)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_CONTEXT, !handle);
 	ctx = sim_object_check(handle, SIM_CTX);
-	if (!ctx || !SIM_LOAD(ctx->active))
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	SIM_FAIL_IF(CONTEXT_IS_DESTROYED, !ctx || !SIM_LOAD(ctx->active));
 	*ret_ctx = ctx;
 	return SIM_LOAD(sim_ctx_memory(ctx)->error);
 }
@@ -135,8 +133,7 @@ CUresult sim_ctx_current(struct sim_ctx **ret_ctx)
 {
 	const struct sim_thread *self = sim_thread_self();
 
-	if (self->depth == 0)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_CONTEXT, self->depth == 0);
 	return sim_ctx_check((CUcontext)self->stack[self->depth - 1], ret_ctx);
 }
 
@@ -145,13 +142,11 @@ struct sim_ctx *sim_ctx_memory(struct sim_ctx *ctx)
 	return ctx->parent ? ctx->parent : ctx;
 }
 
-CUresult cuCtxGetCurrent(CUcontext *pctx)
+SIM_ENTRY(cuCtxGetCurrent)
 {
 	const struct sim_thread *self = sim_thread_self();
 
-	SIM_ENTER(cuCtxGetCurrent);
-	if (!pctx)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pctx);
 	*pctx = self->depth ? (CUcontext)self->stack[self->depth - 1] : NULL;
 	return CUDA_SUCCESS;
 }
@@ -163,72 +158,42 @@ static bool can_be_current(CUcontext handle)
 	return sim_object_check(handle, SIM_CTX) != NULL;
 }
 
-CUresult cuCtxSetCurrent(CUcontext ctx)
+SIM_ENTRY(cuCtxSetCurrent)
 {
 	struct sim_thread *self = sim_thread_self();
 
-	SIM_ENTER(cuCtxSetCurrent);
 	if (!ctx) {
 		self->depth -= self->depth > 0;
 		return CUDA_SUCCESS;
 	}
 	if (self->depth > 0 && self->stack[self->depth - 1] == (struct sim_ctx *)ctx)
 		return CUDA_SUCCESS;
-	if (!can_be_current(ctx))
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	SIM_FAIL_IF(CONTEXT_IS_DESTROYED, !can_be_current(ctx));
 	self->depth += self->depth == 0;
 	self->stack[self->depth - 1] = (struct sim_ctx *)ctx;
 	return CUDA_SUCCESS;
 }
 
-static CUresult ctx_push(CUcontext ctx)
+SIM_ENTRY(cuCtxPushCurrent_v2)
 {
 	struct sim_thread *self = sim_thread_self();
 
-	if (!ctx)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!can_be_current(ctx))
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	if (self->depth == SIM_CTX_DEPTH_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !ctx);
+	SIM_FAIL_IF(CONTEXT_IS_DESTROYED, !can_be_current(ctx));
+	SIM_FAIL_IF(INVALID_VALUE, self->depth == SIM_CTX_DEPTH_MAX);
 	self->stack[self->depth++] = (struct sim_ctx *)ctx;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent(CUcontext ctx)
-{
-	SIM_ENTER(cuCtxPushCurrent);
-	return ctx_push(ctx);
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
-	SIM_ENTER(cuCtxPushCurrent_v2);
-	return ctx_push(ctx);
-}
-
-static CUresult ctx_pop(CUcontext *pctx)
+SIM_ENTRY(cuCtxPopCurrent_v2)
 {
 	struct sim_thread *self = sim_thread_self();
 
-	if (self->depth == 0)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_CONTEXT, self->depth == 0);
 	self->depth--;
 	if (pctx)
 		*pctx = (CUcontext)self->stack[self->depth];
 	return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPopCurrent(CUcontext *pctx)
-{
-	SIM_ENTER(cuCtxPopCurrent);
-	return ctx_pop(pctx);
-}
-
-CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
-{
-	SIM_ENTER(cuCtxPopCurrent_v2);
-	return ctx_pop(pctx);
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -360,15 +325,13 @@ static CUresult ctx_synchronize(CUcontext handle)
 	return sim_ctx_wait(ctx);
 }
 
-CUresult cuCtxSynchronize(void)
+SIM_ENTRY(cuCtxSynchronize)
 {
-	SIM_LOCKED(cuCtxSynchronize);
 	return ctx_synchronize(NULL);
 }
 
-CUresult cuCtxSynchronize_v2(CUcontext ctx)
+SIM_ENTRY(cuCtxSynchronize_v2)
 {
-	SIM_LOCKED(cuCtxSynchronize_v2);
 	return ctx_synchronize(ctx);
 }
 
@@ -391,13 +354,10 @@ struct sim_ctx *sim_primary_open(int device)
 	return primaries[device];
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+SIM_ENTRY(cuDevicePrimaryCtxRetain)
 {
-	SIM_LOCKED(cuDevicePrimaryCtxRetain);
-	if (!pctx)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !pctx);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	*pctx = (CUcontext)sim_primary_open(dev);
 	primaries[dev]->retains++;
 	return CUDA_SUCCESS;
@@ -409,66 +369,34 @@ void sim_primary_release_gone(struct sim_ctx *ctx)
 		sim_ctx_empty(ctx);
 }
 
-static CUresult primary_release(CUdevice dev)
+SIM_ENTRY(cuDevicePrimaryCtxRelease_v2)
 {
 	struct sim_ctx *ctx;
 
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	ctx = primaries[dev];
-	if (ctx && ctx->retains == 0 && ctx->greens > 0)
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (!ctx || ctx->retains == 0)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(NOT_PERMITTED, ctx && ctx->retains == 0 && ctx->greens > 0);
+	SIM_FAIL_IF(INVALID_CONTEXT, !ctx || ctx->retains == 0);
 	ctx->retains--;
 	sim_primary_release_gone(ctx);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
+SIM_ENTRY(cuDevicePrimaryCtxReset_v2)
 {
-	SIM_LOCKED(cuDevicePrimaryCtxRelease);
-	return primary_release(dev);
-}
-
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	SIM_LOCKED(cuDevicePrimaryCtxRelease_v2);
-	return primary_release(dev);
-}
-
-static CUresult primary_reset(CUdevice dev)
-{
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (primaries[dev] && primaries[dev]->greens > 0)
-		return CUDA_ERROR_NOT_PERMITTED;
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
+	SIM_FAIL_IF(NOT_PERMITTED, primaries[dev] && primaries[dev]->greens > 0);
 	if (primaries[dev] && primaries[dev]->active)
 		sim_ctx_empty(primaries[dev]);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice dev)
-{
-	SIM_LOCKED(cuDevicePrimaryCtxReset);
-	return primary_reset(dev);
-}
-
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-	SIM_LOCKED(cuDevicePrimaryCtxReset_v2);
-	return primary_reset(dev);
-}
-
-CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+SIM_ENTRY(cuDevicePrimaryCtxGetState)
 {
 	const struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuDevicePrimaryCtxGetState);
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!flags || !active)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
+	SIM_FAIL_IF(INVALID_VALUE, !flags || !active);
 	ctx = primaries[dev];
 	*flags = ctx ? ctx->flags : 0;
 	*active = ctx && ctx->active;

@@ -15,38 +15,28 @@ static CUresult ctx_create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	struct sim_thread *self = sim_thread_self();
 
-	if (!pctx || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (self->depth == SIM_CTX_DEPTH_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pctx || (flags & ~(unsigned)CU_CTX_FLAGS_MASK));
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
+	SIM_FAIL_IF(INVALID_VALUE, self->depth == SIM_CTX_DEPTH_MAX);
 	self->stack[self->depth] = sim_ctx_new(dev, flags, NULL);
 	self->stack[self->depth]->retains = 1;
 	*pctx = (CUcontext)self->stack[self->depth++];
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+SIM_ENTRY(cuCtxCreate_v2)
 {
-	SIM_LOCKED(cuCtxCreate_v2);
 	return ctx_create(pctx, flags, dev);
 }
 
-CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray,
-			int numParams, unsigned int flags, CUdevice dev)
+SIM_ENTRY(cuCtxCreate_v3)
 {
-	SIM_LOCKED(cuCtxCreate_v3);
-	if (numParams != 0 && !paramsArray)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, numParams != 0 && !paramsArray);
 	return ctx_create(pctx, flags, dev);
 }
 
-CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
-			unsigned int flags, CUdevice dev)
+SIM_ENTRY(cuCtxCreate_v4)
 {
-	SIM_LOCKED(cuCtxCreate_v4);
-	(void)ctxCreateParams;
 	return ctx_create(pctx, flags, dev);
 }
 
@@ -55,49 +45,36 @@ static CUresult ctx_destroy(CUcontext handle)
 	struct sim_thread *self = sim_thread_self();
 	struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
 
-	if (!handle)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!ctx || ctx->primary || ctx->parent)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_VALUE, !handle);
+	SIM_FAIL_IF(INVALID_CONTEXT, !ctx || ctx->primary || ctx->parent);
 	if (self->depth > 0 && self->stack[self->depth - 1] == ctx)
 		self->depth--;
 	sim_ctx_delete(ctx);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy(CUcontext ctx)
+SIM_ENTRY(cuCtxDestroy_v2)
 {
-	SIM_LOCKED(cuCtxDestroy);
 	return ctx_destroy(ctx);
 }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx)
-{
-	SIM_LOCKED(cuCtxDestroy_v2);
-	return ctx_destroy(ctx);
-}
-
-CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
+SIM_ENTRY(cuCtxAttach)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxAttach);
-	if (!pctx || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pctx || flags != 0);
 	SIM_TRY(sim_ctx_current(&ctx));
 	ctx->retains++;
 	*pctx = (CUcontext)ctx;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDetach(CUcontext handle)
+SIM_ENTRY(cuCtxDetach)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxDetach);
 	ctx = sim_object_check(handle, SIM_CTX);
-	if (!ctx || ctx->primary || ctx->parent)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_CONTEXT, !ctx || ctx->primary || ctx->parent);
 	if (--ctx->retains > 0)
 		return CUDA_SUCCESS;
 	return ctx_destroy(handle);
@@ -106,26 +83,21 @@ CUresult cuCtxDetach(CUcontext handle)
 /* --- asking --------------------------------------------------------------- */
 
 /* Also of a context with a sticky error, and of one that is no more. */
-CUresult cuCtxGetDevice(CUdevice *device)
+SIM_ENTRY(cuCtxGetDevice)
 {
 	const struct sim_thread *self = sim_thread_self();
 
-	SIM_ENTER(cuCtxGetDevice);
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (self->depth == 0)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	SIM_FAIL_IF(INVALID_VALUE, !device);
+	SIM_FAIL_IF(INVALID_CONTEXT, self->depth == 0);
 	*device = self->stack[self->depth - 1]->device;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+SIM_ENTRY(cuCtxGetDevice_v2)
 {
 	struct sim_ctx *ctx;
 
-	SIM_ENTER(cuCtxGetDevice_v2);
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !device);
 	if (handle)
 		SIM_TRY(sim_ctx_check(handle, &ctx));
 	else
@@ -134,65 +106,54 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+SIM_ENTRY(cuCtxSetLimit)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxSetLimit);
-	(void)value;
-	if (limit >= CU_LIMIT_MAX)
-		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	SIM_FAIL_IF(UNSUPPORTED_LIMIT, limit >= CU_LIMIT_MAX);
 	return sim_ctx_current(&ctx);
 }
 
 /* --- peers ---------------------------------------------------------------- */
 
-CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+SIM_ENTRY(cuCtxEnablePeerAccess)
 {
 	struct sim_ctx *ctx, *peer;
 
-	SIM_LOCKED(cuCtxEnablePeerAccess);
-	if (Flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, Flags != 0);
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_ctx_check(peerContext, &peer));
-	if (peer->device == ctx->device)
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (ctx->peers & 1u << peer->device)
-		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	SIM_FAIL_IF(INVALID_DEVICE, peer->device == ctx->device);
+	SIM_FAIL_IF(PEER_ACCESS_ALREADY_ENABLED, ctx->peers & 1u << peer->device);
 	ctx->peers |= 1u << peer->device;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
+SIM_ENTRY(cuCtxDisablePeerAccess)
 {
 	struct sim_ctx *ctx, *peer;
 
-	SIM_LOCKED(cuCtxDisablePeerAccess);
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_ctx_check(peerContext, &peer));
-	if (!(ctx->peers & 1u << peer->device))
-		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+	SIM_FAIL_IF(PEER_ACCESS_NOT_ENABLED, !(ctx->peers & 1u << peer->device));
 	ctx->peers &= ~(1u << peer->device);
 	return CUDA_SUCCESS;
 }
 
 /* --- fences --------------------------------------------------------------- */
 
-CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+SIM_ENTRY(cuCtxRecordEvent)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxRecordEvent);
 	SIM_TRY(sim_ctx_check(hCtx, &ctx));
 	return sim_ctx_record(ctx, hEvent);
 }
 
-CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+SIM_ENTRY(cuCtxWaitEvent)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxWaitEvent);
 	SIM_TRY(sim_ctx_check(hCtx, &ctx));
 	return sim_ctx_order(ctx, hEvent);
 }
@@ -200,16 +161,11 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 /* --- green contexts ------------------------------------------------------- */
 
 /* The simulated device has one kind of resource, and all of it always. */
-CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
-				CUdevResourceType type)
+SIM_ENTRY(cuDeviceGetDevResource)
 {
-	SIM_LOCKED(cuDeviceGetDevResource);
-	if (!sim_device_valid(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!resource)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (type != CU_DEV_RESOURCE_TYPE_SM)
-		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(device));
+	SIM_FAIL_IF(INVALID_VALUE, !resource);
+	SIM_FAIL_IF(INVALID_RESOURCE_TYPE, type != CU_DEV_RESOURCE_TYPE_SM);
 	memset(resource, 0, sizeof(*resource));
 	resource->type = type;
 	resource->sm.smCount = 132;
@@ -217,21 +173,15 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
 }
 
 /* Groups of at least `minCount` multiprocessors, in eights. */
-CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups,
-				     const CUdevResource *input,
-				     CUdevResource *remaining, unsigned int useFlags,
-				     unsigned int minCount)
+SIM_ENTRY(cuDevSmResourceSplitByCount)
 {
 	unsigned size = (minCount + 7) / 8 * 8, groups;
 
-	SIM_LOCKED(cuDevSmResourceSplitByCount);
-	(void)useFlags;
-	if (!nbGroups || !input || input->type != CU_DEV_RESOURCE_TYPE_SM)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !nbGroups || !input || input->type != CU_DEV_RESOURCE_TYPE_SM);
 	size = size ? size : 8;
 	groups = input->sm.smCount / size;
-	if (groups == 0)
-		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+	SIM_FAIL_IF(INVALID_RESOURCE_CONFIGURATION, groups == 0);
 	if (!result) {
 		*nbGroups = groups;
 		return CUDA_SUCCESS;
@@ -248,14 +198,11 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGrou
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources,
-				   unsigned int nbResources)
+SIM_ENTRY(cuDevResourceGenerateDesc)
 {
 	static int description;
 
-	SIM_LOCKED(cuDevResourceGenerateDesc);
-	if (!phDesc || !resources || nbResources == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phDesc || !resources || nbResources == 0);
 	*phDesc = (CUdevResourceDesc)&description;
 	return CUDA_SUCCESS;
 }
@@ -268,14 +215,11 @@ static CUgreenCtx green_create(CUdevice device)
 	return (CUgreenCtx)sim_ctx_new(device, 0, parent);
 }
 
-CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-			  unsigned int flags)
+SIM_ENTRY(cuGreenCtxCreate)
 {
-	SIM_LOCKED(cuGreenCtxCreate);
-	if (!phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	*phCtx = green_create(dev);
 	return CUDA_SUCCESS;
 }
@@ -319,11 +263,10 @@ static void green_end(struct sim_ctx *ctx, struct sim_ctx *parent)
 	SIM_STORE(ctx->active, false);
 }
 
-CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
+SIM_ENTRY(cuGreenCtxDestroy)
 {
 	struct sim_ctx *ctx, *parent;
 
-	SIM_LOCKED(cuGreenCtxDestroy);
 	SIM_TRY(green_check(hCtx, &ctx));
 	parent = ctx->parent;
 	green_end(ctx, parent);
@@ -332,45 +275,38 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+SIM_ENTRY(cuCtxFromGreenCtx)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuCtxFromGreenCtx);
-	if (!pContext)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pContext);
 	SIM_TRY(green_check(hCtx, &ctx));
 	*pContext = (CUcontext)ctx;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx,
-				unsigned int flags, int priority)
+SIM_ENTRY(cuGreenCtxStreamCreate)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuGreenCtxStreamCreate);
-	if (!phStream || flags != CU_STREAM_NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phStream || flags != CU_STREAM_NON_BLOCKING);
 	SIM_TRY(green_check(greenCtx, &ctx));
 	*phStream = (CUstream)sim_stream_new(ctx, flags, priority);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+SIM_ENTRY(cuGreenCtxRecordEvent)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuGreenCtxRecordEvent);
 	SIM_TRY(green_check(hCtx, &ctx));
 	return sim_ctx_record(ctx, hEvent);
 }
 
-CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+SIM_ENTRY(cuGreenCtxWaitEvent)
 {
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuGreenCtxWaitEvent);
 	SIM_TRY(green_check(hCtx, &ctx));
 	return sim_ctx_order(ctx, hEvent);
 }

@@ -30,13 +30,12 @@ static CUresult side_check(enum sim_side side, uint64_t addr, uint64_t bytes,
 	const struct sim_alloc *alloc = sim_memory_find(addr);
 
 	*ret_tracked = alloc != NULL;
-	if (!alloc && (side == SIDE_DEVICE || sim_memory_is_device(addr)))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!alloc && addr == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (alloc && sim_memory_is_device(addr) &&
-	    (side == SIDE_HOST || !sim_memory_host_view(addr, bytes, false)))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !alloc && (side == SIDE_DEVICE || sim_memory_is_device(addr)));
+	SIM_FAIL_IF(INVALID_VALUE, !alloc && addr == 0);
+	SIM_FAIL_IF(INVALID_VALUE, alloc && sim_memory_is_device(addr) &&
+				       (side == SIDE_HOST ||
+					!sim_memory_host_view(addr, bytes, false)));
 	return CUDA_SUCCESS;
 }
 
@@ -166,15 +165,15 @@ CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *strea
 			   &ret_tracked->dst));
 	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch),
 			   &ret_tracked->src));
-	if (!c->async && (sim_memory_is_closed(c->dst) || sim_memory_is_closed(c->src)))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (c->during_call && ret_tracked->src &&
-	    !sim_memory_host_view(c->src, extent(c, c->src_pitch), false))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !c->async && (sim_memory_is_closed(c->dst) ||
+						 sim_memory_is_closed(c->src)));
+	SIM_FAIL_IF(INVALID_VALUE,
+		    c->during_call && ret_tracked->src &&
+			!sim_memory_host_view(c->src, extent(c, c->src_pitch), false));
 	/* tests/gpu/results/mapped-memory.md */
-	if (!c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
-			 sim_memory_is_foreign(c->src, stream->ctx->device)))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
+				 sim_memory_is_foreign(c->src, stream->ctx->device)));
 	return CUDA_SUCCESS;
 }
 
@@ -238,49 +237,21 @@ static CUresult copy_line(CUstream stream, bool async, enum sim_side dst_side,
 
 #define HOST(p) ((uint64_t)(uintptr_t)(p))
 
-/* The synchronous forms and their per-thread twins differ in the stream. */
-#define COPY_SYNC(symbol, per, dst_type, src_type, dst_side, src_side)                 \
-	CUresult symbol(dst_type dst, src_type src, size_t ByteCount)                  \
+#define COPY(symbol, stream, async, dst_side, src_side)                                \
+	SIM_ENTRY(symbol)                                                              \
 	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copy_line(CU_STREAM_LEGACY, false, dst_side, HOST(dst),         \
-				 src_side, HOST(src), ByteCount);                      \
-	}                                                                              \
-	CUresult per(dst_type dst, src_type src, size_t ByteCount)                     \
-	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copy_line(CU_STREAM_PER_THREAD, false, dst_side, HOST(dst),     \
-				 src_side, HOST(src), ByteCount);                      \
-	}
-
-#define COPY_ASYNC(symbol, per, dst_type, src_type, dst_side, src_side)                \
-	CUresult symbol(dst_type dst, src_type src, size_t ByteCount,                  \
-			CUstream hStream)                                              \
-	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copy_line(hStream, true, dst_side, HOST(dst), src_side,         \
+		return copy_line(stream, async, dst_side, HOST(dst), src_side,         \
 				 HOST(src), ByteCount);                                \
-	}                                                                              \
-	CUresult per(dst_type dst, src_type src, size_t ByteCount, CUstream hStream)   \
-	{                                                                              \
-		return symbol(dst, src, ByteCount, SIM_PTSZ(hStream));                 \
 	}
 
-COPY_SYNC(cuMemcpy, cuMemcpy_ptds, CUdeviceptr, CUdeviceptr, SIDE_ANY, SIDE_ANY)
-COPY_SYNC(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds, CUdeviceptr, const void *, SIDE_DEVICE,
-	  SIDE_HOST)
-COPY_SYNC(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds, void *, CUdeviceptr, SIDE_HOST,
-	  SIDE_DEVICE)
-COPY_SYNC(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds, CUdeviceptr, CUdeviceptr, SIDE_DEVICE,
-	  SIDE_DEVICE)
-COPY_ASYNC(cuMemcpyAsync, cuMemcpyAsync_ptsz, CUdeviceptr, CUdeviceptr, SIDE_ANY,
-	   SIDE_ANY)
-COPY_ASYNC(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz, CUdeviceptr, const void *,
-	   SIDE_DEVICE, SIDE_HOST)
-COPY_ASYNC(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz, void *, CUdeviceptr,
-	   SIDE_HOST, SIDE_DEVICE)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz, CUdeviceptr, CUdeviceptr,
-	   SIDE_DEVICE, SIDE_DEVICE)
+COPY(cuMemcpy, NULL, false, SIDE_ANY, SIDE_ANY)
+COPY(cuMemcpyHtoD_v2, NULL, false, SIDE_DEVICE, SIDE_HOST)
+COPY(cuMemcpyDtoH_v2, NULL, false, SIDE_HOST, SIDE_DEVICE)
+COPY(cuMemcpyDtoD_v2, NULL, false, SIDE_DEVICE, SIDE_DEVICE)
+COPY(cuMemcpyAsync, hStream, true, SIDE_ANY, SIDE_ANY)
+COPY(cuMemcpyHtoDAsync_v2, hStream, true, SIDE_DEVICE, SIDE_HOST)
+COPY(cuMemcpyDtoHAsync_v2, hStream, true, SIDE_HOST, SIDE_DEVICE)
+COPY(cuMemcpyDtoDAsync_v2, hStream, true, SIDE_DEVICE, SIDE_DEVICE)
 
 /* --- between contexts ----------------------------------------------------- */
 
@@ -306,38 +277,16 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 	return copy(&c);
 }
 
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext,
-		      CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+SIM_ENTRY(cuMemcpyPeer)
 {
-	SIM_LOCKED(cuMemcpyPeer);
-	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-			 CU_STREAM_LEGACY, false);
+	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, NULL,
+			 false);
 }
 
-CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext,
-			   CUdeviceptr srcDevice, CUcontext srcContext,
-			   size_t ByteCount)
+SIM_ENTRY(cuMemcpyPeerAsync)
 {
-	SIM_LOCKED(cuMemcpyPeer);
-	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-			 CU_STREAM_PER_THREAD, false);
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
-			   CUdeviceptr srcDevice, CUcontext srcContext,
-			   size_t ByteCount, CUstream hStream)
-{
-	SIM_LOCKED(cuMemcpyPeerAsync);
 	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
 			 hStream, true);
-}
-
-CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext,
-				CUdeviceptr srcDevice, CUcontext srcContext,
-				size_t ByteCount, CUstream hStream)
-{
-	return cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext,
-				 ByteCount, SIM_PTSZ(hStream));
 }
 
 /* --- rectangles ----------------------------------------------------------- */
@@ -346,8 +295,7 @@ static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr 
 			       size_t x, size_t y, size_t pitch,
 			       enum sim_side *ret_side, uint64_t *ret_addr)
 {
-	if (type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(NOT_SUPPORTED, type == CU_MEMORYTYPE_ARRAY);
 	*ret_side = type == CU_MEMORYTYPE_HOST     ? SIDE_HOST
 		    : type == CU_MEMORYTYPE_DEVICE ? SIDE_DEVICE
 						   : SIDE_ANY;
@@ -361,18 +309,15 @@ static CUresult copy_box(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool asyn
 {
 	struct sim_copy c = {.stream = stream, .async = async, .peer = peer};
 
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (p->Depth > 1 && (p->srcHeight != p->Height || p->dstHeight != p->Height))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (p->srcZ || p->dstZ || p->srcLOD || p->dstLOD)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !p);
+	SIM_FAIL_IF(NOT_SUPPORTED, p->Depth > 1 && (p->srcHeight != p->Height ||
+						    p->dstHeight != p->Height));
+	SIM_FAIL_IF(NOT_SUPPORTED, p->srcZ || p->dstZ || p->srcLOD || p->dstLOD);
 	c.bytes = p->WidthInBytes;
 	c.rows = p->Height * p->Depth;
 	c.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
 	c.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
-	if (c.dst_pitch < c.bytes || c.src_pitch < c.bytes)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, c.dst_pitch < c.bytes || c.src_pitch < c.bytes);
 	SIM_TRY(rectangle_side(p->dstMemoryType, p->dstHost, p->dstDevice,
 			       p->dstXInBytes, p->dstY, c.dst_pitch, &c.dst_side,
 			       &c.dst));
@@ -386,8 +331,7 @@ static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool asy
 {
 	CUDA_MEMCPY3D_PEER box = {0};
 
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !p);
 	box.dstMemoryType = p->dstMemoryType;
 	box.dstHost = p->dstHost;
 	box.dstDevice = p->dstDevice;
@@ -406,49 +350,13 @@ static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool asy
 	return copy_box(&box, stream, async, false);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
-{
-	SIM_LOCKED(cuMemcpy2D_v2);
-	return copy_rectangle(pCopy, CU_STREAM_LEGACY, false);
-}
-
-CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
-{
-	SIM_LOCKED(cuMemcpy2D_v2);
-	return copy_rectangle(pCopy, CU_STREAM_PER_THREAD, false);
-}
-
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
-{
-	SIM_LOCKED(cuMemcpy2DUnaligned_v2);
-	return copy_rectangle(pCopy, CU_STREAM_LEGACY, false);
-}
-
-CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
-{
-	SIM_LOCKED(cuMemcpy2DUnaligned_v2);
-	return copy_rectangle(pCopy, CU_STREAM_PER_THREAD, false);
-}
-
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
-{
-	SIM_LOCKED(cuMemcpy2DAsync_v2);
-	return copy_rectangle(pCopy, hStream, true);
-}
-
-CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
-{
-	return cuMemcpy2DAsync_v2(pCopy, SIM_PTSZ(hStream));
-}
-
 /* --- boxes -------------------------------------------------------------- */
 
 static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
 {
 	CUDA_MEMCPY3D_PEER box;
 
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !p);
 	memcpy(&box, p, sizeof(box));
 	return copy_box(&box, stream, async, false);
 }
@@ -457,8 +365,7 @@ static CUresult copy_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool 
 {
 	struct sim_ctx *ctx;
 
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !p);
 	if (p->dstMemoryType == CU_MEMORYTYPE_DEVICE)
 		SIM_TRY(sim_ctx_check(p->dstContext, &ctx));
 	if (p->srcMemoryType == CU_MEMORYTYPE_DEVICE)
@@ -466,31 +373,15 @@ static CUresult copy_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool 
 	return copy_box(p, stream, async, true);
 }
 
-#define COPY_BOX(symbol, twin, type, copies)                                           \
-	CUresult symbol(const type *pCopy)                                             \
+#define COPY_BOX(symbol, copies, stream, async)                                        \
+	SIM_ENTRY(symbol)                                                              \
 	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copies(pCopy, CU_STREAM_LEGACY, false);                         \
-	}                                                                              \
-	CUresult twin(const type *pCopy)                                               \
-	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copies(pCopy, CU_STREAM_PER_THREAD, false);                     \
+		return copies(pCopy, stream, async);                                   \
 	}
 
-#define COPY_BOX_ASYNC(symbol, twin, type, copies)                                     \
-	CUresult symbol(const type *pCopy, CUstream hStream)                           \
-	{                                                                              \
-		SIM_LOCKED(symbol);                                                    \
-		return copies(pCopy, hStream, true);                                   \
-	}                                                                              \
-	CUresult twin(const type *pCopy, CUstream hStream)                             \
-	{                                                                              \
-		return symbol(pCopy, SIM_PTSZ(hStream));                               \
-	}
-
-COPY_BOX(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, copy_volume)
-COPY_BOX_ASYNC(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, copy_volume)
-COPY_BOX(cuMemcpy3DPeer, cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D_PEER, copy_between)
-COPY_BOX_ASYNC(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER,
-	       copy_between)
+COPY_BOX(cuMemcpy2D_v2, copy_rectangle, NULL, false)
+COPY_BOX(cuMemcpy2DAsync_v2, copy_rectangle, hStream, true)
+COPY_BOX(cuMemcpy3D_v2, copy_volume, NULL, false)
+COPY_BOX(cuMemcpy3DAsync_v2, copy_volume, hStream, true)
+COPY_BOX(cuMemcpy3DPeer, copy_between, NULL, false)
+COPY_BOX(cuMemcpy3DPeerAsync, copy_between, hStream, true)

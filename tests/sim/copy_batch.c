@@ -15,8 +15,7 @@
 static CUresult batch_stream(CUstream handle, struct sim_stream **ret_stream)
 {
 	SIM_TRY(sim_stream_get(handle, ret_stream));
-	if ((*ret_stream)->legacy)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, (*ret_stream)->legacy);
 	return (*ret_stream)->capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 				      : CUDA_SUCCESS;
 }
@@ -113,8 +112,7 @@ static CUresult copy_lines(const struct lines *b, size_t *ret_failed, CUstream h
 
 	*ret_failed = SIZE_MAX;
 	SIM_TRY(batch_stream(handle, &stream));
-	if (!lines_are_valid(b))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !lines_are_valid(b));
 	copies = sim_calloc(b->count * sizeof(*copies));
 	tracked = sim_calloc(b->count * sizeof(*tracked));
 	result = lines_read(b, copies, ret_failed);
@@ -132,14 +130,12 @@ static CUresult operand_read(const CUmemcpy3DOperand *operand, const CUextent3D 
 {
 	uint64_t layer = operand->op.ptr.layerHeight;
 
-	if (operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(NOT_SUPPORTED, operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY);
+	SIM_FAIL_IF(INVALID_VALUE, operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER);
 	*ret_addr = operand->op.ptr.ptr;
 	*ret_pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : box->width;
-	if (*ret_pitch < box->width || (layer && layer < box->height))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    *ret_pitch < box->width || (layer && layer < box->height));
 	return box->depth > 1 && layer && layer != box->height
 		   ? CUDA_ERROR_NOT_SUPPORTED /* as of single copies */
 		   : CUDA_SUCCESS;
@@ -157,8 +153,7 @@ static CUresult volumes_read(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
 				       .src_side = SIDE_ANY,
 				       .bytes = box->width,
 				       .rows = box->height * box->depth};
-		if (c->bytes == 0 || c->rows == 0)
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, c->bytes == 0 || c->rows == 0);
 		SIM_TRY(operand_read(&list[i].dst, box, &c->dst, &c->dst_pitch));
 		SIM_TRY(operand_read(&list[i].src, box, &c->src, &c->src_pitch));
 		SIM_TRY(batch_order(c, list[i].srcAccessOrder, list[i].flags));
@@ -177,8 +172,7 @@ static CUresult copy_volumes(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
 
 	*ret_failed = SIZE_MAX;
 	SIM_TRY(batch_stream(handle, &stream));
-	if (!list || count == 0 || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !list || count == 0 || flags != 0);
 	copies = sim_calloc(count * sizeof(*copies));
 	tracked = sim_calloc(count * sizeof(*tracked));
 	result = volumes_read(list, count, copies, ret_failed);
@@ -191,75 +185,33 @@ static CUresult copy_volumes(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
 
 /* --- entry points ---------------------------------------------------------- */
 
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-			       size_t count, CUmemcpyAttributes *attrs,
-			       size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+SIM_ENTRY(cuMemcpyBatchAsync_v2)
 {
 	const struct lines b = {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
 	size_t failed;
 
-	SIM_LOCKED(cuMemcpyBatchAsync_v2);
 	return copy_lines(&b, &failed, hStream);
 }
 
-CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-				    size_t count, CUmemcpyAttributes *attrs,
-				    size_t *attrsIdxs, size_t numAttrs,
-				    CUstream hStream)
-{
-	return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs,
-				     numAttrs, SIM_PTSZ(hStream));
-}
-
-CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-			    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
-			    size_t numAttrs, size_t *failIdx, CUstream hStream)
+SIM_ENTRY(cuMemcpyBatchAsync)
 {
 	const struct lines b = {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
 	size_t failed;
 
-	SIM_LOCKED(cuMemcpyBatchAsync);
 	return copy_lines(&b, failIdx ? failIdx : &failed, hStream);
 }
 
-CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-				 size_t count, CUmemcpyAttributes *attrs,
-				 size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,
-				 CUstream hStream)
-{
-	return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs,
-				  failIdx, SIM_PTSZ(hStream));
-}
-
-CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
-				 unsigned long long flags, CUstream hStream)
+SIM_ENTRY(cuMemcpy3DBatchAsync_v2)
 {
 	size_t failed;
 
-	SIM_LOCKED(cuMemcpy3DBatchAsync_v2);
 	return copy_volumes(opList, numOps, flags, &failed, hStream);
 }
 
-CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
-				      unsigned long long flags, CUstream hStream)
-{
-	return cuMemcpy3DBatchAsync_v2(numOps, opList, flags, SIM_PTSZ(hStream));
-}
-
-CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
-			      size_t *failIdx, unsigned long long flags,
-			      CUstream hStream)
+SIM_ENTRY(cuMemcpy3DBatchAsync)
 {
 	size_t failed;
 
-	SIM_LOCKED(cuMemcpy3DBatchAsync);
 	return copy_volumes(opList, numOps, flags, failIdx ? failIdx : &failed,
 			    hStream);
-}
-
-CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
-				   size_t *failIdx, unsigned long long flags,
-				   CUstream hStream)
-{
-	return cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, SIM_PTSZ(hStream));
 }

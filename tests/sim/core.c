@@ -146,10 +146,9 @@ uint64_t gcpsim_calls(const char *symbol)
 
 static CUresult enter_late(const struct sim_thread *thread)
 {
-	if (__atomic_load_n(&sim.exited, __ATOMIC_RELAXED))
-		return CUDA_ERROR_DEINITIALIZED;
-	if (!__atomic_load_n(&sim.initialized, __ATOMIC_ACQUIRE) || sim.forked)
-		return CUDA_ERROR_NOT_INITIALIZED;
+	SIM_FAIL_IF(DEINITIALIZED, __atomic_load_n(&sim.exited, __ATOMIC_RELAXED));
+	SIM_FAIL_IF(NOT_INITIALIZED,
+		    !__atomic_load_n(&sim.initialized, __ATOMIC_ACQUIRE) || sim.forked);
 	if (thread->in_callback) {
 		__atomic_fetch_add(&sim.misuses, 1, __ATOMIC_RELAXED);
 		return CUDA_ERROR_NOT_PERMITTED;
@@ -174,8 +173,7 @@ CUresult sim_enter(enum sim_fn fn, bool early)
 	thread->fn = fn;
 	if (!early)
 		SIM_TRY(enter_late(thread));
-	if (sim_fn_since[fn] > sim.driver_version)
-		return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
+	SIM_FAIL_IF(CALL_REQUIRES_NEWER_DRIVER, sim_fn_since[fn] > sim.driver_version);
 	if (__builtin_expect(__atomic_load_n(&sim.failures_planned, __ATOMIC_RELAXED),
 			     0))
 		return planned_failure(fn);
@@ -273,10 +271,11 @@ CUresult sim_object_gone(const void *handle, enum sim_kind kind)
 {
 	const struct sim_object *object = handle;
 
-	if ((uintptr_t)handle < 4096 || (uintptr_t)handle % 8 != 0)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (SIM_LOAD(object->magic) == (MAGIC_DEAD | (uint32_t)kind) && object->orphan)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	SIM_FAIL_IF(INVALID_HANDLE,
+		    (uintptr_t)handle < 4096 || (uintptr_t)handle % 8 != 0);
+	SIM_FAIL_IF(CONTEXT_IS_DESTROYED,
+		    SIM_LOAD(object->magic) == (MAGIC_DEAD | (uint32_t)kind) &&
+			object->orphan);
 	return CUDA_ERROR_INVALID_HANDLE;
 }
 

@@ -9,70 +9,45 @@
 #include <stdio.h>
 #include <string.h>
 
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
+SIM_ENTRY(cuDeviceGet)
 {
-	SIM_ENTER(cuDeviceGet);
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(ordinal))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !device);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(ordinal));
 	*device = ordinal;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetCount(int *count)
+SIM_ENTRY(cuDeviceGetCount)
 {
-	SIM_ENTER(cuDeviceGetCount);
-	if (!count)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !count);
 	*count = sim.devices;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
+SIM_ENTRY(cuDeviceGetName)
 {
-	SIM_ENTER(cuDeviceGetName);
-	if (!name || len <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !name || len <= 0);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	snprintf(name, (size_t)len, "Simulated CUDA device");
 	return CUDA_SUCCESS;
 }
 
-static CUresult device_uuid(CUuuid *uuid, CUdevice dev)
+SIM_ENTRY(cuDeviceGetUuid_v2)
 {
-	if (!uuid)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !uuid);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	memset(uuid, 0, sizeof(*uuid));
 	memcpy(uuid->bytes, "gcpsim", 6);
 	uuid->bytes[15] = (char)dev;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-	SIM_ENTER(cuDeviceGetUuid);
-	return device_uuid(uuid, dev);
-}
-
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-	SIM_ENTER(cuDeviceGetUuid_v2);
-	return device_uuid(uuid, dev);
-}
-
-CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+SIM_ENTRY(cuDeviceTotalMem_v2)
 {
 	uint64_t available, total;
 
-	SIM_LOCKED(cuDeviceTotalMem_v2);
-	if (!bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !bytes);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	sim_memory_info(dev, &available, &total);
 	*bytes = total;
 	return CUDA_SUCCESS;
@@ -136,15 +111,12 @@ static int device_attribute(CUdevice_attribute attrib, CUdevice dev)
 	}
 }
 
-CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
+SIM_ENTRY(cuDeviceGetAttribute)
 {
-	SIM_ENTER(cuDeviceGetAttribute);
-	if (!pi || attrib <= 0 ||
-	    (attrib >= CU_DEVICE_ATTRIBUTE_MAX &&
-	     !(sim.decompress > 0 && attrib == 136)))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !pi || attrib <= 0 ||
+				       (attrib >= CU_DEVICE_ATTRIBUTE_MAX &&
+					!(sim.decompress > 0 && attrib == 136)));
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	/* CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, for older headers, too */
 	*pi = attrib != 136        ? device_attribute(attrib, dev)
 	      : sim.decompress > 0 ? sim.decompress
@@ -152,25 +124,19 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+SIM_ENTRY(cuDeviceGetPCIBusId)
 {
-	SIM_ENTER(cuDeviceGetPCIBusId);
-	if (!pciBusId || len <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !pciBusId || len <= 0);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", dev + 1);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+SIM_ENTRY(cuDeviceCanAccessPeer)
 {
-	SIM_ENTER(cuDeviceCanAccessPeer);
-	SIM_CALLED(cuDeviceCanAccessPeer);
-	if (!canAccessPeer)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !canAccessPeer);
+	SIM_FAIL_IF(INVALID_DEVICE,
+		    !sim_device_valid(dev) || !sim_device_valid(peerDev));
 	*canAccessPeer = dev != peerDev;
 	return CUDA_SUCCESS;
 }

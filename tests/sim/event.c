@@ -13,16 +13,14 @@
 
 /* --- life ------------------------------------------------------------------------ */
 
-CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+SIM_ENTRY(cuEventCreate)
 {
 	struct sim_event *event;
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuEventCreate);
-	if (!phEvent || (Flags & ~7u))
-		return CUDA_ERROR_INVALID_VALUE;
-	if ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phEvent || (Flags & ~7u));
+	SIM_FAIL_IF(INVALID_VALUE, (Flags & CU_EVENT_INTERPROCESS) &&
+				       !(Flags & CU_EVENT_DISABLE_TIMING));
 	SIM_TRY(sim_ctx_current(&ctx));
 	event = sim_object_new(SIM_EVENT, sizeof(*event));
 	event->ctx = ctx;
@@ -49,7 +47,7 @@ void sim_event_delete(struct sim_event *event)
 	sim_object_delete(event);
 }
 
-static CUresult event_destroy(CUevent hEvent)
+SIM_ENTRY(cuEventDestroy_v2)
 {
 	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
 
@@ -57,20 +55,6 @@ static CUresult event_destroy(CUevent hEvent)
 		return sim_object_gone(hEvent, SIM_EVENT);
 	sim_event_delete(event);
 	return CUDA_SUCCESS;
-}
-
-CUresult cuEventDestroy(CUevent hEvent)
-{
-	SIM_DESTROYS;
-	SIM_LOCKED(cuEventDestroy);
-	return event_destroy(hEvent);
-}
-
-CUresult cuEventDestroy_v2(CUevent hEvent)
-{
-	SIM_DESTROYS;
-	SIM_LOCKED(cuEventDestroy_v2);
-	return event_destroy(hEvent);
 }
 
 /* --- recording ------------------------------------------------------------ */
@@ -109,10 +93,9 @@ static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 	if (!event)
 		return sim_object_gone(hEvent, SIM_EVENT);
 	SIM_TRY(sim_stream_use(hStream, &stream));
-	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (!stream->capture && external)
-		return CUDA_ERROR_ILLEGAL_STATE;
+	SIM_FAIL_IF(INVALID_HANDLE,
+		    sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx));
+	SIM_FAIL_IF(ILLEGAL_STATE, !stream->capture && external);
 	if (stream->capture && external)
 		return sim_capture_event_node(stream, event,
 					      CU_GRAPH_NODE_TYPE_EVENT_RECORD);
@@ -130,29 +113,15 @@ static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
+SIM_ENTRY(cuEventRecord)
 {
-	SIM_LOCKED(cuEventRecord);
 	return event_record(hEvent, hStream, false);
 }
 
-CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
+SIM_ENTRY(cuEventRecordWithFlags)
 {
-	return cuEventRecord(hEvent, SIM_PTSZ(hStream));
-}
-
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	SIM_LOCKED(cuEventRecordWithFlags);
-	if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL);
 	return event_record(hEvent, hStream, flags & CU_EVENT_RECORD_EXTERNAL);
-}
-
-CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
-				     unsigned int flags)
-{
-	return cuEventRecordWithFlags(hEvent, SIM_PTSZ(hStream), flags);
 }
 
 /* --- asking and waiting --------------------------------------------------- */
@@ -209,7 +178,7 @@ static CUresult event_query(CUevent hEvent)
 	return sim_ctx_memory(event->ctx)->error;
 }
 
-CUresult cuEventQuery(CUevent hEvent)
+SIM_ENTRY(cuEventQuery)
 {
 	CUresult planned = sim_enter(SIM_FN_cuEventQuery, false), result;
 
@@ -226,11 +195,10 @@ CUresult cuEventQuery(CUevent hEvent)
 	return result == CUDA_SUCCESS ? planned : result;
 }
 
-CUresult cuEventSynchronize(CUevent hEvent)
+SIM_ENTRY(cuEventSynchronize)
 {
 	struct sim_event *event;
 
-	SIM_LOCKED(cuEventSynchronize);
 	SIM_TRY(event_check(hEvent, &event));
 	if (event->op) {
 		struct sim_op *op = sim_op_get(event->op);
@@ -248,34 +216,19 @@ CUresult cuEventSynchronize(CUevent hEvent)
 	return sim_ctx_memory(event->ctx)->error;
 }
 
-static CUresult event_elapsed(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+SIM_ENTRY(cuEventElapsedTime_v2)
 {
 	struct sim_event *start = NULL, *end = NULL;
 
-	if (!pMilliseconds)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pMilliseconds);
 	SIM_TRY(event_check(hStart, &start));
 	SIM_TRY(event_check(hEnd, &end));
-	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (!start->recorded || !end->recorded)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (start->op || end->op)
-		return CUDA_ERROR_NOT_READY;
+	SIM_FAIL_IF(INVALID_HANDLE,
+		    (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING);
+	SIM_FAIL_IF(INVALID_HANDLE, !start->recorded || !end->recorded);
+	SIM_FAIL_IF(NOT_READY, start->op || end->op);
 	*pMilliseconds = (float)((double)end->done_ns - (double)start->done_ns) / 1e6f;
 	return CUDA_SUCCESS;
-}
-
-CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-	SIM_LOCKED(cuEventElapsedTime);
-	return event_elapsed(pMilliseconds, hStart, hEnd);
-}
-
-CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-	SIM_LOCKED(cuEventElapsedTime_v2);
-	return event_elapsed(pMilliseconds, hStart, hEnd);
 }
 
 /* --- the fence of a context ----------------------------------------------- */
@@ -290,8 +243,7 @@ CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle)
 
 	if (!event)
 		return sim_object_gone(handle, SIM_EVENT);
-	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx));
 	SIM_TRY(sim_capture_conflict(ctx));
 	sim_ctx_fence(ctx, &ops, &vc);
 	sim_event_set(event, ctx, &ops, &vc);

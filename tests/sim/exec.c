@@ -112,15 +112,13 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
 	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_exec *exec;
 
-	if (!phGraphExec || !graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (graph->parent || (graph->execs > 0 && sim_graph_is_single(graph)))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (has_circle(graph) || !sim_conditions_allowed(graph) ||
-	    has_missing_memory(graph))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraphExec || !graph);
+	SIM_FAIL_IF(NOT_SUPPORTED,
+		    graph->parent || (graph->execs > 0 && sim_graph_is_single(graph)));
+	SIM_FAIL_IF(INVALID_VALUE, has_circle(graph) ||
+				       !sim_conditions_allowed(graph) ||
+				       has_missing_memory(graph));
+	SIM_FAIL_IF(NOT_SUPPORTED, flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
 	SIM_TRY(sim_capture_unsafe());
 	exec = sim_object_new(SIM_EXEC, sizeof(*exec));
 	exec->flags = flags;
@@ -132,43 +130,23 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
-			    CUgraphNode *phErrorNode, char *logBuffer,
-			    size_t bufferSize)
+SIM_ENTRY(cuGraphInstantiate_v2)
 {
-	SIM_LOCKED(cuGraphInstantiate);
-	(void)phErrorNode;
 	if (logBuffer && bufferSize)
 		*logBuffer = 0;
 	return instantiate(phGraphExec, hGraph, 0);
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
-			       CUgraphNode *phErrorNode, char *logBuffer,
-			       size_t bufferSize)
+SIM_ENTRY(cuGraphInstantiateWithFlags)
 {
-	SIM_LOCKED(cuGraphInstantiate_v2);
-	(void)phErrorNode;
-	if (logBuffer && bufferSize)
-		*logBuffer = 0;
-	return instantiate(phGraphExec, hGraph, 0);
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
-				     unsigned long long flags)
-{
-	SIM_LOCKED(cuGraphInstantiateWithFlags);
 	return instantiate(phGraphExec, hGraph, flags);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+SIM_ENTRY(cuGraphInstantiateWithParams)
 {
 	CUresult result;
 
-	SIM_LOCKED(cuGraphInstantiateWithParams);
-	if (!instantiateParams)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !instantiateParams);
 	result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
 	instantiateParams->hErrNode_out = NULL;
 	instantiateParams->result_out =
@@ -176,21 +154,12 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 	return result;
 }
 
-CUresult
-cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
-				  CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
-}
-
-CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+SIM_ENTRY(cuGraphExecGetFlags)
 {
 	const struct sim_exec *exec;
 
-	SIM_LOCKED(cuGraphExecGetFlags);
 	exec = sim_object_check(hGraphExec, SIM_EXEC);
-	if (!exec || !flags)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !exec || !flags);
 	*flags = exec->flags;
 	return CUDA_SUCCESS;
 }
@@ -222,14 +191,12 @@ static void conditional_wait(struct sim_exec *exec)
 }
 
 /* Launches in flight go on; their hold keeps what they need. */
-CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+SIM_ENTRY(cuGraphExecDestroy)
 {
 	struct sim_exec *exec;
 
-	SIM_LOCKED(cuGraphExecDestroy);
 	exec = sim_object_check(hGraphExec, SIM_EXEC);
-	if (!exec)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !exec);
 	SIM_TRY(sim_capture_unsafe());
 	conditional_wait(exec);
 	source_leave(exec);
@@ -302,11 +269,10 @@ static CUresult exec_update(CUgraphExec hGraphExec, CUgraph hGraph,
 	struct sim_graph *old_graph;
 	struct sim_hold *old_hold;
 
-	if (!exec || !graph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !exec || !graph);
 	*ret_result = compare(exec->graph, graph);
-	if (*ret_result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	SIM_FAIL_IF(GRAPH_EXEC_UPDATE_FAILURE,
+		    *ret_result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
 	old_graph = exec->graph;
 	old_hold = exec->hold;
 	exec_load(exec, graph);
@@ -315,24 +281,17 @@ static CUresult exec_update(CUgraphExec hGraphExec, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
-			   CUgraphNode *hErrorNode_out,
-			   CUgraphExecUpdateResult *updateResult_out)
+SIM_ENTRY(cuGraphExecUpdate)
 {
-	SIM_LOCKED(cuGraphExecUpdate);
-	if (!updateResult_out)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !updateResult_out);
 	if (hErrorNode_out)
 		*hErrorNode_out = NULL;
 	return exec_update(hGraphExec, hGraph, updateResult_out);
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
-			      CUgraphExecUpdateResultInfo *resultInfo)
+SIM_ENTRY(cuGraphExecUpdate_v2)
 {
-	SIM_LOCKED(cuGraphExecUpdate_v2);
-	if (!resultInfo)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !resultInfo);
 	resultInfo->errorNode = NULL;
 	resultInfo->errorFromNode = NULL;
 	return exec_update(hGraphExec, hGraph, &resultInfo->result);
@@ -554,16 +513,14 @@ static CUresult memory_check(const struct sim_exec *exec)
 		   : CUDA_SUCCESS;
 }
 
-CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+SIM_ENTRY(cuGraphLaunch)
 {
 	struct launch launch = {0};
 	struct sim_stream *stream;
 	struct sim_exec *exec;
 
-	SIM_LOCKED(cuGraphLaunch);
 	exec = sim_object_check(hGraphExec, SIM_EXEC);
-	if (!exec)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !exec);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)
 		return sim_capture_refuse(stream);
@@ -585,23 +542,11 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-	return cuGraphLaunch(hGraphExec, SIM_PTSZ(hStream));
-}
-
-CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+SIM_ENTRY(cuGraphUpload)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuGraphUpload);
-	if (!sim_object_check(hGraphExec, SIM_EXEC))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !sim_object_check(hGraphExec, SIM_EXEC));
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	return stream->capture ? sim_capture_refuse(stream) : CUDA_SUCCESS;
-}
-
-CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-	return cuGraphUpload(hGraphExec, SIM_PTSZ(hStream));
 }

@@ -204,52 +204,41 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *from)
 
 /* --- entry points: graphs ------------------------------------------------- */
 
-CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+SIM_ENTRY(cuGraphCreate)
 {
-	SIM_LOCKED(cuGraphCreate);
-	if (!phGraph || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraph || flags != 0);
 	*phGraph = (CUgraph)sim_graph_new();
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDestroy(CUgraph hGraph)
+SIM_ENTRY(cuGraphDestroy)
 {
 	struct sim_graph *graph;
 
-	SIM_LOCKED(cuGraphDestroy);
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (graph && graph->capturing)
-		return CUDA_ERROR_ILLEGAL_STATE;
-	if (!graph || graph->parent)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(ILLEGAL_STATE, graph && graph->capturing);
+	SIM_FAIL_IF(INVALID_VALUE, !graph || graph->parent);
 	sim_graph_delete(graph);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+SIM_ENTRY(cuGraphClone)
 {
 	struct sim_graph *graph;
 
-	SIM_LOCKED(cuGraphClone);
 	graph = sim_object_check(originalGraph, SIM_GRAPH);
-	if (!phGraphClone || !graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (graph->parent || sim_graph_is_single(graph))
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraphClone || !graph);
+	SIM_FAIL_IF(NOT_SUPPORTED, graph->parent || sim_graph_is_single(graph));
 	*phGraphClone = (CUgraph)sim_graph_clone(graph);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
-				CUgraph hClonedGraph)
+SIM_ENTRY(cuGraphNodeFindInClone)
 {
 	const struct sim_graph *graph;
 
-	SIM_LOCKED(cuGraphNodeFindInClone);
 	graph = sim_object_check(hClonedGraph, SIM_GRAPH);
-	if (!phNode || !graph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phNode || !graph);
 	for (uint32_t i = 0; i < graph->nodes.count; i++) {
 		if (graph->nodes.at[i]->original != (struct sim_node *)hOriginalNode)
 			continue;
@@ -266,8 +255,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
 static CUresult nodes_give(const struct sim_nodes *nodes, CUgraphNode *out,
 			   size_t *count)
 {
-	if (!count)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !count);
 	if (!out) {
 		*count = nodes->count;
 		return CUDA_SUCCESS;
@@ -279,27 +267,23 @@ static CUresult nodes_give(const struct sim_nodes *nodes, CUgraphNode *out,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+SIM_ENTRY(cuGraphGetNodes)
 {
 	const struct sim_graph *graph;
 
-	SIM_LOCKED(cuGraphGetNodes);
 	graph = sim_object_check(hGraph, SIM_GRAPH);
 	return graph ? nodes_give(&graph->nodes, nodes, numNodes)
 		     : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes,
-			     size_t *numRootNodes)
+SIM_ENTRY(cuGraphGetRootNodes)
 {
 	const struct sim_graph *graph;
 	struct sim_nodes roots = {0};
 	CUresult result;
 
-	SIM_LOCKED(cuGraphGetRootNodes);
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (!graph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !graph);
 	for (uint32_t i = 0; i < graph->nodes.count; i++)
 		if (graph->nodes.at[i]->before.count == 0)
 			sim_nodes_add(&roots, graph->nodes.at[i]);
@@ -314,8 +298,7 @@ static CUresult edges_give(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
 	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	size_t count = 0;
 
-	if (!graph || !numEdges || !from != !to)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !graph || !numEdges || !from != !to);
 	for (uint32_t i = 0; i < graph->nodes.count; i++) {
 		struct sim_node *node = graph->nodes.at[i];
 
@@ -331,17 +314,13 @@ static CUresult edges_give(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
-			 size_t *numEdges)
+SIM_ENTRY(cuGraphGetEdges)
 {
-	SIM_LOCKED(cuGraphGetEdges);
 	return edges_give(hGraph, from, to, numEdges);
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
-			    CUgraphEdgeData *edgeData, size_t *numEdges)
+SIM_ENTRY(cuGraphGetEdges_v2)
 {
-	SIM_LOCKED(cuGraphGetEdges_v2);
 	SIM_TRY(edges_give(hGraph, from, to, numEdges));
 	for (size_t i = 0; edgeData && from && i < *numEdges; i++)
 		edgeData[i] = (CUgraphEdgeData){0};
@@ -352,43 +331,35 @@ static CUresult before_give(CUgraphNode hNode, CUgraphNode *out, size_t *count)
 {
 	const struct sim_node *node = sim_object_check(hNode, SIM_NODE);
 
-	if (!node)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !node);
 	return nodes_give(&node->before, out, count);
 }
 
-CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
-				    size_t *numDependencies)
+SIM_ENTRY(cuGraphNodeGetDependencies)
 {
-	SIM_LOCKED(cuGraphNodeGetDependencies);
 	return before_give(hNode, dependencies, numDependencies);
 }
 
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
-				       CUgraphEdgeData *edgeData,
-				       size_t *numDependencies)
+SIM_ENTRY(cuGraphNodeGetDependencies_v2)
 {
-	SIM_LOCKED(cuGraphNodeGetDependencies_v2);
 	SIM_TRY(before_give(hNode, dependencies, numDependencies));
 	for (size_t i = 0; edgeData && dependencies && i < *numDependencies; i++)
 		edgeData[i] = (CUgraphEdgeData){0};
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+SIM_ENTRY(cuGraphNodeGetType)
 {
 	const struct sim_node *node;
 
-	SIM_LOCKED(cuGraphNodeGetType);
 	node = sim_object_check(hNode, SIM_NODE);
-	if (!node || !type)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !node || !type);
 	*type = node->type;
 	return CUDA_SUCCESS;
 }
 
 /* Of a driver that is newer than the library. */
-CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type)
+SIM_ENTRY(cuGraphNodeGetType_v2)
 {
 	return cuGraphNodeGetType(hNode, type);
 }
@@ -406,9 +377,8 @@ static bool edge_exists(const struct sim_node *from, const struct sim_node *to)
 static CUresult edges_check(const struct sim_graph *graph, const CUgraphNode *from,
 			    const CUgraphNode *to, size_t count)
 {
-	if (!graph || !sim_nodes_of_graph(graph, from, count) ||
-	    !sim_nodes_of_graph(graph, to, count))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !graph || !sim_nodes_of_graph(graph, from, count) ||
+				       !sim_nodes_of_graph(graph, to, count));
 	return CUDA_SUCCESS;
 }
 
@@ -421,27 +391,20 @@ static CUresult edges_add(CUgraph hGraph, const CUgraphNode *from,
 		struct sim_node *target = (struct sim_node *)to[i];
 		struct sim_node *source = (struct sim_node *)from[i];
 
-		if (source == target || edge_exists(source, target))
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE,
+			    source == target || edge_exists(source, target));
 		sim_node_depend(target, source);
 	}
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from,
-				const CUgraphNode *to, size_t numDependencies)
+SIM_ENTRY(cuGraphAddDependencies)
 {
-	SIM_LOCKED(cuGraphAddDependencies);
 	return edges_add(hGraph, from, to, numDependencies);
 }
 
-CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
-				   const CUgraphNode *to,
-				   const CUgraphEdgeData *edgeData,
-				   size_t numDependencies)
+SIM_ENTRY(cuGraphAddDependencies_v2)
 {
-	SIM_LOCKED(cuGraphAddDependencies_v2);
-	(void)edgeData;
 	return edges_add(hGraph, from, to, numDependencies);
 }
 
@@ -451,49 +414,36 @@ static CUresult edges_remove(CUgraph hGraph, const CUgraphNode *from,
 	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 
 	SIM_TRY(edges_check(graph, from, to, count));
-	if (sim_graph_has_memory(graph))
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_has_memory(graph));
 	for (size_t i = 0; i < count; i++) {
 		struct sim_node *source = (struct sim_node *)from[i];
 		struct sim_node *target = (struct sim_node *)to[i];
 
-		if (!edge_exists(source, target))
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, !edge_exists(source, target));
 		nodes_remove(&target->before, source);
 		nodes_remove(&source->after, target);
 	}
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
-				   const CUgraphNode *to, size_t numDependencies)
+SIM_ENTRY(cuGraphRemoveDependencies)
 {
-	SIM_LOCKED(cuGraphRemoveDependencies);
 	return edges_remove(hGraph, from, to, numDependencies);
 }
 
-CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
-				      const CUgraphNode *to,
-				      const CUgraphEdgeData *edgeData,
-				      size_t numDependencies)
+SIM_ENTRY(cuGraphRemoveDependencies_v2)
 {
-	SIM_LOCKED(cuGraphRemoveDependencies_v2);
-	(void)edgeData;
 	return edges_remove(hGraph, from, to, numDependencies);
 }
 
-CUresult cuGraphDestroyNode(CUgraphNode hNode)
+SIM_ENTRY(cuGraphDestroyNode)
 {
 	struct sim_node *node;
 
-	SIM_LOCKED(cuGraphDestroyNode);
 	node = sim_object_check(hNode, SIM_NODE);
-	if (!node)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (node->graph->capturing)
-		return CUDA_ERROR_ILLEGAL_STATE;
-	if (sim_graph_has_memory(node->graph))
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !node);
+	SIM_FAIL_IF(ILLEGAL_STATE, node->graph->capturing);
+	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_has_memory(node->graph));
 	for (uint32_t i = 0; i < node->before.count; i++)
 		nodes_remove(&node->before.at[i]->after, node);
 	for (uint32_t i = 0; i < node->after.count; i++)

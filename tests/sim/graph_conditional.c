@@ -109,19 +109,16 @@ bool sim_conditions_allowed(const struct sim_graph *graph)
 	return true;
 }
 
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
-					CUgraph hGraph, CUcontext ctx,
-					unsigned int defaultLaunchValue,
-					unsigned int flags)
+SIM_ENTRY(cuGraphConditionalHandleCreate)
 {
 	struct sim_condition *condition;
 	struct sim_graph *graph;
 	struct sim_ctx *its_ctx;
 
-	SIM_LOCKED(cuGraphConditionalHandleCreate);
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (!pHandle_out || !graph || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !pHandle_out || !graph ||
+			(flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT));
 	SIM_TRY(sim_ctx_check(ctx, &its_ctx));
 	condition = sim_calloc(sizeof(*condition));
 	condition->handle = ++last_handle;
@@ -165,12 +162,12 @@ static CUresult conditional_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	struct sim_node *node;
 	struct sim_ctx *ctx;
 
-	if (!phGraphNode || !graph || !sim_nodes_of_graph(graph, dependencies, count) ||
-	    !size_allowed(params))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !phGraphNode || !graph ||
+			!sim_nodes_of_graph(graph, dependencies, count) ||
+			!size_allowed(params));
 	condition = condition_find(graph, params->handle);
-	if (!condition || condition->used)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !condition || condition->used);
 	if (params->ctx)
 		SIM_TRY(sim_ctx_check(params->ctx, &ctx));
 	else
@@ -202,11 +199,9 @@ static CUresult child_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	struct sim_node *node;
 	struct sim_ctx *ctx;
 
-	if (!phGraphNode || !graph || !child || child->parent ||
-	    !sim_nodes_of_graph(graph, dependencies, count))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_graph_is_single(child))
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraphNode || !graph || !child || child->parent ||
+				       !sim_nodes_of_graph(graph, dependencies, count));
+	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_is_single(child));
 	SIM_TRY(sim_ctx_current(&ctx));
 	node = sim_node_new(graph, CU_GRAPH_NODE_TYPE_GRAPH, ctx);
 	for (size_t i = 0; i < count; i++)
@@ -217,13 +212,12 @@ static CUresult child_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph)
+SIM_ENTRY(cuGraphEmbedInvented)
 {
 	const CUDA_CHILD_GRAPH_NODE_PARAMS params = {
 	    childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE};
 	CUgraphNode node;
 
-	SIM_LOCKED(cuGraphEmbedInvented);
 	return child_add(&node, hGraph, NULL, 0, &params);
 }
 
@@ -232,37 +226,31 @@ static CUresult child_set(struct sim_node *node, CUgraph hGraph)
 {
 	const struct sim_graph *child = sim_object_check(hGraph, SIM_GRAPH);
 
-	if (!node || !node->child || !child)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !node || !node->child || !child);
 	sim_graph_delete(node->child);
 	node->child = sim_graph_clone(child);
 	node->child->parent = node;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-					    CUgraph childGraph)
+SIM_ENTRY(cuGraphExecChildGraphNodeSetParams)
 {
-	SIM_LOCKED(cuGraphExecChildGraphNodeSetParams);
 	return child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode),
 			 childGraph);
 }
 
-CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-				  CUgraphNodeParams *nodeParams)
+SIM_ENTRY(cuGraphExecNodeSetParams)
 {
-	SIM_LOCKED(cuGraphExecNodeSetParams);
-	if (!nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH);
 	return child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode),
 			 nodeParams->graph.graph);
 }
 
-CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+SIM_ENTRY(cuGraphNodeSetParams)
 {
-	SIM_LOCKED(cuGraphNodeSetParams);
-	if (!nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH);
 	return child_set(sim_object_check(hNode, SIM_NODE), nodeParams->graph.graph);
 }
 
@@ -271,31 +259,21 @@ static CUresult any_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 			const CUgraphNode *dependencies, size_t count,
 			CUgraphNodeParams *params)
 {
-	if (!params)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !params);
 	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
 		return child_add(phGraphNode, hGraph, dependencies, count,
 				 &params->graph);
-	if (params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(NOT_SUPPORTED, params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL);
 	return conditional_add(phGraphNode, hGraph, dependencies, count,
 			       &params->conditional);
 }
 
-CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			const CUgraphNode *dependencies, size_t numDependencies,
-			CUgraphNodeParams *nodeParams)
+SIM_ENTRY(cuGraphAddNode)
 {
-	SIM_LOCKED(cuGraphAddNode);
 	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-			   const CUgraphNode *dependencies,
-			   const CUgraphEdgeData *dependencyData,
-			   size_t numDependencies, CUgraphNodeParams *nodeParams)
+SIM_ENTRY(cuGraphAddNode_v2)
 {
-	SIM_LOCKED(cuGraphAddNode_v2);
-	(void)dependencyData;
 	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }

@@ -14,8 +14,8 @@ static CUresult node_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_node *node;
 
-	if (!phGraphNode || !graph || !sim_nodes_of_graph(graph, dependencies, count))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraphNode || !graph ||
+				       !sim_nodes_of_graph(graph, dependencies, count));
 	node = sim_node_new(graph, type, ctx);
 	for (size_t i = 0; i < count; i++)
 		sim_node_depend(node, (struct sim_node *)dependencies[i]);
@@ -46,39 +46,31 @@ static CUresult node_check(CUgraphNode hNode, CUgraphNodeType type,
 			   struct sim_node **ret_node)
 {
 	*ret_node = sim_object_check(hNode, SIM_NODE);
-	if (!*ret_node || (*ret_node)->type != type)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !*ret_node || (*ret_node)->type != type);
 	return CUDA_SUCCESS;
 }
 
 /* --- empty and child nodes ------------------------------------------------ */
 
-CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			     const CUgraphNode *dependencies, size_t numDependencies)
+SIM_ENTRY(cuGraphAddEmptyNode)
 {
 	struct sim_node *node;
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuGraphAddEmptyNode);
 	SIM_TRY(sim_ctx_current(&ctx));
 	return node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			CU_GRAPH_NODE_TYPE_EMPTY, ctx, &node);
 }
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				  const CUgraphNode *dependencies,
-				  size_t numDependencies, CUgraph childGraph)
+SIM_ENTRY(cuGraphAddChildGraphNode)
 {
 	const struct sim_graph *child;
 	struct sim_node *node;
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuGraphAddChildGraphNode);
 	child = sim_object_check(childGraph, SIM_GRAPH);
-	if (!child)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_graph_is_single(child))
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE, !child);
+	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_is_single(child));
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			 CU_GRAPH_NODE_TYPE_GRAPH, ctx, &node));
@@ -87,13 +79,11 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+SIM_ENTRY(cuGraphChildGraphNodeGetGraph)
 {
 	struct sim_node *node;
 
-	SIM_LOCKED(cuGraphChildGraphNodeGetGraph);
-	if (!phGraph)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !phGraph);
 	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node));
 	*phGraph = (CUgraph)node->child;
 	return CUDA_SUCCESS;
@@ -101,31 +91,22 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 
 /* --- kernels -------------------------------------------------------------- */
 
-CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			      const CUgraphNode *dependencies, size_t numDependencies,
-			      const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+SIM_ENTRY(cuGraphAddKernelNode)
 {
 	struct sim_work work;
 
-	SIM_LOCKED(cuGraphAddKernelNode);
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !nodeParams);
 	SIM_TRY(sim_kernel_work(nodeParams->func, nodeParams->kernelParams,
 				nodeParams->extra, &work));
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, NULL,
 			&work);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-				 const CUgraphNode *dependencies,
-				 size_t numDependencies,
-				 const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+SIM_ENTRY(cuGraphAddKernelNode_v2)
 {
 	struct sim_work work;
 
-	SIM_LOCKED(cuGraphAddKernelNode_v2);
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !nodeParams);
 	SIM_TRY(sim_kernel_work(nodeParams->func ? nodeParams->func
 						 : (CUfunction)nodeParams->kern,
 				nodeParams->kernelParams, nodeParams->extra, &work));
@@ -138,8 +119,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 static CUresult copy_side(CUmemorytype type, const void *host, CUdeviceptr device,
 			  size_t offset, uint64_t *ret_addr)
 {
-	if (type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(NOT_SUPPORTED, type == CU_MEMORYTYPE_ARRAY);
 	*ret_addr =
 	    (type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device) + offset;
 	return CUDA_SUCCESS;
@@ -149,8 +129,7 @@ static CUresult copy_work(const CUDA_MEMCPY3D *p, struct sim_work *ret_work)
 {
 	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
 
-	if (!p || p->Depth != 1)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !p || p->Depth != 1);
 	work.copy.bytes = p->WidthInBytes;
 	work.copy.rows = p->Height;
 	work.copy.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
@@ -173,48 +152,37 @@ static CUresult copy_work(const CUDA_MEMCPY3D *p, struct sim_work *ret_work)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			      const CUgraphNode *dependencies, size_t numDependencies,
-			      const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+SIM_ENTRY(cuGraphAddMemcpyNode)
 {
 	struct sim_work work;
 	struct sim_ctx *known;
 
-	SIM_LOCKED(cuGraphAddMemcpyNode);
 	SIM_TRY(copy_work(copyParams, &work));
 	SIM_TRY(sim_ctx_check(ctx, &known));
-	if (sim_memory_is_foreign(work.copy.dst, known->device) ||
-	    sim_memory_is_foreign(work.copy.src, known->device))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    sim_memory_is_foreign(work.copy.dst, known->device) ||
+			sim_memory_is_foreign(work.copy.src, known->device));
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, ctx, &work);
 }
 
-CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			      const CUgraphNode *dependencies, size_t numDependencies,
-			      const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-			      CUcontext ctx)
+SIM_ENTRY(cuGraphAddMemsetNode)
 {
 	struct sim_work work;
 
-	SIM_LOCKED(cuGraphAddMemsetNode);
-	if (!memsetParams ||
-	    (memsetParams->elementSize != 1 && memsetParams->elementSize != 2 &&
-	     memsetParams->elementSize != 4))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !memsetParams || (memsetParams->elementSize != 1 &&
+						     memsetParams->elementSize != 2 &&
+						     memsetParams->elementSize != 4));
 	sim_set_work(&work, memsetParams->dst, memsetParams->pitch, memsetParams->value,
 		     memsetParams->elementSize, memsetParams->width,
 		     memsetParams->height);
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, ctx, &work);
 }
 
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode,
-				    CUDA_MEMSET_NODE_PARAMS *nodeParams)
+SIM_ENTRY(cuGraphMemsetNodeGetParams)
 {
 	struct sim_node *node;
 
-	SIM_LOCKED(cuGraphMemsetNodeGetParams);
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !nodeParams);
 	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node));
 	*nodeParams = (CUDA_MEMSET_NODE_PARAMS){
 	    .dst = node->work.set.dst,
@@ -227,15 +195,11 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			    const CUgraphNode *dependencies, size_t numDependencies,
-			    const CUDA_HOST_NODE_PARAMS *nodeParams)
+SIM_ENTRY(cuGraphAddHostNode)
 {
 	struct sim_work work = {.kind = SIM_WORK_HOST};
 
-	SIM_LOCKED(cuGraphAddHostNode);
-	if (!nodeParams || !nodeParams->fn)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !nodeParams || !nodeParams->fn);
 	work.host.fn = nodeParams->fn;
 	work.host.data = nodeParams->userData;
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, NULL,
@@ -244,17 +208,13 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 /* --- events --------------------------------------------------------------- */
 
-CUresult cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				   const CUgraphNode *dependencies,
-				   size_t numDependencies, CUevent handle)
+SIM_ENTRY(cuGraphAddEventRecordNode)
 {
 	struct sim_event *event;
 	struct sim_node *node;
 
-	SIM_LOCKED(cuGraphAddEventRecordNode);
 	event = sim_object_check(handle, SIM_EVENT);
-	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, !event);
 	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			 CU_GRAPH_NODE_TYPE_EVENT_RECORD, event->ctx, &node));
 	node->event = event;

@@ -83,8 +83,7 @@ static CUresult exported_check(const struct handle *handle)
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->table_fd);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, fd < 0);
 	if (pread(fd, &buffer_id, sizeof(buffer_id),
 		  handle->place * sizeof(buffer_id)) != sizeof(buffer_id))
 		buffer_id = 0;
@@ -94,21 +93,18 @@ static CUresult exported_check(const struct handle *handle)
 
 /* --- entry points --------------------------------------------------------- */
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+SIM_ENTRY(cuIpcGetMemHandle)
 {
 	struct handle handle = {.magic = "SIM"};
 	struct sim_alloc *alloc;
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuIpcGetMemHandle);
-	if (!pHandle)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pHandle);
 	SIM_TRY(sim_ctx_current(&ctx));
 	alloc = sim_memory_find(dptr);
-	if (!alloc || alloc->kind != SIM_MEMORY_DEVICE)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!table_open() || (!alloc->ipc_place && table.used == TABLE))
-		return CUDA_ERROR_OPERATING_SYSTEM;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->kind != SIM_MEMORY_DEVICE);
+	SIM_FAIL_IF(OPERATING_SYSTEM,
+		    !table_open() || (!alloc->ipc_place && table.used == TABLE));
 	if (!alloc->ipc_place)
 		alloc->ipc_place = table.used++;
 	__atomic_store_n(&table.at[alloc->ipc_place], alloc->buffer_id,
@@ -136,8 +132,7 @@ static CUresult map_foreign(const struct handle *handle, struct sim_ctx *ctx,
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return CUDA_ERROR_MAP_FAILED;
+	SIM_FAIL_IF(MAP_FAILED, fd < 0);
 	if (sim_memory_alloc(ctx, handle->bytes + skip, SIM_MEMORY_IPC, &alloc) != 0) {
 		close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -168,22 +163,20 @@ static bool is_for_another(const struct handle *handle, struct sim_ctx *ctx)
 	return false;
 }
 
-static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Flags)
+SIM_ENTRY(cuIpcOpenMemHandle_v2)
 {
 	struct handle handle;
 	struct sim_ctx *ctx;
 
 	memcpy(&handle, &raw, sizeof(handle));
-	if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	SIM_TRY(sim_ctx_current(&ctx));
-	if (memcmp(handle.magic, "SIM", 4) != 0 ||
-	    handle.checksum != checksum(&handle) || handle.more_zero)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (handle.pid == getpid())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (is_for_another(&handle, ctx))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_VALUE, memcmp(handle.magic, "SIM", 4) != 0 ||
+				       handle.checksum != checksum(&handle) ||
+				       handle.more_zero);
+	SIM_FAIL_IF(INVALID_CONTEXT, handle.pid == getpid());
+	SIM_FAIL_IF(INVALID_HANDLE, is_for_another(&handle, ctx));
 	for (struct sim_alloc *a = sim_memory_first(); a; a = a->next) {
 		if (a->kind != SIM_MEMORY_IPC || a->buffer_id != handle.checksum ||
 		    a->ctx != sim_ctx_memory(ctx))
@@ -196,31 +189,15 @@ static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Fl
 	return map_foreign(&handle, sim_ctx_memory(ctx), pdptr);
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle,
-			    unsigned int Flags)
-{
-	SIM_LOCKED(cuIpcOpenMemHandle);
-	return ipc_open(pdptr, handle, Flags);
-}
-
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
-			       unsigned int Flags)
-{
-	SIM_LOCKED(cuIpcOpenMemHandle_v2);
-	return ipc_open(pdptr, handle, Flags);
-}
-
-CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+SIM_ENTRY(cuIpcCloseMemHandle)
 {
 	struct sim_alloc *alloc;
 	struct sim_ctx *ctx;
 
-	SIM_LOCKED(cuIpcCloseMemHandle);
 	SIM_TRY(sim_ctx_current(&ctx));
 	alloc = sim_memory_find(dptr);
-	if (!alloc || alloc->kind != SIM_MEMORY_IPC ||
-	    dptr != alloc->addr + alloc->ipc_skip)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->kind != SIM_MEMORY_IPC ||
+				       dptr != alloc->addr + alloc->ipc_skip);
 	/* Also if it stays open (measured: as long as a kernel that does not use it).
 	 */
 	SIM_TRY(sim_ctx_wait(alloc->ctx));

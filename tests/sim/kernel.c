@@ -47,8 +47,7 @@ static CUresult module_load(void **ret_module, const void *image)
 	struct module *module;
 	struct sim_ctx *ctx;
 
-	if (!ret_module || !image)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !ret_module || !image);
 	SIM_TRY(sim_ctx_current(&ctx));
 	module = sim_object_new(SIM_MODULE, sizeof(*module));
 	module->ctx = ctx;
@@ -56,43 +55,32 @@ static CUresult module_load(void **ret_module, const void *image)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoad(CUmodule *module, const char *fname)
+SIM_ENTRY(cuModuleLoad)
 {
-	SIM_LOCKED(cuModuleLoad);
 	return module_load((void **)module, fname);
 }
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image)
+SIM_ENTRY(cuModuleLoadData)
 {
-	SIM_LOCKED(cuModuleLoadData);
 	return module_load((void **)module, image);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image,
-			    unsigned int numOptions, CUjit_option *options,
-			    void **optionValues)
+SIM_ENTRY(cuModuleLoadDataEx)
 {
-	SIM_LOCKED(cuModuleLoadDataEx);
-	(void)numOptions;
-	(void)options;
-	(void)optionValues;
 	return module_load((void **)module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+SIM_ENTRY(cuModuleLoadFatBinary)
 {
-	SIM_LOCKED(cuModuleLoadFatBinary);
 	return module_load((void **)module, fatCubin);
 }
 
-CUresult cuModuleUnload(CUmodule hmod)
+SIM_ENTRY(cuModuleUnload)
 {
 	struct module *module;
 
-	SIM_LOCKED(cuModuleUnload);
 	module = sim_object_check(hmod, SIM_MODULE);
-	if (!module)
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, !module);
 	SIM_TRY(sim_ctx_wait(module->ctx));
 	sim_object_delete(module);
 	return CUDA_SUCCESS;
@@ -100,10 +88,8 @@ CUresult cuModuleUnload(CUmodule hmod)
 
 static CUresult function_find(void **ret_function, const void *handle, const char *name)
 {
-	if (!ret_function || !name)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_object_check(handle, SIM_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_VALUE, !ret_function || !name);
+	SIM_FAIL_IF(INVALID_HANDLE, !sim_object_check(handle, SIM_MODULE));
 	for (int i = 0; i < SIM_KERNEL_COUNT; i++) {
 		if (strcmp(name, kernels[i].name) != 0)
 			continue;
@@ -118,69 +104,42 @@ static CUresult function_find(void **ret_function, const void *handle, const cha
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+SIM_ENTRY(cuModuleGetFunction)
 {
-	SIM_LOCKED(cuModuleGetFunction);
 	return function_find((void **)hfunc, hmod, name);
 }
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
-			      const char *name)
+SIM_ENTRY(cuModuleGetGlobal_v2)
 {
-	SIM_LOCKED(cuModuleGetGlobal_v2);
-	(void)dptr;
-	(void)bytes;
-	(void)name;
-	if (!sim_object_check(hmod, SIM_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, !sim_object_check(hmod, SIM_MODULE));
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
-			   CUjit_option *jitOptions, void **jitOptionsValues,
-			   unsigned int numJitOptions, CUlibraryOption *libraryOptions,
-			   void **libraryOptionValues, unsigned int numLibraryOptions)
+SIM_ENTRY(cuLibraryLoadData)
 {
-	SIM_LOCKED(cuLibraryLoadData);
-	(void)jitOptions;
-	(void)jitOptionsValues;
-	(void)numJitOptions;
-	(void)libraryOptions;
-	(void)libraryOptionValues;
-	(void)numLibraryOptions;
-	if (!library || !code)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !library || !code);
 	*library = sim_object_new(SIM_MODULE, sizeof(struct module));
 	return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+SIM_ENTRY(cuKernelGetFunction)
 {
-	SIM_LOCKED(cuKernelGetFunction);
-	if (!pFunc)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_object_check(kernel, SIM_FUNCTION))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_VALUE, !pFunc);
+	SIM_FAIL_IF(INVALID_HANDLE, !sim_object_check(kernel, SIM_FUNCTION));
 	*pFunc = (CUfunction)kernel;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+SIM_ENTRY(cuFuncGetAttribute)
 {
-	SIM_LOCKED(cuFuncGetAttribute);
-	if (!pi)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_object_check(hfunc, SIM_FUNCTION))
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_VALUE, !pi);
+	SIM_FAIL_IF(INVALID_HANDLE, !sim_object_check(hfunc, SIM_FUNCTION));
 	*pi = attrib == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
+SIM_ENTRY(cuFuncSetAttribute)
 {
-	SIM_LOCKED(cuFuncSetAttribute);
-	(void)attrib;
-	(void)value;
 	return sim_object_check(hfunc, SIM_FUNCTION) ? CUDA_SUCCESS
 						     : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -218,8 +177,7 @@ static CUresult arguments_from_buffer(struct sim_work *work, const char *letters
 		uint64_t bytes = argument_bytes(letters[i]);
 
 		at = (at + bytes - 1) / bytes * bytes;
-		if (!buffer || at + bytes > size)
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, !buffer || at + bytes > size);
 		memcpy(&work->launch.arg[i], buffer + at, bytes);
 		at += bytes;
 	}
@@ -270,8 +228,7 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 	struct sim_work work = {.kind = SIM_WORK_KERNEL};
 	const char *letters;
 
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, !function);
 	work.kernel = function->kernel;
 	letters = kernels[work.kernel].parameters;
 	if (params)
@@ -306,61 +263,27 @@ static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[SIZES
 	struct sim_work work;
 
 	for (int i = 0; i < 6; i++)
-		if (dims[i] == 0)
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, dims[i] == 0);
 	memcpy(last_launch, dims, sizeof(last_launch));
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	SIM_TRY(sim_kernel_work(f, params, extra, &work));
 	return sim_stream_submit(stream, &work, NULL);
 }
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-			unsigned int gridDimZ, unsigned int blockDimX,
-			unsigned int blockDimY, unsigned int blockDimZ,
-			unsigned int sharedMemBytes, CUstream hStream,
-			void **kernelParams, void **extra)
+SIM_ENTRY(cuLaunchKernel)
 {
 	const unsigned dims[SIZES] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
 				      blockDimY, blockDimZ, sharedMemBytes};
 
-	SIM_LOCKED(cuLaunchKernel);
 	return launch(f, hStream, dims, kernelParams, extra);
 }
 
-CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-			     unsigned int gridDimZ, unsigned int blockDimX,
-			     unsigned int blockDimY, unsigned int blockDimZ,
-			     unsigned int sharedMemBytes, CUstream hStream,
-			     void **kernelParams, void **extra)
-{
-	return cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
-			      blockDimZ, sharedMemBytes, SIM_PTSZ(hStream),
-			      kernelParams, extra);
-}
-
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
-				   unsigned int gridDimY, unsigned int gridDimZ,
-				   unsigned int blockDimX, unsigned int blockDimY,
-				   unsigned int blockDimZ, unsigned int sharedMemBytes,
-				   CUstream hStream, void **kernelParams)
+SIM_ENTRY(cuLaunchCooperativeKernel)
 {
 	const unsigned dims[SIZES] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
 				      blockDimY, blockDimZ, sharedMemBytes};
 
-	SIM_LOCKED(cuLaunchCooperativeKernel);
 	return launch(f, hStream, dims, kernelParams, NULL);
-}
-
-CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX,
-					unsigned int gridDimY, unsigned int gridDimZ,
-					unsigned int blockDimX, unsigned int blockDimY,
-					unsigned int blockDimZ,
-					unsigned int sharedMemBytes, CUstream hStream,
-					void **kernelParams)
-{
-	return cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX,
-					 blockDimY, blockDimZ, sharedMemBytes,
-					 SIM_PTSZ(hStream), kernelParams);
 }
 
 static uint64_t early_launches; /* SIM_LOCKED */
@@ -386,20 +309,8 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUstream hStream, CUfunc
 	return launch(f, hStream, dims, kernelParams, extra);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
-			  void **kernelParams, void **extra)
+SIM_ENTRY(cuLaunchKernelEx)
 {
-	SIM_LOCKED(cuLaunchKernelEx);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !config);
 	return launch_ex(config, config->hStream, f, kernelParams, extra);
-}
-
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f,
-			       void **kernelParams, void **extra)
-{
-	SIM_LOCKED(cuLaunchKernelEx);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	return launch_ex(config, SIM_PTSZ(config->hStream), f, kernelParams, extra);
 }

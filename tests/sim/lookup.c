@@ -72,8 +72,8 @@ static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t f
 	const struct row *row;
 	bool known, per_thread;
 
-	if (!symbol || !pfn || (flags & ~3ull) || version > sim.driver_version)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !symbol || !pfn || (flags & ~3ull) || version > sim.driver_version);
 	*pfn = NULL;
 	row = row_find(symbol, version, &known);
 	per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -87,37 +87,26 @@ static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t f
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
-			     cuuint64_t flags,
-			     CUdriverProcAddressQueryResult *symbolStatus)
+SIM_ENTRY(cuGetProcAddress_v2)
 {
-	SIM_ENTER_EARLY(cuGetProcAddress_v2);
-	SIM_CALLED(cuGetProcAddress_v2);
 	return lookup(symbol, pfn, cudaVersion, flags, symbolStatus);
 }
 
 /* The form of CUDA 11 has no status: what is not there is an error. */
-CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
-			  cuuint64_t flags)
+SIM_ENTRY(cuGetProcAddress)
 {
-	SIM_ENTER_EARLY(cuGetProcAddress);
 	SIM_TRY(lookup(symbol, pfn, cudaVersion, flags, NULL));
 	return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /* --- life ------------------------------------------------------------------------- */
 
-CUresult cuInit(unsigned int Flags)
+SIM_ENTRY(cuInit)
 {
-	SIM_ENTER_EARLY(cuInit);
-	if (Flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim.forked)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (__atomic_load_n(&sim.exited, __ATOMIC_RELAXED))
-		return CUDA_ERROR_DEINITIALIZED;
-	if (sim.devices == 0)
-		return CUDA_ERROR_NO_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, Flags != 0);
+	SIM_FAIL_IF(NOT_INITIALIZED, sim.forked);
+	SIM_FAIL_IF(DEINITIALIZED, __atomic_load_n(&sim.exited, __ATOMIC_RELAXED));
+	SIM_FAIL_IF(NO_DEVICE, sim.devices == 0);
 	sim_lock();
 	if (!sim.initialized) {
 		sim_control_init();
@@ -127,11 +116,9 @@ CUresult cuInit(unsigned int Flags)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDriverGetVersion(int *driverVersion)
+SIM_ENTRY(cuDriverGetVersion)
 {
-	SIM_ENTER_EARLY(cuDriverGetVersion);
-	if (!driverVersion)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !driverVersion);
 	*driverVersion = sim.driver_version;
 	return CUDA_SUCCESS;
 }
@@ -200,11 +187,9 @@ CUresult cuDriverGetVersion(int *driverVersion)
 	  "violated constraints specific to instantiated graph update")                \
 	X(CUDA_ERROR_UNKNOWN, "unknown error")
 
-CUresult cuGetErrorName(CUresult error, const char **pStr)
+SIM_ENTRY(cuGetErrorName)
 {
-	SIM_ENTER_EARLY(cuGetErrorName);
-	if (!pStr)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pStr);
 	*pStr = NULL;
 #define SIM_X(code, text)                                                              \
 	if (error == code)                                                             \
@@ -214,11 +199,9 @@ CUresult cuGetErrorName(CUresult error, const char **pStr)
 	return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGetErrorString(CUresult error, const char **pStr)
+SIM_ENTRY(cuGetErrorString)
 {
-	SIM_ENTER_EARLY(cuGetErrorString);
-	if (!pStr)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pStr);
 	*pStr = NULL;
 #define SIM_X(code, text)                                                              \
 	if (error == code)                                                             \

@@ -154,8 +154,7 @@ CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory k
 	struct sim_space *space = &devices[ctx->device].space;
 	struct sim_alloc *alloc;
 
-	if (bytes > space->span)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(OUT_OF_MEMORY, bytes > space->span);
 	alloc = alloc_new(ctx, bytes, kind);
 	if (!sim_space_place(space, alloc)) {
 		free(alloc);
@@ -172,8 +171,7 @@ CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_a
 	struct sim_space *space = &devices[device].space;
 	struct sim_alloc *alloc;
 
-	if (bytes > space->span)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(OUT_OF_MEMORY, bytes > space->span);
 	alloc = alloc_new(NULL, bytes, SIM_MEMORY_RESERVED);
 	alloc->device = device;
 	if (!sim_space_reserve(space, alloc)) {

@@ -124,14 +124,12 @@ static struct sim_alloc *find_exact(CUdeviceptr ptr)
 	return alloc && sim_memory_piece(alloc, ptr, &base, &bytes) ? alloc : NULL;
 }
 
-CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdeviceptr ptr)
+SIM_ENTRY(cuPointerGetAttribute)
 {
 	const struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuPointerGetAttribute);
 	alloc = find_exact(ptr);
-	if (!data || !alloc)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !data || !alloc);
 	return attribute(data, which, ptr, alloc);
 }
 
@@ -167,22 +165,17 @@ static void attribute_unknown(void *data, CUpointer_attribute which, CUdeviceptr
 	}
 }
 
-CUresult cuPointerGetAttributes(unsigned int numAttributes,
-				CUpointer_attribute *attributes, void **data,
-				CUdeviceptr ptr)
+SIM_ENTRY(cuPointerGetAttributes)
 {
 	const struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuPointerGetAttributes);
-	if (!attributes || !data || numAttributes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !attributes || !data || numAttributes == 0);
 	alloc = find_exact(ptr);
 	for (unsigned i = 0; i < numAttributes; i++) {
-		if (!data[i])
-			return CUDA_ERROR_INVALID_VALUE;
-		if ((int)attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
-		    (int)attributes[i] > IS_HW_DECOMPRESS_CAPABLE)
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, !data[i]);
+		SIM_FAIL_IF(INVALID_VALUE,
+			    (int)attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+				(int)attributes[i] > IS_HW_DECOMPRESS_CAPABLE);
 		if (alloc)
 			(void)attribute(data[i], attributes[i], ptr, alloc);
 		else
@@ -191,15 +184,13 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
-			       CUdeviceptr ptr)
+SIM_ENTRY(cuPointerSetAttribute)
 {
 	struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuPointerSetAttribute);
 	alloc = find_exact(ptr);
-	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc);
 	if (alloc->kind == SIM_MEMORY_RESERVED)
 		return CUDA_ERROR_NOT_SUPPORTED; /* H100, driver 580 */
 	alloc->sync_memops = *(const unsigned *)value != 0;

@@ -39,87 +39,70 @@ CUmemoryPool sim_pool_default(int device)
 
 /* --- a device's pools ----------------------------------------------------- */
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+SIM_ENTRY(cuDeviceGetDefaultMemPool)
 {
-	SIM_LOCKED(cuDeviceGetDefaultMemPool);
-	if (!pool_out)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !pool_out);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	*pool_out = sim_pool_default(dev);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+SIM_ENTRY(cuDeviceGetMemPool)
 {
-	SIM_LOCKED(cuDeviceGetMemPool);
-	if (!pool)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !pool);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	*pool = chosen[dev] ? (CUmemoryPool)chosen[dev] : sim_pool_default(dev);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+SIM_ENTRY(cuDeviceSetMemPool)
 {
-	SIM_LOCKED(cuDeviceSetMemPool);
-	if (!sim_device_valid(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!sim_object_check(pool, SIM_POOL))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
+	SIM_FAIL_IF(INVALID_VALUE, !sim_object_check(pool, SIM_POOL));
 	chosen[dev] = (struct pool *)pool;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGraphMemTrim(CUdevice device)
+SIM_ENTRY(cuDeviceGraphMemTrim)
 {
-	SIM_LOCKED(cuDeviceGraphMemTrim);
 	return sim_device_valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* --- pools ---------------------------------------------------------------- */
 
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+SIM_ENTRY(cuMemPoolCreate)
 {
-	SIM_LOCKED(cuMemPoolCreate);
-	if (!pool || !poolProps ||
-	    poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(poolProps->location.id))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !pool || !poolProps ||
+			poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(poolProps->location.id));
 	*pool = (CUmemoryPool)pool_new(poolProps->location.id);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolDestroy(CUmemoryPool handle)
+SIM_ENTRY(cuMemPoolDestroy)
 {
 	struct pool *pool;
 
-	SIM_LOCKED(cuMemPoolDestroy);
 	pool = sim_object_check(handle, SIM_POOL);
-	if (!pool || defaults[pool->device] == pool)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pool || defaults[pool->device] == pool);
 	if (chosen[pool->device] == pool)
 		chosen[pool->device] = NULL;
 	sim_object_delete(pool);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+SIM_ENTRY(cuMemPoolTrimTo)
 {
-	SIM_LOCKED(cuMemPoolTrimTo);
-	(void)minBytesToKeep;
 	SIM_TRY(sim_capture_unsafe());
 	return sim_object_check(pool, SIM_POOL) ? CUDA_SUCCESS
 						: CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+SIM_ENTRY(cuMemPoolSetAccess)
 {
-	SIM_LOCKED(cuMemPoolSetAccess);
-	if (!sim_object_check(pool, SIM_POOL) || (count && !map))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !sim_object_check(pool, SIM_POOL) || (count && !map));
 	return CUDA_SUCCESS;
 }
 
@@ -133,15 +116,12 @@ static uint64_t pool_used(int device)
 	return bytes;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr,
-			       void *value)
+SIM_ENTRY(cuMemPoolSetAttribute)
 {
 	struct pool *pool;
 
-	SIM_LOCKED(cuMemPoolSetAttribute);
 	pool = sim_object_check(handle, SIM_POOL);
-	if (!pool || !value)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pool || !value);
 	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		pool->threshold = *(cuuint64_t *)value;
 	else if (attr >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -150,15 +130,12 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr,
-			       void *value)
+SIM_ENTRY(cuMemPoolGetAttribute)
 {
 	const struct pool *pool;
 
-	SIM_LOCKED(cuMemPoolGetAttribute);
 	pool = sim_object_check(handle, SIM_POOL);
-	if (!pool || !value)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pool || !value);
 	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		*(cuuint64_t *)value = pool->threshold;
 	else if (attr >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -186,8 +163,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, struct sim_stream *
 {
 	struct sim_alloc *alloc;
 
-	if (!dptr || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !dptr || bytes == 0);
 	if (stream->capture)
 		return sim_capture_alloc(stream, bytes, dptr);
 	SIM_TRY(sim_capture_unsafe());
@@ -197,61 +173,43 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, struct sim_stream *
 	return submit_range(stream, SIM_WORK_ALLOC, alloc);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+SIM_ENTRY(cuMemAllocAsync)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuMemAllocAsync);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	return alloc_async(dptr, bytesize, stream);
 }
 
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	return cuMemAllocAsync(dptr, bytesize, SIM_PTSZ(hStream));
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-				 CUstream hStream)
+SIM_ENTRY(cuMemAllocFromPoolAsync)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuMemAllocFromPoolAsync);
-	if (!sim_object_check(pool, SIM_POOL))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !sim_object_check(pool, SIM_POOL));
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	return alloc_async(dptr, bytesize, stream);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize,
-				      CUmemoryPool pool, CUstream hStream)
-{
-	return cuMemAllocFromPoolAsync(dptr, bytesize, pool, SIM_PTSZ(hStream));
 }
 
 /* It stays the graph's, whose next launch allocates it again. */
 static CUresult free_of_graph(struct sim_stream *stream, struct sim_alloc *alloc)
 {
-	if (!alloc->unfreed)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc->unfreed);
 	alloc->unfreed = false;
 	return submit_range(stream, SIM_WORK_GRAPH_FREE, alloc);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+SIM_ENTRY(cuMemFreeAsync)
 {
 	struct sim_stream *stream;
 	struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuMemFreeAsync);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (dptr == 0)
 		return CUDA_SUCCESS;
 	alloc = sim_memory_find(dptr);
-	if (!alloc || alloc->addr != dptr || alloc->dying)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (alloc->kind != SIM_MEMORY_ASYNC && alloc->kind != SIM_MEMORY_DEVICE)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->addr != dptr || alloc->dying);
+	SIM_FAIL_IF(INVALID_VALUE, alloc->kind != SIM_MEMORY_ASYNC &&
+				       alloc->kind != SIM_MEMORY_DEVICE);
 	if (stream->capture)
 		return sim_capture_free(stream, alloc);
 	SIM_TRY(sim_capture_unsafe());
@@ -259,9 +217,4 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return free_of_graph(stream, alloc);
 	alloc->dying = true;
 	return submit_range(stream, SIM_WORK_FREE, alloc);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
-{
-	return cuMemFreeAsync(dptr, SIM_PTSZ(hStream));
 }

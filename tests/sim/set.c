@@ -39,15 +39,14 @@ static CUresult set(const struct set *s)
 	SIM_TRY(sim_stream_use(s->stream, &stream));
 	if (!s->async && stream->capture)
 		return sim_capture_refuse(stream);
-	if (s->dst % s->width != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, s->dst % s->width != 0);
 	if (bytes == 0 || s->rows == 0)
 		return CUDA_SUCCESS;
-	if (!stream->capture &&
-	    !sim_memory_host_view(s->dst, (s->rows - 1) * s->pitch + bytes, false))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!s->async && sim_memory_is_closed(s->dst))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(
+	    INVALID_VALUE,
+	    !stream->capture &&
+		!sim_memory_host_view(s->dst, (s->rows - 1) * s->pitch + bytes, false));
+	SIM_FAIL_IF(INVALID_VALUE, !s->async && sim_memory_is_closed(s->dst));
 	sim_set_work(&work, s->dst, s->pitch, s->value, s->width, s->count, s->rows);
 	SIM_TRY(sim_stream_submit(stream, &work, NULL));
 	if (s->async || !sim_memory_synchronizes(s->dst))
@@ -70,44 +69,22 @@ static CUresult set_line(CUstream stream, bool async, uint64_t dst, uint32_t val
 	return set(&s);
 }
 
-#define SET(sync, per_sync, async_fn, per_async, type, bytes)                          \
-	CUresult sync(CUdeviceptr dst, type value, size_t N)                           \
+#define SET(symbol, stream, async, bytes)                                              \
+	SIM_ENTRY(symbol)                                                              \
 	{                                                                              \
-		SIM_LOCKED(sync);                                                      \
-		return set_line(CU_STREAM_LEGACY, false, dst, value, bytes, N);        \
-	}                                                                              \
-	CUresult per_sync(CUdeviceptr dst, type value, size_t N)                       \
-	{                                                                              \
-		SIM_LOCKED(sync);                                                      \
-		return set_line(CU_STREAM_PER_THREAD, false, dst, value, bytes, N);    \
-	}                                                                              \
-	CUresult async_fn(CUdeviceptr dst, type value, size_t N, CUstream hStream)     \
-	{                                                                              \
-		SIM_LOCKED(async_fn);                                                  \
-		return set_line(hStream, true, dst, value, bytes, N);                  \
-	}                                                                              \
-	CUresult per_async(CUdeviceptr dst, type value, size_t N, CUstream hStream)    \
-	{                                                                              \
-		return async_fn(dst, value, N, SIM_PTSZ(hStream));                     \
+		return set_line(stream, async, dst, value, bytes, N);                  \
 	}
 
-SET(cuMemsetD8_v2, cuMemsetD8_v2_ptds, cuMemsetD8Async, cuMemsetD8Async_ptsz,
-    unsigned char, 1)
-SET(cuMemsetD16_v2, cuMemsetD16_v2_ptds, cuMemsetD16Async, cuMemsetD16Async_ptsz,
-    unsigned short, 2)
-SET(cuMemsetD32_v2, cuMemsetD32_v2_ptds, cuMemsetD32Async, cuMemsetD32Async_ptsz,
-    unsigned int, 4)
+SET(cuMemsetD8_v2, NULL, false, 1)
+SET(cuMemsetD16_v2, NULL, false, 2)
+SET(cuMemsetD32_v2, NULL, false, 4)
+SET(cuMemsetD8Async, hStream, true, 1)
+SET(cuMemsetD16Async, hStream, true, 2)
+SET(cuMemsetD32Async, hStream, true, 4)
 
-CUresult cuMemsetInvented(CUdeviceptr dstDevice, unsigned char uc, size_t N,
-			  CUstream hStream)
+SIM_ENTRY(cuMemsetInvented)
 {
 	return cuMemsetD8Async(dstDevice, uc, N, hStream);
-}
-
-CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N,
-			       CUstream hStream)
-{
-	return cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream);
 }
 
 static CUresult set_rectangle(CUdeviceptr dst, size_t pitch, unsigned char value,
@@ -125,63 +102,19 @@ static CUresult set_rectangle(CUdeviceptr dst, size_t pitch, unsigned char value
 	return pitch < width ? CUDA_ERROR_INVALID_VALUE : set(&s);
 }
 
-CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-			 size_t Width, size_t Height)
+SIM_ENTRY(cuMemsetD2D8_v2)
 {
-	SIM_LOCKED(cuMemsetD2D8_v2);
-	return set_rectangle(dstDevice, dstPitch, uc, Width, Height, CU_STREAM_LEGACY,
-			     false);
+	return set_rectangle(dstDevice, dstPitch, uc, Width, Height, NULL, false);
 }
 
-CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-			      size_t Width, size_t Height)
+SIM_ENTRY(cuMemsetD2D8Async)
 {
-	SIM_LOCKED(cuMemsetD2D8_v2);
-	return set_rectangle(dstDevice, dstPitch, uc, Width, Height,
-			     CU_STREAM_PER_THREAD, false);
-}
-
-CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-			   size_t Width, size_t Height, CUstream hStream)
-{
-	SIM_LOCKED(cuMemsetD2D8Async);
 	return set_rectangle(dstDevice, dstPitch, uc, Width, Height, hStream, true);
-}
-
-CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch,
-				unsigned char uc, size_t Width, size_t Height,
-				CUstream hStream)
-{
-	return cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height,
-				 SIM_PTSZ(hStream));
 }
 
 /* --- single writes in stream order ---------------------------------------- */
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-			      unsigned int flags)
+SIM_ENTRY(cuStreamWriteValue32_v2)
 {
-	SIM_LOCKED(cuStreamWriteValue32);
-	(void)flags;
 	return set_line(stream, true, addr, value, 4, 1);
-}
-
-CUresult cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-				   unsigned int flags)
-{
-	return cuStreamWriteValue32(SIM_PTSZ(stream), addr, value, flags);
-}
-
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-				 unsigned int flags)
-{
-	SIM_LOCKED(cuStreamWriteValue32_v2);
-	(void)flags;
-	return set_line(stream, true, addr, value, 4, 1);
-}
-
-CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr,
-				      cuuint32_t value, unsigned int flags)
-{
-	return cuStreamWriteValue32_v2(SIM_PTSZ(stream), addr, value, flags);
 }

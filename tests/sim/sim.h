@@ -33,20 +33,10 @@
 #pragma GCC visibility pop
 
 #include "gcpsim.h"
-#include "table.h"
-#include "table_graph.h"
+#include "entries.h"
 
-#define SIM_TABLE(F, S)                                                                \
-	SIM_TABLE_BASE(F, S)                                                           \
-	SIM_TABLE_DEVICE(F, S)                                                         \
-	SIM_TABLE_CONTEXT(F, S)                                                        \
-	SIM_TABLE_CODE(F, S)                                                           \
-	SIM_TABLE_STREAM(F, S)                                                         \
-	SIM_TABLE_MEMORY(F, S)                                                         \
-	SIM_TABLE_COPY(F, S)                                                           \
-	SIM_TABLE_CAPTURE(F, S)                                                        \
-	SIM_TABLE_GRAPH(F, S)
-
+/* F(name, since, symbol), or S(name, since, symbol, twin) of those that have a twin for
+ * the default stream of each thread: entries.list. */
 enum sim_fn {
 #define SIM_F(name, since, symbol)      SIM_FN_##symbol,
 #define SIM_S(name, since, symbol, per) SIM_FN_##symbol,
@@ -555,7 +545,7 @@ void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops 
 CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle);
 CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle);
 
-/* The per-thread variants: NULL means the thread's own stream. */
+/* The twins: NULL means the thread's own stream. */
 #define SIM_PTSZ(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
 /* --- captures (capture.c) ------------------------------------------------- */
@@ -609,6 +599,7 @@ struct sim_thread {
 	CUstreamCaptureMode mode;
 	uint64_t id;
 	bool in_callback;
+	bool per_thread; /* in a call whose default stream is the thread's */
 	uint64_t posted; /* the latest job that it gave the driver's thread, or 0 */
 	enum sim_fn fn;  /* its latest call */
 	unsigned asked;  /* > 0: the program itself asks to wait */
@@ -690,6 +681,10 @@ static inline void sim_called(const enum sim_fn *fn)
 	sim_lock();                                                                    \
 	sim_schedule_tick()
 
+/* Defines what an entry point does: entries.h has its gate, which runs before, and its
+ * parameters, which are named as in entries.list. */
+#define SIM_ENTRY(symbol) SIM_ENTRY_##symbol
+
 /* At the head of an entry point that destroys: calls gcpsim_when_destroyed's. */
 void sim_destroyed(const int *unused);
 #define SIM_DESTROYS __attribute__((cleanup(sim_destroyed), unused)) int destroys_ = 0
@@ -698,7 +693,12 @@ void sim_destroyed(const int *unused);
 #define SIM_LOAD(field)         __atomic_load_n(&(field), __ATOMIC_RELAXED)
 #define SIM_STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
 
-/* Returns from the entry point when something failed. */
+/* Returns from the entry point when something failed, or is not as it must be. */
+#define SIM_FAIL_IF(code, ...)                                                         \
+	do {                                                                           \
+		if (__VA_ARGS__)                                                       \
+			return CUDA_ERROR_##code;                                      \
+	} while (0)
 #define SIM_TRY(call)                                                                  \
 	do {                                                                           \
 		CUresult try_ = (call);                                                \

@@ -84,10 +84,13 @@ CUresult sim_stream_get(CUstream handle, struct sim_stream **ret_stream)
 	struct sim_stream *stream;
 	struct sim_ctx *ctx;
 
+	*ret_stream = NULL;
 	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+		bool own = handle == CU_STREAM_PER_THREAD ||
+			   (!handle && sim_thread_self()->per_thread);
+
 		SIM_TRY(sim_ctx_current(&ctx));
-		*ret_stream =
-		    handle == CU_STREAM_PER_THREAD ? per_thread(ctx) : ctx->legacy;
+		*ret_stream = own ? per_thread(ctx) : ctx->legacy;
 		return CUDA_SUCCESS;
 	}
 	stream = sim_object_check(handle, SIM_STREAM);
@@ -266,30 +269,27 @@ static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priori
 {
 	struct sim_ctx *ctx;
 
-	if (!phStream || (Flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !phStream || (Flags & ~(unsigned)CU_STREAM_NON_BLOCKING));
 	SIM_TRY(sim_ctx_current(&ctx));
 	*phStream = (CUstream)sim_stream_new(ctx, Flags, priority);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
+SIM_ENTRY(cuStreamCreate)
 {
-	SIM_LOCKED(cuStreamCreate);
 	return stream_create(phStream, Flags, 0);
 }
 
-CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags,
-				    int priority)
+SIM_ENTRY(cuStreamCreateWithPriority)
 {
-	SIM_LOCKED(cuStreamCreateWithPriority);
 	return stream_create(phStream, flags,
 			     priority > 0    ? 0
 			     : priority < -5 ? -5
 					     : priority);
 }
 
-static CUresult stream_destroy(CUstream hStream)
+SIM_ENTRY(cuStreamDestroy_v2)
 {
 	struct sim_stream *stream = sim_object_check(hStream, SIM_STREAM);
 
@@ -299,37 +299,17 @@ static CUresult stream_destroy(CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamDestroy(CUstream hStream)
-{
-	SIM_DESTROYS;
-	SIM_LOCKED(cuStreamDestroy);
-	return stream_destroy(hStream);
-}
-
-CUresult cuStreamDestroy_v2(CUstream hStream)
-{
-	SIM_DESTROYS;
-	SIM_LOCKED(cuStreamDestroy_v2);
-	return stream_destroy(hStream);
-}
-
 /* --- entry points: waiting ------------------------------------------------ */
 
-CUresult cuStreamSynchronize(CUstream hStream)
+SIM_ENTRY(cuStreamSynchronize)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamSynchronize);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_TRY(sim_capture_unsafe());
 	return sim_stream_wait(stream);
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream hStream)
-{
-	return cuStreamSynchronize(SIM_PTSZ(hStream));
 }
 
 /* A poll that never ends would hang where nothing runs by itself: after many
@@ -343,7 +323,7 @@ static void poll_limit(struct sim_polls *polls, struct sim_ops *ops)
 		sim_op_wait(ops->at[i]);
 }
 
-CUresult cuStreamQuery(CUstream hStream)
+SIM_ENTRY(cuStreamQuery)
 {
 	static struct sim_polls polls;
 	struct sim_stream *stream;
@@ -351,7 +331,6 @@ CUresult cuStreamQuery(CUstream hStream)
 	struct sim_vc vc = {0};
 	bool done;
 
-	SIM_LOCKED(cuStreamQuery);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)
 		return sim_capture_refuse(stream);
@@ -368,12 +347,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamQuery_ptsz(CUstream hStream)
-{
-	return cuStreamQuery(SIM_PTSZ(hStream));
-}
-
-CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+SIM_ENTRY(cuStreamWaitEvent)
 {
 	struct sim_stream *stream;
 	struct sim_event *event;
@@ -382,15 +356,13 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	struct sim_op *op;
 	bool elsewhere;
 
-	SIM_LOCKED(cuStreamWaitEvent);
-	if (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	event = sim_object_check(hEvent, SIM_EVENT);
 	if (!event)
 		return sim_object_gone(hEvent, SIM_EVENT);
-	if (!stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL))
-		return CUDA_ERROR_ILLEGAL_STATE;
+	SIM_FAIL_IF(ILLEGAL_STATE,
+		    !stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL));
 	if (stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL))
 		return sim_capture_event_node(stream, event,
 					      CU_GRAPH_NODE_TYPE_WAIT_EVENT);
@@ -420,30 +392,18 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
-{
-	return cuStreamWaitEvent(SIM_PTSZ(hStream), hEvent, Flags);
-}
-
 /* --- entry points: host functions ----------------------------------------- */
 
-CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+SIM_ENTRY(cuLaunchHostFunc)
 {
 	struct sim_work work = {.kind = SIM_WORK_HOST};
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuLaunchHostFunc);
-	if (!fn)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !fn);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	work.host.fn = fn;
 	work.host.data = userData;
 	return sim_stream_submit(stream, &work, NULL);
-}
-
-CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
-{
-	return cuLaunchHostFunc(SIM_PTSZ(hStream), fn, userData);
 }
 
 struct callback {
@@ -460,16 +420,13 @@ static void callback_run(void *data)
 	free(callback);
 }
 
-CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback fn, void *userData,
-			     unsigned int flags)
+SIM_ENTRY(cuStreamAddCallback)
 {
 	struct sim_work work = {.kind = SIM_WORK_HOST};
 	struct sim_stream *stream;
 	struct callback *callback;
 
-	SIM_LOCKED(cuStreamAddCallback);
-	if (!fn || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !fn || flags != 0);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)
 		return sim_capture_refuse(stream);
@@ -478,10 +435,4 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback fn, void *userDa
 	work.host.fn = callback_run;
 	work.host.data = callback;
 	return sim_stream_submit(stream, &work, NULL);
-}
-
-CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback fn, void *userData,
-				  unsigned int flags)
-{
-	return cuStreamAddCallback(SIM_PTSZ(hStream), fn, userData, flags);
 }

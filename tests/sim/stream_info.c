@@ -10,8 +10,7 @@ static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreen
 {
 	struct sim_stream *stream;
 
-	if (!pctx)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pctx);
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	if (!pGreenCtx) {
 		*pctx = (CUcontext)stream->ctx;
@@ -22,36 +21,21 @@ static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreen
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+SIM_ENTRY(cuStreamGetCtx)
 {
-	SIM_LOCKED(cuStreamGetCtx);
 	return stream_ctx(hStream, pctx, NULL);
 }
 
-CUresult cuStreamGetCtx_ptsz(CUstream hStream, CUcontext *pctx)
+SIM_ENTRY(cuStreamGetCtx_v2)
 {
-	return cuStreamGetCtx(SIM_PTSZ(hStream), pctx);
-}
-
-CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-	SIM_LOCKED(cuStreamGetCtx_v2);
 	return stream_ctx(hStream, pCtx, pGreenCtx);
 }
 
-CUresult cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx,
-				CUgreenCtx *pGreenCtx)
-{
-	return cuStreamGetCtx_v2(SIM_PTSZ(hStream), pCtx, pGreenCtx);
-}
-
-CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+SIM_ENTRY(cuStreamGetId)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamGetId);
-	if (!streamId)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !streamId);
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	if (stream->capture) /* measured */
 		return sim_capture_refuse(stream);
@@ -59,18 +43,11 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetId_ptsz(CUstream hStream, unsigned long long *streamId)
-{
-	return cuStreamGetId(SIM_PTSZ(hStream), streamId);
-}
-
-CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+SIM_ENTRY(cuStreamGetFlags)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamGetFlags);
-	if (!flags)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !flags);
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	if (stream->capture) /* measured */
 		return sim_capture_refuse(stream);
@@ -78,41 +55,22 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetFlags_ptsz(CUstream hStream, unsigned int *flags)
-{
-	return cuStreamGetFlags(SIM_PTSZ(hStream), flags);
-}
-
-CUresult cuStreamGetPriority(CUstream hStream, int *priority)
+SIM_ENTRY(cuStreamGetPriority)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamGetPriority);
-	if (!priority)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !priority);
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	*priority = stream->priority;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetPriority_ptsz(CUstream hStream, int *priority)
-{
-	return cuStreamGetPriority(SIM_PTSZ(hStream), priority);
-}
-
-CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
+SIM_ENTRY(cuStreamGetDevice)
 {
 	struct sim_stream *stream;
 
-	SIM_LOCKED(cuStreamGetDevice);
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !device);
 	SIM_TRY(sim_stream_get(hStream, &stream));
 	*device = stream->ctx->device;
 	return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetDevice_ptsz(CUstream hStream, CUdevice *device)
-{
-	return cuStreamGetDevice(SIM_PTSZ(hStream), device);
 }

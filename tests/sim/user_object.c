@@ -144,15 +144,13 @@ void sim_hold_put(struct sim_hold *hold)
 
 /* --- entry points --------------------------------------------------------- */
 
-CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
-			    unsigned int initialRefcount, unsigned int flags)
+SIM_ENTRY(cuUserObjectCreate)
 {
 	struct sim_user_object *user;
 
-	SIM_LOCKED(cuUserObjectCreate);
-	if (!object_out || !destroy || initialRefcount == 0 ||
-	    initialRefcount > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !object_out || !destroy || initialRefcount == 0 ||
+				       initialRefcount > INT32_MAX ||
+				       flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 	user = sim_object_new(SIM_USER_OBJECT, sizeof(*user));
 	user->refs = initialRefcount;
 	user->destroy = destroy;
@@ -166,61 +164,52 @@ static CUresult user_check(CUuserObject object, unsigned int count,
 			   struct sim_user_object **ret_user)
 {
 	*ret_user = sim_object_check(object, SIM_USER_OBJECT);
-	if (!*ret_user || count == 0 || count > INT32_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !*ret_user || count == 0 || count > INT32_MAX);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
+SIM_ENTRY(cuUserObjectRetain)
 {
 	struct sim_user_object *user;
 
-	SIM_LOCKED(cuUserObjectRetain);
 	SIM_TRY(user_check(object, count, &user));
 	user->refs += count;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
+SIM_ENTRY(cuUserObjectRelease)
 {
 	struct sim_user_object *user;
 
-	SIM_LOCKED(cuUserObjectRelease);
 	SIM_TRY(user_check(object, count, &user));
-	if (count > user->refs)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, count > user->refs);
 	user_release(user, count);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
-				 unsigned int flags)
+SIM_ENTRY(cuGraphRetainUserObject)
 {
 	struct sim_user_object *user;
 	struct sim_graph *g;
 
-	SIM_LOCKED(cuGraphRetainUserObject);
 	SIM_TRY(user_check(object, count, &user));
 	g = sim_object_check(graph, SIM_GRAPH);
-	if (!g || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !g || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE));
 	if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
 		user->refs += count;
 	sim_user_refs_add(&g->users, user, count);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object,
-				  unsigned int count)
+SIM_ENTRY(cuGraphReleaseUserObject)
 {
 	struct sim_user_object *user;
 	struct sim_graph *g;
 
-	SIM_LOCKED(cuGraphReleaseUserObject);
 	SIM_TRY(user_check(object, count, &user));
 	g = sim_object_check(graph, SIM_GRAPH);
-	if (!g || !user_refs_remove(&g->users, user, count))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !g || !user_refs_remove(&g->users, user, count));
 	user_release(user, count);
 	return CUDA_SUCCESS;
 }

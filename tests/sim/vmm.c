@@ -14,14 +14,9 @@
 
 /* --- physical memory ------------------------------------------------------ */
 
-CUresult cuMemGetAllocationGranularity(size_t *granularity,
-				       const CUmemAllocationProp *prop,
-				       CUmemAllocationGranularity_flags option)
+SIM_ENTRY(cuMemGetAllocationGranularity)
 {
-	SIM_LOCKED(cuMemGetAllocationGranularity);
-	(void)option;
-	if (!granularity || !prop)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !granularity || !prop);
 	*granularity = SIM_CHUNK;
 	return CUDA_SUCCESS;
 }
@@ -46,8 +41,7 @@ static CUresult physical_new(int device, uint64_t bytes, bool shareable,
 {
 	int fd;
 
-	if (!sim_memory_account(device, (int64_t)bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(OUT_OF_MEMORY, !sim_memory_account(device, (int64_t)bytes));
 	fd = memfd_create("gcpsim-physical", MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
 		sim_memory_account(device, -(int64_t)bytes);
@@ -122,21 +116,17 @@ static void physical_release(struct sim_physical *physical)
 	sim_object_delete(physical);
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-		     const CUmemAllocationProp *prop, unsigned long long flags)
+SIM_ENTRY(cuMemCreate)
 {
 	/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
 	unsigned usages = sim.decompress >= 0 ? 0x2 : 0;
 	struct sim_physical *physical;
 
-	SIM_LOCKED(cuMemCreate);
-	if (!handle || !prop || flags != 0 || size == 0 || size % SIM_CHUNK != 0 ||
-	    prop->allocFlags.usage & ~usages)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!sim_device_valid(prop->location.id))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE, !handle || !prop || flags != 0 || size == 0 ||
+				       size % SIM_CHUNK != 0 ||
+				       prop->allocFlags.usage & ~usages);
+	SIM_FAIL_IF(NOT_SUPPORTED, prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(prop->location.id));
 	SIM_TRY(physical_new(prop->location.id, size,
 			     prop->requestedHandleTypes &
 				 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -147,14 +137,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+SIM_ENTRY(cuMemRelease)
 {
 	struct sim_physical *physical;
 
-	SIM_LOCKED(cuMemRelease);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
-	if (!physical || physical->handles == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !physical || physical->handles == 0);
 	physical->handles--;
 	physical_release(physical);
 	return CUDA_SUCCESS;
@@ -162,16 +150,13 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 /* --- address ranges ------------------------------------------------------- */
 
-CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
-			     CUdeviceptr addr, unsigned long long flags)
+SIM_ENTRY(cuMemAddressReserve)
 {
 	struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuMemAddressReserve);
 	(void)addr; /* a wish, which may be refused */
-	if (!ptr || flags != 0 || size == 0 || size % SIM_CHUNK != 0 ||
-	    alignment > SIM_CHUNK)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !ptr || flags != 0 || size == 0 ||
+				       size % SIM_CHUNK != 0 || alignment > SIM_CHUNK);
 	SIM_TRY(sim_memory_reserve(0, size, &alloc));
 	*ptr = alloc->addr;
 	return CUDA_SUCCESS;
@@ -197,39 +182,33 @@ static bool any_mapped(const struct sim_alloc *alloc, uint64_t first, uint64_t c
 	return false;
 }
 
-CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+SIM_ENTRY(cuMemAddressFree)
 {
 	struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuMemAddressFree);
 	alloc = reserved_find(ptr, size);
-	if (!alloc || alloc->addr != ptr || alloc->span != size ||
-	    any_mapped(alloc, 0, size / SIM_CHUNK))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->addr != ptr ||
+				       alloc->span != size ||
+				       any_mapped(alloc, 0, size / SIM_CHUNK));
 	sim_memory_free(alloc);
 	return CUDA_SUCCESS;
 }
 
 /* Takes handles as a whole (measured). */
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
-		  CUmemGenericAllocationHandle handle, unsigned long long flags)
+SIM_ENTRY(cuMemMap)
 {
 	struct sim_physical *physical;
 	struct sim_alloc *alloc;
 	uint64_t first;
 
-	SIM_LOCKED(cuMemMap);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	alloc = reserved_find(ptr, size);
-	if (!physical || physical->handles == 0 || !alloc || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (offset != 0 || size != physical->bytes)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !physical || physical->handles == 0 || !alloc || flags != 0);
+	SIM_FAIL_IF(NOT_SUPPORTED, offset != 0 || size != physical->bytes);
 	first = (ptr - alloc->addr) / SIM_CHUNK;
-	if (any_mapped(alloc, first, size / SIM_CHUNK))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_memory_map(ptr, size, physical->fd, 0) != 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(INVALID_VALUE, any_mapped(alloc, first, size / SIM_CHUNK));
+	SIM_FAIL_IF(OUT_OF_MEMORY, sim_memory_map(ptr, size, physical->fd, 0) != 0);
 	for (uint64_t i = 0; i < size / SIM_CHUNK; i++) {
 		alloc->mapped[first + i] = physical;
 		alloc->piece[first + i] = (uint32_t)i;
@@ -254,16 +233,15 @@ static bool are_whole(const struct sim_alloc *alloc, uint64_t first, uint64_t co
 }
 
 /* Does not wait for the device (facts: "unmap does not wait"). */
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+SIM_ENTRY(cuMemUnmap)
 {
 	struct sim_alloc *alloc;
 	uint64_t first;
 
-	SIM_LOCKED(cuMemUnmap);
 	alloc = reserved_find(ptr, size);
-	if (!alloc ||
-	    !are_whole(alloc, (ptr - alloc->addr) / SIM_CHUNK, size / SIM_CHUNK))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !alloc || !are_whole(alloc, (ptr - alloc->addr) / SIM_CHUNK,
+					 size / SIM_CHUNK));
 	sim_hazard_mapping(ptr, size, "cuMemUnmap");
 	sim_memory_reset(ptr, size);
 	sim_memory_map(ptr, size, -1, 0);
@@ -281,17 +259,16 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 }
 
 /* The handle of what is mapped there, which the caller has to release. */
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+SIM_ENTRY(cuMemRetainAllocationHandle)
 {
 	uint64_t at = (uintptr_t)addr;
 	struct sim_physical *physical;
 	struct sim_alloc *alloc;
 
-	SIM_LOCKED(cuMemRetainAllocationHandle);
 	alloc = sim_memory_find(at);
-	if (!handle || !alloc || alloc->kind != SIM_MEMORY_RESERVED ||
-	    !alloc->mapped[(at - alloc->addr) / SIM_CHUNK])
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !handle || !alloc ||
+				       alloc->kind != SIM_MEMORY_RESERVED ||
+				       !alloc->mapped[(at - alloc->addr) / SIM_CHUNK]);
 	physical = alloc->mapped[(at - alloc->addr) / SIM_CHUNK];
 	physical->handles++;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
@@ -305,25 +282,19 @@ static void access_set(uint32_t *mask, int device, CUmemAccess_flags flags)
 		*mask |= 1u << device;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
-			size_t count)
+SIM_ENTRY(cuMemSetAccess)
 {
 	struct sim_alloc *alloc;
 	uint64_t first;
 
-	SIM_LOCKED(cuMemSetAccess);
 	alloc = reserved_find(ptr, size);
-	if (!alloc || !desc || count == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !alloc || !desc || count == 0);
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
-		if (!alloc->mapped[i])
-			return CUDA_ERROR_INVALID_VALUE;
-	if (!are_whole(alloc, first, size / SIM_CHUNK))
-		return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, !alloc->mapped[i]);
+	SIM_FAIL_IF(INVALID_VALUE, !are_whole(alloc, first, size / SIM_CHUNK));
 	for (size_t d = 0; d < count; d++) {
-		if (!sim_device_valid(desc[d].location.id))
-			return CUDA_ERROR_INVALID_DEVICE;
+		SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(desc[d].location.id));
 		for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
 			access_set(&alloc->open[i], desc[d].location.id, desc[d].flags);
 	}
@@ -331,24 +302,20 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 }
 
 /* Of memory of cuMemAlloc no flags are told (measured). */
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
-			CUdeviceptr ptr)
+SIM_ENTRY(cuMemGetAccess)
 {
 	const struct sim_alloc *alloc;
 	bool open;
 
-	SIM_LOCKED(cuMemGetAccess);
 	alloc = sim_memory_find(ptr);
-	if (!flags || !location || !alloc || ptr >= alloc->addr + alloc->bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(location->id))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !flags || !location || !alloc || ptr >= alloc->addr + alloc->bytes);
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(location->id));
 	open = false;
 	if (alloc->kind == SIM_MEMORY_RESERVED) {
 		uint64_t i = (ptr - alloc->addr) / SIM_CHUNK;
 
-		if (!alloc->mapped[i])
-			return CUDA_ERROR_INVALID_VALUE;
+		SIM_FAIL_IF(INVALID_VALUE, !alloc->mapped[i]);
 		open = alloc->open[i] >> location->id & 1;
 	}
 	*flags = open ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
@@ -363,23 +330,21 @@ struct array {
 	uint64_t bytes; /* accounted */
 };
 
-CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+SIM_ENTRY(cuArrayCreate_v2)
 {
 	const CUDA_ARRAY_DESCRIPTOR *wanted = pAllocateArray;
 	struct array *array;
 	struct sim_ctx *ctx;
 	uint64_t bytes;
 
-	SIM_LOCKED(cuArrayCreate_v2);
-	if (!pHandle || !wanted || wanted->Width == 0 || wanted->NumChannels == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !pHandle || !wanted || wanted->Width == 0 ||
+				       wanted->NumChannels == 0);
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
 	bytes = wanted->Width * (wanted->Height ? wanted->Height : 1) *
 		wanted->NumChannels * 4;
 	bytes = (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
-	if (!sim_memory_account(ctx->device, (int64_t)bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(OUT_OF_MEMORY, !sim_memory_account(ctx->device, (int64_t)bytes));
 	array = sim_object_new(SIM_ARRAY, sizeof(*array));
 	array->device = ctx->device;
 	array->bytes = bytes;
@@ -387,14 +352,12 @@ CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAlloca
 	return CUDA_SUCCESS;
 }
 
-CUresult cuArrayDestroy(CUarray hArray)
+SIM_ENTRY(cuArrayDestroy)
 {
 	struct array *array;
 
-	SIM_LOCKED(cuArrayDestroy);
 	array = sim_object_check(hArray, SIM_ARRAY);
-	if (!array)
-		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_FAIL_IF(INVALID_HANDLE, !array);
 	SIM_TRY(sim_capture_unsafe());
 	sim_memory_account(array->device, -(int64_t)array->bytes);
 	sim_object_delete(array);

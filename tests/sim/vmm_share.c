@@ -46,61 +46,49 @@ static bool label_read(int fd, struct label *label)
 	       label->bytes == (uint64_t)status.st_size - PAGE;
 }
 
-CUresult cuMemExportToShareableHandle(void *shareableHandle,
-				      CUmemGenericAllocationHandle handle,
-				      CUmemAllocationHandleType handleType,
-				      unsigned long long flags)
+SIM_ENTRY(cuMemExportToShareableHandle)
 {
 	struct sim_physical *physical;
 	int fd;
 
-	SIM_LOCKED(cuMemExportToShareableHandle);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
-	if (!shareableHandle || flags != 0 || !physical || physical->handles == 0 ||
-	    handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-	    !physical->shareable)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_physical_label(physical))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !shareableHandle || flags != 0 || !physical ||
+			physical->handles == 0 ||
+			handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+			!physical->shareable);
+	SIM_FAIL_IF(OUT_OF_MEMORY, !sim_physical_label(physical));
 	fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
+	SIM_FAIL_IF(OPERATING_SYSTEM, fd < 0);
 	*(int *)shareableHandle = fd;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
-					void *osHandle,
-					CUmemAllocationHandleType shHandleType)
+SIM_ENTRY(cuMemImportFromShareableHandle)
 {
 	struct sim_physical *physical;
 	struct label label;
 	int fd;
 
-	SIM_LOCKED(cuMemImportFromShareableHandle);
-	if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-	    !label_read((int)(intptr_t)osHandle, &label))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_valid(label.device))
-		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !handle ||
+			shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+			!label_read((int)(intptr_t)osHandle, &label));
+	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(label.device));
 	fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
+	SIM_FAIL_IF(OPERATING_SYSTEM, fd < 0);
 	physical = sim_physical_new(label.device, fd, label.bytes);
 	physical->imported = true;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-						CUmemGenericAllocationHandle handle)
+SIM_ENTRY(cuMemGetAllocationPropertiesFromHandle)
 {
 	struct sim_physical *physical;
 
-	SIM_LOCKED(cuMemGetAllocationPropertiesFromHandle);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
-	if (!prop || !physical || physical->handles == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !prop || !physical || physical->handles == 0);
 	*prop = (CUmemAllocationProp){
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device},
@@ -132,20 +120,16 @@ static bool range_is_there(uint64_t addr, uint64_t bytes)
 }
 
 /* The descriptor says nothing of the memory. */
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-				       CUmemRangeHandleType handleType,
-				       unsigned long long flags)
+SIM_ENTRY(cuMemGetHandleForAddressRange)
 {
 	int fd;
 
-	SIM_LOCKED(cuMemGetHandleForAddressRange);
-	if (!handle || flags != 0 ||
-	    handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
-	    !range_is_there(dptr, size))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !handle || flags != 0 ||
+			handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
+			!range_is_there(dptr, size));
 	fd = memfd_create("gcpsim-dma-buf", MFD_CLOEXEC);
-	if (fd < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
+	SIM_FAIL_IF(OPERATING_SYSTEM, fd < 0);
 	*(int *)handle = fd;
 	return CUDA_SUCCESS;
 }

@@ -106,8 +106,7 @@ static CUresult run_fill(struct sim_ctx *ctx, const struct sim_work *work)
 	uint64_t n = work->launch.arg[1];
 	uint32_t *p = reach(ctx, work, work->launch.arg[0], n * 4, true);
 
-	if (!p)
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	SIM_FAIL_IF(ILLEGAL_ADDRESS, !p);
 	for (uint64_t i = 0; i < n; i++)
 		p[i] = (uint32_t)work->launch.arg[2];
 	return CUDA_SUCCESS;
@@ -119,8 +118,7 @@ static CUresult run_check(struct sim_ctx *ctx, const struct sim_work *work)
 	const uint32_t *p = reach(ctx, work, work->launch.arg[0], n * 4, false);
 	unsigned long long *wrong = reach(ctx, work, work->launch.arg[3], 8, true);
 
-	if (!p || !wrong)
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	SIM_FAIL_IF(ILLEGAL_ADDRESS, !p || !wrong);
 	for (uint64_t i = 0; i < n; i++)
 		bad += p[i] != (uint32_t)work->launch.arg[2];
 	if (bad)
@@ -134,8 +132,7 @@ static CUresult run_copy_kernel(struct sim_ctx *ctx, const struct sim_work *work
 	void *dst = reach(ctx, work, work->launch.arg[0], bytes, true);
 	const void *src = reach(ctx, work, work->launch.arg[1], bytes, false);
 
-	if (!dst || !src)
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	SIM_FAIL_IF(ILLEGAL_ADDRESS, !dst || !src);
 	memmove(dst, src, bytes);
 	return CUDA_SUCCESS;
 }
@@ -145,8 +142,7 @@ static CUresult run_add(struct sim_ctx *ctx, const struct sim_work *work)
 	uint64_t n = work->launch.arg[1];
 	uint32_t *p = reach(ctx, work, work->launch.arg[0], n * 4, true);
 
-	if (!p)
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	SIM_FAIL_IF(ILLEGAL_ADDRESS, !p);
 	for (uint64_t i = 0; i < n; i++)
 		p[i] += (uint32_t)work->launch.arg[2];
 	return CUDA_SUCCESS;
@@ -195,8 +191,7 @@ static CUresult run_copy(const struct sim_work *work)
 			: reach_copy(work, work->copy.src + row * work->copy.src_pitch,
 				     bytes, false);
 
-		if (!dst || !src)
-			return CUDA_ERROR_ILLEGAL_ADDRESS;
+		SIM_FAIL_IF(ILLEGAL_ADDRESS, !dst || !src);
 		memmove(dst, src, bytes);
 	}
 	return CUDA_SUCCESS;
@@ -225,8 +220,7 @@ static CUresult run_set(struct sim_ctx *ctx, const struct sim_work *work)
 		void *p = reach(ctx, work, work->set.dst + row * work->set.pitch, bytes,
 				true);
 
-		if (!p)
-			return CUDA_ERROR_ILLEGAL_ADDRESS;
+		SIM_FAIL_IF(ILLEGAL_ADDRESS, !p);
 		set_row(p, work->set.value, work->set.width, work->set.count);
 	}
 	return CUDA_SUCCESS;
