@@ -64,12 +64,102 @@ static CUresult copy_at_once(struct thread *t, struct stream *s,
 			    contexts[item->src->context].ctx, item->words * 4ull);
 }
 
+/* As rows and layers that lie one behind the other. */
+static CUDA_MEMCPY3D_PEER box_of(const struct thread *t, const struct item *item,
+				 uint64_t dst, uint64_t src)
+{
+	const struct context *contexts = t->model->contexts;
+	size_t height = item->words % 2 ? 1 : 2;
+	size_t width = item->words * 4ull / height;
+	unsigned type =
+	    item->value / 3 % 2 ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_DEVICE;
+
+	return (CUDA_MEMCPY3D_PEER){
+	    .srcMemoryType = type,
+	    .srcDevice = src,
+	    .srcContext = contexts[item->src->context].ctx,
+	    .srcPitch = width,
+	    .srcHeight = height,
+	    .dstMemoryType = type,
+	    .dstDevice = dst,
+	    .dstContext = contexts[item->dst->context].ctx,
+	    .dstPitch = width,
+	    .dstHeight = height,
+	    .WidthInBytes = width,
+	    .Height = height,
+	    .Depth = 1,
+	};
+}
+
+/* A batch of two halves. */
+static CUresult copy_in_a_batch(CUstream stream, const CUDA_MEMCPY3D_PEER *box)
+{
+	size_t bytes = box->WidthInBytes, first = 0;
+	CUdeviceptr dst[] = {box->dstDevice, box->dstDevice + bytes};
+	CUdeviceptr src[] = {box->srcDevice, box->srcDevice + bytes};
+	CUmemcpyAttributes order = {.srcAccessOrder =
+					CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUDA_MEMCPY3D_BATCH_OP op = {
+	    .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = src[0]},
+	    .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = dst[0]},
+	    .extent = {.width = bytes, .height = box->Height, .depth = 1},
+	    .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+	};
+	size_t sizes[] = {bytes, bytes};
+
+	return bytes % 8 ? cuMemcpy3DBatchAsync(1, &op, 0, stream)
+			 : cuMemcpyBatchAsync(dst, src, sizes, box->Height, &order,
+					      &first, 1, stream);
+}
+
+/* Between any two devices, by each of the calls that do it in a stream. */
+static CUresult copy_by_form(struct thread *t, struct stream *s,
+			     const struct item *item, uint64_t dst, uint64_t src)
+{
+	CUDA_MEMCPY3D_PEER box = box_of(t, item, dst, src);
+	CUDA_MEMCPY2D rows = {.srcMemoryType = box.srcMemoryType,
+			      .srcDevice = src,
+			      .srcPitch = box.srcPitch,
+			      .dstMemoryType = box.dstMemoryType,
+			      .dstDevice = dst,
+			      .dstPitch = box.dstPitch,
+			      .WidthInBytes = box.WidthInBytes,
+			      .Height = box.Height};
+	CUstream stream = stream_handle(t, s);
+	unsigned form =
+	    (s->capture ? 0 : item->value / 3 % 2 * 4) + item->value / 6 % 4;
+	CUDA_MEMCPY3D layers;
+
+	if (form == 6 &&
+	    (s->kind == STREAM_LEGACY || t->model->setting->driver_version < 13000))
+		form = 7;
+	switch (form) {
+	case 0:
+		return cuMemcpyDtoDAsync(dst, src, item->words * 4ull, stream);
+	case 1:
+		return cuMemcpyAsync(dst, src, item->words * 4ull, stream);
+	case 2:
+		return cuMemcpy2DAsync(&rows, stream);
+	case 3:
+		box.srcContext = box.dstContext = NULL;
+		memcpy(&layers, &box, sizeof(layers));
+		return cuMemcpy3DAsync(&layers, stream);
+	case 4:
+	case 5:
+		return cuMemcpy3DPeerAsync(&box, stream);
+	case 6:
+		return copy_in_a_batch(stream, &box);
+	default:
+		return cuMemcpyPeerAsync(dst, box.dstContext, src, box.srcContext,
+					 item->words * 4ull, stream);
+	}
+}
+
 static CUresult submit_copy(struct thread *t, struct stream *s, const struct item *item,
 			    uint64_t dst, uint64_t src)
 {
 	uint64_t words = item->words;
 	void *copy[] = {&dst, &src, &words};
-	struct model *w = t->model;
 
 	if (item->dst->host)
 		return cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, words * 4,
@@ -80,16 +170,9 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	if (!s->capture && s->kind == STREAM_LEGACY && item->value % 3 == 2 &&
 	    item->value / 3 % 2)
 		return copy_at_once(t, s, item, dst, src);
-	switch (s->capture ? item->value % 2 : item->value % 3) {
-	case 0:
+	if (item->value % 3 == 0)
 		return launch(t, s, COPY, copy);
-	case 1:
-		return cuMemcpyDtoDAsync(dst, src, words * 4, stream_handle(t, s));
-	default:
-		return cuMemcpyPeerAsync(dst, w->contexts[item->dst->context].ctx, src,
-					 w->contexts[item->src->context].ctx, words * 4,
-					 stream_handle(t, s));
-	}
+	return copy_by_form(t, s, item, dst, src);
 }
 
 CUresult item_submit(struct thread *t, struct stream *s, const struct item *item)
