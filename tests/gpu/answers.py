@@ -10,11 +10,10 @@ from bench import FAIL, INFO, SKIPPED, Row, verdict
 BACKENDS = ("segments", "vmm")
 SECTIONS = ("queries", "hints", "textures", "greens", "peers")
 ONE_DEVICE = 77  # what a section ends with that wants two
-SCENARIOS = ("codes", "sizes", "contexts", "captures", "forks", "ends", "killed", "held",
-             "elsewhere", "both_ways", "threads")
+SCENARIOS = ("codes", "sizes", "contexts", "forks", "held")
 # Where ordinary segments are known to differ (docs/limits.md): the range of an import, and
 # memory that is freed while another process has it open.
-SEGMENTS_DIFFER = ("codes", "contexts", "held", "threads")
+SEGMENTS_DIFFER = ("codes", "contexts", "held")
 
 
 def compared(bench, name, command, differs=(), backends=BACKENDS):

@@ -88,12 +88,12 @@ def nvcc(bench, source, name, *more, shared=False):
 
 def build_extra(bench):
     """Commands for what is not in the table: name -> command."""
-    flags, links = compile_flags(bench.toolkit), link_flags(bench.toolkit)
+    links = link_flags(bench.toolkit)
     here = bench.here
     bench_source = os.path.join(bench.root, "tests", "bench")
     peers_cuda = os.path.join(bench_source, "peers_cuda.cu")
     both = {f"{name}{suffix}": nvcc(bench, f"{here}/{name}.cu", name + suffix, shared=shared)
-            for name in ("faults", "sort", "chosen")
+            for name in ("faults",)
             for suffix, shared in (("", False), ("-shared", True))}
     return {
         **both,
@@ -103,9 +103,6 @@ def build_extra(bench):
                                "-fPIC"),
         "answers": nvcc(bench, f"{here}/answers.cu", "answers",
                         *[f for f in links if f.startswith("-L")], "-lcuda"),
-        "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
-        "full-queue": ["gcc", *flags, f"{here}/full_queue.c", "-o", bench.program("full-queue"),
-                       *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda", "-lpthread"],
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
     }
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from bench import FAIL, INFO, SKIPPED, Row, median, number, verdict
+from bench import FAIL, INFO, SKIPPED, Row, median, verdict
 
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
@@ -77,83 +77,3 @@ def torch_graph(bench):
                 f"{sum('equal' in line for line in words[0])} of 3",
                 f"{sum('equal' in line for line in words[1])} of 3 equal to eager", "3 of 3",
                 verdict(pooled.code == 0), "" if pooled.code == 0 else pooled.tail())]
-
-
-def torch_raw(bench):
-    """One small allocation, and an empty tensor, through PyTorch."""
-    if missing("torch"):
-        return [Row("PyTorch torch.empty", verdict=SKIPPED, details="no torch here")]
-    command = script(bench, "torch_empty.py")
-    runs = [bench.run(command, None, NO_CACHING), bench.run(command, bench.library, NO_CACHING),
-            bench.run(command)]
-    if any(run.code for run in runs):
-        return [Row("PyTorch torch.empty", verdict=FAIL,
-                    details="\n".join(run.tail() for run in runs))]
-    plain, pooled, own = (number(run.out, "empty:") for run in runs)
-    return [Row("PyTorch torch.empty, caching off", f"{plain:.2f} us", f"{pooled:.2f} us",
-                f"its own cache: {own:.2f} us", INFO)]
-
-
-def cupy(bench):
-    """CuPy without its pool."""
-    if missing("cupy"):
-        return [Row("CuPy, set_allocator(None)", verdict=SKIPPED, details="no cupy here")]
-    command = script(bench, "cupy_steps.py", "--steps", bench.scale(400, 100))
-    plain, pooled = bench.pair(command)
-    own = bench.run(command + ["--pool"])
-    if plain.code or pooled.code or own.code:
-        return [Row("CuPy, set_allocator(None)", f"code {plain.code}", f"code {pooled.code}",
-                    "runs", FAIL, "\n".join(r.tail() for r in (plain, pooled, own)))]
-    times = [number(run.out, "step:") for run in (plain, pooled, own)]
-    sums = [run.out.split("checksum:")[1].split()[0] for run in (plain, pooled)]
-    good = sums[0] == sums[1] and times[1] < times[0]
-    return [Row("CuPy, set_allocator(None)", f"{times[0]:.0f} us a step",
-                f"{times[1]:.0f} us, " + ("same sum" if sums[0] == sums[1] else "OTHER SUM"),
-                f"same sum, faster; its own pool: {times[2]:.0f} us", verdict(good))]
-
-
-def thrust(bench):
-    """thrust::sort allocates its temporary storage in every call."""
-    rows = []
-    for name in ("sort", "sort-shared"):
-        command = [bench.program(name)]
-        plain, pooled = [], []
-        for _ in range(3):
-            a, b = bench.pair(command)
-            if a.code or b.code:
-                details = a.tail() + "\n" + b.tail()
-                return [Row(f"thrust::{name}", verdict=FAIL, details=details)]
-            plain.append(number(a.out, "sort:"))
-            pooled.append(number(b.out, "sort:"))
-        good = median(pooled) < median(plain)
-        rows.append(Row(f"thrust::sort of 1 M ints, {'shared' if '-' in name else 'static'}",
-                        f"{median(plain):.1f} us", f"{median(pooled):.1f} us",
-                        "faster than plain", verdict(good)))
-    return rows
-
-
-def cupy_graph(bench):
-    """CuPy code that allocates, captured, its pool switched off."""
-    name = "CuPy captured, set_allocator(None)"
-    if missing("cupy"):
-        return [Row(name, verdict=SKIPPED, details="no cupy here")]
-    plain, pooled = bench.pair(script(bench, "cupy_graph.py"))
-    words = [(result.out.strip().splitlines() or ["nothing"])[-1][:80]
-             for result in (plain, pooled)]
-    return [Row(name, *words, "0 wrong words", verdict(pooled.code == 0),
-                "" if pooled.code == 0 else pooled.tail())]
-
-
-def sort_graph(bench):
-    """Sorting with temporary storage from cudaMalloc, captured in GLOBAL mode.
-    Whether Thrust can be captured at all is Thrust's affair: CUB must."""
-    rows = []
-    for name, title in (("cub", "cub::DeviceRadixSort"), ("thrust", "thrust::sort_by_key")):
-        plain, pooled = bench.pair([bench.program("sort-graph"), name])
-        words = [(result.out.strip().splitlines() or [f"code {result.code}"])[-1][:80]
-                 for result in (plain, pooled)]
-        bad = INFO if name == "thrust" and pooled.code == 2 else FAIL
-        rows.append(Row(f"{title} captured in global mode", *words, "0 wrong",
-                        verdict(True) if pooled.code == 0 else bad,
-                        "" if pooled.code == 0 else pooled.tail()))
-    return rows

@@ -2,7 +2,7 @@
 """Checks that mistakes of programs in pooled memory are found (faults.cu): by
 compute-sanitizer, which is told of blocks through NVTX, and by GCPOOL_DEBUG. The same
 programs without a mistake give no finding. What observation costs; programs that choose
-the library (chosen.cu, examples/frameworks.py)."""
+the library (examples/frameworks.py)."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 
-from bench import FAIL, INFO, OK, SKIPPED, Row, verdict
+from bench import FAIL, INFO, OK, SKIPPED, Row, number, verdict
 
 BACKENDS = ("segments", "vmm")
 STYLES = ("faults", "faults-shared")
@@ -116,15 +116,15 @@ WAYS = {
 }
 
 
-def pair_ns(bench, program, extra, place):
+def pair_ns(bench, extra, place):
     """Nanoseconds of a pair, or None."""
     trace = os.path.join(place, "pair.trace")
     extra = {name: trace if value == "?" else value for name, value in extra.items()}
-    result = bench.run([bench.program(program), "pairs"], bench.library, extra)
+    command = [bench.program("loop-shared"), "--no-kernel", "--size", "64k"]
+    result = bench.run([*command, "--iterations", 1000000], bench.library, extra)
     if os.path.exists(trace):
         os.unlink(trace)
-    found = re.findall(r"([\d.]+) ns a pair", result.out)
-    return float(found[-1]) if result.code == 0 and found else None
+    return number(result.out, "bytes:") if result.code == 0 else None
 
 
 def overhead(bench):
@@ -133,7 +133,7 @@ def overhead(bench):
     with tempfile.TemporaryDirectory() as place:
         for _ in range(rounds):
             for way, extra in WAYS.items():
-                ns = pair_ns(bench, "chosen-shared", extra, place)
+                ns = pair_ns(bench, extra, place)
                 if ns is not None:
                     found[way].append(ns)
     return [Row(f"a pair, {way}", "", f"{statistics.median(values):.0f} ns", "",
@@ -143,22 +143,6 @@ def overhead(bench):
 
 
 # --- programs that choose the library ----------------------------------------------------
-
-
-def chosen_row(bench, what, good):
-    command = [bench.program("chosen"), *what.split(), bench.library]
-    result = bench.run(command, bench.library, {"GCPOOL_LOG": "error"}, 120)
-    words = result.out.strip().splitlines()[-1:] or [f"code {result.code}"]
-    return Row(what, "", words[0], good, verdict(re.search(good, words[0]) is not None),
-               result.tail())
-
-
-def chosen(bench):
-    """Memory in the order of streams; frees in the wrong stream must be seen, or the
-    looks prove nothing."""
-    return [chosen_row(bench, what, good) for what, good in (
-        ("stress", "^0 wrong words"), ("wrong", "^[1-9][0-9]* wrong words"),
-        ("capture", "^served in a capture, 0 wrong"))]
 
 
 def chosen_frameworks(bench):

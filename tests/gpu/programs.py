@@ -16,8 +16,6 @@ def transcript(bench, program, arguments=(), styles=STYLES, name=None):
         plain, pooled = bench.pair([bench.program(f"{program}-{style}"), *arguments])
         a, b = plain.out.splitlines(), pooled.out.splitlines()
         diff = "\n".join(difflib.unified_diff(a, b, "plain", "with the library", "", "", 0))
-        if plain.code == ONE_DEVICE:
-            return [Row(name or program, verdict=SKIPPED, details="one device only")]
         good = plain.code == pooled.code == 0 and a == b
         changed = sum(1 for line in diff.splitlines()[2:] if line.startswith("+"))
         rows.append(Row(f"{name or program}, {style}", f"{len(a)} lines, code {plain.code}",
@@ -35,7 +33,6 @@ TRANSCRIPTS = {
     "greens": ([("greens", [])], ("linked", "dlsym")),
     "introspection": ([("introspection", [])], STYLES),
     "solver": ([("solver", [])], ("static", "shared")),
-    "copies": ([("cross_device_copy", [])], ("static", "linked")),
     "life": ([("life", [way]) for way in ("--fork", "--spawn", "--return", "--thread", "--atexit",
                                           "--quick")], ("static", "linked")),
 }
@@ -57,11 +54,7 @@ COUNTED = {
     "stress": ("stress", [], STYLES),
     "stress-async": ("stress", ["--async"], ("static", "shared")),
     "staging": ("staging", [], STYLES),
-    "staging-graph": ("staging_graph", ["--replays", 100], ("static",)),
-    "devices-staging": ("staging_devices", [], ("static", "shared")),
-    "devices-wait": ("cross_device_wait", ["--block", "1m"], ("static", "linked")),
 }
-ONE_DEVICE = 77
 
 
 def counted(name):
@@ -76,8 +69,6 @@ def counted(name):
                 command += ["--rounds", bench.scale(3000, 600) if not bench.sim else 60]
                 command += ["--max", "64k"] if bench.sim else []
             result = bench.run(command, bench.library)
-            if result.code == ONE_DEVICE:
-                return [Row(name, verdict=SKIPPED, details="one device only")]
             rows.append(Row(f"{name}, {style}", "", (result.out.strip().splitlines() or ["nothing"])
                             [-1][-80:], "nothing wrong", verdict(result.code == 0),
                             "" if result.code == 0 else result.tail()))
@@ -199,27 +190,6 @@ def graphs_teeth(bench):
     return [Row("graphs, eager work writes their memory on purpose", "",
                 f"{wrong:.0f} wrong words", "> 0: the check has teeth", verdict(wrong),
                 "" if wrong else result.tail())]
-
-
-def lifetimes(bench):
-    """Every end of a graph, normal and not, leaves nothing private."""
-    rows = []
-    for style in STYLES:
-        result = bench.run([bench.program(f"lifetimes-{style}")], bench.library)
-        lines = result.out.splitlines()
-        right = [line for line in lines if line.endswith("as it should be")]
-        good = result.code == 0 and len(right) == len(lines) > 0
-        rows.append(Row(f"ends of graphs, {style}", "", f"{len(right)} of {len(lines)} right",
-                        "0 wrong words, 0 private bytes left", verdict(good),
-                        "" if good else result.tail()))
-    for words in (4096, 4 << 20) if not bench.sim else (4096,):
-        result = bench.run([bench.program("lifetimes-static"), "--bound", 200, "--words", words],
-                           bench.library)
-        found = result.out.split("reserved MiB ")[-1].split(",")[0].strip()
-        rows.append(Row(f"200 graphs of {words * 4 >> 10} KiB temporaries come and go", "",
-                        f"reserved MiB: {found}", "no growth after the first",
-                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
-    return rows
 
 
 def sharing(bench):
@@ -369,26 +339,4 @@ def sanitizer(bench):
         rows.append(Row(f"compute-sanitizer memcheck, {style}", *texts, "no error",
                         FAIL if not good and plain.code == 0 else OK if good else INFO,
                         "" if good else pooled.tail()))
-    return rows
-
-
-def full_queue(bench):
-    """While a thread waits in a launch because a stream's queue is full, other calls return
-    where they do on plain CUDA."""
-    rows = []
-    for what, more in (("fills", []), ("graphs", ["--memory"])):
-        command = [bench.program("full-queue"), what]
-        plain = bench.run(command, None, None, 60)
-        pooled = bench.run(command + more, bench.library, None, 60)
-        lines = [result.out.splitlines() for result in (plain, pooled)]
-        differ = [b for a, b in zip(*lines) if a != b]
-        good = (plain.code == pooled.code == 0 and len(lines[0]) == len(lines[1])
-                and lines[0][0].endswith(": wait"))
-        worse = [line for line in differ if not line.endswith("returns")]
-        waits = [line.split(":")[0] for line in lines[0][1:] if line.endswith("waits")]
-        rows.append(Row(f"calls beside a launch of {what} that waits for its queue",
-                        f"waits: {', '.join(waits) or 'none'}",
-                        f"otherwise: {'; '.join(differ) or 'none'}",
-                        "returns where plain CUDA does", verdict(good and not worse),
-                        "" if good and not worse else plain.tail() + pooled.tail()))
     return rows

@@ -10,9 +10,6 @@ from bench import FAIL, INFO, SKIPPED, Row, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
 ALONE = {"GCPOOL_GRAPH_SHARE": "0", "GCPOOL_BACKEND": "auto"}
-TIMES = 5  # a shared machine: the best of so many
-
-
 def only_with_the_option(check):
     """The check, or one row if the library does not have the option."""
 
@@ -126,12 +123,6 @@ def teeth(bench):
                 "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]
 
 
-def best(bench, words, extra, before):
-    values = [found(play(bench, words, extra), before) for _ in range(bench.scale(TIMES, 1))]
-    values = [value for value in values if value is not None]
-    return min(values) if values else None
-
-
 LAUNCH_TIMES = 12
 
 
@@ -159,19 +150,6 @@ def launch(bench):
     return [Row("launch into the same stream", *[said(value, "ns") for value in times],
                 "+ 30 ns (fails above + 100), in one lane",
                 INFO if bench.sim and shared else verdict(good))]
-
-
-@only_with_the_option
-def beside(bench):
-    """Two graphs on two streams run side by side."""
-    words = ["beside", "--bytes", "4m", "--spin", 200_000]
-    times = [best(bench, words, extra, "two streams:") for extra in (ALONE, SHARE)]
-    one = best(bench, words, SHARE, "one stream:")
-    good = None not in times and times[1] <= times[0] * 1.05
-    return [Row("100 launches of two graphs on two streams",
-                f"{said(times[0], 'ms')}, each its own",
-                f"{said(times[1], 'ms')}; {said(one, 'ms')} on one stream", "<= + 5 %",
-                INFO if bench.sim else verdict(good))]
 
 
 @only_with_the_option
@@ -288,52 +266,3 @@ def torch(bench):
     shares by hand, and no cache of PyTorch's own but the library."""
     return [row for what in ("forward", "callables", "step") for order in ("up", "down")
             for row in torch_rows(bench, what, order)]
-
-
-# --- libraries first used inside a capture ------------------------------------------
-
-
-def first_words(found, run):
-    if not found:
-        return f"code {run.code}"
-    if "refused" in found:
-        return "refused: " + found["refused"][:60]
-    return f"{found['first']:.0f} MiB, later {found['later']:.0f}, {found['wrong']} wrong"
-
-
-@only_with_the_option
-def torch_first(bench):
-    """The first capture of a process, with and without an eager run before. Where PyTorch with
-    its own cache is refused, too, it is not the library that refuses it."""
-    rows = []
-    for words, title, most in ((["network", "--used"], "a network that has run, for the first time", 1.1),
-                               (["network"], "cuDNN and cuBLAS, never used,", 1.1),
-                               (["product"], "cuBLAS, never used,", None)):
-        runs = [told(bench, ["torch_first.py", *words], pooled) for pooled in (False, True)]
-        if "No module named" in runs[0][1].err:
-            return [Row("PyTorch, first use in a capture", "", "no PyTorch", "", SKIPPED)]
-        found, run = runs[1]
-        good = run.code == 0 and (not most or found["first"] <= most * found["later"])
-        refused = all(one[0] and "refused" in one[0] for one in runs)
-        rows.append(Row(f"PyTorch, {title} in a capture",
-                        *[first_words(*one) for one in runs],
-                        f"<= {most} of what a later one holds, 0 wrong" if most else "0 wrong",
-                        INFO if refused else verdict(good), "" if good else run.tail()))
-    return rows
-
-
-def sort_first(bench):
-    """CUB and Thrust first used in a capture. Where the kernels cannot be loaded there even
-    with storage from before, plain, it is CUDA that refuses it."""
-    rows = []
-    for name, plain_words in (("cub", ["first", "held"]), ("thrust", ["first"])):
-        plain = bench.run([bench.program("sort-graph"), name, *plain_words])
-        pooled = bench.run([bench.program("sort-graph"), name, "first"], bench.library)
-        text = [(run.out.strip().splitlines() or [f"code {run.code}"])[-1][:80]
-                for run in (plain, pooled)]
-        text[0] += ", storage from before" if name == "cub" else ""
-        bad = INFO if pooled.code == 2 and plain.code == 2 else FAIL
-        rows.append(Row(f"{name} first used in a capture", *text, "0 wrong",
-                        verdict(True) if pooled.code == 0 else bad,
-                        "" if pooled.code == 0 else pooled.tail()))
-    return rows

@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The two tables that compare the library with what people use instead: allocators
-side by side, and frameworks with their own caches. Each is a row of verdicts and,
-as its appendix, the table in Markdown."""
+"""The table that compares the library with what people use instead: rows of verdicts and,
+as their appendix, the table in Markdown."""
 
 import importlib.util
-import json
 import os
 import re
-import sys
-import time
 
-import build
-from bench import FAIL, SKIPPED, Row, median, number, verdict
-from frameworks import NO_CACHING, missing, script
+from bench import FAIL, Row, median, number, verdict
 
 # --- allocators --------------------------------------------------------------------
 
@@ -43,23 +37,10 @@ def torch_build(bench):
                          ["c10_cuda", "c10"], [os.path.join(root, "lib")])
 
 
-def rmm_build(bench):
-    root, logger = package("librmm"), package("rapids_logger")
-    if not root or not logger:
-        return None
-    include = os.path.join(root, "include")
-    return shared_object(bench, "peers-rmm", "c++20",
-                         [include, os.path.join(include, "rapids"),
-                          os.path.join(logger, "include")],
-                         ["rapids_logger", "rmm", "cudart_static", "rt", "dl", "pthread"],
-                         [os.path.join(root, "lib64"), os.path.join(logger, "lib64"),
-                          *build.library_directories(bench.toolkit)])
-
-
 def others_build(bench):
     """The shared objects of allocators that are installed, and words for the rest."""
     found, words = [], []
-    for name, command in (("PyTorch", torch_build(bench)), ("RMM", rmm_build(bench))):
+    for name, command in (("PyTorch", torch_build(bench)),):
         if not command:
             words += [f"{name}: not installed here"]
             continue
@@ -164,117 +145,6 @@ def peers(bench):
             " round is malloc, a kernel of about 10 us on the block, free, each thread with a"
             " stream of its own; in brackets the time of a whole round. Mixed sizes: 512 bytes"
             " to 8 MiB, each power of two as often. CUB: bins of powers of two, unbounded."
-            " RMM: from 64 MiB.", "", *[f"{word}.\n" for word in words], result.out.strip()]
+            "", "", *[f"{word}.\n" for word in words], result.out.strip()]
     rows[0].appendix = "\n".join(text)
     return rows
-
-
-# --- frameworks --------------------------------------------------------------------
-
-TORCH = {
-    "its own cache": (False, {}),
-    "its own, expandable segments":
-        (False, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
-    "off, libgcpool": (True, NO_CACHING),
-    "off, libgcpool, segments": (True, {**NO_CACHING, "GCPOOL_BACKEND": "segments"}),
-}
-CUPY = {
-    "its own pool": (False, {}),
-    "off, libgcpool": (True, {}),
-}
-NAMES = {
-    "gpt": "PyTorch: transformer training, 64 to 512 tokens",
-    "conv": "PyTorch: convolution training, 8 to 48 images",
-    "generate": "PyTorch: generation of 48 tokens, 1 to 16 prompts",
-    "elementwise": "CuPy: elementwise, 4 Ki to 1 Mi floats",
-    "reduction": "CuPy: reductions and sort",
-    "fft": "CuPy: Fourier transforms, 1 to 64 x 4096",
-}
-
-
-def backend_known(bench):
-    with open(bench.library, "rb") as file:
-        return b"GCPOOL_BACKEND" in file.read()
-
-
-def alternate(bench, command_of, settings, rounds=3):
-    """{setting: [result of each round]}, A B C A B C; or what went wrong. settings: {name:
-    (whether with the library, or with which, and its options)}."""
-    runs = {name: [] for name in settings}
-    for _ in range(bench.scale(rounds, 1)):
-        for name, (pooled, extra) in settings.items():
-            extra = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **extra}
-            library = pooled if isinstance(pooled, str) else bench.library if pooled else None
-            start = time.monotonic()
-            result = bench.run(command_of(name), library, extra)
-            if result.code:
-                return None, f"{name}: {result.tail()}"
-            print(f"  {name}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
-            runs[name].append(json.loads(result.out.strip().splitlines()[-1]))
-    return runs, ""
-
-
-def difference(a, b):
-    """Largest relative difference of two lists of results."""
-    return max((abs(x - y) / max(abs(x), 1e-9) for x, y in zip(a, b)), default=0)
-
-
-def mib(values):
-    return f"{median(values) / (1 << 20):.0f}"
-
-
-def framework_rows(work, runs):
-    """A row of verdicts, and the lines of the table for one piece of work."""
-    first = next(iter(runs))
-    own = [run[work] for run in runs[first]]
-    reference = median([run["step_ms"] for run in own])
-    noise = max(difference(own[0]["results"], run["results"]) for run in own)
-    rows, lines = [], []
-    for name, all_work in runs.items():
-        found = [run[work] for run in all_work]
-        times = [run["step_ms"] for run in found]
-        differ = max(difference(own[0]["results"], run["results"]) for run in found)
-        same = "equal in every bit" if not differ else f"differ by {differ:.1e}"
-        lines.append(f"| {NAMES[work]} | {name} | {median(times):.2f} ({min(times):.2f} to "
-                     f"{max(times):.2f}) | {median(times) / reference:.3f} | "
-                     f"{mib([run['device'] for run in found])} | "
-                     f"{mib([run['reserved'] for run in found])} | {same} |")
-        if "libgcpool" in name:
-            rows.append(Row(f"{NAMES[work]}: {name}",
-                            f"{reference:.2f} ms with {first}",
-                            f"{median(times):.2f} ms, results {same}", "the same results",
-                            verdict(differ <= max(2 * noise, 1e-5 if noise else 0))))
-    return rows, lines
-
-
-def frameworks(bench):
-    """PyTorch and CuPy with their caches off, against their own caches."""
-    rows, lines, part = [], [], str(bench.scale(1, 0.4))
-    torch = {name: value for name, value in TORCH.items()
-             if "segments" not in name or backend_known(bench)}
-    for module, program, settings in (("torch", "torch_steps.py", torch),
-                                      ("cupy", "cupy_shapes.py", CUPY)):
-        if missing(module):
-            rows.append(Row(f"{module}: own cache against the library", verdict=SKIPPED,
-                            details=f"no {module} here"))
-            continue
-        runs, wrong = alternate(
-            bench, lambda name: script(bench, program, "--part", part, *(
-                ["--pool"] if name == "its own pool" else [])), settings)
-        if not runs:
-            rows.append(Row(f"{module}: own cache against the library", verdict=FAIL,
-                            details=wrong))
-            continue
-        for work in next(iter(runs.values()))[0]:
-            more, table = framework_rows(work, runs)
-            rows, lines = rows + more, lines + table
-    text = ["Milliseconds for a step, median of alternating runs (least to most). Memory: MiB that"
-            " the device had in use beyond the start of the work (NVML, after each step), and"
-            " the most that the allocator held.", "",
-            "| work | cache | ms for a step | of its own | MiB, device | MiB, allocator | results |",
-            "|---|---|---|---|---|---|---|", *lines]
-    if lines:
-        rows[0].appendix = "\n".join(text)
-    return rows
-
-

@@ -14,25 +14,11 @@
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ sizes
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ captures
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ forks
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ ends
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ one_ends
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ killed
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ both_ways
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ threads
  * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ sizes
  * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
  * @ forks
- * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ both_ways
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ codes
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
@@ -50,7 +36,7 @@
 #include "kernels.h"
 #include "util.h"
 
-enum { SECONDS = 100, SLOW_NS = 200000000, MIB = 1 << 20, THREADS = 4, ROUNDS = 20 };
+enum { SECONDS = 100, SLOW_NS = 200000000, MIB = 1 << 20 };
 
 #define LAZY CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
@@ -374,79 +360,6 @@ static void contexts_in(void)
 	give();
 }
 
-/* Blocks that begin inside what the driver allocated, if a library shares that out. */
-static void one_ends_out(void)
-{
-	CUdeviceptr before, q, r;
-
-	start(0);
-	before = new_block(3 * MIB, 69);
-	q = new_block(3 * MIB, 70);
-	r = new_block(3 * MIB, 71);
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, r));
-	give();
-	take();
-	GCPT_OK((int)cu.cuMemFree(q));
-	GCPT_OK((int)cu.cuMemFree(r));
-	GCPT_OK((int)cu.cuMemFree(before));
-}
-
-/* What the context of another device has open goes with it, and nothing else. */
-static void one_ends_in(void)
-{
-	CUdeviceptr q = 0, r = 0;
-	CUcontext other;
-	int count = 0;
-
-	start(0);
-	take();
-	GCPT_OK(gcpt_device_count(&count));
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	GCPT_OK((int)cu.cuCtxCreate(&other, NULL, 0, count > 1));
-	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
-	SAY(cu.cuCtxDestroy(other));
-	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
-	SAY(cu.cuIpcCloseMemHandle(r));
-	SAY(word(q));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
-	SAY(word(r));
-	SAY(cu.cuIpcCloseMemHandle(r));
-	give();
-}
-
-/* --- captures -------------------------------------------------------------------- */
-
-static void captures_in(void)
-{
-	CUstreamCaptureStatus status;
-	CUdeviceptr q = 0;
-	CUstream stream;
-	CUgraph graph;
-
-	start(0);
-	take();
-	GCPT_OK(gcpt_stream_create(&stream));
-	for (int mode = 0; mode < 3; mode++) {
-		GCPT_OK(gcpt_capture_begin(stream, (CUstreamCaptureMode)mode));
-		SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-		SAY(cu.cuStreamIsCapturing(stream, &status));
-		SAY(status);
-		SAY(cu.cuIpcCloseMemHandle(q));
-		SAY(cu.cuStreamIsCapturing(stream, &status));
-		SAY(status);
-		SAY(gcpt_capture_end(stream, &graph));
-		GCPT_OK((int)cu.cuGraphDestroy(graph));
-	}
-	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	call_beside_work(cu.cuIpcCloseMemHandle, q);
-	call_beside_work(cu.cuIpcCloseMemHandle, q);
-	give();
-}
-
 /* --- forks, and what an exec leaves ---------------------------------------------- */
 
 static void child_of_no_use(void)
@@ -512,76 +425,6 @@ static void forks_in(void)
 }
 
 /* --- ends ------------------------------------------------------------------------ */
-
-static void ends_out(void)
-{
-	start(0);
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, new_block(5 * MIB, 70)));
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, new_block(64 * MIB, 71)));
-	give();
-	take();
-	SAY(1); /* and ends */
-}
-
-static void ends_in(void)
-{
-	CUdeviceptr q = 0, r = 0;
-	char none;
-
-	start(0);
-	take();
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	give();
-	if (read(line, &none, 1) != 0)
-		_exit(3);
-	usleep(200 * 1000); /* the exit goes on behind that */
-	demand(q, 5 * MIB, 70);
-	fill(q, 5 * MIB, 72);
-	SAY(cu.cuIpcOpenMemHandle(&r, message.handle, LAZY));
-	SAY(q == r);
-	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	demand(q, 5 * MIB, 72);
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(cu.cuIpcOpenMemHandle(&r, message.handle, LAZY));
-}
-
-/* The importer is killed with the block open: its memory comes back. */
-static void killed_out(void)
-{
-	CUdeviceptr q, r = 0;
-	char none;
-	int tries = 0;
-
-	start(0);
-	/* What comes after frees is in many parts, if it is mapped. */
-	q = new_block(16 * MIB, 60);
-	GCPT_OK((int)cu.cuMemFree(q));
-	q = new_block(400 * MIB, 70);
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
-	give();
-	if (read(line, &none, 1) != 0)
-		_exit(3);
-	SAY(cu.cuMemFree(q));
-	SAY(cu.cuMemFree(q));
-	while (cu.cuMemAlloc(&r, 400 * MIB) != CUDA_SUCCESS && tries++ < 100)
-		usleep(20 * 1000);
-	SAY(r != 0);
-	SAY(cu.cuMemFree(r));
-}
-
-static void killed_in(void)
-{
-	CUdeviceptr q = 0;
-
-	start(0);
-	take();
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	SAY(word(q + 400 * MIB - 4));
-	fflush(stdout);
-	raise(SIGKILL);
-}
 
 /* What is freed is not known any more. */
 static void demand_unknown(CUdeviceptr p)
@@ -701,98 +544,6 @@ static void forged_in(void)
 	give();
 }
 
-/* --- both ways, and threads ------------------------------------------------------ */
-
-/* Each opens the other's block at the same time. */
-static void both_ways(void)
-{
-	uint32_t own = name[0];
-
-	start(0);
-	for (int i = 0; i < ROUNDS; i++) {
-		CUdeviceptr mine = new_block(3 * MIB, own + (uint32_t)i), q;
-
-		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, mine));
-		give();
-		take();
-		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-		demand(q, 3 * MIB, (own == 'O' ? 'I' : 'O') + (uint32_t)i);
-		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
-		give();
-		take();
-		GCPT_OK((int)cu.cuMemFree(mine));
-	}
-}
-
-static int thread_lines[THREADS];
-
-static void *thread_out(void *arg)
-{
-	int to = *(int *)arg;
-	uint64_t random = (uint64_t)to;
-
-	GCPT_OK(gcpt_use(0));
-	for (int i = 0; i < ROUNDS; i++) {
-		size_t bytes = gcpt_random_size(&random, 64, 8 * MIB) & ~3ull;
-		struct message note;
-		CUdeviceptr q = new_block(bytes, (uint32_t)bytes);
-
-		GCPT_OK((int)cu.cuIpcGetMemHandle(&note.handle, q));
-		memcpy(&note.second, &bytes, sizeof(bytes));
-		if (write(to, &note, sizeof(note)) != sizeof(note) ||
-		    read(to, &note, sizeof(note)) != sizeof(note))
-			_exit(3);
-		demand(q, bytes, (uint32_t)bytes + 1);
-		GCPT_OK((int)cu.cuMemFree(q));
-	}
-	return NULL;
-}
-
-static void *thread_in(void *arg)
-{
-	int to = *(int *)arg;
-
-	GCPT_OK(gcpt_use(0));
-	for (int i = 0; i < ROUNDS; i++) {
-		struct message note;
-		CUdeviceptr q;
-		size_t bytes;
-
-		if (read(to, &note, sizeof(note)) != sizeof(note))
-			_exit(3);
-		memcpy(&bytes, &note.second, sizeof(bytes));
-		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, note.handle, LAZY));
-		demand(q, bytes, (uint32_t)bytes);
-		fill(q, bytes, (uint32_t)bytes + 1);
-		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
-		if (write(to, &note, sizeof(note)) != sizeof(note))
-			_exit(3);
-	}
-	return NULL;
-}
-
-static void threads(void *(*run)(void *))
-{
-	pthread_t all[THREADS];
-
-	start(0);
-	for (int i = 0; i < THREADS; i++)
-		if (pthread_create(&all[i], NULL, run, &thread_lines[i]) != 0)
-			_exit(3);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(all[i], NULL);
-}
-
-static void threads_out(void)
-{
-	threads(thread_out);
-}
-
-static void threads_in(void)
-{
-	threads(thread_in);
-}
-
 /* --- scenarios ------------------------------------------------------------------- */
 
 static const struct scenario {
@@ -802,27 +553,16 @@ static const struct scenario {
     {"codes", codes_out, codes_in},
     {"sizes", sizes_out, sizes_in},
     {"contexts", contexts_out, contexts_in},
-    {"one_ends", one_ends_out, one_ends_in},
-    {"captures", contexts_out, captures_in},
     {"forks", forks_out, forks_in},
-    {"ends", ends_out, ends_in},
-    {"killed", killed_out, killed_in},
     {"held", held_out, held_in},
     {"stays", stays_out, held_in},
     {"forged", contexts_out, forged_in},
-    {"both_ways", both_ways, both_ways},
-    {"threads", threads_out, threads_in},
 };
 
-static void process_run(const struct scenario *scenario, int i, int lines[2],
-			int threads_to[THREADS][2])
+static void process_run(const struct scenario *scenario, int i, int lines[2])
 {
 	close(lines[!i]);
 	line = lines[i];
-	for (int t = 0; t < THREADS; t++) {
-		close(threads_to[t][!i]);
-		thread_lines[t] = threads_to[t][i];
-	}
 	alarm(SECONDS);
 	name = i ? "I" : "O";
 	gcpt_driver_open();
@@ -832,33 +572,21 @@ static void process_run(const struct scenario *scenario, int i, int lines[2],
 
 static int play(const struct scenario *scenario)
 {
-	int lines[2], threads_to[THREADS][2], status, code = 0;
+	int lines[2], status, code = 0;
 	pid_t children[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lines) != 0)
 		return 3;
-	for (int t = 0; t < THREADS; t++)
-		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
-			       threads_to[t]) != 0)
-			return 3;
 	for (int i = 0; i < 2; i++) {
 		children[i] = fork();
 		if (children[i] == 0)
-			process_run(scenario, i, lines, threads_to);
+			process_run(scenario, i, lines);
 	}
-	close(lines[0]);
+	close(lines[0]); /* or a process would wait for one that has failed */
 	close(lines[1]);
-	/* Or a process would wait for one that has failed. */
-	for (int t = 0; t < THREADS; t++) {
-		close(threads_to[t][0]);
-		close(threads_to[t][1]);
-	}
 	for (int i = 0; i < 2; i++) {
 		if (waitpid(children[i], &status, 0) != children[i])
 			return 3;
-		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
-		    strcmp(scenario->name, "killed") == 0)
-			continue;
 		if (status != 0 && code == 0)
 			code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 	}
