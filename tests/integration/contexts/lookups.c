@@ -63,31 +63,3 @@ SCENARIO_BEFORE_CUDA(a_fork_beside_the_first_lookup)
 	pthread_join(thread, NULL);
 	is_pooled();
 }
-
-static void is_asked(void)
-{
-	inside = true;
-	pthread_testcancel();
-}
-
-static void *is_cancelled_in_the_first_lookup(void *unused)
-{
-	must(gcpsim_when_called(asked, is_asked) == 0, "no such call");
-	pthread_cancel(pthread_self());
-	must(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), "not found");
-	must(inside, "the driver was not asked");
-	pthread_testcancel();
-	return unused;
-}
-
-SCENARIO_BEFORE_CUDA(a_thread_is_cancelled_in_the_first_lookup)
-{
-	pthread_t victim;
-	void *ended;
-
-	hang_watch();
-	pthread_create(&victim, NULL, is_cancelled_in_the_first_lookup, NULL);
-	pthread_join(victim, &ended);
-	must(ended == PTHREAD_CANCELED, "it has not ended");
-	is_pooled();
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * within.c - what happens within the calls that make and end contexts: the thread is
- * cancelled there, or the driver calls back into the program, as it does for a tool.
+ * within.c - what happens within the calls that make and end contexts: the driver calls
+ * back into the program, as it does for a tool.
  *
  *   within SCENARIO    plays one; 0: all is as on plain CUDA
  *
@@ -33,122 +33,6 @@ static void is_pooled(void)
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") > barriers, "no barriers are set any more");
 }
-
-/* --- threads that are cancelled ------------------------------------------------- */
-
-static CUcontext own;
-
-static CUresult retains(void)
-{
-	CUcontext ctx;
-
-	return cuDevicePrimaryCtxRetain(&ctx, 0);
-}
-
-static CUresult releases(void)
-{
-	return cuDevicePrimaryCtxRelease(0);
-}
-
-static CUresult resets(void)
-{
-	return cuDevicePrimaryCtxReset(0);
-}
-
-static CUresult destroys(void)
-{
-	return cuCtxDestroy(own);
-}
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
-static CUresult detaches(void)
-{
-	return cuCtxDetach(own);
-}
-
-#pragma GCC diagnostic pop
-
-static struct {
-	const char *symbol;
-	CUresult (*call)(void);
-} cancelled;
-
-static void *is_cancelled_in_a_call(void *unused)
-{
-	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
-	     "no such call");
-	pthread_cancel(pthread_self());
-	OK(cancelled.call());
-	pthread_testcancel();
-	return unused;
-}
-
-/* In the driver, before the call returns. */
-static void cancel_in(const char *symbol, CUresult (*call)(void))
-{
-	pthread_t victim;
-	void *ended;
-
-	cancelled.symbol = symbol;
-	cancelled.call = call;
-	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
-	pthread_join(victim, &ended);
-	must(ended == PTHREAD_CANCELED, "it has not ended");
-}
-
-SCENARIO(a_thread_is_cancelled_while_it_retains)
-{
-	hang_watch();
-	cancel_in("cuDevicePrimaryCtxRetain", retains);
-	(void)primary();
-	is_pooled();
-	cancel_in("cuDevicePrimaryCtxRetain", retains);
-	(void)primary();
-	is_pooled();
-}
-
-/* With other references, and the last one. */
-SCENARIO(a_thread_is_cancelled_while_it_releases)
-{
-	hang_watch();
-	(void)primary();
-	is_pooled();
-	OK(retains());
-	cancel_in("cuDevicePrimaryCtxRelease_v2", releases);
-	is_pooled();
-	cancel_in("cuDevicePrimaryCtxRelease_v2", releases);
-	(void)primary();
-	is_pooled();
-	cancel_in("cuDevicePrimaryCtxReset_v2", resets);
-	(void)primary();
-	is_pooled();
-}
-
-static void own_ends(const char *symbol, CUresult (*call)(void))
-{
-	CUcontext ctx = primary();
-
-	hang_watch();
-	OK(cuCtxCreate(&own, NULL, 0, 0));
-	has_pool();
-	OK(cuCtxSetCurrent(ctx));
-	cancel_in(symbol, call);
-	is_pooled();
-}
-
-SCENARIO(a_thread_is_cancelled_while_it_destroys)
-{
-	own_ends("cuCtxDestroy_v2", destroys);
-}
-
-SCENARIO(a_thread_is_cancelled_while_it_detaches)
-{
-	own_ends("cuCtxDetach", detaches);
-}
-
-/* --- calls of a tool ------------------------------------------------------------ */
 
 static CUcontext made;
 static CUdeviceptr taken;

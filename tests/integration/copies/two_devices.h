@@ -92,15 +92,6 @@ static void two_blocks(int state, CUdeviceptr *ret_to, CUdeviceptr *ret_from)
 	current(1);
 }
 
-/* The last thing that is done: the device has an error then. */
-static void must_need_access(CUdeviceptr p)
-{
-	current(0);
-	OK(cuMemsetD8Async(p, 2, MIB, streams[0]));
-	must(cuStreamSynchronize(streams[0]) != CUDA_SUCCESS,
-	     "memory is open without peer access");
-}
-
 /* --- memory comes again --- */
 
 /* Takes blocks until the freed one comes again, and writes into each. */

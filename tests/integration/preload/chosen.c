@@ -159,57 +159,8 @@ SCENARIO(stream_that_is_recorded,
 	must(pool.record(p, other) == CUDA_ERROR_INVALID_VALUE, "a free block is used");
 }
 
-/* A free that fails does not drop the streams in which the block is used. */
-SCENARIO(recorded_block_stays_after_a_free_that_fails,
-	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	const char *plan = "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
-	CUstream stream, other, strange;
-	void *p;
-
-	start();
-	stream = stream_new();
-	other = stream_new();
-	strange = stream_new();
-	p = taken(MIB, stream);
-	worked(p, MIB, stream);
-	OK(cuStreamSynchronize(stream));
-	OK((CUresult)pool.record(p, other));
-	worked(p, MIB, other);
-	must(gcpsim_fail(plan) == 0, "no such plan");
-	must(pool.free(p, strange) != CUDA_SUCCESS, "the free has not failed");
-	must(gcpsim_fail(NULL) == 0, "no plan");
-	given(p, stream);
-	must_not_come(p, MIB, stream);
-}
-
 /* Bytes that malloc has given. Its newer form is not in every libc. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-static long memory_given(void)
-{
-	return mallinfo().uordblks;
-}
-
-/* Programs name a stream with each use of a block. */
-SCENARIO(streams_recorded_again_take_no_memory)
-{
-	enum { TIMES = 300000 };
-	CUstream stream, other;
-	long before;
-	void *p;
-
-	start();
-	stream = stream_new();
-	other = stream_new();
-	p = taken(MIB, stream);
-	OK((CUresult)pool.record(p, other));
-	before = memory_given();
-	for (int i = 0; i < TIMES; i++)
-		OK((CUresult)pool.record(p, other));
-	must(memory_given() < before + TIMES, "each costs memory");
-	given(p, stream);
-}
-
 /* --- captures --------------------------------------------------------------------- */
 
 static CUgraph capture_end(CUstream stream)
@@ -251,49 +202,6 @@ SCENARIO(stream_that_captures,
 	must_not_come(q, MIB, other); /* the graph may be launched */
 	OK(cuGraphDestroy(graph));
 	must_be_in_order();
-}
-
-/* A capture of which the library is told nothing: no call of it may harm it. */
-SCENARIO(capture_beside, "GCPSIM_MEMORY=16G GCPOOL_TEST_WINDOW=0 "
-			 "GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	CUstream stream, captured;
-	void *p[8];
-
-	start();
-	stream = stream_new();
-	captured = stream_new();
-	worked(taken(MIB, captured), MIB, captured);
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	for (int round = 0; round < 20; round++) {
-		for (int i = 0; i < 8; i++) {
-			p[i] = taken((size_t)(i + 1) * 8 * MIB, stream);
-			/* A free of global mode asks nothing that is forbidden. */
-		}
-		for (int i = 0; i < 8; i++)
-			given(p[i], stream);
-	}
-	(void)pool.trim(0, 0);
-	OK(cuGraphDestroy(capture_end(captured)));
-	must_be_in_order();
-}
-
-/* The legacy stream may not be used while a blocking stream captures. */
-SCENARIO(legacy_stream_beside_a_capture,
-	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	CUstream captured;
-	void *p, *q = NULL;
-
-	start();
-	OK(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
-	p = taken(MIB, NULL);
-	worked(p, MIB, NULL);
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-	(void)pool.malloc(&q, MIB, 0, NULL);
-	given(p, NULL);
-	OK(cuGraphDestroy(capture_end(captured)));
-	must_not_come(p, MIB, stream_new());
 }
 
 /* --- the rest ----------------------------------------------------------------- */
@@ -347,140 +255,9 @@ SCENARIO(wrong_calls)
 	     "the figures");
 }
 
-SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
-{
-	CUcontext ctx = primary(), now = NULL;
-	CUstream stream = stream_new();
-	CUdevice device = -1;
-	void *p = NULL, *q;
-
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK((CUresult)pool.malloc(&p, MIB, 1, NULL));
-	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-				 (CUdeviceptr)(uintptr_t)p));
-	must(device == 1, "memory of the other device");
-	OK(cuCtxGetCurrent(&now));
-	must(now == ctx, "the current context is another");
-	given(p, NULL);
-	OK(cuCtxSetCurrent(NULL));
-	q = taken(MIB, stream);
-	OK((CUresult)pool.record(q, stream));
-	OK(cuCtxGetCurrent(&now));
-	must(now == NULL, "a context has become current with a record");
-	given(q, stream);
-	OK(cuCtxGetCurrent(&now));
-	must(now == NULL, "a context has become current");
-}
-
-/* The first call reads options and makes files, and the driver does what it does. */
-SCENARIO(errno_stays, "GCPOOL_LIVE=1")
-{
-	void *p = NULL;
-	int code;
-
-	start();
-	errno = EDOM;
-	code = pool.malloc(&p, MIB, 0, NULL);
-	must(errno == EDOM, "errno after gcpool_malloc");
-	OK((CUresult)code);
-	code = pool.record(p, NULL);
-	must(errno == EDOM, "errno after gcpool_record_stream");
-	OK((CUresult)code);
-	code = pool.free(p, NULL);
-	must(errno == EDOM, "errno after gcpool_free");
-	OK((CUresult)code);
-}
-
 /* --- threads ------------------------------------------------------------------ */
 
 enum { THREADS = 4, SHARED = 3, HELD = 24 };
-static CUstream shared[SHARED];
-static CUcontext context;
-
-static void *thread_run(void *arg)
-{
-	unsigned int seed = (unsigned int)(uintptr_t)arg;
-	struct {
-		void *p;
-		size_t bytes;
-		CUstream stream;
-	} held[HELD] = {0};
-
-	OK(cuCtxSetCurrent(context));
-	for (int i = 0; i < 3000; i++) {
-		int at = rand_r(&seed) % HELD;
-
-		if (held[at].p) {
-			worked(held[at].p, held[at].bytes, held[at].stream);
-			given(held[at].p, held[at].stream);
-			held[at].p = NULL;
-			continue;
-		}
-		held[at].stream = shared[rand_r(&seed) % SHARED];
-		held[at].bytes = (size_t)512 << rand_r(&seed) % 15;
-		held[at].p = taken(held[at].bytes, held[at].stream);
-		worked(held[at].p, held[at].bytes, held[at].stream);
-		if (rand_r(&seed) % 64 == 0)
-			OK(cuStreamSynchronize(held[at].stream));
-	}
-	return NULL;
-}
-
-SCENARIO(threads_share_streams,
-	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	pthread_t threads[THREADS];
-
-	context = primary();
-	gcpsim_set_speed(GCPSIM_RANDOM);
-	for (int i = 0; i < SHARED; i++)
-		shared[i] = stream_new();
-	for (int i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, thread_run,
-			       (void *)(uintptr_t)(i + 1));
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	must_be_in_order();
-}
-
-static atomic_int signals;
-
-static void count_signal(int number)
-{
-	(void)number;
-	atomic_fetch_add(&signals, 1);
-}
-
-/* What is freed behind work that goes on comes back by gcpool_trim, which waits, also
- * while signals come. */
-SCENARIO(trim_waits,
-	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	enum { TRIMS = 20 }; /* a signal comes in a pause of one of them */
-	const struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
-	const struct sigaction counts = {.sa_handler = count_signal};
-	CUstream stream;
-	void *p;
-
-	start();
-	stream = stream_new();
-	gcpsim_set_speed(100); /* so that it looks again and again */
-	sigaction(SIGALRM, &counts, NULL);
-	for (int i = 0; i < TRIMS; i++) {
-		p = taken(32 * MIB, stream);
-		worked(p, 32 * MIB, stream);
-		given(p, stream);
-		setitimer(ITIMER_REAL, &often, NULL);
-		errno = EDOM;
-		(void)pool.trim(0, 0);
-		must(errno == EDOM, "errno is another");
-		setitimer(ITIMER_REAL, &never, NULL);
-		must(gcpsim_memory_used(0) < 32 * MIB,
-		     "memory is kept that was to go back");
-	}
-	must_be_in_order();
-}
-
 /* All of it is CUDA's own. */
 SCENARIO(without_a_preload, "GCPOOL_DEBUG=all GCPOOL_LIVE=1 LOADED=1 SAYS=1")
 {

@@ -18,89 +18,6 @@
 
 /* --- streams ---------------------------------------------------------------------- */
 
-static _Atomic(CUstream) to_use; /* handed to the worker */
-static atomic_bool used, over;
-
-/* Gives work to each stream that it is handed, and allocates a few times then (what is
- * freed beside a capture may have to wait for its end). */
-static void *work_and_allocate(void *arg)
-{
-	CUevent event;
-
-	OK(cuCtxSetCurrent(arg));
-	OK(cuEventCreate(&event, 0));
-	OK(cuEventRecord(event, NULL));
-	while (!over) {
-		CUstream stream = atomic_exchange(&to_use, NULL);
-
-		if (!stream) {
-			sched_yield();
-			continue;
-		}
-		OK(cuStreamWaitEvent(stream, event, 0));
-		used = true;
-		for (int i = 0; i < 100; i++)
-			OK(cuMemFree(allocated(512)));
-	}
-	OK(cuEventDestroy(event));
-	return NULL;
-}
-
-/* Gives the worker a new stream, and comes back when it has begun to use it: not to
- * miss it at work. */
-static CUstream stream_used_by_worker(void)
-{
-	CUstream stream;
-
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	used = false;
-	to_use = stream;
-	while (!used)
-		;
-	return stream;
-}
-
-/* Once a thread is done with a stream another one may destroy it, whatever the first
- * does meanwhile; it may allocate beside this capture on plain CUDA. */
-static void streams_end(bool with_their_context, int rounds)
-{
-	CUcontext ctx = primary(), other;
-	CUstream captured, stream;
-	time_t start = time(NULL);
-	pthread_t worker;
-	CUgraph graph;
-
-	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-	pthread_create(&worker, NULL, work_and_allocate, ctx);
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	/* Until it was seen, or for a few seconds: a busy machine is slow at this. */
-	for (int i = 0; i < rounds && gcpsim_misuses() == 0 && time(NULL) - start < 4;
-	     i++) {
-		if (with_their_context)
-			OK(cuCtxCreate(&other, NULL, 0, 0));
-		stream = stream_used_by_worker();
-		if (with_their_context)
-			OK(cuCtxDestroy(other));
-		else
-			OK(cuStreamDestroy(stream));
-	}
-	over = true;
-	pthread_join(worker, NULL);
-	OK(cuStreamEndCapture(captured, &graph));
-	OK(cuGraphDestroy(graph));
-	must(gcpsim_misuses() == 0, gcpsim_last_report());
-}
-
-SCENARIO(stream_destroyed_after_another_thread_has_used_it)
-{
-	streams_end(false, 5000);
-}
-
-SCENARIO(context_destroyed_after_another_thread_has_used_its_stream)
-{
-	streams_end(true, 500);
-}
-
 /* Captures of this thread go into a pool that the program has named. False: there is
  * no library. */
 static bool pool_named(void)
@@ -379,17 +296,6 @@ SCENARIO(card_is_told_of_tokens)
 	work_with(true);
 }
 
-SCENARIO(card_is_told_of_tokens_among_others)
-{
-	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
-	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
-	void *value = &tokens;
-
-	primary();
-	(void)cuPointerGetAttributes(1, &attribute, &value, allocated(MIB));
-	work_with(true);
-}
-
 /* --- launches ----------------------------------------------------------------- */
 
 /* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
@@ -410,8 +316,6 @@ SCENARIO(launch_on_a_device_full_of_cache)
 	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
 	must(gcpsim_memory_live(0) == 0, "the pool gave back what it could");
 }
-
-/* --- the run ---------------------------------------------------------------------- */
 
 /* --- a child that the library does not know of ------------------------------------ */
 

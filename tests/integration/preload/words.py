@@ -8,14 +8,11 @@ not end by exit or the disk is full."""
 
 import json
 import os
-import re
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import preload
@@ -137,39 +134,6 @@ class Words:
                           [["count", "max_ns", "mean_ns", "min_ns", "ns"]],
                           [list(row) for row in {tuple(row) for row in times.values()}])
 
-    def check_names(self):
-        """A program's name and arguments may be any bytes, and are cut somewhere."""
-        for name, shown in ((b"caf\xe9", "caf\ufffd"), ("x" * 2035 + "\u20ac" * 9, None),
-                            (b"\xed\xa0\x80\xc0\xaf", "\ufffd" * 5), ("\u20ac\U0001f600", None)):
-            with tempfile.TemporaryDirectory() as directory:
-                path = os.path.join(directory, "stats")
-                env = preload.environment(preload.library(), {
-                    "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path})
-                done = subprocess.run([name, "blocks_are_left"], executable=self.program, env=env,
-                                      stdout=subprocess.DEVNULL)
-                self.checks.equal("exit code", 0, done.returncode)
-                with open(path, "rb") as file:
-                    raw = file.read()
-            report = json.loads(raw.decode("utf-8", "replace"))
-            self.checks.that(b"\xef\xbf\xbd" not in raw, "bytes that are no characters")
-            try:
-                raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                self.checks.that(False, f"{name!r}: {error}")
-            self.checks.equal("program", shown or name, report["program"])
-
-    def check_controls(self):
-        """What a terminal obeys, in names, arguments and options."""
-        env = preload.environment(preload.library(), {
-            "GCPOOL_STATS": "text", "GCPOOL_TRACE": "/nowhere/\x1b[2J\n\x7f\x9b\xe9\xc0\u20ac"})
-        done = subprocess.run(["\x1b]0;a\x07\n\x7f", "blocks_are_left"],
-                              executable=self.program, env=env, capture_output=True, text=True)
-        self.checks.equal("exit code", 0, done.returncode)
-        self.checks.that(re.search(r": \?\]0;a\?{3}, process \d+ on ", done.stderr), "the program's name")
-        self.says(done.stderr, "  command: ?]0;a??? blocks_are_left\n",
-                  "GCPOOL_TRACE=/nowhere/?[2J????\xe9\xc0\u20ac")
-        self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stderr), "control characters")
-
     def check_text(self):
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_TEST_FENCE_BATCH="7")
         self.says(result.err, f"  command: {self.program} blocks_are_left\n",
@@ -177,117 +141,16 @@ class Words:
                   "GCPOOL_TEST_FENCE_BATCH=7", "never freed: 3 blocks, 8.0 MiB; the largest: 0x",
                   " 1000 B", "allocations served without the driver", "blocks by size class")
         self.checks.that("MiB bytes" not in result.err, "MiB bytes")
-        self.check_controls()
         plain = self.play("blocks_are_left", GCPOOL_STATS="text", GCPOOL_MODE="count")
         self.says(plain.err, "GCPOOL_MODE=count is no longer a mode, using off\n")
         self.checks.equal("count mode: lines", 1, len(plain.err.splitlines()))
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
         self.checks.equal("off", "", quiet.err)
 
-    def check_full_disk(self):
-        result = self.play("blocks_are_left", GCPOOL_STATS="text",
-                           GCPOOL_STATS_FILE="/dev/full")
-        self.says(result.err, "cannot write the statistics to /dev/full (no space left on the "
-                  "device), writing them to stderr", "never freed: 3 blocks")
-        result = self.play("blocks_are_left", GCPOOL_STATS="text",
-                           GCPOOL_STATS_FILE="/nonexistent/stats")
-        self.says(result.err, "(no such directory)", "never freed: 3 blocks")
-        result = self.play("blocks_are_left", GCPOOL_LOG="info", GCPOOL_LOG_FILE="/dev/full")
-        self.says(result.err, "is in ")
-
     def ended(self, scenario, options, **how):
         env = preload.environment(preload.library(), options)
         return subprocess.run([os.path.abspath(self.program), scenario], env=env, stdout=subprocess.DEVNULL,
                               **how).returncode
-
-    def check_signals(self):
-        """A write of the library's that fails sends the program no signal."""
-        reader, writer = os.pipe()
-        os.close(reader)
-        for options in ({"GCPOOL_LGO": "1"}, {"GCPOOL_STATS": "text"}, {"GCPOOL_HELP": "1"}):
-            self.checks.equal(f"{options}: a pipe that nothing reads", 0,
-                              self.ended("blocks_are_left", options, stderr=writer))
-        os.close(writer)
-
-        most = 1 << 40  # the simulated device has files, too
-
-        def no_larger():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "file")
-            with open(path, "wb") as file:
-                file.truncate(most)  # takes no room
-            for options in ({"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path},
-                            {"GCPOOL_LOG": "debug", "GCPOOL_LOG_FILE": path}):
-                self.checks.equal(f"{options}: a file that is full", 0,
-                                  self.ended("blocks_are_left", options,
-                                             stderr=subprocess.PIPE, preexec_fn=no_larger))
-
-    def check_pipe(self):
-        """stderr may be a pipe that does not block and is full, as a launcher leaves it."""
-        def full():
-            ends = os.pipe()
-            os.set_blocking(ends[1], False)
-            try:
-                while True:
-                    os.write(ends[1], b"f" * 4096)
-            except BlockingIOError:
-                return ends
-
-        def read_late():
-            time.sleep(0.3)
-            with open(reader, "rb") as file:
-                said.append(file.read().lstrip(b"f"))
-
-        reader, writer = full()
-        said = []
-        thread = threading.Thread(target=read_late)
-        thread.start()
-        code = self.ended("blocks_are_left", {"GCPOOL_STATS": "json", "GCPOOL_LOG": "info"},
-                          stderr=writer)
-        os.close(writer)
-        thread.join()
-        lines = said[0].decode().splitlines()
-        self.checks.equal("exit code", 0, code)
-        self.checks.that(lines and "is in " in lines[0], f"the first line is lost: {lines[:1]}")
-        self.checks.that(lines and lines[-1].startswith("{") and json.loads(lines[-1]),
-                         "the report is lost")
-
-        reader, writer = full()
-        began = time.monotonic()
-        code = self.ended("blocks_are_left", {"GCPOOL_STATS": "text", "GCPOOL_LOG": "debug"},
-                          stderr=writer)
-        self.checks.equal("exit code", 0, code)
-        took = time.monotonic() - began
-        self.checks.that(took < 5, f"nothing reads, and the program took {took:.1f} s")
-        os.close(reader)
-        os.close(writer)
-
-    def check_fifo(self):
-        """A FIFO that nothing reads stops no program; what is said goes to stderr."""
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "fifo")
-            os.mkfifo(path)
-            for options, words in (
-                ({"GCPOOL_STATS": "text", "GCPOOL_STATS_FILE": path},
-                 (f"cannot write the statistics to {path} (nothing reads it), writing them to"
-                  " stderr", "never freed: 3 blocks")),
-                ({"GCPOOL_LOG": "info", "GCPOOL_LOG_FILE": path}, ("is in ",)),
-            ):
-                with open(os.path.join(directory, "said"), "w+") as said:
-                    try:
-                        code = self.ended("blocks_are_left", options, stderr=said, timeout=20)
-                    except subprocess.TimeoutExpired:
-                        code = "the program stands still"
-                    said.seek(0)
-                    self.checks.equal(f"{options}", 0, code)
-                    self.says(said.read(), *words)
-            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            result = self.play("blocks_are_left", GCPOOL_STATS="json", GCPOOL_STATS_FILE=path)
-            self.checks.equal("stderr beside a reader", "", result.err)
-            self.checks.equal("a report", True, json.loads(os.read(reader, 65536))["final"])
-            os.close(reader)
 
     def check_directory(self):
         """Files are where the program was when it began, not where it went."""
@@ -343,14 +206,6 @@ class Words:
             report = json.loads(lines[0])
             self.checks.equal("final", False, report["final"])
             self.checks.that(report["devices"][0]["hits"] > 0, "no hits")
-
-    def check_every_appends(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "stats")
-            process = self.started(path)
-            self.until_report(path, process, lambda lines: len(lines) >= 2)
-            process.kill()
-            process.communicate()
 
     def check_ends(self):
         with tempfile.TemporaryDirectory() as directory:

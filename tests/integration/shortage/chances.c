@@ -200,14 +200,6 @@ SCENARIO(calls_on_a_device_full_of_blocks)
 
 /* --- other threads ---------------------------------------------------------------- */
 
-static void trims(void)
-{
-	__typeof__(gcpool_trim) *trim;
-
-	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
-	trim(0, 0);
-}
-
 /* The next call of `name`, of its newest version. */
 static void when_called(const char *name, void (*then)(void))
 {
@@ -222,140 +214,9 @@ static void when_called(const char *name, void (*then)(void))
 	must(result == 0, "no such function");
 }
 
-static void (*meanwhile)(void);
 static CUdeviceptr held;
 
-static void *in_another_thread(void *current)
-{
-	OK(cuCtxSetCurrent(current));
-	meanwhile();
-	return NULL;
-}
-
-static void meanwhile_elsewhere(void)
-{
-	CUcontext current;
-	pthread_t thread;
-
-	OK(cuCtxGetCurrent(&current));
-	must(pthread_create(&thread, NULL, in_another_thread, current) == 0 &&
-		 pthread_join(thread, NULL) == 0,
-	     "no thread");
-}
-
-/* As an allocation of another thread does where memory is short. */
-static void gives_cached_memory_back(void)
-{
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemGenericAllocationHandle handle;
-
-	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0));
-	OK(cuMemRelease(handle));
-}
-
-static void gives_back(void)
-{
-	OK(cuMemFree(held));
-	gives_cached_memory_back();
-}
-
-/* When the call fails another thread gives back what is missing, before the library
- * looks for it. */
-SCENARIO(what_another_thread_gives_back, "",
-	 "GCPSIM_FAIL=cuMemFreeAsync:1+:801 GCPOOL_BACKEND=segments")
-{
-	begin();
-	meanwhile = gives_back;
-	for (int i = 0; i < CALLS; i++) {
-		held = allocated(HELD * MIB);
-		plan(calls[i].name, 0);
-		when_called(calls[i].name, meanwhile_elsewhere);
-		if (calls[i].make() != CUDA_SUCCESS) {
-			printf("%s: refused\n", calls[i].name);
-			wrong = true;
-		}
-		must(gcpsim_memory_used(0) < NEEDED * MIB, "nothing was given back");
-		must(gcpsim_fail(NULL) == 0, "no plan");
-	}
-}
-
 static void *pinned;
-
-static void unpins(void)
-{
-	__typeof__(gcpool_trim) *trim;
-
-	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
-	OK(cuMemFreeHost(pinned));
-	trim(GCPOOL_HOST, 0);
-}
-
-/* The same of pinned memory. */
-SCENARIO(what_another_thread_unpins)
-{
-	void *own = mmap(NULL, NEEDED * MIB, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	begin();
-	must(own != MAP_FAILED, "no memory");
-	OK(cuMemHostAlloc(&pinned, HELD * MIB, 0));
-	must(gcpsim_fail("cuMemHostRegister:1:2") == 0, "no such plan");
-	meanwhile = unpins;
-	when_called("cuMemHostRegister", meanwhile_elsewhere);
-	OK(cuMemHostRegister(own, NEEDED * MIB, 0));
-	must(gcpsim_memory_used(-1) < HELD * MIB, "nothing was given back");
-}
-
-static unsigned tries;
-static const char *refused;
-
-static void frees_more(void)
-{
-	tries++;
-	OK(cuMemFree(allocated(2 * MIB)));
-	when_called(refused, frees_more);
-}
-
-static void gives_more_back(void)
-{
-	frees_more();
-	meanwhile = trims;
-	meanwhile_elsewhere();
-	when_called(refused, gives_more_back);
-}
-
-static CUresult make_cuMemAllocPitch(void)
-{
-	CUdeviceptr rows;
-	size_t pitch;
-
-	return cuMemAllocPitch(&rows, &pitch, (size_t)1 << 30, 1 << 18, 4);
-}
-
-/* A call that no memory helps ends, though other threads free and give back. */
-SCENARIO(calls_end_beside_other_threads)
-{
-	void (*const others[])(void) = {gives_more_back, frees_more};
-
-	begin();
-	for (int i = 0; i < 4; i++) {
-		tries = 0;
-		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
-		must(gcpsim_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2") == 0,
-		     "no such plan");
-		when_called(refused, others[i % 2]);
-		alarm(10);
-		must((i < 2 ? make_cuMemAllocManaged() : make_cuMemAllocPitch()) ==
-			 CUDA_ERROR_OUT_OF_MEMORY,
-		     "served");
-		must(tries > 1 && tries <= 2100, "not so often");
-		when_called(refused, NULL);
-		must(gcpsim_fail(NULL) == 0, "no plan");
-	}
-}
 
 /* --- work that ends by the program's next step ------------------------------------ */
 
@@ -368,20 +229,6 @@ static void until_the_next_step(void *unused)
 		usleep(1000);
 }
 
-/* What is freed here waits for a fence behind work that does not end. */
-static void free_behind_work(void)
-{
-	CUdeviceptr small = allocated(MIB);
-
-	hold_freed_memory();
-	OK(cuCtxSynchronize());
-	OK(cuMemsetD8Async(small, 1, MIB, stream));
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
-	OK(cuMemFree(small));
-	gcpsim_queries_never_wait(true);
-	alarm(100); /* with an emulated processor */
-}
-
 static void step(void)
 {
 	atomic_store(&stepped, true);
@@ -390,38 +237,6 @@ static void step(void)
 }
 
 enum { LOOKS = 20000 }; /* those of two seconds */
-
-/* Pinned memory is no reason to wait for it: the driver's free would. */
-SCENARIO(a_refused_call_waits_for_no_later_work)
-{
-	begin();
-	OK(cuMemHostAlloc(&pinned, MIB, 0));
-	OK(cuMemFreeHost(pinned));
-	OK(cuCtxSynchronize());
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
-	gcpsim_queries_never_wait(true);
-	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
-	alarm(20);
-	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
-	step();
-}
-
-/* What another thread gave back is there at once. */
-SCENARIO(a_served_call_does_not_look)
-{
-	uint64_t before;
-
-	begin();
-	free_behind_work();
-	plan("cuEventCreate", 0);
-	meanwhile = gives_cached_memory_back;
-	before = gcpsim_calls("cuEventQuery");
-	when_called("cuEventCreate", meanwhile_elsewhere);
-	OK(make_cuEventCreate());
-	must(gcpsim_calls("cuEventQuery") - before < LOOKS / 2, "it has looked for it");
-	must(gcpsim_fail(NULL) == 0, "no plan");
-	step();
-}
 
 static void gives_on_the_other_device(void)
 {
@@ -433,36 +248,6 @@ static void gives_on_the_other_device(void)
 	OK(cuCtxSetCurrent(other));
 	OK(cuMemFree(allocated(2 * MIB)));
 	trim(1, 0);
-}
-
-static atomic_bool refused_by_now;
-
-static void *gives_back_at_times(void *unused)
-{
-	while (!atomic_load(&refused_by_now)) {
-		usleep(500 * 1000);
-		gives_on_the_other_device();
-	}
-	return unused;
-}
-
-/* Two seconds in all, however often the call is made again. */
-SCENARIO(a_refused_call_looks_once)
-{
-	pthread_t thread;
-	uint64_t before;
-
-	begin();
-	free_behind_work();
-	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
-	before = gcpsim_calls("cuEventQuery");
-	pthread_create(&thread, NULL, gives_back_at_times, NULL);
-	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
-	must(gcpsim_calls("cuEventQuery") - before < 3 * LOOKS / 2, "looked again");
-	atomic_store(&refused_by_now, true);
-	pthread_join(thread, NULL);
-	must(gcpsim_fail(NULL) == 0, "no plan");
-	step();
 }
 
 /* Work that ends in 0.3 seconds, while memory of the other device goes back all the
@@ -518,116 +303,6 @@ SCENARIO(a_call_waits_for_pinned_memory)
 	OK(make_cuMemAllocManaged());
 	pthread_join(thread, NULL);
 	step();
-}
-
-/* --- memory that is on its way ---------------------------------------------------- */
-
-static pthread_t asking;
-static CUcontext asking_in;
-static const char *asked; /* the driver's call, which finds no memory meanwhile */
-
-/* Another thread asks while the driver has the memory in hand, for as long as this
- * takes. */
-static void in_the_drivers_hand(void)
-{
-	uint64_t before;
-
-	must(gcpsim_fail(asked) == 0, "no such plan");
-	before = gcpsim_calls(NULL);
-	must(pthread_create(&asking, NULL, in_another_thread, asking_in) == 0,
-	     "no thread");
-	for (int i = 0; i < 100 && gcpsim_calls(NULL) - before < 3; i++)
-		usleep(1000);
-	usleep(20 * 1000); /* it has found none */
-	must(gcpsim_fail(NULL) == 0, "no plan");
-}
-
-static void asks_for_pinned_memory(void)
-{
-	void *p;
-
-	OK(cuMemHostAlloc(&p, NEEDED * MIB, 0));
-}
-
-/* Two requests for pinned memory, where one gives back what both need. */
-SCENARIO(pinned_memory_that_another_request_gives_back)
-{
-	void *p;
-
-	begin();
-	gcpsim_set_memory(-1, 256 * MIB);
-	OK(cuCtxGetCurrent(&asking_in));
-	OK(cuMemHostAlloc(&p, HELD * MIB, 0));
-	OK(cuMemFreeHost(p));
-	asked = "cuMemHostAlloc:1+:2";
-	meanwhile = asks_for_pinned_memory;
-	when_called("cuMemFreeHost", in_the_drivers_hand);
-	OK(cuMemHostAlloc(&p, 100 * MIB, 0));
-	pthread_join(asking, NULL);
-}
-
-static void asks_for_an_event(void)
-{
-	OK(make_cuEventCreate());
-}
-
-static void there_is_memory_soon(void)
-{
-	usleep(100 * 1000);
-	must(gcpsim_fail(NULL) == 0, "no plan");
-}
-
-/* Mapped memory of the context is released after that. */
-static void a_context_has_ended(void)
-{
-	in_the_drivers_hand();
-	if (strcmp(getenv("GCPOOL_BACKEND"), "vmm") != 0)
-		return;
-	must(gcpsim_fail(asked) == 0, "no such plan");
-	when_called("cuMemRelease", there_is_memory_soon);
-}
-
-/* A context ends, and its memory with it. */
-SCENARIO(memory_of_a_context_that_ends)
-{
-	CUcontext other;
-
-	begin();
-	OK(cuCtxGetCurrent(&asking_in)); /* it has no memory */
-	OK(cuCtxCreate(&other, NULL, 0, 0));
-	hold_freed_memory();
-	asked = "cuEventCreate:1+:2";
-	meanwhile = asks_for_an_event;
-	when_called("cuCtxDestroy", a_context_has_ended);
-	OK(cuCtxDestroy(other));
-	pthread_join(asking, NULL);
-}
-
-/* --- contexts --------------------------------------------------------------------- */
-
-/* Only what the device of the new context has goes back. */
-SCENARIO(context_of_another_device)
-{
-	CUcontext other;
-
-	begin();
-	OK(cuCtxCreate(&other, NULL, 0, 1));
-	OK(cuMemFree(allocated(HELD * MIB)));
-	OK(cuCtxSetCurrent(NULL));
-	primary();
-	hold_freed_memory();
-	plan("cuDevicePrimaryCtxRetain", 1);
-	OK(cuDevicePrimaryCtxRetain(&other, 1));
-	must(gcpsim_memory_used(0) >= HELD * MIB,
-	     "memory of a device that is not full was given back");
-	must(gcpsim_memory_used(1) < NEEDED * MIB, "device 1 has kept its memory");
-	plan("cuCtxCreate_v4", 1);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemFree(allocated(HELD * MIB)));
-	primary();
-	OK(cuCtxCreate(&other, NULL, 0, 1));
-	must(gcpsim_memory_used(0) >= HELD * MIB,
-	     "memory of a device that is not full was given back");
 }
 
 /* --- captures --------------------------------------------------------------------- */
@@ -723,93 +398,4 @@ SCENARIO(launches_of_graphs_that_share)
 	OK(cuGraphLaunch(second, stream));
 	OK(cuCtxSynchronize());
 	must(gcpsim_hazards() == 0, "memory was given back too early");
-}
-
-/* The same of a launch whose graph shares memory that has gone back. */
-SCENARIO(a_launch_while_another_thread_gives_back, "GCPOOL_BACKEND=vmm")
-{
-	CUgraphExec shares;
-
-	begin();
-	shares = sharing(stream, NEEDED * MIB);
-	OK(cuCtxSynchronize());
-	OK(cuGraphLaunch(shares, stream));
-	OK(cuCtxSynchronize());
-	meanwhile = trims;
-	meanwhile_elsewhere();
-	must(gcpsim_memory_used(0) < NEEDED * MIB, "the graph has kept its memory");
-	held = allocated(HELD * MIB);
-	meanwhile = gives_back;
-	/* When the library has looked for what the pools have unused. */
-	when_called("cuDeviceGraphMemTrim", meanwhile_elsewhere);
-	OK(cuGraphLaunch(shares, stream));
-	OK(cuCtxSynchronize());
-	must(gcpsim_memory_used(0) < HELD * MIB, "nothing was given back");
-	must(gcpsim_hazards() == 0, "memory was given back too early");
-}
-
-/* What frees left pending is waited for, one after the other, until the launch has what
- * it needs: on plain CUDA the frees would have waited. */
-SCENARIO(a_launch_after_many_frees, "GCPOOL_BACKEND=vmm")
-{
-	CUdeviceptr blocks[HELD / 2];
-	CUgraphExec shares;
-
-	begin();
-	shares = sharing(stream, NEEDED * MIB);
-	OK(cuCtxSynchronize());
-	OK(cuGraphLaunch(shares, stream));
-	OK(cuCtxSynchronize());
-	trims();
-	for (int i = 0; i < HELD / 2; i++)
-		blocks[i] = allocated(2 * MIB);
-	gcpsim_set_speed(GCPSIM_NEVER);
-	for (int i = 0; i < HELD / 2; i++) {
-		OK(cuMemsetD8Async(blocks[i], 1, MIB, stream));
-		OK(cuMemFree(blocks[i]));
-	}
-	OK(cuGraphLaunch(shares, stream));
-	OK(cuCtxSynchronize());
-	must(gcpsim_hazards() == 0, "memory was given back too early");
-}
-
-/* --- the run ---------------------------------------------------------------------- */
-
-/* On a full device what is freed beside exported memory serves a request. */
-SCENARIO(room_beside_exported_memory)
-{
-	CUdeviceptr blocks[4], p;
-	CUipcMemHandle handle;
-
-	(void)primary();
-	for (int i = 0; i < 4; i++)
-		blocks[i] = allocated(4 * MIB);
-	OK(cuIpcGetMemHandle(&handle, blocks[0]));
-	for (size_t bytes = 64 * MIB; bytes > MIB; bytes /= 32)
-		while (cuMemAlloc(&p, bytes) == CUDA_SUCCESS)
-			;
-	for (int i = 1; i < 4; i++)
-		OK(cuMemFree(blocks[i]));
-	OK(cuCtxSynchronize());
-	must(cuMemAlloc(&p, 8 * MIB) == CUDA_SUCCESS, "refused");
-}
-
-/* Two rows of CUDA's tell how wide it makes them. The first one stays where there is no
- * memory for the second: CUDA's free would wait for the device. */
-SCENARIO(a_row_to_learn_from_is_kept)
-{
-	CUdeviceptr p;
-	size_t pitch;
-	uint64_t frees;
-
-	(void)primary();
-	p = allocated(MIB);
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuMemsetD8Async(p, 1, MIB, NULL));
-	frees = gcpsim_calls("cuMemFree_v2");
-	gcpsim_fail("cuMemAllocPitch_v2:2:2");
-	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
-	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
-	must(gcpsim_calls("cuMemFree_v2") == frees, "a row is freed");
-	must(pitch == 1024, "the pitch of CUDA");
 }

@@ -58,34 +58,6 @@ SCENARIO(pinned_memory_beside_a_context_that_ends,
 
 /* --- a context that refuses fences ------------------------------------------------ */
 
-/* From the first refusal on its memory is plain CUDA's. */
-SCENARIO(a_context_that_refuses_fences, "GCPSIM_FAIL=cuCtxRecordEvent:1+:801")
-{
-	CUcontext ctx = primary();
-	uint64_t passed = 0;
-	CUstream stream;
-	CUdeviceptr p;
-
-	(void)ctx;
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 120; i++) {
-		if (i == 60)
-			passed = gcpsim_calls("cuMemAlloc_v2");
-		if (i % 2)
-			OK(cuMemAllocAsync(&p, 64 * MIB, stream));
-		else
-			OK(cuMemAlloc(&p, 64 * MIB));
-		OK(cuMemsetD8Async(p, 1, 4096, stream));
-		if (i % 4 == 2)
-			OK(cuMemFree(p));
-		else
-			OK(cuMemFreeAsync(p, stream));
-		must(gcpsim_memory_used(0) <= 512 * MIB, "memory grows");
-	}
-	must(gcpsim_calls("cuMemAlloc_v2") == passed + 30, "memory is pooled");
-	must(gcpsim_hazards() == 0, "a block is used again too early");
-}
-
 /* Of all kinds of memory, on a driver before CUDA 12.5, which lacks functions or
  * refuses them. */
 SCENARIO(all_passes_through_on_an_old_driver,
