@@ -77,18 +77,6 @@ TEST(a_message_is_one_line_with_the_process_id)
 	assert_string_equal(last, wanted);
 }
 
-TEST(a_long_message_is_cut_and_still_a_line)
-{
-	static char word[3 * GCP_LINE_MAX];
-	char last[2 * GCP_LINE_MAX];
-
-	memset(word, 'x', sizeof(word) - 1);
-	gcp_log(GCP_LOG_ERROR, "%s", word);
-	assert_int_equal(log_lines(last, sizeof(last)), 1);
-	assert_true(strlen(last) < GCP_LINE_MAX);
-	assert_int_equal(last[strlen(last) - 1], '\n');
-}
-
 TEST(what_a_message_quotes_makes_no_second_line)
 {
 	char last[GCP_LINE_MAX], wanted[64];
@@ -119,31 +107,6 @@ TEST(a_line_that_the_caller_counts_is_always_said)
 	gcp_message_repeated(GCP_LOG_DEBUG, "not this");
 	gcp_message_debug("%s", "nor this");
 	assert_int_equal(log_lines(last, sizeof(last)), 30);
-}
-
-CASE(bytes_have_the_unit_that_fits, NULL, NULL)
-{
-	static const struct {
-		uint64_t bytes;
-		const char *words;
-	} table[] = {
-	    {0, "0 B"},
-	    {1023, "1023 B"},
-	    {1024, "1.0 KiB"},
-	    {1536, "1.5 KiB"},
-	    {(1 << 20) - 1, "1.0 MiB"},
-	    {3 << 20, "3.0 MiB"},
-	    {1ull << 40, "1.0 TiB"},
-	    {5000ull << 40, "5000.0 TiB"},
-	};
-	struct gcp_text text;
-	char bytes[32];
-
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_text_add_bytes(&text, table[i].bytes);
-		assert_string_equal(bytes, table[i].words);
-	}
 }
 
 CASE(a_full_disk_is_an_error, NULL, NULL)
@@ -277,93 +240,3 @@ struct reading {
 	size_t got; /* bytes, but what filled the pipe */
 	size_t odd; /* of these, that are not those written */
 };
-
-/* Begins late, as a terminal or a launcher that has other work does. */
-static void *read_late(void *arg)
-{
-	struct reading *reading = arg;
-	char bytes[4096];
-	ssize_t count;
-
-	usleep(LATE_US);
-	while ((count = read(reading->fd, bytes, sizeof(bytes))) > 0) {
-		for (ssize_t i = 0; i < count; i++) {
-			if (bytes[i] == 'f')
-				continue;
-			reading->odd += bytes[i] != 'w';
-			reading->got++;
-		}
-	}
-	return NULL;
-}
-
-/* A pipe in which no byte has room, and whose writing end does not block. */
-static void full_pipe_make(int ends[2])
-{
-	assert_int_equal(pipe(ends), 0);
-	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
-	while (write(ends[1], "f", 1) == 1)
-		;
-	assert_int_equal(errno, EAGAIN);
-}
-
-CASE(what_does_not_block_gets_all_of_it, NULL, NULL)
-{
-	char *bytes = malloc(MUCH + 1);
-	struct gcp_text text = {bytes, MUCH + 1, MUCH, false};
-	struct reading reading = {0};
-	pthread_t reader;
-	int ends[2];
-
-	memset(bytes, 'w', MUCH);
-	full_pipe_make(ends);
-	reading.fd = ends[0];
-	pthread_create(&reader, NULL, read_late, &reading);
-	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
-	close(ends[1]);
-	pthread_join(reader, NULL);
-	assert_int_equal(reading.got, MUCH);
-	assert_int_equal(reading.odd, 0);
-	close(ends[0]);
-	free(bytes);
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-CASE(what_nothing_reads_is_waited_for_once, NULL, NULL)
-{
-	char bytes[] = "w", room[65536], words[64];
-	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
-	struct gcp_text said;
-	uint64_t began;
-	int ends[2];
-
-	full_pipe_make(ends);
-	began = now_ms();
-	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
-	assert_in_range(now_ms() - began, 500, 10 * 1000);
-	gcp_text_init(&said, words, sizeof(words));
-	gcp_text_add_errno(&said, EAGAIN);
-	assert_string_equal(words, "nothing reads it");
-	/* The program goes on: many lines together wait no longer than one. */
-	began = now_ms();
-	for (int i = 0; i < 20; i++)
-		assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
-	assert_true(now_ms() - began < 500);
-	/* Until something was read. */
-	assert_true(read(ends[0], room, sizeof(room)) > 0);
-	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
-	while (write(ends[1], "f", 1) == 1)
-		;
-	began = now_ms();
-	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
-	assert_in_range(now_ms() - began, 500, 10 * 1000);
-	close(ends[0]);
-	close(ends[1]);
-}

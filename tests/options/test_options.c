@@ -84,30 +84,6 @@ TEST(every_default_lies_within_its_bounds)
 	}
 }
 
-TEST(numbers_beyond_their_bounds_are_wrong)
-{
-	char pair[80];
-
-	for (size_t i = 0; i < gcp_option_all_count; i++) {
-		const struct gcp_option *option = &gcp_option_table[i];
-
-		if (option->type != GCP_OPTION_COUNT &&
-		    option->type != GCP_OPTION_BYTES &&
-		    option->type != GCP_OPTION_LIMIT)
-			continue;
-		snprintf(pair, sizeof(pair), "%s=%llu", option->name,
-			 (unsigned long long)option->max + 1);
-		assert_int_equal(PARSE(pair), 1);
-		assert_non_null(strstr(complaints.last, option->name));
-		snprintf(pair, sizeof(pair), "%s=%llu", option->name,
-			 (unsigned long long)option->min - 1);
-		assert_int_equal(PARSE(pair), 1);
-		snprintf(pair, sizeof(pair), "%s=99999999999999999999999",
-			 option->name);
-		assert_int_equal(PARSE(pair), 1);
-	}
-}
-
 TEST(sizes_take_suffixes)
 {
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
@@ -123,25 +99,6 @@ TEST(sizes_take_suffixes)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
 	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1K"), 1);
-}
-
-TEST(sizes_may_be_fractions)
-{
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
-			       "GCPOOL_TEST_SEGMENT=2.0M",
-			       "GCPOOL_TEST_CLASSES=0.5K,1.5K"),
-			 0);
-	assert_int_equal(options.pool.quota, 3ull << 29);
-	assert_int_equal(options.pool.cache_limit, 307);
-	assert_int_equal(options.pool.segment_bytes, 2 << 20);
-	assert_int_equal(options.pool.class_list[1], 1536);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.G"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=.5G"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5.5G"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.00000001G"), 1);
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1.5"), 1);
-	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
 }
 
 TEST(limits_may_be_shares_or_none)
@@ -175,44 +132,6 @@ TEST(limits_may_be_shares_or_none)
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=50%"), 1);
 	assert_non_null(strstr(complaints.last, "a percentage has no meaning here"));
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
-}
-
-TEST(what_is_shown_can_be_read)
-{
-	char bytes[64];
-	struct gcp_text text;
-
-	PARSE("GCPOOL_QUOTA=12.34%");
-	for (size_t i = 0; i < gcp_option_count; i++) {
-		if (strcmp(gcp_option_table[i].name, "GCPOOL_QUOTA") != 0)
-			continue;
-		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_option_show_value(&gcp_option_table[i], &options, &text);
-		assert_string_equal(bytes, "12.34%");
-	}
-	assert_int_equal(PARSE("GCPOOL_DECAY=never", "GCPOOL_STATS_EVERY=Never",
-			       "GCPOOL_THREAD_CACHE=none"),
-			 0);
-	assert_int_equal(options.pool.decay_ms, 0);
-	assert_int_equal(options.pool.thread_cache_bytes, 0);
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=never"), 1);
-}
-
-TEST(choices_that_can_be_off_are_switches_too)
-{
-	assert_int_equal(PARSE("GCPOOL_STATS=1", "GCPOOL_MODE=no", "GCPOOL_LOG=0"), 0);
-	assert_int_equal(options.stats, GCP_STATS_TEXT);
-	assert_int_equal(options.mode, GCP_MODE_OFF);
-	assert_int_equal(options.log_level, GCP_LOG_OFF);
-	assert_int_equal(PARSE("GCPOOL_STATS=on", "GCPOOL_MODE=true"), 0);
-	assert_int_equal(options.stats, GCP_STATS_TEXT);
-	assert_int_equal(options.mode, GCP_MODE_POOL);
-	assert_int_equal(PARSE("GCPOOL_STATS=0"), 0);
-	assert_int_equal(options.stats, GCP_STATS_OFF);
-	/* Which level would that be? */
-	assert_int_equal(PARSE("GCPOOL_LOG=1"), 1);
-	assert_int_equal(PARSE("GCPOOL_BACKEND=off"), 1);
-	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
 }
 
 TEST(classes_are_a_list_of_sizes)
@@ -274,24 +193,6 @@ TEST(sizes_that_do_not_fit_together_are_dropped)
 	assert_int_equal(options.pool.decay_ms, 500);
 	assert_int_equal(PARSE("GCPOOL_TEST_HOST_POW2=3M", "GCPOOL_HOST_QUOTA=1G"), 1);
 	assert_int_equal(options.pool.pinned_quota, 1 << 30);
-}
-
-TEST(a_larger_segment_takes_the_split_limit_along)
-{
-	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G"), 0);
-	assert_int_equal(options.pool.split_limit, 1 << 30);
-	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=1G", "GCPOOL_TEST_SPLIT_LIMIT=64M"),
-			 1);
-	assert_int_equal(options.pool.segment_bytes, 16 << 20);
-}
-
-TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
-{
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
-			       "GCPOOL_MODE="),
-			 0);
-	assert_int_equal(options.pool.epoch_blocks, 5);
-	assert_int_equal(options.mode, GCP_MODE_POOL);
 }
 
 /* The help without the breaks inside of meanings. */

@@ -101,14 +101,6 @@ static const char *json_skip(const char *next)
 	return next + digits;
 }
 
-TEST(the_json_is_one_object_on_one_line)
-{
-	program_invocation_name = "a \"name\"\n\\ with\x01 all";
-	assert_string_equal(json_skip(report(true)), "\n");
-	assert_null(strchr(bytes, '\x01'));
-	assert_ptr_equal(strchr(bytes, '\n'), bytes + strlen(bytes) - 1);
-}
-
 #define NAMED(name) assert_non_null(strstr(bytes, "\"" #name "\": "));
 
 TEST(the_json_names_everything_that_is_counted)
@@ -133,32 +125,6 @@ TEST(the_json_names_everything_that_is_counted)
 	NAMED(options)
 	NAMED(size_classes)
 	NAMED(unfreed)
-}
-
-static const char *text_of(int64_t seconds)
-{
-	struct gcp_text text;
-
-	gcp_text_init(&text, bytes, sizeof(bytes));
-	gcp_text_add_time(&text, seconds);
-	return bytes;
-}
-
-TEST(times_are_dates)
-{
-	struct tm tm;
-	char wanted[32];
-
-	assert_string_equal(text_of(0), "1970-01-01T00:00:00Z");
-	assert_string_equal(text_of(951782399), "2000-02-28T23:59:59Z");
-	assert_string_equal(text_of(951782400), "2000-02-29T00:00:00Z");
-	for (int64_t seconds = 1; seconds < 1ll << 33; seconds += 12345677) {
-		time_t now = (time_t)seconds;
-
-		strftime(wanted, sizeof(wanted), "%Y-%m-%dT%H:%M:%SZ",
-			 gmtime_r(&now, &tm));
-		assert_string_equal(text_of(seconds), wanted);
-	}
 }
 
 TEST(devices_have_the_names_that_were_noted)
@@ -208,21 +174,6 @@ TEST(blocks_that_are_left_are_named)
 	for (int i = 0; i < 8; i++)
 		must_free(pools, addrs[i]);
 	assert_null(strstr(report(false), "never freed"));
-}
-
-TEST(the_text_fits_a_screen)
-{
-	int lines = 0;
-
-	program_invocation_name = "program";
-	for (const char *next = report(false); *next; next++)
-		lines += *next == '\n';
-	assert_true(lines <= 40);
-	assert_non_null(strstr(bytes, ": program, process "));
-	assert_non_null(strstr(bytes, "/test_report"));
-	assert_non_null(strstr(bytes, "bytes taken from the driver"));
-	assert_null(strstr(bytes, "MiB bytes"));
-	assert_non_null(strstr(bytes, "device 0"));
 }
 
 static int pool_begin(void **state)
