@@ -155,11 +155,18 @@ struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ct
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* The real end returned, whatever it returned. CUDA is asked whether the capture goes
- * on; if it does not say, `done` says that its answer to the end means that it is over.
- */
+/* What a real call says that may have ended a stream's capture. */
+enum gcp_end {
+	GCP_END_REFUSED, /* CUDA is asked whether the capture goes on; in doubt it does
+			  */
+	GCP_END_LOST,    /* likewise; in doubt it is over */
+	GCP_END_SURE,    /* it is over */
+};
+/* The real end returned, whatever it returned, or a call that destroys the stream, as
+ * soon as which another thread may be given the same handle. So many captures had begun
+ * before the call: later ones go on. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  bool done);
+			  uint64_t begun, enum gcp_end end);
 
 /* While captures are under way (else these need not be called):
  *
@@ -168,28 +175,26 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken);
 /* Whether a stream's next work may be given memory that its capture has used before:
  * then it must not start before all that the stream has captured has ended. */
-bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream);
+bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream);
 /* The program has asked for the graph or the dependencies of what `stream` captures, if
  * anything, or is about to set (`set`) what the stream's next work depends on. */
-void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     bool set);
+void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set);
 /* The program has added a node to a graph, maybe of a capture. 0, or a CUresult: the
  * node must go again. */
 int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void *node);
 /* An event is about to be recorded on `stream`: work may later start there. */
-void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx, void *stream,
+void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 				 const void *event);
-/* A stream is about to be made to wait for an event: a capture may fork. */
-void gcp_tracker_forked(struct gcp_tracker *tracker);
 /* The program is about to destroy a node, maybe of a graph that is being captured. */
 void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node);
-/* It has been made to wait for `event`: it may have joined a capture. 0; a CUresult:
- * the stream's work cannot be put in order, and the program must not give it any. */
-int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
-		       const void *event);
+/* A stream has been made to wait for `event`: it may have joined a capture. 0; a
+ * CUresult: the stream's work cannot be put in order, and the program must not give it
+ * any. Of streams that are known to take part, CUDA is asked nothing, here and above,
+ * before something was freed in the capture. */
+int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *event);
 /* Work is about to be captured on `stream`. As above. Costs a load where no stream of a
  * capture has come to rest. */
-int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stream);
+int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream);
 
 /* Whether captures are under way or not: the driver need not survive a question about
  * a stream that is gone.
@@ -200,14 +205,8 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 					     void *stream);
 /* A context may be about to end, with its streams; before contexts_hold says so. */
 void gcp_tracker_context_ending(struct gcp_tracker *tracker);
-/* A stream or a context was destroyed, with whatever captured in it; the stream by a
- * call before which so many captures had `begun`: as soon as that has destroyed it,
- * another thread may be given the same handle. The context's call comes before
- * gcp_pool_reset, and before contexts_hold gives true again; NULL: one that is not
- * known may have been. A stream that was not destroyed after all is reported by
- * end_done instead. */
-void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     uint64_t begun);
+/* A context was destroyed, with whatever captured in it: before gcp_pool_reset, and
+ * before contexts_hold gives true again; NULL: one that is not known may have been. */
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */
@@ -328,7 +327,7 @@ void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
 bool gcp_tracker_shares(const struct gcp_tracker *tracker);
 const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker);
 
-/* The end of a capture gave the graph, after end_done. */
+/* The end of a capture gave the graph, which holds memory, after end_done. */
 void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */

@@ -25,6 +25,7 @@ enum {
 	GCP_HOLDER_BUCKETS = 4096,
 	GCP_RELAUNCH_BITS = 9,
 	GCP_RELAUNCHES = 1 << GCP_RELAUNCH_BITS,
+	GCP_END_BUCKETS = 256,
 };
 
 /* A heap of a graph pool in one context. */
@@ -110,15 +111,21 @@ LIST_HEAD(gcp_holder_list, gcp_holder);
 
 /* Where the next captured work may start: a stream of the capture. order.c */
 struct gcp_open_end {
+	struct gcp_capture *capture;
 	void *ctx, *handle; /* handle: NULL: nothing more comes on the stream */
 	const void *event;  /* recorded there last; NULL: none */
 	uint32_t line;      /* its number in the capture */
+	uint32_t joined_by; /* the line that waited for that event last, since the
+			     * stream waited for one itself; 0: none */
 	uint64_t thread;    /* the one whose call made it join */
 	uint64_t covers;    /* free groups up to this are known to precede the end */
-	bool resting; /* another stream waited for it, and it has had no work since */
-	bool resumed; /* it had work then: it rests no more */
+	bool resting;       /* it needs no proof, and its next work is made to follow */
+	bool resumed;       /* it had work then: it rests no more */
 	SLIST_ENTRY(gcp_open_end) link;
+	LIST_ENTRY(gcp_open_end) handle_link; /* tracker->ends[] */
+	LIST_ENTRY(gcp_open_end) event_link;  /* tracker->events[], if it has one */
 };
+LIST_HEAD(gcp_open_end_list, gcp_open_end);
 
 /* A list of nodes that grows. */
 struct gcp_nodes {
@@ -163,7 +170,7 @@ struct gcp_capture {
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */
 	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
-	bool stuck;      /* no proof for the oldest one before an end moves or goes */
+	bool stuck;      /* no proof for the oldest one before an end moves */
 	uint32_t lines;  /* streams that have taken part */
 	struct gcp_reach reach;
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
@@ -172,11 +179,9 @@ struct gcp_capture {
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
 	struct gcp_holds holds;
-	/* Allocated before the capture begins, for its first graph pool and for its
-	 * graph: a capture that has begun cannot be refused any more, and one into a
-	 * shared pool joins that pool as soon as it begins. */
-	struct gcp_holder *spare_holder;
-	struct gcp_holds spare_holds;
+	/* Allocated before the capture begins, if it joins a graph pool of the program
+	 * as soon as it has: then it cannot be refused any more. */
+	struct gcp_hold *spare_hold;
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
@@ -218,6 +223,8 @@ struct gcp_tracker {
 	struct gcp_mutex lock;
 	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
+	/* Of captures under way, by the stream's handle, and by the event. */
+	struct gcp_open_end_list ends[GCP_END_BUCKETS], events[GCP_END_BUCKETS];
 	struct gcp_graph_pool_list graph_pools;
 	struct gcp_graph_pool
 	    *small; /* that small blocks come from, or NULL: route.c */
@@ -233,7 +240,8 @@ struct gcp_tracker {
 	uint64_t changes;      /* of what launches depend on */
 	struct gcp_relaunch relaunches[GCP_RELAUNCHES];
 	TAILQ_HEAD(, gcp_share) shares;
-	TAILQ_HEAD(, gcp_share) unbound; /* of these, that have no lane yet */
+	TAILQ_HEAD(gcp_unbound, gcp_share)
+	unbound; /* of these, not launched, without a lane */
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	bool pinned_released;     /* pinned memory, while the lock is held */
@@ -276,16 +284,14 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
-/* NULL: no memory. The second takes one that was made with the capture, if any is left.
- */
-struct gcp_hold *gcp_hold_create(void);
-struct gcp_hold *gcp_hold_of(struct gcp_capture *capture);
-/* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
-struct gcp_capture *gcp_capture_create(void);
+struct gcp_hold *gcp_hold_create(void); /* NULL: no memory */
+bool gcp_holds_has(const struct gcp_holds *holds,
+		   const struct gcp_graph_pool *graph_pool);
+/* NULL: no memory. joins: a graph pool, as soon as it begins. The second accepts NULL;
+ * the capture has left its pools by then. */
+struct gcp_capture *gcp_capture_create(bool joins);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
-bool gcp_capture_holds(const struct gcp_capture *capture,
-		       const struct gcp_graph_pool *graph_pool);
 
 /* Where the holders of the handle are listed. */
 struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
@@ -339,9 +345,10 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 
 /* With its parts. */
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
-/* The graph of the capture holds the graph pool. -ENOMEM. */
-int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		   struct gcp_graph_pool *graph_pool);
+/* The graph of the capture holds the graph pool. Without memory to note it the pool is
+ * kept for good. */
+void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *capture,
+		    struct gcp_graph_pool *graph_pool);
 /* A capture has begun; its graph has gone with its context. */
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 			     const struct gcp_capture *capture);
@@ -356,8 +363,10 @@ struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
-/* The one that is the calling thread's default, or NULL. */
+/* The one that is the calling thread's default, or NULL. The second: maybe it has one.
+ */
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
+bool gcp_graph_pool_is_named(const struct gcp_tracker *tracker);
 /* The capture holds a reference of its own, and its graph one. -ENOMEM. */
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture);
@@ -382,37 +391,42 @@ int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* --- order.c; tracker->lock is held ------------------------------------------- */
 
-/* Also if it has been known before. NULL: no memory; the order is lost then. */
-struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *ctx,
+/* The stream's end in the capture that it is known to take part in; NULL: it is to be
+ * asked for. No driver call. */
+struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
+					 const void *stream);
+/* The stream takes part. Also if it has been known before. NULL: no memory; the order
+ * is lost then. */
+struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
+					     struct gcp_capture *capture, void *ctx,
 					     void *stream);
+/* The capture is over: it has no ends any more. */
+void gcp_order_ends_free(struct gcp_capture *capture);
 /* A stream is going that may have taken part, or a context (NULL: any) has gone with
  * its streams: with their work the order is lost. */
-void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
+void gcp_order_stream_gone(struct gcp_tracker *tracker, const void *stream);
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
-/* The program is about to set what the stream's next work depends on, whatever it did
- * before. */
-void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			  void *ctx, void *stream);
+/* The program is about to set what the next work behind the end depends on, whatever it
+ * did before. */
+void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left);
 /* The program has added a node. 0, or a CUresult: it does not follow what it should. */
 int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			 void *node);
-void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			       void *ctx, void *stream, const void *event);
+void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			       const void *event);
 /* The stream has waited for the event, or work is about to be captured on it: what was
  * released while it, or the event, was no open end comes before that. 0 or a CUresult.
  */
-int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    void *ctx, void *stream, const void *event);
-int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			   void *ctx, void *stream);
+int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			    const void *event);
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end);
 /* The node is about to be destroyed by the program. */
 void gcp_order_node_gone(struct gcp_capture *capture, const void *node);
 /* The same as for one stream, for all at once: nothing is known of what comes. */
 void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* Releases freed blocks of which the graph proves by now that they may be used
- * again; `moved`: an open end has moved or gone since the last call. */
-void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		     bool moved);
+ * again. */
+void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture);
 
 /* --- route.c; tracker->lock is held ------------------------------------------- */
 

@@ -43,20 +43,15 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 			struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold = gcp_hold_of(capture);
-	int result;
+	struct gcp_hold *hold =
+	    capture->spare_hold ? capture->spare_hold : gcp_hold_create();
 
-	assert(!gcp_capture_holds(capture, graph_pool));
+	assert(!gcp_holds_has(&capture->holds, graph_pool));
+	capture->spare_hold = NULL;
 	if (!hold)
 		return -ENOMEM;
-	if (is_invalidated(tracker, capture))
-		result = 0; /* there will be no graph */
-	else
-		result = gcp_graph_hold(tracker, capture, graph_pool);
-	if (result != 0) {
-		free(hold);
-		return result;
-	}
+	if (!is_invalidated(tracker, capture)) /* else there will be no graph */
+		gcp_graph_hold(tracker, capture, graph_pool);
 	hold->graph_pool = graph_pool;
 	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;
@@ -99,17 +94,22 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 	struct gcp_graph_pool *graph_pool;
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (graph_pool->named && graph_pool->id == id)
-			return graph_pool;
-	return NULL;
+		if (!graph_pool->named || graph_pool->id == id)
+			break; /* those that have a name come first */
+	return graph_pool && graph_pool->named ? graph_pool : NULL;
+}
+
+bool gcp_graph_pool_is_named(const struct gcp_tracker *tracker)
+{
+	return thread_default_pool.tracker == tracker && thread_default_pool.id != 0;
 }
 
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (thread_default_pool.tracker != tracker || thread_default_pool.id == 0)
-		return NULL;
-	return gcp_graph_pool_named(tracker, thread_default_pool.id);
+	return gcp_graph_pool_is_named(tracker)
+		   ? gcp_graph_pool_named(tracker, thread_default_pool.id)
+		   : NULL;
 }
 
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
@@ -119,6 +119,8 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
+		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
+		TAILQ_INSERT_HEAD(&tracker->graph_pools, graph_pool, link);
 		graph_pool->named = true;
 		graph_pool->held = 1;
 		*ret_id = graph_pool->id;

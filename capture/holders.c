@@ -101,22 +101,11 @@ static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *ha
 
 /* --- what is held ------------------------------------------------------------- */
 
-static bool holds(const struct gcp_holder *holder,
-		  const struct gcp_graph_pool *graph_pool)
-{
-	const struct gcp_hold *hold;
-
-	SLIST_FOREACH (hold, &holder->holds, link)
-		if (hold->graph_pool == graph_pool)
-			return true;
-	return false;
-}
-
 /* Adds a pool that the holder does not hold yet. */
 static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		     struct gcp_hold *hold)
 {
-	assert(!holds(holder, graph_pool)); /* Y10 */
+	assert(!gcp_holds_has(&holder->holds, graph_pool)); /* Y10 */
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
 	SLIST_INSERT_HEAD(&holder->holds, hold, link);
@@ -126,7 +115,7 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		      struct gcp_hold *hold)
 {
-	if (holds(holder, graph_pool))
+	if (gcp_holds_has(&holder->holds, graph_pool))
 		free(hold);
 	else
 		hold_add(holder, graph_pool, hold);
@@ -222,7 +211,8 @@ static int holds_copy(const struct gcp_holder *from, struct gcp_holder *to)
 	int result = 0;
 
 	SLIST_FOREACH (hold, &from->holds, link)
-		if (result == 0 && (empty || !holds(to, hold->graph_pool)))
+		if (result == 0 &&
+		    (empty || !gcp_holds_has(&to->holds, hold->graph_pool)))
 			result = hold_copy(to, hold->graph_pool);
 	return result;
 }
@@ -344,32 +334,21 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 
 /* --- captures ------------------------------------------------------------------- */
 
-int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		   struct gcp_graph_pool *graph_pool)
+void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *capture,
+		    struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder;
-	struct gcp_hold *hold;
+	bool known = capture->graph && !capture->graph_gone;
+	struct gcp_holder *holder =
+	    known ? holder_get(tracker, capture->graph, false) : NULL;
+	struct gcp_hold *hold = holder ? gcp_hold_create() : NULL;
 
-	graph_pool->kept |=
-	    tracker->keeps_all || !capture->graph || capture->graph_gone;
-	if (!capture->graph || capture->graph_gone)
-		return 0; /* which graph holds it is not known */
-	holder = gcp_holder_find(tracker, capture->graph, false);
-	if (!holder && capture->spare_holder) {
-		holder = capture->spare_holder;
-		capture->spare_holder = NULL;
-		holder_list(tracker, holder, capture->graph, false);
-	}
-	if (!holder)
-		holder = holder_get(tracker, capture->graph, false);
-	hold = holder ? gcp_hold_of(capture) : NULL;
+	graph_pool->kept |= tracker->keeps_all || !hold;
 	if (!hold)
-		return -ENOMEM;
+		return;
 	holder = gcp_holder_root(holder);
 	graph_pool->kept |= holder->stray;
 	hold_give(holder, graph_pool, hold);
-	return 0;
 }
 
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,

@@ -34,6 +34,7 @@
  *  X10 while a launch into another stream than the lane's, or than the latest one of
  *     its executable, is just being made no other is, on that lane: it might come first
  */
+#include <limits.h>
 #include <sched.h>
 
 #include "share.h"
@@ -219,6 +220,7 @@ static void unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_share_unlist(tracker, share);
 	if (share->stream_id != 0 && share->stream_id != last->stream_id)
 		(void)gcp_share_make_own(tracker, share);
 	else if (gcp_share_is_bind_due(share))
@@ -380,7 +382,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		return 0;
 	gcp_tracker_lock(tracker);
 	gcp_launches_reset(tracker); /* what they are mapped to */
-	gcp_shares_bind(tracker);
+	gcp_shares_bind(tracker, UINT_MAX);
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
 

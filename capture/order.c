@@ -35,14 +35,16 @@
  *                                                look 2: + c b  proved
  *
  * A stream's line grows by nodes of other lines only when the stream is made to wait.
- * So after a proof has failed the next try waits for that.
+ * So after a proof has failed the next try waits for that. Proofs, and looks, are made
+ * for allocations and where a group is closed: a capture that frees nothing has none.
  *
  * An event stands for an earlier end of its stream, and a stream may still be made to
  * wait for it; most never are. A side stream that has been joined mostly waits before
  * it goes on. As open ends they would hold all memory back that is freed later. So both
- * *rest*, a stream when another one has waited for an event behind all its work, and
- * need no proof. If work comes there after all, it is made to follow the nodes of the
- * latest group that was released:
+ * *rest*, a stream when another one has waited for an event behind all its work (which
+ * is noted then, and looked at when a proof needs it), and need no proof. If work comes
+ * there after all, it is made to follow the nodes of the latest group that was
+ * released:
  *
  *      main   a --- b --- c        X used by a, freed, released; Y in the same place
  *        \         \      :        used by b and c; an old event before a is waited for
@@ -67,17 +69,41 @@ static bool is_special(const void *stream)
 	return (uintptr_t)stream <= 2;
 }
 
-static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void *ctx,
-					const void *stream)
+static struct gcp_open_end_list *bucket_of(struct gcp_open_end_list *lists,
+					   const void *key)
 {
+	uintptr_t number = (uintptr_t)key;
+
+	return &lists[(number >> 4 ^ number >> 12) % GCP_END_BUCKETS];
+}
+
+struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
+					 const void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->handle == stream &&
+	if (is_special(stream))
+		return NULL;
+	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
+		if (end->handle == stream && !end->capture->ending)
+			break;
+	return end;
+}
+
+static struct gcp_open_end *stream_find(struct gcp_tracker *tracker,
+					const struct gcp_capture *capture,
+					const void *ctx, const void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end;
+
+	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
+		if (end->handle == stream && end->capture == capture &&
 		    (!is_special(stream) ||
 		     (end->ctx == ctx && end->thread == gcp_thread_number())))
-			return end;
-	return NULL;
+			break;
+	return end;
 }
 
 /* Returns true if this thread can ask the stream, or nothing more comes there. */
@@ -87,10 +113,14 @@ static bool end_is_here(const struct gcp_open_end *end)
 	       end->thread == gcp_thread_number();
 }
 
-struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *ctx,
+/* It may come too late to be seen, behind an old event or after the host's memory was
+ * out: what it is given follows what was released by then. */
+struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
+					     struct gcp_capture *capture, void *ctx,
 					     void *stream)
 {
-	struct gcp_open_end *end = stream_find(capture, ctx, stream);
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end = stream_find(tracker, capture, ctx, stream);
 	int saved = errno;
 
 	/* No thread could ask all the streams. */
@@ -100,16 +130,35 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_capture *capture, void *
 		return end;
 	end = calloc(1, sizeof(*end));
 	errno = saved;
+	if (!end || capture->released)
+		atomic_store(&tracker->any_resting, true);
 	if (!end) {
 		capture->order_unknown = true;
 		return NULL;
 	}
+	end->capture = capture;
 	end->ctx = ctx;
 	end->handle = stream;
 	end->line = ++capture->lines;
 	end->thread = gcp_thread_number();
+	end->resting = capture->released != NULL;
 	SLIST_INSERT_HEAD(&capture->streams, end, link);
+	LIST_INSERT_HEAD(bucket_of(tracker->ends, stream), end, handle_link);
 	return end;
+}
+
+void gcp_order_ends_free(struct gcp_capture *capture)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end;
+
+	while ((end = SLIST_FIRST(&capture->streams))) {
+		SLIST_REMOVE_HEAD(&capture->streams, link);
+		LIST_REMOVE(end, handle_link);
+		if (end->event)
+			LIST_REMOVE(end, event_link);
+		free(end);
+	}
 }
 
 /* Whether this thread may ask all the streams. */
@@ -247,15 +296,16 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	return look_result(capture, result) == 0 && graph_pool;
 }
 
-void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			       void *ctx, void *stream, const void *event)
+void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			       const void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
-
-	(void)free_group_close(tracker, capture, false);
-	if (end)
-		end->event = event;
+	(void)free_group_close(tracker, end->capture, false);
+	if (end->event)
+		LIST_REMOVE(end, event_link);
+	end->event = event;
+	if (event)
+		LIST_INSERT_HEAD(bucket_of(tracker->events, event), end, event_link);
 }
 
 /* --- streams that go ------------------------------------------------------------ */
@@ -263,21 +313,21 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 /* The handle may be another stream's from now on, which is new to the capture. Or the
  * call that destroys the stream is refused, and work may come there that follows
  * nothing. */
-static void end_drop_handle(struct gcp_capture *capture, struct gcp_open_end *end)
+static void end_drop_handle(struct gcp_open_end *end)
 {
-	capture->order_unknown = true;
+	end->capture->order_unknown = true;
 	end->resting = false;
 	end->handle = NULL;
 }
 
-void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
+void gcp_order_stream_gone(struct gcp_tracker *tracker, const void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->streams, link)
+	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
 		if (end->handle == stream)
-			end_drop_handle(capture, end);
+			end_drop_handle(end);
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -287,7 +337,7 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (!ctx || end->ctx == ctx)
-			end_drop_handle(capture, end);
+			end_drop_handle(end);
 }
 
 /* --- ends at rest -------------------------------------------------------------- */
@@ -317,10 +367,10 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 
 /* The stream follows all that was released. Where that fails it rests, and its next
  * work is refused until it has followed. */
-static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		       struct gcp_open_end *end)
+static int end_goes_on(struct gcp_tracker *tracker, struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_capture *capture = end->capture;
 	const struct gcp_nodes *missing = &capture->frontier;
 	int result = 0;
 
@@ -336,99 +386,77 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	return result;
 }
 
-/* Whether all that the stream has captured precedes what `end` captures next. */
-static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    const struct gcp_open_end *stream,
-			    const struct gcp_open_end *end)
+/* Another stream has waited for an event behind all its work, and it had none since:
+ * that precedes what the other one captures next. A default stream of a thread is left
+ * out: no other thread can make it follow. */
+static bool end_comes_to_rest(struct gcp_tracker *tracker, struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_capture *capture = end->capture;
 	struct gcp_nodes *ends = &capture->frontier;
 
-	ends->count = 0;
-	if (gcp_nodes_add(tracker, ends, stream, NULL) != 0)
+	if (end->joined_by == 0 || end->resumed || is_special(end->handle) ||
+	    !tracker->driver.contexts_hold())
 		return false;
-	for (size_t i = 0; i < ends->count; i++)
-		if (!gcp_reach_has(&capture->reach, ends->items[i], end->line))
-			return false;
-	return true;
-}
-
-/* The streams that recorded the event last may rest now. A default stream of a thread
- * is left out: no other thread can make it follow. */
-static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			 const void *event, const struct gcp_open_end *waited)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *stream;
-
-	assert(waited->handle);
-	if (capture->order_unknown || !tracker->driver.contexts_hold())
-		return;
-	(void)look_result(capture, ends_look(tracker, capture, waited));
-	SLIST_FOREACH (stream, &capture->streams, link)
-		if (stream->event == event && stream != waited &&
-		    !is_special(stream->handle) && !stream->resumed &&
-		    stream_precedes(tracker, capture, stream, waited))
-			stream->resting = true;
-	atomic_store(&tracker->any_resting, true);
+	ends->count = 0;
+	end->resting = gcp_nodes_add(tracker, ends, end, NULL) == 0;
 	tracker->driver.contexts_release();
+	for (size_t i = 0; i < ends->count; i++)
+		end->resting &=
+		    gcp_reach_has(&capture->reach, ends->items[i], end->joined_by);
+	if (end->resting)
+		atomic_store(&tracker->any_resting, true);
+	return end->resting;
 }
 
-int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			    void *ctx, void *stream, const void *event)
+int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			    const void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = gcp_order_stream_joined(capture, ctx, stream);
-	int result;
+	struct gcp_capture *capture = end->capture;
+	/* One that does not rest follows all that was released: that is proved. */
+	int result = end->resting ? end_goes_on(tracker, end) : 0;
+	struct gcp_open_end *other;
 
-	if (!end) /* it is refused what it would have to follow */
-		atomic_store(&tracker->any_resting, true);
-	if (!end)
-		return capture->released ? GCP_CUDA_OUT_OF_MEMORY : 0;
-	result = end_goes_on(tracker, capture, end);
-	streams_rest(tracker, capture, event, end);
+	end->joined_by = 0;
+	LIST_FOREACH (other, bucket_of(tracker->events, event), event_link)
+		if (other->event == event && other->capture == capture && other != end)
+			other->joined_by = end->line;
+	capture->stuck = false;
+	(void)free_group_close(tracker, capture, false);
 	return result;
 }
 
-int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			   void *ctx, void *stream)
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = stream_find(capture, ctx, stream);
 	int result;
 
-	if (!end && capture->released) {
-		end = gcp_order_stream_joined(capture, ctx, stream);
-		if (!end)
-			return GCP_CUDA_OUT_OF_MEMORY;
-		end->resting = true;
-	}
-	if (!end || !end->resting)
+	if (!end->resting)
 		return 0;
-	result = end_goes_on(tracker, capture, end);
+	result = end_goes_on(tracker, end);
 	end->resumed |= result == 0;
 	assert(end->resting == (result != 0)); /* G6 */
 	return result;
 }
 
-void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			  void *ctx, void *stream)
+void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *left = gcp_order_stream_joined(capture, ctx, stream), *end;
+	struct gcp_capture *capture = left->capture;
+	void *stream = left->handle;
+	struct gcp_open_end *end;
 	int result = -EBUSY;
 
-	if (left && end_is_here(left) && tracker->driver.contexts_hold()) {
+	if (end_is_here(left) && tracker->driver.contexts_hold()) {
 		result = gcp_nodes_add(tracker, &capture->strays, left, NULL);
 		tracker->driver.contexts_release();
 	}
 	capture->order_unknown |= result != 0;
 	/* The stream's nodes may precede no open end any more. */
-	if (left) {
-		left->resting = false;
-		left->handle = NULL;
-	}
-	end = gcp_order_stream_joined(capture, ctx, stream);
+	left->resting = false;
+	left->handle = NULL;
+	end = gcp_order_stream_joined(tracker, capture, left->ctx, stream);
 	assert(!end || end != left); /* G5: another line */
 	if (end)
 		end->resting = true;
@@ -465,8 +493,7 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->resting && end_is_here(end) &&
-		    end_goes_on(tracker, capture, end) == 0)
+		if (end->resting && end_is_here(end) && end_goes_on(tracker, end) == 0)
 			end->resumed = true;
 }
 
@@ -487,32 +514,34 @@ static bool free_group_precedes(struct gcp_capture *capture,
 }
 
 /* The group precedes every open end. */
-static bool free_group_is_proven(struct gcp_capture *capture,
+static bool free_group_is_proven(struct gcp_tracker *tracker,
+				 struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		if (end->handle && !end->resting &&
-		    !free_group_precedes(capture, free_group, end))
+		    !free_group_precedes(capture, free_group, end) &&
+		    !end_comes_to_rest(tracker, end))
 			return false;
 	return true;
 }
 
 /* Oldest first: what precedes a group's nodes includes an earlier group's, so nothing
  * after a failure can succeed. */
-void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		     bool moved)
+void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_free_group *free_group;
 	uint64_t proven = 0;
 
-	if ((capture->stuck && !moved) || !free_group_close(tracker, capture, true))
+	if (capture->stuck || !free_group_close(tracker, capture, true))
 		return;
 	assert(capture->forked && !capture->order_unknown); /* G7 */
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
-	       free_group_is_proven(capture, free_group)) {
+	       free_group_is_proven(tracker, capture, free_group)) {
 		assert(free_group->group > proven);
 		proven = free_group->group;
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);

@@ -131,58 +131,29 @@ struct gcp_hold *gcp_hold_create(void)
 	return hold;
 }
 
-struct gcp_hold *gcp_hold_of(struct gcp_capture *capture)
-{
-	struct gcp_hold *hold = SLIST_FIRST(&capture->spare_holds);
-
-	if (!hold)
-		return gcp_hold_create();
-	SLIST_REMOVE_HEAD(&capture->spare_holds, link);
-	return hold;
-}
-
-struct gcp_capture *gcp_capture_create(void)
+struct gcp_capture *gcp_capture_create(bool joins)
 {
 	int saved = errno;
 	struct gcp_capture *capture = calloc(1, sizeof(*capture));
-	bool whole = capture != NULL;
 
-	if (capture) {
-		STAILQ_INIT(&capture->free_groups);
-		capture->spare_holder = calloc(1, sizeof(*capture->spare_holder));
-		whole = capture->spare_holder != NULL;
-	}
-	for (int i = 0; i < 2 && whole; i++) {
-		struct gcp_hold *hold = gcp_hold_create();
-
-		whole = hold != NULL;
-		if (hold)
-			SLIST_INSERT_HEAD(&capture->spare_holds, hold, link);
-	}
-	if (!whole) {
-		gcp_capture_destroy(capture);
-		capture = NULL;
-	}
 	errno = saved;
-	return capture;
+	if (!capture)
+		return NULL;
+	STAILQ_INIT(&capture->free_groups);
+	capture->spare_hold = joins ? gcp_hold_create() : NULL;
+	if (!joins || capture->spare_hold)
+		return capture;
+	gcp_capture_destroy(capture);
+	return NULL;
 }
 
 void gcp_capture_destroy(struct gcp_capture *capture)
 {
 	struct gcp_free_group *free_group;
-	struct gcp_open_end *end;
-	struct gcp_hold *hold;
 
 	if (!capture)
 		return;
-	while ((hold = SLIST_FIRST(&capture->spare_holds))) {
-		SLIST_REMOVE_HEAD(&capture->spare_holds, link);
-		free(hold);
-	}
-	while ((end = SLIST_FIRST(&capture->streams))) {
-		SLIST_REMOVE_HEAD(&capture->streams, link);
-		free(end);
-	}
+	assert(SLIST_EMPTY(&capture->streams));
 	while ((free_group = STAILQ_FIRST(&capture->free_groups))) {
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(free_group);
@@ -192,7 +163,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->frontier.items);
 	free(capture->strays.items);
 	free(capture->unseen.items);
-	free(capture->spare_holder);
+	free(capture->spare_hold);
 	free(capture);
 }
 
@@ -203,13 +174,12 @@ bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
 	return capture->id == id || capture->id == 0 || id == 0;
 }
 
-bool gcp_capture_holds(const struct gcp_capture *capture,
-		       const struct gcp_graph_pool *graph_pool)
+bool gcp_holds_has(const struct gcp_holds *holds,
+		   const struct gcp_graph_pool *graph_pool)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
+	const struct gcp_hold *hold;
 
-	SLIST_FOREACH (hold, &capture->holds, link)
+	SLIST_FOREACH (hold, holds, link)
 		if (hold->graph_pool == graph_pool)
 			return true;
 	return false;

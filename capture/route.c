@@ -209,7 +209,7 @@ static bool all_hold(const struct candidates *candidates,
 	const struct gcp_capture *capture;
 
 	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	if (!gcp_capture_holds(capture, graph_pool))
+	if (!gcp_holds_has(&capture->holds, graph_pool))
 		return false;
 	return true;
 }
@@ -241,7 +241,7 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	{
 		int result = 0;
 
-		if (!gcp_capture_holds(capture, graph_pool))
+		if (!gcp_holds_has(&capture->holds, graph_pool))
 			result = gcp_graph_pool_join(tracker, graph_pool, capture);
 		if (result != 0)
 			return result;
@@ -341,7 +341,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 		return 0;
 
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
-		gcp_order_prove(tracker, first_of(&candidates), false);
+		gcp_order_prove(tracker, first_of(&candidates));
 	graph_pool = pool_for(tracker, &candidates, bytes);
 	if (!graph_pool)
 		return -ENOMEM;

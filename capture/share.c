@@ -66,6 +66,7 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	gcp_heap_seal(heap);
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
 	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
+	share->unbound = true;
 	atomic_fetch_add(&tracker->share_count, 1);
 }
 
@@ -147,26 +148,20 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_tracks_tidy(tracker);
 }
 
-void gcp_shares_bind(struct gcp_tracker *tracker)
+void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_last nowhere = {.stream_id = 0};
-	struct gcp_share *share, *next;
+	struct gcp_share *share = TAILQ_LAST(&tracker->unbound, gcp_unbound), *last;
 
-	for (share = TAILQ_FIRST(&tracker->unbound); share; share = next) {
-		next = TAILQ_NEXT(share, unbound_link);
-		if (share->stream_id == 0)
-			gcp_share_bind(tracker, share, &nowhere);
+	for (last = share; share && tries > 0; tries--) {
+		share = TAILQ_FIRST(&tracker->unbound);
+		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
+		TAILQ_INSERT_TAIL(&tracker->unbound, share, unbound_link);
+		gcp_share_bind(tracker, share, &nowhere);
+		if (share == last)
+			return;
 	}
-}
-
-void gcp_shares_prepare(struct gcp_tracker *tracker)
-{
-	if (!gcp_tracker_shares(tracker))
-		return;
-	gcp_tracker_lock(tracker);
-	gcp_shares_bind(tracker);
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- the graph and its end ----------------------------------------------------- */
@@ -175,11 +170,15 @@ static struct gcp_share *share_unconfirmed(struct gcp_tracker *tracker,
 					   const void *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share;
+	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
+	const struct gcp_hold *hold = holder ? SLIST_FIRST(&holder->holds) : NULL;
 
-	TAILQ_FOREACH (share, &tracker->unbound, unbound_link)
-		if (share->graph == graph && !share->confirmed)
+	for (; hold; hold = SLIST_NEXT(hold, link)) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (share && share->graph == graph && !share->confirmed)
 			return share;
+	}
 	return NULL;
 }
 

@@ -32,9 +32,10 @@ struct gcp_share {
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	bool confirmed;                 /* the end of the capture gave that graph */
 	bool copied;                    /* into others, which may be there still */
-	bool own;                /* it keeps memory of its own, or is to get some */
-	bool unseen;             /* a call that is not known was made */
-	struct gcp_lane *lane;   /* where its scratch lies; NULL: in none yet */
+	bool own;              /* it keeps memory of its own, or is to get some */
+	bool unseen;           /* a call that is not known was made */
+	bool unbound;          /* not launched, and in no lane; or is bound just now */
+	struct gcp_lane *lane; /* where its scratch lies; NULL: in none yet */
 	struct gcp_track *track; /* of that lane; NULL: it is this graph's alone */
 	uint64_t stream_id;      /* of its launches; 0: there was none */
 	uint64_t launches;
@@ -43,7 +44,7 @@ struct gcp_share {
 			       * nowhere else, and not given back */
 	struct gcp_last last; /* its latest launch */
 	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
-	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if !lane && !own */
+	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if `unbound` */
 };
 
 /* A lane: the memory of graphs that are launched into one stream. CUDA keeps the order
@@ -82,7 +83,7 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
 /* The graph pool's memory was released. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
-/* The share is no candidate for a lane any more. */
+/* The share is no candidate for the lane without a stream any more. */
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
@@ -181,9 +182,8 @@ static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* Brings graphs that were not launched yet into the lane without a stream, of which
- * that is possible by now. The second: without the lock. */
-void gcp_shares_bind(struct gcp_tracker *tracker);
-void gcp_shares_prepare(struct gcp_tracker *tracker);
+ * that is possible by now: tries so many, in turn. */
+void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries);
 /* Brings one into the lane of the stream (0: that without one), if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_last *last);

@@ -33,8 +33,9 @@ struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!share->lane && !share->own)
+	if (share->unbound)
 		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
+	share->unbound = false;
 }
 
 /* --- lanes -------------------------------------------------------------------- */

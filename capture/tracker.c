@@ -20,17 +20,20 @@
 
 /* --- begin ------------------------------------------------------------------------ */
 
+enum { BINDS_AT_BEGIN = 4 }; /* more than a capture brings */
+
 int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 			      struct gcp_capture **ret_capture)
 {
-	struct gcp_capture *capture = gcp_capture_create();
+	struct gcp_capture *capture =
+	    gcp_capture_create(gcp_graph_pool_is_named(tracker));
 
 	if (!capture)
 		return -ENOMEM;
 	gcp_tracker_collect(tracker);
-	gcp_shares_prepare(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
+	gcp_shares_bind(tracker, BINDS_AT_BEGIN);
 	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
@@ -80,10 +83,10 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	 * the ends do not follow all that has used the memory. */
 	capture->forked = !known;
 	capture->order_unknown = !known || capture->into_existing_graph;
-	(void)gcp_order_stream_joined(capture, ctx, stream);
-	assert(capture->lines == 1 || capture->order_unknown);
 	assert(SLIST_EMPTY(&capture->holds) && !capture->ending);
 	gcp_tracker_lock(tracker);
+	(void)gcp_order_stream_joined(tracker, capture, ctx, stream);
+	assert(capture->lines == 1 || capture->order_unknown);
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
 	gcp_graph_capture_begun(tracker, capture);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
@@ -144,6 +147,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
 	assert(SLIST_EMPTY(&capture->holds));
+	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
 		atomic_store(&tracker->any_resting, false);
@@ -188,48 +192,39 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 	return NULL;
 }
 
-/* What may have ended a stream's capture. */
-struct ending {
-	bool done; /* the call's answer says that it ended it */
-	/* The stream was destroyed by a call before which so many captures had begun:
-	 * what has begun on another one of its name since goes on, whatever CUDA says
-	 * of it. */
-	bool gone;
-	uint64_t begun;
-};
-
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
  * does not say, a capture whose end says so is over, and any other goes on, which
- * a fence would destroy. */
+ * a fence would destroy. What has begun since, maybe on another stream of that name,
+ * goes on. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture,
-			    const struct ending *ending)
+			    const struct gcp_capture *capture, uint64_t begun,
+			    enum gcp_end end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
-	if (ending->gone)
-		return capture->number > ending->begun;
+	if (capture->number > begun || end == GCP_END_SURE)
+		return capture->number > begun;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
-		return !ending->done;
+		return end != GCP_END_LOST;
 	return (state.active || state.invalidated) &&
 	       gcp_capture_may_be(capture, state.id);
 }
 
-/* One turn of stream_ended. True: there was not room for all its barriers. */
+/* One turn of end_done. True: there was not room for all its barriers. */
 static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
-			const struct ending *ending)
+			uint64_t begun, enum gcp_end end)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && !capture_goes_on(tracker, capture, ending)) {
+	if (capture && !capture_goes_on(tracker, capture, begun, end)) {
 		barriers_of(capture, &barriers);
 		if (barriers.count < BARRIERS_MAX)
 			capture_finish(tracker, capture);
-	} else if (capture && !ending->gone) {
+	} else if (capture && end != GCP_END_SURE) {
 		capture->ending = false; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
@@ -238,14 +233,6 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 		(void)gcp_pool_barrier(barriers.pools[i]);
 	gcp_pools_barriers_due(tracker->pools);
 	return barriers.count == BARRIERS_MAX;
-}
-
-/* Ends the stream's capture if CUDA has ended it. */
-static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
-			 const struct ending *ending)
-{
-	while (stream_ends(tracker, ctx, stream, ending))
-		;
 }
 
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
@@ -268,18 +255,16 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 }
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  bool done)
+			  uint64_t begun, enum gcp_end end)
 {
-	const struct ending ending = {.done = done};
-
-	stream_ended(tracker, ctx, stream, &ending);
+	while (stream_ends(tracker, ctx, stream, begun, end))
+		;
 	gcp_tracker_collect(tracker);
 }
 
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
 					     void *stream)
 {
-	struct gcp_capture *capture;
 	struct gcp_holder *graph;
 
 	gcp_tracker_lock(tracker);
@@ -287,19 +272,9 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	gcp_stream_goes(tracker, stream);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_stream_gone(capture, stream);
+	gcp_order_stream_gone(tracker, stream);
 	gcp_tracker_unlock(tracker);
 	return graph;
-}
-
-void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     uint64_t begun)
-{
-	const struct ending ending = {.gone = true, .begun = begun};
-
-	if (gcp_tracker_capturing(tracker))
-		stream_ended(tracker, ctx, stream, &ending);
 }
 
 void gcp_tracker_context_ending(struct gcp_tracker *tracker)
@@ -345,16 +320,6 @@ static void capture_forks(struct gcp_capture *capture)
 		gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_LATER);
 }
 
-void gcp_tracker_forked(struct gcp_tracker *tracker)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		capture_forks(capture);
-	gcp_tracker_unlock(tracker);
-}
-
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
  * before holds no more either: the next work may follow nothing. */
 static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -380,41 +345,50 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 	gcp_tracker_unlock(tracker);
 }
 
-/* The capture that a stream takes part in, or NULL. *ret_result: 0, or the CUresult of
- * a driver that does not say. */
-static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *ctx,
-					     void *stream, int *ret_result)
+/* The capture that a stream takes part in, or NULL, and its end there; NULL: there is
+ * no memory. *ret_result: 0, or the CUresult of a driver that does not say. */
+static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *stream,
+					     struct gcp_open_end **ret_end,
+					     int *ret_result)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
+	void *ctx;
 
+	*ret_result = 0;
+	*ret_end = gcp_order_end_known(tracker, stream);
+	if (*ret_end)
+		return (*ret_end)->capture;
+	ctx = tracker->driver.stream_context(stream);
 	*ret_result = tracker->driver.capture_state(ctx, stream, &state);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		if (*ret_result != 0)
 			order_revoke(tracker, capture);
 		/* One without a number is lost to order anyway. */
 		else if (state.active && capture->id == state.id)
-			return capture;
+			break;
 	}
-	return NULL;
+	if (capture)
+		*ret_end = gcp_order_stream_joined(tracker, capture, ctx, stream);
+	return capture;
 }
 
-void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *ctx, void *stream,
-			     bool set)
+void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set)
 {
 	struct gcp_capture *capture;
+	struct gcp_open_end *end;
 	int result;
 
 	gcp_tracker_lock(tracker);
-	capture = capture_of_stream(tracker, ctx, stream, &result);
+	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture) {
 		capture->graph_taken = true;
 		capture->stuck = false; /* its streams may follow more now */
 		capture_forks(capture);
-		if (set)
-			gcp_order_stream_set(tracker, capture, ctx, stream);
 	}
+	if (end && set)
+		gcp_order_stream_set(tracker, end);
 	gcp_tracker_unlock(tracker);
 }
 
@@ -431,15 +405,16 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	return result;
 }
 
-bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream)
+bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 {
 	struct gcp_hold *hold;
 	struct gcp_capture *capture;
+	struct gcp_open_end *end;
 	bool gives;
 	int result;
 
 	gcp_tracker_lock(tracker);
-	capture = capture_of_stream(tracker, ctx, stream, &result);
+	capture = capture_of_stream(tracker, stream, &end, &result);
 	gives = result != 0;
 	if (capture)
 		SLIST_FOREACH (hold, &capture->holds, link)
@@ -472,54 +447,64 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 	gcp_tracker_unlock(tracker);
 }
 
-int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
-		       const void *event)
+/* What the stream's work has to follow; the end is NULL: there is no memory to know. */
+static int end_result(const struct gcp_capture *capture, int result)
+{
+	return capture->released ? GCP_CUDA_OUT_OF_MEMORY : result;
+}
+
+int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *event)
 {
 	struct gcp_capture *capture;
-	int result = 0;
+	struct gcp_open_end *end;
+	int result;
 
 	gcp_tracker_lock(tracker);
-	capture = capture_of_stream(tracker, ctx, stream, &result);
+	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (!capture && !is_any_released(tracker))
 		result = 0; /* there is nothing that its work would have to follow */
 	if (capture) {
-		result = gcp_order_stream_waited(tracker, capture, ctx, stream, event);
-		gcp_order_prove(tracker, capture, true);
+		capture_forks(capture);
+		assert(capture->forked); /* G4 */
+		result = end ? gcp_order_stream_waited(tracker, end, event)
+			     : end_result(capture, result);
 	}
 	gcp_tracker_unlock(tracker);
 	return result;
 }
 
-int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stream)
+int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 {
 	struct gcp_capture *capture;
-	int result = 0;
+	struct gcp_open_end *end;
+	int result;
 
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
 	gcp_tracker_lock(tracker);
-	capture = capture_of_stream(tracker, ctx, stream, &result);
+	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture)
-		result = gcp_order_stream_works(tracker, capture, ctx, stream);
+		result = end ? gcp_order_stream_works(tracker, end)
+			     : end_result(capture, result);
 	gcp_tracker_unlock(tracker);
 	return result;
 }
 
 /* A stream may be made to wait for the event later, and then starts here:
  * before what is freed and given out again from now on. */
-void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx, void *stream,
+void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 				 const void *event)
 {
 	struct gcp_capture *capture;
+	struct gcp_open_end *end;
 	int result;
 
 	gcp_tracker_lock(tracker);
-	capture = capture_of_stream(tracker, ctx, stream, &result);
-	if (capture) {
+	capture = capture_of_stream(tracker, stream, &end, &result);
+	if (capture)
 		capture_forks(capture);
-		assert(capture->forked); /* G4 */
-		gcp_order_event_recording(tracker, capture, ctx, stream, event);
-	}
+	if (end)
+		gcp_order_event_recording(tracker, end, event);
 	gcp_tracker_unlock(tracker);
 }
 

@@ -8,7 +8,7 @@
 #include "ctx_scope.h"
 #include "resolve.h"
 
-CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
+CUresult gcp_ctx_scope_enter(struct gcp_ctx_scope *scope, CUcontext ctx)
 {
 	CUcontext current = NULL;
 	CUresult result = CUDA_SUCCESS;
@@ -27,8 +27,16 @@ CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 	if (result != CUDA_SUCCESS) {
 		gcp_cancel_restore(scope->cancel);
 		errno = scope->saved_errno;
-		return result;
 	}
+	return result;
+}
+
+CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
+{
+	CUresult result = gcp_ctx_scope_enter(scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
 	scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	scope->relaxed =
 	    gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;

@@ -21,6 +21,8 @@ struct gcp_ctx_scope {
 };
 
 CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
+/* The same in the thread's own capture mode, for calls that are legal in each. */
+CUresult gcp_ctx_scope_enter(struct gcp_ctx_scope *scope, CUcontext ctx);
 void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
 /* The same; returns `result`, which a call within gave. */
 CUresult gcp_ctx_scope_leave(struct gcp_ctx_scope *scope, int result);

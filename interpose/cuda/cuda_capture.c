@@ -24,15 +24,13 @@ static int driver_capture_state(void *ctx, void *stream,
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct gcp_ctx_scope scope;
 	CUgraph graph = NULL;
-	CUresult result;
 	cuuint64_t id = 0;
+	CUresult result = gcp_ctx_scope_enter(&scope, ctx); /* legal in every mode */
 
-	result = gcp_ctx_scope_begin(&scope, ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id, &graph, NULL,
-						    NULL, NULL);
-	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		result = gcp_ctx_scope_leave(
+		    &scope, gcp_real.cuStreamGetCaptureInfo_v3(
+				stream, &status, &id, &graph, NULL, NULL, NULL));
 	if (result != CUDA_SUCCESS)
 		return result;
 	*ret_state = (struct gcp_capture_state){
@@ -123,7 +121,7 @@ static int ends_read(CUstream stream, void **ret_nodes, size_t *count)
 static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
 {
 	struct gcp_ctx_scope scope;
-	int result = gcp_ctx_scope_begin(&scope, ctx);
+	int result = gcp_ctx_scope_enter(&scope, ctx);
 
 	if (result != 0)
 		return result;
@@ -182,14 +180,9 @@ static CUresult nodes_get(CUgraph graph, struct gcp_node_handles **ret_handles)
 static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
 	struct gcp_ctx_scope scope;
-	int saved = errno;
-	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = nodes_get(graph, ret_handles);
-	gcp_ctx_scope_end(&scope);
-	errno = saved;
-	return (int)result;
+	return gcp_ctx_scope_leave(&scope, nodes_get(graph, ret_handles));
 }
 
 static int driver_thread_mode(void)

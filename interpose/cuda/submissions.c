@@ -70,6 +70,5 @@ CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 		gcp_stream_work_given(named, false);
 		break;
 	}
-	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker,
-						   gcp_stream_context(named), named);
+	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, named);
 }

@@ -2,10 +2,10 @@
 /*
  * hooks_capture.c - the hooks that tell capture/ where a capture begins, ends, and may
  * fork or join, when the program takes a captured graph into its own hands, and when a
- * stream ends. While no capture is under way each costs a few loads. What may open a
- * new branch is told before the real call: afterwards another thread might still rely
- * on the old order. The real calls are made here, in the caller's own context and
- * capture mode, and their results go back untouched.
+ * stream ends. While no capture is under way each costs a few loads. An event, where a
+ * new branch may begin, is told before the real call: afterwards another thread might
+ * still rely on the old order. The real calls are made here, in the caller's own
+ * context and capture mode, and their results go back untouched.
  */
 #include "hooks.h"
 #include "../process/process_life.h"
@@ -26,11 +26,10 @@ static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return real(stream, event, flags);
 	gcp_stream_work_given(named, false);
-	gcp_tracker_forked(gcp_process.tracker);
 	result = real(stream, event, flags);
 	if (result == CUDA_SUCCESS)
-		result = (CUresult)gcp_tracker_joined(
-		    gcp_process.tracker, gcp_stream_context(named), named, event);
+		result =
+		    (CUresult)gcp_tracker_joined(gcp_process.tracker, named, event);
 	return result;
 }
 
@@ -55,8 +54,7 @@ static void event_records(CUstream stream, bool per_thread, CUevent event)
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return;
 	gcp_stream_work_given(named, false);
-	gcp_tracker_event_recording(gcp_process.tracker, gcp_stream_context(named),
-				    named, event);
+	gcp_tracker_event_recording(gcp_process.tracker, named, event);
 }
 
 CUresult gcp_hook_cuEventRecord(CUevent event, CUstream stream)
@@ -106,8 +104,7 @@ static void graph_given(CUstream stream, bool per_thread, bool set)
 	CUstream named = gcp_stream_named(stream, per_thread);
 
 	if (gcp_process_capturing())
-		gcp_tracker_graph_given(gcp_process.tracker, gcp_stream_context(named),
-					named, set);
+		gcp_tracker_graph_given(gcp_process.tracker, named, set);
 }
 
 #define GCP_X(name, base, version, per_thread, need, types, arguments)                 \
@@ -314,20 +311,23 @@ CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
 
 /* --- end ---------------------------------------------------------------------- */
 
-/* Returns true if CUDA ends the capture with this answer. Other errors say that there
- * is none that the stream has begun, or leave it as it is. */
-static bool capture_is_over(CUresult result)
+/* Whether CUDA ends the capture with this answer. Other errors say that there is none
+ * that the stream has begun, or leave it as it is. */
+static enum gcp_end end_of(CUresult result)
 {
-	return result == CUDA_SUCCESS ||
-	       result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
-	       result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	if (result == CUDA_SUCCESS)
+		return GCP_END_SURE;
+	return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+		       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
+		       result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+		   ? GCP_END_LOST
+		   : GCP_END_REFUSED;
 }
 
 /* Returns true if CUDA has destroyed the graph, too. */
 static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
 {
-	return result != CUDA_SUCCESS && capture_is_over(result) &&
+	return end_of(result) == GCP_END_LOST &&
 	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
 }
 
@@ -338,18 +338,20 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	struct gcp_holder *graph;
 	CUcontext ctx = NULL;
 	CUresult result;
+	uint64_t begun;
 	int cancel;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
 	cancel = gcp_cancel_defer(); /* else the capture would stay in the books */
 	ctx = gcp_stream_context(named);
+	begun = gcp_tracker_captures_begun(gcp_process.tracker);
 	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
-	gcp_tracker_end_done(gcp_process.tracker, ctx, named, capture_is_over(result));
-	if (result == CUDA_SUCCESS && ret_graph)
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named, begun, end_of(result));
+	if (result == CUDA_SUCCESS && ret_graph && graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
 	gcp_cancel_restore(cancel);
@@ -380,10 +382,9 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	result = real(stream);
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
-	if (result == CUDA_SUCCESS && capturing)
-		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, begun);
-	else if (capturing)
-		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, false);
+	if (capturing)
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, begun,
+				     result ? GCP_END_REFUSED : GCP_END_SURE);
 	gcp_cancel_restore(cancel);
 	return result;
 }

@@ -81,8 +81,7 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 			gcp_tracker_order_unknown(gcp_process.tracker, false);
 	}
 	if (!early || !gcp_stream_capturable(named) ||
-	    !gcp_tracker_gives_again(gcp_process.tracker, gcp_stream_context(named),
-				     named))
+	    !gcp_tracker_gives_again(gcp_process.tracker, named))
 		return config;
 	return launch_put_in_line(config, line);
 }

@@ -35,7 +35,7 @@ bool probe_capture_keeps(struct gcp_tracker *tracker, uint64_t addr, uint64_t nu
 	graph_pool = graph_pool_of(tracker, addr);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		keeps |= graph_pool && capture->number == number &&
-			 gcp_capture_holds(capture, graph_pool);
+			 gcp_holds_has(&capture->holds, graph_pool);
 	gcp_tracker_unlock(tracker);
 	return keeps;
 }

@@ -207,7 +207,7 @@ static __attribute__((unused)) void end(int i)
 {
 	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
 	fake.capturing--;
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), true);
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), ~0ull, GCP_END_LOST);
 }
 
 /* The first stream's capture, and its graph. */
@@ -261,6 +261,12 @@ static __attribute__((unused)) uint64_t private_bytes(void)
 	return must_stats(pools).private_bytes.current;
 }
 
+static __attribute__((unused)) void *context_of(void *stream)
+{
+	(void)stream;
+	return FAKE_CTX;
+}
+
 static __attribute__((unused)) bool always(void)
 {
 	return true;
@@ -270,6 +276,7 @@ static __attribute__((unused)) int setup(void **state)
 {
 	struct gcp_capture_driver driver = {
 	    .capture_state = state_of,
+	    .stream_context = context_of,
 	    .stream_ends = stream_ends,
 	    .stream_follow = stream_follow,
 	    .node_dependencies = node_dependencies,
@@ -307,7 +314,7 @@ static __attribute__((unused)) int teardown(void **state)
 
 static __attribute__((unused)) void event_record(int stream, void *event)
 {
-	gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(stream), event);
+	gcp_tracker_event_recording(tracker, stream_handle(stream), event);
 }
 
 /* Work beside the captures. */
@@ -332,13 +339,12 @@ static __attribute__((unused)) void wait_for(int to, int from)
 	size_t at = 0, i = 0;
 
 	event_record(from, event);
-	gcp_tracker_forked(tracker);
 	cuda.streams[to] = cuda.streams[from];
 	while (cuda.ends[to][at])
 		at++;
 	while (cuda.ends[from][i])
 		cuda.ends[to][at++] = cuda.ends[from][i++];
-	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to), event);
+	gcp_tracker_joined(tracker, stream_handle(to), event);
 }
 
 #define TEST(name) CASE(name, setup, teardown)

@@ -75,7 +75,7 @@ static void end_lost(int stream)
 	fake.capturing--;
 	gcp_holder_ended(tracker, graph,
 			 gcp_tracker_end_lost(tracker, FAKE_CTX, handle));
-	gcp_tracker_end_done(tracker, FAKE_CTX, handle, false);
+	gcp_tracker_end_done(tracker, FAKE_CTX, handle, ~0ull, GCP_END_REFUSED);
 }
 
 static uint64_t graph_pools(void)

@@ -30,13 +30,12 @@ static int wait_event(int to, void *event, struct node *const *ends, uint64_t id
 {
 	size_t at = 0;
 
-	gcp_tracker_forked(tracker);
 	cuda.streams[to] = (struct gcp_capture_state){true, false, id, NULL};
 	while (cuda.ends[to][at])
 		at++;
 	for (size_t i = 0; i < 4 && ends[i]; i++)
 		cuda.ends[to][at++] = ends[i];
-	return gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to), event);
+	return gcp_tracker_joined(tracker, stream_handle(to), event);
 }
 
 static bool depends_on(int stream, const struct node *node)
@@ -53,6 +52,11 @@ static struct node *last_node(void)
 }
 
 static struct node *const nothing[4];
+
+static int work_captured(int stream)
+{
+	return gcp_tracker_work_captured(tracker, stream_handle(stream));
+}
 
 #define EVENT ((void *)0x7777)
 
@@ -172,27 +176,18 @@ static void go_on_after_the_event(void)
 	wait_event(0, EVENT, at, cuda.last_id);
 }
 
-TEST(a_stream_that_went_on_holds_back)
+/* It did not rest before, so that it may when it is joined. */
+TEST(a_stream_that_went_on_holds_back_until_it_is_joined)
 {
 	void *graph = begin(0);
 
 	go_on_after_the_event();
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
-/* It did not rest before, so that it may. */
-TEST(a_stream_that_went_on_rests_when_it_is_joined)
-{
-	void *graph = begin(0);
-
-	go_on_after_the_event();
-	gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1));
+	assert_int_equal(work_captured(1), 0);
 	kernel(1);
 	wait_for(0, 1);
-	gcp_addr addr = used_and_freed();
-	assert_int_equal(capture_alloc(3 * MIB), addr);
+	assert_true(is_given_again(addr, 3 * MIB));
 	end_and_destroy(graph);
 }
 
@@ -212,8 +207,7 @@ TEST(work_on_a_stream_at_rest_follows_what_was_freed)
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
-			 0);
+	assert_int_equal(work_captured(1), 0);
 	assert_true(depends_on(1, user));
 	kernel(1);
 	/* Once: such a stream does not rest again. */
@@ -231,15 +225,9 @@ TEST(a_stream_that_waits_anew_follows_nothing)
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	wait_for(1, 0);
-	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
-			 0);
+	assert_int_equal(work_captured(1), 0);
 	assert_int_equal(cuda.followed, 0);
 	end_and_destroy(graph);
-}
-
-static int work_captured(int stream)
-{
-	return gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(stream));
 }
 
 /* Also the second time, and the third: until it is in order. */
@@ -330,6 +318,24 @@ TEST(no_other_thread_puts_a_default_stream_in_order)
 	cuda.has_owner = false;
 }
 
+/* Fork and join, and again: nothing is freed, so there is nothing to prove. */
+TEST(of_known_streams_nothing_is_asked)
+{
+	void *graph = begin(0);
+
+	capture_alloc(3 * MIB);
+	joined_with_one_at_rest();
+	tracker->driver.capture_state = NULL;
+	tracker->driver.stream_ends = NULL;
+	joined_with_one_at_rest();
+	assert_int_equal(work_captured(1), 0);
+	tracker->driver.capture_state = state_of;
+	tracker->driver.stream_ends = stream_ends;
+	gcp_addr addr = used_and_freed(); /* the stream that was joined rests */
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end_and_destroy(graph);
+}
+
 /* The host's memory is out just when a stream joins that would have to follow. */
 TEST(a_stream_that_cannot_be_noted_is_refused)
 {
@@ -358,7 +364,7 @@ TEST(a_node_of_the_program_follows_what_was_given_again)
 {
 	void *graph = begin(0);
 
-	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), false);
+	gcp_tracker_graph_given(tracker, stream_handle(0), false);
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node(), *node = user + 1;
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -374,11 +380,11 @@ TEST(a_stream_that_is_turned_back_follows_what_was_given_again)
 {
 	void *graph = begin(0);
 
-	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), false);
+	gcp_tracker_graph_given(tracker, stream_handle(0), false);
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(0), true);
+	gcp_tracker_graph_given(tracker, stream_handle(0), true);
 	cuda.ends[0][0] = NULL;
 	assert_int_equal(work_captured(0), 0);
 	assert_true(depends_on(0, user));
@@ -394,7 +400,7 @@ TEST(a_stream_at_rest_that_is_turned_back_follows_once)
 	gcp_addr addr = used_and_freed();
 	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_graph_given(tracker, FAKE_CTX, stream_handle(1), true);
+	gcp_tracker_graph_given(tracker, stream_handle(1), true);
 	gcp_tracker_order_unknown(tracker, false);
 	assert_true(depends_on(1, user));
 	assert_int_equal(cuda.followed, 1);
