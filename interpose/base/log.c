@@ -484,28 +484,6 @@ int gcp_path_open(const char *path, int flags, mode_t mode)
 	return fd;
 }
 
-int gcp_path_make_beside(const char *path, mode_t mode, struct gcp_text *name)
-{
-	static _Atomic uint64_t made;
-	size_t length = name->length;
-	int fd;
-
-	do {
-		uint64_t mixed = (gcp_clock_ns() ^ (uint64_t)getpid() << 40 ^
-				  atomic_fetch_add(&made, 1) << 32) *
-				 0x9e3779b97f4a7c15u;
-
-		name->length = length;
-		gcp_text_add(name, "%s.%08x", path, (unsigned int)(mixed >> 32));
-		if (name->cut) {
-			errno = ENAMETOOLONG;
-			return -1;
-		}
-		fd = gcp_path_open(name->bytes, O_RDWR | O_CREAT | O_EXCL, mode);
-	} while (fd < 0 && errno == EEXIST);
-	return fd;
-}
-
 int gcp_file_open(const char *pattern)
 {
 	char path[GCP_PATH_MAX];
@@ -540,28 +518,6 @@ int gcp_text_put(const struct gcp_text *text, const char *pattern)
 	int fd = gcp_file_open(pattern);
 
 	return fd < 0 ? errno : text_finish(text, fd);
-}
-
-int gcp_file_replace(const char *pattern, const struct gcp_text *text)
-{
-	char path[GCP_PATH_MAX], new_path[GCP_PATH_MAX];
-	struct gcp_text name, new_name;
-	int fd, result;
-
-	gcp_text_init(&name, path, sizeof(path));
-	gcp_text_add_path(&name, pattern);
-	gcp_text_init(&new_name, new_path, sizeof(new_path));
-	if (name.cut)
-		return ENAMETOOLONG;
-	fd = gcp_path_make_beside(path, 0666, &new_name);
-	if (fd < 0)
-		return errno;
-	result = text_finish(text, fd);
-	if (result == 0 && rename(new_path, path) != 0)
-		result = errno;
-	if (result != 0)
-		unlink(new_path);
-	return result;
 }
 
 /* Not strerror: it may allocate, and speaks the program's language. */

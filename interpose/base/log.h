@@ -109,18 +109,12 @@ int gcp_file_open(const char *pattern);
 int gcp_file_close(int fd);
 /* Opens, writes and closes. 0 or an errno. */
 int gcp_text_put(const struct gcp_text *text, const char *pattern);
-/* Puts `text` in the place of the whole file at `pattern`: readers see the old one or
- * the new one. 0 or an errno, and then the old one is still there. */
-int gcp_file_replace(const char *pattern, const struct gcp_text *text);
 
 /* All other files that the library makes or opens for writing. Close-on-exec, above
  * descriptor 2, without waiting. In a directory that all users may write a
  * symbolic link (ELOOP) and a file of another user, or with another name (EPERM), are
  * refused. */
 int gcp_path_open(const char *path, int flags, mode_t mode);
-/* Makes a new file, for reading and writing, in the directory of `path`, and adds its
- * name to `name`, which is empty: `path` with a random ending. A descriptor or -1. */
-int gcp_path_make_beside(const char *path, mode_t mode, struct gcp_text *name);
 
 /* Adds `pattern` with %p replaced by the process id; a relative one behind the
  * directory in which the options were read, for the program may change it. */

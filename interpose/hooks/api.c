@@ -20,68 +20,50 @@
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 
-/* --- the public struct holds exactly what pool.h counts ------------------------- */
+/* --- statistics ---------------------------------------------------------------- */
 
-#define GCP_X(name, meaning)                                                           \
-	static_assert(sizeof(((struct gcpool_stats *)0)->name) ==                      \
-			  sizeof(struct gcpool_gauge),                                 \
-		      #name " is a gauge in gcpool.h as well");
-GCP_GAUGES(GCP_X)
+/* The public structs are pool.h's and capture.h's, field by field. */
+#define SAME(type, inner, name)                                                        \
+	static_assert(offsetof(struct type, name) == offsetof(struct inner, name) &&   \
+			  sizeof(((struct type *)0)->name) ==                          \
+			      sizeof(((struct inner *)0)->name),                       \
+		      #name " is the same in gcpool.h");
+#define GCP_X(name, ...) SAME(gcpool_host_stats, gcp_pinned_stats, name)
+GCP_PINNED_GAUGES(GCP_X)
+GCP_PINNED_COUNTERS(GCP_X)
+GCP_PINNED_CALLS(GCP_X)
+GCP_X(bucket_active)
 #undef GCP_X
-#define GCP_X(name, meaning)                                                           \
-	static_assert(sizeof(((struct gcpool_stats *)0)->name) == sizeof(uint64_t),    \
-		      #name " is a counter in gcpool.h as well");
-GCP_COUNTERS(GCP_X)
-#undef GCP_X
-#define GCP_X(name)                                                                    \
-	static_assert(sizeof(((struct gcpool_stats *)0)->name) ==                      \
-			  sizeof(struct gcpool_calls),                                 \
-		      #name " is a driver call in gcpool.h as well");
-GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
-static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats),
-	      "gcpool.h has no field that pool.h lacks");
+SAME(gcpool_graph_pool, gcp_graph_pool_info, launches)
+static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats) &&
+		  sizeof(struct gcpool_host_stats) == sizeof(struct gcp_pinned_stats) &&
+		  sizeof(struct gcpool_graph_pool) ==
+		      sizeof(struct gcp_graph_pool_info),
+	      "gcpool.h has no field that the rooms lack");
 
-/* -------------------------------------------------------------------------------- */
-
+/* -ENOENT: there is nothing to answer from. */
 static int stats_get(int device, struct gcp_stats *ret_stats)
 {
-	switch (gcp_process_run_mode()) {
-	case GCP_RUN_POOL:
-		/* Memory of graphs that are gone is not theirs any more. */
-		gcp_tracker_collect(gcp_process.tracker);
-		return gcp_pools_stats(gcp_process.pools, device, ret_stats);
-	case GCP_RUN_FRESH:
-	case GCP_RUN_PASSIVE:
-		break;
-	}
-	return -ENOENT;
+	if (!gcp_process_pooling())
+		return -ENOENT;
+	/* Memory of graphs that are gone is not theirs any more. */
+	gcp_tracker_collect(gcp_process.tracker);
+	return gcp_pools_stats(gcp_process.pools, device, ret_stats);
 }
 
-static void gauge_copy(struct gcpool_gauge *to, const struct gcp_gauge *from)
+static int host_stats_get(struct gcp_pinned_stats *ret_stats)
 {
-	*to = (struct gcpool_gauge){
-	    .current = from->current,
-	    .peak = from->peak,
-	    .allocated = from->allocated,
-	    .freed = from->freed,
-	};
+	if (!gcp_process_pooling())
+		return -ENOENT;
+	gcp_tracker_collect(gcp_process.tracker);
+	return gcp_pinned_stats(gcp_process.pools, ret_stats) == 0 ? 0 : -ENOENT;
 }
 
-static void stats_copy(struct gcpool_stats *to, const struct gcp_stats *from)
+/* As much of it as the caller knows; 0 beyond. */
+static void stats_give(void *to, size_t size, const void *from, size_t known)
 {
-#define GCP_X(name, meaning) gauge_copy(&to->name, &from->name);
-	GCP_GAUGES(GCP_X)
-#undef GCP_X
-#define GCP_X(name, meaning) to->name = from->name;
-	GCP_COUNTERS(GCP_X)
-#undef GCP_X
-#define GCP_X(name) to->name = (struct gcpool_calls){from->name.count, from->name.ns};
-	GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
-	to->largest_free_bytes = from->largest_free_bytes;
-	to->reserved_at_peak_bytes = from->reserved_at_peak_bytes;
-	to->mapped_bytes = from->mapped_bytes;
+	memset(to, 0, size);
+	memcpy(to, from, size < known ? size : known);
 }
 
 int gcpool_version(void)
@@ -99,37 +81,52 @@ int gcpool_active(void)
 	return gcp_process_pooling();
 }
 
+/* gcpool.h has new fields at its end. */
+static void stats_copy(struct gcpool_stats *to, const struct gcp_stats *from)
+{
+#define GCP_X(name, ...)                                                               \
+	static_assert(sizeof(to->name) == sizeof(from->name), #name);                  \
+	memcpy(&to->name, &from->name, sizeof(to->name));
+	GCP_GAUGES(GCP_X)
+	GCP_COUNTERS(GCP_X)
+	GCP_DRIVER_CALLS(GCP_X)
+	GCP_X(largest_free_bytes)
+	GCP_X(reserved_at_peak_bytes)
+	GCP_X(mapped_bytes)
+#undef GCP_X
+}
+
 int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size)
 {
-	struct gcpool_stats full = {0};
+	struct gcpool_stats full;
 	struct gcp_stats inner;
-	int result;
+	int result = stats && size ? stats_get(device, &inner) : -EINVAL;
 
-	if (!stats || size == 0)
-		return -EINVAL;
-	result = stats_get(device, &inner);
 	if (result != 0)
 		return result;
 	stats_copy(&full, &inner);
-	memset(stats, 0, size);
-	memcpy(stats, &full, size < sizeof(full) ? size : sizeof(full));
+	stats_give(stats, size, &full, sizeof(full));
 	return 0;
 }
 
-static bool host_is_pooled(void)
+int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size)
 {
-	struct gcp_pinned_stats stats;
+	struct gcp_pinned_stats inner;
+	int result = stats && size ? host_stats_get(&inner) : -EINVAL;
 
-	return gcp_process_pooling() &&
-	       gcp_pinned_stats(gcp_process.pools, &stats) == 0;
+	if (result == 0)
+		stats_give(stats, size, &inner, sizeof(inner));
+	return result;
 }
 
 int gcpool_reset_peaks(int device)
 {
+	struct gcp_pinned_stats host_stats;
 	struct gcp_stats stats;
 	bool host = device == GCPOOL_HOST;
+	int result = host ? host_stats_get(&host_stats) : stats_get(device, &stats);
 
-	if (host ? !host_is_pooled() : stats_get(device, &stats) != 0)
+	if (result != 0)
 		return -ENOENT;
 	if (host)
 		gcp_pinned_reset_peaks(gcp_process.pools);
@@ -193,37 +190,34 @@ int gcpool_print_options(int fd)
  * captures share. They hand on to capture/; in forked children, in the other
  * modes and before the first allocation there is nothing to hand on to. */
 
-/* The public struct is the one of capture.h under a public name. */
-static_assert(sizeof(struct gcpool_graph_pool) == sizeof(struct gcp_graph_pool_info),
-	      "gcpool.h and capture.h list the same of a graph pool");
-static_assert(offsetof(struct gcpool_graph_pool, launches) ==
-		  offsetof(struct gcp_graph_pool_info, launches),
-	      "gcpool.h and capture.h list it in the same order");
+/* Returns from the caller where there is no pool. */
+#define POOLING_OR(answer)                                                             \
+	if (!gcp_process_pooling())                                                    \
+	return answer
 
 int gcpool_graph_pool_create(uint64_t *id)
 {
 	if (!id)
 		return -EINVAL;
-	return gcp_process_pooling() ? gcp_graph_pool_create(gcp_process.tracker, id)
-				     : -ENOENT;
+	POOLING_OR(-ENOENT);
+	return gcp_graph_pool_create(gcp_process.tracker, id);
 }
 
 int gcpool_graph_pool_use(uint64_t id)
 {
-	return gcp_process_pooling() ? gcp_graph_pool_use(gcp_process.tracker, id)
-				     : -ENOENT;
+	POOLING_OR(-ENOENT);
+	return gcp_graph_pool_use(gcp_process.tracker, id);
 }
 
 int gcpool_graph_pool_release(uint64_t id)
 {
-	return gcp_process_pooling() ? gcp_graph_pool_release(gcp_process.tracker, id)
-				     : -ENOENT;
+	POOLING_OR(-ENOENT);
+	return gcp_graph_pool_release(gcp_process.tracker, id);
 }
 
 size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 {
-	if (!gcp_process_pooling())
-		return 0;
+	POOLING_OR(0);
 	return gcp_graph_pools_list(gcp_process.tracker,
 				    (struct gcp_graph_pool_info *)pools,
 				    pools ? count : 0);
@@ -233,8 +227,7 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 {
 	if (!checkpoint)
 		return -EINVAL;
-	if (!gcp_process_pooling())
-		return -ENOENT;
+	POOLING_OR(-ENOENT);
 	return gcp_graph_pool_checkpoint(gcp_process.tracker, id,
 					 (struct gcp_graph_checkpoint **)checkpoint);
 }
@@ -243,8 +236,7 @@ int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *check
 {
 	int result;
 
-	if (!gcp_process_pooling())
-		return -ENOENT;
+	POOLING_OR(-ENOENT);
 	if (!checkpoint)
 		return -ESTALE;
 	result = gcp_graph_pool_restore(
@@ -257,40 +249,6 @@ int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *check
 void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint)
 {
 	gcp_graph_checkpoint_destroy((struct gcp_graph_checkpoint *)checkpoint);
-}
-
-/* --- pinned memory ------------------------------------------------------------ */
-
-/* The public struct is pool.h's, field by field. */
-#define GCP_X(name, ...)                                                               \
-	static_assert(offsetof(struct gcpool_host_stats, name) ==                      \
-			      offsetof(struct gcp_pinned_stats, name) &&               \
-			  sizeof(((struct gcpool_host_stats *)0)->name) ==             \
-			      sizeof(((struct gcp_pinned_stats *)0)->name),            \
-		      #name " is the same in gcpool.h");
-GCP_PINNED_GAUGES(GCP_X)
-GCP_PINNED_COUNTERS(GCP_X)
-GCP_PINNED_CALLS(GCP_X)
-GCP_X(bucket_allocation)
-GCP_X(bucket_active)
-#undef GCP_X
-static_assert(sizeof(struct gcpool_host_stats) == sizeof(struct gcp_pinned_stats),
-	      "gcpool.h has no field that pool.h lacks");
-
-int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size)
-{
-	struct gcp_pinned_stats full;
-
-	if (!stats || size == 0)
-		return -EINVAL;
-	if (!gcp_process_pooling())
-		return -ENOENT;
-	gcp_tracker_collect(gcp_process.tracker);
-	if (gcp_pinned_stats(gcp_process.pools, &full) != 0)
-		return -ENOENT;
-	memset(stats, 0, size);
-	memcpy(stats, &full, size < sizeof(full) ? size : sizeof(full));
-	return 0;
 }
 
 /* --- work ---------------------------------------------------------------------- */

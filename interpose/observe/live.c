@@ -299,7 +299,7 @@ static int stats_reply(void)
 	if (!memory)
 		return ENOMEM;
 	gcp.text_init(&text, memory, REPLY_MAX);
-	gcp.report_json(&report, &text);
+	gcp.report_add(&report, true, &text);
 	error = reply_write(memory, text.length);
 	munmap(memory, REPLY_MAX);
 	return error;

@@ -98,7 +98,7 @@ struct gcp_observer {
 	X(process_namespace)                                                           \
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \
-	X(report_json)                                                                 \
+	X(report_add)                                                                  \
 	X(sleep)                                                                       \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \

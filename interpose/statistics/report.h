@@ -14,7 +14,7 @@
  *
  *   schema             1; grows when a name goes or changes its meaning
  *   library, version   "libgcpool", "0.2.0"
- *   commit             that it was built from, "b56b6bd0"; empty: unknown
+ *   commit             that it was built from, "b56b6bd0"; absent: unknown
  *   mode               "pool"
  *   final              false: the process goes on (GCPOOL_STATS_EVERY)
  *   pid, program       of the process
@@ -102,19 +102,17 @@ struct gcp_report {
 	bool under_way;                    /* the process goes on */
 };
 
-/* Appends the report to `text`; takes the locks of the statistics. */
-void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
-void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
+/* Appends the report to `text`, as JSON or as text; takes the locks of the statistics.
+ */
+void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text *text);
 
-/* Of these, what is said of the process, its host and devices (with the opening brace,
- * in JSON: report_process.c), and of single blocks (report_blocks.c). */
-void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *text);
-void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *text);
-void gcp_report_gpu_json(int device, struct gcp_text *text);
-void gcp_report_blocks_text(const struct gcp_report *report, int device,
-			    struct gcp_text *text);
-void gcp_report_blocks_json(const struct gcp_report *report, int device,
-			    struct gcp_text *text);
+/* Of it, what is said of the process and its devices (report_process.c), and of single
+ * blocks (report_blocks.c). */
+struct gcp_writer;
+void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report);
+void gcp_report_gpu(struct gcp_writer *writer, int device);
+void gcp_report_blocks(struct gcp_writer *writer, const struct gcp_report *report,
+		       int device);
 
 /* "2026-01-31T23:59:59Z", of seconds since 1970. */
 void gcp_text_add_time(struct gcp_text *text, int64_t seconds);

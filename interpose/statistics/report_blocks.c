@@ -6,12 +6,10 @@
  * The blocks are counted when the report is made: allocations and frees count nothing
  * for it.
  */
-#include <pthread.h>
 #include <string.h>
 
 #include "report.h"
-
-#define ULL(number) ((unsigned long long)(number))
+#include "writer.h"
 
 enum {
 	ROWS_MAX = 1024, /* of classes and, beyond them, powers of two */
@@ -114,83 +112,56 @@ static void survey_make(const struct gcp_report *report, int device)
 		gcp_pools_blocks(report->pools, device, block_count, NULL);
 }
 
-/* --- text ---------------------------------------------------------------------- */
+/* --- the report ---------------------------------------------------------------- */
 
-static void rows_text(struct gcp_text *text)
+static void row_write(struct gcp_writer *writer, const struct size_row *row)
 {
 	gcp_assert_held(GCP_RANK_SURVEY);
-	struct gcp_text size, bytes;
-	char size_cell[32], bytes_cell[32];
-
-	gcp_text_add(text, "  %-20s %10s %12s %10s\n", "blocks by size class", "held",
-		     "asked for", "free");
-	for (size_t i = 0; i < survey.count; i++) {
-		const struct size_row *row = &survey.rows[i];
-
-		gcp_text_init(&size, size_cell, sizeof(size_cell));
-		gcp_text_add_bytes(&size, row->bytes);
-		if (row->beyond)
-			gcp_text_add(&size, " and more");
-		gcp_text_init(&bytes, bytes_cell, sizeof(bytes_cell));
-		gcp_text_add_bytes(&bytes, row->used_bytes);
-		gcp_text_add(text, "    %-18s %10llu %12s %10llu\n", size_cell,
-			     ULL(row->used), bytes_cell, ULL(row->unused));
-	}
+	gcp_write_line(writer, NULL, '{');
+	gcp_write_number(writer, "bytes", "", row->bytes);
+	if (writer->json || row->beyond)
+		gcp_write_raw(writer, "beyond_classes", row->beyond ? "true" : "false");
+	gcp_write_number(writer, "held", "", row->used);
+	gcp_write_number(writer, "requested_bytes", "", row->used_bytes);
+	gcp_write_number(writer, "free", "", row->unused);
+	gcp_write_close(writer, '}');
 }
 
-static void unfreed_text(const struct gcp_report *report, struct gcp_text *text)
+static void unfreed_write(struct gcp_writer *writer)
 {
 	gcp_assert_held(GCP_RANK_SURVEY);
-	gcp_text_add(text, "  %s: %llu block%s, ",
-		     report->under_way ? "not freed yet" : "never freed",
-		     ULL(survey.used), survey.used == 1 ? "" : "s");
-	gcp_text_add_bytes(text, survey.used_bytes);
+	if (!writer->json && survey.used == 0)
+		return;
+	gcp_write_line(writer, "unfreed", '{');
+	gcp_write_number(writer, "blocks", "", survey.used);
+	gcp_write_number(writer, "bytes", "", survey.used_bytes);
+	gcp_write_open(writer, "largest", '[');
 	for (size_t i = 0; i < survey.largest_count; i++) {
-		gcp_text_add(text, "%s 0x%llx ",
-			     i ? "," : "; the largest:", ULL(survey.largest[i].addr));
-		gcp_text_add_bytes(text, survey.largest[i].requested);
+		char address[24];
+		struct gcp_text text;
+
+		gcp_text_init(&text, address, sizeof(address));
+		gcp_text_add(&text, "0x%llx",
+			     (unsigned long long)survey.largest[i].addr);
+		gcp_write_open(writer, NULL, '{');
+		gcp_write_string(writer, "address", address);
+		gcp_write_number(writer, "bytes", "", survey.largest[i].requested);
+		gcp_write_close(writer, '}');
 	}
-	gcp_text_add(text, "\n");
+	gcp_write_close(writer, ']');
+	gcp_write_close(writer, '}');
 }
 
-void gcp_report_blocks_text(const struct gcp_report *report, int device,
-			    struct gcp_text *text)
+void gcp_report_blocks(struct gcp_writer *writer, const struct gcp_report *report,
+		       int device)
 {
 	gcp_mutex_lock(&survey_lock);
 	survey_make(report, device);
-	if (report->pools && survey.count > 0)
-		rows_text(text);
-	if (survey.used > 0)
-		unfreed_text(report, text);
-	gcp_mutex_unlock(&survey_lock);
-}
-
-/* --- JSON ---------------------------------------------------------------------- */
-
-void gcp_report_blocks_json(const struct gcp_report *report, int device,
-			    struct gcp_text *text)
-{
-	gcp_mutex_lock(&survey_lock);
-	survey_make(report, device);
-	gcp_text_add(text, ", \"size_classes\": [");
-	for (size_t i = 0; i < survey.count && report->pools; i++) {
-		const struct size_row *row = &survey.rows[i];
-
-		gcp_text_add(text,
-			     "%s{\"bytes\": %llu, \"beyond_classes\": %s, \"held\": "
-			     "%llu, \"requested_bytes\": %llu, \"free\": %llu}",
-			     i ? ", " : "", ULL(row->bytes),
-			     row->beyond ? "true" : "false", ULL(row->used),
-			     ULL(row->used_bytes), ULL(row->unused));
-	}
-	gcp_text_add(text,
-		     "], \"unfreed\": {\"blocks\": %llu, \"bytes\": %llu, "
-		     "\"largest\": [",
-		     ULL(survey.used), ULL(survey.used_bytes));
-	for (size_t i = 0; i < survey.largest_count; i++)
-		gcp_text_add(text, "%s{\"address\": \"0x%llx\", \"bytes\": %llu}",
-			     i ? ", " : "", ULL(survey.largest[i].addr),
-			     ULL(survey.largest[i].requested));
-	gcp_text_add(text, "]}");
+	gcp_write_open(writer, "size_classes", '[');
+	gcp_write_title(writer, "  blocks by size class", "");
+	for (size_t i = 0; i < survey.count; i++)
+		row_write(writer, &survey.rows[i]);
+	gcp_write_close(writer, ']');
+	unfreed_write(writer);
 	gcp_mutex_unlock(&survey_lock);
 }

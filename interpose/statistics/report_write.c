@@ -3,13 +3,8 @@
  * report_write.c - when the report is written, and where to. See report.h.
  *
  * At the end of the process, and with GCPOOL_STATS_EVERY inside calls of the program.
- * A report that cannot be written is said in one line; the last one goes to stderr
- * then.
- *
- *   stderr                   each report is written to it
- *   a file without %p        each report is appended: several processes may share it
- *   a file with %p           without GCPOOL_STATS_EVERY the same; with it the file has
- *                            the newest report, whole, whenever it is read
+ * Each report is appended: several processes may share a file. A report that cannot be
+ * written is said in one line; the last one goes to stderr then.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -26,13 +21,6 @@ enum { REPORT_BYTES_MAX = 4 << 20 };
 
 /* Reports are written one at a time. */
 static atomic_flag writing = ATOMIC_FLAG_INIT;
-
-static int text_put(const struct gcp_options *options, const struct gcp_text *text)
-{
-	if (options->stats_every && strstr(options->stats_file, "%p"))
-		return gcp_file_replace(options->stats_file, text);
-	return gcp_text_put(text, options->stats_file);
-}
 
 static void failure_say(const struct gcp_options *options, int error, bool final)
 {
@@ -62,11 +50,8 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	}
 	cancel = gcp_cancel_defer(); /* others wait until it is written */
 	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
-	if (options->stats == GCP_STATS_JSON)
-		gcp_report_json(&report, &text);
-	else
-		gcp_report_text(&report, &text);
-	error = text_put(options, &text);
+	gcp_report_add(&report, options->stats == GCP_STATS_JSON, &text);
+	error = gcp_text_put(&text, options->stats_file);
 	if (error)
 		failure_say(options, error, final);
 	if (error && final && options->stats_file[0])

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,28 +125,6 @@ CASE(a_full_disk_is_an_error, NULL, NULL)
 	assert_string_equal(words, "error 18");
 }
 
-TEST(a_file_is_replaced_as_a_whole)
-{
-	char bytes[] = "the second line\n", last[GCP_LINE_MAX];
-	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
-	glob_t found;
-
-	gcp_log(GCP_LOG_ERROR, "a line");
-	assert_int_equal(gcp_file_replace(log_pattern, &text), 0);
-	assert_int_equal(log_lines(last, sizeof(last)), 1);
-	assert_string_equal(last, "the second line\n");
-	snprintf(last, sizeof(last), "%s.*", log_path);
-	assert_int_equal(glob(last, 0, NULL, &found), GLOB_NOMATCH);
-	assert_int_equal(gcp_file_replace("/nonexistent/file", &text), ENOENT);
-	/* The directory is there, and the name is taken by something else. */
-	snprintf(last, sizeof(last), "%s-taken", log_path);
-	assert_int_equal(mkdir(last, 0700), 0);
-	assert_int_equal(gcp_file_replace(last, &text), EISDIR);
-	assert_int_equal(rmdir(last), 0);
-	snprintf(last, sizeof(last), "%s-taken.*", log_path);
-	assert_int_equal(glob(last, 0, NULL, &found), GLOB_NOMATCH);
-}
-
 TEST(a_file_takes_no_descriptor_of_the_program)
 {
 	int saved[3], fd;
@@ -171,8 +148,7 @@ TEST(a_file_takes_no_descriptor_of_the_program)
  * of ours, and a link to it. */
 CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 {
-	char place[] = "/tmp/gcpool-test-XXXXXX", own[64], other[64], name[64];
-	struct gcp_text text;
+	char place[] = "/tmp/gcpool-test-XXXXXX", own[64], other[64];
 	int fd;
 
 	assert_non_null(mkdtemp(place));
@@ -195,12 +171,6 @@ CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 	assert_int_equal(link(own, other), 0);
 	assert_int_equal(gcp_path_open(other, O_WRONLY, 0), -1);
 	assert_int_equal(errno, EPERM);
-	gcp_text_init(&text, name, sizeof(name));
-	fd = gcp_path_make_beside(own, 0600, &text);
-	assert_true(fd >= 0);
-	close(fd);
-	assert_int_equal(strncmp(name, own, strlen(own)), 0);
-	assert_int_equal(unlink(name), 0);
 	assert_int_equal(unlink(own), 0);
 	assert_int_equal(unlink(other), 0);
 	assert_int_equal(rmdir(place), 0);

@@ -144,8 +144,8 @@ class Launcher(unittest.TestCase):
         for backend, estimated in (("auto", 0), ("segments", 1)):
             done = run("gcpool", "--library", LIBRARY, "--stats", "--", *SOLVER,
                        GCPOOL_BACKEND=backend)
-            self.assertRegex(done.stderr, r"(?m)^  saved +\d+ allocs \([0-9.]+ % hits\) and \d+ frees")
-            self.assertEqual(done.stderr.count(" real calls\n"), estimated, done.stderr)
+            self.assertRegex(done.stderr, r"(?m)^  saved +allocs=\d+, frees=\d+")
+            self.assertEqual(done.stderr.count("estimated_from="), estimated, done.stderr)
 
     def test_hands_arguments_and_exit_code_on(self):
         done = run("gcpool", "--library", LIBRARY, "--", "sh", "-c",
@@ -223,11 +223,11 @@ class Launcher(unittest.TestCase):
         version = found.group(1) + (found.group(2) or "")
         report = run("gcpool", "--library", LIBRARY, "--stats=json", "--", *SOLVER).stderr
         report = json.loads(report.splitlines()[-1])
-        self.assertEqual((report["version"], report["commit"]),
+        self.assertEqual((report["version"], report.get("commit", "")),
                          (found.group(1), found.group(3) or ""))
         done = run("gcpool", "--library", LIBRARY, "--stats", "--log", "info", "--", *SOLVER)
         self.assertIn("]: version %s is in " % version, done.stderr)
-        self.assertIn("libgcpool %s: " % version, done.stderr)
+        self.assertRegex(done.stderr, "(?m)^  version +%s$" % re.escape(version.split()[0]))
 
     def test_prints_options_with_the_values_in_force(self):
         done = run("gcpool", "--library", LIBRARY, "--options")

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * writer.c - see writer.h.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "writer.h"
+
+#define ULL(number) ((unsigned long long)(number))
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t length = strlen(name), own = strlen(end);
+
+	return length >= own && strcmp(name + length - own, end) == 0;
+}
+
+/* The next name of `columns`, without the space behind it; its length, 0: none. */
+static size_t column_next(const char **columns, char *name, size_t capacity)
+{
+	size_t length = strcspn(*columns, " ");
+
+	assert(length < capacity);
+	memcpy(name, *columns, length);
+	name[length] = '\0';
+	*columns += length + ((*columns)[length] == ' ');
+	return length;
+}
+
+/* Of what cell_add shows in ms. */
+static void name_of_ms(char *name)
+{
+	if (ends_with(name, "ns"))
+		name[strlen(name) - 2] = 'm';
+}
+
+static void title_write(struct gcp_writer *writer)
+{
+	char name[16];
+
+	gcp_text_add(writer->text, "%-25s", writer->title);
+	while (column_next(&writer->columns, name, sizeof(name))) {
+		name_of_ms(name);
+		gcp_text_add(writer->text, " %10s", name);
+	}
+	gcp_text_add(writer->text, "\n");
+	writer->title = NULL;
+}
+
+/* What comes before a value. */
+static void member_begin(struct gcp_writer *writer, const char *name)
+{
+	struct gcp_text *text = writer->text;
+
+	if (writer->title)
+		title_write(writer);
+	if (writer->json)
+		gcp_text_add(text, name ? "%s\"%s\": " : "%s",
+			     writer->comma ? ", " : "", name);
+	else if (writer->line)
+		gcp_text_add(text, name ? "%s%s=" : "%s", writer->comma ? ", " : "",
+			     name);
+	else
+		gcp_text_add(text, "  %-22s ", name ? name : "");
+	writer->comma = true;
+}
+
+static void member_end(struct gcp_writer *writer)
+{
+	if (!writer->json && !writer->line)
+		gcp_text_add(writer->text, "\n");
+}
+
+void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket)
+{
+	assert(bracket == '{' || bracket == '[');
+	if (!writer->json && !writer->line)
+		return;
+	member_begin(writer, name);
+	if (writer->json)
+		gcp_text_add(writer->text, "%c", bracket);
+	writer->line += !writer->json;
+	writer->comma = false;
+}
+
+void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket)
+{
+	if (!writer->json && !writer->line) {
+		member_begin(writer, name);
+		writer->line = 1;
+		writer->comma = false;
+	} else {
+		gcp_write_open(writer, name, bracket);
+	}
+}
+
+void gcp_write_close(struct gcp_writer *writer, char bracket)
+{
+	assert(bracket == '}' || bracket == ']');
+	writer->comma = true;
+	if (!writer->line)
+		writer->title = NULL;
+	if (writer->json)
+		gcp_text_add(writer->text, "%c", bracket);
+	else if (writer->line && --writer->line == 0)
+		gcp_text_add(writer->text, "\n");
+}
+
+/* A number as people read it. */
+static void cell_add(struct gcp_text *text, const char *name, bool bytes,
+		     uint64_t value)
+{
+	if (bytes || ends_with(name, "bytes"))
+		gcp_text_add_bytes(text, value);
+	else if (ends_with(name, "ns"))
+		gcp_text_add(text, "%.3f", (double)value / 1e6);
+	else
+		gcp_text_add(text, "%llu", ULL(value));
+}
+
+static void cell_write(struct gcp_writer *writer, const char *name, bool bytes,
+		       uint64_t value)
+{
+	char cell[32];
+	struct gcp_text inner;
+
+	gcp_text_init(&inner, cell, sizeof(cell));
+	cell_add(&inner, name, bytes, value);
+	gcp_text_add(writer->text, " %10s", cell);
+}
+
+void gcp_write_title(struct gcp_writer *writer, const char *title, const char *columns)
+{
+	if (!writer->json) {
+		writer->title = title;
+		writer->columns = columns;
+	}
+}
+
+void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
+		   const char *columns, const uint64_t *values)
+{
+	bool bytes = name && ends_with(name, "_bytes"), any = writer->json;
+	const char *next = columns;
+	char column[16];
+
+	for (int i = 0; column_next(&next, column, sizeof(column)); i++)
+		any |= values[i] != 0;
+	if (!any)
+		return;
+	if (writer->json)
+		gcp_write_open(writer, name, '{');
+	else
+		member_begin(writer, name);
+	for (int i = 0; column_next(&columns, column, sizeof(column)); i++)
+		if (writer->json)
+			gcp_write_number(writer, column, "", values[i]);
+		else
+			cell_write(writer, column, bytes, values[i]);
+	if (writer->json)
+		gcp_write_close(writer, '}');
+	else
+		gcp_text_add(writer->text, "  %s\n", meaning);
+}
+
+void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
+		      uint64_t value)
+{
+	char shown[32] = "";
+
+	if (!writer->json && !value)
+		return;
+	strncpy(shown, name, sizeof(shown) - 1);
+	if (!writer->json)
+		name_of_ms(shown);
+	member_begin(writer, shown);
+	if (writer->json) {
+		gcp_text_add(writer->text, "%llu", ULL(value));
+	} else if (writer->line) {
+		cell_add(writer->text, name, false, value);
+	} else {
+		cell_write(writer, name, false, value);
+		gcp_text_add(writer->text, "  %s\n", meaning);
+	}
+}
+
+void gcp_write_raw(struct gcp_writer *writer, const char *name, const char *value)
+{
+	member_begin(writer, name);
+	gcp_text_add(writer->text, "%s", value);
+	member_end(writer);
+}
+
+/* --- strings ------------------------------------------------------------------- */
+
+/* Bytes of the character of UTF-8 that begins there; 0: none does. */
+static int character_bytes(const char *string)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	unsigned char first = (unsigned char)*string;
+	int bytes = __builtin_clz(~((uint32_t)first << 24)); /* its leading ones */
+	uint32_t number = first & (0x7fu >> bytes);
+
+	if (bytes == 0)
+		return 1;
+	if (bytes == 1 || bytes > 4)
+		return 0;
+	for (int i = 1; i < bytes; i++) {
+		unsigned char next = (unsigned char)string[i];
+
+		if (next >> 6 != 2)
+			return 0;
+		number = number << 6 | (next & 0x3f);
+	}
+	if (number < least[bytes] || number > 0x10ffff || number >> 11 == 0x1b)
+		return 0; /* longer than it need be; none; a half of UTF-16 */
+	return bytes;
+}
+
+static void string_json(struct gcp_text *text, const char *string)
+{
+	gcp_text_add(text, "\"");
+	for (int bytes; *string; string += bytes ? bytes : 1) {
+		unsigned char byte = (unsigned char)*string;
+
+		bytes = character_bytes(string);
+		if (bytes == 0)
+			gcp_text_add(text, "\\ufffd");
+		else if (byte == '"' || byte == '\\')
+			gcp_text_add(text, "\\%c", byte);
+		else if (byte < 0x20)
+			gcp_text_add(text, "\\u%04x", byte);
+		else
+			gcp_text_add(text, "%.*s", bytes, string);
+	}
+	gcp_text_add(text, "\"");
+}
+
+void gcp_write_string(struct gcp_writer *writer, const char *name, const char *value)
+{
+	size_t before;
+
+	if (!*value)
+		return;
+	member_begin(writer, name);
+	before = writer->text->length;
+	if (writer->json) {
+		string_json(writer->text, value);
+	} else {
+		gcp_text_add(writer->text, "%s", value);
+		gcp_text_mask(writer->text, before);
+	}
+	member_end(writer);
+}

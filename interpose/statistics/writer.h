@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * writer.h - one description of a report, written as JSON or as text. Called by the
+ * files of this folder; nothing here locks or allocates.
+ *
+ *   JSON   one object on one line
+ *   text   a line for each member; columns where members are rows of a table; zeros are
+ *          left out. What opens inside of a line stays in it: "name=value, name=value".
+ */
+#ifndef GCP_INTERPOSE_WRITER_H
+#define GCP_INTERPOSE_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../base/log.h"
+
+struct gcp_writer {
+	struct gcp_text *text;
+	bool json;
+	bool comma;    /* before the next member */
+	uint32_t line; /* text: how much is open in the line; 0: none is */
+	const char *title, *columns; /* text: written before the next member */
+};
+
+/* Columns of a table, with a space behind each: "count ns ". What is called ns is
+ * shown in ms, and what is called bytes, or is in a row of bytes, with its unit. */
+enum { GCP_COLUMNS_MAX = 5 };
+
+/* Member `name`, NULL in an array: an object ('{') or array ('['). In text nothing is
+ * written, unless a line is open. */
+void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket);
+/* The same as a line of the text. */
+void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket);
+void gcp_write_close(struct gcp_writer *writer, char bracket);
+
+/* In text alone: the title of a table, and of its columns, if it has a row before
+ * gcp_write_close. */
+void gcp_write_title(struct gcp_writer *writer, const char *title, const char *columns);
+
+/* An object of numbers, with the names of the columns. */
+void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
+		   const char *columns, const uint64_t *values);
+void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
+		      uint64_t value);
+/* Nothing if the string is empty. What is not UTF-8 becomes the replacement character,
+ * and in text what a terminal obeys a "?". */
+void gcp_write_string(struct gcp_writer *writer, const char *name, const char *value);
+/* A value that is written as it stands. */
+void gcp_write_raw(struct gcp_writer *writer, const char *name, const char *value);
+
+#endif
