@@ -10,21 +10,8 @@ import subprocess
 import build
 from bench import FAIL, INFO, Row, verdict
 
-# name: sources, beside conform_NAME.golden
-PROGRAMS = {
-    "legality": ["conform_legality.c", "conform_calls.c"],
-    "captures": ["conform_captures.c"],
-    "graphs": ["conform_graphs.c"],
-    "auto_free": ["conform_auto_free.c"],
-    "codes": ["conform_codes.c"],
-    "order": ["conform_order.c"],
-    "memory": ["conform_memory.c"],
-    "conditional": ["conform_conditional.c"],
-    "edited": ["conform_edited.c"],
-    "contexts": ["conform_contexts.c"],
-    "fences": ["conform_fences.c"],
-    "sharing": ["conform_sharing.c"],
-}
+PROGRAMS = ("legality", "captures", "graphs", "auto_free", "codes", "order", "memory",
+            "conditional", "edited", "contexts", "fences", "sharing")
 NOTE = "golden.md"
 
 
@@ -44,8 +31,8 @@ def program_build(bench, name):
     os.makedirs(bench.programs, exist_ok=True)
     links = build.link_flags(bench.toolkit)
     command = ["gcc", *build.compile_flags(bench.toolkit)]
-    command += [os.path.join(place(bench), source) for source in PROGRAMS[name]]
-    command += ["-o", target, *[f for f in links if f.startswith("-L")], "-lcuda", *links]
+    command += [os.path.join(place(bench), f"conform_{name}.c"), "-o", target]
+    command += [*[f for f in links if f.startswith("-L")], "-lcuda", *links]
     done = bench.run(command)
     return (None, done.tail()) if done.code else (target, "")
 

@@ -60,7 +60,7 @@ static inline void apart(const char *title, void (*play)(void))
 
 static int apart_destroyed, apart_made, apart_counted;
 
-static void CUDA_CB apart_destroy(void *data)
+static void CUDA_CB destroy(void *data)
 {
 	(void)data;
 	__atomic_fetch_add(&apart_destroyed, 1, __ATOMIC_SEQ_CST);
@@ -95,7 +95,7 @@ __attribute__((unused)) static CUuserObject new_object(void)
 {
 	CUuserObject user;
 
-	MUST(cuUserObjectCreate(&user, NULL, apart_destroy, 1,
+	MUST(cuUserObjectCreate(&user, NULL, destroy, 1,
 				CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
 	apart_made++;
 	return user;

@@ -29,24 +29,15 @@ static void launches(const char *title, unsigned long long flags)
 
 	section(title);
 	exec = captured(flags, &q);
-	TELL(cuGraphExecGetFlags(exec, &told));
-	TELL(told);
+	TELL(cuGraphExecGetFlags(exec, &told), told);
 	TELL(cuMemFreeAsync(q, s)); /* before any launch */
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuMemFreeAsync(q, s));
+	TELL(cuGraphLaunch(exec, s), cuGraphLaunch(exec, s), cuStreamSynchronize(s));
+	TELL(cuGraphLaunch(exec, s), cuMemFreeAsync(q, s));
 	TELL(cuMemFreeAsync(q, s)); /* twice */
-	TELL(cuGraphLaunch(exec, t));
-	TELL(cuStreamSynchronize(t));
-	TELL(cuMemFree(q));
+	TELL(cuGraphLaunch(exec, t), cuStreamSynchronize(t), cuMemFree(q));
 	TELL(cuMemFree(q)); /* twice */
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(cuMemsetD8Async(q, 1, 64, s));
-	TELL(cuMemFreeAsync(q, s));
+	TELL(cuGraphLaunch(exec, s), cuStreamSynchronize(s), cuGraphExecDestroy(exec));
+	TELL(cuMemsetD8Async(q, 1, 64, s), cuMemFreeAsync(q, s));
 	TELL(cuStreamSynchronize(s));
 }
 
@@ -59,16 +50,11 @@ static void freed_by_another_graph(void)
 	section("freed by another graph");
 	exec = captured(0, &q);
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	TELL(cuMemFreeAsync(q, s));
-	TELL(end(s));
+	TELL(cuMemFreeAsync(q, s), end(s));
 	MUST(cuGraphInstantiateWithFlags(&frees, graph, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphLaunch(frees, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphLaunch(frees, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphExecDestroy(frees));
-	TELL(cuGraphExecDestroy(exec));
+	TELL(cuGraphLaunch(exec, s), cuGraphLaunch(frees, s), cuGraphLaunch(exec, s));
+	TELL(cuGraphLaunch(frees, s), cuStreamSynchronize(s));
+	TELL(cuGraphExecDestroy(frees), cuGraphExecDestroy(exec));
 }
 
 int main(int argc, char **argv)

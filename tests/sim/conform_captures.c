@@ -31,39 +31,24 @@ static CUresult end_in_thread(void)
 static void capture_ends(void)
 {
 	section("ending a capture");
-	TELL(end(s));
-	TELL(end(legacy));
+	TELL(end(s), end(legacy));
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	TELL(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	TELL(status_of(s));
-	TELL(cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	TELL(end(t));
-	TELL(end_in_thread());
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(graph == NULL);
-	TELL(end(s));
+	TELL(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL), status_of(s));
+	TELL(cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_GLOBAL), end(t));
+	TELL(end_in_thread(), status_of(s), end(s), graph == NULL, end(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	TELL(end_in_thread());
 	begin(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-	TELL(end_in_thread());
-	TELL(end(s));
+	TELL(end_in_thread(), end(s));
 	TELL(cuStreamBeginCapture(legacy, CU_STREAM_CAPTURE_MODE_RELAXED));
 	TELL(
 	    cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
 	TELL(end(CU_STREAM_PER_THREAD));
-	TELL(cuStreamBeginCapture(s, (CUstreamCaptureMode)7));
-	TELL(status_of(legacy));
+	TELL(cuStreamBeginCapture(s, (CUstreamCaptureMode)7), status_of(legacy));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuMemcpyDtoH(&graph, p, 4));
-	TELL(cuStreamSynchronize(s));
-	TELL(status_of(s));
-	TELL(conform_fill(p, 4, 1, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuStreamQuery(s));
-	TELL(end(s));
-	TELL(graph == NULL);
-	TELL(status_of(s));
+	TELL(cuMemcpyDtoH(&graph, p, 4), cuStreamSynchronize(s), status_of(s));
+	TELL(conform_fill(p, 4, 1, s), cuStreamSynchronize(s), cuStreamQuery(s));
+	TELL(end(s), graph == NULL, status_of(s));
 }
 
 /* --- several streams ------------------------------------------------------ */
@@ -75,42 +60,22 @@ static void forks(void)
 	section("forks and joins");
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(status_of(t));
-	TELL(conform_fill(p, 4, 1, t));
-	TELL(end(t));
-	TELL(status_of(t));
-	TELL(end(s));
-	TELL(graph == NULL);
-	TELL(status_of(t));
-	TELL(end(s));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0), status_of(t));
+	TELL(conform_fill(p, 4, 1, t), end(t), status_of(t), end(s), graph == NULL);
+	TELL(status_of(t), end(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(status_of(t));
-	TELL(end(s));
-	TELL(status_of(t));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0), status_of(t));
+	TELL(end(s), status_of(t));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(end(s));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0), end(s));
 	TELL(status_of(t));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(conform_fill(p, 4, 1, t));
-	TELL(cuEventRecord(join, t));
-	TELL(cuStreamWaitEvent(s, join, 0));
-	TELL(end(s));
-	TELL(graph == NULL);
-	TELL(status_of(t));
-	TELL(cuEventQuery(fork));
-	TELL(cuEventSynchronize(fork));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(status_of(t));
-	TELL(cuEventRecord(fork, t));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0));
+	TELL(conform_fill(p, 4, 1, t), cuEventRecord(join, t));
+	TELL(cuStreamWaitEvent(s, join, 0), end(s), graph == NULL, status_of(t));
+	TELL(cuEventQuery(fork), cuEventSynchronize(fork));
+	TELL(cuStreamWaitEvent(t, fork, 0), status_of(t), cuEventRecord(fork, t));
 	TELL(cuEventQuery(new_event()));
 }
 
@@ -121,30 +86,17 @@ static void crossings(void)
 	section("crossing captures");
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	begin(t, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(t, fork, 0));
-	TELL(status_of(s));
-	TELL(status_of(t));
-	TELL(end(s));
-	TELL(end(t));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0), status_of(s));
+	TELL(status_of(t), end(s), end(t));
 	MUST(cuEventRecord(out, t));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuStreamWaitEvent(s, out, 0));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuStreamWaitEvent(s, out, 0), status_of(s), end(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuStreamWaitEvent(s, new_event(), 0));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuStreamWaitEvent(s, new_event(), 0), status_of(s), end(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuEventRecord(fork, s));
-	TELL(cuEventQuery(fork));
-	TELL(status_of(s));
-	TELL(cuEventSynchronize(fork));
-	TELL(status_of(s));
-	TELL(cuStreamWaitEvent(legacy, fork, 0));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuEventRecord(fork, s), cuEventQuery(fork), status_of(s));
+	TELL(cuEventSynchronize(fork), status_of(s));
+	TELL(cuStreamWaitEvent(legacy, fork, 0), status_of(s), end(s));
 }
 
 static void destroyed_streams(void)
@@ -159,12 +111,8 @@ static void destroyed_streams(void)
 	TELL(cuStreamDestroy(u));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	u = new_stream(CU_STREAM_NON_BLOCKING);
-	TELL(cuEventRecord(fork, s));
-	TELL(cuStreamWaitEvent(u, fork, 0));
-	TELL(conform_fill(p, 4, 1, u));
-	TELL(cuStreamDestroy(u));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuEventRecord(fork, s), cuStreamWaitEvent(u, fork, 0));
+	TELL(conform_fill(p, 4, 1, u), cuStreamDestroy(u), status_of(s), end(s));
 }
 
 /* --- asking --------------------------------------------------------------- */
@@ -178,32 +126,22 @@ static void capture_info(void)
 	CUgraph g;
 
 	section("capture info");
-	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count));
-	TELL(status);
+	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count), status);
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	TELL(cuStreamGetCaptureInfo(s, &status, &first, &g, &deps, NULL, &count));
-	TELL(status);
-	TELL(count);
-	TELL(g != NULL);
+	TELL(status, count, g != NULL);
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count));
-	TELL(count);
+	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count), count);
 	TELL(id == first);
 	TELL(cuStreamUpdateCaptureDependencies(s, NULL, NULL, 0,
 					       CU_STREAM_SET_CAPTURE_DEPENDENCIES));
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuGraphGetRootNodes(g, NULL, &count));
-	TELL(count);
-	TELL(end(s));
-	TELL(graph == g);
+	TELL(cuGraphGetRootNodes(g, NULL, &count), count, end(s), graph == g);
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	TELL(cuStreamGetCaptureInfo(s, &status, &id, NULL, NULL, NULL, NULL));
-	TELL(id != first);
-	TELL(cuStreamSynchronize(s));
-	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count));
-	TELL(status);
-	TELL(end(s));
-	TELL(cuStreamUpdateCaptureDependencies(s, NULL, NULL, 0, 0));
+	TELL(id != first, cuStreamSynchronize(s));
+	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count), status);
+	TELL(end(s), cuStreamUpdateCaptureDependencies(s, NULL, NULL, 0, 0));
 }
 
 static void capture_into_a_graph(void)
@@ -216,19 +154,13 @@ static void capture_into_a_graph(void)
 	TELL(cuStreamBeginCaptureToGraph(s, own, NULL, NULL, 0,
 					 CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuGraphInstantiate(&exec, own, 0));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(graph == own);
-	TELL(cuGraphInstantiate(&exec, own, 0));
-	TELL(cuGraphExecDestroy(exec));
+	TELL(cuGraphInstantiate(&exec, own, 0), status_of(s), end(s), graph == own);
+	TELL(cuGraphInstantiate(&exec, own, 0), cuGraphExecDestroy(exec));
 	TELL(cuGraphDestroy(own));
 	MUST(cuGraphCreate(&own, 0));
 	MUST(cuStreamBeginCaptureToGraph(s, own, NULL, NULL, 0,
 					 CU_STREAM_CAPTURE_MODE_RELAXED));
-	TELL(cuStreamSynchronize(s));
-	TELL(end(s));
-	TELL(graph == NULL);
+	TELL(cuStreamSynchronize(s), end(s), graph == NULL);
 	TELL(cuGraphInstantiate(&exec, own, 0));
 }
 

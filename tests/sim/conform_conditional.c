@@ -3,7 +3,7 @@
  * conform_conditional.c - conditional nodes, captures into their bodies, and what
  * user objects of bodies live as long as: the transcript.
  */
-#include "conform_apart.h"
+#include "conform_sections.h"
 
 static CUgraph outer, bodies[3];
 static CUgraphNode node;
@@ -57,7 +57,7 @@ static void fill_body(CUgraph body, uint32_t value, bool with_object)
 
 /* --- making ---------------------------------------------------------------------- */
 
-static void handles(void)
+SECTION(handles)
 {
 	CUgraphConditionalHandle handle;
 	CUgraph g;
@@ -67,12 +67,11 @@ static void handles(void)
 		TELL(cuGraphConditionalHandleCreate(&handle, g, conform_ctx, 1, flags));
 	TELL(cuGraphConditionalHandleCreate(&handle, g, NULL, 0, 0));
 	TELL(cuGraphConditionalHandleCreate(&handle, NULL, conform_ctx, 0, 0));
-	TELL(cuGraphConditionalHandleCreate(NULL, g, conform_ctx, 0, 0));
-	TELL(nodes_of(g));
+	TELL(cuGraphConditionalHandleCreate(NULL, g, conform_ctx, 0, 0), nodes_of(g));
 	TELL(cuGraphInstantiate(&(CUgraphExec){0}, g, 0));
 }
 
-static void kinds(void)
+SECTION(kinds)
 {
 	static const CUgraphConditionalNodeType types[] = {
 	    CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE, CU_GRAPH_COND_TYPE_SWITCH};
@@ -89,8 +88,7 @@ static void kinds(void)
 		}
 	}
 	handle = new_handle(g, 0);
-	TELL(add(g, handle, CU_GRAPH_COND_TYPE_IF, 1));
-	TELL(cuGraphNodeGetType(node, &type));
+	TELL(add(g, handle, CU_GRAPH_COND_TYPE_IF, 1), cuGraphNodeGetType(node, &type));
 	TELL(type);
 	TELL(add(g, handle, CU_GRAPH_COND_TYPE_IF, 1)); /* a second time */
 	MUST(cuGraphCreate(&outer, 0));
@@ -99,38 +97,31 @@ static void kinds(void)
 	TELL(nodes_of(outer));
 }
 
-static void bodies_as_graphs(void)
+SECTION(bodies_as_graphs)
 {
 	CUgraphExec exec;
 	CUgraphNode inner;
 	CUgraph clone, g;
 
 	new_if(1);
-	TELL(bodies[0] != NULL);
-	TELL(bodies[0] != outer);
-	TELL(nodes_of(bodies[0]));
-	TELL(cuGraphAddEmptyNode(&inner, bodies[0], NULL, 0));
-	TELL(nodes_of(bodies[0]));
-	TELL(nodes_of(outer));
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphClone(&clone, outer));
-	TELL(cuGraphClone(&clone, bodies[0]));
+	TELL(bodies[0] != NULL, bodies[0] != outer, nodes_of(bodies[0]));
+	TELL(cuGraphAddEmptyNode(&inner, bodies[0], NULL, 0), nodes_of(bodies[0]));
+	TELL(nodes_of(outer), cuGraphInstantiate(&exec, outer, 0));
+	TELL(cuGraphLaunch(exec, s), cuStreamSynchronize(s));
+	TELL(cuGraphClone(&clone, outer), cuGraphClone(&clone, bodies[0]));
 	MUST(cuGraphCreate(&g, 0));
 	TELL(cuGraphAddChildGraphNode(&inner, g, NULL, 0, outer));
-	TELL(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphDestroyNode(node));
+	TELL(cuGraphInstantiate(&exec, g, 0), cuGraphDestroyNode(node));
 	TELL(nodes_of(outer));
 }
 
-static void body_destroyed(void)
+SECTION(body_destroyed)
 {
 	new_if(1);
 	TELL(cuGraphDestroy(bodies[0]));
 }
 
-static void body_instantiated(void)
+SECTION(body_instantiated)
 {
 	CUgraphExec exec;
 
@@ -144,7 +135,7 @@ static void CUDA_CB nothing(void *data)
 	(void)data;
 }
 
-static void forbidden_in_bodies(void)
+SECTION(forbidden_in_bodies)
 {
 	CUDA_HOST_NODE_PARAMS host = {.fn = nothing};
 	CUgraphExec exec;
@@ -158,22 +149,17 @@ static void forbidden_in_bodies(void)
 	TELL(cuGraphAddEventRecordNode(&inner, bodies[0], NULL, 0, new_event()));
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 	new_if(1);
-	TELL(begin_body(bodies[0]));
-	TELL(cuMemAllocAsync(&q, 4096, s));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(begin_body(bodies[0]), cuMemAllocAsync(&q, 4096, s), status_of(s), end(s));
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 	new_if(1);
 	MUST(begin_body(bodies[0]));
-	TELL(cuLaunchHostFunc(s, nothing, NULL));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuLaunchHostFunc(s, nothing, NULL), status_of(s), end(s));
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 }
 
 /* --- captures into bodies ------------------------------------------------- */
 
-static void captured_bodies(void)
+SECTION(captured_bodies)
 {
 	CUstreamCaptureStatus status;
 	const CUgraphNode *deps;
@@ -184,35 +170,22 @@ static void captured_bodies(void)
 
 	new_if(1);
 	TELL(begin_body(bodies[0]));
-	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count));
-	TELL(status);
-	TELL(g == bodies[0]);
-	TELL(count);
-	TELL(conform_fill(p, 4, 11, s));
-	TELL(begin_body(bodies[0]));
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(graph == bodies[0]);
-	TELL(nodes_of(bodies[0]));
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p));
+	TELL(cuStreamGetCaptureInfo(s, &status, &id, &g, &deps, NULL, &count), status);
+	TELL(g == bodies[0], count, conform_fill(p, 4, 11, s), begin_body(bodies[0]));
+	TELL(cuGraphInstantiate(&exec, outer, 0), status_of(s), end(s));
+	TELL(graph == bodies[0], nodes_of(bodies[0]));
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), word_at(p));
 	TELL(begin_body(bodies[0])); /* more of it */
-	TELL(conform_fill(p, 4, 12, s));
-	TELL(end(s));
-	TELL(nodes_of(bodies[0]));
+	TELL(conform_fill(p, 4, 12, s), end(s), nodes_of(bodies[0]));
 	new_if(0);
 	fill_body(bodies[0], 13, false);
 	MUST(conform_fill(p, 4, 1, s));
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p));
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), word_at(p));
 }
 
-static void choices(void)
+SECTION(choices)
 {
 	CUgraphExec exec;
 
@@ -223,22 +196,18 @@ static void choices(void)
 		fill_body(bodies[0], 20, false);
 		fill_body(bodies[1], 21, false);
 		MUST(conform_fill(p, 4, 1, s));
-		TELL(cuGraphInstantiate(&exec, outer, 0));
-		TELL(cuGraphLaunch(exec, s));
-		TELL(cuStreamSynchronize(s));
-		TELL(word_at(p));
+		TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphLaunch(exec, s));
+		TELL(cuStreamSynchronize(s), word_at(p));
 	}
 	MUST(cuGraphCreate(&outer, 0));
 	MUST(add(outer, new_handle(outer, 0), CU_GRAPH_COND_TYPE_WHILE, 1));
 	fill_body(bodies[0], 22, false);
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p));
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), word_at(p));
 }
 
 /* As programs do it: the node goes into the graph that another stream captures. */
-static void body_within_capture(void)
+SECTION(body_within_capture)
 {
 	CUgraphExec exec;
 	CUgraph g;
@@ -249,35 +218,23 @@ static void body_within_capture(void)
 	TELL(add(g, new_handle(g, 1), CU_GRAPH_COND_TYPE_IF, 1));
 	TELL(cuStreamUpdateCaptureDependencies(t, &node, NULL, 1,
 					       CU_STREAM_SET_CAPTURE_DEPENDENCIES));
-	TELL(begin_body(bodies[0]));
-	TELL(conform_fill(p + 4, 4, 31, s));
-	TELL(status_of(t));
-	TELL(end(s));
-	TELL(conform_fill(p + 8, 1, 32, t));
-	TELL(cuStreamEndCapture(t, &g));
-	TELL(nodes_of(g));
-	TELL(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p + 4));
-	TELL(word_at(p + 8));
+	TELL(begin_body(bodies[0]), conform_fill(p + 4, 4, 31, s), status_of(t));
+	TELL(end(s), conform_fill(p + 8, 1, 32, t), cuStreamEndCapture(t, &g));
+	TELL(nodes_of(g), cuGraphInstantiate(&exec, g, 0), cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), word_at(p + 4), word_at(p + 8));
 }
 
-static void body_capture_lost(void)
+SECTION(body_capture_lost)
 {
 	new_if(1);
 	TELL(begin_body(bodies[0]));
 	attach(bodies[0]);
-	TELL(conform_fill(p, 4, 40, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(graph == NULL);
-	TELL(gone());
+	TELL(conform_fill(p, 4, 40, s), cuStreamSynchronize(s), status_of(s), end(s));
+	TELL(graph == NULL, gone());
 	TELL(nodes_of(bodies[0])); /* has gone with the capture; so leave `outer` be */
 }
 
-static void body_stream_destroyed(void)
+SECTION(body_stream_destroyed)
 {
 	CUstream u = new_stream(CU_STREAM_NON_BLOCKING);
 
@@ -286,83 +243,65 @@ static void body_stream_destroyed(void)
 					 CU_STREAM_CAPTURE_MODE_RELAXED));
 	attach(bodies[0]);
 	MUST(conform_fill(p, 4, 41, u));
-	TELL(cuStreamDestroy(u));
-	TELL(gone());
-	TELL(nodes_of(bodies[0]));
+	TELL(cuStreamDestroy(u), gone(), nodes_of(bodies[0]));
 }
 
 /* --- user objects --------------------------------------------------------- */
 
-static void object_of_a_graph(void)
+SECTION(object_of_a_graph)
 {
 	new_if(1);
 	fill_body(bodies[0], 50, true);
-	TELL(gone());
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(gone(), cuGraphDestroy(outer), gone());
 }
 
-static void object_of_a_node(void)
+SECTION(object_of_a_node)
 {
 	new_if(1);
 	fill_body(bodies[0], 51, true);
-	TELL(cuGraphDestroyNode(node));
-	TELL(gone());
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(cuGraphDestroyNode(node), gone(), cuGraphDestroy(outer), gone());
 }
 
 /* Is the launch done when its executable graph has been destroyed? */
 static void destroyed_while_launched(CUgraphExec exec)
 {
 	MUST(conform_spin(200000000, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamQuery(s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(cuStreamQuery(s));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
+	TELL(cuGraphLaunch(exec, s), cuStreamQuery(s), cuGraphExecDestroy(exec));
+	TELL(cuStreamQuery(s), gone(), cuStreamSynchronize(s), gone());
 }
 
-static void object_of_an_exec(void)
+SECTION(object_of_an_exec)
 {
 	CUgraphExec exec;
 
 	new_if(1);
 	fill_body(bodies[0], 52, true);
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphDestroy(outer), gone());
 	destroyed_while_launched(exec);
 	TELL(word_at(p));
 }
 
 /* The object is of the graph itself, not of the body. */
-static void object_beside_a_body(void)
+SECTION(object_beside_a_body)
 {
 	CUgraphExec exec;
 
 	new_if(0);
 	attach(outer);
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphDestroy(outer), gone());
 	destroyed_while_launched(exec);
 }
 
-static void object_of_a_clone(void)
+SECTION(object_of_a_clone)
 {
 	CUgraph clone;
 
 	new_if(1);
 	fill_body(bodies[0], 53, true);
-	TELL(cuGraphClone(&clone, outer));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(cuGraphClone(&clone, outer), cuGraphDestroy(outer), gone());
 }
 
-static void object_of_a_body_in_a_body(void)
+SECTION(object_of_a_body_in_a_body)
 {
 	CUgraphExec exec;
 	CUgraph top;
@@ -371,14 +310,12 @@ static void object_of_a_body_in_a_body(void)
 	top = outer;
 	TELL(add(bodies[0], new_handle(bodies[0], 1), CU_GRAPH_COND_TYPE_IF, 1));
 	fill_body(bodies[0], 54, true);
-	TELL(cuGraphInstantiate(&exec, top, 0));
-	TELL(cuGraphDestroy(top));
-	TELL(gone());
+	TELL(cuGraphInstantiate(&exec, top, 0), cuGraphDestroy(top), gone());
 	destroyed_while_launched(exec);
 	TELL(word_at(p));
 }
 
-static void object_of_a_child_in_a_body(void)
+SECTION(object_of_a_child_in_a_body)
 {
 	CUgraphExec exec;
 	CUgraphNode inner;
@@ -389,16 +326,11 @@ static void object_of_a_child_in_a_body(void)
 	MUST(cuGraphAddEmptyNode(&inner, child, NULL, 0));
 	new_if(1);
 	TELL(cuGraphAddChildGraphNode(&inner, bodies[0], NULL, 0, child));
-	TELL(cuGraphDestroy(child));
-	TELL(gone());
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(cuGraphDestroy(child), gone(), cuGraphInstantiate(&exec, outer, 0));
+	TELL(cuGraphDestroy(outer), gone(), cuGraphExecDestroy(exec), gone());
 }
 
-static void body_in_a_child(void)
+SECTION(body_in_a_child)
 {
 	CUgraphNode inner;
 	CUgraph parent;
@@ -409,7 +341,7 @@ static void body_in_a_child(void)
 	TELL(nodes_of(parent));
 }
 
-static void bodies_updated(void)
+SECTION(bodies_updated)
 {
 	CUgraphExecUpdateResultInfo info = {0};
 	CUgraphExec exec;
@@ -418,45 +350,32 @@ static void bodies_updated(void)
 	fill_body(bodies[0], 60, true);
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 	fill_body(bodies[0], 61, true); /* a node and an object more */
-	TELL(cuGraphExecUpdate(exec, outer, &info));
-	TELL(info.result);
-	TELL(cuGraphDestroy(outer));
+	TELL(cuGraphExecUpdate(exec, outer, &info), info.result, cuGraphDestroy(outer));
 	TELL(gone());
 	new_if(1);
 	fill_body(bodies[0], 62, true);
 	TELL(cuGraphExecUpdate(exec, outer, &info)); /* another graph's handle */
-	TELL(info.result);
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
+	TELL(info.result, cuGraphDestroy(outer), gone(), cuGraphExecDestroy(exec));
 	TELL(gone());
 }
 
-static void bodies_updated_while_launched(void)
+SECTION(bodies_updated_while_launched)
 {
 	CUgraphExecUpdateResultInfo info = {0};
 	CUgraphExec exec;
 
 	new_if(1);
 	fill_body(bodies[0], 64, true);
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphDestroy(outer));
+	TELL(cuGraphInstantiate(&exec, outer, 0), cuGraphDestroy(outer));
 	new_if(1);
 	fill_body(bodies[0], 65, true);
 	MUST(conform_spin(200000000, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphExecUpdate(exec, outer, &info));
-	TELL(cuStreamQuery(s));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
-	TELL(word_at(p));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p));
+	TELL(cuGraphLaunch(exec, s), cuGraphExecUpdate(exec, outer, &info));
+	TELL(cuStreamQuery(s), gone(), cuStreamSynchronize(s), gone(), word_at(p));
+	TELL(cuGraphLaunch(exec, s), cuStreamSynchronize(s), word_at(p));
 }
 
-static void bodies_updated_by_their_own(void)
+SECTION(bodies_updated_by_their_own)
 {
 	CUgraphExecUpdateResultInfo info = {0};
 	CUgraphExec exec;
@@ -465,39 +384,6 @@ static void bodies_updated_by_their_own(void)
 	fill_body(bodies[0], 63, true);
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 	attach(bodies[0]);
-	TELL(cuGraphExecUpdate(exec, outer, &info));
-	TELL(info.result);
-	TELL(gone());
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
-}
-
-int main(int argc, char **argv)
-{
-	apart_init(argc, argv);
-	APART(handles);
-	APART(kinds);
-	APART(bodies_as_graphs);
-	APART(body_destroyed);
-	APART(body_instantiated);
-	APART(forbidden_in_bodies);
-	APART(captured_bodies);
-	APART(choices);
-	APART(body_within_capture);
-	APART(body_capture_lost);
-	APART(body_stream_destroyed);
-	APART(object_of_a_graph);
-	APART(object_of_a_node);
-	APART(object_of_an_exec);
-	APART(object_beside_a_body);
-	APART(object_of_a_clone);
-	APART(object_of_a_body_in_a_body);
-	APART(object_of_a_child_in_a_body);
-	APART(body_in_a_child);
-	APART(bodies_updated);
-	APART(bodies_updated_while_launched);
-	APART(bodies_updated_by_their_own);
-	return 0;
+	TELL(cuGraphExecUpdate(exec, outer, &info), info.result, gone());
+	TELL(cuGraphDestroy(outer), gone(), cuGraphExecDestroy(exec), gone());
 }

@@ -4,7 +4,7 @@
  * handles are good for then: the transcript. Fences and green contexts are in
  * conform_fences.c.
  */
-#include "conform_apart.h"
+#include "conform_sections.h"
 
 #include <pthread.h>
 
@@ -39,65 +39,52 @@ static long long is_current(CUcontext ctx)
 
 /* --- ends with a capture in it -------------------------------------------- */
 
-static void own_with_a_capture(void)
+SECTION(own_with_a_capture)
 {
 	new_own();
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(u));
-	TELL(cuCtxDestroy(own));
-	TELL(gone());
-	TELL(is_current(own));
+	TELL(cuCtxDestroy(own), gone(), is_current(own));
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(cuCtxSynchronize());
-	TELL(gone());
+	TELL(cuCtxSynchronize(), gone());
 }
 
-static void own_with_a_global_capture(void)
+SECTION(own_with_a_global_capture)
 {
 	new_own();
 	begin(u, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	TELL(cuCtxDestroy(own));
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(cuMemAlloc(&(CUdeviceptr){0}, 4096));
-	TELL(cuCtxSynchronize());
+	TELL(cuMemAlloc(&(CUdeviceptr){0}, 4096), cuCtxSynchronize());
 }
 
-static void own_with_another_ones_capture(void)
+SECTION(own_with_another_ones_capture)
 {
 	new_own();
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	TELL(cuCtxSynchronize());
-	TELL(status_of(s));
-	TELL(cuCtxDestroy(own));
-	TELL(status_of(s));
+	TELL(cuCtxSynchronize(), status_of(s), cuCtxDestroy(own), status_of(s));
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(end(s));
 }
 
-static void reset_with_a_capture(void)
+SECTION(reset_with_a_capture)
 {
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(s));
-	TELL(cuDevicePrimaryCtxReset(conform_device));
-	TELL(active());
-	TELL(gone());
-	TELL(cuCtxSynchronize());
-	TELL(end(s));
+	TELL(cuDevicePrimaryCtxReset(conform_device), active(), gone());
+	TELL(cuCtxSynchronize(), end(s));
 }
 
-static void released_with_a_capture(void)
+SECTION(released_with_a_capture)
 {
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	TELL(cuDevicePrimaryCtxRelease(conform_device));
-	TELL(active());
+	TELL(cuDevicePrimaryCtxRelease(conform_device), active());
 	TELL(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
-	TELL(cuCtxSetCurrent(conform_ctx));
-	TELL(cuMemAlloc(&p, 4096));
-	TELL(cuCtxSynchronize());
+	TELL(cuCtxSetCurrent(conform_ctx), cuMemAlloc(&p, 4096), cuCtxSynchronize());
 }
 
 /* The graph was captured in a context that is gone; another one is current. */
-static void graph_of_a_dead_context(void)
+SECTION(graph_of_a_dead_context)
 {
 	CUgraph g;
 
@@ -109,12 +96,10 @@ static void graph_of_a_dead_context(void)
 	g = graph;
 	TELL(cuCtxDestroy(own));
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(gone());
-	TELL(cuGraphDestroy(g));
-	TELL(gone());
+	TELL(gone(), cuGraphDestroy(g), gone());
 }
 
-static void exec_of_a_dead_context(void)
+SECTION(exec_of_a_dead_context)
 {
 	CUgraphExec exec;
 
@@ -131,7 +116,7 @@ static void exec_of_a_dead_context(void)
 	TELL(gone());
 }
 
-static void objects_of_a_reset(void)
+SECTION(objects_of_a_reset)
 {
 	CUgraphExec exec;
 
@@ -142,8 +127,7 @@ static void objects_of_a_reset(void)
 	MUST(cuGraphInstantiate(&exec, graph, 0));
 	MUST(cuGraphDestroy(graph));
 	MUST(cuGraphLaunch(exec, s));
-	TELL(cuDevicePrimaryCtxReset(conform_device));
-	TELL(gone());
+	TELL(cuDevicePrimaryCtxReset(conform_device), gone());
 	MUST(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(gone());
@@ -163,36 +147,28 @@ static void CUDA_CB count_run(void *data)
 }
 
 /* Has a destroyed context's work been done when the call returns? */
-static void own_with_work(void)
+SECTION(own_with_work)
 {
 	new_own();
 	MUST(cuLaunchHostFunc(u, count_run, NULL));
-	TELL(cuCtxDestroy(own));
-	TELL(ran);
+	TELL(cuCtxDestroy(own), ran);
 }
 
-static void reset_with_work(void)
+SECTION(reset_with_work)
 {
 	MUST(conform_spin(SPIN_NS, s));
 	MUST(cuLaunchHostFunc(s, count_run, NULL));
-	TELL(cuDevicePrimaryCtxReset(conform_device));
-	TELL(ran);
-	TELL(active());
-	TELL(is_current(conform_ctx));
-	TELL(cuMemAlloc(&p, 4096));
+	TELL(cuDevicePrimaryCtxReset(conform_device), ran, active());
+	TELL(is_current(conform_ctx), cuMemAlloc(&p, 4096));
 	TELL(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
-	TELL(is_current(conform_ctx));
-	TELL(active());
-	TELL(cuMemAlloc(&p, 4096));
+	TELL(is_current(conform_ctx), active(), cuMemAlloc(&p, 4096));
 }
 
-static void released_with_work(void)
+SECTION(released_with_work)
 {
 	MUST(conform_spin(SPIN_NS, s));
 	MUST(cuLaunchHostFunc(s, count_run, NULL));
-	TELL(cuDevicePrimaryCtxRelease(conform_device));
-	TELL(ran);
-	TELL(active());
+	TELL(cuDevicePrimaryCtxRelease(conform_device), ran, active());
 }
 
 /* --- is current elsewhere ------------------------------------------------- */
@@ -209,22 +185,16 @@ static void *other_thread(void *unused)
 	TELL(cuMemAlloc(&q, 4096));
 	pthread_barrier_wait(&step); /* it ends */
 	pthread_barrier_wait(&step);
-	TELL(cuCtxGetCurrent(&ctx));
-	TELL(ctx == shared_ctx);
-	TELL(cuMemAlloc(&q, 4096));
-	TELL(cuCtxSynchronize());
-	TELL(cuStreamCreate(&(CUstream){0}, 0));
+	TELL(cuCtxGetCurrent(&ctx), ctx == shared_ctx, cuMemAlloc(&q, 4096));
+	TELL(cuCtxSynchronize(), cuStreamCreate(&(CUstream){0}, 0));
 	TELL(cuCtxGetDevice(&(CUdevice){0}));
 	if (shared_ctx == conform_ctx)
 		TELL(cuCtxPushCurrent(shared_ctx));
 	TELL(cuCtxSetCurrent(shared_ctx));
 	pthread_barrier_wait(&step); /* it may begin again */
 	pthread_barrier_wait(&step);
-	TELL(cuCtxGetCurrent(&ctx));
-	TELL(ctx == shared_ctx);
-	TELL(cuMemAlloc(&q, 4096));
-	TELL(cuCtxPopCurrent(&ctx));
-	TELL(cuCtxSetCurrent(NULL));
+	TELL(cuCtxGetCurrent(&ctx), ctx == shared_ctx, cuMemAlloc(&q, 4096));
+	TELL(cuCtxPopCurrent(&ctx), cuCtxSetCurrent(NULL));
 	return unused;
 }
 
@@ -268,20 +238,20 @@ static CUresult stay(void)
 	return CUDA_SUCCESS;
 }
 
-static void own_ends_elsewhere(void)
+SECTION(own_ends_elsewhere)
 {
 	new_own();
 	shared_ctx = own;
 	ends_elsewhere(destroy_own, stay);
 }
 
-static void primary_released_elsewhere(void)
+SECTION(primary_released_elsewhere)
 {
 	shared_ctx = conform_ctx;
 	ends_elsewhere(release, retain);
 }
 
-static void primary_reset_elsewhere(void)
+SECTION(primary_reset_elsewhere)
 {
 	shared_ctx = conform_ctx;
 	ends_elsewhere(reset, retain);
@@ -302,72 +272,40 @@ static void bury(void)
 }
 
 /* Of a primary context: its handle stays good, as one sees. */
-static void dead_context_made_current(void)
+SECTION(dead_context_made_current)
 {
 	CUcontext ctx;
 
 	MUST(cuCtxSetCurrent(NULL));
 	MUST(cuDevicePrimaryCtxRelease(conform_device));
-	TELL(cuCtxSetCurrent(conform_ctx));
-	TELL(is_current(conform_ctx));
-	TELL(cuMemAlloc(&p, 4096));
-	TELL(active());
-	TELL(cuCtxGetDevice(&(CUdevice){0}));
-	TELL(cuCtxPushCurrent(conform_ctx));
-	TELL(cuCtxPopCurrent(&ctx));
-	TELL(ctx == conform_ctx);
+	TELL(cuCtxSetCurrent(conform_ctx), is_current(conform_ctx));
+	TELL(cuMemAlloc(&p, 4096), active(), cuCtxGetDevice(&(CUdevice){0}));
+	TELL(cuCtxPushCurrent(conform_ctx), cuCtxPopCurrent(&ctx), ctx == conform_ctx);
 	TELL(cuCtxSetCurrent(NULL));
 }
 
-static void null_context_recorded(void)
+SECTION(null_context_recorded)
 {
 	CUevent done = new_event();
 
-	TELL(cuCtxRecordEvent(NULL, done));
-	TELL(cuCtxWaitEvent(NULL, done));
-	TELL(cuCtxPushCurrent(NULL));
-	TELL(cuCtxDestroy(NULL));
+	TELL(cuCtxRecordEvent(NULL, done), cuCtxWaitEvent(NULL, done));
+	TELL(cuCtxPushCurrent(NULL), cuCtxDestroy(NULL));
 }
 
-static void dead_event_queried(void)
+SECTION(dead_event_queried)
 {
 	bury();
 	TELL(cuEventQuery(dead_event));
 }
 
-static void dead_event_waited_for(void)
+SECTION(dead_event_waited_for)
 {
 	bury();
 	TELL(cuStreamWaitEvent(s, dead_event, 0));
 }
 
-static void dead_event_destroyed(void)
+SECTION(dead_event_destroyed)
 {
 	bury();
 	TELL(cuEventDestroy(dead_event));
-}
-
-int main(int argc, char **argv)
-{
-	apart_init(argc, argv);
-	APART(own_with_a_capture);
-	APART(own_with_a_global_capture);
-	APART(own_with_another_ones_capture);
-	APART(reset_with_a_capture);
-	APART(released_with_a_capture);
-	APART(graph_of_a_dead_context);
-	APART(exec_of_a_dead_context);
-	APART(objects_of_a_reset);
-	APART(own_with_work);
-	APART(reset_with_work);
-	APART(released_with_work);
-	APART(own_ends_elsewhere);
-	APART(primary_released_elsewhere);
-	APART(primary_reset_elsewhere);
-	APART(dead_context_made_current);
-	APART(null_context_recorded);
-	APART(dead_event_queried);
-	APART(dead_event_waited_for);
-	APART(dead_event_destroyed);
-	return 0;
 }

@@ -4,7 +4,7 @@
  * it; clones, child graphs, updates and uploads, and when destructors of user objects
  * run: the transcript.
  */
-#include "conform_apart.h"
+#include "conform_sections.h"
 
 enum { SPIN_NS = 200000000 };
 
@@ -46,7 +46,7 @@ static CUresult no_edge(CUgraph g, int from, int to)
 	return cuGraphRemoveDependencies(g, &nodes[from], &nodes[to], NULL, 1);
 }
 
-static void edges(void)
+SECTION(edges)
 {
 	CUgraph g, other;
 	CUgraphExec exec;
@@ -56,28 +56,17 @@ static void edges(void)
 	for (int i = 0; i < 3; i++)
 		MUST(cuGraphAddEmptyNode(&nodes[i], g, NULL, 0));
 	MUST(cuGraphAddEmptyNode(&nodes[3], other, NULL, 0));
-	TELL(edge(g, 0, 1));
-	TELL(edge(g, 0, 1));
-	TELL(edges_of(g));
-	TELL(edge(g, 1, 1));
-	TELL(edges_of(g));
-	TELL(edge(g, 0, 3));
-	TELL(edge(other, 0, 1));
-	TELL(no_edge(g, 1, 2));
-	TELL(no_edge(other, 0, 1));
-	TELL(edge(g, 1, 2));
-	TELL(edges_of(g));
+	TELL(edge(g, 0, 1), edge(g, 0, 1), edges_of(g), edge(g, 1, 1), edges_of(g));
+	TELL(edge(g, 0, 3), edge(other, 0, 1), no_edge(g, 1, 2), no_edge(other, 0, 1));
+	TELL(edge(g, 1, 2), edges_of(g));
 	TELL(edge(g, 2, 0)); /* a circle */
-	TELL(edges_of(g));
-	TELL(cuGraphInstantiate(&exec, g, 0));
-	TELL(no_edge(g, 0, 1));
-	TELL(edges_of(g));
-	TELL(cuGraphAddDependencies(g, NULL, NULL, NULL, 0));
+	TELL(edges_of(g), cuGraphInstantiate(&exec, g, 0), no_edge(g, 0, 1));
+	TELL(edges_of(g), cuGraphAddDependencies(g, NULL, NULL, NULL, 0));
 	TELL(cuGraphAddDependencies(g, NULL, NULL, NULL, 1));
 }
 
 /* Two edges in one call, of which the second is wrong. */
-static void edges_in_part(void)
+SECTION(edges_in_part)
 {
 	CUgraphNode from[2], to[2];
 	CUgraph g;
@@ -86,40 +75,25 @@ static void edges_in_part(void)
 	MUST(cuGraphAddEmptyNode(&nodes[2], g, NULL, 0));
 	from[0] = nodes[1], to[0] = nodes[2];
 	from[1] = nodes[0], to[1] = nodes[1]; /* is there already */
-	TELL(edges_of(g));
-	TELL(cuGraphAddDependencies(g, from, to, NULL, 2));
-	TELL(edges_of(g));
+	TELL(edges_of(g), cuGraphAddDependencies(g, from, to, NULL, 2), edges_of(g));
 	from[0] = nodes[0], to[0] = nodes[1];
 	from[1] = nodes[0], to[1] = nodes[2]; /* is not there */
-	TELL(cuGraphRemoveDependencies(g, from, to, NULL, 2));
-	TELL(edges_of(g));
+	TELL(cuGraphRemoveDependencies(g, from, to, NULL, 2), edges_of(g));
 }
 
-static void nodes_destroyed(void)
+SECTION(nodes_destroyed)
 {
 	CUgraphExec exec;
 	CUgraph g;
 
 	g = two_fills(true);
 	MUST(cuGraphAddEmptyNode(&nodes[2], g, &nodes[1], 1));
-	TELL(edges_of(g));
-	TELL(cuGraphDestroyNode(nodes[1]));
-	TELL(edges_of(g));
-	TELL(nodes_of(g));
-	TELL(gone());
-	TELL(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphDestroyNode(nodes[0]));
-	TELL(cuGraphDestroyNode(nodes[2]));
-	TELL(nodes_of(g));
-	TELL(cuStreamSynchronize(s));
-	TELL(word_at(p));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphDestroy(g));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(edges_of(g), cuGraphDestroyNode(nodes[1]), edges_of(g), nodes_of(g));
+	TELL(gone(), cuGraphInstantiate(&exec, g, 0), cuGraphLaunch(exec, s));
+	TELL(cuGraphDestroyNode(nodes[0]), cuGraphDestroyNode(nodes[2]), nodes_of(g));
+	TELL(cuStreamSynchronize(s), word_at(p), cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), cuGraphDestroy(g), gone());
+	TELL(cuGraphExecDestroy(exec), gone());
 }
 
 /* --- while it is being captured ------------------------------------------- */
@@ -134,30 +108,23 @@ static void start_captured(void)
 	MUST(cuGraphGetNodes(captured_graph(s), nodes, &count));
 }
 
-static void nodes_added_meanwhile(void)
+SECTION(nodes_added_meanwhile)
 {
 	CUgraph g;
 
 	start_captured();
 	g = captured_graph(s);
-	TELL(cuGraphAddEmptyNode(&nodes[2], g, NULL, 0));
-	TELL(edge(g, 2, 1));
-	TELL(no_edge(g, 0, 1));
-	TELL(edges_of(g));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(nodes_of(graph));
+	TELL(cuGraphAddEmptyNode(&nodes[2], g, NULL, 0), edge(g, 2, 1));
+	TELL(no_edge(g, 0, 1), edges_of(g), status_of(s), end(s), nodes_of(graph));
 }
 
-static void node_destroyed_meanwhile(void)
+SECTION(node_destroyed_meanwhile)
 {
 	start_captured();
-	TELL(cuGraphDestroyNode(nodes[0]));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuGraphDestroyNode(nodes[0]), status_of(s), end(s));
 }
 
-static void used_meanwhile(void)
+SECTION(used_meanwhile)
 {
 	CUgraphExec exec;
 	CUgraph g;
@@ -165,56 +132,41 @@ static void used_meanwhile(void)
 	start_captured();
 	attach(captured_graph(s));
 	TELL(cuGraphInstantiate(&exec, captured_graph(s), 0));
-	TELL(cuGraphClone(&g, captured_graph(s)));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(cuGraphDestroy(graph));
-	TELL(gone());
+	TELL(cuGraphClone(&g, captured_graph(s)), status_of(s), end(s));
+	TELL(cuGraphDestroy(graph), gone());
 	start_captured();
 	MUST(cuGraphCreate(&g, 0));
 	TELL(cuGraphAddChildGraphNode(&nodes[2], g, NULL, 0, captured_graph(s)));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(status_of(s), end(s));
 }
 
-static void destroyed_meanwhile(void)
+SECTION(destroyed_meanwhile)
 {
 	start_captured();
 	attach(captured_graph(s));
-	TELL(cuGraphDestroy(captured_graph(s)));
-	TELL(gone());
-	TELL(status_of(s));
+	TELL(cuGraphDestroy(captured_graph(s)), gone(), status_of(s));
 }
 
-static void launched_meanwhile(void)
+SECTION(launched_meanwhile)
 {
 	CUgraphExec exec;
 
 	two_fills(false);
 	MUST(cuGraphInstantiate(&exec, graph, 0));
-	TELL(cuGraphUpload(exec, s));
-	TELL(cuGraphUpload(exec, t));
-	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphUpload(exec, s), cuGraphUpload(exec, t), cuGraphLaunch(exec, s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuGraphUpload(exec, s));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuGraphUpload(exec, s), status_of(s), end(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	TELL(cuGraphLaunch(exec, s)); /* becomes a child graph? */
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(graph ? nodes_of(graph) : 0);
+	TELL(status_of(s), end(s), graph ? nodes_of(graph) : 0);
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	TELL(cuGraphLaunch(exec, t));
-	TELL(cuGraphExecUpdate(exec, captured_graph(s), &info));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(status_of(s));
-	TELL(end(s));
+	TELL(cuGraphLaunch(exec, t), cuGraphExecUpdate(exec, captured_graph(s), &info));
+	TELL(cuGraphExecDestroy(exec), status_of(s), end(s));
 }
 
 /* --- memory nodes --------------------------------------------------------- */
 
-static void memory_nodes(void)
+SECTION(memory_nodes)
 {
 	CUgraphExec exec, second;
 	CUgraph g, h;
@@ -230,61 +182,42 @@ static void memory_nodes(void)
 	MUST(cuGraphGetNodes(g, nodes, &count));
 	TELL(cuGraphClone(&h, g));
 	MUST(cuGraphCreate(&h, 0));
-	TELL(cuGraphAddChildGraphNode(&nodes[4], h, NULL, 0, g));
-	TELL(edge(g, 0, 2));
-	TELL(no_edge(g, 0, 1));
-	TELL(cuGraphDestroyNode(nodes[1]));
-	TELL(cuGraphDestroyNode(nodes[2]));
-	TELL(cuGraphDestroyNode(nodes[0]));
-	TELL(nodes_of(g));
-	TELL(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphInstantiate(&second, g, 0));
-	TELL(cuGraphExecUpdate(exec, g, &info));
-	TELL(info.result);
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphDestroy(g));
-	TELL(cuGraphExecDestroy(exec));
+	TELL(cuGraphAddChildGraphNode(&nodes[4], h, NULL, 0, g), edge(g, 0, 2));
+	TELL(no_edge(g, 0, 1), cuGraphDestroyNode(nodes[1]));
+	TELL(cuGraphDestroyNode(nodes[2]), cuGraphDestroyNode(nodes[0]), nodes_of(g));
+	TELL(cuGraphInstantiate(&exec, g, 0), cuGraphInstantiate(&second, g, 0));
+	TELL(cuGraphExecUpdate(exec, g, &info), info.result, cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s), cuGraphDestroy(g), cuGraphExecDestroy(exec));
 }
 
 /* --- clones and children -------------------------------------------------- */
 
-static void clones(void)
+SECTION(clones)
 {
 	CUgraph g, first, second;
 	CUgraphNode found, again;
 	CUuserObject user;
 
 	g = two_fills(true);
-	TELL(cuGraphClone(&first, g));
-	TELL(cuGraphClone(&second, first));
-	TELL(cuGraphNodeFindInClone(&found, nodes[1], first));
-	TELL(found != nodes[1]);
+	TELL(cuGraphClone(&first, g), cuGraphClone(&second, first));
+	TELL(cuGraphNodeFindInClone(&found, nodes[1], first), found != nodes[1]);
 	TELL(cuGraphNodeFindInClone(&again, found, second));
 	TELL(cuGraphNodeFindInClone(&again, nodes[1], second));
-	TELL(cuGraphNodeFindInClone(&again, nodes[1], g));
-	TELL(cuGraphDestroyNode(found));
-	TELL(cuGraphNodeFindInClone(&again, nodes[1], first));
-	TELL(cuGraphDestroy(g));
-	TELL(cuGraphDestroy(second));
-	TELL(gone());
-	TELL(cuGraphDestroy(first));
-	TELL(gone());
+	TELL(cuGraphNodeFindInClone(&again, nodes[1], g), cuGraphDestroyNode(found));
+	TELL(cuGraphNodeFindInClone(&again, nodes[1], first), cuGraphDestroy(g));
+	TELL(cuGraphDestroy(second), gone(), cuGraphDestroy(first), gone());
 	user = new_object();
 	g = two_fills(false);
 	TELL(cuGraphRetainUserObject(g, user, 3, 0));
 	TELL(cuGraphRetainUserObject(g, user, 1, 2));
-	TELL(cuGraphRetainUserObject(g, user, 0, 0));
-	TELL(cuUserObjectRelease(user, 1));
+	TELL(cuGraphRetainUserObject(g, user, 0, 0), cuUserObjectRelease(user, 1));
 	TELL(gone());
 	MUST(cuGraphClone(&first, g));
-	TELL(cuGraphReleaseUserObject(g, user, 3));
-	TELL(gone());
-	TELL(cuGraphReleaseUserObject(first, user, 1));
-	TELL(gone());
+	TELL(cuGraphReleaseUserObject(g, user, 3), gone());
+	TELL(cuGraphReleaseUserObject(first, user, 1), gone());
 }
 
-static void children(void)
+SECTION(children)
 {
 	CUgraph g, parent, embedded;
 	CUgraphExec exec;
@@ -292,31 +225,22 @@ static void children(void)
 
 	g = two_fills(true);
 	MUST(cuGraphCreate(&parent, 0));
-	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, g));
-	TELL(cuGraphDestroy(g));
-	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded));
-	TELL(nodes_of(embedded));
-	TELL(cuGraphDestroyNode(child));
-	TELL(gone());
+	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, g), cuGraphDestroy(g));
+	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded), nodes_of(embedded));
+	TELL(cuGraphDestroyNode(child), gone());
 	g = two_fills(false);
 	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, g));
-	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded));
-	TELL(embedded != g);
+	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded), embedded != g);
 	attach(embedded);
 	TELL(cuGraphDestroyNode(nodes[0])); /* the original's, not the copy's */
-	TELL(nodes_of(embedded));
-	TELL(cuGraphInstantiate(&exec, parent, 0));
-	TELL(cuGraphDestroyNode(child));
-	TELL(gone());
+	TELL(nodes_of(embedded), cuGraphInstantiate(&exec, parent, 0));
+	TELL(cuGraphDestroyNode(child), gone());
 	MUST(conform_spin(SPIN_NS, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
+	TELL(cuGraphLaunch(exec, s), cuGraphExecDestroy(exec), gone());
+	TELL(cuStreamSynchronize(s), gone());
 }
 
-static void child_destroyed(void)
+SECTION(child_destroyed)
 {
 	CUgraph parent, embedded;
 	CUgraphNode child;
@@ -327,7 +251,7 @@ static void child_destroyed(void)
 	TELL(cuGraphDestroy(embedded));
 }
 
-static void child_instantiated(void)
+SECTION(child_instantiated)
 {
 	CUgraph parent, embedded;
 	CUgraphNode child;
@@ -337,9 +261,7 @@ static void child_instantiated(void)
 	MUST(cuGraphAddChildGraphNode(&child, parent, NULL, 0, two_fills(true)));
 	MUST(cuGraphDestroy(graph));
 	MUST(cuGraphChildGraphNodeGetGraph(child, &embedded));
-	TELL(cuGraphInstantiate(&exec, embedded, 0));
-	TELL(cuGraphDestroy(parent));
-	TELL(gone());
+	TELL(cuGraphInstantiate(&exec, embedded, 0), cuGraphDestroy(parent), gone());
 }
 
 /* --- updates -------------------------------------------------------------- */
@@ -408,21 +330,14 @@ static void update(const char *title, CUresult (*old)(void), CUresult (*new)(voi
 
 	printf("%s\n", title);
 	MUST(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphExecUpdate(exec, h, &info));
-	TELL(info.result);
-	TELL(cuGraphDestroy(g));
-	TELL(gone());
-	TELL(cuGraphDestroy(h));
-	TELL(gone());
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(cuGraphExecUpdate(exec, h, &info), info.result, cuGraphDestroy(g), gone());
+	TELL(cuGraphDestroy(h), gone(), cuGraphLaunch(exec, s), cuStreamSynchronize(s));
+	TELL(cuGraphExecDestroy(exec), gone());
 }
 
 #define UPDATE(old, new) update(#old " to " #new, old, new)
 
-static void updates(void)
+SECTION(updates)
 {
 	UPDATE(one_fill, another_fill);
 	UPDATE(one_fill, one_spin);
@@ -435,7 +350,7 @@ static void updates(void)
 	UPDATE(none, none);
 }
 
-static void updated_while_launched(void)
+SECTION(updated_while_launched)
 {
 	CUgraph g = captured(one_fill), h = captured(another_fill);
 	CUgraphExec exec;
@@ -443,29 +358,20 @@ static void updated_while_launched(void)
 	MUST(cuGraphInstantiate(&exec, g, 0));
 	MUST(cuGraphDestroy(g));
 	MUST(conform_spin(SPIN_NS, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphExecUpdate(exec, h, &info));
-	TELL(cuGraphDestroy(h));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(cuGraphLaunch(exec, s), cuGraphExecUpdate(exec, h, &info));
+	TELL(cuGraphDestroy(h), gone(), cuStreamSynchronize(s), gone());
+	TELL(cuGraphExecDestroy(exec), gone());
 }
 
-static void updated_by_itself(void)
+SECTION(updated_by_itself)
 {
 	CUgraph g = captured(one_fill);
 	CUgraphExec exec;
 
 	MUST(cuGraphInstantiate(&exec, g, 0));
-	TELL(cuGraphExecUpdate(exec, g, &info));
-	TELL(gone());
+	TELL(cuGraphExecUpdate(exec, g, &info), gone());
 	attach(g);
-	TELL(cuGraphDestroy(g));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(cuGraphDestroy(g), gone(), cuGraphExecDestroy(exec), gone());
 }
 
 static CUresult copy(void)
@@ -513,18 +419,13 @@ static void while_launched(const char *title, CUresult (*work)(void))
 	MUST(cuGraphInstantiate(&exec, g, 0));
 	MUST(cuGraphDestroy(g));
 	MUST(conform_spin(SPIN_NS, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuStreamQuery(s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(cuStreamQuery(s));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
+	TELL(cuGraphLaunch(exec, s), cuStreamQuery(s), cuGraphExecDestroy(exec));
+	TELL(cuStreamQuery(s), gone(), cuStreamSynchronize(s), gone());
 }
 
 #define WHILE_LAUNCHED(work) while_launched(#work, work)
 
-static void destroyed_while_launched(void)
+SECTION(destroyed_while_launched)
 {
 	WHILE_LAUNCHED(one_fill);
 	WHILE_LAUNCHED(one_set);
@@ -537,7 +438,7 @@ static void destroyed_while_launched(void)
 	WHILE_LAUNCHED(none);
 }
 
-static void destroyed_while_launched_twice(void)
+SECTION(destroyed_while_launched_twice)
 {
 	CUgraph g = captured(one_fill);
 	CUgraphExec exec, second;
@@ -547,36 +448,7 @@ static void destroyed_while_launched_twice(void)
 	MUST(cuGraphDestroy(g));
 	MUST(conform_spin(SPIN_NS, s));
 	MUST(conform_spin(2 * SPIN_NS, t));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphLaunch(second, t));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(cuGraphExecDestroy(second));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(cuStreamSynchronize(t));
-	TELL(gone());
-}
-
-int main(int argc, char **argv)
-{
-	apart_init(argc, argv);
-	APART(edges);
-	APART(edges_in_part);
-	APART(nodes_destroyed);
-	APART(nodes_added_meanwhile);
-	APART(node_destroyed_meanwhile);
-	APART(used_meanwhile);
-	APART(destroyed_meanwhile);
-	APART(launched_meanwhile);
-	APART(memory_nodes);
-	APART(clones);
-	APART(children);
-	APART(child_destroyed);
-	APART(child_instantiated);
-	APART(updates);
-	APART(updated_while_launched);
-	APART(updated_by_itself);
-	APART(destroyed_while_launched);
-	APART(destroyed_while_launched_twice);
-	return 0;
+	TELL(cuGraphLaunch(exec, s), cuGraphLaunch(second, t));
+	TELL(cuGraphExecDestroy(exec), cuGraphExecDestroy(second), gone());
+	TELL(cuStreamSynchronize(s), cuStreamSynchronize(t), gone());
 }

@@ -3,7 +3,7 @@
  * conform_fences.c - events with flags, events of whole contexts and when they may be
  * recorded, and green contexts: the transcript.
  */
-#include "conform_apart.h"
+#include "conform_sections.h"
 
 enum { SPIN_NS = 100000000 };
 
@@ -31,7 +31,7 @@ static CUevent event_of(CUcontext ctx)
 
 /* --- flags ------------------------------------------------------------------------ */
 
-static void flags_of_events(void)
+SECTION(flags_of_events)
 {
 	CUevent event = NULL, made = new_event();
 
@@ -41,12 +41,11 @@ static void flags_of_events(void)
 		TELL(cuEventRecordWithFlags(made, s, flags));
 		TELL(cuStreamWaitEvent(t, made, flags));
 	}
-	TELL(cuEventCreate(NULL, 0));
-	TELL(cuEventRecord(NULL, s));
+	TELL(cuEventCreate(NULL, 0), cuEventRecord(NULL, s));
 	TELL(cuStreamWaitEvent(s, NULL, 0));
 }
 
-static void external_events(void)
+SECTION(external_events)
 {
 	CUevent outside = new_event(), timed;
 	CUgraphNodeType type;
@@ -58,11 +57,8 @@ static void external_events(void)
 	TELL(cuEventRecordWithFlags(outside, s, CU_EVENT_RECORD_EXTERNAL));
 	TELL(cuEventQuery(outside));
 	TELL(cuStreamWaitEvent(s, outside, CU_EVENT_WAIT_EXTERNAL));
-	TELL(cuEventRecordWithFlags(timed, s, CU_EVENT_RECORD_EXTERNAL));
-	TELL(status_of(s));
-	TELL(end(s));
-	TELL(cuGraphGetNodes(graph, nodes, &count));
-	TELL(count);
+	TELL(cuEventRecordWithFlags(timed, s, CU_EVENT_RECORD_EXTERNAL), status_of(s));
+	TELL(end(s), cuGraphGetNodes(graph, nodes, &count), count);
 	for (size_t i = 0; i < count; i++) {
 		MUST(cuGraphNodeGetType(nodes[i], &type));
 		TELL(type);
@@ -71,7 +67,7 @@ static void external_events(void)
 
 /* --- events of contexts --------------------------------------------------- */
 
-static void fences(void)
+SECTION(fences)
 {
 	CUevent event, others, timed, waiting;
 
@@ -81,34 +77,22 @@ static void fences(void)
 	MUST(cuEventCreate(&timed, CU_EVENT_DEFAULT));
 	MUST(cuEventCreate(&waiting, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING));
 	TELL(cuCtxRecordEvent(conform_ctx, event));
-	TELL(cuCtxRecordEvent(conform_ctx, others));
-	TELL(cuCtxRecordEvent(own, event));
-	TELL(cuCtxRecordEvent(own, others));
-	TELL(cuCtxRecordEvent(conform_ctx, timed));
+	TELL(cuCtxRecordEvent(conform_ctx, others), cuCtxRecordEvent(own, event));
+	TELL(cuCtxRecordEvent(own, others), cuCtxRecordEvent(conform_ctx, timed));
 	TELL(cuCtxRecordEvent(conform_ctx, waiting));
-	TELL(cuCtxRecordEvent(conform_ctx, NULL));
-	TELL(cuCtxWaitEvent(conform_ctx, event));
-	TELL(cuCtxWaitEvent(conform_ctx, others));
-	TELL(cuCtxWaitEvent(own, event));
+	TELL(cuCtxRecordEvent(conform_ctx, NULL), cuCtxWaitEvent(conform_ctx, event));
+	TELL(cuCtxWaitEvent(conform_ctx, others), cuCtxWaitEvent(own, event));
 	TELL(cuCtxWaitEvent(conform_ctx, new_event()));
-	TELL(cuCtxWaitEvent(conform_ctx, NULL));
-	TELL(cuEventRecord(others, s));
-	TELL(cuEventRecord(event, u));
-	TELL(cuStreamWaitEvent(s, others, 0));
-	TELL(cuStreamWaitEvent(u, event, 0));
-	TELL(cuEventSynchronize(event));
+	TELL(cuCtxWaitEvent(conform_ctx, NULL), cuEventRecord(others, s));
+	TELL(cuEventRecord(event, u), cuStreamWaitEvent(s, others, 0));
+	TELL(cuStreamWaitEvent(u, event, 0), cuEventSynchronize(event));
 	TELL(cuEventSynchronize(others));
 	MUST(conform_spin(SPIN_NS, s));
-	TELL(cuCtxRecordEvent(conform_ctx, event));
-	TELL(cuCtxRecordEvent(own, others));
-	TELL(cuEventQuery(event));
-	TELL(cuEventSynchronize(others));
-	TELL(cuEventSynchronize(event));
-	TELL(cuEventQuery(event));
-	TELL(cuEventDestroy(event));
+	TELL(cuCtxRecordEvent(conform_ctx, event), cuCtxRecordEvent(own, others));
+	TELL(cuEventQuery(event), cuEventSynchronize(others));
+	TELL(cuEventSynchronize(event), cuEventQuery(event), cuEventDestroy(event));
 	MUST(cuCtxSetCurrent(NULL));
-	TELL(cuCtxRecordEvent(own, others));
-	TELL(cuCtxWaitEvent(conform_ctx, others));
+	TELL(cuCtxRecordEvent(own, others), cuCtxWaitEvent(conform_ctx, others));
 }
 
 /* A capture in `stream`, and fences in the other context and in its own. */
@@ -120,27 +104,23 @@ static void fenced_capture(CUstream stream, CUstreamCaptureMode mode)
 	MUST(cuEventRecord(event, s));
 	MUST(cuCtxRecordEvent(own, others));
 	begin(stream, mode);
-	TELL(cuCtxWaitEvent(own, others));
-	TELL(cuCtxRecordEvent(own, others));
+	TELL(cuCtxWaitEvent(own, others), cuCtxRecordEvent(own, others));
 	TELL(status_of(stream));
 	end(stream);
 	begin(stream, mode);
-	TELL(cuCtxRecordEvent(conform_ctx, event));
-	TELL(status_of(stream));
+	TELL(cuCtxRecordEvent(conform_ctx, event), status_of(stream));
 	end(stream);
 	begin(stream, mode);
-	TELL(cuCtxWaitEvent(conform_ctx, event));
-	TELL(status_of(stream));
+	TELL(cuCtxWaitEvent(conform_ctx, event), status_of(stream));
 	end(stream);
 	fork = stream == s ? new_event() : event_of(own);
 	begin(stream, mode);
 	MUST(cuEventRecord(fork, stream));
-	TELL(cuCtxWaitEvent(stream == s ? own : conform_ctx, fork));
-	TELL(status_of(stream));
+	TELL(cuCtxWaitEvent(stream == s ? own : conform_ctx, fork), status_of(stream));
 	end(stream);
 }
 
-static void fences_beside_captures(void)
+SECTION(fences_beside_captures)
 {
 	new_own();
 	for (int mode = 0; mode < 3; mode++) {
@@ -152,7 +132,7 @@ static void fences_beside_captures(void)
 }
 
 /* What waits for a whole context, with a capture in another one. */
-static void waits_beside_captures(void)
+SECTION(waits_beside_captures)
 {
 	CUdeviceptr q;
 
@@ -160,16 +140,13 @@ static void waits_beside_captures(void)
 	for (int mode = 0; mode < 3; mode++) {
 		tell("mode", mode);
 		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuCtxSynchronize());
-		TELL(status_of(u));
+		TELL(cuCtxSynchronize(), status_of(u));
 		end(u);
 		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuMemAlloc(&q, 4096));
-		TELL(status_of(u));
+		TELL(cuMemAlloc(&q, 4096), status_of(u));
 		end(u);
 		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuStreamSynchronize(s));
-		TELL(cuStreamSynchronize(CU_STREAM_LEGACY));
+		TELL(cuStreamSynchronize(s), cuStreamSynchronize(CU_STREAM_LEGACY));
 		TELL(status_of(u));
 		end(u);
 	}
@@ -200,7 +177,7 @@ static void new_green(void)
 	MUST(cuGreenCtxStreamCreate(&u, green, CU_STREAM_NON_BLOCKING, 0));
 }
 
-static void resources(void)
+SECTION(resources)
 {
 	CUdevResource left;
 	unsigned groups = 0;
@@ -213,15 +190,11 @@ static void resources(void)
 	TELL(cuDeviceGetDevResource(99, &all, CU_DEV_RESOURCE_TYPE_SM));
 	TELL(cuDeviceGetDevResource(conform_device, NULL, CU_DEV_RESOURCE_TYPE_SM));
 	MUST(cuDeviceGetDevResource(conform_device, &all, CU_DEV_RESOURCE_TYPE_SM));
-	TELL(all.type);
-	TELL(all.sm.smCount > 16);
-	TELL(cuDevSmResourceSplitByCount(NULL, &groups, &all, NULL, 0, 8));
-	TELL(groups > 1);
+	TELL(all.type, all.sm.smCount > 16);
+	TELL(cuDevSmResourceSplitByCount(NULL, &groups, &all, NULL, 0, 8), groups > 1);
 	groups = 1;
-	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, &left, 0, 8));
-	TELL(groups);
-	TELL(some.sm.smCount);
-	TELL(some.sm.smCount + left.sm.smCount == all.sm.smCount);
+	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, &left, 0, 8), groups);
+	TELL(some.sm.smCount, some.sm.smCount + left.sm.smCount == all.sm.smCount);
 	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, &left, 0, 4096));
 	TELL(cuDevSmResourceSplitByCount(&some, NULL, &all, &left, 0, 8));
 	groups = 1;
@@ -231,7 +204,7 @@ static void resources(void)
 	TELL(cuDevResourceGenerateDesc(&description, NULL, 1));
 }
 
-static void green_made(void)
+SECTION(green_made)
 {
 	describe();
 	TELL(cuGreenCtxCreate(&green, description, conform_device, 0));
@@ -240,16 +213,13 @@ static void green_made(void)
 			      CU_GREEN_CTX_DEFAULT_STREAM));
 	TELL(cuGreenCtxCreate(&green, description, conform_device,
 			      CU_GREEN_CTX_DEFAULT_STREAM));
-	TELL(cuCtxFromGreenCtx(&as_ctx, green));
-	TELL(as_ctx != conform_ctx);
-	TELL(cuCtxFromGreenCtx(NULL, green));
-	TELL(cuCtxFromGreenCtx(&as_ctx, NULL));
+	TELL(cuCtxFromGreenCtx(&as_ctx, green), as_ctx != conform_ctx);
+	TELL(cuCtxFromGreenCtx(NULL, green), cuCtxFromGreenCtx(&as_ctx, NULL));
 	TELL(cuGreenCtxStreamCreate(&u, green, 0, 0));
 	TELL(cuGreenCtxStreamCreate(&u, green, CU_STREAM_NON_BLOCKING, 0));
 	TELL(cuGreenCtxStreamCreate(NULL, green, CU_STREAM_NON_BLOCKING, 0));
 	TELL(cuGreenCtxStreamCreate(&u, NULL, CU_STREAM_NON_BLOCKING, 0));
-	TELL(cuGreenCtxDestroy(NULL));
-	TELL(cuGreenCtxDestroy(green));
+	TELL(cuGreenCtxDestroy(NULL), cuGreenCtxDestroy(green));
 }
 
 static void asked_of_a_stream(CUstream stream)
@@ -257,41 +227,28 @@ static void asked_of_a_stream(CUstream stream)
 	CUgreenCtx its_green = (CUgreenCtx)1;
 	CUcontext its = (CUcontext)1;
 
-	TELL(cuStreamGetCtx(stream, &its));
-	TELL(its == as_ctx);
-	TELL(its == conform_ctx);
+	TELL(cuStreamGetCtx(stream, &its), its == as_ctx, its == conform_ctx);
 	its = (CUcontext)1;
-	TELL(cuStreamGetCtx_v2(stream, &its, &its_green));
-	TELL(its == as_ctx);
-	TELL(its == conform_ctx);
-	TELL(its == NULL);
-	TELL(its_green == green);
-	TELL(its_green == NULL);
+	TELL(cuStreamGetCtx_v2(stream, &its, &its_green), its == as_ctx);
+	TELL(its == conform_ctx, its == NULL, its_green == green, its_green == NULL);
 }
 
-static void green_streams(void)
+SECTION(green_streams)
 {
 	CUstream plain;
 
 	new_green();
 	asked_of_a_stream(u);
 	asked_of_a_stream(s);
-	TELL(conform_fill(p, 4, 3, u));
-	TELL(cuStreamSynchronize(u));
-	TELL(word_at(p));
-	TELL(cuCtxSetCurrent(as_ctx));
-	TELL(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
+	TELL(conform_fill(p, 4, 3, u), cuStreamSynchronize(u), word_at(p));
+	TELL(cuCtxSetCurrent(as_ctx), cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
 	asked_of_a_stream(plain);
-	TELL(cuStreamCreate(&plain, CU_STREAM_DEFAULT));
-	TELL(conform_fill(p, 4, 4, plain));
-	TELL(conform_fill(p, 4, 5, NULL));
-	TELL(cuStreamSynchronize(plain));
-	TELL(cuStreamSynchronize(NULL));
-	TELL(cuCtxSynchronize());
-	TELL(word_at(p));
+	TELL(cuStreamCreate(&plain, CU_STREAM_DEFAULT), conform_fill(p, 4, 4, plain));
+	TELL(conform_fill(p, 4, 5, NULL), cuStreamSynchronize(plain));
+	TELL(cuStreamSynchronize(NULL), cuCtxSynchronize(), word_at(p));
 }
 
-static void green_memory(void)
+SECTION(green_memory)
 {
 	CUcontext ctx = NULL;
 	CUdeviceptr q, base;
@@ -299,29 +256,20 @@ static void green_memory(void)
 	void *host;
 
 	new_green();
-	TELL(cuCtxSetCurrent(as_ctx));
-	TELL(cuCtxGetCurrent(&ctx));
-	TELL(ctx == as_ctx);
-	TELL(cuMemAlloc(&q, 4096));
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(size);
+	TELL(cuCtxSetCurrent(as_ctx), cuCtxGetCurrent(&ctx), ctx == as_ctx);
+	TELL(cuMemAlloc(&q, 4096), cuMemGetAddressRange(&base, &size, q), size);
 	TELL(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, q));
-	TELL(ctx == as_ctx);
-	TELL(ctx == conform_ctx);
-	TELL(cuMemHostAlloc(&host, 4096, 0));
+	TELL(ctx == as_ctx, ctx == conform_ctx, cuMemHostAlloc(&host, 4096, 0));
 	TELL(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT,
 				   (CUdeviceptr)(uintptr_t)host));
-	TELL(ctx == as_ctx);
-	TELL(ctx == conform_ctx);
+	TELL(ctx == as_ctx, ctx == conform_ctx);
 	TELL(cuMemFree(p)); /* the primary context's */
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(cuGreenCtxDestroy(green));
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(cuMemFree(q));
-	TELL(cuMemFreeHost(host));
+	TELL(cuGreenCtxDestroy(green), cuMemGetAddressRange(&base, &size, q));
+	TELL(cuMemFree(q), cuMemFreeHost(host));
 }
 
-static void green_fences(void)
+SECTION(green_fences)
 {
 	CUevent of_primary, of_green;
 
@@ -332,34 +280,26 @@ static void green_fences(void)
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(cuGreenCtxRecordEvent(green, of_green));
 	TELL(cuGreenCtxRecordEvent(green, of_primary));
-	TELL(cuCtxRecordEvent(as_ctx, of_green));
-	TELL(cuCtxRecordEvent(as_ctx, of_primary));
+	TELL(cuCtxRecordEvent(as_ctx, of_green), cuCtxRecordEvent(as_ctx, of_primary));
 	TELL(cuCtxRecordEvent(conform_ctx, of_green));
-	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
-	TELL(cuEventRecord(of_primary, u));
-	TELL(cuEventRecord(of_green, s));
-	TELL(cuGreenCtxWaitEvent(green, of_green));
-	TELL(cuGreenCtxWaitEvent(green, of_primary));
-	TELL(cuCtxWaitEvent(as_ctx, of_green));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary), cuEventRecord(of_primary, u));
+	TELL(cuEventRecord(of_green, s), cuGreenCtxWaitEvent(green, of_green));
+	TELL(cuGreenCtxWaitEvent(green, of_primary), cuCtxWaitEvent(as_ctx, of_green));
 	TELL(cuCtxWaitEvent(conform_ctx, of_green));
 	MUST(cuCtxSynchronize());
 	MUST(conform_spin(SPIN_NS, s));
 	TELL(cuGreenCtxRecordEvent(green, of_green));
-	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
-	TELL(cuEventQuery(of_primary));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary), cuEventQuery(of_primary));
 	TELL(cuEventSynchronize(of_green));
 	TELL(cuEventQuery(of_primary)); /* the green one did not cover it */
 	TELL(cuEventSynchronize(of_primary));
 	MUST(conform_spin(SPIN_NS, u));
 	TELL(cuGreenCtxRecordEvent(green, of_green));
-	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
-	TELL(cuEventQuery(of_green));
-	TELL(cuEventQuery(of_primary));
-	TELL(cuCtxSynchronize());
-	TELL(cuEventQuery(of_green));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary), cuEventQuery(of_green));
+	TELL(cuEventQuery(of_primary), cuCtxSynchronize(), cuEventQuery(of_green));
 }
 
-static void green_captures(void)
+SECTION(green_captures)
 {
 	CUevent of_primary, of_green;
 
@@ -370,23 +310,18 @@ static void green_captures(void)
 	MUST(cuCtxSetCurrent(conform_ctx));
 	puts("a capture in a green stream");
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuGreenCtxRecordEvent(green, of_green));
-	TELL(status_of(u));
+	TELL(cuGreenCtxRecordEvent(green, of_green), status_of(u));
 	end(u);
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
-	TELL(status_of(u));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary), status_of(u));
 	end(u);
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuCtxSynchronize());
-	TELL(status_of(u));
+	TELL(cuCtxSynchronize(), status_of(u));
 	end(u);
 	puts("a capture in a stream of the primary context");
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuGreenCtxRecordEvent(green, of_green));
-	TELL(status_of(s));
-	TELL(cuGreenCtxWaitEvent(green, of_green));
-	TELL(status_of(s));
+	TELL(cuGreenCtxRecordEvent(green, of_green), status_of(s));
+	TELL(cuGreenCtxWaitEvent(green, of_green), status_of(s));
 	end(s);
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	MUST(cuCtxSetCurrent(as_ctx));
@@ -396,23 +331,19 @@ static void green_captures(void)
 	end(s);
 }
 
-static void green_outlives(void)
+SECTION(green_outlives)
 {
 	unsigned flags;
 	int active = 9;
 
 	new_green();
 	TELL(cuDevicePrimaryCtxRelease(conform_device));
-	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
-	TELL(active);
-	TELL(cuMemAlloc(&p, 4096));
-	TELL(cuStreamQuery(u));
-	TELL(cuGreenCtxDestroy(green));
-	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
-	TELL(active);
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active), active);
+	TELL(cuMemAlloc(&p, 4096), cuStreamQuery(u), cuGreenCtxDestroy(green));
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active), active);
 }
 
-static void green_without_the_primary(void)
+SECTION(green_without_the_primary)
 {
 	unsigned flags;
 	int active = 9;
@@ -421,77 +352,42 @@ static void green_without_the_primary(void)
 	MUST(cuDevicePrimaryCtxRelease(conform_device));
 	TELL(cuGreenCtxCreate(&green, description, conform_device,
 			      CU_GREEN_CTX_DEFAULT_STREAM));
-	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
-	TELL(active);
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active), active);
 	TELL(cuDevicePrimaryCtxRelease(conform_device));
-	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
-	TELL(active);
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active), active);
 }
 
-static void green_destroyed_as_an_ordinary_one(void)
+SECTION(green_destroyed_as_an_ordinary_one)
 {
 	new_green();
-	TELL(cuCtxDestroy(as_ctx));
-	TELL(cuStreamQuery(u));
+	TELL(cuCtxDestroy(as_ctx), cuStreamQuery(u));
 }
 
-static void green_destroyed_with_a_capture(void)
+SECTION(green_destroyed_with_a_capture)
 {
 	new_green();
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(u));
-	TELL(cuGreenCtxDestroy(green));
-	TELL(gone());
-	TELL(cuCtxSynchronize());
-	TELL(status_of(u));
-	TELL(end(u));
-	TELL(gone());
+	TELL(cuGreenCtxDestroy(green), gone(), cuCtxSynchronize(), status_of(u));
+	TELL(end(u), gone());
 }
 
-static void green_destroyed_while_current(void)
+SECTION(green_destroyed_while_current)
 {
 	CUcontext ctx = NULL;
 
 	new_green();
 	MUST(cuCtxSetCurrent(as_ctx));
-	TELL(cuGreenCtxDestroy(green));
-	TELL(cuCtxGetCurrent(&ctx));
-	TELL(ctx == as_ctx);
-	TELL(cuMemAlloc(&p, 4096));
-	TELL(cuCtxSynchronize());
+	TELL(cuGreenCtxDestroy(green), cuCtxGetCurrent(&ctx), ctx == as_ctx);
+	TELL(cuMemAlloc(&p, 4096), cuCtxSynchronize());
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(cuStreamQuery(u));
 }
 
-static void green_of_a_reset(void)
+SECTION(green_of_a_reset)
 {
 	new_green();
 	TELL(cuDevicePrimaryCtxReset(conform_device));
 	TELL(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
-	TELL(cuCtxSetCurrent(as_ctx));
-	TELL(cuMemAlloc(&p, 4096));
-	TELL(cuGreenCtxDestroy(green));
-}
-
-int main(int argc, char **argv)
-{
-	apart_init(argc, argv);
-	APART(flags_of_events);
-	APART(external_events);
-	APART(fences);
-	APART(fences_beside_captures);
-	APART(waits_beside_captures);
-	APART(resources);
-	APART(green_made);
-	APART(green_streams);
-	APART(green_memory);
-	APART(green_fences);
-	APART(green_captures);
-	APART(green_outlives);
-	APART(green_without_the_primary);
-	APART(green_destroyed_as_an_ordinary_one);
-	APART(green_destroyed_with_a_capture);
-	APART(green_destroyed_while_current);
-	APART(green_of_a_reset);
-	return 0;
+	TELL(cuCtxSetCurrent(as_ctx), cuMemAlloc(&p, 4096), cuGreenCtxDestroy(green));
 }

@@ -27,40 +27,26 @@ static void mapped_calls(void)
 	section("mapped by hand");
 	TELL(cuMemGetAllocationGranularity(&size, &prop,
 					   CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-	TELL(size);
-	TELL(cuMemCreate(&h, 4096, &prop, 0));
-	TELL(cuMemCreate(&h, 0, &prop, 0));
+	TELL(size, cuMemCreate(&h, 4096, &prop, 0), cuMemCreate(&h, 0, &prop, 0));
 	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
 	TELL(cuMemAddressReserve(&va, 4096, 0, 0, 0));
 	TELL(cuMemAddressReserve(&va, 0, 0, 0, 0));
 	MUST(cuMemAddressReserve(&va, 4 * CHUNK, CHUNK, 0, 0));
-	TELL(va % CHUNK);
-	TELL(cuMemUnmap(va, CHUNK));
-	TELL(cuMemSetAccess(va, CHUNK, &access, 1));
-	TELL(cuMemMap(va + 4096, CHUNK, 0, h, 0));
-	TELL(cuMemMap(va, CHUNK, 0, h, 0));
+	TELL(va % CHUNK, cuMemUnmap(va, CHUNK), cuMemSetAccess(va, CHUNK, &access, 1));
+	TELL(cuMemMap(va + 4096, CHUNK, 0, h, 0), cuMemMap(va, CHUNK, 0, h, 0));
 	TELL(cuMemMap(va, CHUNK, 0, h, 0));
 	TELL(cuMemMap(va + CHUNK, CHUNK, 0, h, 0)); /* the same memory twice */
 	TELL(cuMemAddressFree(va, 4 * CHUNK));
 	TELL(cuMemSetAccess(va, 2 * CHUNK, &access, 1));
 	TELL(cuMemSetAccess(va, 3 * CHUNK, &access, 1));
-	TELL(cuMemGetAddressRange(&base, &size, va + 5000));
-	TELL(base == va);
-	TELL(cuMemFree(va));
-	TELL(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)va));
-	TELL(again == h);
-	TELL(cuMemRelease(again));
-	TELL(cuMemRelease(h));
-	TELL(conform_fill(va, 16, 7, s));
+	TELL(cuMemGetAddressRange(&base, &size, va + 5000), base == va, cuMemFree(va));
+	TELL(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)va), again == h);
+	TELL(cuMemRelease(again), cuMemRelease(h), conform_fill(va, 16, 7, s));
 	TELL(cuStreamSynchronize(s));
 	int word = 0;
-	TELL(cuMemcpyDtoH(&word, va + CHUNK, 4));
-	TELL(word);
-	TELL(cuMemUnmap(va, 4096));
-	TELL(cuMemUnmap(va, 2 * CHUNK));
-	TELL(cuMemUnmap(va, 2 * CHUNK));
-	TELL(cuMemAddressFree(va, CHUNK));
-	TELL(cuMemAddressFree(va, 4 * CHUNK));
+	TELL(cuMemcpyDtoH(&word, va + CHUNK, 4), word, cuMemUnmap(va, 4096));
+	TELL(cuMemUnmap(va, 2 * CHUNK), cuMemUnmap(va, 2 * CHUNK));
+	TELL(cuMemAddressFree(va, CHUNK), cuMemAddressFree(va, 4 * CHUNK));
 	TELL(cuMemAddressFree(va, 4 * CHUNK));
 }
 
@@ -76,10 +62,8 @@ static void mapped_ipc(void)
 	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0));
 	MUST(cuMemMap(va, CHUNK, 0, h, 0));
 	MUST(cuMemSetAccess(va, CHUNK, &access, 1));
-	TELL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, va));
-	TELL(type);
-	TELL(cuIpcGetMemHandle(&handle, va));
-	TELL(cuMemFreeAsync(va, s));
+	TELL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, va), type);
+	TELL(cuIpcGetMemHandle(&handle, va), cuMemFreeAsync(va, s));
 	MUST(cuMemUnmap(va, CHUNK));
 	MUST(cuMemRelease(h));
 	MUST(cuMemAddressFree(va, CHUNK));
@@ -97,18 +81,13 @@ static void pinned_flags(unsigned flags)
 	TELL(cuMemHostAlloc(&host, 1000, flags));
 	if (!host)
 		return;
-	TELL((uintptr_t)host % 512);
-	TELL(cuMemHostGetFlags(&got, host));
-	TELL(got);
+	TELL((uintptr_t)host % 512, cuMemHostGetFlags(&got, host), got);
 	TELL(cuMemHostGetDevicePointer(&device, host, 0));
 	TELL(device == (CUdeviceptr)(uintptr_t)host);
 	TELL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 				   (CUdeviceptr)(uintptr_t)host));
-	TELL(type);
-	TELL(cuMemFreeHost((char *)host + 16));
-	TELL(cuMemFreeHost(host));
-	TELL(cuMemFreeHost(host));
-	TELL(cuMemHostGetFlags(&got, host));
+	TELL(type, cuMemFreeHost((char *)host + 16), cuMemFreeHost(host));
+	TELL(cuMemFreeHost(host), cuMemHostGetFlags(&got, host));
 }
 
 static void pinned(void)
@@ -116,14 +95,12 @@ static void pinned(void)
 	void *host;
 
 	section("pinned");
-	TELL(cuMemHostAlloc(&host, 0, 0));
-	TELL(cuMemHostAlloc(NULL, 4096, 0));
+	TELL(cuMemHostAlloc(&host, 0, 0), cuMemHostAlloc(NULL, 4096, 0));
 	TELL(cuMemHostAlloc(&host, (size_t)1 << 50, 0));
 	for (unsigned flags = 0; flags <= 8; flags++)
 		pinned_flags(flags);
 	MUST(cuMemAllocHost(&host, 4096));
-	TELL(cuMemFree((CUdeviceptr)(uintptr_t)host));
-	TELL(cuMemHostUnregister(host));
+	TELL(cuMemFree((CUdeviceptr)(uintptr_t)host), cuMemHostUnregister(host));
 	TELL(cuMemFreeHost(host));
 }
 
@@ -139,23 +116,17 @@ static void pools(void)
 
 	section("the driver's own pools");
 	MUST(cuDeviceGetDefaultMemPool(&first, 0));
-	TELL(cuDeviceGetMemPool(&pool, 0));
-	TELL(pool == first);
+	TELL(cuDeviceGetMemPool(&pool, 0), pool == first);
 	TELL(cuMemPoolGetAttribute(first, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
-	TELL(value);
-	TELL(cuMemPoolDestroy(first));
-	TELL(cuMemPoolTrimTo(first, 0));
+	TELL(value, cuMemPoolDestroy(first), cuMemPoolTrimTo(first, 0));
 	TELL(cuMemPoolCreate(&pool, &props));
 	TELL(cuMemAllocFromPoolAsync(&q, 4096, pool, s));
 	MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
-	TELL(value);
-	TELL(cuMemFreeAsync(q, s));
+	TELL(value, cuMemFreeAsync(q, s));
 	MUST(cuStreamSynchronize(s));
 	TELL(cuMemPoolTrimTo(pool, 0));
 	MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
-	TELL(value);
-	TELL(cuMemPoolDestroy(pool));
-	TELL(cuDeviceGraphMemTrim(0));
+	TELL(value, cuMemPoolDestroy(pool), cuDeviceGraphMemTrim(0));
 }
 
 /* --- a context that ends -------------------------------------------------- */
@@ -180,16 +151,11 @@ static void context_ends(void)
 	TELL(cuCtxDestroy(ctx));
 	cuCtxPopCurrent(&ignored);
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(cuMemFree(q));
-	TELL(cuMemHostGetFlags(&got, host));
-	TELL(cuMemFreeHost(host));
+	TELL(cuMemGetAddressRange(&base, &size, q), cuMemFree(q));
+	TELL(cuMemHostGetFlags(&got, host), cuMemFreeHost(host));
 	TELL(cuMemGetAddressRange(&base, &size, va)); /* not the context's */
-	TELL(conform_fill(va, 16, 9, s));
-	TELL(cuStreamSynchronize(s));
-	TELL(cuMemUnmap(va, CHUNK));
-	TELL(cuMemRelease(h));
-	TELL(cuMemAddressFree(va, CHUNK));
+	TELL(conform_fill(va, 16, 9, s), cuStreamSynchronize(s), cuMemUnmap(va, CHUNK));
+	TELL(cuMemRelease(h), cuMemAddressFree(va, CHUNK));
 }
 
 /* Last: it may leave an error behind. */
@@ -203,8 +169,7 @@ static void without_access(void)
 	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
 	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0));
 	MUST(cuMemMap(va, CHUNK, 0, h, 0));
-	TELL(cuMemsetD8(va, 0, 4) != 0);
-	TELL(cuMemcpyDtoH(&word, va, 4) != 0);
+	TELL(cuMemsetD8(va, 0, 4) != 0, cuMemcpyDtoH(&word, va, 4) != 0);
 }
 
 int main(int argc, char **argv)

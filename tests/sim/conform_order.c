@@ -110,6 +110,13 @@ static void tell(const char *what, CUresult result)
 		tell(what, tell_);                                                     \
 	} while (0)
 
+/* The same with a long kernel in this stream. */
+#define BUSY(stream, what, call)                                                       \
+	do {                                                                           \
+		long_kernel(stream);                                                   \
+		TELL(what, call);                                                      \
+	} while (0)
+
 /* --- orders between streams ----------------------------------------------- */
 
 static CUresult record_and_query(CUstream stream)
@@ -151,20 +158,16 @@ static void orders(const char *where, CUstream busy)
 			continue;
 		snprintf(what, sizeof(what), "%s busy: cuStreamQuery(idle %s)", where,
 			 names[i]);
-		long_kernel(busy);
-		TELL(what, cuStreamQuery(streams[i]));
+		BUSY(busy, what, cuStreamQuery(streams[i]));
 		snprintf(what, sizeof(what), "%s busy: event on idle %s, query", where,
 			 names[i]);
-		long_kernel(busy);
-		TELL(what, record_and_query(streams[i]));
+		BUSY(busy, what, record_and_query(streams[i]));
 		snprintf(what, sizeof(what), "%s busy: kernel on %s, query", where,
 			 names[i]);
-		long_kernel(busy);
-		TELL(what, fill_and_query(streams[i]));
+		BUSY(busy, what, fill_and_query(streams[i]));
 		snprintf(what, sizeof(what), "%s busy: cuStreamSynchronize(idle %s)",
 			 where, names[i]);
-		long_kernel(busy);
-		TELL(what, cuStreamSynchronize(streams[i]));
+		BUSY(busy, what, cuStreamSynchronize(streams[i]));
 	}
 }
 
@@ -181,22 +184,23 @@ static void barrier_set(void)
 	MUST(cuEventDestroy(event));
 }
 
+#define BEHIND(what, call)                                                             \
+	do {                                                                           \
+		barrier_set();                                                         \
+		TELL(what, call);                                                      \
+	} while (0)
+
 static void fences(void)
 {
 	CUcontext other;
 	CUevent event;
 	CUstream stream;
 
-	barrier_set();
-	TELL("barrier: cuStreamQuery(idle)", cuStreamQuery(b));
-	barrier_set();
-	TELL("barrier: event on idle, query", record_and_query(b));
-	barrier_set();
-	TELL("barrier: kernel, query", fill_and_query(b));
-	barrier_set();
-	TELL("barrier: cuStreamSynchronize(idle)", cuStreamSynchronize(b));
-	barrier_set();
-	TELL("barrier: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 512, 64));
+	BEHIND("barrier: cuStreamQuery(idle)", cuStreamQuery(b));
+	BEHIND("barrier: event on idle, query", record_and_query(b));
+	BEHIND("barrier: kernel, query", fill_and_query(b));
+	BEHIND("barrier: cuStreamSynchronize(idle)", cuStreamSynchronize(b));
+	BEHIND("barrier: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 512, 64));
 	barrier_set();
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	TELL("barrier: cuCtxRecordEvent", cuCtxRecordEvent(conform_ctx, event));
@@ -235,8 +239,7 @@ static void free_of_other(void)
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(cuMemAlloc(&q, 4096));
 	MUST(cuCtxSetCurrent(conform_ctx));
-	long_kernel(a);
-	TELL("current context busy: cuMemFree(other context's)", cuMemFree(q));
+	BUSY(a, "current context busy: cuMemFree(other context's)", cuMemFree(q));
 	MUST(cuCtxSynchronize());
 	MUST(cuMemAlloc(&q, 4096));
 	long_kernel(a);
@@ -256,27 +259,19 @@ static void waits(void)
 	static char pageable[1 << 20];
 	size_t x, y;
 
-	long_kernel(a);
-	TELL("busy: cuMemAlloc", cuMemAlloc(&q, 4096));
+	BUSY(a, "busy: cuMemAlloc", cuMemAlloc(&q, 4096));
 	TELL("busy: cuMemFree", cuMemFree(q));
-	long_kernel(a);
-	TELL("busy: cuMemGetInfo", cuMemGetInfo(&x, &y));
-	long_kernel(a);
-	TELL("busy: cuMemFree(0)", cuMemFree(0));
-	long_kernel(a);
-	TELL("busy: cuMemFree(interior)", cuMemFree(p + 256));
+	BUSY(a, "busy: cuMemGetInfo", cuMemGetInfo(&x, &y));
+	BUSY(a, "busy: cuMemFree(0)", cuMemFree(0));
+	BUSY(a, "busy: cuMemFree(interior)", cuMemFree(p + 256));
 	MUST(cuMemHostAlloc(&pinned, 4096, 0));
-	long_kernel(a);
-	TELL("busy: cuMemFreeHost", cuMemFreeHost(pinned));
+	BUSY(a, "busy: cuMemFreeHost", cuMemFreeHost(pinned));
 	MUST(cuMemAllocManaged(&q, 4096, CU_MEM_ATTACH_GLOBAL));
-	long_kernel(a);
-	TELL("busy: cuMemFree(managed)", cuMemFree(q));
+	BUSY(a, "busy: cuMemFree(managed)", cuMemFree(q));
 	MUST(cuMemHostRegister(pageable, sizeof(pageable), 0));
-	long_kernel(a);
-	TELL("busy: cuMemHostUnregister", cuMemHostUnregister(pageable));
+	BUSY(a, "busy: cuMemHostUnregister", cuMemHostUnregister(pageable));
 	MUST(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
-	long_kernel(doomed);
-	TELL("busy: cuStreamDestroy of it", cuStreamDestroy(doomed));
+	BUSY(doomed, "busy: cuStreamDestroy of it", cuStreamDestroy(doomed));
 	TELL("busy: cuCtxSynchronize after that", cuCtxSynchronize());
 	MUST(cuEventCreate(&event, 0));
 	long_kernel(a);
@@ -284,31 +279,23 @@ static void waits(void)
 	TELL("busy: cuEventDestroy of a pending event", cuEventDestroy(event));
 	MUST(cuModuleLoadData(&module,
 			      ".version 6.4\n.target sm_52\n.address_size 64\n"));
-	long_kernel(a);
-	TELL("busy: cuModuleUnload of another module", cuModuleUnload(module));
-	long_kernel(a);
-	TELL("busy: cuMemcpyHtoD, 64 bytes", cuMemcpyHtoD(p, pageable, 64));
-	long_kernel(blocking);
-	TELL("blocking busy: cuMemcpyHtoD, 64 bytes", cuMemcpyHtoD(p, pageable, 64));
-	long_kernel(blocking);
-	TELL("blocking busy: cuMemcpyHtoD, 1 MiB", cuMemcpyHtoD(p, pageable, 1 << 20));
-	long_kernel(blocking);
-	TELL("blocking busy: cuMemcpyDtoH, 64 bytes", cuMemcpyDtoH(pageable, p, 64));
-	long_kernel(blocking);
-	TELL("blocking busy: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 4096, 64));
-	long_kernel(blocking);
-	TELL("blocking busy: cuMemsetD8", cuMemsetD8(p, 0, 64));
-	long_kernel(a);
-	TELL("busy: cuMemcpyHtoDAsync, pageable 64 bytes",
+	BUSY(a, "busy: cuModuleUnload of another module", cuModuleUnload(module));
+	BUSY(a, "busy: cuMemcpyHtoD, 64 bytes", cuMemcpyHtoD(p, pageable, 64));
+	BUSY(blocking, "blocking busy: cuMemcpyHtoD, 64 bytes",
+	     cuMemcpyHtoD(p, pageable, 64));
+	BUSY(blocking, "blocking busy: cuMemcpyHtoD, 1 MiB",
+	     cuMemcpyHtoD(p, pageable, 1 << 20));
+	BUSY(blocking, "blocking busy: cuMemcpyDtoH, 64 bytes",
+	     cuMemcpyDtoH(pageable, p, 64));
+	BUSY(blocking, "blocking busy: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 4096, 64));
+	BUSY(blocking, "blocking busy: cuMemsetD8", cuMemsetD8(p, 0, 64));
+	BUSY(a, "busy: cuMemcpyHtoDAsync, pageable 64 bytes",
 	     cuMemcpyHtoDAsync(p, pageable, 64, a));
-	long_kernel(a);
-	TELL("busy: cuMemcpyHtoDAsync, pageable 1 MiB",
+	BUSY(a, "busy: cuMemcpyHtoDAsync, pageable 1 MiB",
 	     cuMemcpyHtoDAsync(p, pageable, 1 << 20, a));
-	long_kernel(a);
-	TELL("busy: cuMemcpyDtoHAsync, pageable 64 bytes",
+	BUSY(a, "busy: cuMemcpyDtoHAsync, pageable 64 bytes",
 	     cuMemcpyDtoHAsync(pageable, p, 64, a));
-	long_kernel(a);
-	TELL("busy: cuMemcpyDtoHAsync, pageable 1 MiB",
+	BUSY(a, "busy: cuMemcpyDtoHAsync, pageable 1 MiB",
 	     cuMemcpyDtoHAsync(pageable, p, 1 << 20, a));
 	free_of_other();
 }

@@ -120,8 +120,7 @@ static void attributes(void)
 		size_t size = 0;
 
 		printf("%s\n", sorts[i].name);
-		TELL(cuMemGetAddressRange(&base, &size, at));
-		TELL(base ? at - base : 0);
+		TELL(cuMemGetAddressRange(&base, &size, at), base ? at - base : 0);
 		TELL(size);
 		ASK(MEMORY_TYPE);
 		ASK(IS_MANAGED);
@@ -158,14 +157,8 @@ static void attributes_at_once(void)
 		void *data[] = {&type, &managed, &ordinal, &in, &host, &size};
 
 		printf("%s\n", sorts[i].name);
-		TELL(cuPointerGetAttributes(6, which, data, sorts[i].at));
-		TELL(type);
-		TELL(managed);
-		TELL((int)ordinal);
-		TELL(in);
-		TELL(host == sorts[i].at);
-		TELL(host == 0);
-		TELL(size);
+		TELL(cuPointerGetAttributes(6, which, data, sorts[i].at), type);
+		TELL(managed, (int)ordinal, in, host == sorts[i].at, host == 0, size);
 	}
 }
 
@@ -183,10 +176,8 @@ static void asked_wrongly(void)
 	TELL(cuPointerGetAttributes(0, &which, &data, p));
 	TELL(cuPointerGetAttributes(1, &which, &none, p));
 	TELL(cuPointerGetAttribute(NULL, which, p));
-	TELL(cuMemGetAddressRange(&base, NULL, p + 8));
-	TELL(base == p);
-	TELL(cuMemGetAddressRange(NULL, &size, p + 8));
-	TELL(size);
+	TELL(cuMemGetAddressRange(&base, NULL, p + 8), base == p);
+	TELL(cuMemGetAddressRange(NULL, &size, p + 8), size);
 	TELL(cuMemGetAddressRange(&base, &size, p + 4096));
 	MUST(cuMemAlloc(&q, 4096));
 	TELL(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, q));
@@ -219,10 +210,8 @@ static void exports(void)
 	TELL(memcmp(&handle, &again, sizeof(handle)) == 0);
 	MUST(cuMemAlloc(&q, 4096));
 	MUST(cuIpcGetMemHandle(&again, q));
-	TELL(memcmp(&handle, &again, sizeof(handle)) == 0);
-	TELL(cuIpcGetMemHandle(NULL, p));
-	TELL(cuIpcCloseMemHandle(p));
-	TELL(cuIpcCloseMemHandle(12345));
+	TELL(memcmp(&handle, &again, sizeof(handle)) == 0, cuIpcGetMemHandle(NULL, p));
+	TELL(cuIpcCloseMemHandle(p), cuIpcCloseMemHandle(12345));
 	MUST(cuCtxSetCurrent(NULL));
 	TELL(cuIpcGetMemHandle(&handle, p));
 }
@@ -234,8 +223,7 @@ static void opened_at_home(void)
 	MUST(cuIpcGetMemHandle(&handle, p));
 	for (unsigned flags = 0; flags < 3; flags++)
 		TELL(cuIpcOpenMemHandle(&q, handle, flags));
-	TELL(q == p);
-	TELL(cuIpcCloseMemHandle(p));
+	TELL(q == p, cuIpcCloseMemHandle(p));
 }
 
 static void nothing_opened(void)
@@ -307,8 +295,7 @@ static void export_a_block(void)
 	MUST(cuIpcGetMemHandle(&handle, q + 512));
 	give(); /* 1: opens it, reads, writes */
 	take();
-	TELL(word_at(q));
-	TELL(word_at(q + 9996));
+	TELL(word_at(q), word_at(q + 9996));
 	give(); /* 2: closes it */
 	take();
 	TELL(cuMemFree(q));
@@ -335,10 +322,7 @@ static void import_a_block(void)
 		TELL(cuIpcOpenMemHandle(&q, handle, flags));
 	TELL(cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	TELL(cuIpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-	TELL(q == again);
-	TELL(cuMemGetAddressRange(&base, &size, q + 100));
-	TELL(base == q);
-	TELL(size);
+	TELL(q == again, cuMemGetAddressRange(&base, &size, q + 100), base == q, size);
 	TELL(word_at(q));
 	CUdeviceptr at = q;
 	ASK(MEMORY_TYPE);
@@ -347,24 +331,19 @@ static void import_a_block(void)
 	ASK(MAPPED);
 	ASK_LONG(CONTEXT, (uintptr_t)conform_ctx);
 	ASK_LONG(RANGE_SIZE, size);
-	TELL(cuIpcGetMemHandle(&of_it, q));
-	TELL(conform_fill(q, 2500, 71, s));
+	TELL(cuIpcGetMemHandle(&of_it, q), conform_fill(q, 2500, 71, s));
 	TELL(cuStreamSynchronize(s));
 	give();
 	take();
-	TELL(cuIpcCloseMemHandle(q + 512));
-	TELL(cuIpcCloseMemHandle(q));
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(cuIpcCloseMemHandle(q));
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(cuIpcCloseMemHandle(q));
+	TELL(cuIpcCloseMemHandle(q + 512), cuIpcCloseMemHandle(q));
+	TELL(cuMemGetAddressRange(&base, &size, q), cuIpcCloseMemHandle(q));
+	TELL(cuMemGetAddressRange(&base, &size, q), cuIpcCloseMemHandle(q));
 	give();
 	take();
 	TELL(cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	give();
 	take();
-	TELL(cuMemGetAddressRange(&base, &size, q));
-	TELL(cuIpcCloseMemHandle(q));
+	TELL(cuMemGetAddressRange(&base, &size, q), cuIpcCloseMemHandle(q));
 	TELL(cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	give();
 }
@@ -383,9 +362,7 @@ static void import_and_free(void)
 
 	take();
 	MUST(cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-	TELL(cuMemFreeAsync(q, s));
-	TELL(cuMemFree(q));
-	TELL(cuIpcCloseMemHandle(q));
+	TELL(cuMemFreeAsync(q, s), cuMemFree(q), cuIpcCloseMemHandle(q));
 	give();
 }
 
@@ -416,16 +393,11 @@ static void import_in_two_contexts(void)
 	TELL(OPEN(&second));
 	first = handle;
 	take();
-	TELL(OPEN(&second));
-	TELL(cuIpcCloseMemHandle(q));
-	TELL(cuIpcCloseMemHandle(q));
+	TELL(OPEN(&second), cuIpcCloseMemHandle(q), cuIpcCloseMemHandle(q));
 	handle = first;
 	TELL(OPEN(&q));
 	MUST(cuCtxSetCurrent(conform_ctx));
-	TELL(OPEN(&second));
-	TELL(cuCtxDestroy(other));
-	TELL(cuIpcCloseMemHandle(q));
-	TELL(OPEN(&q));
+	TELL(OPEN(&second), cuCtxDestroy(other), cuIpcCloseMemHandle(q), OPEN(&q));
 	TELL(cuIpcCloseMemHandle(q));
 	give();
 }
@@ -447,8 +419,7 @@ static void import_in_captures(void)
 		MUST(
 		    cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 		begin(s, (CUstreamCaptureMode)mode);
-		TELL(cuIpcCloseMemHandle(q));
-		TELL(status_of(s));
+		TELL(cuIpcCloseMemHandle(q), status_of(s));
 		end(s);
 	}
 	give();
@@ -492,8 +463,7 @@ static void lookups(void)
 	for (cuuint64_t flags = 0; flags < 5; flags++)
 		look("cuMemAllocAsync", 12000, flags);
 	TELL(cuGetProcAddress("cuMemAlloc", &legacy, 12000, 0, NULL));
-	TELL(cuGetProcAddress("cuNoSuch", &legacy, 12000, 0, NULL));
-	TELL(legacy == NULL);
+	TELL(cuGetProcAddress("cuNoSuch", &legacy, 12000, 0, NULL), legacy == NULL);
 	MUST(cuGetProcAddress("cuMemAllocAsync", &legacy, 12000, 1, NULL));
 	MUST(cuGetProcAddress("cuMemAllocAsync", &own, 12000, 2, NULL));
 	TELL(legacy == own);

@@ -17,7 +17,34 @@ static inline void tell(const char *what, long long value)
 	printf("%-66s %lld\n", what, value);
 }
 
-#define TELL(call) tell(#call, (long long)(call))
+/* The next of the expressions in `*list`, and its value. */
+static inline void tell_next(const char **list, long long value)
+{
+	const char *at = *list;
+	char what[400];
+	int depth = 0;
+
+	for (; *at && (depth > 0 || *at != ','); at++)
+		depth += (*at == '(') - (*at == ')');
+	snprintf(what, sizeof(what), "%.*s", (int)(at - *list), *list);
+	*list = at + strspn(at, ", ");
+	tell(what, value);
+}
+
+/* Tells each of up to six expressions, one after another. */
+#define TELL(...)                                                                      \
+	do {                                                                           \
+		const char *list_ = #__VA_ARGS__;                                      \
+		TELL_ALL(__VA_ARGS__, TELL_6, TELL_5, TELL_4, TELL_3, TELL_2, TELL_1)  \
+		(__VA_ARGS__);                                                         \
+	} while (0)
+#define TELL_ALL(a, b, c, d, e, f, all, ...) all
+#define TELL_1(a)                            tell_next(&list_, (long long)(a))
+#define TELL_2(a, ...)                       TELL_1(a), TELL_1(__VA_ARGS__)
+#define TELL_3(a, ...)                       TELL_1(a), TELL_2(__VA_ARGS__)
+#define TELL_4(a, ...)                       TELL_1(a), TELL_3(__VA_ARGS__)
+#define TELL_5(a, ...)                       TELL_1(a), TELL_4(__VA_ARGS__)
+#define TELL_6(a, ...)                       TELL_1(a), TELL_5(__VA_ARGS__)
 
 static inline int status_of(CUstream stream)
 {
