@@ -49,25 +49,6 @@ TEST(a_block_that_outlived_its_graphs_is_exported_when_done)
 	must_free(pools, addr);
 }
 
-/* The epoch of the graph pool's latest free cannot be closed then. */
-TEST(it_is_exported_while_another_capture_is_under_way_too)
-{
-	void *other, *graph = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB), beside = capture_alloc(3 * MIB);
-
-	end(0);
-	fake_submit();
-	must_free(pools, beside);
-	other = begin(1);
-	graph_destroy(graph);
-	gcp_tracker_collect(tracker);
-	assert_false(is_private(addr));
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	end(1);
-	graph_destroy(other);
-	must_free(pools, addr);
-}
-
 /* Network cards and the like write into memory whatever streams wait for. */
 TEST(what_a_graph_recycled_is_done_where_others_write)
 {
@@ -79,61 +60,6 @@ TEST(what_a_graph_recycled_is_done_where_others_write)
 	assert_true(fake.done >= work);
 	graphs_destroy(graphs, id);
 	must_free(pools, addr);
-}
-
-static void *begin_beside(void *graph)
-{
-	*(void **)graph = begin_with(3, GCP_CAPTURE_THREAD_LOCAL);
-	return NULL;
-}
-
-/* A capture that is given again what eager work, `*ret_work`, still runs on, while
- * another thread captures, too, and the device is full. */
-static gcp_addr recycled_beside(uint64_t *ret_work, void *ret_graphs[2])
-{
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, begin_beside, &ret_graphs[1]),
-			 0);
-	pthread_join(thread, NULL);
-	ret_graphs[0] = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	*ret_work = fake_submit();
-	must_free(pools, addr);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	fake.memory_limit = fake.memory_used;
-	end(0);
-	return addr;
-}
-
-TEST(a_capture_that_ends_beside_another_waits_on_a_full_device)
-{
-	uint64_t work;
-	void *graphs[2];
-	gcp_addr addr = recycled_beside(&work, graphs);
-
-	assert_true(fake_is_ordered(work));
-	assert_int_equal(fake_pinned.blocks, 0);
-	must_free(pools, addr);
-	end(3);
-	graph_destroy(graphs[0]);
-	graph_destroy(graphs[1]);
-}
-
-/* Neither device nor host have anything left to wait by. */
-TEST(a_barrier_that_cannot_be_set_is_set_later)
-{
-	uint64_t work;
-	void *graphs[2];
-
-	fake_pinned.limit = 0;
-	gcp_addr addr = recycled_beside(&work, graphs);
-	assert_false(fake_is_ordered(work));
-	end(3);
-	assert_true(fake_is_ordered(work));
-	must_free(pools, addr);
-	graph_destroy(graphs[0]);
-	graph_destroy(graphs[1]);
 }
 
 /* The youngest fence of several is waited for, not the oldest. */
@@ -250,48 +176,4 @@ CASE(a_wait_that_fails_completes_nothing, NULL, NULL)
 	assert_true(gcp_timeline_is_completed(&waits->timeline, epoch));
 	assert_true(work <= fake.done);
 	fake_finish(waits->pools);
-}
-
-static struct {
-	int (*mem_free)(void *ctx, gcp_addr addr);
-	uint64_t submitted, waited;
-} others;
-
-/* Another thread submits a copy between devices meanwhile. */
-static int mem_free_beside_a_copy(void *ctx, gcp_addr addr)
-{
-	others.submitted++;
-	return others.mem_free(ctx, addr);
-}
-
-static uint64_t others_now(void)
-{
-	return others.submitted;
-}
-
-static int others_wait(void *ctx, uint64_t moment, bool own)
-{
-	(void)ctx, (void)own;
-	others.waited = moment;
-	return 0;
-}
-
-/* What comes after it may wait for what this thread does next. */
-TEST(a_free_that_completes_waits_for_no_later_copy)
-{
-	struct gcp_driver *driver = &pools->driver;
-	void *graph;
-
-	(void)must_alloc(fake_pool(pools), 3 * MIB);
-	others.mem_free = driver->mem_free;
-	others.submitted = 5;
-	driver->mem_free = mem_free_beside_a_copy;
-	driver->foreign_now = others_now;
-	driver->foreign_wait = others_wait;
-	graph = begin(0);
-	assert_int_equal(gcp_pool_complete_by_free(fake_pool(pools)), 0);
-	end(0);
-	assert_int_equal(others.submitted, 6);
-	assert_int_equal(others.waited, 5);
-	graph_destroy(graph);
 }

@@ -184,71 +184,6 @@ TEST(addresses_pass_to_another_context)
 	assert_null(gcp_pools_check(pools));
 }
 
-static void *stay_later(void *arg)
-{
-	usleep(20000);
-	gcp_pool_reattach(arg, FAKE_CTX);
-	return NULL;
-}
-
-/* Memory of a context that may be ending, and stays, is not missing when memory is
- * out. */
-TEST(a_full_device_waits_for_a_context_that_stays)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	pthread_t thread;
-
-	fake.memory_limit = 300 * MIB;
-	must_free(pools, must_alloc(pool, 200 * MIB));
-	fake.done = fake.submitted;
-	gcp_pool_detach(pools, FAKE_CTX);
-	pthread_create(&thread, NULL, stay_later, pools);
-	must_free(pools, must_alloc(pool, 250 * MIB));
-	pthread_join(thread, NULL);
-	assert_null(gcp_pools_check(pools));
-}
-
-/* A context that joins while another may be ending waits a while, and stands behind
- * that one's barriers if it stays. */
-TEST(a_joining_context_waits_for_a_context_that_stays)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	pthread_t thread;
-
-	order_one(pools, pool);
-	gcp_pool_detach(pools, FAKE_CTX);
-	pthread_create(&thread, NULL, stay_later, pools);
-	gcp_pools_context_joined(pools, (void *)0x2000, join);
-	assert_int_equal(joins, 1);
-	pthread_join(thread, NULL);
-}
-
-/* How often the calling thread has slept. */
-static long sleeps(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw;
-}
-
-/* But not where nothing is behind a barrier. */
-TEST(a_joining_context_waits_for_barriers_only)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	must_free(pools, must_alloc(pool, 16 * MIB));
-	gcp_pool_detach(pools, FAKE_CTX);
-	long before = sleeps();
-	gcp_pools_context_joined(pools, (void *)0x2000, join);
-	assert_int_equal(joins, 0);
-	assert_true(sleeps() - before < 10);
-	gcp_pool_reattach(pools, FAKE_CTX);
-}
-
 /* A thread whose wait gave nothing is not put behind them; they are set again when the
  * context stays all the same. */
 TEST(barriers_are_set_again_when_a_context_stays)
@@ -264,22 +199,6 @@ TEST(barriers_are_set_again_when_a_context_stays)
 	assert_int_equal(fake.orders, 2);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 1);
-}
-
-/* Else what is done in the new context could come before that work. */
-TEST(a_joining_context_waits_by_a_free_where_waiting_fails)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
-	gcp_pools_fences_hold(pools); /* a capture: only the host can wait */
-	fake.fail_at = fake.calls + 1;
-	fake.fail_code = 719;
-	gcp_pools_context_joined(pools, (void *)0x2000, join);
-	gcp_pools_fences_release(pools);
-	assert_int_equal(joins, 0);
-	assert_int_equal(fake.done, fake.submitted);
 }
 
 /* It has joined in vain while the other was leaving, which then stays. */
@@ -315,22 +234,6 @@ TEST(epochs_are_completed_when_a_context_stays_in_a_capture)
 	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 }
 
-/* A context that comes during a capture must not be made to wait: that would kill the
- * capture. What was ordered is completed instead. */
-TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
-	gcp_pools_fences_hold(pools);
-	gcp_pools_context_joined(pools, (void *)0x2000, join);
-	gcp_pools_fences_release(pools);
-	assert_int_equal(joins, 0);
-	assert_true(pool->timeline.completed >= pool->timeline.ordered);
-	assert_null(gcp_pools_check(pools));
-}
-
 TEST(barriers_are_waited_for_when_a_context_cannot_join)
 {
 	struct gcp_pools *pools = small_window();
@@ -341,24 +244,6 @@ TEST(barriers_are_waited_for_when_a_context_cannot_join)
 	assert_int_equal(joins, 1);
 	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 	assert_null(gcp_pools_check(pools));
-}
-
-/* A device that obeys no queue appears meanwhile: what was ordered must be done. */
-TEST(epochs_are_completed_when_a_context_stays_and_others_write)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools), *other;
-
-	order_one(pools, pool);
-	gcp_pool_detach(pools, FAKE_CTX);
-	fake.third_party = true;
-	assert_int_equal(gcp_pool_get(pools, (void *)0x3000, 0, &other), 0);
-	must_free(pools, must_alloc(other, 4 * MIB));
-	assert_int_equal(gcp_timeline_barrier(other, gcp_timeline_stamp(other), true),
-			 0);
-	assert_true(pools->completed_only);
-	gcp_pool_reattach(pools, FAKE_CTX);
-	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 }
 
 /* cuMemFreeAsync does not wait, so nothing may wait behind it: no barrier is set on
@@ -403,21 +288,6 @@ TEST(no_context_waits_for_another)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* At the end of a capture work that is done, or soon will be, holds no stream back. */
-TEST(a_capture_ends_without_a_barrier_where_work_is_done)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake.several = true;
-	fake.done = fake_submit();
-	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_int_equal(fake.orders, 0);
-	assert_int_equal(fake.records, 1);
-	assert_true(pool->timeline.completed == pool->timeline.open - 1);
-	fake_finish(pools);
-}
-
 /* But the graph must not overtake what goes on. */
 TEST(a_capture_ends_with_a_barrier_where_work_goes_on)
 {
@@ -435,30 +305,6 @@ TEST(a_capture_ends_with_a_barrier_where_work_goes_on)
 	later = fake_submit();
 	assert_false(fake_is_ordered(later));
 	fake_finish(pools);
-}
-
-/* Their events go with it: what is left of them is memory of the host. */
-TEST(a_context_that_ends_leaves_no_fences)
-{
-	struct gcp_pools *pools = small_window();
-
-	for (int turn = 0; turn < 3; turn++) {
-		struct gcp_pool *pool = fake_pool(pools);
-
-		fake_submit();
-		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-		fake.done = fake.submitted;
-		(void)gcp_timeline_poll_all(pool);
-		fake_submit();
-		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-		assert_non_null(pool->timeline.spare);
-		assert_int_equal(pool->timeline.count, 1);
-		assert_int_equal(fake.fences, 2);
-		gcp_pool_detach(pools, FAKE_CTX);
-		gcp_pool_reset(pools, FAKE_CTX);
-		assert_int_equal(fake.fences, 0);
-	}
 }
 
 static struct gcp_pools *ending;
@@ -491,54 +337,6 @@ TEST(a_fence_that_is_waited_for_outlives_its_context)
 	assert_int_equal(fake.fences, 0);
 }
 
-/* A graph pool may have memory of contexts that are gone. */
-TEST(a_capture_ends_beside_a_context_that_is_gone)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	int calls;
-
-	gcp_pool_detach(pools, FAKE_CTX);
-	gcp_pool_reset(pools, FAKE_CTX);
-	calls = fake.calls;
-	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_int_equal(fake.calls, calls);
-}
-
-/* Or of one that another thread may be ending: nothing is asked of it. */
-TEST(a_capture_ends_beside_a_context_that_stays)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	uint64_t work = fake_submit();
-	int calls;
-
-	fake.several = true;
-	gcp_pool_detach(pools, FAKE_CTX);
-	calls = fake.calls;
-	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_int_equal(fake.calls, calls);
-	gcp_pool_reattach(pools, FAKE_CTX);
-	assert_true(fake_is_ordered(work));
-	fake_finish(pools);
-}
-
-/* An epoch that a free has not closed is no reason to wait on the host. */
-TEST(a_capture_ends_behind_an_asynchronous_free)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 16 * MIB);
-
-	uint64_t work = fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
-	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool) - 1, true),
-			 0);
-	assert_true(fake_is_ordered(work));
-	assert_int_equal(fake.orders, 1);
-	assert_int_equal(fake.waits, 0);
-}
-
 /* Without barriers it is the frees that bound what waits. */
 TEST(frees_bound_what_waits_where_no_barrier_may_be_set)
 {
@@ -557,27 +355,6 @@ TEST(frees_bound_what_waits_where_no_barrier_may_be_set)
 	assert_true(fake.memory_used <= 8 * 16 * MIB);
 }
 
-/* However large they are: an epoch may hold one block only. */
-TEST(large_blocks_are_bounded_where_no_barrier_may_be_set)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake.several = true;
-	(void)must_alloc(pool, 1024 * MIB);
-	for (int i = 0; i < 100; i++) {
-		gcp_addr addr = must_alloc(pool, 256 * MIB);
-
-		fake_submit();
-		must_free(pools, addr);
-	}
-	assert_int_equal(fake.orders, 0);
-	assert_true(fake.memory_used <= 2048 * MIB);
-}
-
 TEST(an_asynchronous_free_never_blocks)
 {
 	struct gcp_config config;
@@ -593,30 +370,6 @@ TEST(an_asynchronous_free_never_blocks)
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	assert_int_equal(fake.done, 0);
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EINVAL);
-}
-
-/* Graphs may run on memory of a graph pool at any time, no matter which thread has a
- * block of it. */
-TEST(complete_waits_for_graphs)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_heap *heap;
-	gcp_addr addr;
-
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
-	uint64_t graph = fake_submit();
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	assert_true(graph <= fake.done);
-	/* A capture forbids the fence, but not a free that waits. */
-	graph = fake_submit();
-	gcp_pools_fences_hold(pools);
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	assert_true(graph <= fake.done);
-	gcp_pools_fences_release(pools);
-	must_free(pools, addr);
-	gcp_heap_release(heap);
-	fake_finish(pools);
 }
 
 /* A graph can be captured and launched in another context than its memory is of. */

@@ -65,19 +65,6 @@ static void captured_into(int stream, void *graph)
 	end(stream);
 }
 
-/* As the hooks do where the end fails, and has taken the capture away. */
-static void end_lost(int stream)
-{
-	void *handle = stream_handle(stream);
-	struct gcp_holder *graph = gcp_tracker_end_prepare(tracker, FAKE_CTX, handle);
-
-	memset(&cuda.streams[stream], 0, sizeof(cuda.streams[stream]));
-	fake.capturing--;
-	gcp_holder_ended(tracker, graph,
-			 gcp_tracker_end_lost(tracker, FAKE_CTX, handle));
-	gcp_tracker_end_done(tracker, FAKE_CTX, handle, ~0ull, GCP_END_REFUSED);
-}
-
 static uint64_t graph_pools(void)
 {
 	return gcp_graph_pools_list(tracker, NULL, 0);
@@ -115,21 +102,6 @@ TEST(what_is_set_for_a_child_goes_with_the_next)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
-TEST(what_is_set_without_memory_goes_with_the_executable)
-{
-	void *exec = handle(0), *graph = captured();
-	struct gcp_holder *holding = holding_of(graph, false);
-
-	fake_fail_memory(1, true);
-	gcp_holding_set(tracker, holding, exec, handle(1), true);
-	fake_fail_memory(0, false);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 0);
-	assert_false(gcp_tracker_holds(tracker));
-}
-
 TEST(an_update_that_fails_leaves_both)
 {
 	void *first = captured(), *second = captured(), *exec = made(0, first, true);
@@ -139,105 +111,6 @@ TEST(an_update_that_fails_leaves_both)
 	graph_destroy(second);
 	assert_int_equal(graph_pools(), 2);
 	holder_destroy(exec, true);
-}
-
-TEST(a_launch_into_a_capture_embeds_the_graph)
-{
-	void *graph = captured(), *exec = made(0, graph, true), *second;
-
-	graph_destroy(graph);
-	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(1), exec),
-			 0);
-	second = begin(0);
-	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
-			 0);
-	end(0);
-	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(second);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* --- ends --- */
-
-/* The call may be refused: what is made meanwhile is made of it. */
-TEST(a_graph_that_may_be_going_is_there)
-{
-	void *graph = captured(), *clone;
-	struct gcp_holder *ending = gcp_holder_ending(tracker, graph, false);
-
-	clone = made(0, graph, false);
-	captured_into(0, graph);
-	gcp_holder_ended(tracker, ending, false);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(clone);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* Its end was not seen: its context has ended, say. */
-TEST(what_had_the_handle_before_is_gone)
-{
-	void *exec = made(0, captured(), true);
-
-	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
-	assert_int_equal(graph_pools(), 1);
-	gcp_holding_new(tracker, NULL, exec, true);
-	assert_int_equal(graph_pools(), 0);
-	added(handle(1), captured());
-	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
-	gcp_holding_new(tracker, NULL, handle(1), false);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* Between the real end of one capture and its report another one has come and gone. */
-TEST(a_stream_captures_twice)
-{
-	struct gcp_holder *first, *second;
-	void *graph = begin(0);
-
-	must_free(pools, capture_alloc(3 * MIB));
-	first = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-	begin(0);
-	must_free(pools, capture_alloc(3 * MIB));
-	second = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
-	assert_non_null(second);
-	gcp_holder_ended(tracker, second, true);
-	gcp_holder_ended(tracker, first, false);
-	end(0);
-	end(0);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(graph);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* CUDA may destroy the graph of a lost capture before its end. */
-TEST(a_lost_capture_leaves_a_graph_that_has_its_handle)
-{
-	void *graph = handle(0);
-
-	begin_graph(0, graph, false);
-	cuda.streams[0].active = false;
-	cuda.streams[0].invalidated = true;
-	begin_graph(1, graph, false);
-	end_lost(0);
-	end(1);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(graph);
-}
-
-TEST(what_is_launched_into_a_lost_capture_goes_with_it)
-{
-	void *graph = captured(), *exec = made(0, graph, true);
-
-	graph_destroy(graph);
-	begin(0);
-	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
-			 0);
-	end_lost(0);
-	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 0);
-	assert_false(gcp_tracker_holds(tracker));
 }
 
 /* --- parts --- */
@@ -276,23 +149,6 @@ TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph)
 	gcp_holding_new(tracker, NULL, inner, false);
 	assert_int_equal(graph_pools(), 3);
 	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 0);
-}
-
-/* A call that told nothing had destroyed it before. */
-TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone)
-{
-	void *outer = handle(0), *body = handle(1);
-	struct gcp_holder *ending;
-
-	gcp_graph_part(tracker, outer, body, false);
-	ending = gcp_holder_ending(tracker, outer, false);
-	begin_graph(0, body, false);
-	end(0);
-	gcp_holder_ended(tracker, ending, false);
-	graph_destroy(outer);
-	assert_int_equal(graph_pools(), 1);
-	graph_destroy(body);
 	assert_int_equal(graph_pools(), 0);
 }
 
@@ -441,26 +297,6 @@ CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
-/* No graph has it any more that the call could have copied. */
-CASE(a_call_that_is_not_known_leaves_what_is_gone, several_setup, teardown)
-{
-	launched_and_gone(captured(), OTHER_CTX);
-	gcp_graphs_keep(tracker, false);
-	assert_true(private_bytes_fetched() > 0);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-}
-
-/* What is not known, a launch by the device or one that the driver tells nothing of, is
- * elsewhere. */
-CASE(memory_waits_for_launches_that_are_not_known, several_setup, teardown)
-{
-	launched_and_gone(captured(), NULL);
-	assert_true(private_bytes() > 0);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-}
-
 CASE(launches_of_all_that_has_held_the_memory_count, several_setup, teardown)
 {
 	void *graph = captured(), *exec = made(0, graph, true), *clone;
@@ -479,44 +315,6 @@ CASE(launches_of_all_that_has_held_the_memory_count, several_setup, teardown)
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(graph_pools(), 0);
-}
-
-CASE(launches_of_set_children_count, several_setup, teardown)
-{
-	void *exec = handle(0), *graph = captured();
-
-	gcp_holding_set(tracker, holding_of(graph, false), exec, handle(1), true);
-	graph_destroy(graph);
-	gcp_exec_launched(tracker, exec, OTHER_CTX);
-	gcp_holding_set(tracker, NULL, exec, handle(1), true);
-	assert_true(private_bytes() > 0);
-	holder_destroy(exec, true);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-}
-
-CASE(memory_that_ran_at_home_goes_at_once, several_setup, teardown)
-{
-	uint64_t work;
-
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(300 * MIB);
-
-	must_free(pools, addr);
-	end(0);
-	for (int i = 0; i < 64; i++) /* other epochs begin */
-		must_free(pools, must_alloc(pool, 8 * MIB));
-	work = fake_submit(); /* a launch */
-	launched_and_gone(graph, FAKE_CTX);
-	assert_int_equal(private_bytes(), 0);
-	assert_int_equal(all.records, 0);
-	for (int i = 0; i < 8; i++) {
-		gcp_addr other = must_alloc(pool, 300 * MIB);
-
-		if (other == addr)
-			assert_true(fake_is_ordered(work));
-		must_free(pools, other);
-	}
 }
 
 CASE(no_fence_is_set_beside_a_capture, several_setup, teardown)
@@ -544,54 +342,4 @@ CASE(memory_waits_for_a_fence_of_its_own, several_setup, teardown)
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 2);
-}
-
-/* A pool of the program's has got a capture meanwhile, which is gone as well. */
-CASE(memory_that_was_used_again_waits_again, several_setup, teardown)
-{
-	uint64_t id;
-
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
-	void *graph = captured();
-	const struct gcp_heap *heap =
-	    SLIST_FIRST(&TAILQ_FIRST(&tracker->graph_pools)->heaps)->heap;
-
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
-	launched_and_gone(graph, OTHER_CTX);
-	gcp_tracker_fetch(tracker);
-	assert_int_equal(all.records, 1);
-	assert_true(heap->ending);
-	graph = captured();
-	assert_false(heap->ending);
-	graph_destroy(graph);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-	assert_int_equal(all.records, 2);
-	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
-}
-
-/* It is not kept waiting by what comes later. */
-CASE(a_fence_does_not_move, several_setup, teardown)
-{
-	for (int i = 0; i < 3; i++) {
-		launched_and_gone(captured(), OTHER_CTX);
-		gcp_tracker_fetch(tracker);
-	}
-	assert_int_equal(all.records, 1);
-	all.result = 0;
-	gcp_tracker_look(tracker);
-	assert_false(gcp_tracker_has_pending_events(tracker));
-	assert_int_equal(graph_pools(), 2);
-	assert_int_equal(private_bytes_fetched(), 0);
-	assert_int_equal(all.records, 2);
-}
-
-CASE(a_fence_that_fails_says_nothing, several_setup, teardown)
-{
-	all.result = 719;
-	launched_and_gone(captured(), OTHER_CTX);
-	assert_true(private_bytes_fetched() > 0);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
 }

@@ -44,47 +44,6 @@ TEST(sizes_round_up_to_their_class)
 	fake_finish(pools);
 }
 
-/* What dma-buf wants, beside blocks of every size. */
-TEST(large_blocks_are_whole_pages)
-{
-	struct gcp_config configs[2];
-
-	gcp_config_default(&configs[0]);
-	gcp_config_default_mapped(&configs[1]);
-	for (int i = 0; i < 2; i++) {
-		struct gcp_pools *pools = fake_pools(&configs[i]);
-
-		for (uint64_t bytes = 100; bytes < 40 * MIB; bytes += bytes / 3) {
-			gcp_addr addr = must_alloc(fake_pool(pools), bytes);
-
-			if (bytes > configs[i].slab_max)
-				assert_int_equal(addr % 4096, 0);
-		}
-		fake_finish(pools);
-	}
-}
-
-TEST(an_explicit_list_of_classes_is_used)
-{
-	struct gcp_config config;
-	struct gcp_block_info info;
-
-	gcp_config_default(&config);
-	config.class_list[0] = 4096;
-	config.class_list[1] = 65536;
-	config.class_list_count = 2;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	gcp_pools_find(pools, must_alloc(pool, 100), &info);
-	assert_int_equal(info.size, 4096);
-	gcp_pools_find(pools, must_alloc(pool, 5000), &info);
-	assert_int_equal(info.size, 65536);
-	gcp_pools_find(pools, must_alloc(pool, 65537), &info);
-	assert_int_equal(info.size, 69632);
-	fake_finish(pools);
-}
-
 TEST(a_bad_configuration_is_refused)
 {
 	struct gcp_config config;
@@ -97,74 +56,7 @@ TEST(a_bad_configuration_is_refused)
 	assert_non_null(why);
 }
 
-TEST(impossible_sizes_are_out_of_memory)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	gcp_addr addr;
-
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), UINT64_MAX, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 1ull << 50, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 0, &addr), -EINVAL);
-	fake_finish(pools);
-}
-
 /* --- misuse ------------------------------------------------------------------- */
-
-TEST(a_double_free_is_told)
-{
-	static const uint64_t sizes[] = {512, 100 * KIB, 5 * MIB, 300 * MIB};
-
-	for (int i = 0; i < 4; i++) {
-		struct gcp_pools *pools = fake_pools(NULL);
-		gcp_addr addr = must_alloc(fake_pool(pools), sizes[i]);
-
-		must_free(pools, addr);
-		assert_int_equal(gcp_pools_free(pools, addr), -EINVAL);
-		fake_finish(pools);
-	}
-}
-
-TEST(foreign_and_interior_pointers_are_not_ours)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
-	struct gcp_block_info info;
-
-	assert_int_equal(gcp_pools_free(pools, 0xdead0000), -ENOENT);
-	assert_int_equal(gcp_pools_free(pools, addr + 512), -ENOENT);
-	assert_int_equal(gcp_pools_free(pools, addr + 1), -ENOENT);
-	assert_int_equal(gcp_pools_free(pools, UINT64_MAX), -ENOENT);
-	assert_int_equal(gcp_pools_find(pools, addr + 12345, &info), 0);
-	assert_int_equal(info.addr, addr);
-	assert_int_equal(gcp_pools_find(pools, 0xdead0000, &info), -ENOENT);
-	must_free(pools, addr);
-	assert_int_equal(gcp_pools_find(pools, addr, &info), -EINVAL);
-	fake_finish(pools);
-}
-
-TEST(pointers_of_a_dropped_context_are_foreign)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	gcp_addr live = must_alloc(fake_pool(pools), 5 * MIB);
-	gcp_addr small = must_alloc(fake_pool(pools), 700);
-	gcp_addr freed = must_alloc(fake_pool(pools), 700);
-
-	must_free(pools, freed);
-	uint64_t frees = fake.frees;
-	gcp_pool_reset(pools, FAKE_CTX);
-	fake.memory_used = 0; /* it went with the context */
-	assert_int_equal(fake.frees, frees);
-	assert_int_equal(gcp_pools_free(pools, live), -ENOENT);
-	assert_int_equal(gcp_pools_free(pools, small), -ENOENT);
-	assert_int_equal(gcp_pools_free(pools, freed), -ENOENT);
-	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
-	assert_int_equal(must_stats(pools).reserved_bytes.current, 0);
-	/* The context comes back under the same handle, as after a reset. */
-	must_free(pools, must_alloc(fake_pool(pools), 700));
-	fake_finish(pools);
-}
 
 static uint64_t driver_calls(void)
 {
@@ -200,80 +92,6 @@ TEST(a_context_about_to_go_is_left_alone)
 	fake_finish(pools);
 }
 
-/* --- segments ----------------------------------------------------------------- */
-
-TEST(neighbours_merge_when_their_epochs_are_ready)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.thread_cache_bytes = 0;
-	config.window_bytes = 0;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr a = must_alloc(pool, 5 * MIB), b = must_alloc(pool, 5 * MIB);
-	gcp_addr c = must_alloc(pool, 5 * MIB);
-
-	assert_int_equal(fake.allocs, 1); /* they share a segment */
-	must_free(pools, a);
-	must_free(pools, c);
-	must_free(pools, b);
-	assert_int_equal(must_alloc(pool, 14 * MIB), a);
-	assert_int_equal(fake.allocs, 1);
-	fake_finish(pools);
-}
-
-TEST(a_huge_block_is_not_split_for_a_small_one)
-{
-	struct gcp_config config;
-
-	gcp_config_default(&config);
-	config.split_limit = 256 * MIB;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-	(void)must_alloc(pool, 4096 * MIB); /* beside which that is no excess */
-	gcp_addr huge = must_alloc(pool, 300 * MIB);
-
-	must_free(pools, huge);
-	fake.done = fake.submitted;
-	must_alloc(pool, 20 * MIB);
-	assert_int_equal(fake.allocs, 3);
-	/* Nor for one that would leave much of it without use. */
-	assert_int_not_equal(must_alloc(pool, 258 * MIB), huge);
-	assert_int_equal(must_alloc(pool, 290 * MIB), huge);
-	fake_finish(pools);
-}
-
-/* What the driver's granularity adds is more than an eighth of this one. */
-TEST(a_huge_block_takes_what_the_driver_rounds_up_to)
-{
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	gcp_addr addr;
-
-	gcp_config_default(&config);
-	config.segment_bytes = config.split_limit = 2 * MIB;
-	pools = fake_pools(&config);
-	addr = must_alloc(fake_pool(pools), 8 * MIB + 512);
-	assert_int_equal(fake.allocs, 1);
-	must_free(pools, addr);
-	fake_finish(pools);
-}
-
-/* --- out of memory ------------------------------------------------------------ */
-
-TEST(out_of_memory_is_the_drivers_code)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	gcp_addr addr;
-
-	fake.memory_limit = 10 * MIB;
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 11 * MIB, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	must_alloc(fake_pool(pools), 9 * MIB);
-	fake_finish(pools);
-}
-
 /* --- statistics --------------------------------------------------------------- */
 
 TEST(gauges_and_counters_are_exact)
@@ -298,25 +116,6 @@ TEST(gauges_and_counters_are_exact)
 	gcp_pools_reset_peaks(pools, 0);
 	assert_int_equal(must_stats(pools).allocated_bytes.peak, 0);
 	assert_int_equal(gcp_pools_stats(pools, 7, &stats), -ENOENT);
-	fake_finish(pools);
-}
-
-TEST(a_peak_of_one_thread_is_exact)
-{
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	/* Cached and uncached sizes by turns: two counts that must agree. */
-	for (int i = 0; i < 500; i++) {
-		gcp_addr small = must_alloc(pool, 4096),
-			 large = must_alloc(pool, 3 * MIB);
-
-		must_free(pools, small);
-		must_free(pools, large);
-		fake.done = fake.submitted;
-	}
-	assert_int_equal(must_stats(pools).allocated_bytes.peak, 3 * MIB + 4096);
-	assert_int_equal(must_stats(pools).allocation.peak, 2);
 	fake_finish(pools);
 }
 

@@ -9,20 +9,6 @@
 #include "capture_fake.h"
 #include "cases.h"
 
-TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
-	gcp_addr addr = capture_alloc(3 * MIB);
-
-	submit_eagerly(); /* eager work, allowed and not yet done */
-	must_free(pools, addr);
-	gcp_addr next = capture_alloc(3 * MIB);
-	assert_true(is_private(next));
-	assert_int_not_equal(next, addr);
-	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
 static gcp_addr elsewhere;
 
 static void *take_elsewhere(void *arg)
@@ -73,20 +59,6 @@ static gcp_addr work_on_captured_stream_gives(void)
 	pthread_join(thread, NULL);
 	assert_true(is_private(elsewhere));
 	return elsewhere;
-}
-
-/* A backward pass, say. */
-TEST(captured_work_of_another_thread_uses_freed_memory_again)
-{
-	void *graph = begin(0);
-	gcp_addr addr = freed_by_the_capture();
-
-	assert_int_equal(work_on_captured_stream_gives(), addr);
-	must_free(pools, addr);
-	assert_int_equal(work_on_captured_stream_gives(), addr);
-	must_free(pools, addr);
-	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
-	end_and_destroy(graph);
 }
 
 TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
@@ -158,85 +130,6 @@ TEST(an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done)
 	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
 	assert_false(is_given_again(addr, 3 * MIB));
 	end_and_destroy(graph);
-}
-
-/* 8 KiB of each graph stay, whatever temporaries came before them: the graph's own
- * pool, which has more than one chunk, has no other segment for them. */
-TEST(small_temporaries_leave_room_for_what_stays)
-{
-	enum { GRAPHS = 40 };
-	void *graphs[GRAPHS];
-	uint64_t held = fake.memory_used;
-
-	for (int i = 0; i < GRAPHS; i++) {
-		graphs[i] = begin(0);
-		must_free(pools, capture_alloc(3 * MIB));
-		for (int j = 0; j < 6; j++)
-			must_free(pools, capture_alloc(63 << 10));
-		capture_alloc(8 << 10);
-		end(0);
-	}
-	assert_in_range(fake.memory_used - held, 2 * MIB, (2 * GRAPHS + 10) * 2 * MIB);
-	for (int i = 0; i < GRAPHS; i++)
-		graph_destroy(graphs[i]);
-	gcp_tracker_collect(tracker);
-	assert_int_equal(private_bytes(), 0);
-	must_be_sound(pools);
-}
-
-/* All of a shared pool stays until its last graph is gone: so it serves so many. */
-TEST(one_graph_does_not_keep_the_memory_of_thousands)
-{
-	void *graph = begin(0), *other;
-	uint64_t held;
-
-	capture_alloc(512);
-	end(0);
-	held = private_bytes();
-	for (int i = 0; i < 5000; i++) {
-		other = begin(0);
-		must_free(pools, capture_alloc(4096));
-		end(0);
-		graph_destroy(other);
-	}
-	assert_int_equal(private_bytes(), held);
-	graph_destroy(graph);
-}
-
-/* The first capture has made the pool of small blocks, and is over. */
-TEST(small_blocks_leave_the_proof_for_others_alone)
-{
-	void *first = begin(0), *graph;
-	gcp_addr addr;
-
-	capture_alloc(700);
-	end(0);
-	graph = begin(0);
-	addr = capture_alloc(3 * MIB);
-	capture_alloc(700);
-	kernel(0);
-	must_free(pools, addr);
-	wait_for(1, 0);
-	assert_true(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(first);
-	graph_destroy(graph);
-}
-
-/* A block that two captures may use is no small one of the first. */
-TEST(a_small_block_of_two_captures_is_held_by_both)
-{
-	void *first = begin(0), *second = begin(1);
-	gcp_addr addr = capture_alloc(700);
-
-	end(0);
-	end(1);
-	graph_destroy(first);
-	gcp_tracker_collect(tracker);
-	assert_true(is_private(addr));
-	graph_destroy(second);
-	gcp_tracker_collect(tracker);
-	assert_false(is_private(addr));
 }
 
 static void *begin_into_graph(int i)
@@ -315,24 +208,6 @@ TEST(memory_for_a_named_stream_is_its_captures_alone)
 	gcp_tracker_collect(tracker);
 	assert_false(is_private(addr));
 	graph_destroy(first);
-}
-
-TEST(a_block_of_very_many_captures_is_held_by_all)
-{
-	void *graphs[STREAMS];
-	gcp_addr addr;
-
-	for (int i = 0; i < STREAMS; i++)
-		graphs[i] = begin(i);
-	addr = capture_alloc(3 * MIB);
-	for (int i = 0; i < STREAMS; i++)
-		end(i);
-	for (int i = 0; i < STREAMS; i++) {
-		assert_true(is_private(addr));
-		graph_destroy(graphs[i]);
-		gcp_tracker_collect(tracker);
-	}
-	assert_false(is_private(addr));
 }
 
 /* Unless the program has named the pool. */

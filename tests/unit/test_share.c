@@ -9,37 +9,6 @@
 
 /* --- which graphs share --- */
 
-TEST(a_graph_that_the_capture_gave_away_shares_nothing)
-{
-	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
-
-	b->graph = begin(0);
-	b->scratch = capture_alloc(16 * MIB);
-	b->bytes = 16 * MIB;
-	must_free(pools, b->scratch);
-	gcp_tracker_order_unknown(tracker, true);
-	end(0);
-	gcp_share_captured(tracker, b->graph);
-	instantiate(b);
-	drop(b);
-	assert_false(share_memory(a, b));
-}
-
-TEST(a_handle_that_the_end_did_not_give_is_no_graph)
-{
-	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
-
-	b->graph = begin(0);
-	b->scratch = capture_alloc(16 * MIB);
-	b->bytes = 16 * MIB;
-	must_free(pools, b->scratch);
-	end(0);
-	gcp_share_captured(tracker, (void *)0x77);
-	instantiate(b);
-	drop(b);
-	assert_false(share_memory(a, b));
-}
-
 TEST(nothing_shares_where_it_is_switched_off)
 {
 	gcp_tracker_share_graphs(tracker, false);
@@ -94,40 +63,6 @@ TEST(a_graph_in_flight_is_not_bound)
 
 /* --- launches --- */
 
-/* Two streams need two lanes, however many graphs are launched there. */
-TEST(a_graph_moves_to_the_lane_of_its_stream)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct graph *c = make(2, 16 * MIB);
-
-	for (int i = 0; i < 20; i++) {
-		launch(a, 0);
-		launch(b, 1);
-		launch(c, 1);
-	}
-	assert_true(share_memory(b, c));
-	assert_false(share_memory(a, c));
-	assert_int_equal(must_stats(pools).graph_moves, 2);
-	assert_int_equal(fake.memory_used, 32 * MIB);
-}
-
-/* For good: it has memory of its own from its second stream on. */
-TEST(a_graph_leaves_its_lane_once)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	for (int i = 0; i < 20; i++) {
-		launch(a, i % 3);
-		device_catches_up();
-		launch(b, 0);
-		device_catches_up();
-	}
-	assert_false(share_memory(a, b));
-	assert_int_equal(must_stats(pools).graph_moves, 1);
-	assert_int_equal(waits + waits_of_all, 0);
-	assert_int_equal(fake.memory_used, 32 * MIB);
-}
-
 /* While it runs its launches elsewhere are crossings: CUDA orders those of one
  * executable.
  */
@@ -145,119 +80,6 @@ TEST(a_crossing_follows_the_lane_and_the_lane_follows_it)
 	device_catches_up();
 	launch(a, 2);
 	assert_false(share_memory(a, b));
-}
-
-TEST(one_in_flight_that_changes_its_stream_waits)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	launch(b, 0);
-	launch(a, 0);
-	launch(b, 1); /* beside a, were it not for the memory */
-	assert_int_equal(waits_of_all, 1);
-	launch(a, 2);
-	assert_int_equal(waits_of_all, 2);
-	assert_int_equal(waits, 0);
-	assert_true(share_memory(a, b));
-}
-
-/* Counted in one order, their calls come in the other: what follows must follow both.
- */
-TEST(the_last_of_two_calls_at_once_is_not_known)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch first, second;
-
-	fake.stuck = true;
-	launch_begin(a, 1, &first);
-	launch_begin(b, 1, &second);
-	launch_real(b, 1);
-	gcp_launch_end(tracker, b->exec, &second, 0);
-	launch_real(a, 1);
-	gcp_launch_end(tracker, a->exec, &first, 0);
-	launch(b, 2); /* judged */
-	assert_int_equal(waits_of_all, 1);
-}
-
-/* An event behind each launch would cost programs with one stream a fourth of its time:
- * the first launch into a second one waits for what the first one was given. */
-TEST(one_stream_has_no_events)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	for (int i = 0; i < 10; i++) {
-		launch(a, 0);
-		launch(b, 0);
-	}
-	assert_int_equal(events, 0);
-	assert_int_equal(waits_of_all, 0);
-	launch(a, 1);
-	assert_int_equal(waits_of_all, 1);
-}
-
-static atomic_bool launched;
-
-static void *launches_from_elsewhere(void *arg)
-{
-	launch(arg, 1);
-	atomic_store(&launched, true);
-	return NULL;
-}
-
-/* One in flight has to follow what another thread is just launching. */
-TEST(a_launch_waits_for_the_call_of_another_thread)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now;
-	pthread_t thread;
-
-	atomic_store(&launched, false);
-	fake.stuck = true;
-	launch(b, 0);
-	launch_begin(a, 0, &now);
-	assert_int_equal(pthread_create(&thread, NULL, launches_from_elsewhere, b), 0);
-	for (int i = 0; i < 200; i++)
-		sched_yield();
-	assert_false(atomic_load(&launched));
-	launch_real(a, 0);
-	gcp_launch_end(tracker, a->exec, &now, 0);
-	pthread_join(thread, NULL);
-	assert_true(atomic_load(&launched));
-	assert_int_equal(waits_of_all, 1);
-}
-
-/* In its stream, too: its call may be the later one. */
-static void nothing_is_launched_beside(bool back)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch crossing;
-	pthread_t thread;
-
-	atomic_store(&launched, false);
-	fake.stuck = true;
-	launch(b, back);
-	launch(a, back);
-	if (back)
-		launch(a, 0);
-	launch_begin(a, 1, &crossing);
-	assert_int_equal(pthread_create(&thread, NULL, launches_from_elsewhere, b), 0);
-	for (int i = 0; i < 200; i++)
-		sched_yield();
-	assert_false(atomic_load(&launched));
-	launch_real(a, 1);
-	gcp_launch_end(tracker, a->exec, &crossing, 0);
-	pthread_join(thread, NULL);
-	assert_true(atomic_load(&launched));
-}
-
-TEST(nothing_is_launched_beside_a_crossing)
-{
-	nothing_is_launched_beside(false);
-}
-
-TEST(nothing_is_launched_beside_one_that_follows_its_executable)
-{
-	nothing_is_launched_beside(true);
 }
 
 static struct graph *leaving;
@@ -358,54 +180,6 @@ TEST(an_unknown_call_gives_each_memory_of_its_own)
 	assert_int_equal(must_stats(pools).graph_moves, 0);
 }
 
-TEST(its_launch_is_waited_for)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	uint64_t work;
-
-	fake.stuck = true;
-	launch(a, 0);
-	launch(b, 0);
-	work = fake.submitted;
-	gcp_share_all_taken(tracker);
-	assert_true(fake.done >= work);
-	assert_false(share_memory(a, b));
-}
-
-/* The other one leaves the lane, and it stays where it runs. */
-TEST(the_launch_of_one_alone_is_not_waited_for)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	uint64_t work;
-
-	fake.stuck = true;
-	launch(a, 0);
-	work = fake.submitted;
-	gcp_share_all_taken(tracker);
-	assert_true(fake.done < work);
-	assert_false(share_memory(a, b));
-	launch(a, 1);
-	launch(b, 2);
-	assert_true(fake.done < work);
-	device_catches_up();
-	(void)gcp_share_trim(tracker, -1, 0);
-	launch(a, 0); /* its memory is there: judged */
-}
-
-TEST(an_executable_that_was_updated_is_not_guarded)
-{
-	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch none;
-
-	make(1, 16 * MIB);
-	launch(a, 0);
-	gcp_holding_new(tracker, NULL, a->exec, true);
-	launch_begin(a, 1, &none);
-	assert_int_equal(none.share, 0);
-	launch(&graphs[1], 1); /* the launch before the update still runs */
-	assert_false(share_memory(a, &graphs[1]));
-}
-
 /* --- ends --- */
 
 TEST(idle_lanes_give_back_and_are_filled_again)
@@ -424,21 +198,6 @@ TEST(idle_lanes_give_back_and_are_filled_again)
 	assert_int_equal(fake.memory_used, 32 * MIB);
 	launch(a, 0);
 	assert_int_equal(fake.memory_used, 32 * MIB);
-	must_be_sound(pools);
-}
-
-/* The other one runs, and stays mapped to its own part. */
-TEST(one_that_moves_takes_along_what_it_alone_has)
-{
-	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
-
-	for (int i = 0; i < 20; i++) {
-		launch(a, 0);
-		launch(b, 1);
-	}
-	assert_false(share_memory(a, b));
-	assert_int_equal(must_stats(pools).graph_moves, 1);
-	assert_int_equal(fake.memory_used, 44 * MIB);
 	must_be_sound(pools);
 }
 

@@ -82,25 +82,6 @@ TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 	finish(pools);
 }
 
-/* What a barrier has made ready may still be in use. */
-TEST(ordered_memory_is_not_given_back)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools;
-	gcp_addr blocks[BLOCKS];
-
-	config.cache_limit = 2 * MIB;
-	pools = fake_pools(&config);
-	checkerboard(pools, blocks);
-	must_alloc(fake_pool(pools), 4 * MIB); /* behind a barrier */
-	assert_true(fake.orders > 0);
-	uint64_t used = fake.memory_used;
-	must_free(pools, blocks[1]); /* more is unused than the limit allows */
-	assert_int_equal(fake.memory_used, used);
-	assert_int_equal(fake.unmaps, 0);
-	finish(pools);
-}
-
 TEST(pending_memory_does_not_move)
 {
 	struct gcp_config config = fake_mapped_config();
@@ -145,29 +126,6 @@ TEST(memory_of_graphs_does_not_move)
 	finish(pools);
 }
 
-/* A graph's heap asks the driver for memory that is for any work. */
-TEST(memory_for_any_work_serves_any_size_afterwards)
-{
-	struct gcp_config config = fake_mapped_config();
-	uint64_t sizes[] = {9 * MIB / 4, 1024, 0};
-	struct gcp_pools *pools;
-	struct gcp_heap *heap;
-	gcp_addr a;
-
-	config.slab_max = 512; /* the second is of a class, and cut from no slab */
-	pools = fake_pools(&config);
-	for (int i = 0; sizes[i] > 0; i++) {
-		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-		assert_int_equal(gcp_heap_alloc(heap, sizes[i], GCP_USE_ANY, &a), 0);
-		assert_int_equal(gcp_pools_free(pools, a), 0);
-		gcp_heap_release(heap);
-		fake.done = fake.submitted;
-	}
-	must_alloc(fake_pool(pools), 9 * MIB / 4);
-	must_be_sound(pools);
-	finish(pools);
-}
-
 TEST(a_segment_in_use_gives_its_unused_chunks_back)
 {
 	struct gcp_config config = fake_mapped_config();
@@ -179,32 +137,6 @@ TEST(a_segment_in_use_gives_its_unused_chunks_back)
 	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	assert_int_equal(must_stats(pools).reserved_bytes.current, 16 * MIB);
-	finish(pools);
-}
-
-/* What lies in a handle that a block holds serves where it is, and stays there. */
-TEST(a_handle_moves_as_a_whole)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr large, keep;
-
-	large = must_alloc(fake_pool(pools), 256 * MIB); /* handles of 32 MiB */
-	must_alloc(fake_pool(pools), 2 * MIB);
-	must_free(pools, large);
-	fake.done = fake.submitted;
-	keep = must_alloc(fake_pool(pools), 8 * MIB);
-	assert_int_equal(keep, large);
-	must_alloc(fake_pool(pools), 24 * MIB); /* the rest of the first handle */
-	assert_int_equal(fake.memory_used, 258 * MIB);
-	must_free(pools, keep);
-	fake.done = fake.submitted;
-	must_free(pools, must_alloc(fake_pool(pools), 250 * MIB));
-	assert_int_equal(fake.memory_used, (258 + 250 - 224) * MIB);
-	fake.done = fake.submitted;
-	must_alloc(fake_pool(pools), 8 * MIB);
-	must_alloc(fake_pool(pools), 300 * MIB);
-	must_be_sound(pools);
 	finish(pools);
 }
 
@@ -260,58 +192,6 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 	}
 }
 
-static int tries;
-
-static int count_and_refuse(int device, uint64_t bytes, uint64_t *ret_handle)
-{
-	(void)device, (void)bytes, (void)ret_handle;
-	tries++;
-	return 801;
-}
-
-TEST(what_fails_again_and_again_is_not_tried_for_ever)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-
-	tries = 0;
-	driver.vm_create = count_and_refuse;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	for (uint64_t i = 1; i < 20; i++)
-		must_alloc(fake_pool(pools), i * 3 * MIB);
-	assert_int_equal(tries, 4);
-	finish(pools);
-}
-
-static bool map_wanted;
-
-static bool is_wanted(int device)
-{
-	(void)device;
-	return map_wanted;
-}
-
-/* Third parties that come later get ordinary memory from then on. */
-TEST(new_memory_is_ordinary_where_mapped_is_not_wanted)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-
-	config.backend = GCP_BACKEND_AUTO;
-	driver.vm_wanted = is_wanted;
-	map_wanted = true;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	must_alloc(fake_pool(pools), 8 * MIB);
-	assert_int_equal(fake.allocs, 0);
-	map_wanted = false;
-	must_alloc(fake_pool(pools), 8 * MIB);
-	assert_int_equal(fake.allocs, 1);
-	assert_int_equal(fake.creates, 4);
-	finish(pools);
-}
-
 /* Each graph's memory lies at addresses of its own. */
 TEST(addresses_of_graphs_that_are_gone_are_given_back)
 {
@@ -338,86 +218,6 @@ TEST(addresses_of_graphs_that_are_gone_are_given_back)
 	assert_true(fake.addresses <= addresses);
 	/* What the host knew of their chunks goes with them. */
 	assert_true(fake_unmapped() - unmapped >= 30 * 4 * sizeof(struct gcp_chunk));
-	finish(pools);
-}
-
-/* Those that were set aside for it. */
-TEST(addresses_without_memory_are_given_back)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	uint64_t addresses = fake.addresses;
-	struct gcp_heap *heap;
-	gcp_addr addr;
-
-	fake.memory_limit = 0;
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	for (int i = 0; i < 4; i++)
-		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
-				 GCP_CUDA_OUT_OF_MEMORY);
-	gcp_heap_release(heap);
-	assert_int_equal(fake.addresses, addresses);
-	fake.memory_limit = UINT64_MAX;
-	finish(pools);
-}
-
-TEST(a_context_that_goes_leaves_nothing_mapped)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr blocks[BLOCKS];
-	struct gcp_heap *heap;
-
-	checkerboard(pools, blocks);
-	must_alloc(fake_pool(pools), 16 * MIB); /* leaves addresses behind */
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &blocks[0]),
-			 0);
-	fake.unmapping = NULL; /* its work is gone with it */
-	gcp_pool_reset(pools, FAKE_CTX);
-	assert_int_equal(fake.memory_used, 0);
-	assert_int_equal(gcp_pools_free(pools, blocks[1]), -ENOENT);
-	gcp_heap_release(heap);
-	must_alloc(fake_pool(pools), 8 * MIB); /* a new context in the same place */
-	finish(pools);
-}
-
-TEST(a_device_without_virtual_memory_has_ordinary_segments)
-{
-	struct gcp_driver driver = fake_driver();
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools;
-
-	driver.vm_reserve = NULL;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	must_alloc(fake_pool(pools), 8 * MIB);
-	assert_true(fake.allocs > 0);
-	assert_int_equal(fake.creates, 0);
-	finish(pools);
-}
-
-/* fence.c, NO NEW WAITS: the epoch is closed only to be asked. */
-TEST(what_an_allocation_closes_is_no_barrier_before_a_free_closes_more)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools;
-	gcp_addr blocks[4];
-
-	config.window_bytes = 2 * MIB;
-	pools = fake_pools(&config);
-	for (int i = 0; i < 4; i++)
-		blocks[i] = must_alloc(fake_pool(pools), 3 * MIB);
-	gcp_pools_fences_hold(pools); /* so that these stay in an open epoch */
-	must_free(pools, blocks[0]);
-	must_free(pools, blocks[2]);
-	gcp_pools_fences_release(pools);
-	/* A kernel that may spin until another one, launched after the next
-	 * allocations, has run: it must not be put before that one. */
-	uint64_t spinning = fake_submit();
-	for (int i = 0; i < 40; i++)
-		must_alloc(fake_pool(pools), 3 * MIB);
-	assert_true(fake.records > 0);
-	assert_false(fake_is_ordered(spinning));
 	finish(pools);
 }
 
@@ -466,43 +266,6 @@ TEST(what_a_peer_cannot_reach_is_ordinary_memory)
 	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(fake.memory_used, 0);
-	finish(pools);
-}
-
-/* And a full device says so. */
-TEST(a_device_too_full_for_ordinary_memory_is_full)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-	gcp_addr addr;
-
-	open_all = driver.vm_open;
-	driver.vm_open = refuse_peers;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	fake.memory_limit = 8 * MIB;
-	must_alloc(fake_pool(pools), 4 * MIB);
-	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 6 * MIB, &addr),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	must_alloc(fake_pool(pools), 4 * MIB);
-	finish(pools);
-}
-
-/* What is mapped already is opened as far as that goes. */
-TEST(a_refusal_does_not_keep_a_peer_from_the_rest)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
-
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	must_alloc(fake_pool(pools), 512); /* in a range of its own */
-	must_alloc(fake_pool(pools), 4 * MIB);
-	open_all = driver.vm_open;
-	pools->driver.vm_open = refuse_peers;
-	opened = 0;
-	assert_int_equal(gcp_pools_reopen(pools, 0), -EACCES);
-	assert_int_equal(opened, 6 * MIB);
 	finish(pools);
 }
 

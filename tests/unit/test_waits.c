@@ -123,71 +123,6 @@ TEST(later_work_is_not_waited_for_without_end)
 	(void)must_alloc(pool, 1023 * MIB);
 }
 
-/* However many pools there are to look at. */
-TEST(looks_are_those_in_all_pools)
-{
-	enum { LOOKS = 20000 };
-	struct gcp_pools *pools = pools_of(1024 * MIB);
-	struct gcp_pool *pool = fake_pool(pools), *other;
-
-	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
-	fake.several = true;
-	gcp_addr addr = must_alloc(pool, MIB), another = must_alloc(other, MIB);
-	must_free(pools, addr);
-	must_free(pools, another);
-	uint64_t later = stand(), queries = fake.queries;
-	must_be_out(pool, 1023 * MIB);
-	assert_in_range(fake.queries - queries, LOOKS, LOOKS + LOOKS / 2);
-	struct gcp_search search = {0};
-	queries = fake.queries;
-	assert_int_equal(gcp_pools_relieve(pools, 0, &search), GCP_RELIEF_NONE);
-	assert_in_range(fake.queries - queries, LOOKS, LOOKS + LOOKS / 2);
-	queries = fake.queries;
-	assert_int_equal(gcp_pools_relieve(pools, 0, &search), GCP_RELIEF_NONE);
-	assert_in_range(fake.queries - queries, 0, LOOKS / 2);
-	assert_true(fake.done < later);
-	fake.done = later;
-	must_be_sound(pools);
-}
-
-/* The driver has no memory for a fence. As in plain CUDA the free waits then, so that
- * the allocation need not. */
-TEST_BOTH(where_no_fence_can_be_made_the_free_waits)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 60 * MIB);
-
-	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
-	uint64_t before = fake_submit();
-	must_free(pools, addr);
-	assert_true(fake.done >= before);
-	uint64_t later = stand();
-	(void)must_alloc(pool, 70 * MIB);
-	assert_true(fake.done < later);
-	fake.done = later;
-	must_be_sound(pools);
-}
-
-/* Of a block whose free closed no epoch: it is looked for a fence while it is waited.
- */
-TEST(where_no_fence_can_be_made_an_allocation_only_looks)
-{
-	struct gcp_pools *pools = pools_of(1024 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 1 * MIB);
-
-	must_free(pools, addr);
-	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
-	uint64_t later = stand();
-	must_be_out(pool, 1023 * MIB);
-	assert_true(fake.done < later);
-	fake.record_result = 0;
-	fake.stuck = false;
-	(void)must_alloc(pool, 1023 * MIB);
-	must_be_sound(pools);
-}
-
 TEST(what_cannot_succeed_waits_for_nothing)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
@@ -225,29 +160,6 @@ static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, bool shared,
 	*ret_before = fake_submit();
 	must_free(pools, addr);
 	return heap;
-}
-
-static void must_not_be_waited_for(bool shared)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	uint64_t before;
-
-	(void)kept_by_a_graph(pools, shared, &before);
-	assert_int_equal(must_stats(pools).lane_bytes.current, shared ? 40 * MIB : 0);
-	must_be_out(fake_pool(pools), 70 * MIB);
-	assert_true(fake.done < before);
-	assert_int_equal(must_stats(pools).waits, 0);
-}
-
-TEST_BOTH(what_a_graph_keeps_is_not_waited_for)
-{
-	must_not_be_waited_for(false);
-}
-
-CASE(what_graphs_share_is_not_waited_for, mapped, NULL)
-{
-	(void)state;
-	must_not_be_waited_for(true);
 }
 
 /* Nothing but work that is under way keeps it then. */
@@ -295,51 +207,6 @@ TEST(the_youngest_epoch_of_small_blocks_is_known)
 }
 
 /* All that is free is completed: later work has nothing to do with it. */
-/* Takes all, and frees each second MiB: no more is found to be missing for good. */
-static void free_in_pieces(struct gcp_pools *pools, struct gcp_pool *pool)
-{
-	gcp_addr addrs[64];
-	int count = 0;
-
-	while (count < 64 && gcp_pool_alloc(pool, MIB, &addrs[count]) == 0)
-		count++;
-	for (int i = 0; i < count; i += 2)
-		must_free(pools, addrs[i]);
-	fake.done = fake_submit();
-	must_be_out(pool, 16 * MIB);
-}
-
-TEST(what_is_free_in_pieces_waits_for_nothing)
-{
-	struct gcp_pools *pools = pools_of(64 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	free_in_pieces(pools, pool);
-	uint64_t waits = must_stats(pools).waits, later = stand();
-	must_be_out(pool, 16 * MIB);
-	assert_int_equal(must_stats(pools).waits, waits);
-	assert_true(fake.done < later);
-}
-
-/* And what a live graph has freed comes to no other allocation. */
-TEST_BOTH(what_a_graph_has_freed_is_not_waited_for)
-{
-	struct gcp_pools *pools = pools_of(64 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	struct gcp_heap *heap;
-	gcp_addr freed;
-
-	assert_int_equal(gcp_heap_create(pool, &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 2 * MIB, GCP_USE_CAPTURED, &freed), 0);
-	free_in_pieces(pools, pool);
-	uint64_t before = fake_submit();
-	must_free(pools, freed);
-	uint64_t waits = must_stats(pools).waits;
-	must_be_out(pool, 16 * MIB);
-	assert_int_equal(must_stats(pools).waits, waits);
-	assert_true(fake.done < before);
-}
-
 static struct {
 	struct gcp_pools *pools;
 	int (*wait)(void *fence);
@@ -400,62 +267,6 @@ TEST_BOTH(what_others_free_later_is_not_waited_for)
 	assert_true(neighbour.waits < 20);
 }
 
-/* The end of a capture sets a barrier, and the host has not waited there. */
-TEST(what_a_capture_has_closed_is_not_waited_for)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 60 * MIB);
-	bool waited;
-
-	must_free(pools, addr);
-	uint64_t later = stand();
-	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool), true), 0);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(gcp_timeline_wait_oldest(pool, UINT64_MAX, &waited),
-				 0);
-	assert_false(waited);
-	assert_true(fake.done < later);
-	fake.done = later;
-}
-
-/* Memory goes back in the order of a stream, and a barrier holds back all streams. */
-TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
-	must_free(pools, must_alloc(pool, 60 * MIB));
-	fake.done = fake.submitted;
-	uint64_t later = stand();
-	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_false(gcp_pools_relieve_host(pools, &(struct gcp_search){0}));
-	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
-	assert_true(fake.done < later);
-	(void)must_alloc(pool, 70 * MIB); /* of the device: plain CUDA would serve it */
-	assert_true(fake.done >= later);
-	must_be_sound(pools);
-}
-
-/* A barrier of another context's pool stands in all contexts. */
-TEST(what_another_barrier_holds_back_goes_only_at_last)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools), *other;
-
-	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
-	fake.several = true;
-	must_free(pools, must_alloc(pool, 60 * MIB));
-	fake.done = fake.submitted;
-	uint64_t later = stand();
-	assert_int_equal(gcp_pool_barrier(other), 0);
-	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
-	assert_true(fake.done < later);
-	(void)must_alloc(pool, 70 * MIB);
-	assert_true(fake.done >= later);
-	must_be_sound(pools);
-}
-
 /* Between a free's stamp and its own close another thread's allocation closes the
  * epoch: for all that waits the free has closed it. */
 TEST_BOTH(a_free_whose_epoch_an_allocation_closed_meanwhile)
@@ -483,20 +294,5 @@ TEST_BOTH(a_free_whose_epoch_an_allocation_closed_meanwhile)
 	(void)must_alloc(pool, 70 * MIB);
 	assert_true(fake.done < later);
 	fake.done = later;
-	must_be_sound(pools);
-}
-
-TEST(such_an_epoch_may_have_a_barrier)
-{
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
-
-	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
-	assert_int_equal(gcp_timeline_make_ready(pool, epoch), -EBUSY);
-	assert_int_equal(gcp_timeline_close(pool, epoch), 0);
-	assert_int_equal(gcp_timeline_make_ready(pool, epoch), 0);
-	assert_true(fake_is_ordered(work));
-	fake.done = fake.submitted;
 	must_be_sound(pools);
 }
