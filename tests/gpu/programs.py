@@ -203,24 +203,6 @@ def sharing(bench):
     return rows
 
 
-def forks(bench):
-    """Several streams in one capture; two capturing threads and a third."""
-    rows = []
-    rounds = bench.scale(500, 100) if not bench.sim else 8
-    for what, arguments in (("forked and joined", []), ("two at once and a third thread",
-                                                        ["--together"])):
-        for style in ("static", "shared", "linked"):
-            command = [bench.program(f"forks-{style}"), "--rounds", rounds, "--words", 8192]
-            plain, pooled = bench.pair(command + arguments)
-            good = pooled.code == 0
-            rows.append(Row(f"captures {what}, {rounds} rounds, {style}",
-                            "refused" if plain.code == 2 else f"code {plain.code}",
-                            pooled.out.split(": ", 2)[-1].strip()
-                            if pooled.code in (0, 1) else f"code {pooled.code}",
-                            "0 wrong words", verdict(good), "" if good else pooled.tail()))
-    return rows
-
-
 # Size, and whether the driver's pool must be beaten: large blocks are reused less
 # often than it reuses them, to keep streams apart.
 LOOPS = [("static", "512", True), ("static", "64k", True), ("static", "1m", True),

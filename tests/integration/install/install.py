@@ -125,12 +125,6 @@ class Installed(unittest.TestCase):
         report = json.loads(done.stderr.splitlines()[-1])
         self.assertGreater(report["devices"][0]["hits"], 0)
 
-    def test_a_program_is_compared(self):
-        done = run([self.at("BINDIR", "gcpool-compare"), "-n", "1", "--json", "-", "--",
-                    *SOLVER])
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(json.loads(done.stdout)["agree"]["output"], "same")
-
     def test_a_recording_is_shown(self):
         trace = os.path.join(self.place, "run.trace")
         done = run([self.at("BINDIR", "gcpool"), "--", *SOLVER], GCPOOL_TRACE=trace)
@@ -158,19 +152,6 @@ class Installed(unittest.TestCase):
         self.assertEqual(ask("--libs"), "")
         self.assertEqual(ask("--variable=library"),
                          os.path.join(PREFIX, ENV["GCPT_LIBDIR"], "libgcpool.so"))
-
-    def test_manual_pages_have_no_warnings(self):
-        pages = [self.at("MANDIR", "man%s" % page[-1], page)
-                 for page in ("gcpool.1", "gcpool-compare.1", "gcpool-trace.1", "gcpool.7")]
-        tools = [tool for tool in (["man", "--warnings", "-E", "UTF-8", "-l"],
-                                   ["mandoc", "-Tlint", "-Wwarning"]) if shutil.which(tool[0])]
-        if not tools:
-            self.skipTest("neither man nor mandoc here")
-        for page in pages:
-            for tool in tools:
-                done = run([*tool, page], MANROFFSEQ="", MANWIDTH="80")
-                complaints = done.stderr if tool[0] == "man" else done.stdout + done.stderr
-                self.assertEqual((done.returncode, complaints), (0, ""), page)
 
     def test_the_manual_has_every_option_and_no_placeholder(self):
         page = self.read("MANDIR", "man7", "gcpool.7")
@@ -202,62 +183,6 @@ class Installed(unittest.TestCase):
                 for option in sorted(set(re.findall(r"--([a-z][a-z-]+)", said))):
                     self.assertRegex(text, r"(--|-l )%s\b" % option, name)
 
-    def test_bash_completes(self):
-        if not shutil.which("bash"):
-            self.skipTest("no bash here")
-        script = self.at("DATADIR", "bash-completion/completions/gcpool")
-
-        def complete(*words):
-            lines = ["set -u", "compopt() { :; }", ". " + shlex.quote(script),
-                     "COMP_WORDS=(%s)" % " ".join(shlex.quote(word) for word in words),
-                     "COMP_CWORD=%d" % (len(words) - 1), "_gcpool",
-                     'printf "%s\\n" "${COMPREPLY[@]}"']
-            path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
-            done = run(["bash", "-c", "\n".join(lines)], PATH=path)
-            self.assertEqual(done.stderr, "")
-            return done.stdout.split()
-
-        self.assertEqual(complete("gcpool", "--lib"), ["--library"])
-        self.assertEqual(complete("gcpool", "--log", "de"), ["debug"])
-        self.assertEqual(complete("gcpool", "--set", "QUO"), ["QUOTA="])
-
-    COMPLETED = (
-        ("gcpool --lib", ["--library"]),
-        ("gcpool --log de", ["debug"]),
-        ("gcpool --set QUO", ["QUOTA="]),
-        ("gcpool ct", ["ctl"]),
-        ("gcpool top --pro", ["--prometheus"]),
-        ("gcpool ctl 1 sna", ["snapshot"]),
-        ("gcpool-trace snap", ["snapshot"]),
-        ("gcpool-trace --at pe", ["peak"]),
-        ("gcpool-compare --head", ["--headline"]),
-    )
-
-    def test_fish_completes(self):
-        if not shutil.which("fish"):
-            self.skipTest("no fish here")
-        path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
-        place = self.at("DATADIR", "fish/vendor_completions.d")
-        for line, wanted in self.COMPLETED:
-            done = run(["fish", "-N", "-c", "set -p fish_complete_path %s; complete -C %s"
-                        % (shlex.quote(place), shlex.quote(line))],
-                       PATH=path, HOME=self.place, XDG_CONFIG_HOME=self.place)
-            found = [word.split("\t")[0] for word in done.stdout.splitlines()]
-            for word in wanted:
-                self.assertIn(word, found, line + "\n" + done.stdout + done.stderr)
-
-    def test_zsh_completes(self):
-        if not shutil.which("zsh"):
-            self.skipTest("no zsh here")
-        path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
-        place = self.at("DATADIR", "zsh/site-functions")
-        script = os.path.join(ENV["GCPT_SOURCES"], "tests", "integration", "install",
-                              "complete.zsh")
-        for line, wanted in self.COMPLETED:
-            done = run(["zsh", "-f", script, place, line], PATH=path, HOME=self.place)
-            for word in wanted:
-                self.assertIn(word, done.stdout.split(), line + "\n" + done.stdout + done.stderr)
-
     def test_the_header_is_clean_in_every_dialect(self):
         text = '#include <gcpool.h>\nint main(void) { return GCPOOL_VERSION == 0; }\n'
         for dialect in C_DIALECTS:
@@ -287,32 +212,9 @@ class Installed(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([int(word) for word in run([program]).stdout.split()], wanted)
 
-    def test_the_snippet_of_the_header_compiles(self):
-        header = self.read("INCLUDEDIR", "gcpool.h")
-        snippet = re.search(r"if it is there:\n \*\n(.*?)\n \*\n \* Every", header, re.S).group(1)
-        snippet = re.sub(r"^ \*", "", snippet, flags=re.M)
-        self.assertIn("dlsym", snippet)
-        text = ("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <gcpool.h>\n"
-                "#include <stdio.h>\nint main(void)\n{\n%s\n\treturn 0;\n}\n" % snippet)
-        self.compiles([*CC, "-std=c99", "-pedantic"], text, ".c")
-        if CXX:
-            self.compiles([CXX, "-std=c++17", "-pedantic", "-U_GNU_SOURCE"], text, ".cpp")
 
 
 class Packaging(unittest.TestCase):
-    def test_its_scripts_say_what_is_wrong(self):
-        for command, words in (
-            (("check", "--frobnicate"), "check: unknown argument '--frobnicate', see --help"),
-            (("check", "--suite"), "check: --suite needs a value, see --help"),
-            (("wheel", "--arch"), "wheel: --arch needs a value, see --help"),
-            (("wheel", "--arch", "vax"), "wheel: no wheel for 'vax': x86_64 or aarch64"),
-            (("wheel", "now"), "wheel: unknown argument 'now', see --help"),
-        ):
-            done = run([os.path.join(ENV["GCPT_SOURCES"], "packaging", command[0]),
-                        *command[1:]])
-            self.assertEqual((done.returncode, done.stdout), (2, ""), command)
-            self.assertEqual(done.stderr, words + "\n")
-
     def test_python_says_that_the_library_is_not_there(self):
         module = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python")
         done = run([sys.executable, "-m", "gcpool"], PYTHONPATH=module,

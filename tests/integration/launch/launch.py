@@ -62,10 +62,6 @@ class Launcher(unittest.TestCase):
                 self.assertNotIn("@LIBDIR@", done.stdout, words)
                 self.assertNotIn("code of this directory", done.stdout + done.stderr, words)
 
-    def test_keeps_what_is_preloaded(self):
-        env = launched(LD_PRELOAD="libm.so.6 libdl.so.2")
-        self.assertEqual(env["LD_PRELOAD"], "libm.so.6 libdl.so.2:" + LIBRARY)
-
     def test_programs_with_address_sanitizer_run(self):
         """gcc's wants to be loaded first, and would take what the library keeps for leaks."""
         program = os.environ.get("GCPT_SANITIZED")
@@ -133,20 +129,6 @@ class Launcher(unittest.TestCase):
         self.assertEqual(launched("--handles")["LD_PRELOAD"].split(":")[-2:], [
             LIBRARY, os.path.join(os.path.dirname(LIBRARY), "libgcpool-handles.so")])
 
-    def test_a_file_of_statistics_asks_for_them(self):
-        self.assertEqual(launched("--stats-file", "x")["GCPOOL_STATS"], "text")
-        self.assertEqual(launched("--stats-file", "x", "--stats", "json")["GCPOOL_STATS"], "json")
-        self.assertEqual(launched("--stats=json", "--stats-file", "x")["GCPOOL_STATS"], "json")
-        self.assertEqual(launched("--stats-file", "x", GCPOOL_STATS="json")["GCPOOL_STATS"], "json")
-        self.assertNotIn("GCPOOL_STATS", launched())
-
-    def test_an_estimate_needs_calls_to_estimate_from(self):
-        for backend, estimated in (("auto", 0), ("segments", 1)):
-            done = run("gcpool", "--library", LIBRARY, "--stats", "--", *SOLVER,
-                       GCPOOL_BACKEND=backend)
-            self.assertRegex(done.stderr, r"(?m)^  saved +allocs=\d+, frees=\d+")
-            self.assertEqual(done.stderr.count("estimated_from="), estimated, done.stderr)
-
     def test_hands_arguments_and_exit_code_on(self):
         done = run("gcpool", "--library", LIBRARY, "--", "sh", "-c",
                    'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "--stats")
@@ -194,21 +176,6 @@ class Launcher(unittest.TestCase):
                 self.assertEqual(done.stderr, "gcpool: %s\n" % words)
                 self.assertEqual(done.returncode, code)
 
-    def test_its_help_fits_a_terminal(self):
-        for words in (["--help"], ["top", "--help"], ["ctl", "--help"]):
-            lines = run("gcpool", *words, COLUMNS="80").stdout.splitlines()
-            self.assertEqual([line for line in lines if len(line) > 80], [])
-
-    def test_looks_for_a_program_as_the_shell_does(self):
-        with tempfile.TemporaryDirectory() as place:
-            program = os.path.join(place, "gcpt program")
-            with open(program, "w") as file:
-                file.write("#!/bin/sh\necho found\n")
-            os.chmod(program, 0o755)
-            path = "/nonexistent:%s:/usr/bin:/bin" % place
-            done = run("gcpool", "--library", LIBRARY, "gcpt program", PATH=path)
-            self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.stderr)
-
     def test_tells_the_version_of_the_library(self):
         form = "libgcpool (%s)( \\(([0-9a-f]{8,}(-dirty)?)\\))?, (.*)\n" % re.escape(
             os.environ["GCPT_VERSION"])
@@ -250,13 +217,6 @@ class Launcher(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("GCPOOL_QUOTA", done.stdout)
 
-    def test_strictness_stops_no_table_of_options(self):
-        done = run("gcpool", "--library", LIBRARY, "--options", GCPOOL_STRICT="1",
-                   GCPOOL_FROB="1")
-        self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stderr, r": GCPOOL_FROB is not an option, ignoring it\n$")
-        self.assertIn("GCPOOL_QUOTA", done.stdout)
-
     def test_finds_a_library_beside_itself(self):
         with tempfile.TemporaryDirectory() as place:
             for name in ("bin", "lib"):
@@ -291,50 +251,11 @@ class Compare(unittest.TestCase):
             self.assertGreater(side["peak_host_bytes"], 1 << 20)
         self.assertEqual(set(result["ratios"]), {"seconds", "peak_host_bytes"})
 
-    def test_the_table_names_both_sides(self):
-        done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--", *SOLVER)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for words in ("plain CUDA", "libgcpool", "calls that reached the driver",
-                      "wall time, s", "peak asked for, MiB"):
-            self.assertIn(words, done.stdout)
-
-    def test_a_headline_says_it_in_words(self):
-        done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--headline", "--", *SOLVER)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"(?m)^The program runs .*with libgcpool: [0-9.]+ s instead")
-        self.assertRegex(done.stdout, r"(?m)^[0-9,]+ of [0-9,]+ mallocs do not reach CUDA\.$")
-        self.assertIn("run 1 of 1, plain CUDA", done.stderr)
-
-    def test_a_ratio_is_how_many_times_more_or_less(self):
-        done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--", *SOLVER)
-        rows = {line[:32].strip(): line[63:].strip() for line in done.stdout.splitlines()}
-        self.assertRegex(rows["wall time, s"], r"^(same|[0-9.,]+ times (less|more))$")
-        self.assertEqual(rows["allocations"], "")
-
-    def test_processes_are_added(self):
-        twice = '"$@" && "$@"'
-        done, result = self.compare("sh", "-c", twice, "sh", *SOLVER)
-        single = self.compare(*SOLVER)[1]
-        self.assertEqual(result["pool"]["processes"], 2)
-        self.assertEqual(result["pool"]["allocations"], 2 * single["pool"]["allocations"])
-
-    def test_a_python_program_is_compared(self):
-        code = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
-        done, result = self.compare(sys.executable, "-c", code, *SOLVER)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(result["pool"]["processes"], 1)
-
     def test_a_difference_is_reported(self):
         show = 'echo $GCPOOL_MODE; "$@"'
         done, result = self.compare("sh", "-c", show, "sh", *SOLVER)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(result["agree"]["output"], "differs")
-
-    def test_output_that_varies_by_itself_is_no_difference(self):
-        show = 'echo $$; "$@"'
-        done, result = self.compare("sh", "-c", show, "sh", *SOLVER, runs="2")
-        self.assertEqual(done.returncode, 0)
-        self.assertEqual(result["agree"]["output"], "varies")
 
     def test_a_failing_program_shows_its_last_words(self):
         allocate = os.environ["GCPT_ALLOCATE"]
@@ -343,23 +264,6 @@ class Compare(unittest.TestCase):
         self.assertEqual(result["exit_code"], {"plain": 0, "pool": 200})
         self.assertIn("pool run ended with exit code 200", done.stderr)
         self.assertIn("error 2", done.stderr)
-
-    def test_statistics_that_are_cut_off_are_left_out(self):
-        for rest in ('{"schema": 1, "dev', "\\377{", '"'):
-            cut = 'printf \'%s\' >"${GCPOOL_STATS_FILE%%?p}0"; "$@"' % rest
-            done, result = self.compare("sh", "-c", cut, "sh", *SOLVER)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("gcpool-compare: statistics of a process are cut off, leaving them out",
-                          done.stderr.splitlines())
-            self.assertEqual(result["pool"]["processes"], 1)
-
-    def test_runs_are_a_number(self):
-        for word in ("0", "-1", "many", "1.5"):
-            done = run("gcpool-compare", "-n", word, "--library", LIBRARY, "--", "true")
-            self.assertEqual((done.returncode, done.stdout), (2, ""), word)
-            self.assertEqual(done.stderr.splitlines()[1:], [
-                "gcpool-compare: error: argument -n/--runs: '%s' is no number of runs, which is at"
-                " least 1" % word])
 
     def test_a_program_without_cuda_cannot_be_compared(self):
         done, result = self.compare("true")
@@ -371,13 +275,6 @@ class Compare(unittest.TestCase):
         self.assertEqual((done.returncode, result), (2, None))
         self.assertIn("gcpool: no program '/nonexistent'", done.stderr)
         self.assertNotIn("no statistics", done.stderr)
-
-    def test_files_that_cannot_be_opened_are_told_before_all_runs(self):
-        for option in ("--json", "--stdin"):
-            done = run("gcpool-compare", "--library", LIBRARY, option, "/nonexistent/x", "--",
-                       "sh", "-c", "exit 9")
-            self.assertEqual((done.returncode, done.stdout, done.stderr), (
-                2, "", "gcpool-compare: /nonexistent/x: No such file or directory\n"))
 
 
 if __name__ == "__main__":

@@ -91,18 +91,6 @@ SCENARIO(a_connection_takes_it)
 	records_written(ends[0], ends[1]);
 }
 
-/* As a test runner that captures what is written does until its end. */
-SCENARIO(stderr_is_another_terminal_or_pipe_later)
-{
-	int kept = fcntl(STDERR_FILENO, F_DUPFD, 10), file = database_open(0);
-
-	must(dup2(file, STDERR_FILENO) == STDERR_FILENO, "moved");
-	(void)primary();
-	OK(cuMemFree(allocated(MIB)));
-	must(dup2(kept, STDERR_FILENO) == STDERR_FILENO, "moved back");
-	memory_is_refused();
-}
-
 /* --- locked memory ---------------------------------------------------------------- */
 
 static long resident_kib(void)
@@ -164,21 +152,6 @@ SCENARIO(works_until_told)
 		OK(cuMemFree(allocated(MIB)));
 		usleep(1000);
 	} while (read(STDIN_FILENO, &byte, 1) < 0);
-}
-
-static void *work(void *arg)
-{
-	(void)arg;
-	works_until_told();
-	exit(wrong);
-}
-
-SCENARIO(first_thread_ends)
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, work, NULL);
-	pthread_exit(NULL);
 }
 
 /* --- signals ---------------------------------------------------------------------- */

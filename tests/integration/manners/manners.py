@@ -8,15 +8,11 @@ and the program's stderr, stops no program, and takes no other user's file for i
 import errno
 import glob
 import os
-import pty
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import termios
-import threading
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -32,8 +28,8 @@ class Manners:
     def __init__(self, program, checks):
         self.program, self.checks = os.path.abspath(program), checks
 
-    def begin(self, scenario, options=None, library=True, **how):
-        env = preload.environment(preload.library() if library else None, options)
+    def begin(self, scenario, options=None, **how):
+        env = preload.environment(preload.library(), options)
         how.setdefault("stdout", subprocess.DEVNULL)
         return subprocess.Popen([self.program, scenario], env=env, **how)
 
@@ -62,22 +58,6 @@ class Manners:
                                    "GCPOOL_STATS_EVERY": "1", "GCPOOL_HELP": "1"}):
                 self.play(scenario, options)
 
-    def check_stderr_moves(self):
-        process = self.begin("stderr_is_another_terminal_or_pipe_later", {"GCPOOL_STATS": "json"},
-                             stderr=subprocess.PIPE, text=True)
-        _, said = process.communicate(timeout=SECONDS)
-        for word in ("out of memory", '"final": true'):
-            self.checks.that(word in said, f"no {word!r} in {said!r}")
-
-    def check_file(self):
-        """A file as stderr from the beginning gets it all."""
-        with tempfile.TemporaryFile() as said:
-            process = self.begin("probes_for_memory", {"GCPOOL_STATS": "json"}, stderr=said)
-            self.checks.equal("exit code", 0, self.end(process))
-            said.seek(0)
-            text = said.read().decode()
-            self.checks.that("out of memory" in text and '"final": true' in text, text)
-
     # --- a write does not wait --------------------------------------------------------
 
     def full_pipe(self):
@@ -102,72 +82,6 @@ class Manners:
             self.checks.that(took < 5, f"{options}: {took:.1f} s")
             os.close(reader)
             os.close(writer)
-
-    def check_room_for_one(self):
-        """Many write to one pipe that nothing reads, and find room at the same time."""
-        reader, writer = self.full_pipe()
-        os.read(reader, 4096)
-        options = {"GCPOOL_LOG": "debug", "GCPOOL_HELP": "1", "GCPOOL_STATS": "text"}
-        processes = [self.begin("probes_for_memory", options, stderr=writer)
-                     for _ in range(8)]
-        self.checks.equal("exit codes", [0] * 8, [self.end(process) for process in processes])
-        os.close(reader)
-        os.close(writer)
-
-    def check_slow_reader(self):
-        """What is read late, and in small parts, is whole."""
-        reader, writer = self.full_pipe()
-        process = self.begin("probes_for_memory", {"GCPOOL_STATS": "json"}, stderr=writer)
-        os.close(writer)
-        said = b""
-        while True:
-            time.sleep(0.01)
-            part = os.read(reader, 2000)
-            if not part:
-                break
-            said += part
-        os.close(reader)
-        self.checks.equal("exit code", 0, self.end(process))
-        said = said.lstrip(b"f")
-        self.checks.that(said.startswith(b"libgcpool[") and said.endswith(b"}\n"), f"{said!r}")
-
-    def background(self, options, library):
-        """How a job in the background of a terminal ends that stops those which write."""
-        pid, master = pty.fork()
-        if pid == 0:
-            mode = termios.tcgetattr(0)
-            mode[3] |= termios.TOSTOP
-            termios.tcsetattr(0, termios.TCSANOW, mode)
-            process = self.begin("probes_for_memory", options, library, preexec_fn=os.setpgrp)
-            state = 2
-            for _ in range(10 * SECONDS):
-                time.sleep(0.1)
-                done, status = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)
-                if done:
-                    state = 3 if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
-                    break
-            if state > 1:
-                os.kill(process.pid, signal.SIGKILL)
-            os._exit(state)
-        said = b""
-        try:
-            while True:
-                said += os.read(master, 4096)
-        except OSError:
-            pass
-        os.close(master)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
-
-    def check_background(self):
-        try:
-            os.close(pty.openpty()[0])
-        except OSError as error:  # a chroot without /dev/pts
-            print(f"left out: {error}")
-            sys.exit(preload.SKIP)
-        for options in ({}, {"GCPOOL_STATS": "text", "GCPOOL_HELP": "1"}):
-            code, said = self.background(options, True)
-            self.checks.equal(f"{options}: ends as", self.background(options, False)[0], code)
-            self.checks.that(b"out of memory" in said, f"{said!r}")
 
     # --- locked memory ----------------------------------------------------------------
 
@@ -226,41 +140,6 @@ class Manners:
             self.checks.equal("files", ["results", f"results.{process.pid}"],
                               sorted(os.listdir(directory)))
 
-    def left_alone(self, path, words):
-        """A program that would record there says why not, and the file stays."""
-        before = os.stat(path).st_ino
-        result = self.play("probes_for_memory", {"GCPOOL_TRACE": path})
-        self.checks.that(words in result.err, f"{result.err!r}")
-        self.checks.equal("the same file", before, os.stat(path).st_ino)
-
-    def check_recording_of_a_process_without_its_first_thread(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "trace")
-            process = self.working("first_thread_ends", {"GCPOOL_TRACE": path})
-            self.recorded(path)
-            self.left_alone(path, "is written by another process")
-            self.told(process)
-
-    def check_recording_of_a_process_elsewhere(self):
-        """Of which nothing can be seen here."""
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "trace")
-            self.play("probes_for_memory", {"GCPOOL_TRACE": path})
-            with open(path, "rb") as file:
-                ended = file.read(4096)
-            for at, change in ((96, b"elsewhere\0"), (416, b"\1\2\3\4\5\6\7\0")):
-                header = bytearray(ended)
-                header[64:72] = bytes(8)  # when it ended
-                header[at:at + len(change)] = change
-                with open(path, "wb") as file:
-                    file.write(header)
-                self.left_alone(path, "on another host or in another container")
-            with open(path, "wb") as file:
-                file.write(ended)
-            self.checks.that("GCPOOL_TRACE" not in
-                             self.play("probes_for_memory", {"GCPOOL_TRACE": path}).err,
-                             "one that ended is left alone")
-
     def check_recordings_begin_together(self):
         """Of processes with the same name one records."""
         with tempfile.TemporaryDirectory() as directory:
@@ -274,30 +153,6 @@ class Manners:
                                                    for line in said))
             self.checks.equal("the same file", first, os.stat(path).st_ino)
             self.checks.equal("files", ["trace"], os.listdir(directory))
-
-    def container(self):
-        """Words before a command that give it process numbers of its own."""
-        for words in ([], ["--map-root-user"]):
-            words = ["unshare", *words, "--pid", "--fork", "--kill-child", "--mount-proc"]
-            try:
-                if subprocess.run([*words, "true"], capture_output=True).returncode == 0:
-                    return words
-            except FileNotFoundError:
-                pass
-        sys.exit(preload.SKIP)
-
-    def check_recordings_of_containers(self):
-        """They share a directory, and each has a process 1."""
-        words = self.container()
-        with tempfile.TemporaryDirectory() as directory:
-            options = {"GCPOOL_TRACE": os.path.join(directory, "%p.trace")}
-            path = os.path.join(directory, "1.trace")
-            first = self.working("works_until_told", options, words)
-            before = self.recorded(path)
-            second = self.working("works_until_told", options, words)
-            self.checks.that("in another container" in self.told(second), "nothing was said")
-            self.checks.equal("the same file", before, os.stat(path).st_ino)
-            self.checks.equal("the first says", "", self.told(first))
 
     # --- signals ----------------------------------------------------------------------
 

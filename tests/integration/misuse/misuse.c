@@ -54,14 +54,6 @@ static CUcontext primary_context(void)
 	return ctx;
 }
 
-static void *pinned(size_t bytes)
-{
-	void *p;
-
-	MUST(cu.cuMemAllocHost(&p, bytes));
-	return p;
-}
-
 static CUdeviceptr allocated(size_t bytes)
 {
 	CUdeviceptr p;
@@ -85,116 +77,11 @@ MISUSE(double_free, 1)
 	return (int)cu.cuMemFree(p);
 }
 
-/* Frees a block that has a driver allocation of its own twice. */
-MISUSE(double_free_large, 1)
-{
-	CUdeviceptr p;
-
-	primary_context();
-	p = allocated((size_t)400 << 20);
-	MUST(cu.cuMemFree(p));
-	return (int)cu.cuMemFree(p);
-}
-
-/* Frees a block that has a driver allocation of its own twice, in stream order. */
-MISUSE(double_free_async, 1)
-{
-	CUdeviceptr p;
-	CUresult second;
-	CUstream s;
-
-	primary_context();
-	MUST(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-	p = allocated((size_t)400 << 20);
-	MUST(cu.cuMemFreeAsync(p, s));
-	second = cu.cuMemFreeAsync(p, s);
-	MUST(cu.cuStreamSynchronize(s));
-	/* The next allocation of this size can be used. */
-	p = allocated((size_t)400 << 20);
-	MUST(cu.cuMemsetD8Async(p, 1, 4096, s));
-	MUST(cu.cuStreamSynchronize(s));
-	return (int)second;
-}
-
-/* Frees a block that has a driver allocation of its own, and then in stream order. */
-MISUSE(double_free_mixed, 1)
-{
-	CUdeviceptr p;
-	CUresult second;
-	CUstream s;
-
-	primary_context();
-	MUST(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-	p = allocated((size_t)400 << 20);
-	MUST(cu.cuMemFree(p));
-	second = cu.cuMemFreeAsync(p, s);
-	p = allocated((size_t)400 << 20);
-	MUST(cu.cuMemsetD8Async(p, 1, 4096, s));
-	MUST(cu.cuStreamSynchronize(s));
-	return (int)second;
-}
-
 /* Frees a pointer into the middle of a block. */
 MISUSE(interior_free, 1)
 {
 	primary_context();
 	return (int)cu.cuMemFree(allocated(1 << 20) + 512);
-}
-
-/* Frees a pointer into the middle of a small block. */
-MISUSE(interior_free_small, 1)
-{
-	primary_context();
-	return (int)cu.cuMemFree(allocated(2048) + 1024);
-}
-
-/* Frees an address of the host. */
-MISUSE(foreign_free, 1)
-{
-	static char bytes[4096];
-
-	primary_context();
-	(void)allocated(4096);
-	return (int)cu.cuMemFree((CUdeviceptr)bytes);
-}
-
-/* Frees an address that was never allocated, near one that was. */
-MISUSE(unknown_free, 1)
-{
-	primary_context();
-	return (int)cu.cuMemFree(allocated(4096) + ((CUdeviceptr)1 << 40));
-}
-
-/* Frees 0, which is allowed. */
-MISUSE(null_free, 0)
-{
-	primary_context();
-	return (int)cu.cuMemFree(0);
-}
-
-/* Frees 0 with no context current. */
-MISUSE(null_free_without_context, 0)
-{
-	primary_context();
-	(void)allocated(4096);
-	MUST(cu.cuCtxSetCurrent(NULL));
-	return (int)cu.cuMemFree(0);
-}
-
-/* Allocates no bytes. */
-MISUSE(zero_alloc, 1)
-{
-	CUdeviceptr p;
-
-	primary_context();
-	return (int)cu.cuMemAlloc(&p, 0);
-}
-
-/* Allocates without a place for the pointer. */
-MISUSE(null_alloc, 1)
-{
-	primary_context();
-	return (int)cu.cuMemAlloc(NULL, 4096);
 }
 
 /* Allocates more than there is address space. */
@@ -204,17 +91,6 @@ MISUSE(huge_alloc, 2)
 
 	primary_context();
 	return (int)cu.cuMemAlloc(&p, ~(size_t)0);
-}
-
-/* Allocates with no context current. */
-MISUSE(alloc_without_context, 201)
-{
-	CUdeviceptr p;
-
-	primary_context();
-	(void)allocated(4096);
-	MUST(cu.cuCtxSetCurrent(NULL));
-	return (int)cu.cuMemAlloc(&p, 4096);
 }
 
 /* Allocates in a context that was destroyed. */
@@ -242,20 +118,6 @@ MISUSE(free_after_context_destroy, 1)
 	return (int)cu.cuMemFree(p);
 }
 
-/* Frees a pointer of the primary context after its reset. */
-MISUSE(free_after_reset, 1)
-{
-	CUdeviceptr p;
-	CUcontext ctx;
-
-	primary_context();
-	p = allocated(4096);
-	MUST(cu.cuDevicePrimaryCtxReset(0));
-	MUST(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
-	MUST(cu.cuCtxSetCurrent(ctx));
-	return (int)cu.cuMemFree(p);
-}
-
 /* Fills the device; gives all back and wants it in one piece; asks for more. */
 MISUSE(full_device, 2)
 {
@@ -273,66 +135,6 @@ MISUSE(full_device, 2)
 	whole = allocated(piece * (count - 1));
 	(void)whole;
 	return (int)cu.cuMemAlloc(&pieces[0], piece * 2);
-}
-
-/* --- pinned memory ------------------------------------------------------- */
-
-/* Frees a pinned block twice; another of its size stays alive. */
-MISUSE(host_double_free, 1)
-{
-	void *p, *neighbour;
-
-	primary_context();
-	p = pinned(4096);
-	neighbour = pinned(4096);
-	MUST(cu.cuMemFreeHost(p));
-	(void)neighbour;
-	return (int)cu.cuMemFreeHost(p);
-}
-
-/* Frees a pointer into the middle of a pinned block. */
-MISUSE(host_interior_free, 1)
-{
-	primary_context();
-	return (int)cu.cuMemFreeHost((char *)pinned(1 << 20) + 4096);
-}
-
-/* Frees memory of malloc as if it were pinned. */
-MISUSE(host_foreign_free, 1)
-{
-	void *p = malloc(4096);
-
-	primary_context();
-	(void)pinned(4096);
-	return (int)cu.cuMemFreeHost(p);
-}
-
-/* Frees a pinned block with the function for device memory. */
-MISUSE(host_free_as_device, 1)
-{
-	primary_context();
-	return (int)cu.cuMemFree((CUdeviceptr)(uintptr_t)pinned(4096));
-}
-
-/* Frees a pinned block whose context has been reset away. */
-MISUSE(host_free_after_reset, 1)
-{
-	void *p;
-
-	primary_context();
-	p = pinned(4096);
-	MUST(cu.cuDevicePrimaryCtxReset(0));
-	primary_context();
-	return (int)cu.cuMemFreeHost(p);
-}
-
-/* Asks for no pinned memory at all. */
-MISUSE(host_zero_alloc, 0)
-{
-	void *p;
-
-	primary_context();
-	return (int)cu.cuMemAllocHost(&p, 0);
 }
 
 /* --- the environment ----------------------------------------------------- */

@@ -203,15 +203,6 @@ static void *asks_for_too_much(void *cancelled)
 	return NULL;
 }
 
-/* How often the calling thread has slept. */
-static long sleeps(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw;
-}
-
 SCENARIO(a_cancelled_thread_leaves_no_lock)
 {
 	pthread_t caches[1], victim;
@@ -264,29 +255,6 @@ SCENARIO(a_cancelled_thread_leaves_no_pin, "GCPSIM_SPEED=never GCPOOL_BLOCKING_F
 	OK(cuDevicePrimaryCtxReset(0));
 }
 
-SCENARIO(a_filter_of_system_calls_costs_one_wait)
-{
-	pthread_t caches[CACHES];
-	size_t free_bytes, total;
-	long before;
-
-	caches_make(primary(), caches, CACHES);
-	system_call_refuse(SYS_membarrier, EPERM);
-	(void)asks_for_too_much(NULL);
-	before = sleeps();
-	for (int i = 0; i < 2 * CACHES; i++) /* what could be had is what all keep */
-		OK(cuMemGetInfo(&free_bytes, &total));
-	must(sleeps() - before < CACHES, "each look into the caches waits");
-	caches_end(caches, CACHES);
-}
-
-SCENARIO(auto_maps_beside_other_devices, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto")
-{
-	(void)primary();
-	(void)allocated(MIB);
-	must(gcpsim_calls("cuMemMap") == 1, "no memory is mapped");
-}
-
 /* Of such memory a graph could copy nothing to that device. */
 SCENARIO(
     auto_maps_nothing_where_a_device_is_out_of_reach,
@@ -295,13 +263,6 @@ SCENARIO(
 	(void)primary();
 	(void)allocated(MIB);
 	must(gcpsim_calls("cuMemMap") == 0, "memory is mapped");
-}
-
-SCENARIO(auto_maps_on_the_only_device, "GCPOOL_BACKEND=auto")
-{
-	(void)primary();
-	(void)allocated(MIB);
-	must(gcpsim_calls("cuMemMap") == 1, "no memory is mapped");
 }
 
 /* Rows are as wide as that driver makes them, which is no rounding to a power of two.

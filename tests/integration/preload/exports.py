@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""exports.py TWO_PROCESSES_PROGRAM IPC_PROGRAM
+"""exports.py TWO_PROCESSES_PROGRAM
 
 Mapped memory that another process opens, where a plain run says nothing: the simulated
 driver gives the memory of a block that is open elsewhere to another allocation, which
@@ -23,7 +23,7 @@ def played(checks, program, scenario, extra=None):
 
 
 def main():
-    program, ipc = sys.argv[1:]
+    program = sys.argv[1]
     checks = preload.Checks()
 
     held = played(checks, program, "held")
@@ -37,12 +37,6 @@ def main():
     refused = [line.split()[-1] for line in forged.out.splitlines() if ": refused" in line]
     checks.equal("changed handles that were refused", ["64"], refused)
 
-    # Opened and closed several times, in two forms, of a block in a segment, too.
-    for backend in (MAPPED, {}):
-        for form in ([], ["--first-form"]):
-            again = preload.run([ipc, "--again", *form], preload.library(), backend)
-            checks.that(again.code == 0, f"{backend} {form}: {again.code} {again.out}{again.err}")
-            checks.clean(again, f"again, {backend} {form}")
     checks.end()
 
 

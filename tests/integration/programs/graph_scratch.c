@@ -10,7 +10,6 @@
  *                    (over --streams streams), threads (--threads of them at the same
  *                    time, each with a stream of its own and all graphs)
  *   --play launch    host time of a launch into the same stream
- *   --play beside    device time of two graphs on two streams, and on one
  *   --play trim      gcpool_trim, and the first launch after it
  *   --play full      an allocation of --bytes on a full device, where only idle graphs
  *                    have memory for it; once it is freed the graphs run again
@@ -323,33 +322,6 @@ static int play_launch(void)
 	return result();
 }
 
-/* Of so many launches of two graphs, over so many streams. */
-static double pairs_ms(unsigned pairs, unsigned over)
-{
-	uint64_t start = gcpt_now_ns();
-
-	for (unsigned i = 0; i < pairs * 2; i++)
-		GCPT_OK(gcpt_graph_launch(execs[i % 2], streams[i % over]));
-	GCPT_OK(gcpt_sync());
-	return (double)(gcpt_now_ns() - start) / 1e6;
-}
-
-static int play_beside(void)
-{
-	double one[TIMES], two[TIMES];
-
-	set.graphs = 2;
-	graphs_make();
-	graphs_run();
-	for (unsigned i = 0; i < TIMES; i++) {
-		one[i] = pairs_ms(50, 1);
-		two[i] = pairs_ms(50, 2);
-	}
-	printf("one stream: %.3f ms, two streams: %.3f ms\n", gcpt_median(one, TIMES),
-	       gcpt_median(two, TIMES));
-	return result();
-}
-
 static int play_trim(void)
 {
 	double trims[TIMES], launches[TIMES];
@@ -491,8 +463,6 @@ int main(int argc, char **argv)
 		return play_stress(gcpt_arg_text(argc, argv, "--order", "one"));
 	if (strcmp(play, "launch") == 0)
 		return play_launch();
-	if (strcmp(play, "beside") == 0)
-		return play_beside();
 	if (strcmp(play, "full") == 0)
 		return play_full();
 	return strcmp(play, "trim") == 0 ? play_trim() : 2;
