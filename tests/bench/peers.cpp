@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * peers.cpp - what a malloc and its free cost with each allocator that people use,
- * in one process and one table: CUDA's own two, CUB's, PyTorch's, and this
+ * in one process and one table: CUDA's own two, PyTorch's, and this
  * library through the driver API, a static cudart and a shared one.
  *
  *   LD_PRELOAD=libgcpool.so peers peers-plain.so [--quick] [peers-torch.so ...]

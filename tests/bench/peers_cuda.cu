@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * peers_cuda.cu - CUDA's own allocators and CUB's, for peers.cpp, and the kernel
- * that keeps the device busy. See peers.h for why it is built twice.
+ * peers_cuda.cu - CUDA's own allocators, for peers.cpp, and the kernel that keeps the
+ * device busy. See peers.h for why it is built twice.
  */
-#include <cub/util_allocator.cuh>
 #include <cuda_runtime.h>
 
 #include "peers.h"
@@ -56,10 +55,6 @@ static int cuda_device_sync()
 
 static cudaMemPool_t async_pool;
 
-/* Bins of powers of two from 512 bytes to 128 MiB, and no bound on the cache: as
- * it comes it would neither cache beyond 2 MiB nor keep more than 6 MiB. */
-static cub::CachingDeviceAllocator *cub_pool;
-
 static int plain_alloc(void **ret_ptr, size_t bytes, void *)
 {
 	return cudaMalloc(ret_ptr, bytes);
@@ -93,26 +88,6 @@ static void async_reset()
 	cudaMemPoolTrimTo(async_pool, 0);
 }
 
-static int cub_alloc(void **ret_ptr, size_t bytes, void *stream)
-{
-	return cub_pool->DeviceAllocate(ret_ptr, bytes, (cudaStream_t)stream);
-}
-
-static int cub_free(void *ptr, size_t, void *)
-{
-	return cub_pool->DeviceFree(ptr);
-}
-
-static size_t cub_reserved()
-{
-	return cub_pool->cached_bytes[0].free + cub_pool->cached_bytes[0].live;
-}
-
-static void cub_reset()
-{
-	cub_pool->FreeAllCached();
-}
-
 static int cuda_start()
 {
 	unsigned long long keep = ~0ull;
@@ -123,8 +98,6 @@ static int cuda_start()
 	if (result == cudaSuccess)
 		result = cudaMemPoolSetAttribute(
 		    async_pool, cudaMemPoolAttrReleaseThreshold, &keep);
-	if (!cub_pool)
-		cub_pool = new cub::CachingDeviceAllocator(2, 9, 27, (size_t)-1, true);
 	return result;
 }
 
@@ -143,8 +116,6 @@ extern "C" const struct peer *peers_of_cuda(void)
 	static const struct peer peers[] = {
 	    {"cudaMalloc", plain_alloc, plain_free, nullptr, nullptr},
 	    {"cudaMallocAsync", async_alloc, async_free, async_reserved, async_reset},
-	    {"CUB CachingDeviceAllocator", cub_alloc, cub_free, cub_reserved,
-	     cub_reset},
 	    {nullptr, nullptr, nullptr, nullptr, nullptr},
 	};
 

@@ -73,14 +73,13 @@ static void pool_ask(struct thread *t, const struct op *op)
 	high = attribute(t, pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
 	reserved = attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 	if (used != bytes && !fault_excuses(w))
-		failure(w, "device %d: %llu bytes in stream order, its pool says %llu",
-			device, (unsigned long long)bytes, (unsigned long long)used);
+		failure(w, "device %d: %lu bytes in stream order, its pool says %lu",
+			device, bytes, used);
 	if ((high < used || reserved < used ||
 	     attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < reserved) &&
 	    !fault_excuses(w))
-		failure(w, "device %d: used %llu, at most %llu, and reserved %llu",
-			device, (unsigned long long)used, (unsigned long long)high,
-			(unsigned long long)reserved);
+		failure(w, "device %d: used %lu, at most %lu, and reserved %lu", device,
+			used, high, reserved);
 }
 
 void async_play(struct thread *t, const struct op *op)

@@ -62,10 +62,8 @@ static void beginning_check(struct model *w, const struct block *block)
 		if (other != block && other->live && !other->host &&
 		    other->addr - base < bytes &&
 		    (block->addr == base || other->addr == base))
-			failure(w,
-				"0x%llx and 0x%llx share what begins with one of them",
-				(unsigned long long)block->addr,
-				(unsigned long long)other->addr);
+			failure(w, "0x%lx and 0x%lx share what begins with one of them",
+				block->addr, other->addr);
 }
 
 static void place_check(struct thread *t, const struct block *block)
@@ -74,8 +72,7 @@ static void place_check(struct thread *t, const struct block *block)
 
 	beginning_check(w, block);
 	if (block->addr == 0 || block->addr % 512 != 0)
-		failure(w, "a block at 0x%llx is not aligned",
-			(unsigned long long)block->addr);
+		failure(w, "a block at 0x%lx is not aligned", block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
 		if (other != block && !other->host &&
 		    other->addr < block->addr + block->bytes &&
@@ -83,12 +80,9 @@ static void place_check(struct thread *t, const struct block *block)
 		    (other->live || (block_is_kept(w, other) &&
 				     !capture_may_recycle(t, other->pools))))
 			failure(w,
-				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
+				"the new block 0x%lx+%lu lies in 0x%lx+%lu, which "
 				"is %s",
-				(unsigned long long)block->addr,
-				(unsigned long long)block->bytes,
-				(unsigned long long)other->addr,
-				(unsigned long long)other->bytes,
+				block->addr, block->bytes, other->addr, other->bytes,
 				other->live ? "live" : "a graph's");
 }
 
@@ -103,16 +97,14 @@ static void view_check(struct model *w, const struct block *block)
 	if (!fine(w, cuMemGetAddressRange(&base, &size, at), "cuMemGetAddressRange"))
 		return;
 	if (base != block->addr || size != block->bytes)
-		failure(w, "the range of 0x%llx+%llu is said to be 0x%llx+%llu",
-			(unsigned long long)block->addr,
-			(unsigned long long)block->bytes, (unsigned long long)base,
-			(unsigned long long)size);
+		failure(w, "the range of 0x%lx+%lu is said to be 0x%lx+%lu",
+			block->addr, block->bytes, (uint64_t)base, size);
 	if (fine(w, cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at),
 		 "cuPointerGetAttribute") &&
 	    ctx != (block->async ? NULL : w->contexts[block->context].ctx) &&
 	    !w->setting->vmm)
-		failure(w, "the block 0x%llx is said to be another context's",
-			(unsigned long long)block->addr);
+		failure(w, "the block 0x%lx is said to be another context's",
+			block->addr);
 }
 
 /* The end of a graph is told by a thread of the driver's, which a busy machine
@@ -350,8 +342,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	unrelax(t->model, mode);
 	plain_compare(t->model, device, bytes, plain, result);
 	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
-		failure(t->model, "a pitch of %llu for rows of %llu",
-			(unsigned long long)pitch, (unsigned long long)width);
+		failure(t->model, "a pitch of %lu for rows of %lu", pitch, width);
 	return block_new(t, result, addr, bytes, plain, before);
 }
 
@@ -397,8 +388,7 @@ static void blocking_check(struct model *w, const struct block *block)
 	    !all_is_calm(w))
 		return;
 	if (!fault_excuses(w))
-		failure(w, "a free did not wait for %llu operations",
-			(unsigned long long)pending);
+		failure(w, "a free did not wait for %lu operations", pending);
 }
 
 bool block_free(struct thread *t, struct block *block)

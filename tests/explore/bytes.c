@@ -136,8 +136,7 @@ const char *source_name(const struct source *source)
 		snprintf(name, sizeof(name), "--bytes %s",
 			 source->path ? source->path : "(a fuzzer's)");
 	else
-		snprintf(name, sizeof(name), "--seed 0x%llx",
-			 (unsigned long long)source->seed);
+		snprintf(name, sizeof(name), "--seed 0x%lx", source->seed);
 	return name;
 }
 
@@ -150,7 +149,7 @@ static bool write_all(const uint8_t *bytes, size_t count, uint64_t seed,
 	FILE *file;
 	bool good;
 
-	snprintf(path, sizeof(path), "%s/%llx", dir, (unsigned long long)seed);
+	snprintf(path, sizeof(path), "%s/%lx", dir, seed);
 	file = fopen(path, "wb");
 	if (!file)
 		return false;

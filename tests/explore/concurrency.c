@@ -219,9 +219,9 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 				 asked_most + count * SMALL_SIZES * PIECE) &&
 		    !fault_excuses(w))
 			failure(w,
-				"several threads asked for %llu bytes at most, and "
+				"several threads asked for %lu bytes at most, and "
 				"were refused",
-				(unsigned long long)asked_most);
+				asked_most);
 	}
 	w->streams_gone += count; /* theirs */
 	for (unsigned i = 0; i < count; i++)

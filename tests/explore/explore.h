@@ -608,7 +608,10 @@ void misuse_play(struct thread *t, const struct op *op);
 
 /* --- objects.c --- */
 
-void objects_play(struct thread *t, const struct op *op);
+void streams_play(struct thread *t, const struct op *op);
+void events_play(struct thread *t, const struct op *op);
+void contexts_play(struct thread *t, const struct op *op);
+void looks_play(struct thread *t, const struct op *op);
 bool context_open(struct thread *t, int slot, int device, bool primary);
 void context_detach(struct model *w, int slot);
 void context_use(struct thread *t, int slot);
@@ -682,28 +685,38 @@ bool fine_query(struct model *w, CUresult result);
 struct gcpool_stats;
 struct gcpool_host_stats;
 struct gcpool_graph_pool;
+/* X(result, name, parameters, function) */
+#define EXPLORE_LIBRARY(X)                                                             \
+	X(int, active, (void), gcpool_active)                                          \
+	X(int, get_stats, (int, struct gcpool_stats *, size_t), gcpool_get_stats)      \
+	X(uint64_t, trim, (int, uint64_t), gcpool_trim)                                \
+	X(int, pool_create, (uint64_t *), gcpool_graph_pool_create)                    \
+	X(int, pool_use, (uint64_t), gcpool_graph_pool_use)                            \
+	X(int, pool_release, (uint64_t), gcpool_graph_pool_release)                    \
+	X(size_t, pools, (struct gcpool_graph_pool *, size_t), gcpool_graph_pools)     \
+	X(int, checkpoint, (uint64_t, struct gcpool_checkpoint **),                    \
+	  gcpool_graph_pool_checkpoint)                                                \
+	X(int, restore, (uint64_t, const struct gcpool_checkpoint *),                  \
+	  gcpool_graph_pool_restore)                                                   \
+	X(void, checkpoint_free, (struct gcpool_checkpoint *),                         \
+	  gcpool_graph_pool_checkpoint_free)                                           \
+	X(int, reset_peaks, (int), gcpool_reset_peaks)                                 \
+	X(int, get_host_stats, (struct gcpool_host_stats *, size_t),                   \
+	  gcpool_get_host_stats)                                                       \
+	X(const char *, check, (void), gcpool_explore_check)                           \
+	X(uint64_t, lent, (void), gcpool_explore_lent)                                 \
+	X(uint64_t, captures, (void), gcpool_explore_captures)                         \
+	X(int, keeps_some, (void), gcpool_explore_keeps_some)                          \
+	X(int, keeps, (uint64_t, uint64_t), gcpool_explore_keeps)                      \
+	X(uint64_t, graph_pool, (uint64_t), gcpool_explore_graph_pool)                 \
+	X(void, fail_memory, (unsigned, int), gcpool_explore_fail_memory)              \
+	X(uint64_t, memory_calls, (void), gcpool_explore_memory_calls)                 \
+	X(void, finish, (void), gcpool_explore_finish)
+
 struct library {
-	int (*active)(void);
-	int (*get_stats)(int, struct gcpool_stats *, size_t);
-	uint64_t (*trim)(int, uint64_t);
-	int (*pool_create)(uint64_t *);
-	int (*pool_use)(uint64_t);
-	int (*pool_release)(uint64_t);
-	size_t (*pools)(struct gcpool_graph_pool *, size_t);
-	int (*checkpoint)(uint64_t, struct gcpool_checkpoint **);
-	int (*restore)(uint64_t, const struct gcpool_checkpoint *);
-	void (*checkpoint_free)(struct gcpool_checkpoint *);
-	int (*reset_peaks)(int);
-	int (*get_host_stats)(struct gcpool_host_stats *, size_t);
-	const char *(*check)(void);
-	uint64_t (*lent)(void);
-	uint64_t (*captures)(void);
-	int (*keeps_some)(void);
-	int (*keeps)(uint64_t, uint64_t);
-	uint64_t (*graph_pool)(uint64_t);
-	void (*fail_memory)(unsigned, int);
-	uint64_t (*memory_calls)(void);
-	void (*finish)(void);
+#define X(result, name, parameters, function) result(*name) parameters;
+	EXPLORE_LIBRARY(X)
+#undef X
 };
 extern struct library library;
 

@@ -47,8 +47,7 @@ static void fill_externally(struct model *w, struct block *block, uint32_t value
 		gcpsim_touch(at, region->words * 4, 1);
 		for (uint32_t i = 0; i < region->words; i++)
 			if (gcpsim_poke(at + i * 4, &value, 4) != 0)
-				failure(w, "there is no memory at 0x%llx",
-					(unsigned long long)at);
+				failure(w, "there is no memory at 0x%lx", at);
 		region->known = region->words;
 		region->value = value;
 	}

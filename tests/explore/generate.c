@@ -43,7 +43,7 @@ static const struct {
 	unsigned weight;
 	enum group group;
 } kinds[OP_KINDS] = {
-#define X(name, weight, group) {#name, weight, GROUP_##group},
+#define X(name, weight, group, player) {#name, weight, GROUP_##group},
     EXPLORE_OPS(X)
 #undef X
 };
@@ -481,8 +481,8 @@ void history_print(const struct history *history, const uint8_t *kept)
 		if (kept && !kept[i])
 			continue;
 		printf("%4u thread %u %-15s a %-3u b %-3u c %-3u how %-3u value %-11u "
-		       "bytes %llu\n",
+		       "bytes %lu\n",
 		       i, op->thread, kinds[op->kind].name, op->a, op->b, op->c,
-		       op->how, op->value, (unsigned long long)op->bytes);
+		       op->how, op->value, op->bytes);
 	}
 }

@@ -362,8 +362,7 @@ static void late_takes(struct thread *t, uint64_t addr, uint64_t bytes)
 		op_play(t, &take);
 		if (slots[i] && slots[i]->addr < addr + bytes &&
 		    addr < slots[i]->addr + slots[i]->bytes)
-			failure(t->model, "0x%llx is open in another process",
-				(unsigned long long)addr);
+			failure(t->model, "0x%lx is open in another process", addr);
 	}
 }
 

@@ -231,8 +231,8 @@ static void tell_excuses(void)
 	for (unsigned i = 0; i < EXCUSES; i++) {
 		if (total->played.excused[i] == 0)
 			continue;
-		printf("%s%s %llu", between, excuse_name((enum excuse)i),
-		       (unsigned long long)total->played.excused[i]);
+		printf("%s%s %lu", between, excuse_name((enum excuse)i),
+		       total->played.excused[i]);
 		between = ", ";
 	}
 	if (*between == ',')
@@ -267,13 +267,10 @@ static int run_all(void)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	seconds = (double)(end.tv_sec - start.tv_sec) +
 		  (double)(end.tv_nsec - start.tv_nsec) / 1e9;
-	printf("explore: %llu histories, %llu steps, %llu failures, %.1f s, seeds "
-	       "0x%llx to 0x%llx\n",
-	       (unsigned long long)total->played.histories,
-	       (unsigned long long)total->played.steps,
-	       (unsigned long long)total->played.failures, seconds,
-	       (unsigned long long)arguments.from,
-	       (unsigned long long)(arguments.from + arguments.count - 1));
+	printf("explore: %lu histories, %lu steps, %lu failures, %.1f s, seeds "
+	       "0x%lx to 0x%lx\n",
+	       total->played.histories, total->played.steps, total->played.failures,
+	       seconds, arguments.from, (arguments.from + arguments.count - 1));
 	if (!arguments.trial.plain)
 		tell_excuses();
 	if (total->played.histories == 0 && total->played.failures == 0) {
@@ -290,8 +287,8 @@ static int save_all(void)
 
 		if (!wrong)
 			continue;
-		printf("explore: seed 0x%llx cannot be saved: %s\n",
-		       (unsigned long long)(arguments.from + i), wrong);
+		printf("explore: seed 0x%lx cannot be saved: %s\n",
+		       (arguments.from + i), wrong);
 		return 1;
 	}
 	return 0;
@@ -420,9 +417,9 @@ static void seed_demand(uint64_t seed)
 	if (seed_generation(seed) == GENERATION)
 		return;
 	fprintf(stderr,
-		"explore: seed 0x%llx is of generation %u, this explorer draws %u: see "
+		"explore: seed 0x%lx is of generation %u, this explorer draws %u: see "
 		"draw.h\n",
-		(unsigned long long)seed, seed_generation(seed), GENERATION);
+		seed, seed_generation(seed), GENERATION);
 	exit(2);
 }
 
@@ -487,9 +484,8 @@ int main(int argc, char **argv)
 		for (uint64_t i = 0; i < arguments.repeat && good; i++)
 			good = history_run(&arguments.trial, &arguments.source);
 		if (good) {
-			printf("explore: %s: %llu steps, nothing found\n",
-			       source_name(&arguments.source),
-			       (unsigned long long)outcome->steps);
+			printf("explore: %s: %lu steps, nothing found\n",
+			       source_name(&arguments.source), outcome->steps);
 			return 0;
 		}
 		return 1;

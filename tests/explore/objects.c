@@ -216,7 +216,7 @@ static bool fits_captures(const struct thread *t, enum op_kind kind, int slot)
 	return kind != OP_CONTEXT_HOLD && captures_may_go(t, slot);
 }
 
-static void context_op(struct thread *t, const struct op *op)
+void contexts_play(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
 	int slot = op->a % CONTEXTS_MAX, devices = w->setting->devices;
@@ -334,7 +334,7 @@ CUstream stream_handle(struct thread *t, struct stream *s)
 	return s->kind == STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : s->handle;
 }
 
-static void stream_op(struct thread *t, const struct op *op)
+void streams_play(struct thread *t, const struct op *op)
 {
 	unsigned slot = op->c % STREAM_SLOTS;
 	struct stream *s = slot < 2 ? NULL : t->model->stream_slots[slot];
@@ -414,7 +414,7 @@ static void event_sync(struct thread *t, const struct event *event)
 	gcpsim_plain_asks(-1);
 }
 
-static void event_op(struct thread *t, const struct op *op)
+void events_play(struct thread *t, const struct op *op)
 {
 	struct event *event = &t->model->events[op->a % EVENT_SLOTS];
 	struct stream *s;
@@ -486,15 +486,13 @@ static void mem_info(struct thread *t)
 	if (!FINE(t, cuMemGetInfo(&left, &total)))
 		return;
 	if (left > total || total != t->model->setting->memory)
-		failure(t->model, "cuMemGetInfo says %llu of %llu",
-			(unsigned long long)left, (unsigned long long)total);
+		failure(t->model, "cuMemGetInfo says %lu of %lu", left, total);
 	if (t->model->setting->memory_small || t->model->setting->leak)
 		return;
 	if (left > total - bytes_taken(t->model, t->model->contexts[t->context].device))
-		failure(t->model, "cuMemGetInfo says %llu of %llu, and %llu are taken",
-			(unsigned long long)left, (unsigned long long)total,
-			(unsigned long long)bytes_taken(
-			    t->model, t->model->contexts[t->context].device));
+		failure(t->model, "cuMemGetInfo says %lu of %lu, and %lu are taken",
+			left, total,
+			bytes_taken(t->model, t->model->contexts[t->context].device));
 }
 
 /* The books are looked at before: peaks are of what was live since. */
@@ -504,7 +502,7 @@ static void peaks_reset(struct model *w, int device)
 		w->peak_blocks[device] = w->peak_bytes[device] = 0;
 }
 
-static void look_op(struct thread *t, const struct op *op)
+void looks_play(struct thread *t, const struct op *op)
 {
 	int device = op->a % t->model->setting->devices;
 
@@ -531,36 +529,6 @@ static void look_op(struct thread *t, const struct op *op)
 		break;
 	default:
 		oracle_books(t->model);
-		break;
-	}
-}
-
-void objects_play(struct thread *t, const struct op *op)
-{
-	switch ((enum op_kind)op->kind) {
-	case OP_STREAM_CREATE:
-	case OP_STREAM_DESTROY:
-	case OP_STREAM_SYNC:
-	case OP_STREAM_QUERY:
-	case OP_SPIN:
-		stream_op(t, op);
-		break;
-	case OP_EVENT_RECORD:
-	case OP_EVENT_WAIT:
-	case OP_EVENT_SYNC:
-	case OP_EVENT_DESTROY:
-		event_op(t, op);
-		break;
-	case OP_USE_CONTEXT:
-	case OP_CONTEXT_CREATE:
-	case OP_CONTEXT_DESTROY:
-	case OP_CONTEXT_RESET:
-	case OP_CONTEXT_HOLD:
-	case OP_CONTEXT_RELEASE:
-		context_op(t, op);
-		break;
-	default:
-		look_op(t, op);
 		break;
 	}
 }

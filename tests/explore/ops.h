@@ -14,104 +14,105 @@
 
 /* --- the history --- */
 
-/* X(name, weight, group): how often, and which operations come and go together. */
+/* X(name, weight, group, player): how often, which operations come and go together, and
+ * what plays it (PLAYER_play). */
 #define EXPLORE_OPS(X)                                                                 \
-	X(ALLOC, 100, MEMORY)                                                          \
-	X(FREE, 90, MEMORY)                                                            \
-	X(FILL, 100, MEMORY)                                                           \
-	X(CHECK, 60, MEMORY)                                                           \
-	X(COPY, 30, COPIES)                                                            \
-	X(ADD, 20, COPIES)                                                             \
-	X(SET, 20, COPIES)                                                             \
-	X(READ_BACK, 8, COPIES)                                                        \
-	X(WRITE, 8, COPIES)                                                            \
-	X(SPIN, 10, STREAMS)                                                           \
-	X(STREAM_CREATE, 14, STREAMS)                                                  \
-	X(STREAM_DESTROY, 9, STREAMS)                                                  \
-	X(STREAM_SYNC, 6, WAITS)                                                       \
-	X(STREAM_QUERY, 6, WAITS)                                                      \
-	X(CTX_SYNC, 3, WAITS)                                                          \
-	X(EVENT_RECORD, 20, EVENTS)                                                    \
-	X(EVENT_WAIT, 20, EVENTS)                                                      \
-	X(EVENT_SYNC, 4, EVENTS)                                                       \
-	X(EVENT_DESTROY, 4, EVENTS)                                                    \
-	X(ADVANCE, 20, TIME)                                                           \
-	X(TRIM, 4, TRIMS)                                                              \
-	X(STATS, 4, TRIMS)                                                             \
-	X(MEM_INFO, 4, TRIMS)                                                          \
-	X(USE_CONTEXT, 8, CONTEXTS)                                                    \
-	X(CONTEXT_CREATE, 3, CONTEXTS)                                                 \
-	X(CONTEXT_DESTROY, 2, CONTEXTS)                                                \
-	X(CONTEXT_RESET, 1, CONTEXTS)                                                  \
-	X(ALLOC_PITCH, 10, OTHERS)                                                     \
-	X(FREE_ASYNC, 20, OTHERS)                                                      \
-	X(HOST_FUNCTION, 5, OTHERS)                                                    \
-	X(SHRINK, 6, OTHERS)                                                           \
-	X(EXTERNAL_WRITE, 40, EXTERNAL)                                                \
-	X(EXPORT, 20, EXTERNAL)                                                        \
-	X(FORK, 1, FORKS)                                                              \
-	X(PINNED_ALLOC, 20, PINNED)                                                    \
-	X(PINNED_FREE, 16, PINNED)                                                     \
-	X(PINNED_WRITE, 20, PINNED)                                                    \
-	X(PINNED_READ, 14, PINNED)                                                     \
-	X(PINNED_UP, 20, PINNED)                                                       \
-	X(PINNED_DOWN, 20, PINNED)                                                     \
-	X(THREAD_END, 3, THREADS)                                                      \
-	X(THREAD_MODE, 4, CAPTURES)                                                    \
-	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
-	X(CAPTURE_INTO, 4, CAPTURES)                                                   \
-	X(CAPTURE_FORK, 16, CAPTURES)                                                  \
-	X(CAPTURE_END, 16, CAPTURES)                                                   \
-	X(CAPTURE_INVALIDATE, 1, CAPTURES)                                             \
-	X(CAPTURE_DESTROY_STREAM, 1, CAPTURES)                                         \
-	X(POOL_CREATE, 3, POOLS)                                                       \
-	X(POOL_USE, 6, POOLS)                                                          \
-	X(POOL_RELEASE, 3, POOLS)                                                      \
-	X(GRAPH_INSTANTIATE, 20, GRAPHS)                                               \
-	X(GRAPH_LAUNCH, 40, GRAPHS)                                                    \
-	X(GRAPH_UPDATE, 6, GRAPHS)                                                     \
-	X(GRAPH_CLONE, 5, GRAPHS)                                                      \
-	X(GRAPH_COMPOSE, 5, GRAPHS)                                                    \
-	X(GRAPH_DESTROY, 14, GRAPHS)                                                   \
-	X(EXEC_DESTROY, 12, GRAPHS)                                                    \
-	X(POOL_RETAIN, 3, POOLS)                                                       \
-	X(POOL_LIST, 4, POOLS)                                                         \
-	X(POOL_CHECKPOINT, 8, POOLS)                                                   \
-	X(POOL_RESTORE, 8, POOLS)                                                      \
-	X(HOST_LOOK, 10, PINNED)                                                       \
-	X(HOST_TRIM, 4, PINNED)                                                        \
-	X(PINNED_REGISTER, 4, PINNED)                                                  \
-	X(RESET_PEAKS, 2, TRIMS)                                                       \
-	X(CONTEXT_HOLD, 4, CONTEXTS)                                                   \
-	X(CONTEXT_RELEASE, 1, CONTEXTS)                                                \
-	X(CONCURRENT, 2, CONCURRENCY)                                                  \
-	X(STORM, 2, CONCURRENCY)                                                       \
-	X(FILTER, 1, CONCURRENCY)                                                      \
-	X(VERBS, 1, EXTERNAL)                                                          \
-	X(MISUSE, 4, MISUSES)                                                          \
-	X(CAPTURE_REWIND, 2, CAPTURES)                                                 \
-	X(CAPTURE_REFUSE, 2, CAPTURES)                                                 \
-	X(IPC_PEER_OPEN, 30, IPC_PEERS)                                                \
-	X(IPC_PEER_WORK, 30, IPC_PEERS)                                                \
-	X(IPC_PEER_CLOSE, 8, IPC_PEERS)                                                \
-	X(IPC_PEER_LEND, 10, IPC_PEERS)                                                \
-	X(TURNS, 0, MEMORY) /* only at the end of a history: generate.c */             \
-	X(ALLOC_ASYNC, 90, ASYNC)                                                      \
-	X(FREE_STREAM, 80, ASYNC)                                                      \
-	X(POOL_ASK, 6, ASYNC)                                                          \
+	X(ALLOC, 100, MEMORY, alloc)                                                   \
+	X(FREE, 90, MEMORY, free)                                                      \
+	X(FILL, 100, MEMORY, work)                                                     \
+	X(CHECK, 60, MEMORY, work)                                                     \
+	X(COPY, 30, COPIES, work)                                                      \
+	X(ADD, 20, COPIES, work)                                                       \
+	X(SET, 20, COPIES, work)                                                       \
+	X(READ_BACK, 8, COPIES, work)                                                  \
+	X(WRITE, 8, COPIES, work)                                                      \
+	X(SPIN, 10, STREAMS, streams)                                                  \
+	X(STREAM_CREATE, 14, STREAMS, streams)                                         \
+	X(STREAM_DESTROY, 9, STREAMS, streams)                                         \
+	X(STREAM_SYNC, 6, WAITS, streams)                                              \
+	X(STREAM_QUERY, 6, WAITS, streams)                                             \
+	X(CTX_SYNC, 3, WAITS, looks)                                                   \
+	X(EVENT_RECORD, 20, EVENTS, events)                                            \
+	X(EVENT_WAIT, 20, EVENTS, events)                                              \
+	X(EVENT_SYNC, 4, EVENTS, events)                                               \
+	X(EVENT_DESTROY, 4, EVENTS, events)                                            \
+	X(ADVANCE, 20, TIME, looks)                                                    \
+	X(TRIM, 4, TRIMS, looks)                                                       \
+	X(STATS, 4, TRIMS, looks)                                                      \
+	X(MEM_INFO, 4, TRIMS, looks)                                                   \
+	X(USE_CONTEXT, 8, CONTEXTS, contexts)                                          \
+	X(CONTEXT_CREATE, 3, CONTEXTS, contexts)                                       \
+	X(CONTEXT_DESTROY, 2, CONTEXTS, contexts)                                      \
+	X(CONTEXT_RESET, 1, CONTEXTS, contexts)                                        \
+	X(ALLOC_PITCH, 10, OTHERS, alloc)                                              \
+	X(FREE_ASYNC, 20, OTHERS, free)                                                \
+	X(HOST_FUNCTION, 5, OTHERS, external_access)                                   \
+	X(SHRINK, 6, OTHERS, external_access)                                          \
+	X(EXTERNAL_WRITE, 40, EXTERNAL, external_access)                               \
+	X(EXPORT, 20, EXTERNAL, external_access)                                       \
+	X(FORK, 1, FORKS, external_access)                                             \
+	X(PINNED_ALLOC, 20, PINNED, pinned)                                            \
+	X(PINNED_FREE, 16, PINNED, pinned)                                             \
+	X(PINNED_WRITE, 20, PINNED, pinned)                                            \
+	X(PINNED_READ, 14, PINNED, pinned)                                             \
+	X(PINNED_UP, 20, PINNED, work)                                                 \
+	X(PINNED_DOWN, 20, PINNED, work)                                               \
+	X(THREAD_END, 3, THREADS, looks)                                               \
+	X(THREAD_MODE, 4, CAPTURES, capture)                                           \
+	X(CAPTURE_BEGIN, 14, CAPTURES, capture)                                        \
+	X(CAPTURE_INTO, 4, CAPTURES, capture)                                          \
+	X(CAPTURE_FORK, 16, CAPTURES, capture)                                         \
+	X(CAPTURE_END, 16, CAPTURES, capture)                                          \
+	X(CAPTURE_INVALIDATE, 1, CAPTURES, capture)                                    \
+	X(CAPTURE_DESTROY_STREAM, 1, CAPTURES, capture)                                \
+	X(POOL_CREATE, 3, POOLS, pools)                                                \
+	X(POOL_USE, 6, POOLS, pools)                                                   \
+	X(POOL_RELEASE, 3, POOLS, pools)                                               \
+	X(GRAPH_INSTANTIATE, 20, GRAPHS, graphs)                                       \
+	X(GRAPH_LAUNCH, 40, GRAPHS, graphs)                                            \
+	X(GRAPH_UPDATE, 6, GRAPHS, graphs)                                             \
+	X(GRAPH_CLONE, 5, GRAPHS, graphs)                                              \
+	X(GRAPH_COMPOSE, 5, GRAPHS, graphs)                                            \
+	X(GRAPH_DESTROY, 14, GRAPHS, graphs)                                           \
+	X(EXEC_DESTROY, 12, GRAPHS, graphs)                                            \
+	X(POOL_RETAIN, 3, POOLS, pools)                                                \
+	X(POOL_LIST, 4, POOLS, pools)                                                  \
+	X(POOL_CHECKPOINT, 8, POOLS, pools)                                            \
+	X(POOL_RESTORE, 8, POOLS, pools)                                               \
+	X(HOST_LOOK, 10, PINNED, pinned)                                               \
+	X(HOST_TRIM, 4, PINNED, pinned)                                                \
+	X(PINNED_REGISTER, 4, PINNED, pinned)                                          \
+	X(RESET_PEAKS, 2, TRIMS, looks)                                                \
+	X(CONTEXT_HOLD, 4, CONTEXTS, contexts)                                         \
+	X(CONTEXT_RELEASE, 1, CONTEXTS, contexts)                                      \
+	X(CONCURRENT, 2, CONCURRENCY, concurrency)                                     \
+	X(STORM, 2, CONCURRENCY, concurrency)                                          \
+	X(FILTER, 1, CONCURRENCY, concurrency)                                         \
+	X(VERBS, 1, EXTERNAL, external_access)                                         \
+	X(MISUSE, 4, MISUSES, misuse)                                                  \
+	X(CAPTURE_REWIND, 2, CAPTURES, capture)                                        \
+	X(CAPTURE_REFUSE, 2, CAPTURES, capture)                                        \
+	X(IPC_PEER_OPEN, 30, IPC_PEERS, ipc_peer)                                      \
+	X(IPC_PEER_WORK, 30, IPC_PEERS, ipc_peer)                                      \
+	X(IPC_PEER_CLOSE, 8, IPC_PEERS, ipc_peer)                                      \
+	X(IPC_PEER_LEND, 10, IPC_PEERS, ipc_peer)                                      \
+	X(TURNS, 0, MEMORY, turns) /* only at the end of a history: generate.c */      \
+	X(ALLOC_ASYNC, 90, ASYNC, async)                                               \
+	X(FREE_STREAM, 80, ASYNC, free)                                                \
+	X(POOL_ASK, 6, ASYNC, async)                                                   \
 	/* Drawn by sharing_draw.c alone. */                                           \
-	X(GRAPH_BESIDE, 0, GRAPHS)                                                     \
-	X(LAUNCH_RACE, 0, GRAPHS)                                                      \
-	X(SHARE_TURNS, 0, GRAPHS)                                                      \
+	X(GRAPH_BESIDE, 0, GRAPHS, graphs)                                             \
+	X(LAUNCH_RACE, 0, GRAPHS, sharing)                                             \
+	X(SHARE_TURNS, 0, GRAPHS, sharing)                                             \
 	/* Only at the end of a history: promises.c. */                                \
-	X(PINNED_FULL, 0, PINNED)                                                      \
-	X(PINNED_BESIDE, 0, PINNED)                                                    \
-	X(THREAD_CANCEL, 0, THREADS)                                                   \
-	X(CAPTURE_UNKNOWN, 0, CAPTURES)                                                \
-	X(IPC_PEER_LATE, 0, IPC_PEERS)
+	X(PINNED_FULL, 0, PINNED, promises)                                            \
+	X(PINNED_BESIDE, 0, PINNED, promises)                                          \
+	X(THREAD_CANCEL, 0, THREADS, promises)                                         \
+	X(CAPTURE_UNKNOWN, 0, CAPTURES, promises)                                      \
+	X(IPC_PEER_LATE, 0, IPC_PEERS, ipc_peer)
 
 enum op_kind {
-#define X(name, weight, group) OP_##name,
+#define X(name, weight, group, player) OP_##name,
 	EXPLORE_OPS(X)
 #undef X
 	    OP_KINDS

@@ -16,35 +16,13 @@
 
 struct library library;
 
-static void *find(const char *name)
-{
-	return dlsym(RTLD_DEFAULT, name);
-}
-
 void oracle_init(void)
 {
 	gcpsim_plain_watch();
-	*(void **)&library.active = find("gcpool_active");
-	*(void **)&library.get_stats = find("gcpool_get_stats");
-	*(void **)&library.trim = find("gcpool_trim");
-	*(void **)&library.pool_create = find("gcpool_graph_pool_create");
-	*(void **)&library.pool_use = find("gcpool_graph_pool_use");
-	*(void **)&library.pool_release = find("gcpool_graph_pool_release");
-	*(void **)&library.pools = find("gcpool_graph_pools");
-	*(void **)&library.checkpoint = find("gcpool_graph_pool_checkpoint");
-	*(void **)&library.restore = find("gcpool_graph_pool_restore");
-	*(void **)&library.checkpoint_free = find("gcpool_graph_pool_checkpoint_free");
-	*(void **)&library.reset_peaks = find("gcpool_reset_peaks");
-	*(void **)&library.get_host_stats = find("gcpool_get_host_stats");
-	*(void **)&library.finish = find("gcpool_explore_finish");
-	*(void **)&library.check = find("gcpool_explore_check");
-	*(void **)&library.lent = find("gcpool_explore_lent");
-	*(void **)&library.captures = find("gcpool_explore_captures");
-	*(void **)&library.keeps_some = find("gcpool_explore_keeps_some");
-	*(void **)&library.keeps = find("gcpool_explore_keeps");
-	*(void **)&library.graph_pool = find("gcpool_explore_graph_pool");
-	*(void **)&library.fail_memory = find("gcpool_explore_fail_memory");
-	*(void **)&library.memory_calls = find("gcpool_explore_memory_calls");
+#define X(result, name, parameters, function)                                          \
+	*(void **)&library.name = dlsym(RTLD_DEFAULT, #function);
+	EXPLORE_LIBRARY(X)
+#undef X
 }
 
 /* --- saying that something is wrong --- */
@@ -148,12 +126,10 @@ static void peaks_check(struct model *w, int device, const struct gcpool_stats *
 	     stats->requested_bytes.peak < w->peak_bytes[device]) &&
 	    !fault_excuses(w))
 		failure(w,
-			"device %d: peaks of %llu blocks and %llu bytes are called "
-			"%llu and %llu",
-			device, (unsigned long long)w->peak_blocks[device],
-			(unsigned long long)w->peak_bytes[device],
-			(unsigned long long)stats->allocation.peak,
-			(unsigned long long)stats->requested_bytes.peak);
+			"device %d: peaks of %lu blocks and %lu bytes are called "
+			"%lu and %lu",
+			device, w->peak_blocks[device], w->peak_bytes[device],
+			stats->allocation.peak, stats->requested_bytes.peak);
 }
 
 static void device_check(struct model *w, int device)
@@ -174,32 +150,26 @@ static void device_check(struct model *w, int device)
 		}
 	peaks_check(w, device, &stats, count, bytes);
 	if (stats.allocation.current != count)
-		failure(w, "device %d: %llu blocks are live, the library says %llu",
-			device, (unsigned long long)count,
-			(unsigned long long)stats.allocation.current);
+		failure(w, "device %d: %lu blocks are live, the library says %lu",
+			device, count, stats.allocation.current);
 	if (stats.requested_bytes.current != bytes)
-		failure(w, "device %d: %llu bytes are live, the library says %llu",
-			device, (unsigned long long)bytes,
-			(unsigned long long)stats.requested_bytes.current);
+		failure(w, "device %d: %lu bytes are live, the library says %lu",
+			device, bytes, stats.requested_bytes.current);
 	if (w->setting->quota && stats.reserved_bytes.current > w->setting->quota)
-		failure(w, "device %d: %llu bytes are taken, the quota is %llu", device,
-			(unsigned long long)stats.reserved_bytes.current,
-			(unsigned long long)w->setting->quota);
+		failure(w, "device %d: %lu bytes are taken, the quota is %lu", device,
+			stats.reserved_bytes.current, w->setting->quota);
 	if (stats.hits + stats.misses < w->allocations[device] && !fault_excuses(w))
-		failure(w, "device %d: %llu hits and %llu misses, of %llu allocations",
-			device, (unsigned long long)stats.hits,
-			(unsigned long long)stats.misses,
-			(unsigned long long)w->allocations[device]);
+		failure(w, "device %d: %lu hits and %lu misses, of %lu allocations",
+			device, stats.hits, stats.misses, w->allocations[device]);
 	if (stats.reserved_bytes.current > given ||
 	    stats.allocated_bytes.current > stats.active_bytes.current ||
 	    stats.active_bytes.current > stats.reserved_bytes.current)
 		failure(w,
-			"device %d: allocated %llu, active %llu, reserved %llu, and "
-			"the driver gave %llu",
-			device, (unsigned long long)stats.allocated_bytes.current,
-			(unsigned long long)stats.active_bytes.current,
-			(unsigned long long)stats.reserved_bytes.current,
-			(unsigned long long)given);
+			"device %d: allocated %lu, active %lu, reserved %lu, and "
+			"the driver gave %lu",
+			device, stats.allocated_bytes.current,
+			stats.active_bytes.current, stats.reserved_bytes.current,
+			given);
 }
 
 /* Without what the library left to CUDA: pinned.c says when it may. */
@@ -223,22 +193,19 @@ static void host_check(struct model *w)
 	      stats.requested_bytes.current != bytes) &&
 	     !fault_excuses(w)))
 		failure(w,
-			"%llu blocks, %llu bytes of pinned memory are live, the "
-			"library says %llu, %llu",
-			(unsigned long long)count, (unsigned long long)bytes,
-			(unsigned long long)stats.active_requests.current,
-			(unsigned long long)stats.requested_bytes.current);
+			"%lu blocks, %lu bytes of pinned memory are live, the "
+			"library says %lu, %lu",
+			count, bytes, stats.active_requests.current,
+			stats.requested_bytes.current);
 	if (stats.requested_bytes.current > stats.active_bytes.current ||
 	    stats.active_bytes.current > stats.allocated_bytes.current ||
 	    stats.allocated_bytes.current > gcpsim_memory_live(-1))
-		failure(w, "pinned: active %llu, allocated %llu, the driver gave %llu",
-			(unsigned long long)stats.active_bytes.current,
-			(unsigned long long)stats.allocated_bytes.current,
-			(unsigned long long)gcpsim_memory_live(-1));
+		failure(w, "pinned: active %lu, allocated %lu, the driver gave %lu",
+			stats.active_bytes.current, stats.allocated_bytes.current,
+			gcpsim_memory_live(-1));
 	if (quota && stats.allocated_bytes.current > quota)
-		failure(w, "%llu bytes are pinned, the quota is %llu",
-			(unsigned long long)stats.allocated_bytes.current,
-			(unsigned long long)quota);
+		failure(w, "%lu bytes are pinned, the quota is %lu",
+			stats.allocated_bytes.current, quota);
 }
 
 void oracle_books(struct model *w)
@@ -271,7 +238,7 @@ void oracle_counter(struct model *w, int slot)
 		return;
 	gcpsim_peek(context->counter->addr, &wrong, 8);
 	if (wrong > 0)
-		failure(w, "kernels found %llu wrong words", (unsigned long long)wrong);
+		failure(w, "kernels found %lu wrong words", wrong);
 }
 
 /* --- at the end --- */
@@ -331,20 +298,15 @@ void oracle_end(struct model *w)
 	oracle_step(w);
 	oracle_books(w);
 	if (gcpsim_pending() > 0)
-		failure(w, "%llu operations never end",
-			(unsigned long long)gcpsim_pending());
+		failure(w, "%lu operations never end", gcpsim_pending());
 	lost_note(w);
 	trim_all(w);
 	oracle_step(w);
 	if (gcpsim_user_objects() > 0)
-		failure(w, "%llu user objects are left",
-			(unsigned long long)gcpsim_user_objects());
+		failure(w, "%lu user objects are left", gcpsim_user_objects());
 	if (allocations(w) > 0 && !is_left(w))
-		failure(w,
-			"%llu allocations of %llu and %llu bytes are never given back",
-			(unsigned long long)allocations(w),
-			(unsigned long long)gcpsim_memory_live(0),
-			(unsigned long long)gcpsim_memory_live(1));
+		failure(w, "%lu allocations of %lu and %lu bytes are never given back",
+			allocations(w), gcpsim_memory_live(0), gcpsim_memory_live(1));
 }
 
 static void finish(struct model *w)
@@ -357,12 +319,10 @@ static void finish(struct model *w)
 	findings_check(w);
 	if ((allocations(w) > 0 || gcpsim_memory_live(-1) > 0) && !is_left(w))
 		failure(w,
-			"%llu allocations of %llu and %llu bytes, %llu pinned, are not "
+			"%lu allocations of %lu and %lu bytes, %lu pinned, are not "
 			"in the books",
-			(unsigned long long)allocations(w),
-			(unsigned long long)gcpsim_memory_live(0),
-			(unsigned long long)gcpsim_memory_live(1),
-			(unsigned long long)gcpsim_memory_live(-1));
+			allocations(w), gcpsim_memory_live(0), gcpsim_memory_live(1),
+			gcpsim_memory_live(-1));
 }
 
 static struct model *finishes_at_exit;

@@ -154,11 +154,10 @@ static void limit_check(struct model *w, int context)
 		excused(EXCUSE_PINNED_LIMIT);
 	else if (!fault_excuses(w))
 		failure(w,
-			"%llu bytes of pinned memory are held for %llu in use, and "
-			"the limit is %llu",
-			(unsigned long long)stats.allocated_bytes.current,
-			(unsigned long long)stats.active_bytes.current,
-			(unsigned long long)limit);
+			"%lu bytes of pinned memory are held for %lu in use, and "
+			"the limit is %lu",
+			stats.allocated_bytes.current, stats.active_bytes.current,
+			limit);
 }
 
 static void pinned_free(struct thread *t, struct block **slot)
@@ -252,11 +251,10 @@ static void view_check(struct thread *t, const struct block *block)
 	if ((flags & block->flags) != block->flags || base != block->addr ||
 	    size < block->bytes || size >= block->bytes + 512)
 		failure(t->model,
-			"pinned 0x%llx+%llu, flags %u, is said to be 0x%llx+%llu, "
+			"pinned 0x%lx+%lu, flags %u, is said to be 0x%lx+%lu, "
 			"flags %u",
-			(unsigned long long)block->addr,
-			(unsigned long long)block->bytes, block->flags,
-			(unsigned long long)base, (unsigned long long)size, flags);
+			block->addr, block->bytes, block->flags, (uint64_t)base, size,
+			flags);
 }
 
 static void look(struct thread *t, const struct block *block, const struct op *op)

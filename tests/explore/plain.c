@@ -173,15 +173,12 @@ static void books_check(struct model *w)
 {
 	for (int i = 0; i < w->setting->devices; i++)
 		if (!is_exact(w, i))
-			failure(
-			    w,
-			    "device %d: %llu bytes are in use, and %llu in the books",
-			    i, (unsigned long long)gcpsim_memory_used(i),
-			    (unsigned long long)gcpsim_plain_used(i));
+			failure(w,
+				"device %d: %lu bytes are in use, and %lu in the books",
+				i, gcpsim_memory_used(i), gcpsim_plain_used(i));
 	if (!is_exact(w, -1))
-		failure(w, "%llu bytes are pinned, and %llu in the books",
-			(unsigned long long)gcpsim_memory_used(-1),
-			(unsigned long long)gcpsim_plain_used(-1));
+		failure(w, "%lu bytes are pinned, and %lu in the books",
+			gcpsim_memory_used(-1), gcpsim_plain_used(-1));
 }
 
 void plain_step(struct model *w)
@@ -631,11 +628,10 @@ static void refusal_check(struct model *w, int device, uint64_t bytes)
 		return;
 	if (excuse == EXCUSES || (plain && excuse != EXCUSE_FAULT))
 		failure(w,
-			"device %d: no memory for %llu bytes; plain CUDA would have "
-			"used %llu of %llu",
-			device, (unsigned long long)bytes,
-			(unsigned long long)gcpsim_plain_used(device),
-			(unsigned long long)(device < 0 ? 0 : w->memory[device]));
+			"device %d: no memory for %lu bytes; plain CUDA would have "
+			"used %lu of %lu",
+			device, bytes, gcpsim_plain_used(device),
+			(device < 0 ? 0 : w->memory[device]));
 	excused(excuse);
 }
 
@@ -645,8 +641,8 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 {
 	/* The library packs more closely, and has graphs share memory. */
 	if (!w->setting->leak && result == CUDA_SUCCESS && !plain && books_are_exact(w))
-		failure(w, "device %d: %llu bytes that plain CUDA has not", device,
-			(unsigned long long)bytes);
+		failure(w, "device %d: %lu bytes that plain CUDA has not", device,
+			bytes);
 	if (!w->setting->leak && result == CUDA_ERROR_OUT_OF_MEMORY && plain)
 		refusal_check(w, device, bytes);
 	if (result != CUDA_SUCCESS)
@@ -738,11 +734,9 @@ static void bound_check(struct model *w, int device)
 	excuse = beyond_bound(w, device, peak - bound);
 	if (excuse == EXCUSES)
 		failure(w,
-			"device %d: %llu bytes were held, plain CUDA would have held "
-			"%llu, and the bound is %llu",
-			device, (unsigned long long)peak,
-			(unsigned long long)gcpsim_plain_peak(device),
-			(unsigned long long)bound);
+			"device %d: %lu bytes were held, plain CUDA would have held "
+			"%lu, and the bound is %lu",
+			device, peak, gcpsim_plain_peak(device), bound);
 	excused(excuse);
 }
 

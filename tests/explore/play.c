@@ -134,77 +134,10 @@ static int context_first(const struct model *w)
 	return -1;
 }
 
-/* What plays each operation; objects.c the rest. */
 static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = {
-    [OP_ALLOC] = alloc_play,
-    [OP_ALLOC_PITCH] = alloc_play,
-    [OP_FREE] = free_play,
-    [OP_FREE_ASYNC] = free_play,
-    [OP_FREE_STREAM] = free_play,
-    [OP_ALLOC_ASYNC] = async_play,
-    [OP_POOL_ASK] = async_play,
-    [OP_FILL] = work_play,
-    [OP_CHECK] = work_play,
-    [OP_COPY] = work_play,
-    [OP_ADD] = work_play,
-    [OP_SET] = work_play,
-    [OP_READ_BACK] = work_play,
-    [OP_WRITE] = work_play,
-    [OP_PINNED_UP] = work_play,
-    [OP_PINNED_DOWN] = work_play,
-    [OP_EXTERNAL_WRITE] = external_access_play,
-    [OP_EXPORT] = external_access_play,
-    [OP_FORK] = external_access_play,
-    [OP_HOST_FUNCTION] = external_access_play,
-    [OP_SHRINK] = external_access_play,
-    [OP_VERBS] = external_access_play,
-    [OP_PINNED_ALLOC] = pinned_play,
-    [OP_PINNED_FREE] = pinned_play,
-    [OP_PINNED_WRITE] = pinned_play,
-    [OP_PINNED_READ] = pinned_play,
-    [OP_PINNED_REGISTER] = pinned_play,
-    [OP_HOST_LOOK] = pinned_play,
-    [OP_HOST_TRIM] = pinned_play,
-    [OP_IPC_PEER_OPEN] = ipc_peer_play,
-    [OP_IPC_PEER_WORK] = ipc_peer_play,
-    [OP_IPC_PEER_CLOSE] = ipc_peer_play,
-    [OP_IPC_PEER_LEND] = ipc_peer_play,
-    [OP_CONCURRENT] = concurrency_play,
-    [OP_STORM] = concurrency_play,
-    [OP_FILTER] = concurrency_play,
-    [OP_MISUSE] = misuse_play,
-    [OP_CAPTURE_REWIND] = capture_play,
-    [OP_CAPTURE_REFUSE] = capture_play,
-    [OP_THREAD_MODE] = capture_play,
-    [OP_CAPTURE_BEGIN] = capture_play,
-    [OP_CAPTURE_INTO] = capture_play,
-    [OP_CAPTURE_FORK] = capture_play,
-    [OP_CAPTURE_END] = capture_play,
-    [OP_CAPTURE_INVALIDATE] = capture_play,
-    [OP_CAPTURE_DESTROY_STREAM] = capture_play,
-    [OP_POOL_CREATE] = pools_play,
-    [OP_POOL_USE] = pools_play,
-    [OP_POOL_RELEASE] = pools_play,
-    [OP_POOL_RETAIN] = pools_play,
-    [OP_POOL_LIST] = pools_play,
-    [OP_POOL_CHECKPOINT] = pools_play,
-    [OP_POOL_RESTORE] = pools_play,
-    [OP_GRAPH_INSTANTIATE] = graphs_play,
-    [OP_GRAPH_LAUNCH] = graphs_play,
-    [OP_GRAPH_UPDATE] = graphs_play,
-    [OP_GRAPH_CLONE] = graphs_play,
-    [OP_GRAPH_COMPOSE] = graphs_play,
-    [OP_GRAPH_DESTROY] = graphs_play,
-    [OP_EXEC_DESTROY] = graphs_play,
-    [OP_TURNS] = turns_play,
-    [OP_GRAPH_BESIDE] = graphs_play,
-    [OP_LAUNCH_RACE] = sharing_play,
-    [OP_SHARE_TURNS] = sharing_play,
-    [OP_PINNED_FULL] = promises_play,
-    [OP_PINNED_BESIDE] = promises_play,
-    [OP_THREAD_CANCEL] = promises_play,
-    [OP_CAPTURE_UNKNOWN] = promises_play,
-    [OP_IPC_PEER_LATE] = ipc_peer_play,
+#define X(name, weight, group, player) [OP_##name] = player##_play,
+    EXPLORE_OPS(X)
+#undef X
 };
 
 void op_play(struct thread *t, const struct op *op)
@@ -219,10 +152,7 @@ void op_play(struct thread *t, const struct op *op)
 	}
 	if (t->context < 0)
 		return; /* a planned fault was in the way */
-	if (players[op->kind])
-		players[op->kind](t, op);
-	else
-		objects_play(t, op);
+	players[op->kind](t, op);
 }
 
 /* --- the whole --- */

@@ -27,9 +27,8 @@ static struct graph_pool *pool_named(struct model *w, unsigned slot)
 static void origin_check(struct model *w, const struct block *block, uint32_t pool)
 {
 	if (library.graph_pool && library.graph_pool(block->addr) != w->pools[pool].id)
-		failure(w, "the block 0x%llx is not of graph pool %llu",
-			(unsigned long long)block->addr,
-			(unsigned long long)w->pools[pool].id);
+		failure(w, "the block 0x%lx is not of graph pool %lu", block->addr,
+			w->pools[pool].id);
 }
 
 void pools_adopt(struct thread *t, struct block *block, bool alone)
@@ -133,13 +132,10 @@ static void listed_check(struct model *w, uint32_t pool,
 	    listed->allocated_bytes < bytes ||
 	    listed->reserved_bytes < listed->allocated_bytes)
 		failure(w,
-			"graph pool %llu: %llu references, %llu of %llu bytes; the "
-			"program has %llu",
-			(unsigned long long)listed->id,
-			(unsigned long long)listed->references,
-			(unsigned long long)listed->allocated_bytes,
-			(unsigned long long)listed->reserved_bytes,
-			(unsigned long long)bytes);
+			"graph pool %lu: %lu references, %lu of %lu bytes; the "
+			"program has %lu",
+			listed->id, listed->references, listed->allocated_bytes,
+			listed->reserved_bytes, bytes);
 }
 
 static void pool_list(struct model *w, unsigned slot, unsigned how)

@@ -130,10 +130,9 @@ static void pinned_beside(struct thread *t)
 	context_use(t, mine);
 	if (gcpsim_memory_used(-1) > held + bound && !fault_excuses(w))
 		failure(w,
-			"beside a capture %llu bytes are pinned instead of %llu, and "
-			"the bound is %llu more",
-			(unsigned long long)gcpsim_memory_used(-1),
-			(unsigned long long)held, (unsigned long long)bound);
+			"beside a capture %lu bytes are pinned instead of %lu, and "
+			"the bound is %lu more",
+			gcpsim_memory_used(-1), held, bound);
 }
 
 /* --- a thread that is cancelled -------------------------------------------------- */
@@ -300,8 +299,8 @@ void promises_end(struct thread *t)
 		if (!block || !block_free(t, block))
 			return;
 		if (reserved(device) > before)
-			failure(w, "%llu bytes are kept for a block that was freed",
-				(unsigned long long)(reserved(device) - before));
+			failure(w, "%lu bytes are kept for a block that was freed",
+				(reserved(device) - before));
 	}
 }
 

@@ -47,13 +47,12 @@ static void region_check(struct model *w, const struct block *block,
 	uint32_t count = region->known < LOOK_WORDS ? region->known : LOOK_WORDS;
 
 	if (gcpsim_peek(at, words, count * 4ull) != 0)
-		failure(w, "there is no memory at 0x%llx, %s", (unsigned long long)at,
+		failure(w, "there is no memory at 0x%lx, %s", at,
 			block->live ? "which is live" : "a graph's result");
 	for (uint32_t i = 0; i < count; i++)
 		if (words[i] != region->value)
-			failure(w, "word %u of 0x%llx, %s, is %u and should be %u", i,
-				(unsigned long long)at,
-				block->live ? "which is live" : "a graph's result",
+			failure(w, "word %u of 0x%lx, %s, is %u and should be %u", i,
+				at, block->live ? "which is live" : "a graph's result",
 				words[i], region->value);
 }
 

@@ -121,7 +121,7 @@ static void set_number(const char *name, uint64_t value)
 {
 	char text[32];
 
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	snprintf(text, sizeof(text), "%lu", value);
 	set(name, text);
 }
 

@@ -101,8 +101,7 @@ static bool capture_keeps(struct model *w, const struct capture *c,
 	if (block->passed)
 		return false;
 	if (!library.keeps(block->addr, c->known))
-		failure(w, "the block 0x%llx is not its capture's",
-			(unsigned long long)block->addr);
+		failure(w, "the block 0x%lx is not its capture's", block->addr);
 	return true;
 }
 

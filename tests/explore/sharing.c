@@ -269,10 +269,9 @@ static void turns_check(struct model *w, int device, uint64_t before,
 	bound = largest + largest / 8 + (2ull * TURN_GRAPHS + 4) * MIB;
 	if (used > before + bound && !fault_excuses(w))
 		failure(w,
-			"device %d: graphs that never run at the same time hold %llu "
-			"bytes; the largest needs %llu, all together %llu",
-			device, (unsigned long long)(used - before),
-			(unsigned long long)largest, (unsigned long long)sum);
+			"device %d: graphs that never run at the same time hold %lu "
+			"bytes; the largest needs %lu, all together %lu",
+			device, (used - before), largest, sum);
 }
 
 static void turn_release(struct thread *t, struct turn_graph *graph)

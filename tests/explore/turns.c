@@ -95,13 +95,11 @@ static void growth_check(struct model *w, const struct held *held)
 	else if (held->device >= 0 && w->freed_elsewhere)
 		excused(EXCUSE_WAIT_DEVICES);
 	else if (held->device < 0 || !is_of_graphs(w, held, &now, bound))
-		failure(
-		    w,
-		    "device %d: after %u turns with %llu bytes %llu are held instead "
-		    "of %llu, and the bound is %llu more",
-		    held->device, held->turn, (unsigned long long)held->bytes,
-		    (unsigned long long)now.used, (unsigned long long)held->used,
-		    (unsigned long long)bound);
+		failure(w,
+			"device %d: after %u turns with %lu bytes %lu are held instead "
+			"of %lu, and the bound is %lu more",
+			held->device, held->turn, held->bytes, now.used, held->used,
+			bound);
 }
 
 static void turns(struct thread *t, const struct op *op, bool pinned)

@@ -285,9 +285,8 @@ static void read_back(struct thread *t, struct block *block, unsigned number)
 	clock_join(&t->model->host, &s->clock);
 	for (uint32_t i = 0; i < count; i++)
 		if (words[i] != region->value)
-			failure(t->model, "word %u of 0x%llx is %u and should be %u", i,
-				(unsigned long long)block->addr, words[i],
-				region->value);
+			failure(t->model, "word %u of 0x%lx is %u and should be %u", i,
+				block->addr, words[i], region->value);
 }
 
 static void write_from_host(struct thread *t, struct block *block, const struct op *op)

@@ -144,7 +144,7 @@ def peers(bench):
     text = ["Nanoseconds for a malloc and its free on each thread. With kernels in flight each"
             " round is malloc, a kernel of about 10 us on the block, free, each thread with a"
             " stream of its own; in brackets the time of a whole round. Mixed sizes: 512 bytes"
-            " to 8 MiB, each power of two as often. CUB: bins of powers of two, unbounded."
+            " to 8 MiB, each power of two as often."
             "", "", *[f"{word}.\n" for word in words], result.out.strip()]
     rows[0].appendix = "\n".join(text)
     return rows

@@ -93,19 +93,6 @@ SIM_ENTRY(cuCtxGetDevice)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuCtxGetDevice_v2)
-{
-	struct sim_ctx *ctx;
-
-	SIM_FAIL_IF(INVALID_VALUE, !device);
-	if (handle)
-		SIM_TRY(sim_ctx_check(handle, &ctx));
-	else
-		SIM_TRY(sim_ctx_current(&ctx));
-	*device = ctx->device;
-	return CUDA_SUCCESS;
-}
-
 SIM_ENTRY(cuCtxSetLimit)
 {
 	struct sim_ctx *ctx;

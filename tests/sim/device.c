@@ -53,42 +53,21 @@ SIM_ENTRY(cuDeviceTotalMem_v2)
 	return CUDA_SUCCESS;
 }
 
-static int device_attribute(CUdevice_attribute attrib, CUdevice dev)
+static int device_attribute(CUdevice_attribute attrib)
 {
 	switch (attrib) {
 	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
 	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
 	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
 		return 1024;
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-		return 64;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-		return 0x7fffffff;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-		return 65535;
-	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-		return 49152;
-	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-		return 32;
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
 		return 132;
 	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
 		return 2048;
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
 		return 9;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-		return 0;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		return dev + 1;
-	case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
-		return 32;
 	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
 		return 512;
-	case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
-		return 0x7fffffff;
-	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-		return 3;
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -118,7 +97,7 @@ SIM_ENTRY(cuDeviceGetAttribute)
 					!(sim.decompress > 0 && attrib == 136)));
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
 	/* CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, for older headers, too */
-	*pi = attrib != 136        ? device_attribute(attrib, dev)
+	*pi = attrib != 136        ? device_attribute(attrib)
 	      : sim.decompress > 0 ? sim.decompress
 				   : 0;
 	return CUDA_SUCCESS;

@@ -158,32 +158,6 @@ static void arguments_from_list(struct sim_work *work, const char *letters,
 		memcpy(&work->launch.arg[i], params[i], argument_bytes(letters[i]));
 }
 
-/* CU_LAUNCH_PARAM_BUFFER_POINTER: the arguments lie packed as in a struct. */
-static CUresult arguments_from_buffer(struct sim_work *work, const char *letters,
-				      void **extra)
-{
-	const char *buffer = NULL;
-	size_t size = 0, at = 0;
-
-	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(size_t *)extra[1];
-		else
-			return CUDA_ERROR_INVALID_VALUE;
-	}
-	for (int i = 0; letters[i]; i++) {
-		uint64_t bytes = argument_bytes(letters[i]);
-
-		at = (at + bytes - 1) / bytes * bytes;
-		SIM_FAIL_IF(INVALID_VALUE, !buffer || at + bytes > size);
-		memcpy(&work->launch.arg[i], buffer + at, bytes);
-		at += bytes;
-	}
-	return CUDA_SUCCESS;
-}
-
 static void declare_access(struct sim_work *work, uint64_t addr, uint64_t bytes,
 			   enum sim_mode mode)
 {
@@ -231,12 +205,9 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 	SIM_FAIL_IF(INVALID_HANDLE, !function);
 	work.kernel = function->kernel;
 	letters = kernels[work.kernel].parameters;
-	if (params)
-		arguments_from_list(&work, letters, params);
-	else if (extra)
-		SIM_TRY(arguments_from_buffer(&work, letters, extra));
-	else if (*letters)
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(NOT_SUPPORTED, !params && extra);
+	SIM_FAIL_IF(INVALID_VALUE, !params && *letters);
+	arguments_from_list(&work, letters, params);
 	work.duration_ns = 2000;
 	declare_accesses(&work, letters);
 	*ret_work = work;

@@ -64,13 +64,3 @@ SIM_ENTRY(cuStreamGetPriority)
 	*priority = stream->priority;
 	return CUDA_SUCCESS;
 }
-
-SIM_ENTRY(cuStreamGetDevice)
-{
-	struct sim_stream *stream;
-
-	SIM_FAIL_IF(INVALID_VALUE, !device);
-	SIM_TRY(sim_stream_get(hStream, &stream));
-	*device = stream->ctx->device;
-	return CUDA_SUCCESS;
-}
