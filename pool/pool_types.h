@@ -255,9 +255,9 @@ enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	bool mixes;    /* private heaps: gcp_heap_mix */
-	uint64_t id;   /* tells one life of a heap from another's */
-	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
+	bool mixes;     /* private heaps: gcp_heap_mix */
+	uint64_t id;    /* tells one life of a heap from another's */
+	bool recycled;  /* a block freed before was given out; gcp_heap_was_recycled */
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
 	uint64_t awaited_epoch;
 	bool ending; /* private heaps: gcp_heap_ends */
@@ -689,7 +689,6 @@ struct gcp_request {
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* which epochs are completed was asked */
-	bool divides;            /* any handle, rather than that it is refused */
 	uint32_t more_looks;     /* at freed blocks, beyond the usual few */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */
 	struct gcp_block *block; /* found, and USED */
@@ -715,21 +714,11 @@ struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
 enum { GCP_HANDLE_MOST = 16 }; /* chunks of a handle */
 
-/* Which handles a block may lie in. */
-struct gcp_division {
-	uint32_t most; /* of so many chunks; or of one */
-	bool whole;    /* it has all, or nothing, of one that lies unused */
-};
-
 /* What a segment must have room for to serve the request. */
 uint64_t gcp_request_run(const struct gcp_request *request);
-struct gcp_division gcp_request_division(const struct gcp_request *request);
-/* Whether such a block lies in no handle but of one chunk. Any lock may be held. */
-bool gcp_size_is_small(uint64_t size);
 /* Where in [block->addr, + block->size), which is free, a request of `size` may lie:
  * the lowest address seen; 0: nowhere. */
-gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size,
-			 const struct gcp_division *division);
+gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size);
 
 /* As gcp_pool_pin when memory is out: a pool whose context may stay is waited for. Not
  * for ever: it may be waiting for what the caller does next. No lock held, and no

@@ -106,7 +106,6 @@ static bool is_in(const struct gcp_block *block, const struct span *span)
  * divided that nothing else would divide. */
 static bool span_fits(const struct span *span, const struct gcp_request *request)
 {
-	const struct gcp_division division = gcp_request_division(request);
 	const struct gcp_block block = {.addr = span->first->addr,
 					.size = span->bytes,
 					.segment = span->first->segment};
@@ -115,7 +114,7 @@ static bool span_fits(const struct span *span, const struct gcp_request *request
 	if (span->bytes < size)
 		return false;
 	if (span->first->segment->kind != GCP_KIND_HUGE)
-		return gcp_block_place(&block, size, &division) == block.addr;
+		return gcp_block_place(&block, size) == block.addr;
 	return span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
 }
 

@@ -22,7 +22,7 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
 		return GCP_KIND_SLAB;
 	if (pool->vmm)
-		return gcp_size_is_small(size) ? GCP_KIND_SLAB : GCP_KIND_LARGE;
+		return size < GCP_CHUNK / 2 ? GCP_KIND_SLAB : GCP_KIND_LARGE;
 	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
@@ -203,14 +203,13 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 }
 
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-			       bool fresh, const struct gcp_division *division,
-			       gcp_addr *ret_at)
+			       bool fresh, gcp_addr *ret_at)
 {
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
 
 	for (int looks = 64; block && looks > 0; looks--) {
-		*ret_at = gcp_block_place(block, size, division);
+		*ret_at = gcp_block_place(block, size);
 		if (*ret_at && !is_too_large(heap, block, size))
 			return block;
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
@@ -235,7 +234,6 @@ static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *bloc
 
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 {
-	const struct gcp_division division = gcp_request_division(request);
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->made;
 	uint64_t size = request->size;
@@ -247,16 +245,16 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	if (!block)
 		block =
 		    gcp_fit_find(heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind,
-				 size, fresh, &division, &at);
+				 size, fresh, &at);
 	if (!block && kind != GCP_KIND_SLAB)
 		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
-	at = block ? gcp_block_place(block, size, &division) : 0;
+	at = block ? gcp_block_place(block, size) : 0;
 	if (!at || !(block = take_from(heap, block, at)))
 		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);
 	unused_low_update(heap);
-	assert(gcp_block_place(block, block->size, &division) == block->addr);
+	assert(gcp_block_place(block, block->size) == block->addr);
 	/* A block that was not split is too large for its class. */
 	block->size_class =
 	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;

@@ -2,40 +2,22 @@
 /*
  * place.c - which handles of mapped memory a block may lie in.
  *
- * A block keeps all of the handles that it lies in: while it lives they serve nothing
- * larger elsewhere. So it lies only in handles of at most HANDLE_TIMES its size, or of
- * one chunk (D5, vmm.c):
+ * A handle is mapped and unmapped as a whole: while a block lies in it, no part of it
+ * serves another address. So a handle of several chunks lies behind one block alone,
+ * and a block keeps no more than its own chunks from the rest of the pool (D5, vmm.c).
+ * Blocks share handles of one chunk; plain CUDA has them share its pages of that size:
  *
- *      block       its new handles (handle.c)    it may lie in handles up to
- *      64 KiB      2 MiB, shared                 2 MiB
- *      1 MiB       2 MiB, shared                 4 MiB
- *      8 MiB       2 MiB                         32 MiB
- *      128 MiB     32 MiB                        32 MiB, the largest that there are
+ *      |  2 MiB  |       8 MiB       |       8 MiB       |  2 MiB  |   handles
+ *      | a  b  c |        a block of 16 MiB, or less than a chunk less |
  *
- * Where only larger ones are unused, they go back to the driver when their work is
- * completed, and the block gets new ones. Graphs share their handles: theirs serve any
- * block.
+ * Where unused handles do not make up a block they are given back to the driver when
+ * their work is completed, and the block gets new ones. Graphs share their handles:
+ * theirs serve any block.
  *
  * Called by fit.c, stream_heap.c and vmm_space.c with pool->lock held. Never calls the
  * driver.
  */
 #include "../pool_types.h"
-
-enum { HANDLE_TIMES = 4 };
-
-static uint32_t handle_most(uint64_t size)
-{
-	uint64_t chunks = HANDLE_TIMES * size / GCP_CHUNK;
-
-	return chunks < 1                 ? 1
-	       : chunks > GCP_HANDLE_MOST ? GCP_HANDLE_MOST
-					  : (uint32_t)chunks;
-}
-
-bool gcp_size_is_small(uint64_t size)
-{
-	return handle_most(size) == 1;
-}
 
 /* Room for eight blocks at least, as a power of two, so that runs of all
  * classes tile a segment. */
@@ -54,16 +36,6 @@ uint64_t gcp_request_run(const struct gcp_request *request)
 
 	return request->size_class < slab_count ? gcp_slab_bytes(request->size)
 						: request->size;
-}
-
-struct gcp_division gcp_request_division(const struct gcp_request *request)
-{
-	const struct gcp_heap *heap = request->heap;
-
-	if (heap->private || request->divides)
-		return (struct gcp_division){.most = UINT32_MAX};
-	return (struct gcp_division){.most = handle_most(gcp_request_run(request)),
-				     .whole = gcp_pool_is_tight(heap->pool)};
 }
 
 /* Where the handle begins, or ends, that lies at `addr`. */
@@ -86,36 +58,31 @@ static gcp_addr handle_end(const struct gcp_segment *segment, gcp_addr addr)
 	       handle_chunks(segment, addr) * (uint64_t)GCP_CHUNK;
 }
 
-/* Whether [begin, end) may have a part of the handle at `addr`. */
-static bool may_divide(const struct gcp_block *block, gcp_addr addr, gcp_addr begin,
-		       gcp_addr end, const struct gcp_division *division)
+/* Returns true if [begin, end) has all of the handle at `addr`, but less than a chunk
+ * of its end, or may have a part of it. */
+static bool may_have(const struct gcp_segment *segment, gcp_addr addr, gcp_addr begin,
+		     gcp_addr end)
 {
-	const struct gcp_segment *segment = block->segment;
-	gcp_addr first = handle_begin(segment, addr), last = handle_end(segment, addr);
-	uint32_t count = handle_chunks(segment, addr);
-
-	if (count == 1 || (begin <= first && last < end + GCP_CHUNK))
-		return true;
-	return count <= division->most && !(division->whole && block->addr <= first &&
-					    last <= block->addr + block->size);
+	return handle_chunks(segment, addr) == 1 ||
+	       (begin <= handle_begin(segment, addr) &&
+		handle_end(segment, addr) < end + GCP_CHUNK);
 }
 
-gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size,
-			 const struct gcp_division *division)
+gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size)
 {
 	const struct gcp_segment *segment = block->segment;
 	gcp_addr at = block->addr, above = block->addr + block->size, end;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	assert(size > 0 && division->most > 0);
-	if (!segment->chunks)
+	assert(size > 0);
+	if (!segment->chunks || atomic_load(&segment->heap)->private)
 		return block->size >= size ? at : 0;
 	while (at + size <= above) {
-		if (!may_divide(block, at, at, at + size, division)) {
+		if (!may_have(segment, at, at, at + size)) {
 			at = handle_end(segment, at);
 			continue;
 		}
-		if (may_divide(block, at + size - 1, at, at + size, division))
+		if (may_have(segment, at + size - 1, at, at + size))
 			return at;
 		/* To the end of that handle, or behind it. */
 		end = handle_end(segment, at + size - 1);

@@ -383,10 +383,6 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			others_give(pool->pools, pool->device, &search);
 	     i++)
 		result = retry(request);
-	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->vmm) {
-		request->divides = true;
-		result = retry(request);
-	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count_retry(pool, true);
 	return result;

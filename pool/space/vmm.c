@@ -27,7 +27,7 @@
  *  D2 mapped memory is open to its device
  *  D3 addresses that a handle has left are unmapped when their work is completed
  *  D4 memory that moves keeps the epoch of its work
- *  D5 a block lies in no handle of more than four times its size, but in chunks
+ *  D5 a handle of several chunks lies behind one block
  *  D6 what is unused and serves no request goes back before new memory is taken
  */
 #include "vmm.h"
@@ -225,13 +225,11 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-static bool has_room(const struct gcp_request *request, enum gcp_kind kind,
-		     const struct gcp_division *division)
+static bool has_room(const struct gcp_request *request, enum gcp_kind kind)
 {
 	gcp_addr at;
 
-	return gcp_fit_find(request->heap, kind, gcp_request_run(request), false,
-			    division, &at);
+	return gcp_fit_find(request->heap, kind, gcp_request_run(request), false, &at);
 }
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
@@ -242,12 +240,11 @@ static int move_plan(const struct gcp_request *request, enum gcp_kind kind,
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
-	move->division = gcp_request_division(request);
 	gcp_heap_advance(&pool->common);
-	if (has_room(request, kind, &move->division))
+	if (has_room(request, kind))
 		return 0;
 	gcp_slab_coalesce_unused(&pool->common);
-	if (has_room(request, kind, &move->division))
+	if (has_room(request, kind))
 		return 0;
 	result = gcp_space_plan(heap, kind, gcp_request_run(request), move);
 	if (result == 0)

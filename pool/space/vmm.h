@@ -84,7 +84,6 @@ struct gcp_move {
 	struct gcp_block_list donors;    /* of the pool's common heap */
 	uint64_t donated;                /* bytes of donors, at most `room` */
 	uint64_t room;                   /* bytes that the target may have */
-	struct gcp_division division;    /* of the target, and of the donors */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
@@ -149,8 +148,7 @@ uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 /* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
  */
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-			       bool fresh, const struct gcp_division *division,
-			       gcp_addr *ret_at);
+			       bool fresh, gcp_addr *ret_at);
 /* A block whose epoch is ready becomes free memory: the block that it is a part of. */
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

@@ -143,36 +143,26 @@ struct place {
 	struct gcp_block *hole;
 	uint64_t size; /* bytes of the hole to be mapped */
 	bool upper;    /* its upper part */
-	const struct gcp_division *division;
 };
 
 /* How many bytes a request for `bytes` may have at that end of a block, if it is free:
  * beside a hole, so a handle ends there. */
 static uint64_t bytes_beside(const struct gcp_block *block, bool upper_end,
-			     uint64_t bytes, const struct gcp_division *division)
+			     uint64_t bytes)
 {
-	const struct gcp_chunk *chunks;
-	uint64_t first, count, begin, end, i, usable = 0;
+	const struct gcp_segment *segment = block ? block->segment : NULL;
+	uint64_t begin, end, usable = 0;
 
 	if (!gcp_block_is_free(block))
 		return 0;
-	chunks = block->segment->chunks;
-	begin = (block->addr - block->segment->addr) / GCP_CHUNK;
-	end = (block->addr + block->size - block->segment->addr + GCP_CHUNK - 1) /
-	      GCP_CHUNK;
-	count = gcp_block_handles(block, &first);
-	for (i = upper_end ? end - 1 : begin;
-	     usable < bytes && i >= begin && i < end;) {
-		bool unused = count > 0 && i >= first && i < first + count;
-		uint32_t all = chunks[i].count;
+	begin = (block->addr - segment->addr) / GCP_CHUNK;
+	end = (block->addr + block->size - segment->addr + GCP_CHUNK - 1) / GCP_CHUNK;
+	for (; usable < bytes && begin < end; usable += GCP_CHUNK) {
+		const struct gcp_chunk *chunk =
+		    &segment->chunks[upper_end ? --end : begin++];
 
-		if (all > 1 && (all > division->most || (division->whole && unused)))
+		if (chunk->count > 1 && !atomic_load(&segment->heap)->private)
 			break;
-		uint64_t part = upper_end ? i - begin + 1 : end - i;
-		if (part > all)
-			part = all;
-		usable += part * GCP_CHUNK;
-		i = upper_end ? i - part : i + part;
 	}
 	return usable < block->size ? usable : block->size;
 }
@@ -192,9 +182,9 @@ static bool place_is_better(const struct place *place, const struct place *than)
 
 static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
 {
-	uint64_t lower = bytes_beside(hole->lower, true, bytes, best->division);
-	uint64_t upper = bytes_beside(hole->upper, false, bytes, best->division);
-	struct place place = {.hole = hole, .division = best->division};
+	uint64_t lower = bytes_beside(hole->lower, true, bytes);
+	uint64_t upper = bytes_beside(hole->upper, false, bytes);
+	struct place place = {.hole = hole};
 
 	if (lower + hole->size + upper < bytes)
 		return;
@@ -270,11 +260,9 @@ static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
 	const struct gcp_chunk *chunks = block->segment->chunks;
 
 	while (taken < count && taken * GCP_CHUNK < bytes) {
-		uint32_t chunk_count = chunks[first + taken].count;
-		uint64_t more = taken + chunk_count;
+		uint64_t more = taken + chunks[first + taken].count;
 
-		if (more * GCP_CHUNK > move->room - move->donated ||
-		    chunk_count > move->division.most)
+		if (more * GCP_CHUNK > move->room - move->donated)
 			break;
 		taken = more;
 	}
@@ -387,7 +375,6 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 
 	gcp_assert_held(GCP_RANK_POOL);
 	move->room = exact ? bytes : UINT64_MAX;
-	move->division.most = UINT32_MAX;
 	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0;
 	     bin = gcp_bins_down_from(donors, bin - 1))
 		for (block = LIST_FIRST(&donors->bins[bin]); block; block = next) {
@@ -407,13 +394,13 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		   struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct place best = {.division = &move->division};
+	struct place best = {0};
 
 	place_by_holes(&heap->holes[kind], bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;
-	move->room = move->division.whole ? best.size : best.hole->size;
+	move->room = heap->private ? best.hole->size : best.size;
 	if (!best.upper || best.size == best.hole->size)
 		move->keep[0] = best.hole->lower;
 	if (best.upper || best.size == best.hole->size)
@@ -432,7 +419,6 @@ void gcp_space_collect_useless(struct gcp_pool *pool, const struct gcp_move *mov
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(move->donated <= move->target->size);
 	useless->room = UINT64_MAX;
-	useless->division.most = UINT32_MAX;
 	useless->keep[0] = move->keep[0];
 	useless->keep[1] = move->keep[1];
 	collect(pool, move->target->size - move->donated,

@@ -19,7 +19,7 @@ static void finish(struct gcp_pools *pools)
 }
 
 /* D5. A block of `first` MiB is freed; what does one of `then` MiB get? Its own
- * handles, or a part of theirs. */
+ * handles, or a part of its place. */
 static bool is_divided(uint64_t first, uint64_t then)
 {
 	struct gcp_config config = fake_mapped_config();
@@ -36,29 +36,36 @@ static bool is_divided(uint64_t first, uint64_t then)
 	return divided;
 }
 
-TEST(a_block_keeps_no_handle_of_more_than_four_times_its_size)
+TEST(a_block_has_whole_handles_or_shares_chunks)
 {
-	assert_true(is_divided(1024, 8)); /* handles of 32 MiB */
-	assert_false(is_divided(1024, 7));
-	assert_true(is_divided(64, 4));
-	assert_false(is_divided(64, 3));
+	assert_true(is_divided(1024, 32)); /* handles of 32 MiB */
+	assert_true(is_divided(1024, 64));
+	assert_false(is_divided(1024, 40));
+	assert_false(is_divided(1024, 8));
+	assert_true(is_divided(64, 16));
+	assert_true(is_divided(64, 15)); /* and less than a chunk of it */
+	assert_false(is_divided(64, 14));
 	assert_true(is_divided(12, 1)); /* handles of 2 MiB */
-	assert_true(is_divided(12, 2));
+	assert_true(is_divided(12, 5));
 }
 
-/* The rest of a handle that a block has divided is left to blocks that may. */
-TEST(nor_what_another_block_has_left_of_one)
+/* Rows of blocks with every other one freed: all that is free makes one block. */
+TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 {
+	enum { BLOCKS = 32 };
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
+	gcp_addr large = must_alloc(fake_pool(pools), 512 * MIB), blocks[BLOCKS];
 
-	must_free(pools, large);
+	must_free(pools, large); /* handles of 32 MiB */
 	fake.done = fake.submitted;
-	assert_int_equal(must_alloc(fake_pool(pools), 12 * MIB), large);
-	gcp_addr small = must_alloc(fake_pool(pools), 3 * MIB);
-	assert_false(small >= large && small < large + 32 * MIB);
-	assert_int_equal(must_alloc(fake_pool(pools), 12 * MIB), large + 12 * MIB);
+	fake.memory_limit = 512 * MIB;
+	for (int i = 0; i < BLOCKS; i++)
+		blocks[i] = must_alloc(fake_pool(pools), 16 * MIB);
+	for (int i = 0; i < BLOCKS; i += 2)
+		must_free(pools, blocks[i]);
+	fake.done = fake.submitted;
+	must_alloc(fake_pool(pools), 256 * MIB);
 	finish(pools);
 }
 
@@ -104,22 +111,6 @@ TEST(a_handle_in_use_by_the_device_stays)
 	assert_int_equal(fake.memory_used, 260 * MIB);
 	assert_int_equal(must_stats(pools).waits, 0);
 	fake.stuck = false;
-	finish(pools);
-}
-
-/* Rather than refuse: nothing else is left. */
-TEST(any_handle_is_divided_before_memory_is_out)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
-
-	must_alloc(fake_pool(pools), 128 * MIB);
-	fake.memory_limit = fake.memory_used;
-	must_free(pools, large);
-	must_alloc(fake_pool(pools), 32 * MIB);
-	must_alloc(fake_pool(pools), 190 * MIB); /* the other three, and 30 are left */
-	must_alloc(fake_pool(pools), MIB);
 	finish(pools);
 }
 
