@@ -256,6 +256,8 @@ struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
 	bool mixes;     /* private heaps: gcp_heap_mix */
+	bool dissolved; /* common heaps: small blocks lie outside slabs where no slab
+			 * finds room, until the pool grows */
 	uint64_t id;    /* tells one life of a heap from another's */
 	bool recycled;  /* a block freed before was given out; gcp_heap_was_recycled */
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
@@ -664,6 +666,8 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
 /* Gives slabs without a used block back to their segments. */
 void gcp_slab_coalesce_unused(struct gcp_heap *heap);
+/* Makes the blocks of all slabs of a common heap blocks like any other. */
+void gcp_slabs_dissolve(struct gcp_heap *heap);
 uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,

@@ -55,17 +55,16 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
+	uint32_t slab_count = heap->pool->pools->classes.slab_count;
 	struct gcp_block *block =
 	    fresh ? NULL : take_repeated(heap, request->size, request->size_class);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block && !request->made) /* which would become a part of another one */
 		gcp_heap_advance(heap);
-	if (block)
-		;
-	else if (request->size_class < heap->pool->pools->classes.slab_count)
+	if (!block && request->size_class < slab_count)
 		block = gcp_slab_take(heap, request->size_class, fresh);
-	else
+	if (!block && (request->size_class >= slab_count || heap->dissolved))
 		block = gcp_fit_take(request, fresh);
 	if (!block)
 		return NULL;

@@ -7,7 +7,9 @@
  * The free blocks of a class stand in one list: the ready ones first, then the
  * others, longest freed first. Only the head has to be asked for its epoch.
  * When no block of a slab is used its run can go back to the segment, to be
- * cut for another class or given back to the driver.
+ * cut for another class or given back to the driver. When memory is out slabs are
+ * dissolved: their blocks are blocks like any other from then on, and what is free of
+ * them serves blocks of any class, one by one (heap.c).
  */
 #include "../pool_types.h"
 
@@ -250,6 +252,84 @@ void gcp_slab_coalesce_unused(struct gcp_heap *heap)
 	gcp_assert_held(GCP_RANK_POOL);
 	while ((slab = LIST_FIRST(&heap->idle_slabs)))
 		slab_coalesce(heap, slab);
+}
+
+/* Makes one of its blocks a block like any other, behind `lower`. */
+static void block_leave(struct gcp_heap *heap, struct gcp_block *block,
+			struct gcp_block *lower, struct gcp_block_list *free)
+{
+	if (atomic_load(&block->state) == GCP_BLOCK_LISTED) {
+		list_remove(heap, block);
+		block->stream = 0;
+		TAILQ_INSERT_TAIL(free, block, link);
+	}
+	block->slab = NULL;
+	block->lower = lower;
+	if (lower)
+		lower->upper = block;
+	else
+		block->segment->first = block;
+}
+
+/* The rest of the run behind its blocks keeps the run's descriptor. Returns false if
+ * there is no memory for its place in the map. */
+static bool slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_block *run = slab->run, *lower = run->lower, *upper = run->upper;
+	struct gcp_block_list free = TAILQ_HEAD_INITIALIZER(free);
+	struct gcp_block *block = slab->first, *next;
+	uint64_t bytes = slab->total * block->size;
+
+	if (bytes < run->size && gcp_map_set(pools->map, run->addr + bytes, run) != 0)
+		return false;
+	for (; block; lower = block, block = next) {
+		next = block->upper;
+		block_leave(heap, block, lower, &free);
+	}
+	run->addr += bytes;
+	run->size -= bytes;
+	run->slab = NULL;
+	if (run->size > 0) {
+		run->lower = lower;
+		lower->upper = run;
+		lower = run;
+		TAILQ_INSERT_TAIL(&free, run, link);
+	} else {
+		gcp_block_set_state(run, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, run);
+	}
+	lower->upper = upper;
+	if (upper)
+		upper->lower = lower;
+	gcp_descriptor_free(&pools->slab_descriptors, slab);
+	while ((block = TAILQ_FIRST(&free))) {
+		TAILQ_REMOVE(&free, block, link);
+		gcp_heap_put_run(heap, block);
+	}
+	return true;
+}
+
+void gcp_slabs_dissolve(struct gcp_heap *heap)
+{
+	struct gcp_segment *segment;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(!heap->private);
+	heap->dissolved = true;
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		struct gcp_block *block = segment->first, *next;
+
+		for (; block; block = next) {
+			next = block->upper;
+			if (!block->slab)
+				continue;
+			if (gcp_block_is_free(next)) /* it may become a part */
+				next = next->upper;
+			if (!slab_dissolve(heap, block->slab))
+				return;
+		}
+	}
 }
 
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)

@@ -383,6 +383,12 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			others_give(pool->pools, pool->device, &search);
 	     i++)
 		result = retry(request);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && may_succeed(request)) {
+		gcp_mutex_lock(&pool->lock);
+		gcp_slabs_dissolve(&pool->common);
+		gcp_mutex_unlock(&pool->lock);
+		result = retry(request);
+	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count_retry(pool, true);
 	return result;

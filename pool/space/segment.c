@@ -13,6 +13,7 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_gauge_add(&pool->stats.reserved_bytes, change);
+	pool->common.dissolved &= change < 0;
 	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
 			      memory_order_relaxed);
 }

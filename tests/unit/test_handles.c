@@ -69,6 +69,38 @@ TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 	finish(pools);
 }
 
+/* Slabs with one block in use each hold all of a device; what is free of them serves
+ * blocks of another class, and is one with the rest when all have come back. */
+TEST(what_is_free_of_slabs_serves_other_classes_before_memory_is_out)
+{
+	static gcp_addr blocks[16 * MIB / 512];
+	enum { COUNT = 16 * MIB / 512, KEPT = 128 };
+
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct gcp_config config = fake_mapped_config();
+
+		if (!mapped)
+			gcp_config_default(&config);
+		struct gcp_pools *pools = fake_pools(&config);
+
+		for (int i = 0; i < COUNT; i++)
+			blocks[i] = must_alloc(fake_pool(pools), 512);
+		for (int i = 0; i < COUNT; i++)
+			if (i % KEPT)
+				must_free(pools, blocks[i]);
+		fake.done = fake.submitted;
+		fake.memory_limit = fake.memory_used;
+		for (int i = 1; i <= 1500; i++)
+			blocks[i] = must_alloc(fake_pool(pools), 7 << 10);
+		must_be_sound(pools);
+		for (int i = 1; i <= 1500; i++)
+			must_free(pools, blocks[i]);
+		must_be_sound(pools);
+		finish(pools);
+		fake_reset();
+	}
+}
+
 /* D6. A few small survivors of each size: memory does not add up. */
 TEST(sizes_one_after_the_other_hold_one)
 {
