@@ -168,7 +168,10 @@ struct gcp_block {
 			struct gcp_block *next, **last;
 			uint32_t count;
 		} batch; /* the first block of one in a depot; depot->lock */
-		TAILQ_ENTRY(gcp_block) end; /* the last PENDING block of its epoch */
+		struct { /* PENDING, LISTED */
+			TAILQ_ENTRY(gcp_block) end; /* the last one of its epoch */
+			LIST_ENTRY(gcp_block) streamed;
+		};
 	};
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
@@ -231,7 +234,7 @@ TAILQ_HEAD(gcp_segment_list, gcp_segment);
 /* A run cut into equal blocks. All fields: pool->lock.
  *  L1 listed counts its blocks in heap->classes[]
  *  L2 it is in heap->idle_slabs if all its blocks are listed
- *  L3 of the common heap, pool->listed counts them by their epoch */
+ *  L3 of the common heap, pool->listed_epoch is that of one, or younger */
 struct gcp_slab {
 	struct gcp_block *run;
 	struct gcp_block *first; /* its blocks, by ->upper */
@@ -246,6 +249,7 @@ struct gcp_class_list {
 };
 
 enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
+enum { GCP_STREAMED = 256 };  /* lists of blocks by stream */
 
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
@@ -255,11 +259,11 @@ enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	bool mixes;     /* private heaps: gcp_heap_mix */
-	bool dissolved; /* common heaps: small blocks lie outside slabs where no slab
-			 * finds room, until the pool grows */
-	uint64_t id;    /* tells one life of a heap from another's */
-	bool recycled;  /* a block freed before was given out; gcp_heap_was_recycled */
+	bool mixes;    /* private heaps: gcp_heap_mix */
+	bool loose;    /* common heaps: small blocks lie outside slabs where no slab
+			* finds room, until the pool grows */
+	uint64_t id;   /* tells one life of a heap from another's */
+	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
 	uint64_t awaited_epoch;
 	bool ending; /* private heaps: gcp_heap_ends */
@@ -327,13 +331,6 @@ struct gcp_tightness {
 	_Atomic uint32_t frees;    /* since it was asked */
 };
 
-/* How many LISTED blocks of the common heap have an epoch: a line for each of the
- * latest epochs, written over when a later one comes to it. */
-enum { GCP_LISTED_EPOCHS = 1024 };
-struct gcp_listed_epoch {
-	uint64_t epoch, blocks;
-};
-
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -345,7 +342,9 @@ struct gcp_pool {
 	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
-	struct gcp_listed_epoch listed[GCP_LISTED_EPOCHS]; /* slab.c; lock */
+	uint64_t listed_epoch; /* the youngest of a LISTED block; lock */
+	/* PENDING and LISTED blocks that have a stream, by it, the latest first. */
+	struct gcp_bin streamed[GCP_STREAMED];
 	struct gcp_heap_list private_heaps;
 	struct gcp_treap segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
@@ -608,9 +607,6 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 /* Bytes of a private heap that are mapped to what a lane has. pool->lock is held. */
 uint64_t gcp_heap_shared_bytes(const struct gcp_heap *heap);
-/* The youngest epoch after `epoch` that a slab's free block in the common heap waits
- * for; without one, `epoch`, which is timeline.ready or a later one. */
-uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
  * back. */
@@ -667,7 +663,7 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
 /* Gives slabs without a used block back to their segments. */
 void gcp_slab_coalesce_unused(struct gcp_heap *heap);
 /* Makes the blocks of all slabs of a common heap blocks like any other. */
-void gcp_slabs_dissolve(struct gcp_heap *heap);
+void gcp_slabs_break_up(struct gcp_heap *heap);
 uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,
@@ -693,7 +689,7 @@ struct gcp_request {
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* which epochs are completed was asked */
-	uint32_t more_looks;     /* at freed blocks, beyond the usual few */
+	bool looks_long;         /* at all that its stream has freed */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */
 	struct gcp_block *block; /* found, and USED */
 };
@@ -710,7 +706,7 @@ bool gcp_take_cached(struct gcp_request *request);
 bool gcp_take_anywhere(struct gcp_request *request);
 /* stream_heap.c: the same from what was freed in the request's stream. pool->lock. */
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
-					 struct gcp_request *request);
+					 const struct gcp_request *request);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 

@@ -32,39 +32,18 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 
 /* --- taking and putting ----------------------------------------------------------- */
 
-/* A block of just this size among the longest freed: programs that repeat
- * themselves need no merging and splitting. */
-static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
-				       uint32_t size_class)
-{
-	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
-
-	for (int i = 0; i < 4 && block; i++, block = TAILQ_NEXT(block, link)) {
-		if (!gcp_epoch_ready(heap->pool, block->epoch))
-			return NULL;
-		if (block->size != size || block->size_class != size_class)
-			continue;
-		gcp_pending_remove(heap, block);
-		/* It was active all the time. */
-		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-		return block;
-	}
-	return NULL;
-}
-
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
 	uint32_t slab_count = heap->pool->pools->classes.slab_count;
-	struct gcp_block *block =
-	    fresh ? NULL : take_repeated(heap, request->size, request->size_class);
+	struct gcp_block *block = NULL;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (!block && !request->made) /* which would become a part of another one */
+	if (!request->made) /* which would become a part of another one */
 		gcp_heap_advance(heap);
-	if (!block && request->size_class < slab_count)
+	if (request->size_class < slab_count)
 		block = gcp_slab_take(heap, request->size_class, fresh);
-	if (!block && (request->size_class >= slab_count || heap->dissolved))
+	if (!block && (request->size_class >= slab_count || heap->loose))
 		block = gcp_fit_take(request, fresh);
 	if (!block)
 		return NULL;

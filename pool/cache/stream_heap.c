@@ -14,49 +14,34 @@
  *      |   request    |  s: 9 | t: 8 |
  */
 #include "cache.h"
+#include "../heap/streamed.h"
 #include "../space/vmm.h"
 
-enum {
-	BLOCKS_TO_LOOK_AT = 64,
-	NEIGHBOURS_TO_LOOK_AT = 4096, /* of all of these */
-	LISTED_TO_LOOK_AT = 8,
-};
-
-static bool is_pending_in(const struct gcp_block *block, uint64_t stream)
-{
-	return atomic_load(&block->state) == GCP_BLOCK_PENDING &&
-	       block->stream == stream;
-}
+/* Blocks and neighbours that are looked at. */
+enum { LOOKS = 256 };
 
 static bool is_usable(const struct gcp_block *block, uint64_t stream)
 {
-	return block && (gcp_block_is_free(block) || is_pending_in(block, stream));
-}
-
-/* Looks in vain are taken off those that the request may still make. */
-static void looks_count(struct gcp_request *request, uint32_t looked)
-{
-	request->more_looks -=
-	    looked < request->more_looks ? looked : request->more_looks;
+	return gcp_block_is_free(block) ||
+	       (block && atomic_load(&block->state) == GCP_BLOCK_PENDING &&
+		block->stream == stream);
 }
 
 /* A slab's block: one of those freed last. */
-static struct gcp_block *listed_take(struct gcp_heap *heap, struct gcp_request *request)
+static struct gcp_block *listed_take(struct gcp_heap *heap,
+				     const struct gcp_request *request)
 {
-	struct gcp_block_list *list = &heap->classes[request->size_class].list;
-	struct gcp_block *block = TAILQ_LAST(list, gcp_block_list);
-	uint32_t most = LISTED_TO_LOOK_AT + request->more_looks, looked = 0;
+	struct gcp_block *block =
+	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
 
-	for (; block && looked < most; looked++) {
-		if (block->stream == request->stream) {
-			gcp_slab_take_block(heap, block);
-			gcp_gauge_add(&heap->pool->stats.active_bytes,
-				      (int64_t)block->size);
-			return block;
-		}
-		block = TAILQ_PREV(block, gcp_block_list, link);
+	for (int i = 0; i < LOOKS && block; i++, block = LIST_NEXT(block, streamed)) {
+		if (block->stream != request->stream ||
+		    block->size_class != request->size_class || !block->slab)
+			continue;
+		gcp_slab_take_block(heap, block);
+		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+		return block;
 	}
-	looks_count(request, looked);
 	return NULL;
 }
 
@@ -166,33 +151,31 @@ static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *spa
 
 /* The latest freed first: its memory is the most likely to be in the device's cache. */
 static struct gcp_block *pending_take(struct gcp_heap *heap,
-				      struct gcp_request *request)
+				      const struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
-	struct gcp_block *block = TAILQ_LAST(&heap->pending, gcp_block_list);
-	uint32_t most = BLOCKS_TO_LOOK_AT + request->more_looks, looked;
-	uint32_t neighbours = NEIGHBOURS_TO_LOOK_AT + request->more_looks;
-	uint32_t left = neighbours;
+	struct gcp_block *block =
+	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
+	uint32_t left = request->looks_long ? UINT32_MAX : LOOKS;
 	struct span small = {0};
 
-	for (looked = 0; block && looked < most; looked++) {
-		if (block->stream == request->stream && block->segment->kind == kind &&
-		    !is_in(block, &small)) {
-			struct span span = span_around(block, request, &left);
+	for (; block && left > 0; block = LIST_NEXT(block, streamed)) {
+		left--;
+		if (block->stream != request->stream || block->segment->kind != kind ||
+		    block->slab || is_in(block, &small))
+			continue;
+		struct span span = span_around(block, request, &left);
 
-			if (span_fits(&span, request))
-				return span_take(heap, &span, request);
-			if (span.bytes < request->size)
-				small = span;
-		}
-		block = TAILQ_PREV(block, gcp_block_list, link);
+		if (span_fits(&span, request))
+			return span_take(heap, &span, request);
+		if (span.bytes < request->size)
+			small = span;
 	}
-	looks_count(request, looked + neighbours - left);
 	return NULL;
 }
 
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
-					 struct gcp_request *request)
+					 const struct gcp_request *request)
 {
 	struct gcp_block *block;
 

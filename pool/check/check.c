@@ -14,7 +14,7 @@
 
 struct sums {
 	uint64_t used, lent, cached, pending, listed, free, holes, unmapping;
-	uint64_t used_blocks;
+	uint64_t used_blocks, streamed;
 	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
 	uint64_t idle_slabs;
@@ -89,6 +89,7 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		     state == GCP_BLOCK_CACHED || state == GCP_BLOCK_LENT,
 		 "B9: a free block is stream-ordered");
 	*sum += block->size;
+	sums->streamed += block->stream && state != GCP_BLOCK_CACHED;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
 		sums->unused += gcp_block_unused(block);
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block) &&
@@ -297,20 +298,28 @@ static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
 	return sound;
 }
 
-/* Of all epochs that are not ready: as many blocks are counted as are listed. */
-static bool listed_epochs_are_sound(const struct gcp_pool *pool)
+static bool listed_epoch_is_sound(const struct gcp_pool *pool)
 {
-	uint64_t ready = atomic_load(&pool->timeline.ready), listed = 0, counted = 0;
 	const struct gcp_block *block;
+	uint64_t youngest = 0;
 
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_FOREACH (block, &pool->common.classes[i].list, link)
-			listed += block->epoch > ready;
-	for (int i = 0; i < GCP_LISTED_EPOCHS; i++)
-		if (pool->listed[i].epoch > ready)
-			counted += pool->listed[i].blocks;
-	return listed == counted ||
-	       gcp_timeline_now(&pool->timeline) - ready >= GCP_LISTED_EPOCHS;
+			if (block->epoch > youngest)
+				youngest = block->epoch;
+	return youngest <= pool->listed_epoch;
+}
+
+/* Blocks that wait for a stream, or may be taken by it at once. */
+static uint64_t streamed_blocks(const struct gcp_pool *pool)
+{
+	const struct gcp_block *block;
+	uint64_t count = 0;
+
+	for (uint64_t i = 0; i < GCP_STREAMED; i++)
+		LIST_FOREACH (block, &pool->streamed[i], streamed)
+			count += block->stream % GCP_STREAMED == i;
+	return count;
 }
 
 static const char *pending_check(const struct gcp_heap *heap)
@@ -369,8 +378,10 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		idle_slabs += slab->listed == slab->total;
 	GCP_MUST(idle_slabs == sums.idle_slabs,
 		 "L2: a slab without a used block is in no list");
-	GCP_MUST(heap->private || listed_epochs_are_sound(pool),
-		 "L3: listed blocks are miscounted in their epoch");
+	GCP_MUST(heap->private || listed_epoch_is_sound(pool),
+		 "L3: a listed block is younger than known");
+	GCP_MUST(heap->private || sums.streamed == streamed_blocks(pool),
+		 "B9: a block of a stream is not in its list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
 	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");

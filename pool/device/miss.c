@@ -260,13 +260,10 @@ static int retry(struct gcp_request *request)
 }
 
 /* Blocks that the request's own stream has freed need no wait: from here on it looks at
- * very many more. */
+ * all of them. */
 static bool take_joined(struct gcp_request *request)
 {
-	enum { MORE_LOOKS = 1 << 20 };
-
-	if (request->stream)
-		request->more_looks = MORE_LOOKS;
+	request->looks_long = true;
 	return request->stream && gcp_take_ready(request, true);
 }
 

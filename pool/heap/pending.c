@@ -11,7 +11,7 @@
  *      pending        5  5  5  6  8  8      oldest first
  *      pending_ends         5  6     8      a 7 is put behind the 6
  */
-#include "../pool_types.h"
+#include "streamed.h"
 
 void gcp_pending_init(struct gcp_heap *heap)
 {
@@ -37,6 +37,7 @@ void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
 	if (older && older->epoch == block->epoch)
 		TAILQ_REMOVE(&heap->pending_ends, older, end);
 	heap->pending_bytes += block->size;
+	gcp_streamed_insert(heap->pool, block);
 }
 
 void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
@@ -52,6 +53,7 @@ void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
 	}
 	TAILQ_REMOVE(&heap->pending, block, link);
 	heap->pending_bytes -= block->size;
+	gcp_streamed_remove(block);
 }
 
 void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list)

@@ -8,48 +8,10 @@
  * others, longest freed first. Only the head has to be asked for its epoch.
  * When no block of a slab is used its run can go back to the segment, to be
  * cut for another class or given back to the driver. When memory is out slabs are
- * dissolved: their blocks are blocks like any other from then on, and what is free of
+ * broken up: their blocks are blocks like any other from then on, and what is free of
  * them serves blocks of any class, one by one (heap.c).
  */
-#include "../pool_types.h"
-
-static struct gcp_listed_epoch *listed_of(struct gcp_pool *pool, uint64_t epoch)
-{
-	return &pool->listed[epoch % GCP_LISTED_EPOCHS];
-}
-
-static void listed_add(struct gcp_heap *heap, uint64_t epoch)
-{
-	struct gcp_listed_epoch *listed = listed_of(heap->pool, epoch);
-
-	if (heap->private || listed->epoch > epoch)
-		return;
-	if (listed->epoch < epoch)
-		*listed = (struct gcp_listed_epoch){.epoch = epoch};
-	listed->blocks++;
-}
-
-static void listed_remove(struct gcp_heap *heap, uint64_t epoch)
-{
-	struct gcp_listed_epoch *listed = listed_of(heap->pool, epoch);
-
-	if (!heap->private && listed->epoch == epoch)
-		listed->blocks--;
-}
-
-uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch)
-{
-	uint64_t youngest = gcp_timeline_stamp(pool);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	/* No line tells of earlier ones. */
-	if (youngest - epoch >= GCP_LISTED_EPOCHS)
-		epoch = youngest - GCP_LISTED_EPOCHS + 1;
-	while (youngest > epoch && (listed_of(pool, youngest)->epoch != youngest ||
-				    listed_of(pool, youngest)->blocks == 0))
-		youngest--;
-	return youngest > epoch ? youngest : epoch;
-}
+#include "streamed.h"
 
 /* Blocks that are ready stand before those that are not; but where an allocation for
  * any work had one, which the next such allocation cannot have, behind all that are. */
@@ -66,7 +28,9 @@ static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
 	else
 		TAILQ_INSERT_TAIL(&class->list, block, link);
 	class->count++;
-	listed_add(heap, block->epoch);
+	gcp_streamed_insert(heap->pool, block);
+	if (!heap->private && heap->pool->listed_epoch < block->epoch)
+		heap->pool->listed_epoch = block->epoch;
 	block->slab->listed++;
 }
 
@@ -76,15 +40,16 @@ static void idle_add(struct gcp_heap *heap, struct gcp_slab *slab)
 		LIST_INSERT_HEAD(&heap->idle_slabs, slab, link);
 }
 
-static void list_remove(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_class_list *class = &heap->classes[block->size_class];
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (block->slab->listed == block->slab->total)
 		LIST_REMOVE(block->slab, link);
 	TAILQ_REMOVE(&class->list, block, link);
 	class->count--;
-	listed_remove(heap, block->epoch);
+	gcp_streamed_remove(block);
 	block->slab->listed--;
 }
 
@@ -135,7 +100,7 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 			run->epoch = block->epoch;
 		if (run->group < block->group)
 			run->group = block->group;
-		list_remove(heap, block);
+		gcp_slab_take_block(heap, block);
 		/* The first block stands where the run does. */
 		if (block->addr == run->addr)
 			gcp_map_replace(pools->map, run->addr, block, run);
@@ -195,14 +160,8 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool
 		block = first_ready(heap, size_class, fresh);
 	if (!block)
 		return NULL;
-	list_remove(heap, block);
+	gcp_slab_take_block(heap, block);
 	return block;
-}
-
-void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
-{
-	gcp_assert_held(GCP_RANK_POOL);
-	list_remove(heap, block);
 }
 
 /* Whether the class could serve a slab's worth of blocks without this slab.
@@ -259,7 +218,7 @@ static void block_leave(struct gcp_heap *heap, struct gcp_block *block,
 			struct gcp_block *lower, struct gcp_block_list *free)
 {
 	if (atomic_load(&block->state) == GCP_BLOCK_LISTED) {
-		list_remove(heap, block);
+		gcp_slab_take_block(heap, block);
 		block->stream = 0;
 		TAILQ_INSERT_TAIL(free, block, link);
 	}
@@ -273,7 +232,7 @@ static void block_leave(struct gcp_heap *heap, struct gcp_block *block,
 
 /* The rest of the run behind its blocks keeps the run's descriptor. Returns false if
  * there is no memory for its place in the map. */
-static bool slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
+static bool slab_break_up(struct gcp_heap *heap, struct gcp_slab *slab)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 	struct gcp_block *run = slab->run, *lower = run->lower, *upper = run->upper;
@@ -310,13 +269,13 @@ static bool slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
 	return true;
 }
 
-void gcp_slabs_dissolve(struct gcp_heap *heap)
+void gcp_slabs_break_up(struct gcp_heap *heap)
 {
 	struct gcp_segment *segment;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(!heap->private);
-	heap->dissolved = true;
+	heap->loose = true;
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		struct gcp_block *block = segment->first, *next;
 
@@ -326,7 +285,7 @@ void gcp_slabs_dissolve(struct gcp_heap *heap)
 				continue;
 			if (gcp_block_is_free(next)) /* it may become a part */
 				next = next->upper;
-			if (!slab_dissolve(heap, block->slab))
+			if (!slab_break_up(heap, block->slab))
 				return;
 		}
 	}
@@ -340,7 +299,7 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	gcp_assert_held(GCP_RANK_POOL);
 	for (uint32_t i = 0; i < count; i++) {
 		while ((block = TAILQ_FIRST(&heap->classes[i].list))) {
-			list_remove(heap, block);
+			gcp_slab_take_block(heap, block);
 			gcp_gauge_add(&heap->pool->stats.active_bytes,
 				      (int64_t)block->size);
 			TAILQ_INSERT_TAIL(list, block, link);

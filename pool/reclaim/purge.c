@@ -19,13 +19,6 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-/* For the log, as in "because ...". */
-static const char *purge_reason(const struct gcp_purge *purge)
-{
-	return purge->bytes > 0 ? "memory is wanted, or a limit says so"
-				: "nothing used it for a while";
-}
-
 /* An error is the device's, sticky, and the program's next call reports it; the memory
  * is not ours any more either way. Then the second call does not wait; it waits on a
  * device that has no stream-ordered free, as on drivers that have none. */
@@ -38,18 +31,17 @@ static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segmen
 }
 
 static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const struct gcp_purge *purge)
+			  bool gently)
 {
 	struct gcp_segment *segment;
 	uint64_t count = 0;
 
 	while ((segment = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, segment, link);
-		segment_free(pool, segment, purge->gently);
-		GCP_LOG(pool->pools,
-			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
-			pool->device, GCP_ULL(segment->size >> 10),
-			GCP_ULL(segment->addr), purge_reason(purge));
+		segment_free(pool, segment, gently);
+		GCP_LOG(
+		    pool->pools, "device %d: gave back a segment of %llu KiB at 0x%llx",
+		    pool->device, GCP_ULL(segment->size >> 10), GCP_ULL(segment->addr));
 		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
 		count++;
 	}
@@ -120,7 +112,7 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 		gcp_mutex_lock(&pool->lock);
 		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
 		gcp_mutex_unlock(&pool->lock);
-		segments_free(pool, &list, purge);
+		segments_free(pool, &list, purge->gently);
 	}
 	if (taken < purge->bytes)
 		taken += gcp_vmm_release(pool, purge->bytes - taken, false);

@@ -85,7 +85,8 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		if (!heap_stays(heap, own) && heap->awaited_epoch > epoch)
 			epoch = heap->awaited_epoch;
-	epoch = gcp_slab_youngest_epoch(pool, epoch);
+	if (epoch < pool->listed_epoch)
+		epoch = pool->listed_epoch;
 	epoch = youngest_epoch(&common->unmapping, epoch);
 	return youngest_epoch(&common->pending, epoch);
 }
@@ -385,7 +386,7 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 		result = retry(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && may_succeed(request)) {
 		gcp_mutex_lock(&pool->lock);
-		gcp_slabs_dissolve(&pool->common);
+		gcp_slabs_break_up(&pool->common);
 		gcp_mutex_unlock(&pool->lock);
 		result = retry(request);
 	}

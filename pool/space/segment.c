@@ -13,7 +13,7 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_gauge_add(&pool->stats.reserved_bytes, change);
-	pool->common.dissolved &= change < 0;
+	pool->common.loose &= change < 0;
 	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
 			      memory_order_relaxed);
 }
@@ -337,8 +337,10 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		TAILQ_INIT(&heap->classes[i].list);
 		heap->classes[i].count = 0;
 	}
-	if (!heap->private)
-		memset(heap->pool->listed, 0, sizeof(heap->pool->listed));
+	if (!heap->private) {
+		heap->pool->listed_epoch = 0;
+		memset(heap->pool->streamed, 0, sizeof(heap->pool->streamed));
+	}
 	LIST_INIT(&heap->idle_slabs);
 	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);

@@ -162,3 +162,31 @@ TEST(a_hit_calls_no_driver_function)
 		    3 * 3200 / 32 + 3);
 	fake_finish(pools);
 }
+
+/* However much other streams have freed since. */
+TEST(a_stream_finds_what_it_has_freed_among_thousands_of_others)
+{
+	enum { STREAMS = 4096 };
+	static gcp_addr addrs[STREAMS];
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	for (int turn = 0; turn < 2; turn++) {
+		uint64_t used = fake.memory_used;
+
+		for (uint64_t i = 0; i < STREAMS; i++)
+			assert_int_equal(
+			    gcp_pool_alloc_stream(pool, MIB, 1 + i, &addrs[i]), 0);
+		assert_int_equal(fake.memory_used > used, turn == 0);
+		fake_submit();
+		for (uint64_t i = 0; i < STREAMS; i++)
+			assert_int_equal(gcp_pools_free_async(pools, addrs[i], 1 + i),
+					 0);
+	}
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}

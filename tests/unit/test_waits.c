@@ -175,37 +175,6 @@ TEST_BOTH(what_a_graph_that_is_gone_keeps_is_waited_for)
 	assert_int_not_equal(must_stats(pools).waits, 0);
 }
 
-/* Blocks of slabs, too: of their epochs the youngest is known without looking at each.
- */
-TEST(the_youngest_epoch_of_small_blocks_is_known)
-{
-	enum { COUNT = 40 };
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	uint64_t ready = atomic_load(&pool->timeline.ready), epoch;
-	gcp_addr addrs[COUNT], others[COUNT];
-
-	for (int i = 0; i < COUNT; i++) {
-		addrs[i] = must_alloc(pool, 4096);
-		others[i] = must_alloc(pool, 4096); /* its slab stays in use */
-	}
-	for (int i = 0; i < COUNT; i++) {
-		epoch = gcp_timeline_advance(pool);
-		fake_submit();
-		must_free(pools, addrs[i]);
-		gcp_caches_flush(pool);
-		gcp_mutex_lock(&pool->lock);
-		assert_int_equal(gcp_slab_youngest_epoch(pool, ready), epoch + 1);
-		gcp_mutex_unlock(&pool->lock);
-		must_be_sound(pools);
-	}
-	/* Slabs that are not in use become one block. */
-	for (int i = 0; i < COUNT; i++)
-		must_free(pools, others[i]);
-	gcp_caches_flush(pool);
-	must_be_sound(pools);
-}
-
 /* All that is free is completed: later work has nothing to do with it. */
 static struct {
 	struct gcp_pools *pools;
