@@ -18,7 +18,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include "table.h"
+#include "calls.h"
 
 struct cudart_driver {
 #define CUDART_X(name, version) typeof(name) *name;

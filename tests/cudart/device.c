@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.c - devices, errors in words, and the way to the driver of the
+ * device.c - devices, errors in words, executables, and the way to the driver of the
  * simulated runtime. See cudart.h.
  */
 #include "cudart.h"
@@ -30,16 +30,6 @@ cudaError_t cudaSetDevice(int device)
 cudaError_t cudaDeviceReset(void)
 {
 	return cudart_keep(cudart_device_reset());
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-	CUDART_CALL(cuCtxSynchronize);
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
-{
-	CUDART_CALL(cuDeviceGetAttribute, value, (CUdevice_attribute)attr, device);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -133,4 +123,10 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function,
 {
 	return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags,
 						status);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+				 unsigned long long flags)
+{
+	return cudaGraphInstantiateWithFlags(exec, graph, flags);
 }

@@ -100,40 +100,6 @@ cudaError_t cudaFreeHost(void *p)
 	CUDART_CALL(cuMemFreeHost, p);
 }
 
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned int flags)
-{
-	CUDART_CALL(cuMemHostGetDevicePointer, (CUdeviceptr *)device, host, flags);
-}
-
-cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
-{
-	CUDART_CALL(cuMemGetInfo, unused, total);
-}
-
-/* --- the driver's own pools --------------------------------------------------- */
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
-{
-	CUDART_CALL(cuDeviceGetDefaultMemPool, pool, device);
-}
-
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr,
-				    void *value)
-{
-	CUDART_CALL(cuMemPoolSetAttribute, pool, (CUmemPool_attribute)attr, value);
-}
-
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr,
-				    void *value)
-{
-	CUDART_CALL(cuMemPoolGetAttribute, pool, (CUmemPool_attribute)attr, value);
-}
-
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep)
-{
-	CUDART_CALL(cuMemPoolTrimTo, pool, keep);
-}
-
 /* --- pointers ------------------------------------------------------------------ */
 
 static enum cudaMemoryType type_of(unsigned kind, int managed)
@@ -239,11 +205,6 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 
 /* --- IPC ------------------------------------------------------------------ */
 
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
-{
-	CUDART_CALL(cuIpcGetMemHandle, (CUipcMemHandle *)handle, cudart_address(p));
-}
-
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle,
 				 unsigned int flags)
 {
@@ -251,9 +212,4 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle,
 
 	memcpy(&theirs, &handle, sizeof(theirs));
 	CUDART_CALL(cuIpcOpenMemHandle, (CUdeviceptr *)p, theirs, flags);
-}
-
-cudaError_t cudaIpcCloseMemHandle(void *p)
-{
-	CUDART_CALL(cuIpcCloseMemHandle, cudart_address(p));
 }

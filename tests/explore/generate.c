@@ -166,6 +166,21 @@ void op_add(struct generator *g, struct op op)
 		g->history->ops[g->history->count++] = op;
 }
 
+void say(struct generator *g, unsigned thread, struct op op)
+{
+	op.thread = (uint8_t)thread;
+	op_add(g, op);
+}
+
+struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot, uint8_t stream)
+{
+	struct op op = op_draw(g, kind);
+
+	op.a = slot;
+	op.c = stream;
+	return op;
+}
+
 /* What programs do most: allocate, work on it, free it at once. */
 static void burst_draw(struct generator *g)
 {

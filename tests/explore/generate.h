@@ -9,6 +9,7 @@
 #include "explore.h"
 
 enum { SIZES = 5 };
+enum { GLOBAL, THREAD_LOCAL, RELAXED }; /* modes of captures */
 
 struct generator {
 	struct draw draw;
@@ -34,6 +35,11 @@ uint8_t stream_draw(struct generator *g);
 /* One operation of this kind; it is not in the history yet. */
 struct op op_draw(struct generator *g, enum op_kind kind);
 void op_add(struct generator *g, struct op op);
+/* The same, done by this thread. */
+void say(struct generator *g, unsigned thread, struct op op);
+/* One of this kind, on a block and a stream. */
+struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot,
+		   uint8_t stream);
 /* A block of so many bytes, work on it on the stream, and its free. */
 void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
 

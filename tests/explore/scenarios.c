@@ -20,12 +20,6 @@ static struct cast cast_draw(struct generator *g)
 	return cast;
 }
 
-static void say(struct generator *g, unsigned thread, struct op op)
-{
-	op.thread = (uint8_t)thread;
-	op_add(g, op);
-}
-
 static void mode_set(struct generator *g, unsigned thread, unsigned mode)
 {
 	struct op op = op_draw(g, OP_THREAD_MODE);
@@ -60,16 +54,6 @@ static struct op end_draw(struct generator *g, unsigned capture, unsigned graph)
 	return op;
 }
 
-static struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot,
-			  uint8_t stream)
-{
-	struct op op = op_draw(g, kind);
-
-	op.a = slot;
-	op.c = stream;
-	return op;
-}
-
 static void run_graph(struct generator *g, unsigned graph)
 {
 	struct op make = op_draw(g, OP_GRAPH_INSTANTIATE);
@@ -89,8 +73,6 @@ static void aftermath(struct generator *g, uint64_t bytes)
 }
 
 /* --- whose a block is --------------------------------------------------------- */
-
-enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
 /* One thread captures, another one allocates meanwhile: a block that it gives to the
  * captured work, or only holds. */
@@ -161,6 +143,21 @@ static struct op alloc_of(struct generator *g, uint64_t bytes)
 	return op;
 }
 
+static struct op alloc_add(struct generator *g, uint64_t bytes)
+{
+	struct op op = alloc_of(g, bytes);
+
+	op_add(g, op);
+	return op;
+}
+
+/* Frees the block of this slot in the order of the stream. */
+static void free_add(struct generator *g, uint8_t slot, uint8_t stream)
+{
+	op_add(g, on_block(g, OP_FREE, slot, stream));
+	g->used &= ~(1ull << slot);
+}
+
 /* A kernel that takes its time. */
 static struct op slow_fill(struct generator *g, uint8_t slot, uint8_t stream)
 {
@@ -200,13 +197,11 @@ static void lag_draw(struct generator *g)
 	burst_of(g, 700, main);
 	op_add(g, lagging);
 	op_add(g, slow_fill(g, lagging.a, side));
-	op_add(g, on_block(g, OP_FREE, lagging.a, side));
-	g->used &= ~(1ull << lagging.a);
+	free_add(g, lagging.a, side);
 	burst_of(g, 700, main);
 	fork.c = stream_of_all(g);
 	op_add(g, fork);
-	again = alloc_of(g, bytes);
-	op_add(g, again);
+	again = alloc_add(g, bytes);
 	op_add(g, on_block(g, OP_FILL, again.a, below(g, 2) ? main : fork.c));
 	if (below(g, 2))
 		op_add(g, on_block(g, OP_FREE, again.a, main));
@@ -256,8 +251,7 @@ static void lent_draw(struct generator *g)
 
 		op_add(g, common);
 		op_add(g, slow_fill(g, common.a, apart));
-		op_add(g, on_block(g, OP_FREE, common.a, apart));
-		g->used &= ~(1ull << common.a);
+		free_add(g, common.a, apart);
 	}
 	pool_set(g, g->thread, slot, true);
 	op_add(g, begin_draw(g, GLOBAL, main));
@@ -315,10 +309,8 @@ static void past_draw(struct generator *g)
 	for (unsigned i = 0; i < 2; i++) {
 		pool_set(g, g->thread, slot, true);
 		op_add(g, begin_draw(g, GLOBAL, main));
-		block = alloc_of(g, bytes);
-		op_add(g, block);
-		op_add(g, on_block(g, OP_FREE, block.a, main));
-		g->used &= ~(1ull << block.a);
+		block = alloc_add(g, bytes);
+		free_add(g, block.a, main);
 		op_add(g, end_draw(g, 0, 0));
 		if (i == 1)
 			break;
@@ -347,13 +339,11 @@ static void handed_draw(struct generator *g)
 	op_add(g, begin_draw(g, GLOBAL, main));
 	op_add(g, block);
 	op_add(g, slow_fill(g, block.a, main));
-	op_add(g, on_block(g, OP_FREE, block.a, main));
-	g->used &= ~(1ull << block.a);
+	free_add(g, block.a, main);
 	op_add(g, end_draw(g, 0, 0));
 	run_graph(g, 0);
 	op_add(g, begin_draw(g, GLOBAL, main));
-	fresh = alloc_of(g, bytes);
-	op_add(g, fresh);
+	fresh = alloc_add(g, bytes);
 	op_add(g, end_draw(g, 0, 1));
 	pool_set(g, g->thread, slot, false);
 	if (captures)
@@ -403,14 +393,11 @@ static void ordered_draw(struct generator *g)
 	struct op block;
 
 	for (unsigned i = 2 + (unsigned)below(g, 14); i > 0; i--) {
-		block = alloc_of(g, bytes);
-		op_add(g, block);
+		block = alloc_add(g, bytes);
 		op_add(g, slow_fill(g, block.a, stream));
-		op_add(g, on_block(g, OP_FREE, block.a, stream));
-		g->used &= ~(1ull << block.a);
+		free_add(g, block.a, stream);
 	}
-	block = alloc_of(g, bytes);
-	op_add(g, block);
+	block = alloc_add(g, bytes);
 	op_add(g, on_block(g, below(g, 2) ? OP_EXPORT : OP_EXTERNAL_WRITE, block.a,
 			   stream));
 }

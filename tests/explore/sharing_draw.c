@@ -15,8 +15,6 @@ enum {
 	STREAMS_OF = 4, /* that it launches on */
 	ROOM = 300,     /* operations, at most */
 	CHUNK_OPS = 8,  /* that stay together between others */
-	GLOBAL = 0,     /* modes of captures */
-	THREAD_LOCAL = 1,
 };
 
 /* What the play is about. */
@@ -56,22 +54,6 @@ static void cast_draw(struct generator *g, struct cast *cast)
 							: below(g, 2));
 	for (unsigned i = 0; i < GRAPHS_MAX; i++)
 		cast->bytes[i] = alike && i > 0 ? cast->bytes[0] : temporary_draw(g);
-}
-
-static void say(struct generator *g, unsigned thread, struct op op)
-{
-	op.thread = (uint8_t)thread;
-	op_add(g, op);
-}
-
-static struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot,
-			  uint8_t stream)
-{
-	struct op op = op_draw(g, kind);
-
-	op.a = slot;
-	op.c = stream;
-	return op;
 }
 
 /* --- captures ------------------------------------------------------------- */

@@ -3,20 +3,17 @@
  * handles.c - what creating and destroying handles of the real libraries costs, and
  * whether they come back as new. Built and run by handles.py:
  *
- *   handles pairs|busy|floor|roundtrip|workspace|threads|stress|meanwhile
- * KIND=LIBRARY...
+ *   handles pairs|busy|roundtrip|workspace|threads|stress KIND=LIBRARY...
  *
  * loads each library from its file and prints lines of words and numbers. Exit code 1:
  * something was wrong, and is said in a line that begins with WRONG.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "handles.h"
 
@@ -256,77 +253,11 @@ static void busy_of(const struct library *library)
 	MUST(library->destroy(handle));
 }
 
-/* What the driver's part of a pair costs: fence, question, and barrier. */
-static void run_floor(void)
-{
-	enum { TURNS = 401 };
-	double records[TURNS], queries[TURNS], waits[TURNS];
-	int done = 0;
-	CUevent event;
-
-	MUST(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	for (int i = 0; i < TURNS; i++) {
-		double start = now_us(), recorded, asked;
-
-		MUST(cu.cuCtxRecordEvent(primary, event));
-		recorded = now_us();
-		done += cu.cuEventQuery(event) == CUDA_SUCCESS;
-		asked = now_us();
-		MUST(cu.cuCtxWaitEvent(primary, event));
-		records[i] = recorded - start;
-		queries[i] = asked - recorded;
-		waits[i] = now_us() - asked;
-	}
-	printf("floor: record %.2f, query %.2f, wait %.2f us, %d of %d done at once\n",
-	       median(records, TURNS), median(queries, TURNS), median(waits, TURNS),
-	       done, TURNS);
-}
-
 static void run_busy(void)
 {
 	big_prepare();
 	for (int l = 0; l < library_count; l++)
 		busy_of(&libraries[l]);
-}
-
-static atomic_int meanwhile_step;
-
-static void *meanwhile_destroy(void *handle)
-{
-	double start = now_us();
-
-	MUST(cu.cuCtxSetCurrent(primary));
-	meanwhile_step = 1;
-	MUST(libraries[0].destroy(handle));
-	printf("meanwhile: destroy %.0f us\n", now_us() - start);
-	meanwhile_step = 2;
-	return NULL;
-}
-
-/* Whether another thread can work while a destroy waits. */
-static void run_meanwhile(void)
-{
-	CUstream stream = stream_new();
-	void *handle;
-	pthread_t thread;
-	CUdeviceptr p;
-	double start;
-
-	big_prepare();
-	MUST(cu.cuMemAlloc_v2(&p, 4096));
-	handle = create(&libraries[0]);
-	big_submit();
-	pthread_create(&thread, NULL, meanwhile_destroy, handle);
-	while (meanwhile_step == 0)
-		;
-	usleep(50000);
-	start = now_us();
-	MUST(cu.cuMemsetD32Async(p, 1, 1024, stream));
-	MUST(cu.cuStreamSynchronize(stream));
-	printf("meanwhile: other work took %.0f us, the destroy was %s\n",
-	       now_us() - start, meanwhile_step == 2 ? "over" : "under way");
-	pthread_join(thread, NULL);
-	MUST(cu.cuCtxSynchronize());
 }
 
 /* --- as new ---------------------------------------------------------------------- */
@@ -463,7 +394,6 @@ int main(int argc, char **argv)
 	    {"pairs", run_pairs},         {"busy", run_busy},
 	    {"roundtrip", run_roundtrip}, {"workspace", run_workspace},
 	    {"threads", run_threads},     {"stress", run_stress},
-	    {"meanwhile", run_meanwhile}, {"floor", run_floor},
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);

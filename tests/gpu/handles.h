@@ -19,18 +19,12 @@
 	X(cuCtxGetCurrent, (CUcontext *))                                              \
 	X(cuCtxSynchronize, (void))                                                    \
 	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                      \
-	X(cuMemFree_v2, (CUdeviceptr))                                                 \
 	X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                             \
 	X(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                 \
 	X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                              \
 	X(cuStreamCreate, (CUstream *, unsigned))                                      \
-	X(cuStreamDestroy_v2, (CUstream))                                              \
 	X(cuStreamQuery, (CUstream))                                                   \
-	X(cuStreamSynchronize, (CUstream))                                             \
-	X(cuEventCreate, (CUevent *, unsigned))                                        \
-	X(cuEventQuery, (CUevent))                                                     \
-	X(cuCtxRecordEvent, (CUcontext, CUevent))                                      \
-	X(cuCtxWaitEvent, (CUcontext, CUevent))
+	X(cuStreamSynchronize, (CUstream))
 
 struct driver {
 #define FIELD(name, parameters) CUresult(*name) parameters;

@@ -1,25 +1,19 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Library handles, plain and pooled (gcpool --handles): what they cost, whether they
 come back as new, how many there are, and whether what is computed through them is right.
 
-A group of scripts/gpu-check; alone, without building anything else:
-
-  tests/gpu/handles.py [build/libgcpool.so]
-
-The libraries are PyTorch's, if it is here, else the CUDA Toolkit's."""
+A group of scripts/gpu-check. The libraries are PyTorch's, if it is here, else the CUDA Toolkit's."""
 
 import glob
 import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
-from bench import FAIL, INFO, SKIPPED, Bench, Row, verdict
+from bench import FAIL, SKIPPED, Row, verdict
 
 # In the order of creation: the first one does the work.
 LIBRARIES = {
@@ -205,18 +199,6 @@ def stress(runs):
                 plain.tail() + pooled.tail())]
 
 
-def meanwhile(runs):
-    plain = runs.run("meanwhile", False)[0]
-    return [Row("other work while a plain destroy waits", plain.out.strip().replace("\n", "; "),
-                "", "", INFO, plain.tail())]
-
-
-def floor(runs):
-    plain = runs.run("floor", False)[0]
-    return [Row("the driver's part of a pair: fence, question, barrier", plain.out.strip(), "", "",
-                INFO, plain.tail())]
-
-
 def pytorch(runs):
     if importlib.util.find_spec("torch") is None:
         return [Row("PyTorch, threads that come and go", verdict=SKIPPED, details="no torch")]
@@ -231,7 +213,7 @@ def pytorch(runs):
                 plain.tail() + pooled.tail())]
 
 
-PARTS = [pairs, floor, busy, roundtrip, threads, stress, meanwhile, pytorch]
+PARTS = [pairs, busy, roundtrip, threads, stress, pytorch]
 
 
 def check(bench):
@@ -247,31 +229,3 @@ def check(bench):
         except Exception as error:  # the table goes on
             rows.append(Row(part.__name__, verdict=FAIL, details=f"broke: {error!r}"))
     return rows
-
-
-def main():
-    import build
-    import machine
-
-    here = os.path.dirname(os.path.abspath(__file__))
-    root = os.path.dirname(os.path.dirname(here))
-    library = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else
-                              os.path.join(root, "build", "libgcpool.so"))
-    if not os.path.exists(library):
-        sys.exit(f"no {library}: build it first")
-    place = tempfile.mkdtemp()
-    bench = Bench(root, library, None, place)
-    bench.toolkit = build.find_toolkit()
-    if not bench.toolkit:
-        sys.exit("no CUDA Toolkit found")
-    rows = check(bench)
-    shutil.rmtree(place)
-    print(machine.table(rows))
-    for row in rows:
-        if row.verdict in (FAIL, INFO) or "--all" in sys.argv:
-            print(f"\n{row.check}: {row.verdict}\n{row.details}")
-    sys.exit(1 if any(row.verdict == FAIL for row in rows) else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,18 +10,6 @@ from bench import FAIL, INFO, SKIPPED, Row, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
 ALONE = {"GCPOOL_GRAPH_SHARE": "0", "GCPOOL_BACKEND": "auto"}
-def only_with_the_option(check):
-    """The check, or one row if the library does not have the option."""
-
-    def run(bench):
-        result = play(bench, ["held", "--graphs", 1, "--bytes", "1m"])
-        if "is not an option" in result.err:
-            return [Row(f"share: {check.__name__}", "", "the library has no such option", "",
-                        SKIPPED)]
-        return check(bench)
-
-    run.__doc__ = check.__doc__
-    return run
 
 
 def play(bench, words, extra=None, library=None, timeout=100):
@@ -49,7 +37,6 @@ def held_row(bench, name, words, bound):
                "" if good else shared.tail())
 
 
-@only_with_the_option
 def held(bench):
     """Graphs that are launched one after the other hold the largest one's memory."""
     size = 64 if bench.sim else bench.scale(1024, 256)
@@ -78,7 +65,6 @@ def launches(bench):
     return 2000 if bench.sim else bench.scale(1_000_000, 50_000)
 
 
-@only_with_the_option
 def stress(bench):
     """Launches of sharing graphs in every order, with every word checked."""
     rows = []
@@ -93,7 +79,6 @@ def stress(bench):
     return rows
 
 
-@only_with_the_option
 def made(bench):
     """Launches of what is made of sharing graphs that the program keeps: second executables,
     those of clones and parents, and updated ones."""
@@ -110,7 +95,6 @@ def made(bench):
     return rows
 
 
-@only_with_the_option
 def teeth(bench):
     """The same without the launch guard must go wrong."""
     library = bench.variant("noguard")
@@ -134,7 +118,6 @@ def fast_median(values):
     return near[len(near) // 2] if near else None
 
 
-@only_with_the_option
 def launch(bench):
     """Host time of a launch into the same stream: processes in turn."""
     words = ["launch", "--graphs", 4, "--nodes", 6, "--bytes", "1m", "--spin", 0]
@@ -152,7 +135,6 @@ def launch(bench):
                 INFO if bench.sim and shared else verdict(good))]
 
 
-@only_with_the_option
 def trim(bench):
     """Memory of idle graphs goes back, and comes again at the next launch: the median of
     several processes, and the least and the most."""
@@ -176,7 +158,6 @@ def trim(bench):
                 "" if good else result.tail())]
 
 
-@only_with_the_option
 def full(bench):
     """Before an allocation fails idle lanes give their memory back; once it is freed, graphs
     run with other memory. Where each graph keeps its own, the same allocation is refused."""
@@ -260,7 +241,6 @@ def torch_rows(bench, what, order):
     return rows + ([torch_peak(order, runs[0], runs[2])] if alone else [])
 
 
-@only_with_the_option
 def torch(bench):
     """Graphs of PyTorch at eleven shapes: its private pools, one pool that the program
     shares by hand, and no cache of PyTorch's own but the library."""

@@ -18,38 +18,21 @@ def package(name):
         spec.submodule_search_locations else None
 
 
-def shared_object(bench, name, standard, includes, libraries, places):
-    source = os.path.join(bench.root, "tests", "bench", name.replace("-", "_") + ".cpp")
-    command = ["g++", f"-std={standard}", "-O2", "-fPIC", "-shared", "-w", source]
-    command += [f"-I{path}" for path in includes]
-    command += ["-isystem", f"{bench.toolkit}/include", "-Wl,--no-as-needed"]
-    command += [f"-L{path}" for path in places] + [f"-Wl,-rpath,{path}" for path in places]
-    return command + [f"-l{lib}" for lib in libraries] + ["-o", bench.program(name + ".so")]
-
-
 def torch_build(bench):
+    """The shared object of PyTorch's allocator, in a list; empty, and why it is not here."""
     root = package("torch")
     if not root:
-        return None
-    include = os.path.join(root, "include")
-    return shared_object(bench, "peers-torch", "c++17",
-                         [include, os.path.join(include, "torch", "csrc", "api", "include")],
-                         ["c10_cuda", "c10"], [os.path.join(root, "lib")])
-
-
-def others_build(bench):
-    """The shared objects of allocators that are installed, and words for the rest."""
-    found, words = [], []
-    for name, command in (("PyTorch", torch_build(bench)),):
-        if not command:
-            words += [f"{name}: not installed here"]
-            continue
-        result = bench.run(command, timeout=120)
-        if result.code:
-            words += [f"{name}: could not be built: {result.tail()}"]
-        else:
-            found += [command[-1]]
-    return found, words
+        return [], "PyTorch: not installed here"
+    include, place = os.path.join(root, "include"), os.path.join(root, "lib")
+    command = ["g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w",
+               os.path.join(bench.root, "tests", "bench", "peers_torch.cpp"), f"-I{include}",
+               f"-I{include}/torch/csrc/api/include", "-isystem", f"{bench.toolkit}/include",
+               "-Wl,--no-as-needed", f"-L{place}", f"-Wl,-rpath,{place}", "-lc10_cuda", "-lc10",
+               "-o", bench.program("peers-torch.so")]
+    result = bench.run(command, timeout=120)
+    if result.code:
+        return [], f"PyTorch: could not be built: {result.tail()}"
+    return command[-1:], ""
 
 
 def nanoseconds(cell, rounds):
@@ -127,7 +110,7 @@ def peers_alone(bench, found):
 
 def peers(bench):
     """Allocators side by side, in one process."""
-    others, words = others_build(bench)
+    others, words = torch_build(bench)
     command = [bench.program("peers"), bench.program("peers-plain.so")]
     command += (["--quick"] if bench.quick else []) + others
     result = bench.run(command, bench.library, timeout=240)
@@ -144,7 +127,7 @@ def peers(bench):
     text = ["Nanoseconds for a malloc and its free on each thread. With kernels in flight each"
             " round is malloc, a kernel of about 10 us on the block, free, each thread with a"
             " stream of its own; in brackets the time of a whole round. Mixed sizes: 512 bytes"
-            " to 8 MiB, each power of two as often."
-            "", "", *[f"{word}.\n" for word in words], result.out.strip()]
+            " to 8 MiB, each power of two as often.",
+            "", *([words + ".\n"] if words else []), result.out.strip()]
     rows[0].appendix = "\n".join(text)
     return rows

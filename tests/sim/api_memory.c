@@ -239,9 +239,8 @@ SIM_ENTRY(cuMemHostGetDevicePointer_v2)
 
 SIM_ENTRY(cuMemHostGetFlags)
 {
-	const struct sim_alloc *alloc;
+	const struct sim_alloc *alloc = sim_memory_find((uintptr_t)p);
 
-	alloc = sim_memory_find((uintptr_t)p);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !pFlags || !alloc || alloc->kind != SIM_MEMORY_PINNED);
 	*pFlags = alloc->flags | CU_MEMHOSTALLOC_DEVICEMAP;

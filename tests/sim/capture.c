@@ -302,10 +302,9 @@ SIM_ENTRY(cuStreamBeginCapture_v2)
 
 SIM_ENTRY(cuStreamBeginCaptureToGraph)
 {
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_stream *stream;
-	struct sim_graph *graph;
 
-	graph = sim_object_check(hGraph, SIM_GRAPH);
 	SIM_FAIL_IF(ILLEGAL_STATE, graph && graph->capturing);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !graph || (numDependencies && !dependencies) ||

@@ -37,9 +37,9 @@ static int torn_answers;
 
 void gcpsim_tear_ends(int answers)
 {
-	sim_lock();
+	SIM_HOLD;
+
 	torn_answers = answers;
-	sim_unlock();
 }
 
 /* The last node is missing, if the answer is to be torn. */

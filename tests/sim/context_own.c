@@ -71,9 +71,8 @@ SIM_ENTRY(cuCtxAttach)
 
 SIM_ENTRY(cuCtxDetach)
 {
-	struct sim_ctx *ctx;
+	struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
 
-	ctx = sim_object_check(handle, SIM_CTX);
 	SIM_FAIL_IF(INVALID_CONTEXT, !ctx || ctx->primary || ctx->parent);
 	if (--ctx->retains > 0)
 		return CUDA_SUCCESS;
@@ -213,12 +212,9 @@ SIM_ENTRY(cuGreenCtxCreate)
 
 CUgreenCtx gcpsim_green_context(int device)
 {
-	CUgreenCtx green;
+	SIM_HOLD;
 
-	sim_lock();
-	green = green_create(device);
-	sim_unlock();
-	return green;
+	return green_create(device);
 }
 
 static CUresult green_check(CUgreenCtx handle, struct sim_ctx **ret_ctx)

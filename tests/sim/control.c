@@ -240,20 +240,17 @@ static void report_write(void)
 
 	for (int i = 0; i < sim.devices; i++)
 		live += gcpsim_memory_live(i);
-	n = snprintf(
-	    line, sizeof(line),
-	    "hazards=%llu disorders=%llu faults=%llu misuses=%llu invalidated=%llu "
-	    "live_bytes=%llu user_objects=%llu",
-	    (unsigned long long)sim.hazards, (unsigned long long)sim.disorders,
-	    (unsigned long long)sim.faults, (unsigned long long)sim.misuses,
-	    (unsigned long long)sim.invalidated, (unsigned long long)live,
-	    (unsigned long long)sim.user_objects);
+	n = snprintf(line, sizeof(line),
+		     "hazards=%lu disorders=%lu faults=%lu misuses=%lu invalidated=%lu "
+		     "live_bytes=%lu user_objects=%lu",
+		     sim.hazards, sim.disorders, sim.faults, sim.misuses,
+		     sim.invalidated, live, sim.user_objects);
 	for (int fn = 0; fn < SIM_FN_COUNT && n < (int)sizeof(line) - 80; fn++) {
 		uint64_t calls = gcpsim_calls(sim_fn_names[fn]);
 
 		if (calls)
-			n += snprintf(line + n, sizeof(line) - (size_t)n, " %s=%llu",
-				      sim_fn_names[fn], (unsigned long long)calls);
+			n += snprintf(line + n, sizeof(line) - (size_t)n, " %s=%lu",
+				      sim_fn_names[fn], calls);
 	}
 	line[n++] = '\n';
 	fd = open(sim.report_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -313,40 +310,20 @@ const char *gcpsim_last_report(void)
 	return last_report;
 }
 
-static uint64_t counter_read(const uint64_t *counter)
-{
-	return __atomic_load_n(counter, __ATOMIC_RELAXED);
-}
+#define COUNTER(name)                                                                  \
+	uint64_t gcpsim_##name(void)                                                   \
+	{                                                                              \
+		return SIM_LOAD(sim.name);                                             \
+	}
 
-uint64_t gcpsim_hazards(void)
-{
-	return counter_read(&sim.hazards);
-}
-
-uint64_t gcpsim_disorders(void)
-{
-	return counter_read(&sim.disorders);
-}
-
-uint64_t gcpsim_faults(void)
-{
-	return counter_read(&sim.faults);
-}
-
-uint64_t gcpsim_misuses(void)
-{
-	return counter_read(&sim.misuses);
-}
-
-uint64_t gcpsim_invalidated(void)
-{
-	return counter_read(&sim.invalidated);
-}
-
-uint64_t gcpsim_user_objects(void)
-{
-	return counter_read(&sim.user_objects);
-}
+COUNTER(hazards)
+COUNTER(disorders)
+COUNTER(faults)
+COUNTER(misuses)
+COUNTER(invalidated)
+COUNTER(user_objects)
+COUNTER(new_waits)
+COUNTER(new_looks)
 
 void gcpsim_reset_findings(void)
 {
@@ -365,33 +342,30 @@ void gcpsim_reset_findings(void)
 void gcpsim_set_speed(int64_t speed)
 {
 	sim_thread_self();
-	sim_lock();
+	SIM_HOLD;
+
 	sim_schedule_set_speed(speed);
-	sim_unlock();
 }
 
 void gcpsim_advance(uint64_t ns)
 {
-	sim_lock();
+	SIM_HOLD;
+
 	sim_schedule_advance(ns);
-	sim_unlock();
 }
 
 void gcpsim_drain(void)
 {
-	sim_lock();
+	SIM_HOLD;
+
 	sim_schedule_drain();
-	sim_unlock();
 }
 
 uint64_t gcpsim_pending(void)
 {
-	uint64_t count;
+	SIM_HOLD;
 
-	sim_lock();
-	count = sim_schedule_pending();
-	sim_unlock();
-	return count;
+	return sim_schedule_pending();
 }
 
 uint64_t gcpsim_pending_in(void *handle)
@@ -399,26 +373,24 @@ uint64_t gcpsim_pending_in(void *handle)
 	struct sim_ops ops = {0};
 	struct sim_ctx *ctx;
 	uint64_t count;
+	SIM_HOLD;
 
-	sim_lock();
 	ctx = sim_object_check(handle, SIM_CTX);
 	if (ctx)
 		sim_ctx_ops(ctx, &ops);
 	count = ops.count;
 	sim_ops_free(&ops);
-	sim_unlock();
 	return count;
 }
 
 void gcpsim_touch(uint64_t addr, size_t bytes, int writes)
 {
 	enum sim_mode mode = writes ? SIM_WRITE : SIM_READ;
+	SIM_HOLD;
 
-	sim_lock();
 	sim_hazard_host(addr, bytes, mode,
 			writes ? "write from outside" : "read from outside");
 	sim_tags_host(addr, bytes, mode);
-	sim_unlock();
 }
 
 void gcpsim_host_writes(const void *p, size_t bytes)
@@ -479,23 +451,21 @@ void sim_called_then(void)
 int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes)
 {
 	const void *view;
+	SIM_HOLD;
 
-	sim_lock();
 	view = sim_memory_host_view(addr, bytes, false);
 	if (view)
 		memcpy(ret_data, view, bytes);
-	sim_unlock();
 	return view ? 0 : -1;
 }
 
 int gcpsim_poke(uint64_t addr, const void *data, size_t bytes)
 {
 	void *view;
+	SIM_HOLD;
 
-	sim_lock();
 	view = sim_memory_host_view(addr, bytes, true);
 	if (view)
 		memcpy(view, data, bytes);
-	sim_unlock();
 	return view ? 0 : -1;
 }

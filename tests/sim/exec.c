@@ -156,9 +156,8 @@ SIM_ENTRY(cuGraphInstantiateWithParams)
 
 SIM_ENTRY(cuGraphExecGetFlags)
 {
-	const struct sim_exec *exec;
+	const struct sim_exec *exec = sim_object_check(hGraphExec, SIM_EXEC);
 
-	exec = sim_object_check(hGraphExec, SIM_EXEC);
 	SIM_FAIL_IF(INVALID_VALUE, !exec || !flags);
 	*flags = exec->flags;
 	return CUDA_SUCCESS;
@@ -193,9 +192,8 @@ static void conditional_wait(struct sim_exec *exec)
 /* Launches in flight go on; their hold keeps what they need. */
 SIM_ENTRY(cuGraphExecDestroy)
 {
-	struct sim_exec *exec;
+	struct sim_exec *exec = sim_object_check(hGraphExec, SIM_EXEC);
 
-	exec = sim_object_check(hGraphExec, SIM_EXEC);
 	SIM_FAIL_IF(INVALID_VALUE, !exec);
 	SIM_TRY(sim_capture_unsafe());
 	conditional_wait(exec);
@@ -515,11 +513,10 @@ static CUresult memory_check(const struct sim_exec *exec)
 
 SIM_ENTRY(cuGraphLaunch)
 {
+	struct sim_exec *exec = sim_object_check(hGraphExec, SIM_EXEC);
 	struct launch launch = {0};
 	struct sim_stream *stream;
-	struct sim_exec *exec;
 
-	exec = sim_object_check(hGraphExec, SIM_EXEC);
 	SIM_FAIL_IF(INVALID_VALUE, !exec);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)

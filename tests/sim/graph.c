@@ -213,9 +213,8 @@ SIM_ENTRY(cuGraphCreate)
 
 SIM_ENTRY(cuGraphDestroy)
 {
-	struct sim_graph *graph;
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 
-	graph = sim_object_check(hGraph, SIM_GRAPH);
 	SIM_FAIL_IF(ILLEGAL_STATE, graph && graph->capturing);
 	SIM_FAIL_IF(INVALID_VALUE, !graph || graph->parent);
 	sim_graph_delete(graph);
@@ -224,9 +223,8 @@ SIM_ENTRY(cuGraphDestroy)
 
 SIM_ENTRY(cuGraphClone)
 {
-	struct sim_graph *graph;
+	struct sim_graph *graph = sim_object_check(originalGraph, SIM_GRAPH);
 
-	graph = sim_object_check(originalGraph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE, !phGraphClone || !graph);
 	SIM_FAIL_IF(NOT_SUPPORTED, graph->parent || sim_graph_is_single(graph));
 	*phGraphClone = (CUgraph)sim_graph_clone(graph);
@@ -235,9 +233,8 @@ SIM_ENTRY(cuGraphClone)
 
 SIM_ENTRY(cuGraphNodeFindInClone)
 {
-	const struct sim_graph *graph;
+	const struct sim_graph *graph = sim_object_check(hClonedGraph, SIM_GRAPH);
 
-	graph = sim_object_check(hClonedGraph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE, !phNode || !graph);
 	for (uint32_t i = 0; i < graph->nodes.count; i++) {
 		if (graph->nodes.at[i]->original != (struct sim_node *)hOriginalNode)
@@ -269,20 +266,18 @@ static CUresult nodes_give(const struct sim_nodes *nodes, CUgraphNode *out,
 
 SIM_ENTRY(cuGraphGetNodes)
 {
-	const struct sim_graph *graph;
+	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 
-	graph = sim_object_check(hGraph, SIM_GRAPH);
 	return graph ? nodes_give(&graph->nodes, nodes, numNodes)
 		     : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_ENTRY(cuGraphGetRootNodes)
 {
-	const struct sim_graph *graph;
+	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_nodes roots = {0};
 	CUresult result;
 
-	graph = sim_object_check(hGraph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE, !graph);
 	for (uint32_t i = 0; i < graph->nodes.count; i++)
 		if (graph->nodes.at[i]->before.count == 0)
@@ -350,9 +345,8 @@ SIM_ENTRY(cuGraphNodeGetDependencies_v2)
 
 SIM_ENTRY(cuGraphNodeGetType)
 {
-	const struct sim_node *node;
+	const struct sim_node *node = sim_object_check(hNode, SIM_NODE);
 
-	node = sim_object_check(hNode, SIM_NODE);
 	SIM_FAIL_IF(INVALID_VALUE, !node || !type);
 	*type = node->type;
 	return CUDA_SUCCESS;
@@ -438,9 +432,8 @@ SIM_ENTRY(cuGraphRemoveDependencies_v2)
 
 SIM_ENTRY(cuGraphDestroyNode)
 {
-	struct sim_node *node;
+	struct sim_node *node = sim_object_check(hNode, SIM_NODE);
 
-	node = sim_object_check(hNode, SIM_NODE);
 	SIM_FAIL_IF(INVALID_VALUE, !node);
 	SIM_FAIL_IF(ILLEGAL_STATE, node->graph->capturing);
 	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_has_memory(node->graph));

@@ -111,11 +111,10 @@ bool sim_conditions_allowed(const struct sim_graph *graph)
 
 SIM_ENTRY(cuGraphConditionalHandleCreate)
 {
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_condition *condition;
-	struct sim_graph *graph;
 	struct sim_ctx *its_ctx;
 
-	graph = sim_object_check(hGraph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !pHandle_out || !graph ||
 			(flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT));

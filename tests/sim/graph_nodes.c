@@ -64,11 +64,10 @@ SIM_ENTRY(cuGraphAddEmptyNode)
 
 SIM_ENTRY(cuGraphAddChildGraphNode)
 {
-	const struct sim_graph *child;
+	const struct sim_graph *child = sim_object_check(childGraph, SIM_GRAPH);
 	struct sim_node *node;
 	struct sim_ctx *ctx;
 
-	child = sim_object_check(childGraph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE, !child);
 	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_is_single(child));
 	SIM_TRY(sim_ctx_current(&ctx));
@@ -210,10 +209,9 @@ SIM_ENTRY(cuGraphAddHostNode)
 
 SIM_ENTRY(cuGraphAddEventRecordNode)
 {
-	struct sim_event *event;
+	struct sim_event *event = sim_object_check(handle, SIM_EVENT);
 	struct sim_node *node;
 
-	event = sim_object_check(handle, SIM_EVENT);
 	SIM_FAIL_IF(INVALID_HANDLE, !event);
 	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			 CU_GRAPH_NODE_TYPE_EVENT_RECORD, event->ctx, &node));

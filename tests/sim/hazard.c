@@ -145,12 +145,11 @@ static bool check(const struct mark *old, const struct mark *new,
 	if (!conflicts(old->mode, new->mode) || sim_vc_covers(vc, old->epoch))
 		return true;
 	sim_report(&sim.hazards,
-		   "hazard: %s (stream %u, no %llu) may %s bytes 0x%llx-0x%llx while "
-		   "%s (stream %u, no %llu) may %s them",
-		   new->what, new->stream, (unsigned long long)new->epoch.seq,
-		   mode_names[new->mode], (unsigned long long)lo,
-		   (unsigned long long)(hi - 1), old->what, old->stream,
-		   (unsigned long long)old->epoch.seq, mode_names[old->mode]);
+		   "hazard: %s (stream %u, no %lu) may %s bytes 0x%lx-0x%lx while "
+		   "%s (stream %u, no %lu) may %s them",
+		   new->what, new->stream, new->epoch.seq, mode_names[new->mode], lo,
+		   (hi - 1), old->what, old->stream, old->epoch.seq,
+		   mode_names[old->mode]);
 	return false;
 }
 

@@ -77,9 +77,8 @@ SIM_ENTRY(cuModuleLoadFatBinary)
 
 SIM_ENTRY(cuModuleUnload)
 {
-	struct module *module;
+	struct module *module = sim_object_check(hmod, SIM_MODULE);
 
-	module = sim_object_check(hmod, SIM_MODULE);
 	SIM_FAIL_IF(INVALID_HANDLE, !module);
 	SIM_TRY(sim_ctx_wait(module->ctx));
 	sim_object_delete(module);
@@ -222,9 +221,9 @@ static unsigned last_launch[SIZES]; /* SIM_LOCKED */
 
 void gcpsim_last_launch(unsigned ret_sizes[7])
 {
-	sim_lock();
+	SIM_HOLD;
+
 	memcpy(ret_sizes, last_launch, sizeof(last_launch));
-	sim_unlock();
 }
 
 static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[SIZES],

@@ -86,12 +86,12 @@ uint64_t sim_memory_limit(int device)
 
 void gcpsim_set_memory(int device, uint64_t bytes)
 {
-	sim_lock();
+	SIM_HOLD;
+
 	if (device < 0)
 		sim.host_limit = bytes;
 	else if (device < sim.devices)
 		devices[device].space.limit = bytes;
-	sim_unlock();
 }
 
 uint64_t sim_memory_span(int device)
@@ -304,46 +304,40 @@ uint64_t sim_memory_live(int device, uint64_t *ret_count)
 uint64_t gcpsim_memory_used(int device)
 {
 	uint64_t used;
+	SIM_HOLD;
 
-	sim_lock();
 	if (device < 0)
 		used = sim_memory_live(-1, NULL);
 	else
 		used = device < sim.devices ? devices[device].space.used : 0;
-	sim_unlock();
 	return used;
 }
 
 uint64_t gcpsim_memory_peak(int device)
 {
 	uint64_t peak;
+	SIM_HOLD;
 
-	sim_lock();
 	if (device < 0)
 		peak = host_peak;
 	else
 		peak = device < sim.devices ? devices[device].space.peak : 0;
-	sim_unlock();
 	return peak;
 }
 
 uint64_t gcpsim_memory_live(int device)
 {
-	uint64_t bytes;
+	SIM_HOLD;
 
-	sim_lock();
-	bytes = sim_memory_live(device, NULL);
-	sim_unlock();
-	return bytes;
+	return sim_memory_live(device, NULL);
 }
 
 uint64_t gcpsim_allocations(int device)
 {
 	uint64_t count;
+	SIM_HOLD;
 
-	sim_lock();
 	sim_memory_live(device, &count);
-	sim_unlock();
 	return count;
 }
 

@@ -87,34 +87,27 @@ void gcpsim_plain_free(uint64_t number)
 
 uint64_t gcpsim_plain_used(int device)
 {
-	uint64_t used;
+	SIM_HOLD;
 
-	sim_lock();
-	used = device < 0 ? pinned_used : spaces[device].used;
-	sim_unlock();
-	return used;
+	return device < 0 ? pinned_used : spaces[device].used;
 }
 
 uint64_t gcpsim_plain_peak(int device)
 {
-	uint64_t peak;
+	SIM_HOLD;
 
-	sim_lock();
-	peak = device < 0 ? pinned_peak : spaces[device].peak;
-	sim_unlock();
-	return peak;
+	return device < 0 ? pinned_peak : spaces[device].peak;
 }
 
 int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes)
 {
 	const struct sim_alloc *alloc;
 	int result = -1;
+	SIM_HOLD;
 
-	sim_lock();
 	alloc = sim_memory_find(addr);
 	if (alloc && sim_memory_piece(alloc, addr, ret_base, ret_bytes))
 		result = 0;
-	sim_unlock();
 	return result;
 }
 
@@ -123,12 +116,11 @@ int gcpsim_usage(uint64_t addr)
 	const struct sim_physical *physical;
 	const struct sim_alloc *alloc;
 	int usage;
+	SIM_HOLD;
 
-	sim_lock();
 	alloc = sim_memory_find(addr);
 	physical = alloc ? sim_physical_at(alloc, addr) : NULL;
 	usage = physical ? (int)physical->usage : -1;
-	sim_unlock();
 	return usage;
 }
 
@@ -173,8 +165,8 @@ void gcpsim_plain_waits(void *handle)
 {
 	struct sim_ops ops = {0};
 	struct sim_ctx *ctx;
+	SIM_HOLD;
 
-	sim_lock();
 	ctx = sim_object_check(handle, SIM_CTX);
 	if (ctx) {
 		ctx = sim_ctx_memory(ctx);
@@ -183,7 +175,6 @@ void gcpsim_plain_waits(void *handle)
 		before_waited(&ops);
 		sim_ops_free(&ops);
 	}
-	sim_unlock();
 }
 
 void gcpsim_plain_asks(int change)
@@ -204,16 +195,6 @@ uint32_t sim_polls_count(struct sim_polls *polls)
 		polls->count = 0;
 	polls->returned = returned;
 	return ++polls->count;
-}
-
-uint64_t gcpsim_new_waits(void)
-{
-	return __atomic_load_n(&sim.new_waits, __ATOMIC_RELAXED);
-}
-
-uint64_t gcpsim_new_looks(void)
-{
-	return __atomic_load_n(&sim.new_looks, __ATOMIC_RELAXED);
 }
 
 /* A wait for such work is one for all before it, too. */
@@ -300,11 +281,10 @@ uint64_t gcpsim_plain_pinned(void *handle)
 {
 	const struct sim_ctx *ctx;
 	uint64_t bytes;
+	SIM_HOLD;
 
-	sim_lock();
 	ctx = sim_object_check(handle, SIM_CTX);
 	bytes = ctx ? pinned_in(ctx) : 0;
-	sim_unlock();
 	return bytes;
 }
 
@@ -312,14 +292,13 @@ uint64_t gcpsim_plain_stuck(void *handle)
 {
 	struct sim_ctx *ctx, *current = NULL;
 	uint64_t bytes = 0;
+	SIM_HOLD;
 
-	sim_lock();
 	ctx = sim_object_check(handle, SIM_CTX);
 	(void)sim_ctx_current(&current);
 	if (ctx && ctx == sim_ctx_memory(ctx) &&
 	    (!current || ctx != sim_ctx_memory(current)) && is_stuck(ctx))
 		bytes = pinned_in(ctx);
-	sim_unlock();
 	return bytes;
 }
 
@@ -335,11 +314,10 @@ static void tell(const struct sim_op *found, const char *what)
 	if (asks(sim_thread_self()))
 		__atomic_fetch_add(&sim.new_looks, 1, __ATOMIC_RELAXED);
 	sim_report(&sim.new_waits,
-		   "%s: %s waits for operation %llu (%s) of context %u, which "
+		   "%s: %s waits for operation %lu (%s) of context %u, which "
 		   "plain CUDA has not waited for",
-		   sim_fn_names[sim_thread_self()->fn], what,
-		   (unsigned long long)found->order, sim_work_name(&found->work),
-		   found->ctx->object.id);
+		   sim_fn_names[sim_thread_self()->fn], what, found->order,
+		   sim_work_name(&found->work), found->ctx->object.id);
 }
 
 static bool is_looked_at(const struct sim_op *op)

@@ -126,9 +126,8 @@ static struct sim_alloc *find_exact(CUdeviceptr ptr)
 
 SIM_ENTRY(cuPointerGetAttribute)
 {
-	const struct sim_alloc *alloc;
+	const struct sim_alloc *alloc = find_exact(ptr);
 
-	alloc = find_exact(ptr);
 	SIM_FAIL_IF(INVALID_VALUE, !data || !alloc);
 	return attribute(data, which, ptr, alloc);
 }
@@ -186,9 +185,8 @@ SIM_ENTRY(cuPointerGetAttributes)
 
 SIM_ENTRY(cuPointerSetAttribute)
 {
-	struct sim_alloc *alloc;
+	struct sim_alloc *alloc = find_exact(ptr);
 
-	alloc = find_exact(ptr);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc);
 	if (alloc->kind == SIM_MEMORY_RESERVED)

@@ -82,9 +82,8 @@ SIM_ENTRY(cuMemPoolCreate)
 
 SIM_ENTRY(cuMemPoolDestroy)
 {
-	struct pool *pool;
+	struct pool *pool = sim_object_check(handle, SIM_POOL);
 
-	pool = sim_object_check(handle, SIM_POOL);
 	SIM_FAIL_IF(INVALID_VALUE, !pool || defaults[pool->device] == pool);
 	if (chosen[pool->device] == pool)
 		chosen[pool->device] = NULL;
@@ -118,9 +117,8 @@ static uint64_t pool_used(int device)
 
 SIM_ENTRY(cuMemPoolSetAttribute)
 {
-	struct pool *pool;
+	struct pool *pool = sim_object_check(handle, SIM_POOL);
 
-	pool = sim_object_check(handle, SIM_POOL);
 	SIM_FAIL_IF(INVALID_VALUE, !pool || !value);
 	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		pool->threshold = *(cuuint64_t *)value;
@@ -132,9 +130,8 @@ SIM_ENTRY(cuMemPoolSetAttribute)
 
 SIM_ENTRY(cuMemPoolGetAttribute)
 {
-	const struct pool *pool;
+	const struct pool *pool = sim_object_check(handle, SIM_POOL);
 
-	pool = sim_object_check(handle, SIM_POOL);
 	SIM_FAIL_IF(INVALID_VALUE, !pool || !value);
 	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		*(cuuint64_t *)value = pool->threshold;

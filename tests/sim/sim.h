@@ -649,6 +649,10 @@ static inline void sim_unlock_cleanup(const int *unused)
 	sim_unlock();
 }
 
+/* Holds the lock until the function returns. */
+#define SIM_HOLD                                                                       \
+	__attribute__((cleanup(sim_unlock_cleanup), unused)) int held_ = (sim_lock(), 0)
+
 #define SIM_ENTER_AS(fn, early)                                                        \
 	do {                                                                           \
 		CUresult enter_ = sim_enter(SIM_FN_##fn, early);                       \
@@ -677,8 +681,7 @@ static inline void sim_called(const enum sim_fn *fn)
 #define SIM_LOCKED(fn)                                                                 \
 	SIM_ENTER(fn);                                                                 \
 	SIM_CALLED(fn);                                                                \
-	__attribute__((cleanup(sim_unlock_cleanup), unused)) int locked_ = 0;          \
-	sim_lock();                                                                    \
+	SIM_HOLD;                                                                      \
 	sim_schedule_tick()
 
 /* Defines what an entry point does: entries.h has its gate, which runs before, and its

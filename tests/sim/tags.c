@@ -174,6 +174,17 @@ static void memory_set(struct book *book, uint64_t addr, uint64_t bytes, uint64_
 	}
 }
 
+static void writes_set(struct book *book, const struct sim_work *work, uint64_t tag)
+{
+	for (int i = 0; i < work->accesses; i++)
+		for (uint64_t row = 0;
+		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
+		     row++)
+			memory_set(book,
+				   work->access[i].addr + row * work->access[i].pitch,
+				   work->access[i].bytes, tag);
+}
+
 /* --- operations ----------------------------------------------------------- */
 
 static void expect(struct sim_tags *tags, uint64_t addr, uint64_t bytes)
@@ -202,13 +213,7 @@ struct sim_tags *sim_tags_submit(const struct sim_work *work, uint64_t tag)
 		for (uint64_t row = 0; row < work->access[i].rows; row++)
 			expect(tags, work->access[i].addr + row * work->access[i].pitch,
 			       work->access[i].bytes);
-	for (int i = 0; i < work->accesses; i++)
-		for (uint64_t row = 0;
-		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
-		     row++)
-			memory_set(&submitted,
-				   work->access[i].addr + row * work->access[i].pitch,
-				   work->access[i].bytes, tag);
+	writes_set(&submitted, work, tag);
 	return tags;
 }
 
@@ -220,10 +225,9 @@ static bool meets_memory(const struct expected *e, const struct sim_work *work)
 	if (name_of(e->addr, e->bytes, &n) == e->name)
 		return true;
 	sim_report(&sim.disorders,
-		   "disorder: %s finds other memory behind bytes 0x%llx-0x%llx than "
+		   "disorder: %s finds other memory behind bytes 0x%lx-0x%lx than "
 		   "when it was submitted",
-		   sim_work_name(work), (unsigned long long)e->addr,
-		   (unsigned long long)(e->addr + e->bytes - 1));
+		   sim_work_name(work), e->addr, (e->addr + e->bytes - 1));
 	return false;
 }
 
@@ -237,13 +241,11 @@ static bool meets(const struct expected *e, const struct sim_work *work)
 		uint64_t n, tag = book_get(&executed, addr, bytes, &n);
 
 		if (tag != e->tag) {
-			sim_report(
-			    &sim.disorders,
-			    "disorder: %s finds bytes 0x%llx-0x%llx as operation "
-			    "%llu left them, not as operation %llu did",
-			    sim_work_name(work), (unsigned long long)addr,
-			    (unsigned long long)(addr + n - 1), (unsigned long long)tag,
-			    (unsigned long long)e->tag);
+			sim_report(&sim.disorders,
+				   "disorder: %s finds bytes 0x%lx-0x%lx as operation "
+				   "%lu left them, not as operation %lu did",
+				   sim_work_name(work), addr, (addr + n - 1), tag,
+				   e->tag);
 			return false;
 		}
 		addr += n;
@@ -258,13 +260,7 @@ void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
 	for (uint32_t i = 0; tags && i < tags->count; i++)
 		if (!meets(&tags->at[i], work))
 			break;
-	for (int i = 0; i < work->accesses; i++)
-		for (uint64_t row = 0;
-		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
-		     row++)
-			memory_set(&executed,
-				   work->access[i].addr + row * work->access[i].pitch,
-				   work->access[i].bytes, tag);
+	writes_set(&executed, work, tag);
 }
 
 /* The host acts now, after all that it was to come after: whatever was submitted
@@ -283,12 +279,10 @@ void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode)
 
 		fine = is == must;
 		if (!fine)
-			sim_report(
-			    &sim.disorders,
-			    "disorder: the host finds bytes 0x%llx-0x%llx as "
-			    "operation %llu left them, not as operation %llu did",
-			    (unsigned long long)at, (unsigned long long)(at + n - 1),
-			    (unsigned long long)is, (unsigned long long)must);
+			sim_report(&sim.disorders,
+				   "disorder: the host finds bytes 0x%lx-0x%lx as "
+				   "operation %lu left them, not as operation %lu did",
+				   at, (at + n - 1), is, must);
 	}
 	if (mode != SIM_WRITE)
 		return;

@@ -95,19 +95,6 @@ static uint32_t word_at(CUdeviceptr addr)
 	return word;
 }
 
-TEST(graphs_on_one_stream_share_memory)
-{
-	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
-
-	OK(cuGraphLaunch(one, s));
-	OK(cuGraphLaunch(other, s));
-	OK(cuGraphLaunch(one, s));
-	OK(cuStreamSynchronize(s));
-	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
-	assert_int_equal(wrong_words(), 0);
-	assert_int_equal(word_at(b), 1);
-}
-
 TEST(finds_graphs_side_by_side_on_one_memory)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
@@ -116,34 +103,6 @@ TEST(finds_graphs_side_by_side_on_one_memory)
 	assert_int_equal(gcpsim_hazards(), 0);
 	OK(cuGraphLaunch(other, t));
 	assert_true(gcpsim_hazards() > 0);
-}
-
-TEST(is_silent_for_memory_of_their_own)
-{
-	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
-
-	unmap(b);
-	map(b, second);
-	OK(cuGraphLaunch(one, s));
-	OK(cuGraphLaunch(other, t));
-	OK(cuStreamSynchronize(t));
-	OK(cuStreamSynchronize(s));
-	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
-	assert_int_equal(word_at(a), 1);
-	assert_int_equal(word_at(b), 2);
-}
-
-TEST(is_silent_with_an_event_between)
-{
-	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
-	CUevent e = event_new();
-
-	OK(cuGraphLaunch(one, s));
-	OK(cuEventRecord(e, s));
-	OK(cuStreamWaitEvent(t, e, 0));
-	OK(cuGraphLaunch(other, t));
-	OK(cuStreamSynchronize(t));
-	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
 }
 
 /* The second means: what did happen, at another address. */
@@ -191,23 +150,6 @@ TEST(finds_a_graph_that_is_given_other_memory_in_flight)
 	assert_int_equal(gcpsim_disorders(), 0);
 	OK(cuStreamSynchronize(s));
 	assert_true(gcpsim_disorders() > 0); /* it ran on the other one */
-}
-
-/* Seen to be done by the host, by an event behind it. */
-TEST(is_silent_when_the_graph_was_seen_done)
-{
-	CUgraphExec one = graph_at(a, 1);
-	CUevent e = event_new();
-
-	OK(cuGraphLaunch(one, s));
-	OK(cuEventRecord(e, s));
-	gcpsim_drain();
-	OK(cuEventQuery(e));
-	unmap(a);
-	map(a, second);
-	OK(cuGraphLaunch(one, t));
-	OK(cuStreamSynchronize(t));
-	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
 }
 
 TEST(finds_memory_that_is_mapped_under_work)
@@ -285,22 +227,6 @@ TEST(finds_the_host_at_the_other_address)
 	OK(cuStreamSynchronize(s));
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_int_equal(gcpsim_disorders(), 1);
-}
-
-TEST(new_memory_has_no_history)
-{
-	fill(a, 1, s);
-	OK(cuStreamSynchronize(s));
-	unmap(a);
-	unmap(b);
-	OK(cuMemRelease(first));
-	first = memory_new();
-	map(a, first);
-	map(b, first);
-	check(a, 0, t);
-	OK(cuStreamSynchronize(t));
-	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
-	assert_int_equal(wrong_words(), 0);
 }
 
 TEST(takes_whole_handles_only)

@@ -5,8 +5,6 @@
  */
 #include "scene.h"
 
-#include <pthread.h>
-
 enum { MIB = 1 << 20 };
 
 TEST(the_books_have_the_drivers_rules)
@@ -55,20 +53,6 @@ TEST(the_books_end_where_the_device_does)
 	gcpsim_set_memory(-1, 0);
 }
 
-TEST(a_wait_for_work_of_before_a_free_is_not_new)
-{
-	gcpsim_plain_watch();
-	fill(p, 1, s);
-	gcpsim_plain_waits(scene_ctx);
-	OK(cuStreamSynchronize(s));
-	assert_int_equal(gcpsim_new_waits(), 0);
-	fill(p, 1, s);
-	gcpsim_plain_asks(1);
-	OK(cuStreamSynchronize(s));
-	gcpsim_plain_asks(-1);
-	assert_int_equal(gcpsim_new_waits(), 0);
-}
-
 TEST(a_wait_for_later_work_is_new)
 {
 	gcpsim_plain_watch();
@@ -99,34 +83,6 @@ TEST(pinned_memory_is_stuck_behind_later_work)
 	OK(cuCtxDestroy(other));
 	OK(cuCtxSetCurrent(scene_ctx));
 	OK(cuMemFreeHost(host));
-}
-
-static void *ask_until_done(void *event)
-{
-	CUresult result;
-
-	OK(cuCtxSetCurrent(scene_ctx));
-	do
-		result = cuEventQuery(event);
-	while (result == CUDA_ERROR_NOT_READY);
-	OK(result);
-	return NULL;
-}
-
-/* The thread may ask as often as it likes: the program waits for nothing of it. */
-TEST(what_a_thread_of_the_library_asks_for_is_no_wait)
-{
-	CUevent event = event_new();
-	pthread_t thread;
-
-	gcpsim_plain_watch();
-	gcpsim_plain_waits(scene_ctx);
-	fill(p, 1, s);
-	OK(cuEventRecord(event, s));
-	pthread_create(&thread, NULL, ask_until_done, event);
-	pthread_join(thread, NULL);
-	assert_int_equal(gcpsim_new_waits(), 0);
-	OK(cuEventDestroy(event));
 }
 
 /* As many queries as a loop makes that waits; in one call, and in many. */

@@ -139,9 +139,9 @@ SIM_ENTRY(cuMemCreate)
 
 SIM_ENTRY(cuMemRelease)
 {
-	struct sim_physical *physical;
+	struct sim_physical *physical =
+	    sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 
-	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	SIM_FAIL_IF(INVALID_VALUE, !physical || physical->handles == 0);
 	physical->handles--;
 	physical_release(physical);
@@ -184,9 +184,8 @@ static bool any_mapped(const struct sim_alloc *alloc, uint64_t first, uint64_t c
 
 SIM_ENTRY(cuMemAddressFree)
 {
-	struct sim_alloc *alloc;
+	struct sim_alloc *alloc = reserved_find(ptr, size);
 
-	alloc = reserved_find(ptr, size);
 	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->addr != ptr ||
 				       alloc->span != size ||
 				       any_mapped(alloc, 0, size / SIM_CHUNK));
@@ -197,11 +196,11 @@ SIM_ENTRY(cuMemAddressFree)
 /* Takes handles as a whole (measured). */
 SIM_ENTRY(cuMemMap)
 {
-	struct sim_physical *physical;
+	struct sim_physical *physical =
+	    sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	struct sim_alloc *alloc;
 	uint64_t first;
 
-	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	alloc = reserved_find(ptr, size);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !physical || physical->handles == 0 || !alloc || flags != 0);
@@ -235,10 +234,9 @@ static bool are_whole(const struct sim_alloc *alloc, uint64_t first, uint64_t co
 /* Does not wait for the device (facts: "unmap does not wait"). */
 SIM_ENTRY(cuMemUnmap)
 {
-	struct sim_alloc *alloc;
+	struct sim_alloc *alloc = reserved_find(ptr, size);
 	uint64_t first;
 
-	alloc = reserved_find(ptr, size);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !alloc || !are_whole(alloc, (ptr - alloc->addr) / SIM_CHUNK,
 					 size / SIM_CHUNK));
@@ -284,10 +282,9 @@ static void access_set(uint32_t *mask, int device, CUmemAccess_flags flags)
 
 SIM_ENTRY(cuMemSetAccess)
 {
-	struct sim_alloc *alloc;
+	struct sim_alloc *alloc = reserved_find(ptr, size);
 	uint64_t first;
 
-	alloc = reserved_find(ptr, size);
 	SIM_FAIL_IF(INVALID_VALUE, !alloc || !desc || count == 0);
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
@@ -304,10 +301,9 @@ SIM_ENTRY(cuMemSetAccess)
 /* Of memory of cuMemAlloc no flags are told (measured). */
 SIM_ENTRY(cuMemGetAccess)
 {
-	const struct sim_alloc *alloc;
+	const struct sim_alloc *alloc = sim_memory_find(ptr);
 	bool open;
 
-	alloc = sim_memory_find(ptr);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !flags || !location || !alloc || ptr >= alloc->addr + alloc->bytes);
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(location->id));
@@ -354,9 +350,8 @@ SIM_ENTRY(cuArrayCreate_v2)
 
 SIM_ENTRY(cuArrayDestroy)
 {
-	struct array *array;
+	struct array *array = sim_object_check(hArray, SIM_ARRAY);
 
-	array = sim_object_check(hArray, SIM_ARRAY);
 	SIM_FAIL_IF(INVALID_HANDLE, !array);
 	SIM_TRY(sim_capture_unsafe());
 	sim_memory_account(array->device, -(int64_t)array->bytes);

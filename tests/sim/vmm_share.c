@@ -48,10 +48,10 @@ static bool label_read(int fd, struct label *label)
 
 SIM_ENTRY(cuMemExportToShareableHandle)
 {
-	struct sim_physical *physical;
+	struct sim_physical *physical =
+	    sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	int fd;
 
-	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !shareableHandle || flags != 0 || !physical ||
 			physical->handles == 0 ||
@@ -85,9 +85,9 @@ SIM_ENTRY(cuMemImportFromShareableHandle)
 
 SIM_ENTRY(cuMemGetAllocationPropertiesFromHandle)
 {
-	struct sim_physical *physical;
+	struct sim_physical *physical =
+	    sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 
-	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	SIM_FAIL_IF(INVALID_VALUE, !prop || !physical || physical->handles == 0);
 	*prop = (CUmemAllocationProp){
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,

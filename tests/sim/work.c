@@ -72,13 +72,11 @@ static void *reach(struct sim_ctx *ctx, const struct sim_work *work, uint64_t ad
 	void *view = sim_memory_device_view(ctx, addr, bytes, writes);
 
 	if (!view)
-		sim_report(
-		    &sim.faults,
-		    "fault: %s %s bytes 0x%llx-0x%llx, which are not allocated or "
-		    "not accessible on device %d",
-		    sim_work_name(work), writes ? "writes" : "reads",
-		    (unsigned long long)addr, (unsigned long long)(addr + bytes - 1),
-		    ctx->device);
+		sim_report(&sim.faults,
+			   "fault: %s %s bytes 0x%lx-0x%lx, which are not allocated or "
+			   "not accessible on device %d",
+			   sim_work_name(work), writes ? "writes" : "reads", addr,
+			   (addr + bytes - 1), ctx->device);
 	return view;
 }
 
@@ -92,10 +90,9 @@ static void *reach_copy(const struct sim_work *work, uint64_t addr, uint64_t byt
 		return (void *)(uintptr_t)addr;
 	if (!view)
 		sim_report(&sim.faults,
-			   "fault: %s %s bytes 0x%llx-0x%llx, which are not allocated",
-			   sim_work_name(work), writes ? "writes" : "reads",
-			   (unsigned long long)addr,
-			   (unsigned long long)(addr + bytes - 1));
+			   "fault: %s %s bytes 0x%lx-0x%lx, which are not allocated",
+			   sim_work_name(work), writes ? "writes" : "reads", addr,
+			   (addr + bytes - 1));
 	return view;
 }
 
