@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Checks of how memory is got from the driver: a stress whose blocks are so large that
-mapped chunks move while work is pending; and the speed of the default beside that of
-segments."""
+mapped chunks move while work is pending; and the speed of blocks of mixed sizes."""
 
 import json
 
-from bench import FAIL, INFO, OK, Row, median, number, verdict
+from bench import Row, median, number, verdict
 
 
 def mixed(bench):
@@ -26,69 +25,6 @@ def mixed(bench):
                         "<= 1.5 of segments",
                         verdict(not failed and mapped <= 1.5 * segments)))
     return rows
-
-
-# --- the speed of the default beside that of segments ---------------------------------
-
-MORE = 1.03  # what the default may take
-MORE_RUNS = 5
-
-
-def in_turn(bench, command, before, settings):
-    """What follows the words `before`, of alternating runs: {setting: [figures]}, or the run
-    that went wrong. settings: {name: (library, its options)}."""
-    found = {name: [] for name in settings}
-    for _ in range(bench.scale(MORE_RUNS, 1) if not bench.sim else 1):
-        for name, (library, options) in settings.items():
-            run = bench.run(command, library, options, 60)
-            if run.code:
-                return run
-            found[name].append(number(run.out, before))
-    return found
-
-
-def beside_row(bench, work, other, settings):
-    """A row: the figure of the last of two settings, and that of the first, whose name is
-    `other`. work: one of loops."""
-    name, command, before, words = work
-    name = f"beside {other}: {name}"
-    found = in_turn(bench, command, before, settings)
-    if not isinstance(found, dict):
-        return Row(name, "", f"code {found.code}", "runs", FAIL, found.tail())
-    others, own = found.values()
-    # A ratio counts the other way round.
-    good = (median(own) * MORE >= median(others) if before == "ratio"
-            else median(own) <= median(others) * MORE)
-    return Row(name, f"{other}: {words.format(median(others))}",
-               f"{words.format(median(own))} ({words.format(min(own))} to "
-               f"{words.format(max(own))})",
-               f"at most 3 % slower than {other} ({words.format(min(others))} to "
-               f"{words.format(max(others))})",
-               OK if good and not bench.sim else INFO)
-
-
-def loops(bench):
-    """Loops over one size, throughput kept, and pairs on 1 and 16 threads: (name, command,
-    the words before its figure, how that is written)."""
-    for size in ("64k", "1m", "4m"):
-        command = [bench.program("loop-static"), "--size", size, "--iterations",
-                   bench.scale(10000, 3000) if not bench.sim else 200]
-        yield f"malloc + kernel + free, {size}", command, "bytes:", "{:.0f} ns"
-    for streams in (1, 4, 16):
-        command = [bench.program("window-static"), "--streams", streams]
-        command += ["--launches", bench.scale(4000, 1000) if not bench.sim else 50]
-        yield f"window, {streams} streams", command, "ratio", "{:.3f}"
-    for threads in (1, 16) if not bench.sim else ():
-        for size, bytes in (("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)):
-            command = [bench.program("mixed"), threads, 0.2, bytes]
-            yield f"a pair, {size}, {threads} threads", command, "pair:", "{:.0f} ns"
-
-
-def beside(bench):
-    """The default beside segments."""
-    settings = {"segments": (bench.library, {"GCPOOL_BACKEND": "segments"}),
-                "default": (bench.library, {"GCPOOL_BACKEND": "auto"})}
-    return [beside_row(bench, work, "segments", settings) for work in loops(bench)]
 
 
 def remap(bench):

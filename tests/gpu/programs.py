@@ -111,33 +111,6 @@ def legality_good(call, cell):
     return cell == (code, "active", "0", "right", "kept")
 
 
-def legality_words(cell):
-    code, state, end, result, mode = cell
-    if code == "-":
-        return "-"
-    good = (state, end, result, mode) == ("active", "0", "right", "kept")
-    lost = (state, end) == ("invalidated", "901")
-    words = "" if good else "capture lost" if lost else f"{state}, {end}, {result}"
-    words += ", mode changed" if mode != "kept" else ""
-    return {"0": "works" if good else "0"}.get(code, code) + (f", {words}" if words else "")
-
-
-def legality_table(plain, pooled):
-    """Both as Markdown, to stand in the README."""
-    text = ["### What a call does during a capture", "",
-            "Plain CUDA / with the library. A number is the error; every capture that is"
-            " not said to be lost ends well and its graph computes what it should.", ""]
-    keys = list(pooled)
-    text += ["| | " + " | ".join(f"{mode}, {thread}" for mode, thread in keys) + " |",
-             "|---" * (len(keys) + 1) + "|"]
-    for call in pooled[keys[0]]:
-        cells = [" / ".join(legality_words(table[key][call])
-                            if call in table.get(key, {}) else "?"
-                            for table in (plain, pooled)) for key in keys]
-        text += [f"| {call} | " + " | ".join(cells) + " |"]
-    return "\n".join(text)
-
-
 def captures(bench):
     """Calls during a capture after which the captured graph still computes."""
     rows = transcript(bench, "captures", ["--eager"], ("static",), "captures, relaxed mode")
@@ -150,8 +123,7 @@ def captures(bench):
         good = plain.code == pooled.code == 0 and count[0] == right[1] == count[1] == 60
         rows.append(Row(f"captures in every mode, {style}",
                         *[f"{r} of {c} work" for r, c in zip(right, count)], "60 of 60",
-                        verdict(good), "" if good else pooled.out + pooled.err + plain.err,
-                        legality_table(*tables) if style == "static" else ""))
+                        verdict(good), "" if good else pooled.out + pooled.err + plain.err))
     return rows
 
 

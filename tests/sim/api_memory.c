@@ -16,9 +16,8 @@
 SIM_ENTRY(cuMemGetInfo_v2)
 {
 	uint64_t available, all;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	sim_memory_info(ctx->device, &available, &all);
 	if (free)
 		*free = available;
@@ -30,9 +29,8 @@ SIM_ENTRY(cuMemGetInfo_v2)
 SIM_ENTRY(cuMemAlloc_v2)
 {
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	SIM_FAIL_IF(INVALID_VALUE, !dptr || bytesize == 0);
 	SIM_TRY(
@@ -45,13 +43,12 @@ SIM_ENTRY(cuMemAllocPitch_v2)
 {
 	size_t pitch = (WidthInBytes + sim.pitch - 1) / sim.pitch * sim.pitch;
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !dptr || !pPitch || WidthInBytes == 0 || Height == 0);
 	SIM_FAIL_IF(INVALID_VALUE, ElementSizeBytes != 4 && ElementSizeBytes != 8 &&
 				       ElementSizeBytes != 16);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	SIM_TRY(sim_memory_alloc(sim_ctx_memory(ctx), pitch * Height, SIM_MEMORY_DEVICE,
 				 &alloc));
@@ -112,9 +109,8 @@ SIM_ENTRY(cuMemGetAddressRange_v2)
 {
 	const struct sim_alloc *alloc;
 	uint64_t base, bytes;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	if (!pbase && !psize)
 		return CUDA_SUCCESS; /* of any pointer (measured) */
 	alloc = sim_memory_find(dptr);
@@ -134,11 +130,10 @@ SIM_ENTRY(cuMemGetAddressRange_v2)
 static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 			   void **ret_p)
 {
-	struct sim_ctx *ctx;
 	void *p;
 
 	SIM_FAIL_IF(INVALID_VALUE, !ret_p);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	*ret_p = NULL;
 	if (bytes == 0)
@@ -187,9 +182,8 @@ static struct sim_alloc *host_find(const void *p, enum sim_memory kind)
 SIM_ENTRY(cuMemFreeHost)
 {
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	if (!p)
 		return CUDA_SUCCESS;
@@ -199,10 +193,8 @@ SIM_ENTRY(cuMemFreeHost)
 
 SIM_ENTRY(cuMemHostRegister_v2)
 {
-	struct sim_ctx *ctx;
-
 	SIM_FAIL_IF(INVALID_VALUE, !p || bytesize == 0);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	SIM_FAIL_IF(HOST_MEMORY_ALREADY_REGISTERED,
 		    sim_memory_find((uintptr_t)p) ||
@@ -214,9 +206,8 @@ SIM_ENTRY(cuMemHostRegister_v2)
 SIM_ENTRY(cuMemHostUnregister)
 {
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	alloc = host_find(p, SIM_MEMORY_REGISTERED);
 	if (alloc)
@@ -227,9 +218,7 @@ SIM_ENTRY(cuMemHostUnregister)
 
 SIM_ENTRY(cuMemHostGetDevicePointer_v2)
 {
-	struct sim_ctx *ctx;
-
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_FAIL_IF(INVALID_VALUE, !pdptr || Flags != 0 ||
 				       sim_memory_is_device((uintptr_t)p) ||
 				       !sim_memory_find((uintptr_t)p));

@@ -60,10 +60,8 @@ SIM_ENTRY(cuCtxDestroy_v2)
 
 SIM_ENTRY(cuCtxAttach)
 {
-	struct sim_ctx *ctx;
-
 	SIM_FAIL_IF(INVALID_VALUE, !pctx || flags != 0);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	ctx->retains++;
 	*pctx = (CUcontext)ctx;
 	return CUDA_SUCCESS;

@@ -16,12 +16,11 @@
 SIM_ENTRY(cuEventCreate)
 {
 	struct sim_event *event;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE, !phEvent || (Flags & ~7u));
 	SIM_FAIL_IF(INVALID_VALUE, (Flags & CU_EVENT_INTERPROCESS) &&
 				       !(Flags & CU_EVENT_DISABLE_TIMING));
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	event = sim_object_new(SIM_EVENT, sizeof(*event));
 	event->ctx = ctx;
 	event->flags = Flags;
@@ -86,13 +85,12 @@ void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops 
 static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 {
 	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
-	struct sim_stream *stream;
 	struct sim_ops ops = {0};
 	struct sim_vc vc = {0};
 
 	if (!event)
 		return sim_object_gone(hEvent, SIM_EVENT);
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	SIM_FAIL_IF(INVALID_HANDLE,
 		    sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx));
 	SIM_FAIL_IF(ILLEGAL_STATE, !stream->capture && external);

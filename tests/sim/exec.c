@@ -515,10 +515,9 @@ SIM_ENTRY(cuGraphLaunch)
 {
 	struct sim_exec *exec = sim_object_check(hGraphExec, SIM_EXEC);
 	struct launch launch = {0};
-	struct sim_stream *stream;
 
 	SIM_FAIL_IF(INVALID_VALUE, !exec);
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_TRY(memory_check(exec));
@@ -541,9 +540,7 @@ SIM_ENTRY(cuGraphLaunch)
 
 SIM_ENTRY(cuGraphUpload)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !sim_object_check(hGraphExec, SIM_EXEC));
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	return stream->capture ? sim_capture_refuse(stream) : CUDA_SUCCESS;
 }

@@ -196,12 +196,11 @@ static CUresult child_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	struct sim_graph *child = sim_object_check(params->graph, SIM_GRAPH);
 	bool moves = params->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
 	struct sim_node *node;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE, !phGraphNode || !graph || !child || child->parent ||
 				       !sim_nodes_of_graph(graph, dependencies, count));
 	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_is_single(child));
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	node = sim_node_new(graph, CU_GRAPH_NODE_TYPE_GRAPH, ctx);
 	for (size_t i = 0; i < count; i++)
 		sim_node_depend(node, (struct sim_node *)dependencies[i]);

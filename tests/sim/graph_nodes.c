@@ -55,9 +55,8 @@ static CUresult node_check(CUgraphNode hNode, CUgraphNodeType type,
 SIM_ENTRY(cuGraphAddEmptyNode)
 {
 	struct sim_node *node;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	return node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			CU_GRAPH_NODE_TYPE_EMPTY, ctx, &node);
 }
@@ -66,11 +65,10 @@ SIM_ENTRY(cuGraphAddChildGraphNode)
 {
 	const struct sim_graph *child = sim_object_check(childGraph, SIM_GRAPH);
 	struct sim_node *node;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE, !child);
 	SIM_FAIL_IF(NOT_SUPPORTED, sim_graph_is_single(child));
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			 CU_GRAPH_NODE_TYPE_GRAPH, ctx, &node));
 	node->child = sim_graph_clone(child);

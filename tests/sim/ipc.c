@@ -97,10 +97,9 @@ SIM_ENTRY(cuIpcGetMemHandle)
 {
 	struct handle handle = {.magic = "SIM"};
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE, !pHandle);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	alloc = sim_memory_find(dptr);
 	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->kind != SIM_MEMORY_DEVICE);
 	SIM_FAIL_IF(OPERATING_SYSTEM,
@@ -166,12 +165,11 @@ static bool is_for_another(const struct handle *handle, struct sim_ctx *ctx)
 SIM_ENTRY(cuIpcOpenMemHandle_v2)
 {
 	struct handle handle;
-	struct sim_ctx *ctx;
 
 	memcpy(&handle, &raw, sizeof(handle));
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_FAIL_IF(INVALID_VALUE, memcmp(handle.magic, "SIM", 4) != 0 ||
 				       handle.checksum != checksum(&handle) ||
 				       handle.more_zero);
@@ -192,9 +190,8 @@ SIM_ENTRY(cuIpcOpenMemHandle_v2)
 SIM_ENTRY(cuIpcCloseMemHandle)
 {
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	alloc = sim_memory_find(dptr);
 	SIM_FAIL_IF(INVALID_VALUE, !alloc || alloc->kind != SIM_MEMORY_IPC ||
 				       dptr != alloc->addr + alloc->ipc_skip);

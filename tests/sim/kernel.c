@@ -45,10 +45,9 @@ static struct function *functions[SIM_KERNEL_COUNT];
 static CUresult module_load(void **ret_module, const void *image)
 {
 	struct module *module;
-	struct sim_ctx *ctx;
 
 	SIM_FAIL_IF(INVALID_VALUE, !ret_module || !image);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	module = sim_object_new(SIM_MODULE, sizeof(*module));
 	module->ctx = ctx;
 	*ret_module = module;
@@ -229,13 +228,12 @@ void gcpsim_last_launch(unsigned ret_sizes[7])
 static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[SIZES],
 		       void **params, void **extra)
 {
-	struct sim_stream *stream;
 	struct sim_work work;
 
 	for (int i = 0; i < 6; i++)
 		SIM_FAIL_IF(INVALID_VALUE, dims[i] == 0);
 	memcpy(last_launch, dims, sizeof(last_launch));
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	SIM_TRY(sim_kernel_work(f, params, extra, &work));
 	return sim_stream_submit(stream, &work, NULL);
 }

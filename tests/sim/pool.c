@@ -172,18 +172,14 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, struct sim_stream *
 
 SIM_ENTRY(cuMemAllocAsync)
 {
-	struct sim_stream *stream;
-
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	return alloc_async(dptr, bytesize, stream);
 }
 
 SIM_ENTRY(cuMemAllocFromPoolAsync)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !sim_object_check(pool, SIM_POOL));
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	return alloc_async(dptr, bytesize, stream);
 }
 
@@ -197,10 +193,9 @@ static CUresult free_of_graph(struct sim_stream *stream, struct sim_alloc *alloc
 
 SIM_ENTRY(cuMemFreeAsync)
 {
-	struct sim_stream *stream;
 	struct sim_alloc *alloc;
 
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	if (dptr == 0)
 		return CUDA_SUCCESS;
 	alloc = sim_memory_find(dptr);

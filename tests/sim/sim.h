@@ -709,6 +709,15 @@ void sim_destroyed(const int *unused);
 			return try_;                                                   \
 	} while (0)
 
+/* Declares the calling thread's context, or the stream that a handle is; or returns why
+ * there is none. */
+#define SIM_CURRENT(ctx)                                                               \
+	struct sim_ctx *ctx = NULL;                                                    \
+	SIM_TRY(sim_ctx_current(&ctx))
+#define SIM_STREAM(stream, handle)                                                     \
+	struct sim_stream *stream = NULL;                                              \
+	SIM_TRY(sim_stream_use(handle, &stream))
+
 /* Memory of the simulator itself: never NULL, aborts instead. */
 void *sim_calloc(size_t bytes);
 void *sim_grow(void *array, uint32_t *capacity, uint32_t need, size_t bytes);

@@ -267,11 +267,9 @@ CUresult sim_stream_wait(struct sim_stream *stream)
 
 static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priority)
 {
-	struct sim_ctx *ctx;
-
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !phStream || (Flags & ~(unsigned)CU_STREAM_NON_BLOCKING));
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	*phStream = (CUstream)sim_stream_new(ctx, Flags, priority);
 	return CUDA_SUCCESS;
 }
@@ -303,9 +301,7 @@ SIM_ENTRY(cuStreamDestroy_v2)
 
 SIM_ENTRY(cuStreamSynchronize)
 {
-	struct sim_stream *stream;
-
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_TRY(sim_capture_unsafe());
@@ -326,12 +322,11 @@ static void poll_limit(struct sim_polls *polls, struct sim_ops *ops)
 SIM_ENTRY(cuStreamQuery)
 {
 	static struct sim_polls polls;
-	struct sim_stream *stream;
 	struct sim_ops ops = {0};
 	struct sim_vc vc = {0};
 	bool done;
 
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_TRY(sim_capture_unsafe());
@@ -349,7 +344,6 @@ SIM_ENTRY(cuStreamQuery)
 
 SIM_ENTRY(cuStreamWaitEvent)
 {
-	struct sim_stream *stream;
 	struct sim_event *event;
 	struct sim_ops before = {0};
 	struct sim_work nothing = {0};
@@ -357,7 +351,7 @@ SIM_ENTRY(cuStreamWaitEvent)
 	bool elsewhere;
 
 	SIM_FAIL_IF(INVALID_VALUE, Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL);
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	event = sim_object_check(hEvent, SIM_EVENT);
 	if (!event)
 		return sim_object_gone(hEvent, SIM_EVENT);
@@ -397,10 +391,9 @@ SIM_ENTRY(cuStreamWaitEvent)
 SIM_ENTRY(cuLaunchHostFunc)
 {
 	struct sim_work work = {.kind = SIM_WORK_HOST};
-	struct sim_stream *stream;
 
 	SIM_FAIL_IF(INVALID_VALUE, !fn);
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	work.host.fn = fn;
 	work.host.data = userData;
 	return sim_stream_submit(stream, &work, NULL);
@@ -423,11 +416,10 @@ static void callback_run(void *data)
 SIM_ENTRY(cuStreamAddCallback)
 {
 	struct sim_work work = {.kind = SIM_WORK_HOST};
-	struct sim_stream *stream;
 	struct callback *callback;
 
 	SIM_FAIL_IF(INVALID_VALUE, !fn || flags != 0);
-	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_STREAM(stream, hStream);
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	callback = sim_calloc(sizeof(*callback));

@@ -330,12 +330,11 @@ SIM_ENTRY(cuArrayCreate_v2)
 {
 	const CUDA_ARRAY_DESCRIPTOR *wanted = pAllocateArray;
 	struct array *array;
-	struct sim_ctx *ctx;
 	uint64_t bytes;
 
 	SIM_FAIL_IF(INVALID_VALUE, !pHandle || !wanted || wanted->Width == 0 ||
 				       wanted->NumChannels == 0);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_CURRENT(ctx);
 	SIM_TRY(sim_capture_unsafe());
 	bytes = wanted->Width * (wanted->Height ? wanted->Height : 1) *
 		wanted->NumChannels * 4;
