@@ -30,7 +30,6 @@ TRANSCRIPTS = {
     "pitch": ([("pitch", [])], ("static", "linked")),
     "auto-free": ([("auto_free", [])], STYLES),
     "contexts": ([("contexts", [])], ("static", "shared", "linked")),
-    "greens": ([("greens", [])], ("linked", "dlsym")),
     "introspection": ([("introspection", [])], STYLES),
     "solver": ([("solver", [])], ("static", "shared")),
     "life": ([("life", [way]) for way in ("--fork", "--spawn", "--return", "--thread", "--atexit",

@@ -109,29 +109,6 @@ SCENARIO(unknown_begin_found_anywhere,
 typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
 			  CUstream stream);
 
-/* Each of them is itself. */
-SCENARIO(several_unknown_functions, "SAYS=1")
-{
-	CUdriverProcAddressQueryResult status;
-	begin_fn *begin = asked_of_the_driver();
-	void *fill = NULL;
-	CUdeviceptr at;
-	CUstream stream;
-	unsigned char byte = 0;
-
-	OK(cuGetProcAddress("cuMemsetInvented", &fill, 13000, 0, &status));
-	(void)primary();
-	stream = stream_make();
-	at = allocated(MIB);
-	OK(((later_fn *)fill)(at, 7, MIB, stream));
-	OK(cuStreamSynchronize(stream));
-	OK(cuMemcpyDtoH(&byte, at + MIB - 1, 1));
-	must(byte == 7, "another function was called");
-	OK(begin(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	OK(((later_fn *)fill)(at, 8, MIB, stream));
-	ends_well(stream);
-}
-
 /* Asked for, as a runtime asks for all that it may need, and never called: nothing
  * changes. */
 SCENARIO(unknown_begin_that_is_never_called,
@@ -174,21 +151,6 @@ SCENARIO(allocation_in_an_unknown_capture, "SAYS=1")
 	must(cuStreamEndCapture(stream, &graph) ==
 		 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
 	     "a capture that plain CUDA destroys");
-}
-
-/* What a thread of the program freed before the library stepped aside is there for
- * the driver when it runs out. */
-SCENARIO(device_full_of_what_was_cached, "SAYS=1 GCPSIM_MEMORY=1g")
-{
-	CUstream stream;
-	CUgraph graph;
-
-	(void)primary();
-	stream = stream_make();
-	OK(cuMemFree(allocated(600 * MIB)));
-	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuMemFree(allocated(700 * MIB)));
 }
 
 SCENARIO(recapture_into_a_graph,
@@ -270,11 +232,6 @@ static void is_memory_for(int usage)
 	(void)primary();
 	must(gcpsim_usage(allocated(512)) == usage, "a small block");
 	must(gcpsim_usage(allocated(64 * MIB)) == usage, "a large block");
-}
-
-SCENARIO(memory_for_hardware_decompression, "GCPSIM_DECOMPRESS=7 GCPOOL_BACKEND=vmm")
-{
-	is_memory_for(2);
 }
 
 SCENARIO(memory_where_no_hardware_decompresses, "GCPOOL_BACKEND=vmm")

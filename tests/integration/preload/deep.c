@@ -35,27 +35,6 @@ static void fill(CUdeviceptr p)
 	OK(cuCtxSynchronize());
 }
 
-SCENARIO(a_deep_bound_plugin_frees, "GCPOOL_BACKEND=vmm")
-{
-	CUdeviceptr blocks[8], p;
-
-	must(load(getenv("GCPT_PLUGIN")), "no plugin");
-	(void)primary();
-	for (int i = 0; i < 8; i++)
-		blocks[i] = allocated(3 * MIB);
-	for (int i = 0; i < 8; i++)
-		must(plugin_free(blocks[i]) == CUDA_ERROR_INVALID_VALUE,
-		     "CUDA frees a block of the pool");
-	for (int i = 0; i < 8; i++) {
-		fill(blocks[i]);
-		OK(cuMemFree(blocks[i]));
-	}
-	OK(plugin_alloc(&p, 3 * MIB));
-	fill(p);
-	OK(cuMemFree(p));
-	must(plugin_free(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
-}
-
 /* Ordinary memory: what has an allocation of its own is freed, as on plain CUDA, and
  * nothing else. */
 SCENARIO(a_deep_bound_plugin_frees_segments, "GCPOOL_BACKEND=segments")

@@ -245,31 +245,6 @@ SCENARIO(work_on_the_stream_of_a_thread_is_seen)
 	     "eager work was not seen");
 }
 
-/* By the name that it has for default streams of each thread. */
-static CUresult fill_for_a_thread(CUstream stream)
-{
-	later_fn *fill = (later_fn *)dlsym(RTLD_DEFAULT, "cuMemsetD8Async_ptsz");
-
-	return fill(place, 1, 64, stream);
-}
-
-/* The thread's own default stream captures, beside another one. */
-SCENARIO(work_that_a_threads_stream_captures_is_not_eager)
-{
-	CUgraph graph;
-
-	make_things();
-	OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	must(is_used_again(submit_fill_8, CU_STREAM_PER_THREAD, "per thread"),
-	     "captured work counted as eager");
-	must(is_used_again(fill_for_a_thread, NULL, "for a thread"),
-	     "captured work counted as eager");
-	OK(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
-	OK(cuGraphDestroy(graph));
-	must(!is_used_again(fill_for_a_thread, NULL, "for a thread"),
-	     "eager work was not seen");
-}
-
 /* --- what a launch hands on ------------------------------------------------------ */
 
 typedef CUresult launch_fn(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -408,85 +383,12 @@ SCENARIO(kernels_that_may_start_early)
 	OK(cuGraphDestroy(graph));
 }
 
-/* With more attributes than are ever given it stays as it is, and nothing is used again
- * before the capture's end. */
-SCENARIO(kernels_with_many_attributes)
-{
-	CUgraph graph;
-
-	make_things();
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	must(is_used_again_here(), "in line");
-	must(launches_early(captured, 65) == 1, "left as it is");
-	must(!is_used_again_here(), "used again beside a kernel that started early");
-	OK(cuStreamEndCapture(captured, &graph));
-	OK(cuGraphDestroy(graph));
-}
-
 /* --- stream-ordered memory ---------------------------------------------------- */
-
-static CUdeviceptr ours;
-
-static void nothing_done(void)
-{
-}
-
-static void freed_there(void)
-{
-	OK(cuMemFreeAsync(ours, other));
-}
-
-static void allocated_there(void)
-{
-	CUdeviceptr p;
-
-	OK(cuMemAllocAsync(&p, MIB, other));
-}
 
 struct beside {
 	void (*call)(void);
 	bool again; /* out */
 };
-
-/* A thread that has worked beside a capture makes the call, and allocates. */
-static void *works_beside(void *arg)
-{
-	struct beside *beside = arg;
-	CUdeviceptr first;
-
-	OK(cuCtxSetCurrent(ctx));
-	first = allocated(4 * MIB);
-	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, captured, parameters, NULL));
-	OK(cuMemFree(first));
-	beside->call();
-	beside->again = allocated(4 * MIB) == first;
-	return NULL;
-}
-
-/* What it gets may be for work on the other stream: no memory that the capture has
- * freed. */
-SCENARIO(memory_calls_on_a_stream_are_work_there)
-{
-	static void (*const memory_calls[])(void) = {nothing_done, freed_there,
-						     allocated_there};
-	pthread_t thread;
-	CUgraph graph;
-
-	make_things();
-	ours = allocated(MIB);
-	OK(cuMemFreeAsync(ours, other)); /* the pool serves the stream */
-	ours = allocated(MIB);
-	for (unsigned i = 0; i < sizeof(memory_calls) / sizeof(*memory_calls); i++) {
-		struct beside beside = {.call = memory_calls[i]};
-
-		OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-		pthread_create(&thread, NULL, works_beside, &beside);
-		pthread_join(thread, NULL);
-		must(beside.again == (i == 0), i ? "a graph's memory for other work"
-						 : "the capture's is not used again");
-		OK(cuStreamEndCapture(captured, &graph));
-	}
-}
 
 /* So often, for submissions.py, which counts instructions. */
 SCENARIO(each_call_often, "BY=submissions.py")

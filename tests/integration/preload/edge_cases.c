@@ -168,54 +168,6 @@ SCENARIO(green_contexts_have_the_pool)
 
 /* --- barriers --- */
 
-/* Where the thread's own context is gone CUDA says so of each: then none has been made
- * to wait, and the memory is not ready. */
-SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone, "GCPOOL_TEST_WINDOW=0")
-{
-	CUstream streams[2];
-	CUdeviceptr p;
-
-	(void)primary();
-	for (int i = 0; i < 2; i++)
-		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-	gcpsim_set_speed(GCPSIM_NEVER);
-	must(gcpsim_fail("cuCtxWaitEvent:1+:709") == 0, "no such plan");
-	for (int i = 0; i < 16; i++) {
-		p = allocated(8 * MIB);
-		OK(cuMemsetD8Async(p, 1, 8 * MIB, streams[i / 4 % 2]));
-		OK(cuMemFree(p));
-	}
-	must(gcpsim_calls("cuCtxWaitEvent") > 0, "no barrier was tried");
-	OK(cuCtxSynchronize());
-	must(gcpsim_hazards() == 0, "memory was used again too early");
-}
-
-/* The end of a capture that has used memory again sets a barrier, and finds a second
- * primary context: a green one has made that, of code that the library does not see.
- * This is no reason to wait for work. */
-SCENARIO(capture_whose_end_finds_a_context, "GCPSIM_DEVICES=2")
-{
-	CUstream stream, other;
-	CUgraph graph;
-	CUdeviceptr p;
-
-	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	gcpsim_set_speed(GCPSIM_NEVER);
-	p = allocated(8 * MIB);
-	OK(cuMemsetD8Async(p, 1, 8 * MIB, other));
-	(void)gcpsim_green_context(1);
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	for (int i = 0; i < 4; i++) {
-		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, 2, MIB, stream));
-		OK(cuMemFree(p));
-	}
-	OK(cuStreamEndCapture(stream, &graph));
-	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY, "work was waited for");
-}
-
 /* A green context makes a primary one, which joins the barriers that were set before.
  */
 SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
@@ -269,30 +221,6 @@ SCENARIO(reuse_in_a_capture_of_unknown_order,
 /* A block is freed
  * after the work that an event stands for, and the event is recorded anew, in a way
  * that leaves it where it was. */
-
-/* --- devices ------------------------------------------------------------------ */
-
-/* A copy needs no access between the devices on plain CUDA; to mapped memory it does,
- * and the other one's context was there before that memory. */
-SCENARIO(copies_to_a_device_that_was_used_first, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
-{
-	CUcontext other, here;
-	CUdeviceptr to, from;
-
-	OK(cuDevicePrimaryCtxRetain(&other, 1));
-	OK(cuCtxSetCurrent(other));
-	here = primary();
-	from = allocated(8 * MIB);
-	OK(cuMemsetD8(from, 7, 8 * MIB));
-	OK(cuCtxSetCurrent(other));
-	to = allocated(8 * MIB);
-	OK(cuMemcpyDtoD(to, from, 8 * MIB));
-	OK(cuCtxSynchronize());
-	OK(cuCtxSetCurrent(here));
-	OK(cuMemcpyDtoD(from, to, 8 * MIB));
-	OK(cuCtxSynchronize());
-	must(gcpsim_faults() == 0, "the other device has no access");
-}
 
 /* --- handles of physical memory ----------------------------------------------- */
 

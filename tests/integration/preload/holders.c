@@ -286,28 +286,6 @@ SCENARIO(refused_calls_change_nothing)
 	expect(0, "a clone that failed, or an update, holds memory");
 }
 
-SCENARIO(captures_that_are_lost_hold_nothing)
-{
-	CUgraph graph, into = empty();
-	CUstream other;
-
-	start();
-	begin();
-	work();
-	must(cuStreamSynchronize(stream) != 0, "waited");
-	must(cuStreamEndCapture(stream, &graph) != 0, "no loss");
-	expect(0, "a graph that was lost holds memory");
-	captured_into(into);
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	(void)allocated(4 * MIB);
-	expect(2, "a capture holds nothing");
-	OK(cuStreamDestroy(other));
-	expect(1, "the graph of a stream that is gone holds memory");
-	OK(cuGraphDestroy(into));
-	expect(0, "a graph that is gone holds memory");
-}
-
 static void *looked_up(const char *name)
 {
 	CUdriverProcAddressQueryResult status;
@@ -344,58 +322,6 @@ SCENARIO(an_unknown_call_keeps_all)
 	OK(cuGraphExecDestroy(exec));
 }
 
-/* Nothing runs until it is asked for: no allocation gets memory that a launch of a
- * destroyed executable still uses. */
-static void fill_all(CUdeviceptr at)
-{
-	CUstream other;
-
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	OK(cuMemsetD8Async(at, 2, 4 * MIB, other));
-}
-
-static void launched_and_destroyed(CUstream on)
-{
-	CUgraph graph = captured();
-	CUgraphExec exec = instantiated(graph);
-
-	OK(cuGraphDestroy(graph));
-	OK(cuMemFree(allocated(MIB))); /* another epoch begins */
-	OK(cuGraphLaunch(exec, on));
-	OK(cuGraphExecDestroy(exec));
-}
-
-SCENARIO(launches_outlive_their_executable,
-	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
-{
-	start();
-	for (int i = 0; i < 16; i++) {
-		launched_and_destroyed(stream);
-		fill_all(allocated(4 * MIB));
-	}
-	OK(cuCtxSynchronize());
-	must(gcpsim_hazards() == 0, "memory was used again under a launch");
-	expect(0, "an executable that is gone holds memory");
-}
-
-/* The graph works in another context than its memory is of. */
-SCENARIO(launches_in_another_context,
-	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
-{
-	CUcontext second;
-
-	start();
-	OK(cuCtxCreate(&second, NULL, 0, 0));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuCtxSetCurrent(ctx));
-	for (int i = 0; i < 16; i++) {
-		launched_and_destroyed(stream);
-		fill_all(allocated(4 * MIB));
-	}
-	OK(cuCtxSynchronize());
-	must(gcpsim_hazards() == 0, "memory was used again under a launch");
-}
-
 /* What is on its way to the device may be launched there, from work of any context. */
 SCENARIO(launches_by_the_device)
 {
@@ -423,71 +349,4 @@ SCENARIO(launches_by_the_device)
 	OK(cuGraphExecDestroy(exec));
 	must(stats().private_bytes.current == 0,
 	     "a graph that ran at home keeps its memory");
-}
-
-/* A call in which the driver, or a tool that it calls, comes to a cancellation point.
- */
-static struct {
-	const char *symbol;
-	void (*call)(void);
-	CUgraph graph;
-	CUgraphExec exec;
-} cancelled;
-
-static void *is_cancelled_in_a_call(void *unused)
-{
-	OK(cuCtxSetCurrent(ctx));
-	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
-	     "no such call");
-	pthread_cancel(pthread_self());
-	cancelled.call();
-	pthread_testcancel();
-	return unused;
-}
-
-static void cancel_in(const char *symbol, void (*call)(void))
-{
-	pthread_t victim;
-	void *ended;
-
-	cancelled.symbol = symbol;
-	cancelled.call = call;
-	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
-	pthread_join(victim, &ended);
-	must(ended == PTHREAD_CANCELED, "it has not ended");
-}
-
-static void instantiates(void)
-{
-	OK(cuGraphInstantiateWithFlags(&cancelled.exec, cancelled.graph, 0));
-}
-
-static void destroys_the_graph(void)
-{
-	OK(cuGraphDestroy(cancelled.graph));
-}
-
-static void destroys_the_executable(void)
-{
-	OK(cuGraphExecDestroy(cancelled.exec));
-}
-
-SCENARIO(a_cancelled_thread_keeps_no_memory_of_graphs)
-{
-	start();
-	begin();
-	work();
-	cancelled.graph = ended();
-	cancel_in("cuGraphInstantiateWithFlags", instantiates);
-	OK(cuGraphDestroy(cancelled.graph));
-	expect(1, "an executable holds no memory");
-	OK(cuGraphExecDestroy(cancelled.exec));
-	expect(0, "an instantiation keeps memory");
-	begin();
-	work();
-	cancelled.graph = ended();
-	instantiates();
-	cancel_in("cuGraphDestroy", destroys_the_graph);
-	cancel_in("cuGraphExecDestroy", destroys_the_executable);
-	expect(0, "the end of a graph or an executable keeps memory");
 }

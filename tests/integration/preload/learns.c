@@ -7,17 +7,15 @@
  *
  * Needs: x86_64 cudart wrapper
  */
-#include "statistics.h"
+#include "scenarios.h"
 
+#include <dlfcn.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
 int cudaMalloc(void **ret_ptr, size_t bytes);
 int cudaFree(void *p);
 int cudaSetDevice(int device);
-int cudaGetLastError(void);
-int cudaMallocAsync(void **ret_ptr, size_t bytes, CUstream stream);
-int cudaFreeAsync(void *p, CUstream stream);
 #ifdef GCPT_WRAPPED
 void user_turns(int count); /* learns_user.c */
 #else
@@ -100,17 +98,6 @@ static void runtime_turns(void)
 		must(cudaFree(blocks[i]) == 0, "cudaFree");
 }
 
-static void stream_turns(void)
-{
-	void *blocks[BLOCKS];
-
-	for (int i = 0; i < BLOCKS; i++)
-		must(cudaMallocAsync(&blocks[i], (size_t)(i + 1) << 12, NULL) == 0,
-		     "cudaMallocAsync");
-	for (int i = 0; i < BLOCKS; i++)
-		must(cudaFreeAsync(blocks[i], NULL) == 0, "cudaFreeAsync");
-}
-
 static void driver_turns(void)
 {
 	CUdeviceptr blocks[BLOCKS];
@@ -141,41 +128,11 @@ SCENARIO(patched_driver_function)
 	must(driver_patch.seen == 2 * BLOCKS, "frees by the driver pass the patch by");
 }
 
-SCENARIO(driver_function_patched_before_all_else)
-{
-	patch_install(&driver_patch, "cuMemFree_v2", driver_patched);
-	warm_up();
-	must(driver_patch.seen == 2 * BLOCKS, "frees by the runtime pass the patch by");
-}
-
 SCENARIO(patched_runtime_function)
 {
 	warm_up();
 	patch_install(&runtime_patch, "cudaFree", runtime_patched);
 	runtime_turns();
-	must(runtime_patch.seen == BLOCKS, "frees pass the patch by");
-}
-
-SCENARIO(runtime_function_patched_before_all_else)
-{
-	patch_install(&runtime_patch, "cudaFree", runtime_patched);
-	warm_up();
-	must(runtime_patch.seen == 2 * BLOCKS, "frees pass the patch by");
-}
-
-SCENARIO(patched_driver_function_of_streams)
-{
-	stream_turns();
-	patch_install(&driver_patch, "cuMemFreeAsync", driver_patched);
-	stream_turns();
-	must(driver_patch.seen == BLOCKS, "frees by the runtime pass the patch by");
-}
-
-SCENARIO(patched_runtime_function_of_streams)
-{
-	stream_turns();
-	patch_install(&runtime_patch, "cudaFreeAsync", runtime_patched);
-	stream_turns();
 	must(runtime_patch.seen == BLOCKS, "frees pass the patch by");
 }
 
@@ -188,32 +145,6 @@ SCENARIO(wrapped_runtime_function, "FORM=wrapped")
 	must(cudaSetDevice(0) == 0, "cudaSetDevice");
 	user_turns(BLOCKS);
 	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
-}
-
-SCENARIO(wrapped_driver_function, "FORM=wrapped")
-{
-	const long *saw = dlsym(RTLD_DEFAULT, "wrapper_saw_driver");
-
-	must(saw != NULL, "no wrapper");
-	driver_turns();
-	must(saw && *saw == BLOCKS, "frees pass the wrapper by");
-}
-
-/* The runtime learns of a refusal of the short cut, which has looked for memory once.
- */
-SCENARIO(refused_once)
-{
-	void *p = NULL;
-
-	warm_up();
-	must(cudaMalloc(&p, (size_t)1 << 37) == 2, "128 GiB");
-	must(stats().ooms == 1, "one refusal is counted otherwise");
-	must(cudaGetLastError() == 2, "the runtime does not know");
-	stream_turns();
-	must(cudaMallocAsync(&p, (size_t)1 << 37, NULL) == 2, "128 GiB of a stream");
-	must(stats().ooms == 2, "one refusal of a stream is counted otherwise");
-	must(cudaGetLastError() == 2 && cudaGetLastError() == 0, "the last error");
-	runtime_turns();
 }
 
 /* An entry can be patched by code that knows few instructions: pushes, moves of

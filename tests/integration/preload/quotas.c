@@ -171,37 +171,3 @@ SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 	must(gcpsim_fail("cuDeviceGetDefaultMemPool:1+:801") == 0, "no such plan");
 	must(trims_of_a_refusal() == once, "a pool that CUDA does not name");
 }
-
-/* In `ctx`: what is cached there goes back, for others to have. */
-static void must_give_back(CUcontext ctx)
-{
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemGenericAllocationHandle handle;
-
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuMemFree(allocated(600 * MIB)));
-	must(cuMemCreate(&handle, 600 * MIB, &properties, 0) == CUDA_SUCCESS,
-	     "memory did not come back");
-	OK(cuMemRelease(handle));
-}
-
-/* Memory goes back on a stream of its own context: one for each. */
-SCENARIO(memory_of_three_contexts_goes_back, "GCPSIM_MEMORY=1g")
-{
-	CUcontext contexts[3];
-	uint64_t streams;
-
-	for (int i = 0; i < 3; i++)
-		OK(cuCtxCreate(&contexts[i], NULL, 0, 0));
-	for (int turn = 0; turn < 2; turn++) {
-		for (int i = 0; i < 3; i++) {
-			streams = gcpsim_calls("cuStreamCreate");
-			must_give_back(contexts[i]);
-			streams = gcpsim_calls("cuStreamCreate") - streams;
-			must(streams == (turn == 0), "not a stream for each context");
-		}
-	}
-}

@@ -113,62 +113,6 @@ SCENARIO(a_launch_that_cannot_map_ends)
 	launch_both();
 }
 
-static atomic_bool host_may_end;
-
-static void waits_for_it(void *unused)
-{
-	(void)unused;
-	wait_for_flag(&host_may_end);
-}
-
-static pthread_key_t last_use;
-
-/* After the library's own end of the thread: it ends twice. */
-static void uses_memory_at_its_end(void *turns)
-{
-	if ((uintptr_t)turns > 1)
-		pthread_setspecific(last_use, (void *)((uintptr_t)turns - 1));
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuMemFree(allocated(MIB)));
-}
-
-/* Its third launch is like the one before it; the driver waits for a moment for what
- * the graph calls on the host, which is a cancellation point. */
-static void *is_cancelled_in_a_launch(void *unused)
-{
-	(void)unused;
-	pthread_setspecific(last_use, (void *)2);
-	OK(cuCtxSetCurrent(ctx));
-	for (int i = 0; i < 2; i++) {
-		atomic_store(&host_may_end, true);
-		OK(cuGraphLaunch(execs[0], streams[0]));
-		OK(cuStreamSynchronize(streams[0]));
-	}
-	atomic_store(&host_may_end, false);
-	pthread_cancel(pthread_self());
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	return ctx;
-}
-
-/* It would be under way for ever, and keep its memory. */
-SCENARIO(a_cancelled_thread_leaves_its_launch, "GCPSIM_SPEED=idle")
-{
-	pthread_t victim;
-	void *ended;
-
-	host = waits_for_it;
-	make_graphs();
-	alarm(8);
-	pthread_key_create(&last_use, uses_memory_at_its_end);
-	pthread_create(&victim, NULL, is_cancelled_in_a_launch, NULL);
-	pthread_join(victim, &ended);
-	must(ended == PTHREAD_CANCELED, "the driver has no cancellation point there");
-	atomic_store(&host_may_end, true);
-	OK(cuCtxSynchronize());
-	must(trim() >= 16 * MIB, "its memory is in use");
-	launch_both();
-}
-
 enum { POOLS = 8 };
 
 static size_t pools_list(struct gcpool_graph_pool *pools)
@@ -440,30 +384,6 @@ SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
 }
 
-/* A graph of another kind, that shares with it. */
-static void not_updated_to(CUgraph graph)
-{
-	CUgraphExecUpdateResultInfo info;
-
-	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
-	OK(cuMemFree(allocated(8 * MIB)));
-	OK(cuStreamEndCapture(streams[1], &made));
-	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
-	must(cuGraphExecUpdate(made_exec, graph, &info) ==
-		 CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
-	     "the update has not failed");
-}
-
-/* It may run on the memory of both. */
-SCENARIO(an_executable_whose_update_failed_shares_with_one)
-{
-	uint64_t launches;
-
-	make_graphs();
-	must(lanes_after(not_updated_to, &launches) == 2, "it shares with both");
-	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
-}
-
 /* The one that is kept is not asked for. */
 static void read_of_another(CUgraph graph)
 {
@@ -566,30 +486,6 @@ SCENARIO(beside_a_capture_the_host_waits_for_no_graph)
 	launch_both();
 }
 
-/* It waits for its own launches, which are over, and for no other work, until CUDA
- * refuses it. */
-SCENARIO(launched_into_a_capture_it_waits_for_itself_alone)
-{
-	static atomic_bool flag;
-	CUstream other;
-	CUgraph graph;
-
-	make_graphs();
-	launch_both();
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	alarm(8);
-	OK(cuLaunchHostFunc(other, wait_for_flag, &flag));
-	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED));
-	must(cuGraphLaunch(execs[0], streams[1]) ==
-		 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-	     "launched into a capture");
-	must(cuStreamEndCapture(streams[1], &graph) ==
-		 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-	     "it is not lost");
-	atomic_store(&flag, true);
-	launch_both();
-}
-
 /* No other graph is in its lane: the lane becomes its own as it is. The stream is of
  * another context, whose launches are not seen to follow each other. */
 SCENARIO(alone_in_its_lane_it_waits_for_nothing)
@@ -615,60 +511,11 @@ SCENARIO(alone_in_its_lane_it_waits_for_nothing)
 	OK(cuStreamSynchronize(streams[0]));
 }
 
-/* The other graph of its lane has gone, and a launch of that one has not: it does not
- * run beside that. */
-SCENARIO(alone_in_its_lane_it_follows_what_was_launched, "GCPSIM_SPEED=never")
-{
-	CUstream elsewhere;
-	CUcontext other;
-
-	make_graphs();
-	launch_both();
-	OK(cuCtxCreate(&other, NULL, 0, 0));
-	OK(cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuGraphLaunch(execs[1], streams[0]));
-	OK(cuGraphExecDestroy(execs[1]));
-	(void)cuGraphLaunch(execs[0], elsewhere);
-	OK(cuStreamSynchronize(streams[0]));
-	OK(cuStreamSynchronize(elsewhere));
-	must(gcpsim_hazards() == 0, "two graphs of one lane at the same time");
-}
-
-/* While other work stands in the context, and both run in one stream, the first one is
- * launched into another stream: it follows the second one. The device does only what is
- * waited for (GCPSIM_SPEED=never). */
-static void follows_its_lane_alone(void (*goes)(void))
-{
-	CUstream other;
-	CUdeviceptr p;
-
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	p = allocated(MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, other));
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	OK(cuGraphLaunch(execs[1], streams[0]));
-	goes();
-	OK(cuGraphLaunch(execs[0], streams[1]));
-	OK(cuStreamSynchronize(streams[1]));
-	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY,
-	     "it has waited for work that has nothing to do with it");
-	must(cuStreamQuery(streams[0]) == CUDA_SUCCESS, "it has not waited");
-}
-
 static CUstream gone_stream;
 
 static void stream_goes(void)
 {
 	OK(cuStreamDestroy(gone_stream));
-}
-
-SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone, "GCPSIM_SPEED=never")
-{
-	make_graphs();
-	launch_both();
-	OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
-	follows_its_lane_alone(stream_goes);
 }
 
 static bool waited;
@@ -694,90 +541,6 @@ SCENARIO(another_stream_goes_while_the_queue_is_full, "GCPSIM_SPEED=never")
 		(void)gcpsim_when_called(NULL, NULL);
 		must(!waited, "it waits until the queue has room");
 	}
-}
-
-/* Of other work: the graphs are done. */
-SCENARIO(a_capture_begins_while_the_queue_is_full, "GCPSIM_SPEED=never")
-{
-	CUdeviceptr p;
-	CUgraph graph;
-
-	make_graphs();
-	launch_both();
-	OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
-	p = allocated(MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, gone_stream));
-	must(gcpsim_when_called("cuEventCreate", waits) == 0, "no call");
-	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
-	(void)gcpsim_when_called(NULL, NULL);
-	must(!waited, "it waits until the queue has room");
-	OK(cuStreamEndCapture(streams[1], &graph));
-	OK(cuGraphDestroy(graph));
-}
-
-static CUcontext gone_ctx;
-
-static void context_goes(void)
-{
-	OK(cuCtxDestroy(gone_ctx));
-	OK(cuCtxSetCurrent(ctx));
-}
-
-SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone, "GCPSIM_SPEED=never")
-{
-	make_graphs();
-	launch_both();
-	OK(cuCtxCreate(&gone_ctx, NULL, 0, 0));
-	OK(cuCtxSetCurrent(ctx));
-	follows_its_lane_alone(context_goes);
-}
-
-static void takes_a_while(void *unused)
-{
-	(void)unused;
-	usleep(50000);
-}
-
-/* Both are gone, and the larger one still runs: its lane is all that is not in use. */
-static void graphs_end_while_one_runs(void)
-{
-	make_graphs();
-	launch_both();
-	OK(cuLaunchHostFunc(streams[0], takes_a_while, NULL));
-	OK(cuGraphLaunch(execs[1], streams[0]));
-	for (int i = 0; i < GRAPHS; i++)
-		OK(cuGraphExecDestroy(execs[i]));
-}
-
-/* As what the program frees last (GCPSIM_MEMORY=48M). */
-SCENARIO(memory_of_a_graph_that_ends_is_waited_for, "GCPSIM_MEMORY=48M")
-{
-	(void)primary();
-	(void)allocated(24 * MIB);
-	graphs_end_while_one_runs();
-	(void)allocated(20 * MIB);
-	must(gcpsim_hazards() == 0, "memory was used again under a launch");
-}
-
-SCENARIO(memory_of_a_graph_that_ends_is_trimmed)
-{
-	graphs_end_while_one_runs();
-	(void)trim();
-	must(gcpsim_memory_used(0) < 8 * MIB, "a graph that is gone keeps its memory");
-}
-
-/* The flag says of memory nodes alone. */
-SCENARIO(graphs_that_free_at_their_launch_share)
-{
-	struct lane found[GRAPHS];
-
-	flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-	make_graphs();
-	launch_both();
-	launch_across();
-	must(lanes(found, GRAPHS) == 1 && found[0].graphs == GRAPHS,
-	     "they do not share");
-	must(gcpsim_hazards() == 0, "two graphs of one lane at the same time");
 }
 
 /* A temporary of ours, and what the graph itself allocates and leaves to the program:

@@ -16,47 +16,6 @@
 
 #include "scenarios.h"
 
-/* --- streams ---------------------------------------------------------------------- */
-
-/* Captures of this thread go into a pool that the program has named. False: there is
- * no library. */
-static bool pool_named(void)
-{
-	int (*create)(uint64_t *), (*use)(uint64_t);
-	uint64_t id;
-
-	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
-	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
-	if (!create || !use)
-		return false;
-	must(create(&id) == 0 && use(id) == 0, "a pool is named");
-	return true;
-}
-
-/* --- contexts ----------------------------------------------------------------------
- * One ends while it captures into a pool that the program has named. */
-SCENARIO(context_with_memory_of_a_named_pool_ends)
-{
-	CUcontext ctx = primary(), other;
-	CUstream inner, outer;
-	CUgraph graph;
-
-	OK(cuStreamCreate(&outer, CU_STREAM_NON_BLOCKING));
-	OK(cuCtxCreate(&other, NULL, 0, 0));
-	OK(cuStreamCreate(&inner, CU_STREAM_NON_BLOCKING));
-	OK(cuMemFree(allocated(MIB)));
-	if (pool_named()) {
-		OK(cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED));
-		OK(cuMemFree(allocated(MIB)));
-		allocated(MIB); /* the same, which the capture's end has to order */
-	}
-	OK(cuCtxDestroy(other));
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuStreamEndCapture(outer, &graph));
-	must(gcpsim_misuses() == 0, gcpsim_last_report());
-}
-
 /* --- contexts whose handle is used again ----------------------------------------- */
 
 /* A context that another thread makes when the driver is done with the end of `gone`,
@@ -125,36 +84,6 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 	OK(cuCtxSetCurrent(ctx));
 	OK(cuMemFree(allocated(MIB)));
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
-}
-
-/* --- graphs ------------------------------------------------------------------------
- * Two captures make two branches of one, and the first has freed its memory. */
-SCENARIO(branches_of_a_graph_with_a_named_pool)
-{
-	CUgraphExec exec;
-	CUstream stream;
-	CUgraph graph;
-
-	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemFree(allocated(MIB)));
-	if (!pool_named())
-		return;
-	OK(cuGraphCreate(&graph, 0));
-	for (unsigned char branch = 0; branch < 2; branch++) {
-		CUdeviceptr p;
-
-		OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
-					       CU_STREAM_CAPTURE_MODE_GLOBAL));
-		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, branch, MIB, stream));
-		OK(cuMemFree(p));
-		OK(cuStreamEndCapture(stream, &graph));
-	}
-	OK(cuGraphInstantiate(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuStreamSynchronize(stream));
-	must(gcpsim_hazards() == 0, "the branches share memory");
 }
 
 /* --- devices that write by themselves ----------------------------------------- */
@@ -294,57 +223,4 @@ SCENARIO(card_is_told_of_tokens)
 	(void)cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
 				    allocated(MIB));
 	work_with(true);
-}
-
-/* --- launches ----------------------------------------------------------------- */
-
-/* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
- */
-SCENARIO(launch_on_a_device_full_of_cache)
-{
-	unsigned long long ns = 1;
-	void *parameters[] = {&ns};
-	CUfunction function;
-	CUmodule module;
-
-	primary();
-	OK(cuModuleLoadData(&module, ""));
-	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
-	OK(cuMemFree(allocated(64 * MIB)));
-	OK(cuCtxSynchronize());
-	must(gcpsim_fail("cuLaunchKernel:1") == 0, "the plan makes sense");
-	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
-	must(gcpsim_memory_live(0) == 0, "the pool gave back what it could");
-}
-
-/* --- a child that the library does not know of ------------------------------------ */
-
-static bool has_page(void)
-{
-	char pattern[64];
-	glob_t found;
-	bool there;
-
-	snprintf(pattern, sizeof(pattern), "/dev/shm/gcpool.*/*.%d", (int)getpid());
-	there = glob(pattern, 0, NULL, &found) == 0;
-	if (there)
-		globfree(&found);
-	return there;
-}
-
-/* No handler of pthread_atfork runs, and those of exit do. */
-SCENARIO(child_that_exits_leaves_the_live_page, "GCPOOL_LIVE=1")
-{
-	int status = 1;
-	pid_t child;
-
-	(void)primary();
-	OK(cuMemFree(allocated(4096)));
-	must(has_page(), "no page");
-	child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-	if (child == 0)
-		exit(0);
-	must(child > 0 && waitpid(child, &status, 0) == child && status == 0,
-	     "no child");
-	must(has_page(), "the child has taken the page away");
 }

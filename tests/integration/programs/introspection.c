@@ -233,87 +233,6 @@ static void attributes(size_t bytes)
 	GCPT_OK(gcpt_free(p));
 }
 
-/* Of memory that is freed, all at once: what is not written stays. */
-static void attributes_freed(size_t bytes)
-{
-	CUpointer_attribute which[] = {
-	    CU_POINTER_ATTRIBUTE_CONTEXT,
-	    CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-	    CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-	    CU_POINTER_ATTRIBUTE_HOST_POINTER,
-	    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-	    CU_POINTER_ATTRIBUTE_BUFFER_ID,
-	    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-	    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-	    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-	    CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-	    CU_POINTER_ATTRIBUTE_MAPPED,
-	    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
-	    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
-	    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-	};
-	enum { COUNT = sizeof(which) / sizeof(*which) };
-	unsigned long long values[COUNT];
-	void *at[COUNT], *p;
-
-	for (int i = 0; i < COUNT; i++) {
-		values[i] = 0x7777777777777777;
-		at[i] = &values[i];
-	}
-	GCPT_OK(gcpt_malloc(&p, bytes));
-	GCPT_OK(gcpt_free(p));
-	printf("freed, at once: %d:", (int)cu.cuPointerGetAttributes(
-					  COUNT, which, at, (CUdeviceptr)(uintptr_t)p));
-	for (int i = 0; i < COUNT; i++) {
-		if (values[i] == (uintptr_t)p)
-			printf(" itself");
-		else
-			printf(" %llx", values[i]);
-	}
-	printf("\n");
-}
-
-/* A fill returns before it is done, but of memory with the attribute. */
-static void synchronizes(size_t bytes)
-{
-	unsigned on = 1, off = 0, value = 7;
-	struct gcpt_kernels k;
-	CUdeviceptr p[2];
-	void *q[2];
-
-	GCPT_OK(gcpt_kernels_load(&k));
-	for (int i = 0; i < 2; i++) {
-		GCPT_OK(gcpt_malloc(&q[i], bytes));
-		p[i] = (CUdeviceptr)(uintptr_t)q[i];
-	}
-	printf("synchronous: %d", (int)cu.cuPointerSetAttribute(
-				      &on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[0]));
-	for (int i = 0; i < 2; i++) {
-		GCPT_OK((int)cu.cuPointerGetAttribute(
-		    &value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[i] + bytes / 2));
-		GCPT_OK(gcpt_launch_spin(&k, CU_STREAM_LEGACY, 30000000));
-		GCPT_OK((int)cu.cuMemsetD8(p[i], 1, bytes));
-		printf(", reads %u, then %d", value,
-		       (int)cu.cuStreamQuery(CU_STREAM_LEGACY));
-	}
-	GCPT_OK(gcpt_sync());
-	GCPT_OK((int)cu.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-					      p[0]));
-	GCPT_OK((int)cu.cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-					      p[0]));
-	printf(", ended: %u", value);
-	GCPT_OK(
-	    (int)cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[0]));
-	GCPT_OK(gcpt_free(q[0]));
-	GCPT_OK(gcpt_malloc(&q[0], bytes));
-	GCPT_OK((int)cu.cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-					      (CUdeviceptr)(uintptr_t)q[0]));
-	printf(", anew: %u\n", value);
-	for (int i = 0; i < 2; i++)
-		GCPT_OK(gcpt_free(q[i]));
-	GCPT_OK((int)cu.cuModuleUnload(k.module));
-}
-
 /* Calls on memory of one context while another is current. */
 static void current_context(size_t bytes)
 {
@@ -414,8 +333,6 @@ int main(int argc, char **argv)
 		freed(sizes[i]);
 		mappings(sizes[i]);
 		attributes(sizes[i]);
-		attributes_freed(sizes[i]);
-		synchronizes(sizes[i]);
 	}
 	return 0;
 }
