@@ -10,7 +10,7 @@ from bench import FAIL, INFO, SKIPPED, Row, verdict
 BACKENDS = ("segments", "vmm")
 SECTIONS = ("queries", "hints", "textures", "greens", "peers")
 ONE_DEVICE = 77  # what a section ends with that wants two
-SCENARIOS = ("codes", "sizes", "contexts", "forks", "held")
+SCENARIOS = ("codes", "contexts", "held")
 # Where ordinary segments are known to differ (docs/limits.md): the range of an import, and
 # memory that is freed while another process has it open.
 SEGMENTS_DIFFER = ("codes", "contexts", "held")

@@ -19,18 +19,6 @@
 
 /* --- memory beside work that does not end ----------------------------------------- */
 
-/* A kernel that runs as long as the program: with GCPSIM_SPEED=never the device does
- * nothing unless a thread waits for it. */
-static void kernel_without_end(void)
-{
-	CUdeviceptr p;
-	CUstream stream;
-
-	OK(cuMemAlloc(&p, 4096));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemsetD8Async(p, 1, 4096, stream));
-}
-
 static bool capture_begun, capture_over;
 
 /* Captures until the main thread is done; plain CUDA lets that go on. */
@@ -64,78 +52,6 @@ static void capture_end(pthread_t thread)
 {
 	__atomic_store_n(&capture_over, true, __ATOMIC_SEQ_CST);
 	pthread_join(thread, NULL);
-}
-
-/* The most that was held while a pinned block of 8 MiB came and went. */
-static uint64_t pinned_turns(int turns)
-{
-	CUdeviceptr p = allocated(8 * MIB);
-	uint64_t peak = 0;
-	CUstream stream;
-	void *host;
-
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < turns; i++) {
-		OK(cuMemHostAlloc(&host, 8 * MIB, 0));
-		OK(cuMemcpyHtoDAsync(p, host, 8 * MIB, stream));
-		OK(cuStreamSynchronize(stream));
-		OK(cuMemFreeHost(host));
-		if (gcpsim_memory_used(-1) > peak)
-			peak = gcpsim_memory_used(-1);
-	}
-	return peak;
-}
-
-SCENARIO(pinned_memory_beside_a_kernel_of_another_device,
-	 "GCPSIM_DEVICES=2 GCPSIM_SPEED=never")
-{
-	CUcontext here = primary(), there;
-
-	OK(cuDevicePrimaryCtxRetain(&there, 1));
-	OK(cuCtxSetCurrent(there));
-	kernel_without_end();
-	OK(cuCtxSetCurrent(here));
-	must(pinned_turns(200) <= 320 * MIB, "pinned memory is never used again");
-	OK(cuCtxSetCurrent(there));
-	must(gcpsim_pending() > 0, "a free has waited for another device");
-}
-
-SCENARIO(pinned_memory_beside_a_capture, "GCPSIM_SPEED=never")
-{
-	pthread_t capture = capture_start(primary());
-
-	must(pinned_turns(200) <= 320 * MIB, "a capture keeps pinned memory from use");
-	capture_end(capture);
-}
-
-static void come_and_go_beside_a_capture(uint64_t most)
-{
-	pthread_t capture = capture_start(primary());
-	uint64_t peak = 0;
-	CUdeviceptr p;
-	CUstream stream;
-
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 400; i++) {
-		p = allocated(64 * MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, stream));
-		OK(cuMemFree(p));
-		if (gcpsim_memory_used(0) > peak)
-			peak = gcpsim_memory_used(0);
-	}
-	must(peak <= most, "a capture keeps freed memory from use");
-	capture_end(capture);
-}
-
-SCENARIO(device_memory_beside_a_capture, "GCPSIM_SPEED=never")
-{
-	come_and_go_beside_a_capture(4096 * MIB);
-}
-
-SCENARIO(device_memory_beside_a_capture_and_blocking_frees,
-	 "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
-{
-	come_and_go_beside_a_capture(128 * MIB);
 }
 
 /* --- threads that are cancelled --------------------------------------------------- */

@@ -100,37 +100,6 @@ SCENARIO(runs_on)
 	}
 }
 
-SCENARIO(ends_without_exit)
-{
-	time_t until = time(NULL) + 2;
-
-	(void)primary();
-	while (time(NULL) < until)
-		OK(cuMemFree(allocated(64 * MIB)));
-	_exit(0);
-}
-
-SCENARIO(ends_quickly)
-{
-	(void)primary();
-	OK(cuMemFree(allocated(MIB)));
-	quick_exit(0);
-}
-
-/* The child of a fork has no statistics of its own. */
-SCENARIO(forks)
-{
-	pid_t child;
-	int status;
-
-	(void)primary();
-	OK(cuMemFree(allocated(MIB)));
-	child = fork();
-	if (child == 0)
-		exit(0);
-	must(waitpid(child, &status, 0) == child && status == 0, "the child failed");
-}
-
 /* With limits of 0 what is freed is the driver's again, also what work still uses. */
 SCENARIO(nothing_is_kept)
 {
@@ -150,15 +119,4 @@ SCENARIO(nothing_is_kept)
 		OK(cuMemFree(large));
 		OK(cuMemFreeHost(pinned));
 	}
-}
-
-/* As programs that become daemons do. */
-SCENARIO(goes_elsewhere)
-{
-	CUdeviceptr p;
-
-	(void)primary();
-	p = allocated(MIB);
-	must(chdir("/") == 0, "no root");
-	OK(cuMemFree(p));
 }

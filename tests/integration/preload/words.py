@@ -3,8 +3,7 @@
 """words.py WORDS_PROGRAM [check_NAME ...]
 
 What the library says and writes: one line for memory that is out, debugging that can
-be read, statistics that name what they are of, and where they go when the process does
-not end by exit or the disk is full."""
+be read, and statistics that name what they are of."""
 
 import json
 import os
@@ -147,24 +146,6 @@ class Words:
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
         self.checks.equal("off", "", quiet.err)
 
-    def ended(self, scenario, options, **how):
-        env = preload.environment(preload.library(), options)
-        return subprocess.run([os.path.abspath(self.program), scenario], env=env, stdout=subprocess.DEVNULL,
-                              **how).returncode
-
-    def check_directory(self):
-        """Files are where the program was when it began, not where it went."""
-        for options in ({"GCPOOL_STATS_FILE": "stats"},
-                        {"GCPOOL_STATS_FILE": "stats.%p", "GCPOOL_STATS_EVERY": "100"}):
-            options.update({"GCPOOL_STATS": "json", "GCPOOL_LOG": "debug",
-                            "GCPOOL_LOG_FILE": "log"})
-            with tempfile.TemporaryDirectory() as directory:
-                code = self.ended("goes_elsewhere", options, cwd=directory,
-                                  stderr=subprocess.PIPE)
-                self.checks.equal("exit code", 0, code)
-                found = sorted(name.split(".")[0] for name in os.listdir(directory))
-                self.checks.equal(f"{options}: files", ["log", "stats"], found)
-
     # --- ends -------------------------------------------------------------------------
 
     def until_report(self, path, process, well):
@@ -200,23 +181,6 @@ class Words:
             self.checks.that(reports[0]["seconds"] < reports[1]["seconds"], "the newest is not last")
             self.checks.equal("final", False, reports[1]["final"])
             self.checks.that(reports[1]["devices"][0]["hits"] > 0, "no hits")
-
-    def check_ends(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "stats")
-            options = {"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path}
-            self.play("ends_without_exit", GCPOOL_STATS_EVERY="1", **options)
-            with open(path) as file:
-                reports = [json.loads(line) for line in file]
-            written = [report["seconds"] for report in reports]
-            self.checks.that(written and all(b - a > 0.9 for a, b in zip(written, written[1:])),
-                             f"reports after {written} s")
-            self.checks.that(not any(report["final"] for report in reports), "a final one")
-            os.unlink(path)
-            self.play("ends_without_exit", **options)
-            self.checks.that(not os.path.exists(path), "a report without GCPOOL_STATS_EVERY")
-        self.checks.equal("quick_exit", True, self.report("ends_quickly")["final"])
-        self.checks.equal("fork", True, self.report("forks")["final"])
 
     # --- limits -----------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * two_processes.c - memory that one process exports and another one opens: codes, what
- * CUDA says of it, whose data is where, and what happens when one of the two frees,
- * forks or ends. The transcript must be the same with and without the library.
+ * CUDA says of it, whose data is where, and what happens when one of the two frees.
+ * The transcript must be the same with and without the library.
  *
  *   two_processes SCENARIO
  *
@@ -11,20 +11,10 @@
  * a call failed that must not; 3: a process ended otherwise.
  *
  * Styles: linked dlsym
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ sizes
- * Run: mapped: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ forks
- * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ sizes
- * Run: segments: transcript.py GCPSIM_DEVICES=2 GCPSIM_MEMORY=700M GCPSIM_SPEED=never
- * @ forks
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ codes
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,47 +234,6 @@ static const size_t sizes[] = {
 };
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-static void sizes_out(void)
-{
-	start(0);
-	for (int i = 0; i < SIZES; i++) {
-		CUdeviceptr below = new_block(sizes[i], 1), q = new_block(sizes[i], 2);
-		CUdeviceptr above = new_block(sizes[i], 3);
-
-		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
-		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, above));
-		give();
-		take();
-		demand(below, sizes[i], 1);
-		demand(q, sizes[i], 4);
-		demand(above, sizes[i], 5);
-		GCPT_OK((int)cu.cuMemFree(q));
-		GCPT_OK((int)cu.cuMemFree(below));
-		GCPT_OK((int)cu.cuMemFree(above));
-		printf("%s: %zu bytes\n", name, sizes[i]);
-	}
-}
-
-static void sizes_in(void)
-{
-	start(0);
-	for (int i = 0; i < SIZES; i++) {
-		CUdeviceptr q, above;
-
-		take();
-		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-		GCPT_OK((int)cu.cuIpcOpenMemHandle(&above, message.second, LAZY));
-		demand(q, sizes[i], 2);
-		demand(above, sizes[i], 3);
-		fill(q, sizes[i], 4);
-		fill(above, sizes[i], 5);
-		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
-		demand(above, sizes[i], 5);
-		GCPT_OK((int)cu.cuIpcCloseMemHandle(above));
-		give();
-	}
-}
-
 /* --- contexts and devices -------------------------------------------------------- */
 
 static void contexts_out(void)
@@ -357,70 +306,6 @@ static void contexts_in(void)
 	GCPT_OK(gcpt_device_count(&count));
 	if (count > 1)
 		devices_in();
-	give();
-}
-
-/* --- forks, and what an exec leaves ---------------------------------------------- */
-
-static void child_of_no_use(void)
-{
-	pid_t child;
-	int status;
-
-	fflush(stdout);
-	child = fork();
-	if (child == 0)
-		_exit(0);
-	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
-		_exit(3);
-}
-
-/* File descriptors that a program started from here finds open. */
-static int files_after_exec(void)
-{
-	char command[] = "ls /proc/self/fd | wc -l", answer[32] = "";
-	FILE *output;
-
-	fflush(stdout);
-	output = popen(command, "r");
-	if (!output || !fgets(answer, sizeof(answer), output) || pclose(output) != 0)
-		_exit(3);
-	return atoi(answer);
-}
-
-static void forks_out(void)
-{
-	int files = files_after_exec();
-	CUdeviceptr q;
-
-	start(0);
-	q = new_block(3 * MIB, 70);
-	SAY(cu.cuIpcGetMemHandle(&message.handle, q));
-	child_of_no_use();
-	SAY(files_after_exec() - files);
-	give(); /* opens, forks, works, and closes */
-	take();
-	SAY(files_after_exec() - files);
-	demand(q, 3 * MIB, 72);
-	SAY(cu.cuMemFree(q));
-}
-
-static void forks_in(void)
-{
-	int files = files_after_exec();
-	CUdeviceptr q;
-
-	start(0);
-	take();
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	child_of_no_use();
-	SAY(files_after_exec() - files);
-	demand(q, 3 * MIB, 70);
-	fill(q, 3 * MIB, 72);
-	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(cu.cuIpcCloseMemHandle(q));
-	SAY(files_after_exec() - files);
 	give();
 }
 
@@ -550,12 +435,8 @@ static const struct scenario {
 	const char *name;
 	void (*out)(void), (*in)(void);
 } scenarios[] = {
-    {"codes", codes_out, codes_in},
-    {"sizes", sizes_out, sizes_in},
-    {"contexts", contexts_out, contexts_in},
-    {"forks", forks_out, forks_in},
-    {"held", held_out, held_in},
-    {"stays", stays_out, held_in},
+    {"codes", codes_out, codes_in},      {"contexts", contexts_out, contexts_in},
+    {"held", held_out, held_in},         {"stays", stays_out, held_in},
     {"forged", contexts_out, forged_in},
 };
 
