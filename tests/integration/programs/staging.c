@@ -18,7 +18,7 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: segments: staging.py @
+ * Run: segments: schedules.py @ --threads 3 --streams 3 --rounds 150 --max 64k
  */
 #include <pthread.h>
 #include <stdatomic.h>

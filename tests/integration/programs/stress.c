@@ -18,8 +18,10 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: stress.py @
- * Run: mapped: remap.py @
+ * Run: schedules.py @ --threads 3 --streams 3 --rounds 100 --max 256k --keep 8
+ * Run: trial.py @ --threads 3 --streams 3 --rounds 120 --max 256k --async GCPSIM_SEED=6
+ * Run: mapped: schedules.py mapped @ --threads 3 --streams 3 --rounds 300 --max 32m
+ * --keep 16
  */
 #include <pthread.h>
 #include <stdatomic.h>
