@@ -30,7 +30,6 @@ struct fake {
 	uint64_t fences;                 /* there are, of one context each */
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
-	uint64_t fence_ns;               /* that fence_record takes */
 	uint64_t releases;               /* calls of mem_release */
 	uint64_t prepares;               /* calls of mem_release_prepare */
 	bool unprepared;                 /* it fails */
@@ -63,8 +62,6 @@ void fake_fail_memory(unsigned at, bool onwards);
 bool fake_memory_failed(void); /* since then */
 /* How many bytes were given back by munmap. */
 uint64_t fake_unmapped(void);
-/* Asked first for what calloc gives, if it is set; NULL: libc's may. */
-extern void *(*fake_calloc)(size_t count, size_t bytes);
 void fake_lock(void);
 void fake_unlock(void);
 uint64_t fake_submit(void);

@@ -92,7 +92,6 @@ static int fake_fence_all_record(void *handle)
 	struct fence_all *fence = handle;
 	int result = 0;
 
-	fake_pass(fake.fence_ns);
 	fake_lock();
 	fake_pinned.records++;
 	if (fake.capturing)

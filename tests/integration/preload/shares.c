@@ -597,6 +597,53 @@ SCENARIO(a_graph_that_leaves_memory_is_launched_again)
 	must(gcpsim_hazards() == 0, "a hazard");
 }
 
+#define FOUND(name)                                                                    \
+	__typeof__(name) *name##_ = (__typeof__(name) *)dlsym(RTLD_DEFAULT, #name)
+
+/* Whatever the mode: before the first allocation, and then with graph pools and
+ * lanes.
+ */
+static void null_is_refused(void)
+{
+	FOUND(gcpool_get_stats);
+	FOUND(gcpool_get_host_stats);
+	FOUND(gcpool_graph_pool_create);
+	FOUND(gcpool_graph_pool_checkpoint);
+	FOUND(gcpool_graph_pool_checkpoint_free);
+	FOUND(gcpool_malloc);
+	FOUND(gcpool_free);
+	FOUND(gcpool_record_stream);
+
+	must(gcpool_get_stats_(0, NULL, 8) == -EINVAL, "statistics");
+	must(gcpool_get_host_stats_(NULL, 8) == -EINVAL, "statistics of the host");
+	must(gcpool_graph_pool_create_(NULL) == -EINVAL, "a pool");
+	must(gcpool_graph_pool_checkpoint_(1, NULL) == -EINVAL, "a checkpoint");
+	gcpool_graph_pool_checkpoint_free_(NULL);
+	must(gcpool_malloc_(NULL, 512, 0, NULL) == CUDA_ERROR_INVALID_VALUE, "memory");
+	must(gcpool_free_(NULL, NULL) == 0, "nothing is freed");
+	must(gcpool_record_stream_(NULL, NULL) == 0, "nothing is recorded");
+}
+
+SCENARIO(public_functions_refuse_null)
+{
+	FOUND(gcpool_graph_pool_create);
+	FOUND(gcpool_graph_pool_checkpoint);
+	FOUND(gcpool_graph_pool_restore);
+	FOUND(gcpool_graph_pools);
+	uint64_t id;
+
+	null_is_refused();
+	must(gcpool_graph_pools_(NULL, 5) == 0, "a list without pools");
+	make_graphs();
+	launch_both();
+	null_is_refused();
+	must(gcpool_graph_pool_create_(&id) == 0, "a pool of the program");
+	must(gcpool_graph_pool_checkpoint_(id, NULL) == -EINVAL, "a checkpoint of it");
+	must(gcpool_graph_pool_restore_(id, NULL) == -ESTALE, "no checkpoint");
+	must(gcpool_graph_pools_(NULL, 5) == gcpool_graph_pools_(NULL, 0), "pools");
+	must(gcpool_graph_pools_(NULL, 0) > 0, "no pools");
+}
+
 __attribute__((constructor)) static void graphs_share(void)
 {
 	setenv("GCPOOL_GRAPH_SHARE", "1", 1);
