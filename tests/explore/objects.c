@@ -65,7 +65,7 @@ static void peers_enable(struct thread *t, int slot)
 {
 	struct model *w = t->model;
 
-	for (int i = 0; i < CONTEXTS_MAX; i++) {
+	for (int i = 0; i < CONTEXTS_MAX && peers_are_open(w->setting); i++) {
 		if (!w->contexts[i].live ||
 		    w->contexts[i].device == w->contexts[slot].device)
 			continue;

@@ -170,6 +170,12 @@ struct setting {
 	bool share;            /* graphs may share memory (GCPOOL_GRAPH_SHARE) */
 };
 
+/* Whether the program gives its contexts access to memory of other devices. */
+static inline bool peers_are_open(const struct setting *setting)
+{
+	return !(setting->seed & 64);
+}
+
 /* Draws the setting of a source; the second one hands it to the environment, and
  * writes that to `show`, if there is one. */
 void setting_draw(struct setting *ret_setting, const struct source *source);

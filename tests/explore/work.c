@@ -155,6 +155,14 @@ static CUresult copy_by_form(struct thread *t, struct stream *s,
 	}
 }
 
+/* Copies reach memory of a device without peer access, too, kernels and sets do not. */
+static bool is_reached(const struct model *w, const struct stream *s,
+		       const struct block *block)
+{
+	return !block || block->host || peers_are_open(w->setting) ||
+	       block->device == w->contexts[s->context].device;
+}
+
 static CUresult submit_copy(struct thread *t, struct stream *s, const struct item *item,
 			    uint64_t dst, uint64_t src)
 {
@@ -170,7 +178,8 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	if (!s->capture && s->kind == STREAM_LEGACY && item->value % 3 == 2 &&
 	    item->value / 3 % 2)
 		return copy_at_once(t, s, item, dst, src);
-	if (item->value % 3 == 0)
+	if (item->value % 3 == 0 && is_reached(t->model, s, item->dst) &&
+	    is_reached(t->model, s, item->src))
 		return launch(t, s, COPY, copy);
 	return copy_by_form(t, s, item, dst, src);
 }
@@ -379,7 +388,9 @@ static void item_op(struct thread *t, const struct op *op)
 	if (!item_of(t->model, op, &item))
 		return;
 	s = stream_pick(t, op->c);
-	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->model, s->context)))
+	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->model, s->context)) ||
+	    (item.kind != ITEM_COPY &&
+	     !(is_reached(t->model, s, item.dst) && is_reached(t->model, s, item.src))))
 		return;
 	if (s->capture) {
 		capture_item(t, s, &item);

@@ -68,8 +68,27 @@ enum {
 	RECTANGLE_ASYNC,
 	VOLUME_ASYNC,
 	PEER_ASYNC,
+	BATCH,
+	BATCH_OF_BOXES,
 	KINDS
 };
+
+static CUresult batch(bool of_boxes, CUdeviceptr to, CUdeviceptr from, CUstream stream)
+{
+	CUmemcpyAttributes order = {.srcAccessOrder =
+					CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUDA_MEMCPY3D_BATCH_OP box = {
+	    .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = from},
+	    .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = to},
+	    .extent = {.width = block_bytes, .height = 1, .depth = 1},
+	    .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+	};
+	size_t first = 0;
+
+	return of_boxes ? cuMemcpy3DBatchAsync(1, &box, 0, stream)
+			: cuMemcpyBatchAsync(&to, &from, &block_bytes, 1, &order,
+					     &first, 1, stream);
+}
 
 static CUresult copy(int kind, int device, CUdeviceptr to, int to_device,
 		     CUdeviceptr from, int from_device)
@@ -102,6 +121,9 @@ static CUresult copy(int kind, int device, CUdeviceptr to, int to_device,
 		return cuMemcpy2DAsync(&two, stream);
 	case VOLUME_ASYNC:
 		return cuMemcpy3DAsync(&three, stream);
+	case BATCH:
+	case BATCH_OF_BOXES:
+		return batch(kind == BATCH_OF_BOXES, to, from, stream);
 	default:
 		return cuMemcpyPeerAsync(to, contexts[to_device], from,
 					 contexts[from_device], block_bytes, stream);
@@ -109,15 +131,6 @@ static CUresult copy(int kind, int device, CUdeviceptr to, int to_device,
 }
 
 /* --- what they give ------------------------------------------------------------ */
-
-/* The last thing that is done: the device has an error then. */
-static void must_need_access(CUdeviceptr p)
-{
-	current(0);
-	OK(cuMemsetD8Async(p, 2, MIB, streams[0]));
-	must(cuStreamSynchronize(streams[0]) != CUDA_SUCCESS,
-	     "memory is open without peer access");
-}
 
 static void copies_of_all_kinds(void)
 {
@@ -157,74 +170,6 @@ SCENARIO(copies_are_made_with_access_both_ways)
 	copies_of_all_kinds();
 }
 
-/* From a context of the other device, from and to the host. */
-SCENARIO(copies_of_the_host_are_made)
-{
-	static unsigned char host[MIB];
-	CUdeviceptr p, q, pinned;
-	CUDA_MEMCPY2D up, down;
-	void *at;
-
-	two_devices();
-	p = block_of(1, 1);
-	q = block_of(1, 2);
-	current(0);
-	OK(cuMemHostAlloc(&at, MIB, CU_MEMHOSTALLOC_PORTABLE));
-	pinned = (CUdeviceptr)(uintptr_t)at;
-	memset(at, 3, MIB);
-	memset(host, 4, MIB);
-	OK(cuMemcpyHtoD(p, host, MIB));
-	must(block_is(1, p, 4), "cuMemcpyHtoD");
-	current(0);
-	OK(cuMemcpyHtoDAsync(p, at, MIB, streams[0]));
-	OK(cuStreamSynchronize(streams[0]));
-	must(block_is(1, p, 3), "cuMemcpyHtoDAsync");
-	current(0);
-	OK(cuMemcpyDtoH(host, q, MIB));
-	must(host[0] == 2 && host[MIB - 1] == 2, "cuMemcpyDtoH");
-	OK(cuMemcpyAsync(pinned, q, MIB, streams[0]));
-	OK(cuStreamSynchronize(streams[0]));
-	must(((unsigned char *)at)[MIB - 1] == 2, "cuMemcpyAsync");
-	memset(host, 5, MIB);
-	up = rectangle(CU_MEMORYTYPE_DEVICE, p, CU_MEMORYTYPE_HOST,
-		       (CUdeviceptr)(uintptr_t)host);
-	OK(cuMemcpy2D(&up));
-	must(block_is(1, p, 5), "cuMemcpy2D");
-	current(0);
-	down = rectangle(CU_MEMORYTYPE_UNIFIED, (CUdeviceptr)(uintptr_t)host,
-			 CU_MEMORYTYPE_UNIFIED, q);
-	OK(cuMemcpy2D(&down));
-	must(host[0] == 2 && host[MIB - 1] == 2, "cuMemcpy2D of an unknown kind");
-	memset(at, 6, MIB);
-	up = rectangle(CU_MEMORYTYPE_UNIFIED, p, CU_MEMORYTYPE_UNIFIED, pinned);
-	OK(cuMemcpy2D(&up));
-	must(block_is(1, p, 6), "cuMemcpy2D of an unknown kind");
-	current(0);
-	OK(cuMemcpyHtoD(p, memset(at, 5, MIB), MIB));
-	OK(cuMemcpy((CUdeviceptr)(uintptr_t)host, p, MIB));
-	must(host[0] == 5 && host[MIB - 1] == 5, "cuMemcpy");
-	OK(cuMemcpyDtoD(p, q, MIB)); /* both of the other one */
-	all_wait();
-	must(block_is(1, p, 2), "cuMemcpyDtoD");
-	OK(cuMemFreeHost(at));
-	must_need_access(p);
-}
-
-/* What touches memory of the other device by itself is refused as by plain CUDA, also
- * after copies. */
-SCENARIO(fills_need_access)
-{
-	CUdeviceptr p, q;
-
-	two_devices();
-	p = block_of(1, 1);
-	q = block_of(0, 7);
-	for (int kind = 0; kind < KINDS; kind++)
-		OK(copy(kind, 0, p, 1, q, 0));
-	all_wait();
-	must_need_access(p);
-}
-
 /* From device 0, in a captured graph. */
 static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 {
@@ -237,19 +182,6 @@ static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 	OK(cuStreamEndCapture(streams[0], &graph));
 	OK(cuGraphInstantiate(&exec, graph, 0));
 	OK(cuGraphLaunch(exec, streams[0]));
-}
-
-/* The call that names the contexts cannot be captured; the others can. */
-SCENARIO(copies_in_graphs_are_made)
-{
-	CUdeviceptr to, from;
-
-	two_devices();
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	graph_copies(to, from);
-	all_wait();
-	must(block_is(1, to, 7), "it is not copied");
 }
 
 /* --- frees --------------------------------------------------------------------- */
