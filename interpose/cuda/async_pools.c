@@ -12,13 +12,11 @@
  * Segments of the driver would need cuCtxEnablePeerAccess, which the program sees. So
  * with several devices only a mapped pool serves.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "async_pools.h"
 #include "resolve.h"
 #include "cuda_vmm.h"
-#include "../hooks/hooks.h"
 #include "../base/log.h"
 #include "../base/process.h"
 

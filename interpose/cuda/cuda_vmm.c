@@ -16,7 +16,6 @@
 #include <errno.h>
 
 #include "ctx_scope.h"
-#include "../hooks/hooks.h"
 #include "cuda_vmm.h"
 #include "third_party_dma.h"
 #include "../base/process.h"

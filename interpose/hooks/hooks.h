@@ -15,7 +15,6 @@
 #include "../cuda/symbols.h"
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters;                                           \
 	CUresult gcp_called_##name parameters;                                         \
 	CUresult gcp_entry_##name parameters;
 GCP_DRIVER_HOOKS(GCP_X)

@@ -12,7 +12,7 @@
  *
  *      USED --free--> PENDING --epoch ready--> FREE --lowest fit, split--> USED
  */
-#include "../cache/cache.h"
+#include "../pool_types.h"
 #include "../space/vmm.h"
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)

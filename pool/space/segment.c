@@ -5,7 +5,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  */
-#include "../cache/cache.h"
+#include "../pool_types.h"
 
 /* --- segments ----------------------------------------------------------------- */
 
