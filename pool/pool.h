@@ -41,7 +41,7 @@ struct gcp_heap;
 
 /* --- configuration ------------------------------------------------------- */
 
-enum { GCP_CLASS_LIST_MAX = 256 }; /* longest explicit list of size classes */
+
 
 /* A limit is a number of bytes, GCP_LIMIT_NONE, or GCP_LIMIT_SHARES plus hundredths of
  * a percent (0..10000) of the memory that the device has. */
@@ -63,8 +63,6 @@ struct gcp_config {
 	uint32_t class_steps; /* size classes per power of two: 1..64 */
 	uint64_t class_min;   /* smallest class; multiple of 512 */
 	uint64_t class_max;   /* largest class; larger sizes round up to 4 KiB */
-	uint64_t class_list[GCP_CLASS_LIST_MAX]; /* explicit classes, ascending */
-	uint32_t class_list_count;               /* 0: computed from the above */
 	uint64_t slab_max;      /* classes up to this are cut from slabs */
 	uint64_t segment_bytes; /* driver allocation that smaller blocks share */
 	uint64_t split_limit;   /* what is larger has a segment of its own */

@@ -277,24 +277,15 @@ enum {
 	PIECE = 4096, /* bytes: a pipe that has room takes so much without waiting */
 };
 
-/* Waits until `fd` takes more, until READER_WAIT_MS after `since_ns` at most. False: it
- * does not. */
-static bool room_await(int fd, uint64_t since_ns)
+/* Waits until `fd` takes more, until READER_WAIT_MS after `since_ns` at most, and
+ * returns what poll does. */
+static int room_await(int fd, uint64_t since_ns)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-	uint64_t waited_ms = 0;
-	int ready = -1;
+	uint64_t waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
+	int left_ms = waited_ms < READER_WAIT_MS ? READER_WAIT_MS - (int)waited_ms : 0;
 
-	while (ready < 0 && waited_ms < READER_WAIT_MS) {
-		int left_ms = READER_WAIT_MS - (int)waited_ms;
-
-		ready = poll(&poll_fd, 1, atomic_load(&unread) ? 0 : left_ms);
-		if (ready > 0 || (ready < 0 && errno != EINTR))
-			return true;
-		waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
-	}
-	atomic_store(&unread, true);
-	return false;
+	return poll(&poll_fd, 1, atomic_load(&unread) ? 0 : left_ms);
 }
 
 /* What `fd` takes of the bytes, as write(2) says it. */
@@ -318,9 +309,13 @@ static int bytes_write(const struct gcp_text *text, int fd)
 	if (file_stat(fd, &about) != 0)
 		return errno;
 	while (left > 0) {
+		int ready = room_await(fd, since_ns);
 		ssize_t written;
 
-		if (!room_await(fd, since_ns))
+		if (ready < 0 && errno == EINTR)
+			continue;
+		atomic_store(&unread, ready == 0);
+		if (ready == 0)
 			return EAGAIN;
 		written = piece_write(fd, about.st_mode, next, left);
 		if (written < 0 && errno == EAGAIN)
@@ -329,7 +324,6 @@ static int bytes_write(const struct gcp_text *text, int fd)
 			continue;
 		if (written <= 0)
 			return written < 0 ? errno : EIO;
-		atomic_store(&unread, false);
 		since_ns = gcp_clock_ns();
 		next += written;
 		left -= (size_t)written;

@@ -158,8 +158,6 @@ static void count_mode_say(char *const *environment)
 
 static bool number_parse(const struct gcp_option *option, const char **next,
 			 uint64_t *ret_number);
-static bool sizes_parse(const struct gcp_option *option, const char *value,
-			struct gcp_options *options);
 static bool limit_parse(const struct gcp_option *option, const char *value,
 			uint64_t *ret_limit);
 static bool set_parse(const struct gcp_option *option, const char *value,
@@ -225,8 +223,6 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 			return false;
 		number_store(option, options, number);
 		return true;
-	case GCP_OPTION_SIZES:
-		return sizes_parse(option, value, options);
 	case GCP_OPTION_SET:
 		if (!set_parse(option, value, &number))
 			return false;
@@ -299,34 +295,21 @@ static bool set_parse(const struct gcp_option *option, const char *value,
 	return true;
 }
 
-/* The digits of a number, of which those behind a point are `ret_digits` many. Moves
- * *next behind them. */
-static bool digits_parse(const char **next, uint64_t *ret_number, int *ret_digits)
+/* The number that the digits and a fraction say; moves *next behind it. Sizes are
+ * below 2^53, which a double holds. */
+static bool digits_parse(const char **next, double *ret_number)
 {
-	bool point = false;
+	double part = 1;
 
 	*ret_number = 0;
-	*ret_digits = 0;
 	if (**next < '0' || **next > '9')
 		return false;
-	for (;; ++*next) {
-		if (**next == '.' && !point && (*next)[1] >= '0' && (*next)[1] <= '9') {
-			point = true;
-			continue;
-		}
-		if (**next < '0' || **next > '9')
-			return *ret_digits <= 6;
-		*ret_digits += point;
-		if (__builtin_mul_overflow(*ret_number, 10, ret_number) ||
-		    __builtin_add_overflow(*ret_number, (uint64_t)(**next - '0'),
-					   ret_number))
-			return false;
-	}
-}
-
-static uint64_t power_of_ten(int digits)
-{
-	return digits > 0 ? 10 * power_of_ten(digits - 1) : 1;
+	for (; **next >= '0' && **next <= '9'; ++*next)
+		*ret_number = *ret_number * 10 + (**next - '0');
+	if (**next == '.' && (*next)[1] >= '0' && (*next)[1] <= '9')
+		for (++*next; **next >= '0' && **next <= '9'; ++*next)
+			*ret_number += (part /= 10) * (**next - '0');
+	return true;
 }
 
 /* The power of two that K, M, G or T stands for (KiB and KB mean the same); moves
@@ -349,19 +332,20 @@ static int suffix_parse(const char **next)
 static bool number_parse(const struct gcp_option *option, const char **next,
 			 uint64_t *ret_number)
 {
-	uint64_t number;
-	int digits, shift = 0;
+	double number;
+	int shift = 0;
 
-	if (!digits_parse(next, &number, &digits))
+	if (!digits_parse(next, &number))
 		return false;
 	if (option->type != GCP_OPTION_COUNT)
 		shift = suffix_parse(next);
-	if ((digits > 0 && shift == 0) || number > UINT64_MAX >> shift)
+	number *= (double)(UINT64_C(1) << shift);
+	if (number > (double)option->max)
 		return false;
-	number = (number << shift) / power_of_ten(digits);
-	*ret_number = number;
-	return number >= option->min && number <= option->max &&
-	       number % (option->multiple ? option->multiple : 1) == 0;
+	*ret_number = (uint64_t)number;
+	return (shift > 0 || (double)*ret_number == number) &&
+	       *ret_number >= option->min &&
+	       *ret_number % (option->multiple ? option->multiple : 1) == 0;
 }
 
 /* Of the host; containers may have less. */
@@ -376,14 +360,13 @@ static uint64_t host_memory(void)
 static bool share_parse(const struct gcp_option *option, const char *value,
 			uint64_t *ret_limit)
 {
-	uint64_t number, hundredths;
-	int digits;
+	uint64_t hundredths;
+	double number;
 
-	if (!digits_parse(&value, &number, &digits) || strcmp(value, "%") != 0 ||
-	    digits > 2 || number > 10000)
+	if (!digits_parse(&value, &number) || strcmp(value, "%") != 0 || number > 100)
 		return false;
-	hundredths = number * 100 / power_of_ten(digits);
-	if (hundredths > 10000 || (hundredths == 0 && option->min > 0))
+	hundredths = (uint64_t)(number * 100 + 0.5);
+	if (hundredths == 0 && option->min > 0)
 		return false;
 	if (hundredths == 0)
 		*ret_limit = 0;
@@ -408,28 +391,6 @@ static bool limit_parse(const struct gcp_option *option, const char *value,
 	return number_parse(option, &value, ret_limit) && !*value;
 }
 
-static bool sizes_parse(const struct gcp_option *option, const char *value,
-			struct gcp_options *options)
-{
-	uint64_t list[GCP_CLASS_LIST_MAX] = {0};
-	uint32_t count = 0;
-
-	for (;; value++) {
-		if (count == GCP_CLASS_LIST_MAX ||
-		    !number_parse(option, &value, &list[count]) ||
-		    (count > 0 && list[count] <= list[count - 1]))
-			return false;
-		count++;
-		if (!*value)
-			break;
-		if (*value != ',')
-			return false;
-	}
-	memcpy((char *)options + option->offset, list, option->size);
-	options->pool.class_list_count = count;
-	return true;
-}
-
 /* --- complaints ---------------------------------------------------------------- */
 
 static void complain(struct parse *parse, struct gcp_text *text, const char *instead)
@@ -439,33 +400,16 @@ static void complain(struct parse *parse, struct gcp_text *text, const char *ins
 	parse->wrong++;
 }
 
-/* What gcp_config_check compares; limits, quotas and all else stay as they are. */
-static void sizes_reset(struct gcp_config *config)
-{
-	struct gcp_config defaults = {.backend = config->backend};
-
-	gcp_options_fit(&defaults);
-	config->class_steps = defaults.class_steps;
-	config->class_min = defaults.class_min;
-	config->class_max = defaults.class_max;
-	config->class_list_count = 0;
-	config->slab_max = defaults.slab_max;
-	config->segment_bytes = defaults.segment_bytes;
-	config->split_limit = defaults.split_limit;
-	config->window_blocks = defaults.window_blocks;
-	config->epoch_blocks = defaults.epoch_blocks;
-	config->pinned_pow2_max = defaults.pinned_pow2_max;
-	config->pinned_steps = defaults.pinned_steps;
-	config->pinned_epoch_blocks = defaults.pinned_epoch_blocks;
-}
-
 /* Sizes that are good one by one may not fit together. */
 static void config_fit(struct parse *parse)
 {
 	struct gcp_config *config = &parse->options->pool;
+	struct gcp_options defaults = {.pool.backend = config->backend};
 	char bytes[GCP_LINE_MAX];
 	struct gcp_text text;
 	const char *why = "";
+
+	gcp_options_fit(&defaults.pool);
 
 	/* To ask for larger segments only is not to ask for unsplit ones. */
 	if (!variable_find(parse, "GCPOOL_TEST_SPLIT_LIMIT") &&
@@ -475,9 +419,11 @@ static void config_fit(struct parse *parse)
 		return;
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
-	complain(parse, &text,
-		 "using the defaults of classes, segments, slabs and steps");
-	sizes_reset(config);
+	complain(parse, &text, "using the defaults of the GCPOOL_TEST_ options");
+	for (size_t i = gcp_option_count; i < gcp_option_all_count; i++)
+		memcpy((char *)parse->options + gcp_option_table[i].offset,
+		       (char *)&defaults + gcp_option_table[i].offset,
+		       gcp_option_table[i].size);
 }
 
 static void value_complain(struct parse *parse, const struct gcp_option *option,
@@ -496,8 +442,6 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
-	if (option->type == GCP_OPTION_SIZES)
-		gcp_text_add(&text, ", ascending, at most %d", GCP_CLASS_LIST_MAX);
 	if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
 	    strchr(value, '%'))
 		gcp_text_add(&text, ", a percentage has no meaning here");

@@ -77,7 +77,6 @@ enum gcp_option_type {
 	GCP_OPTION_COUNT,
 	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
 	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
-	GCP_OPTION_SIZES, /* bytes, ascending, with commas between */
 	GCP_OPTION_TEXT,
 	GCP_OPTION_SET, /* some of `choices`, with commas between, or all; a bit each */
 };
@@ -93,8 +92,8 @@ struct gcp_option {
 	enum gcp_option_type type;
 	size_t offset;           /* of the field in struct gcp_options */
 	size_t size;             /* of the field, in bytes */
-	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
-	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
+	uint64_t min, max;       /* COUNT, BYTES, LIMIT */
+	uint64_t multiple;       /* BYTES: of this; 0: of 1 */
 	char choices[28];        /* CHOICE, SET: "pool|off" */
 	char on[8];              /* CHOICE: of these, what 1, yes, on and true mean */
 	enum gcp_share share_of; /* LIMIT */

@@ -18,7 +18,6 @@ void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text)
 {
 	const char *field = (const char *)options + option->offset;
-	const struct gcp_config *config = &options->pool;
 	uint64_t number = 0;
 
 	if (option->size <= sizeof(number))
@@ -45,14 +44,6 @@ void gcp_option_show_value(const struct gcp_option *option,
 	case GCP_OPTION_LIMIT:
 		limit_show(number, text);
 		return;
-	case GCP_OPTION_SIZES:
-		for (uint32_t i = 0; i < config->class_list_count; i++) {
-			gcp_text_add(text, "%s", i ? "," : "");
-			bytes_show(config->class_list[i], text);
-		}
-		if (config->class_list_count == 0)
-			gcp_text_add(text, "%s", option->nothing);
-		return;
 	case GCP_OPTION_SET:
 		set_show(option, number, text);
 		return;
@@ -78,9 +69,6 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 		gcp_text_add(text, "%llu to %llu", (unsigned long long)option->min,
 			     (unsigned long long)option->max);
 		return;
-	case GCP_OPTION_SIZES:
-		gcp_text_add(text, "SIZE,SIZE,... of ");
-		break;
 	case GCP_OPTION_BYTES:
 	case GCP_OPTION_LIMIT:
 		break;
@@ -101,51 +89,13 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 
 /* --- the table of GCPOOL_HELP ----------------------------------------------------- */
 
-enum { HELP_WIDTH = 100, CELL_MAX = 60 };
-
-static void cell_fill(char cell[CELL_MAX], const struct gcp_option *option,
-		      const struct gcp_options *options)
-{
-	struct gcp_text text;
-
-	gcp_text_init(&text, cell, CELL_MAX);
-	gcp_option_show_value(option, options, &text);
-	if (text.cut)
-		memcpy(cell + CELL_MAX - 4, "...", 4);
-}
-
-/* Adds words, with a break before each that does not fit into the line, which has
- * `used` columns already. */
-static void words_add(struct gcp_text *text, size_t used, const char *words)
-{
-	while (*words) {
-		size_t length = strcspn(words, " ");
-
-		if (used + 1 + length > HELP_WIDTH) {
-			gcp_text_add(text, "\n     ");
-			used = 5;
-		}
-		gcp_text_add(text, " %.*s", (int)length, words);
-		used += 1 + length;
-		words += length + (words[length] == ' ');
-	}
-}
-
-static void meaning_add(struct gcp_text *text, const struct gcp_option *option)
-{
-	size_t before = text->length;
-
-	gcp_text_add(text, "      [");
-	gcp_option_show_bounds(option, text);
-	gcp_text_add(text, "]");
-	words_add(text, text->length - before, option->meaning);
-	gcp_text_add(text, "\n");
-}
+enum { CELL_MAX = 60 };
 
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 {
 	char standard[CELL_MAX], now[CELL_MAX];
 	struct gcp_options defaults;
+	struct gcp_text cell;
 
 	gcp_options_default(&defaults);
 	gcp_text_add(text,
@@ -156,12 +106,15 @@ void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 	for (size_t i = 0; i < gcp_option_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
-		cell_fill(standard, option, &defaults);
-		cell_fill(now, option, options);
-		gcp_text_add(text, "%c %-23s  %-8s  %s\n",
+		gcp_text_init(&cell, standard, sizeof(standard));
+		gcp_option_show_value(option, &defaults, &cell);
+		gcp_text_init(&cell, now, sizeof(now));
+		gcp_option_show_value(option, options, &cell);
+		gcp_text_add(text, "%c %-23s  %-8s  %s\n      [",
 			     strcmp(standard, now) != 0 ? '*' : ' ', option->name,
 			     standard, now);
-		meaning_add(text, option);
+		gcp_option_show_bounds(option, text);
+		gcp_text_add(text, "]\n      %s\n", option->meaning);
 	}
 }
 

@@ -19,7 +19,7 @@
 	.offset = offsetof(struct gcp_options, field),                                 \
 	.size = sizeof(((struct gcp_options *)0)->field)
 
-enum { TEST_OPTIONS = 13 }; /* the last ones */
+enum { TEST_OPTIONS = 12 }; /* the last ones */
 
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
@@ -100,10 +100,6 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_TEST_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
      GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
      .multiple = 512},
-    {"GCPOOL_TEST_CLASSES",
-     "at most 256 size classes, ascending, instead of the three above",
-     GCP_OPTION_SIZES, FIELD(pool.class_list), .min = 512, .max = 64 * MIB,
-     .multiple = 512, .nothing = "computed"},
     {"GCPOOL_TEST_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
      FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
     {"GCPOOL_TEST_SEGMENT", "driver allocation that smaller blocks share",

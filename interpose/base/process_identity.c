@@ -25,34 +25,21 @@ static long file_read(const char *path, char *bytes, size_t capacity)
 	return got;
 }
 
-static void stat_path(char *ret_path, pid_t pid)
-{
-	static const char end[] = "/stat";
-	char digits[16];
-	int count = 0, at = 6;
-
-	memcpy(ret_path, "/proc/", 6);
-	do
-		digits[count++] = (char)('0' + pid % 10);
-	while ((pid /= 10) > 0);
-	while (count > 0)
-		ret_path[at++] = digits[--count];
-	memcpy(ret_path + at, end, sizeof(end));
-}
-
 /* proc(5): fields 3 (state), 20 (threads) and 22 (start) follow the name, which may
  * hold anything and ends with the last parenthesis. What is left of a process whose
  * last thread has ended is a zombie with one thread; its files are closed. */
 uint64_t gcp_process_start_time(pid_t pid)
 {
 	char path[40], text[1024], *field;
+	struct gcp_text name;
 	uint64_t threads = 0;
 	int saved = errno;
 	bool there, gone;
 
 	if (pid <= 0)
 		return 0;
-	stat_path(path, pid);
+	gcp_text_init(&name, path, sizeof(path));
+	gcp_text_add(&name, "/proc/%d/stat", (int)pid);
 	there = file_read(path, text, sizeof(text)) > 0;
 	/* There may be no /proc any more, or it may hide other users' processes. */
 	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
@@ -91,14 +78,11 @@ uint64_t gcp_process_namespace(void)
 	int saved = errno;
 	ssize_t got = readlink("/proc/self/ns/pid", bytes, sizeof(bytes) - 1);
 	const char *next;
-	uint64_t number = 0;
 
 	errno = saved;
 	bytes[got > 0 ? got : 0] = '\0';
 	next = strchr(bytes, '[');
-	for (; next && next[1] >= '0' && next[1] <= '9'; next++)
-		number = 10 * number + (uint64_t)(next[1] - '0');
-	return number;
+	return next ? gcp_digits_read(next + 1) : 0;
 }
 
 void gcp_process_program(char *bytes, size_t capacity)

@@ -55,4 +55,10 @@ bool gcp_resolve_in_driver(const void *address);
 /* In the child of a fork, while no other thread exists. */
 void gcp_resolve_after_fork(void);
 
+/* The hook of each, which the program's call or hooks/ gets to. */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters;
+GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X
+
 #endif

@@ -628,10 +628,4 @@ typedef CUresult gcp_recapture_callback(void *);
 
 /* clang-format on */
 
-/* The hook of each, which the program's call or hooks/ gets to. */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters;
-GCP_DRIVER_HOOKS(GCP_X)
-#undef GCP_X
-
 #endif

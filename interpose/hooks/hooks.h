@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../cuda/symbols.h"
+#include "../cuda/resolve.h"
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_called_##name parameters;                                         \

@@ -46,8 +46,6 @@ static void device_used(int device, const struct gcp_gpu *gpu)
 {
 	if (wanted & TRACE)
 		gcp_trace_device(device, gpu->name, gpu->bytes);
-	if (wanted & LIVE)
-		gcp_live_device_note(device, gpu);
 }
 
 /* A thread that uses several contexts in turn comes here more often than once. */

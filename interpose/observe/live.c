@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,81 +30,15 @@ static __thread uint32_t calls;
 
 /* --- the page ---------------------------------------------------------------- */
 
-/* What is shown of each device, by the names that gcpool.h has: these and all counters,
- * and what the library's calls of the driver were together. */
-#define GCP_LIVE_FIGURES(X)                                                            \
-	X(allocation.current, "allocations_live")                                      \
-	X(allocation.allocated, "allocations")                                         \
-	X(allocation.freed, "frees")                                                   \
-	X(requested_bytes.current, "requested_bytes")                                  \
-	X(allocated_bytes.current, "allocated_bytes")                                  \
-	X(allocated_bytes.peak, "allocated_bytes_peak")                                \
-	X(active_bytes.current, "active_bytes")                                        \
-	X(reserved_bytes.current, "reserved_bytes")                                    \
-	X(reserved_bytes.peak, "reserved_bytes_peak")                                  \
-	X(private_bytes.current, "private_bytes")                                      \
-	X(lane_bytes.current, "lane_bytes")                                            \
-	X(lane.current, "lanes")                                                       \
-	X(segment.current, "segments")                                                 \
-	X(mapped_bytes, "mapped_bytes")
-
-static const struct {
-	char name[24];
-	size_t offset; /* in struct gcp_stats */
-} figures[] = {
-#define GCP_X(field, name) {name, offsetof(struct gcp_stats, field)},
-    GCP_LIVE_FIGURES(GCP_X)
-#undef GCP_X
-#define GCP_X(name, meaning) {#name, offsetof(struct gcp_stats, name)},
-	GCP_COUNTERS(GCP_X)
-#undef GCP_X
-};
-
-enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
-_Static_assert(FIGURES + 2 <= GCP_LIVE_FIGURES_MAX, "there is room in the page");
-
-static void names_fill(void)
-{
-	struct gcp_text text;
-
-	gcp.text_init(&text, page->names, sizeof(page->names));
-	for (int i = 0; i < FIGURES; i++)
-		gcp.text_add(&text, "%s ", figures[i].name);
-	gcp.text_add(&text, "driver_calls driver_ns ");
-	page->figure_count = FIGURES + 2;
-}
-
-static void figures_fill(struct gcp_live_device *device, const struct gcp_stats *stats)
-{
-	uint64_t count = 0, ns = 0;
-
-	for (int i = 0; i < FIGURES; i++)
-		memcpy(&device->figures[i], (const char *)stats + figures[i].offset,
-		       sizeof(uint64_t));
-#define GCP_X(name)                                                                    \
-	count += stats->name.count;                                                    \
-	ns += stats->name.ns;
-	GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
-	device->figures[FIGURES] = count;
-	device->figures[FIGURES + 1] = ns;
-}
-
 static void page_fill(const struct gcp_options *options)
 {
 	struct gcp_text text;
 
 	page->version = GCP_LIVE_VERSION;
 	page->bytes = GCP_LIVE_BYTES;
-	page->pid = (uint32_t)getpid();
-	page->library = GCPOOL_VERSION;
-	page->start_time = gcp.process_start_time((int)page->pid);
-	page->begun_realtime_ns = gcp_clock_of(CLOCK_REALTIME);
-	page->begun_monotonic_ns = gcp_clock_ns();
-	gcp.process_program(page->program, sizeof(page->program));
+	page->start_time = gcp.process_start_time(getpid());
 	gcp.text_init(&text, page->trace, sizeof(page->trace));
 	gcp.text_add_path(&text, options->trace_file);
-	names_fill();
 	memcpy(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic));
 }
 
@@ -227,42 +160,20 @@ void gcp_live_after_fork(void)
 	page = NULL;
 }
 
-void gcp_live_device_note(int device, const struct gcp_gpu *gpu)
-{
-	struct gcp_live_device *to;
-
-	if (!page || device < 0 || device >= GCP_LIVE_DEVICES)
-		return;
-	to = &page->devices[device];
-	memcpy(to->name, gpu->name, sizeof(to->name) - 1);
-	memcpy(to->uuid, gpu->uuid, sizeof(to->uuid));
-	memcpy(to->pci, gpu->pci, sizeof(to->pci));
-	to->memory = gpu->bytes;
-}
-
 /* --- write ------------------------------------------------------------------- */
 
 /* busy is held. */
 static void page_update(uint64_t now)
 {
-	struct gcp_pinned_stats pinned;
-	struct gcp_stats stats;
-	int last = gcp.pools_device_max(gcp.process->pools);
-	int count = last < GCP_LIVE_DEVICES ? last + 1 : GCP_LIVE_DEVICES;
+	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
+					  .under_way = true, .brief = true};
+	struct gcp_text text;
 
-	assert(page->sequence % 2 == 0 && count >= 0);
+	assert(page->sequence % 2 == 0);
 	atomic_fetch_add(&page->sequence, 1);
-	for (int device = 0; device < count; device++) {
-		if (gcp.pools_stats(gcp.process->pools, device, &stats) != 0)
-			continue;
-		page->devices[device].number = (uint64_t)device;
-		figures_fill(&page->devices[device], &stats);
-	}
-	if (gcp.pinned_stats(gcp.process->pools, &pinned) == 0) {
-		page->pinned_held = pinned.active_bytes.current;
-		page->pinned_allocated = pinned.allocated_bytes.current;
-	}
-	page->device_count = (uint64_t)count;
+	gcp.text_init(&text, page->text, GCP_LIVE_BYTES - sizeof(*page));
+	gcp.report_add(&report, true, &text);
+	page->length = text.cut ? 0 : text.length;
 	page->updated_ns = now;
 	atomic_fetch_add(&page->sequence, 1);
 }
@@ -291,7 +202,8 @@ static void *room_make(size_t bytes)
 
 static int stats_reply(void)
 {
-	struct gcp_report report = {gcp.process->pools, &gcp.process->options, true};
+	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
+					  .under_way = true};
 	struct gcp_text text;
 	char *memory = room_make(REPLY_MAX);
 	int error;

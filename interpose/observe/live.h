@@ -25,10 +25,8 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 5,
-	GCP_LIVE_BYTES = 16384,
-	GCP_LIVE_DEVICES = 16,
-	GCP_LIVE_FIGURES_MAX = 64,
+	GCP_LIVE_VERSION = 6,
+	GCP_LIVE_BYTES = 1 << 17,
 };
 
 /* What may be asked for. */
@@ -39,36 +37,22 @@ enum gcp_live_kind {
 	GCP_LIVE_SNAPSHOT, /* all blocks, into the reply: struct gcp_live_block */
 };
 
-struct gcp_live_device {
-	char name[64], uuid[48], pci[16]; /* as in struct gcp_gpu */
-	uint64_t number, memory;
-	uint64_t
-	    figures[GCP_LIVE_FIGURES_MAX]; /* in the order of `names` in the page */
-};
-
 /* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the
  * version. */
 struct gcp_live_page {
 	char magic[8];
 	uint32_t version, bytes;
-	uint32_t pid, library; /* version of the library, as gcpool_version */
-	uint64_t start_time;   /* of the process: process_identity.h */
-	uint64_t begun_realtime_ns, begun_monotonic_ns;
-	_Atomic uint64_t sequence; /* odd: what follows is just written */
-	uint64_t updated_ns;       /* monotonic */
-	uint64_t device_count, figure_count;
-	uint64_t pinned_held, pinned_allocated; /* bytes */
 	/* A request: written by gcpool ctl, `asked` last; the answer, `done` last. */
 	_Atomic uint32_t asked, done;
 	uint32_t kind, result; /* result: 0 or an errno */
 	uint64_t argument, answer;
-	char program[256];
-	char trace[GCP_PATH_MAX]; /* GCPOOL_TRACE, %p as it is */
-	char names[2048];         /* of the figures, with a space behind each */
-	struct gcp_live_device devices[GCP_LIVE_DEVICES];
+	uint64_t start_time;       /* of the process: process_identity.h */
+	_Atomic uint64_t sequence; /* odd: what follows is just written */
+	uint64_t updated_ns;       /* monotonic; 0: not yet */
+	uint64_t length;           /* of the text */
+	char trace[GCP_PATH_MAX];  /* GCPOOL_TRACE */
+	char text[];               /* the report as JSON, without single blocks */
 };
-
-_Static_assert(sizeof(struct gcp_live_page) <= GCP_LIVE_BYTES, "fits");
 
 /* A block of a snapshot. */
 struct gcp_live_block {
@@ -81,9 +65,6 @@ bool gcp_live_start(const struct gcp_options *options);
 /* The process ends: the page goes. */
 void gcp_live_end(void);
 void gcp_live_after_fork(void);
-
-/* A device is used for the first time. */
-void gcp_live_device_note(int device, const struct gcp_gpu *gpu);
 
 /* An occasion inside a call of the program, with no lock of the pools held. free: plain
  * CUDA would wait for the device in this call. Cheap when there is nothing to do. */

@@ -5,7 +5,6 @@
 #ifndef GCP_INTERPOSE_CALL_STATS_H
 #define GCP_INTERPOSE_CALL_STATS_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "report.h"

@@ -230,7 +230,8 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 		gcp_write_number(writer, "pages", "", stats->epochs);
 		gcp_write_number(writer, "held_frees", "", stats->deferred_frees);
 	}
-	gcp_report_blocks(writer, report, device);
+	if (!report->brief)
+		gcp_report_blocks(writer, report, device);
 	gcp_write_number(writer, "largest_free_bytes", "in one block",
 			 stats->largest_free_bytes);
 	gcp_write_number(writer, "reserved_at_peak_bytes", "when most were allocated",

@@ -100,6 +100,7 @@ struct gcp_report {
 	struct gcp_pools *pools;           /* NULL: there are none */
 	const struct gcp_options *options; /* those in force; may be NULL */
 	bool under_way;                    /* the process goes on */
+	bool brief;                        /* without single blocks */
 };
 
 /* Appends the report to `text`, as JSON or as text; takes the locks of the statistics.

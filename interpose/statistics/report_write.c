@@ -37,7 +37,7 @@ static void failure_say(const struct gcp_options *options, int error, bool final
 static void report_write(const struct gcp_options *options, struct gcp_pools *pools,
 			 bool final)
 {
-	struct gcp_report report = {pools, options, !final};
+	struct gcp_report report = {pools, options, .under_way = !final};
 	struct gcp_text text;
 	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -25,7 +25,6 @@ struct gcp_writer {
 
 /* Columns of a table, with a space behind each: "count ns ". What is called ns is
  * shown in ms, and what is called bytes, or is in a row of bytes, with its unit. */
-enum { GCP_COLUMNS_MAX = 5 };
 
 /* Member `name`, NULL in an array: an object ('{') or array ('['). In text nothing is
  * written, unless a line is open. */

@@ -47,25 +47,9 @@ void gcp_config_default_mapped(struct gcp_config *config)
 	config->slab_max = 16 << 10;
 }
 
-static const char *class_list_fault(const struct gcp_config *config)
-{
-	if (config->class_list_count > GCP_CLASS_LIST_MAX)
-		return "the list of size classes is too long";
-	for (uint32_t i = 0; i < config->class_list_count; i++) {
-		uint64_t bytes = config->class_list[i];
-
-		if (bytes == 0 || bytes % GCP_UNIT != 0 || bytes > 64 << 20)
-			return "a size class must be a multiple of 512 bytes, 64 MiB "
-			       "at most";
-		if (i > 0 && bytes <= config->class_list[i - 1])
-			return "size classes must ascend";
-	}
-	return NULL;
-}
-
 int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 {
-	const char *why = class_list_fault(config);
+	const char *why = NULL;
 
 	if (config->class_steps < 1 || config->class_steps > 64)
 		why = "there must be 1 to 64 size classes per power of two";
@@ -121,11 +105,8 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 	uint32_t class = 0;
 	uint64_t units;
 
-	classes->count = config->class_list_count;
-	memcpy(classes->sizes, config->class_list,
-	       config->class_list_count * sizeof(classes->sizes[0]));
-	if (classes->count == 0)
-		classes_compute(classes, config);
+	classes->count = 0;
+	classes_compute(classes, config);
 	while (classes->slab_count < classes->count &&
 	       classes->sizes[classes->slab_count] <= config->slab_max)
 		classes->slab_count++;

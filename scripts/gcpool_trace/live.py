@@ -28,13 +28,12 @@ from gcpool_trace.summary import duration, plain, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 5
+VERSION = 6
 PLACE = "/dev/shm"
-HEAD = struct.Struct("<8s4I9Q4I2Q256s1024s2048s")
-SEQUENCE = struct.calcsize("<8s4I3Q")
-REQUEST = struct.calcsize("<8s4I9Q")
-PAGE = 16384
-DEVICE = struct.Struct("<64s48s16s2Q64Q")
+HEAD = struct.Struct("<8s6I6Q1024s")
+REQUEST = struct.calcsize("<8s2I")
+SEQUENCE = struct.calcsize("<8s6I3Q")
+PAGE = 1 << 17
 BLOCK = struct.Struct("<3Q2I")
 KINDS = {"trim": 1, "stats": 2, "snapshot": 3}
 ANSWER_S = 10
@@ -103,9 +102,37 @@ def pci_key(pci):
     return f"{domain[-4:]}:{rest}"
 
 
+PLURAL = {"segment": "segments", "lane": "lanes"}
+
+
+def figures_of(device, numbers):
+    """One level of the report's, with the names that `top` uses."""
+    number, pci = device["device"], device.get("pci", "")
+    figures = {
+        "number": number,
+        "gpu": numbers.get(pci_key(pci), number),
+        "name": device.get("name", ""),
+        "uuid": device.get("uuid", ""),
+        "pci": pci,
+        "memory": device.get("memory_bytes", 0),
+        "allocations": device["allocation"]["allocated"],
+        "frees": device["allocation"]["freed"],
+    }
+    for name, value in device.items():
+        if isinstance(value, dict) and "current" in value:
+            figures[PLURAL.get(name, name)] = value["current"]
+            figures[name + "_peak"] = value["peak"]
+        elif isinstance(value, int):
+            figures[name] = value
+    calls = device["driver_calls"].values()
+    figures["driver_calls"] = sum(call["count"] for call in calls)
+    figures["driver_ns"] = sum(call["ns"] for call in calls)
+    return figures
+
+
 class Page:
     """One process: pid, uid, user, program, devices (number, gpu, name, uuid, pci, memory, figures
-    by name), updated (s since its last update), begun, pinned_held, pinned_allocated, trace.
+    by name), updated (s since its last update), seconds, pinned_held, pinned_allocated, trace.
     Read and written as a file: what is mapped could be made shorter by its owner meanwhile,
     which is a signal."""
 
@@ -122,9 +149,8 @@ class Page:
         self.path, self.user = path, user_name(self.uid)
         self.place = place_open(os.path.dirname(path), self.uid)
         self.fd = self.open("", os.O_RDWR)
+        self.pid = int(name.group(3))
         self.read()
-        if self.pid != int(name.group(3)):
-            raise Wrong(f"{path} is of another process")
 
     def __del__(self):
         for fd in (self.place, self.fd):
@@ -169,56 +195,24 @@ class Page:
         raw = self.copy()
         if len(raw) < HEAD.size or not raw.startswith(MAGIC):
             raise Wrong(f"{self.path} is no page of libgcpool")
-        (
-            _,
-            version,
-            _,
-            self.pid,
-            self.library,
-            self.start_time,
-            self.begun_realtime,
-            self.begun_ns,
-            self.sequence,
-            updated,
-            count,
-            figures,
-            self.pinned_held,
-            self.pinned_allocated,
-            self.asked,
-            self.done,
-            _,
-            self.result,
-            _,
-            self.answer,
-            program,
-            trace,
-            names,
-        ) = HEAD.unpack_from(raw)
+        _, version, *_, self.start_time, _, self.updated_ns, length, trace = HEAD.unpack_from(raw)
         if version != VERSION:
             raise Wrong(f"{self.path} has version {version}, this gcpool reads {VERSION}")
-        self.program, self.trace = text(program), text(trace)
-        self.updated_ns = updated
-        self.updated = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - updated / 1e9)
-        self.names = text(names).split()[:figures]
-        self.devices = []
+        self.trace = text(trace)
+        self.updated = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - self.updated_ns / 1e9)
+        try:
+            self.take(json.loads(raw[HEAD.size : HEAD.size + length]) if length else {})
+        except (KeyError, TypeError, AttributeError):
+            raise Wrong(f"{self.path} has no report") from None
+
+    def take(self, report):
+        self.program = " ".join(report.get("arguments", ()))
+        self.library, self.seconds = report.get("version", ""), report.get("seconds", 0)
+        host = report.get("host", {})
+        self.pinned_held = host.get("active_bytes", {}).get("current", 0)
+        self.pinned_allocated = host.get("allocated_bytes", {}).get("current", 0)
         numbers = gpu_numbers()
-        for i in range(min(count, 16)):
-            name, uuid, pci, number, memory, *values = DEVICE.unpack_from(
-                raw, HEAD.size + i * DEVICE.size
-            )
-            if not name[0] and not any(values):
-                continue  # not used by the process
-            self.devices.append(
-                {
-                    "number": number,
-                    "gpu": numbers.get(pci_key(text(pci)), number),
-                    "name": text(name),
-                    "uuid": text(uuid),
-                    "pci": text(pci),
-                    "memory": memory,
-                    **dict(zip(self.names, values)),
-                }
-            )
+        self.devices = [figures_of(device, numbers) for device in report.get("devices", ())]
 
     def base_name(self):
         """Of the program, without its arguments."""
@@ -256,10 +250,8 @@ class Page:
             "user": self.user,
             "program": self.program,
             "updated_seconds_ago": round(self.updated, 3),
-            "library": f"{self.library // 10000}.{self.library // 100 % 100}.{self.library % 100}",
-            "running_seconds": (
-                round((self.updated_ns - self.begun_ns) / 1e9, 3) if self.updated_ns else 0
-            ),
+            "library": self.library,
+            "running_seconds": self.seconds,
             "pinned_held_bytes": self.pinned_held,
             "pinned_allocated_bytes": self.pinned_allocated,
             "trace": self.trace,

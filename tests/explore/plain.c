@@ -117,19 +117,9 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
  * otherwise. */
 uint64_t plain_class_bytes(uint64_t wanted)
 {
-	const char *text = getenv("GCPOOL_TEST_CLASSES");
 	uint64_t step = 512;
-	char *end = NULL;
 
-	for (; text && *text; text = *end ? end + 1 : end) {
-		uint64_t size = strtoull(text, &end, 10);
-
-		if (*end == 'K' || *end == 'M')
-			size <<= *end++ == 'K' ? 10 : 20;
-		if (size >= wanted)
-			return size;
-	}
-	while (!text && wanted <= MIB && 16 * step < wanted)
+	while (wanted <= MIB && 16 * step < wanted)
 		step *= 2;
 	return round_up(wanted, step);
 }

@@ -143,12 +143,9 @@ static void set_device(const struct setting *setting, struct draw *draw)
 
 static void set_classes(const struct setting *setting, struct draw *draw)
 {
-	static const char *const lists[] = {"512,4K,1M", "2K", "1K,64K,256K,2M",
-					    "512,1024,1536,8K,32K,33K"};
-
 	switch (draw_below(draw, 6)) {
 	case 0:
-		set("GCPOOL_TEST_CLASSES", lists[draw_below(draw, 4)]);
+		set_number("GCPOOL_TEST_CLASS_MIN", 512u << draw_below(draw, 4));
 		break;
 	case 1:
 		set_number("GCPOOL_TEST_CLASS_STEPS", 1 + draw_below(draw, 16));

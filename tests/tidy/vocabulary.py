@@ -32,7 +32,7 @@ C = (".c", ".h", ".S", ".cu", ".cpp")
 TEXT = (".md", ".py", ".sh", "meson.build")
 SKIPPED = re.compile(
     r"tests/tidy/vocabulary\.py|CONTRIBUTING\.md|CHANGELOG\.md|debian/"
-    r"|tests/gpu/(results|bench)\.md|tests/explore/trial\.md|tests/bench/traces/")
+    r"|tests/gpu/(results|bench)\.md|tests/bench/traces/")
 
 # An underscore parts words of a name: gcp_world_lock has "world".
 PATTERN = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join(OUT), re.I)

@@ -222,7 +222,7 @@ class Manners:
         code, said = self.live(self.USER, "ctl", str(process.pid), "stats")
         self.checks.that(code == 1 and "has ended, or runs another" in said, f"{code} {said}")
         # And without that: the user may write the page.
-        at, stats = struct.calcsize("<8s4I9Q"), 2
+        at, stats = struct.calcsize("<8s2I"), 2
         with open(page[0], "r+b", buffering=0) as file:
             for where, number in ((at + 8, stats), (at, 1)):
                 os.pwrite(file.fileno(), struct.pack("<I", number), where)
