@@ -41,8 +41,6 @@ struct gcp_heap;
 
 /* --- configuration ------------------------------------------------------- */
 
-
-
 /* A limit is a number of bytes, GCP_LIMIT_NONE, or GCP_LIMIT_SHARES plus hundredths of
  * a percent (0..10000) of the memory that the device has. */
 #define GCP_LIMIT_NONE   UINT64_MAX
@@ -60,9 +58,9 @@ enum gcp_backend {
  * the option table of interpose/base/options_table.c; gcp_config_default gives the same
  * defaults to tests. */
 struct gcp_config {
-	uint32_t class_steps; /* size classes per power of two: 1..64 */
-	uint64_t class_min;   /* smallest class; multiple of 512 */
-	uint64_t class_max;   /* largest class; larger sizes round up to 4 KiB */
+	uint32_t class_steps;   /* size classes per power of two: 1..64 */
+	uint64_t class_min;     /* smallest class; multiple of 512 */
+	uint64_t class_max;     /* largest class; larger sizes round up to 4 KiB */
 	uint64_t slab_max;      /* classes up to this are cut from slabs */
 	uint64_t segment_bytes; /* driver allocation that smaller blocks share */
 	uint64_t split_limit;   /* what is larger has a segment of its own */

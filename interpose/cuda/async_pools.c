@@ -17,7 +17,6 @@
 #include "async_pools.h"
 #include "resolve.h"
 #include "cuda_vmm.h"
-#include "../base/log.h"
 #include "../base/process.h"
 
 enum { DEVICES_MAX = 64 };

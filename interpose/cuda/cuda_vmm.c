@@ -19,7 +19,6 @@
 #include "cuda_vmm.h"
 #include "third_party_dma.h"
 #include "../base/process.h"
-#include "../base/log.h"
 #include "resolve.h"
 
 enum { DEVICES_MAX = 64 };
