@@ -23,7 +23,7 @@
 
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
-	GCP_RELAUNCH_BITS = 9,
+	GCP_RELAUNCH_BITS = 13,
 	GCP_RELAUNCHES = 1 << GCP_RELAUNCH_BITS,
 	GCP_END_BUCKETS = 256,
 };
@@ -284,7 +284,6 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
-struct gcp_hold *gcp_hold_create(void); /* NULL: no memory */
 bool gcp_holds_has(const struct gcp_holds *holds,
 		   const struct gcp_graph_pool *graph_pool);
 /* NULL: no memory. joins: a graph pool, as soon as it begins. The second accepts NULL;

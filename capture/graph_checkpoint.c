@@ -35,11 +35,9 @@ static int checkpoint_fill(struct gcp_graph_pool *graph_pool,
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	struct gcp_graph_heap *entry;
-	int saved = errno;
 
 	checkpoint = calloc(1, sizeof(*checkpoint) + heap_count(graph_pool) *
 							 sizeof(checkpoint->heaps[0]));
-	errno = saved;
 	if (!checkpoint)
 		return -ENOMEM;
 	checkpoint->id = graph_pool->id;

@@ -8,10 +8,8 @@
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	int saved = errno;
 	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
 
-	errno = saved;
 	if (!graph_pool)
 		return NULL;
 	graph_pool->id = ++tracker->last_pool_id;
@@ -27,7 +25,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
-	int saved = errno, result;
+	int result;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		if (entry->pool == pool) {
@@ -36,7 +34,6 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 		}
 	}
 	entry = malloc(sizeof(*entry));
-	errno = saved;
 	if (!entry)
 		return -ENOMEM;
 	result = gcp_heap_create(pool, &entry->heap);

@@ -44,7 +44,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold =
-	    capture->spare_hold ? capture->spare_hold : gcp_hold_create();
+	    capture->spare_hold ? capture->spare_hold : malloc(sizeof(*hold));
 
 	assert(!gcp_holds_has(&capture->holds, graph_pool));
 	capture->spare_hold = NULL;

@@ -74,16 +74,6 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 	atomic_fetch_sub(&tracker->holder_count, 1);
 }
 
-/* Without a handle. NULL: no memory. */
-static struct gcp_holder *holder_create(void)
-{
-	int saved = errno;
-	struct gcp_holder *holder = calloc(1, sizeof(*holder));
-
-	errno = saved;
-	return holder;
-}
-
 /* Made when needed. NULL: no memory. */
 static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *handle,
 				     bool is_exec)
@@ -93,7 +83,7 @@ static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *ha
 
 	if (holder)
 		return holder;
-	holder = holder_create();
+	holder = calloc(1, sizeof(*holder));
 	if (holder)
 		holder_list(tracker, holder, handle, is_exec);
 	return holder;
@@ -177,7 +167,7 @@ static void holds_keep(struct gcp_holder *holder)
 /* -ENOMEM. */
 static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 {
-	struct gcp_hold *hold = gcp_hold_create();
+	struct gcp_hold *hold = malloc(sizeof(*hold));
 
 	if (!hold)
 		return -ENOMEM;
@@ -341,7 +331,7 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	bool known = capture->graph && !capture->graph_gone;
 	struct gcp_holder *holder =
 	    known ? holder_get(tracker, capture->graph, false) : NULL;
-	struct gcp_hold *hold = holder ? gcp_hold_create() : NULL;
+	struct gcp_hold *hold = holder ? malloc(sizeof(*hold)) : NULL;
 
 	graph_pool->kept |= tracker->keeps_all || !hold;
 	if (!hold)
@@ -410,7 +400,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	if (!(of_all ? atomic_load(&tracker->nodes_read) : handle != NULL) ||
 	    !any_holds(tracker))
 		return 0;
-	holding = holder_create();
+	holding = calloc(1, sizeof(*holding)); /* without a handle */
 	if (!holding)
 		return -ENOMEM;
 	holding->launched.many = making == GCP_MAKING_UNSEEN;

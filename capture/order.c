@@ -121,7 +121,6 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end = stream_find(tracker, capture, ctx, stream);
-	int saved = errno;
 
 	/* No thread could ask all the streams. */
 	if (is_special(stream) && capture->thread != gcp_thread_number())
@@ -129,7 +128,6 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 	if (end)
 		return end;
 	end = calloc(1, sizeof(*end));
-	errno = saved;
 	if (!end || capture->released)
 		atomic_store(&tracker->any_resting, true);
 	if (!end) {
@@ -242,7 +240,6 @@ static bool free_group_add(struct gcp_capture *capture)
 	struct gcp_nodes *frontier = &capture->frontier;
 	struct gcp_free_group *free_group;
 	size_t bytes;
-	int saved = errno;
 
 	if (capture->unread == 0)
 		return true;
@@ -251,7 +248,6 @@ static bool free_group_add(struct gcp_capture *capture)
 		return false;
 	bytes = frontier->count * sizeof(frontier->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);
-	errno = saved;
 	if (!free_group)
 		return false;
 	free_group->group = capture->unread;

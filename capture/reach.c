@@ -12,14 +12,12 @@ enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
 
 bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room)
 {
-	int saved = errno;
 	void **items;
 
 	if (room <= nodes->room)
 		return true;
 	room = room < 2 * nodes->room ? 2 * nodes->room : room;
 	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
-	errno = saved;
 	if (!items)
 		return false;
 	nodes->items = items;
@@ -56,10 +54,8 @@ static bool reach_grow(struct gcp_reach *reach)
 {
 	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
 				  .count = reach->count};
-	int saved = errno;
 
 	wider.places = calloc(wider.room, sizeof(*wider.places));
-	errno = saved;
 	if (!wider.places)
 		return false;
 	for (size_t i = 0; i < reach->room; i++) {

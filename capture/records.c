@@ -8,10 +8,8 @@
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker)
 {
-	int saved = errno;
 	struct gcp_tracker *tracker = calloc(1, sizeof(*tracker));
 
-	errno = saved;
 	if (!tracker)
 		return -ENOMEM;
 	tracker->pools = pools;
@@ -122,25 +120,14 @@ uint64_t gcp_thread_number(void)
 
 /* --- captures -------------------------------------------------------------- */
 
-struct gcp_hold *gcp_hold_create(void)
-{
-	int saved = errno;
-	struct gcp_hold *hold = malloc(sizeof(*hold));
-
-	errno = saved;
-	return hold;
-}
-
 struct gcp_capture *gcp_capture_create(bool joins)
 {
-	int saved = errno;
 	struct gcp_capture *capture = calloc(1, sizeof(*capture));
 
-	errno = saved;
 	if (!capture)
 		return NULL;
 	STAILQ_INIT(&capture->free_groups);
-	capture->spare_hold = joins ? gcp_hold_create() : NULL;
+	capture->spare_hold = joins ? malloc(sizeof(*capture->spare_hold)) : NULL;
 	if (!joins || capture->spare_hold)
 		return capture;
 	gcp_capture_destroy(capture);

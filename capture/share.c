@@ -50,10 +50,8 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool *pool = NULL;
 	struct gcp_heap *heap = heap_of(graph_pool, &pool);
-	int saved = errno;
 	struct gcp_share *share = heap ? calloc(1, sizeof(*share)) : NULL;
 
-	errno = saved;
 	if (!share)
 		return;
 	assert(gcp_pool_is_mapped(pool) && !graph_pool->share);

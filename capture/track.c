@@ -43,10 +43,8 @@ void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	int saved = errno;
 	struct gcp_track *track = calloc(1, sizeof(*track));
 
-	errno = saved;
 	if (track && gcp_lane_create(pool, &track->lane) != 0) {
 		free(track);
 		track = NULL;

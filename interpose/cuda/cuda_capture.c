@@ -188,13 +188,12 @@ static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles
 static int driver_thread_mode(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	int saved = errno, result = GCP_CAPTURE_GLOBAL;
+	int result = GCP_CAPTURE_GLOBAL;
 
 	if (gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
 		result = (int)mode;
 		gcp_real.cuThreadExchangeStreamCaptureMode(&mode);
 	}
-	errno = saved;
 	return result;
 }
 

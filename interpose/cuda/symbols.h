@@ -220,24 +220,24 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))
 
 /* Stream-ordered memory, and what programs set and ask of CUDA's pools of it. */
-#define GCP_HOOKS_ASYNC(X)                                                             \
-	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, GCP_OPTIONAL,                    \
+#define GCP_HOOKS_ASYNC_ALLOCS(X)                                                      \
+	GCP_TWINS(X, cuMemAllocAsync, cuMemAllocAsync, 11020, 11020, _ptsz,            \
 	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
-	  (ret_ptr, bytes, stream))                                                    \
-	X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 2, GCP_OPTIONAL,               \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
-	  (ret_ptr, bytes, stream))                                                    \
-	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0, GCP_OPTIONAL,    \
+	  (ret_ptr, bytes, stream))
+#define GCP_HOOKS_ASYNC_ALLOCS_FROM_POOLS(X)                                           \
+	GCP_TWINS(X, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 11020,   \
+	  _ptsz,                                                                       \
 	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
-	  (ret_ptr, bytes, pool, stream))                                              \
-	X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 2,             \
-	  GCP_OPTIONAL,                                                                \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
-	  (ret_ptr, bytes, pool, stream))                                              \
+	  (ret_ptr, bytes, pool, stream))
+#define GCP_HOOKS_ASYNC_FREES(X)                                                       \
 	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_REQUIRED,                      \
 	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))                           \
 	X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 2, GCP_OPTIONAL,                 \
-	  (CUdeviceptr ptr, CUstream stream), (ptr, stream)) \
+	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))
+#define GCP_HOOKS_ASYNC(X)                                                             \
+	GCP_HOOKS_ASYNC_ALLOCS(X)                                                      \
+	GCP_HOOKS_ASYNC_ALLOCS_FROM_POOLS(X)                                           \
+	GCP_HOOKS_ASYNC_FREES(X)                                                       \
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0, GCP_OPTIONAL,              \
 	  (CUdevice device, CUmemoryPool pool), (device, pool))                        \
 	X(cuMemSetMemPool, cuMemSetMemPool, 13000, 0, GCP_OPTIONAL,                    \
@@ -365,45 +365,39 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0, GCP_OPTIONAL, \
 	  (CUdevice device), (device))
 
-#define GCP_HOOKS_STREAMS(X)                                                           \
-	X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, 0, GCP_OPTIONAL,          \
-	  (CUstream stream), (stream))                                                 \
-	X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, 2, GCP_OPTIONAL,     \
-	  (CUstream stream), (stream))                                                 \
-	X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, 0, GCP_OPTIONAL,       \
-	  (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                 \
-	X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 10010, 2, GCP_OPTIONAL,  \
-	  (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                 \
-	X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, 0,          \
-	  GCP_OPTIONAL,                                                                \
+/* What begins and ends captures: hooks_capture.c. */
+#define GCP_HOOKS_BEGINS_GLOBAL(X)                                                     \
+	GCP_TWINS(X, cuStreamBeginCapture, cuStreamBeginCapture, 10000, 10000, _ptsz,  \
+	  (CUstream stream), (stream))
+#define GCP_HOOKS_BEGINS(X)                                                            \
+	GCP_TWINS(X, cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, 10010,      \
+	  _ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+#define GCP_HOOKS_BEGINS_INTO_GRAPHS(X)                                                \
+	GCP_TWINS(X, cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,  \
+	  12030, _ptsz,                                                                \
 	  (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,            \
 	   const struct CUgraphEdgeData_st *edges, size_t count,                       \
 	   CUstreamCaptureMode mode),                                                  \
 	  (stream, graph, dependencies, edges, count, mode))                           \
-	X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, 12030, 2,     \
-	  GCP_OPTIONAL,                                                                \
-	  (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,            \
-	   const struct CUgraphEdgeData_st *edges, size_t count,                       \
-	   CUstreamCaptureMode mode),                                                  \
-	  (stream, graph, dependencies, edges, count, mode))                           \
-	X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, 0,      \
-	  GCP_OPTIONAL,                                                                \
+	GCP_TWINS(X, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph,     \
+	  13030, 13030, _ptsz,                                                         \
 	  (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,                   \
 	   gcp_recapture_callback * callback, void *user_data),                        \
-	  (stream, mode, graph, callback, user_data))                                  \
-	X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, 13030, 2, \
-	  GCP_OPTIONAL,                                                                \
-	  (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,                   \
-	   gcp_recapture_callback * callback, void *user_data),                        \
-	  (stream, mode, graph, callback, user_data))                                  \
-	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, GCP_OPTIONAL,              \
-	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
-	X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, 2, GCP_OPTIONAL,         \
-	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
+	  (stream, mode, graph, callback, user_data))
+#define GCP_HOOKS_ENDS(X)                                                              \
+	GCP_TWINS(X, cuStreamEndCapture, cuStreamEndCapture, 10000, 10000, _ptsz,      \
+	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))
+#define GCP_HOOKS_STREAMS_DESTROYED(X)                                                 \
 	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, GCP_OPTIONAL, (CUstream stream),  \
 	  (stream))                                                                    \
 	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
 	  (CUstream stream), (stream))
+#define GCP_HOOKS_STREAMS(X)                                                           \
+	GCP_HOOKS_BEGINS_GLOBAL(X)                                                     \
+	GCP_HOOKS_BEGINS(X)                                                            \
+	GCP_HOOKS_BEGINS_INTO_GRAPHS(X)                                                \
+	GCP_HOOKS_ENDS(X)                                                              \
+	GCP_HOOKS_STREAMS_DESTROYED(X)
 
 /* Calls that set, or return, what a stream's next captured work depends on. */
 #define GCP_UPDATE                                                                     \

@@ -23,7 +23,7 @@
 /* clang-format off */
 
 /* What graphs become: hooks_graph.c. */
-#define GCP_HOOKS_GRAPHS(X)                                                            \
+#define GCP_HOOKS_INSTANTIATIONS(X)                                                    \
 	X(cuGraphInstantiate, cuGraphInstantiate, 10000, 0, GCP_OPTIONAL,              \
 	  (CUgraphExec * ret_exec, CUgraph graph, CUgraphNode * ret_node, char *log,   \
 	  size_t bytes), (ret_exec, graph, ret_node, log, bytes))                      \
@@ -33,22 +33,32 @@
 	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0,          \
 	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, unsigned long long     \
 	  flags), (ret_exec, graph, flags))                                            \
-	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0,        \
-	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, void *parameters),     \
-	  (ret_exec, graph, parameters))                                               \
-	X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, 2,   \
-	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, void *parameters),     \
-	  (ret_exec, graph, parameters))                                               \
-	X(cuGraphDestroy, cuGraphDestroy, 10000, 0, GCP_OPTIONAL, (CUgraph graph),     \
-	  (graph))                                                                     \
-	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0, GCP_OPTIONAL,              \
-	  (CUgraphExec exec), (exec))                                                  \
+	GCP_TWINS(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, \
+	  12000, _ptsz, (CUgraphExec * ret_exec, CUgraph graph, void *parameters),     \
+	  (ret_exec, graph, parameters))
+#define GCP_HOOKS_EXEC_UPDATES(X)                                                      \
 	X(cuGraphExecUpdate, cuGraphExecUpdate, 10020, 0, GCP_OPTIONAL, (CUgraphExec   \
 	  exec, CUgraph graph, CUgraphNode * ret_node, void *ret_result), (exec,       \
 	  graph, ret_node, ret_result))                                                \
 	X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, 0, GCP_OPTIONAL,             \
 	  (CUgraphExec exec, CUgraph graph, void *ret_result), (exec, graph,           \
-	  ret_result))                                                                 \
+	  ret_result))
+#define GCP_HOOKS_NODES_OF_ANY_KIND(X)                                                 \
+	X(cuGraphAddNode, cuGraphAddNode, 12020, 0, GCP_OPTIONAL, (CUgraphNode *       \
+	  ret_node, CUgraph parent, const CUgraphNode *nodes, size_t count, void       \
+	  *parameters), (ret_node, parent, nodes, count, parameters))                  \
+	X(cuGraphAddNode_v2, cuGraphAddNode, 12030, 0, GCP_OPTIONAL, (CUgraphNode *    \
+	  ret_node, CUgraph parent, const CUgraphNode *nodes, const struct             \
+	  CUgraphEdgeData_st *edges, size_t count, void *parameters), (ret_node,       \
+	  parent, nodes, edges, count, parameters))
+#define GCP_HOOKS_GRAPHS(X)                                                            \
+	GCP_HOOKS_INSTANTIATIONS(X)                                                    \
+	GCP_HOOKS_EXEC_UPDATES(X)                                                      \
+	GCP_HOOKS_NODES_OF_ANY_KIND(X)                                                 \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, 0, GCP_OPTIONAL, (CUgraph graph),     \
+	  (graph))                                                                     \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0, GCP_OPTIONAL,              \
+	  (CUgraphExec exec), (exec))                                                  \
 	X(cuGraphCreate, cuGraphCreate, 10000, 0, GCP_OPTIONAL, (CUgraph * ret_graph,  \
 	  unsigned int flags), (ret_graph, flags))                                     \
 	X(cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000, 0,      \
@@ -62,13 +72,6 @@
 	X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams,      \
 	  11010, 0, GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, CUgraph graph), \
 	  (exec, node, graph))                                                         \
-	X(cuGraphAddNode, cuGraphAddNode, 12020, 0, GCP_OPTIONAL, (CUgraphNode *       \
-	  ret_node, CUgraph parent, const CUgraphNode *nodes, size_t count, void       \
-	  *parameters), (ret_node, parent, nodes, count, parameters))                  \
-	X(cuGraphAddNode_v2, cuGraphAddNode, 12030, 0, GCP_OPTIONAL, (CUgraphNode *    \
-	  ret_node, CUgraph parent, const CUgraphNode *nodes, const struct             \
-	  CUgraphEdgeData_st *edges, size_t count, void *parameters), (ret_node,       \
-	  parent, nodes, edges, count, parameters))                                    \
 	X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, 0, GCP_OPTIONAL,          \
 	  (CUgraphNode * ret_node, CUgraph graph, const CUgraphNode *nodes, size_t     \
 	  count, const CUDA_MEMCPY3D *copy, CUcontext ctx), (ret_node, graph, nodes,   \

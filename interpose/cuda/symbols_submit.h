@@ -114,21 +114,26 @@
 	   shared_bytes, stream, parameters))
 
 /* What forks and joins captures. */
-#define GCP_HOOKS_EVENTS(X)                                                            \
+#define GCP_HOOKS_EVENT_WAITS(X)                                                       \
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_REQUIRED,                 \
 	  (CUstream stream, CUevent event, unsigned int flags),                        \
 	  (stream, event, flags))                                                      \
 	X(cuStreamWaitEvent_ptsz, cuStreamWaitEvent, 7000, 2, GCP_OPTIONAL,            \
 	  (CUstream stream, CUevent event, unsigned int flags),                        \
-	  (stream, event, flags))                                                      \
+	  (stream, event, flags))
+#define GCP_HOOKS_EVENT_RECORDS(X)                                                     \
 	X(cuEventRecord, cuEventRecord, 2000, 0, GCP_REQUIRED,                         \
 	  (CUevent event, CUstream stream), (event, stream))                           \
 	X(cuEventRecord_ptsz, cuEventRecord, 7000, 2, GCP_OPTIONAL,                    \
-	  (CUevent event, CUstream stream), (event, stream))                           \
-	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 0, GCP_OPTIONAL,      \
-	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
-	X(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, 11010, 2, GCP_OPTIONAL, \
-	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags))
+	  (CUevent event, CUstream stream), (event, stream))
+#define GCP_HOOKS_EVENT_RECORDS_WITH_FLAGS(X)                                          \
+	GCP_TWINS(X, cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 11010,     \
+	  _ptsz, (CUevent event, CUstream stream, unsigned int flags),                 \
+	  (event, stream, flags))
+#define GCP_HOOKS_EVENTS(X)                                                            \
+	GCP_HOOKS_EVENT_WAITS(X)                                                       \
+	GCP_HOOKS_EVENT_RECORDS(X)                                                     \
+	GCP_HOOKS_EVENT_RECORDS_WITH_FLAGS(X)
 
 #define GCP_HOOKS_GRAPH_LAUNCHES(X)                                                    \
 	GCP_TWINS(X, cuGraphLaunch, cuGraphLaunch, 10000, 10000, _ptsz,                \

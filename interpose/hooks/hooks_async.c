@@ -203,34 +203,25 @@ static CUresult alloc_async(const struct alloc_call *call)
 	return alloc_pass(call);
 }
 
-CUresult gcp_hook_cuMemAllocAsync(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
-{
-	return alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, false});
-}
-
-CUresult gcp_hook_cuMemAllocAsync_ptsz(CUdeviceptr *ret_ptr, size_t bytes,
-				       CUstream stream)
-{
-	return alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, true});
-}
-
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return alloc_async(                                                    \
+		    &(struct alloc_call){ret_ptr, bytes, NULL, stream, (twin) == 2});  \
+	}
+GCP_HOOKS_ASYNC_ALLOCS(GCP_X)
+#undef GCP_X
 /* No pool is no current one, but an error, and CUDA's to give. */
-CUresult gcp_hook_cuMemAllocFromPoolAsync(CUdeviceptr *ret_ptr, size_t bytes,
-					  CUmemoryPool pool, CUstream stream)
-{
-	if (!pool)
-		return gcp_real.cuMemAllocFromPoolAsync(ret_ptr, bytes, pool, stream);
-	return alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, false});
-}
-
-CUresult gcp_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ret_ptr, size_t bytes,
-					       CUmemoryPool pool, CUstream stream)
-{
-	if (!pool)
-		return gcp_real.cuMemAllocFromPoolAsync_ptsz(ret_ptr, bytes, pool,
-							     stream);
-	return alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, true});
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		if (!pool)                                                             \
+			return gcp_real.name arguments;                                \
+		return alloc_async(                                                    \
+		    &(struct alloc_call){ret_ptr, bytes, pool, stream, (twin) == 2});  \
+	}
+GCP_HOOKS_ASYNC_ALLOCS_FROM_POOLS(GCP_X)
+#undef GCP_X
 
 /* --- free ------------------------------------------------------------------------- */
 
@@ -366,15 +357,13 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 	return result;
 }
 
-CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
-{
-	return free_async(gcp_real.cuMemFreeAsync, ptr, stream, false);
-}
-
-CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
-{
-	return free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return free_async(gcp_real.name, ptr, stream, (twin) == 2);            \
+	}
+GCP_HOOKS_ASYNC_FREES(GCP_X)
+#undef GCP_X
 
 /* --- for frameworks.c ------------------------------------------------------------- */
 

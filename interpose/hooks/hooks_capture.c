@@ -15,59 +15,56 @@
 
 /* --- waiting for events ---------------------------------------------------------- */
 
-static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
-			    CUstream stream, bool per_thread, CUevent event,
-			    unsigned int flags)
+/* Returns true if the stream may capture. */
+static bool stream_may_capture(CUstream stream, bool per_thread)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
-	CUresult result;
 
 	gcp_stream_seen(stream, per_thread);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
-		return real(stream, event, flags);
+		return false;
 	gcp_stream_work_given(named, false);
-	result = real(stream, event, flags);
-	if (result == CUDA_SUCCESS)
-		result =
-		    (CUresult)gcp_tracker_joined(gcp_process.tracker, named, event);
-	return result;
+	return true;
 }
 
-CUresult gcp_hook_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+static CUresult stream_waited(CUresult result, CUstream stream, bool per_thread,
+			      CUevent event)
 {
-	return stream_wait(gcp_real.cuStreamWaitEvent, stream, false, event, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return (CUresult)gcp_tracker_joined(
+	    gcp_process.tracker, gcp_stream_named(stream, per_thread), event);
 }
 
-CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
-					 unsigned int flags)
-{
-	return stream_wait(gcp_real.cuStreamWaitEvent_ptsz, stream, true, event, flags);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		bool joins = stream_may_capture(stream, (twin) == 2);                  \
+		CUresult result = gcp_real.name arguments;                             \
+                                                                                       \
+		return joins ? stream_waited(result, stream, (twin) == 2, event)       \
+			     : result;                                                 \
+	}
+GCP_HOOKS_EVENT_WAITS(GCP_X)
+#undef GCP_X
 
 /* --- events --------------------------------------------------------------- */
 
 static void event_records(CUstream stream, bool per_thread, CUevent event)
 {
-	CUstream named = gcp_stream_named(stream, per_thread);
-
-	gcp_stream_seen(stream, per_thread);
-	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
-		return;
-	gcp_stream_work_given(named, false);
-	gcp_tracker_event_recording(gcp_process.tracker, named, event);
+	if (stream_may_capture(stream, per_thread))
+		gcp_tracker_event_recording(
+		    gcp_process.tracker, gcp_stream_named(stream, per_thread), event);
 }
 
-CUresult gcp_hook_cuEventRecord(CUevent event, CUstream stream)
-{
-	event_records(stream, false, event);
-	return gcp_real.cuEventRecord(event, stream);
-}
-
-CUresult gcp_hook_cuEventRecord_ptsz(CUevent event, CUstream stream)
-{
-	event_records(stream, true, event);
-	return gcp_real.cuEventRecord_ptsz(event, stream);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		event_records(stream, (twin) == 2, event);                             \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_EVENT_RECORDS(GCP_X)
+#undef GCP_X
 
 /* Recorded for others than the graph, it becomes a node, and stands for what it stood
  * for before as well: that is more than we keep account of. */
@@ -83,19 +80,14 @@ static void event_records_with(CUstream stream, bool per_thread, CUevent event,
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
 }
 
-CUresult gcp_hook_cuEventRecordWithFlags(CUevent event, CUstream stream,
-					 unsigned int flags)
-{
-	event_records_with(stream, false, event, flags);
-	return gcp_real.cuEventRecordWithFlags(event, stream, flags);
-}
-
-CUresult gcp_hook_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
-					      unsigned int flags)
-{
-	event_records_with(stream, true, event, flags);
-	return gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		event_records_with(stream, (twin) == 2, event, flags);                 \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_EVENT_RECORDS_WITH_FLAGS(GCP_X)
+#undef GCP_X
 
 /* --- by hand -------------------------------------------------------------- */
 
@@ -148,6 +140,7 @@ GCP_HOOKS_QUERIES(GCP_X)
 struct gcp_begin {
 	struct gcp_capture *capture; /* NULL: not ours to follow */
 	bool refused;                /* the host is out of memory */
+	bool into;                   /* a graph that was there */
 	int cancel;                  /* as it was, if there is a capture */
 	CUcontext ctx;
 	CUstream stream;
@@ -157,9 +150,10 @@ struct gcp_begin {
  * cannot be made to wait. A capture that cannot be followed, because the host has no
  * memory for our records, must not begin. From here on until capture_begun the thread
  * does not end by pthread_cancel: fences would be held off for good. */
-static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
+static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool into)
 {
-	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
+	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread),
+				  .into = into};
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL)
 		return begin;
@@ -170,6 +164,8 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
 	if (begin.refused)
 		gcp_cancel_restore(begin.cancel);
+	else if (into)
+		gcp_capture_into_graph(begin.capture);
 	return begin;
 }
 
@@ -189,6 +185,9 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 	}
 	if (begin->capture)
 		gcp_cancel_restore(begin->cancel);
+	/* The program holds the graph, and may add work to it. */
+	if (begin->into && result == CUDA_SUCCESS && gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
 	return result;
 }
 
@@ -200,114 +199,31 @@ _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 	       "cuda.h");
 
 /* Between prepare and begun stands the real call, whatever its form. */
-#define GCP_BEGIN(stream, per_thread, mode, call)                                      \
-	struct gcp_begin begin = capture_prepare(stream, per_thread);                  \
+#define GCP_BEGIN(name, per_thread, types, arguments, mode, into)                      \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		struct gcp_begin begin = capture_prepare(stream, per_thread, into);    \
                                                                                        \
-	if (begin.refused)                                                             \
-		return CUDA_ERROR_OUT_OF_MEMORY;                                       \
-	return capture_begun(&begin, mode, gcp_real.call)
+		if (begin.refused)                                                     \
+			return CUDA_ERROR_OUT_OF_MEMORY;                               \
+		return capture_begun(&begin, mode, gcp_real.name arguments);           \
+	}
 
-CUresult gcp_hook_cuStreamBeginCapture(CUstream stream)
-{
-	GCP_BEGIN(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
-		  cuStreamBeginCapture(stream));
-}
-
-CUresult gcp_hook_cuStreamBeginCapture_ptsz(CUstream stream)
-{
-	GCP_BEGIN(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL,
-		  cuStreamBeginCapture_ptsz(stream));
-}
-
-CUresult gcp_hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-	GCP_BEGIN(stream, false, mode, cuStreamBeginCapture_v2(stream, mode));
-}
-
-CUresult gcp_hook_cuStreamBeginCapture_v2_ptsz(CUstream stream,
-					       CUstreamCaptureMode mode)
-{
-	GCP_BEGIN(stream, true, mode, cuStreamBeginCapture_v2_ptsz(stream, mode));
-}
-
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	GCP_BEGIN(name, (twin) == 2, types, arguments, CU_STREAM_CAPTURE_MODE_GLOBAL,  \
+		  false)
+GCP_HOOKS_BEGINS_GLOBAL(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	GCP_BEGIN(name, (twin) == 2, types, arguments, mode, false)
+GCP_HOOKS_BEGINS(GCP_X)
+#undef GCP_X
 /* Where in the graph it begins is the program's to say: maybe beside work that has used
  * what has been freed since. */
-static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thread)
-{
-	struct gcp_begin begin = capture_prepare(stream, per_thread);
-
-	if (begin.capture)
-		gcp_capture_into_graph(begin.capture);
-	return begin;
-}
-
-/* The program holds the graph that it captures into, and may add work to it. */
-static CUresult capture_begun_to_graph(CUresult result)
-{
-	if (result == CUDA_SUCCESS && gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker, false);
-	return result;
-}
-
-CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-					      const CUgraphNode *dependencies,
-					      const struct CUgraphEdgeData_st *edges,
-					      size_t count, CUstreamCaptureMode mode)
-{
-	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
-
-	if (begin.refused)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_begun_to_graph(
-	    capture_begun(&begin, mode,
-			  gcp_real.cuStreamBeginCaptureToGraph(
-			      stream, graph, dependencies, edges, count, mode)));
-}
-
-CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
-    CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-    const struct CUgraphEdgeData_st *edges, size_t count, CUstreamCaptureMode mode)
-{
-	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
-
-	if (begin.refused)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_begun_to_graph(
-	    capture_begun(&begin, mode,
-			  gcp_real.cuStreamBeginCaptureToGraph_ptsz(
-			      stream, graph, dependencies, edges, count, mode)));
-}
-
-CUresult gcp_hook_cuStreamBeginRecaptureToGraph(CUstream stream,
-						CUstreamCaptureMode mode, CUgraph graph,
-						gcp_recapture_callback *callback,
-						void *user_data)
-{
-	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
-
-	if (begin.refused)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_begun_to_graph(
-	    capture_begun(&begin, mode,
-			  gcp_real.cuStreamBeginRecaptureToGraph(stream, mode, graph,
-								 callback, user_data)));
-}
-
-CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
-						     CUstreamCaptureMode mode,
-						     CUgraph graph,
-						     gcp_recapture_callback *callback,
-						     void *user_data)
-{
-	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
-
-	if (begin.refused)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_begun_to_graph(
-	    capture_begun(&begin, mode,
-			  gcp_real.cuStreamBeginRecaptureToGraph_ptsz(
-			      stream, mode, graph, callback, user_data)));
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	GCP_BEGIN(name, (twin) == 2, types, arguments, mode, true)
+GCP_HOOKS_BEGINS_INTO_GRAPHS(GCP_X)
+#undef GCP_X
 
 /* --- end ---------------------------------------------------------------------- */
 
@@ -358,15 +274,13 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	return result;
 }
 
-CUresult gcp_hook_cuStreamEndCapture(CUstream stream, CUgraph *ret_graph)
-{
-	return capture_end(gcp_real.cuStreamEndCapture, stream, false, ret_graph);
-}
-
-CUresult gcp_hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *ret_graph)
-{
-	return capture_end(gcp_real.cuStreamEndCapture_ptsz, stream, true, ret_graph);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return capture_end(gcp_real.name, stream, (twin) == 2, ret_graph);     \
+	}
+GCP_HOOKS_ENDS(GCP_X)
+#undef GCP_X
 
 static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
@@ -389,12 +303,10 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	return result;
 }
 
-CUresult gcp_hook_cuStreamDestroy(CUstream stream)
-{
-	return stream_destroy(gcp_real.cuStreamDestroy, stream);
-}
-
-CUresult gcp_hook_cuStreamDestroy_v2(CUstream stream)
-{
-	return stream_destroy(gcp_real.cuStreamDestroy_v2, stream);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return stream_destroy(gcp_real.name, stream);                          \
+	}
+GCP_HOOKS_STREAMS_DESTROYED(GCP_X)
+#undef GCP_X

@@ -138,68 +138,42 @@ static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
 	return result == CUDA_SUCCESS ? refused : result;
 }
 
-/* Between begin and new stands the real call, whatever its form. */
-#define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
-	GCP_CANCEL_LATER;                                                              \
-	struct gcp_holder *holding;                                                    \
-	bool again;                                                                    \
-	CUresult result = holding_begin(graph, making_of(is_plain(flags)),             \
-					"cuGraphInstantiate", &holding);               \
-                                                                                       \
-	if (result != CUDA_SUCCESS)                                                    \
-		return result;                                                         \
-	GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);                   \
-	result = holding_stays(result, holding, &again);                               \
-	if (again) {                                                                   \
-		GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);           \
-		gcp_share_may_move(gcp_process.tracker, holding);                      \
-	}                                                                              \
-	return holding_new(result, holding, ret_exec ? *ret_exec : NULL, true)
-
-CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
-				     CUgraphNode *ret_node, char *log, size_t bytes)
-{
-	GCP_INSTANTIATE(graph, ret_exec, 0,
-			cuGraphInstantiate(ret_exec, graph, ret_node, log, bytes));
-}
-
-CUresult gcp_hook_cuGraphInstantiate_v2(CUgraphExec *ret_exec, CUgraph graph,
-					CUgraphNode *ret_node, char *log, size_t bytes)
-{
-	GCP_INSTANTIATE(graph, ret_exec, 0,
-			cuGraphInstantiate_v2(ret_exec, graph, ret_node, log, bytes));
-}
-
-CUresult gcp_hook_cuGraphInstantiateWithFlags(CUgraphExec *ret_exec, CUgraph graph,
-					      unsigned long long flags)
-{
-	GCP_INSTANTIATE(graph, ret_exec, flags,
-			cuGraphInstantiateWithFlags(ret_exec, graph, flags));
-}
-
 /* CUDA_GRAPH_INSTANTIATE_PARAMS begins with the flags. */
 static unsigned long long flags_of(const void *parameters)
 {
 	return parameters ? *(const cuuint64_t *)parameters : 0;
 }
 
-CUresult gcp_hook_cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph graph,
-					       void *parameters)
-{
-	unsigned long long flags = flags_of(parameters);
+#define FLAGS_cuGraphInstantiate                0
+#define FLAGS_cuGraphInstantiate_v2             0
+#define FLAGS_cuGraphInstantiateWithFlags       flags
+#define FLAGS_cuGraphInstantiateWithParams      flags_of(parameters)
+#define FLAGS_cuGraphInstantiateWithParams_ptsz flags_of(parameters)
 
-	GCP_INSTANTIATE(graph, ret_exec, flags,
-			cuGraphInstantiateWithParams(ret_exec, graph, parameters));
-}
-
-CUresult gcp_hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *ret_exec,
-						    CUgraph graph, void *parameters)
-{
-	unsigned long long flags = flags_of(parameters);
-
-	GCP_INSTANTIATE(graph, ret_exec, flags,
-			cuGraphInstantiateWithParams_ptsz(ret_exec, graph, parameters));
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		GCP_CANCEL_LATER;                                                      \
+		struct gcp_holder *holding;                                            \
+		bool again;                                                            \
+		CUresult result =                                                      \
+		    holding_begin(graph, making_of(is_plain(FLAGS_##name)),            \
+				  "cuGraphInstantiate", &holding);                     \
+                                                                                       \
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.name arguments); \
+		result = holding_stays(result, holding, &again);                       \
+		if (again) {                                                           \
+			GCP_CALL_AGAIN(result, "cuGraphInstantiate",                   \
+				       gcp_real.name arguments);                       \
+			gcp_share_may_move(gcp_process.tracker, holding);              \
+		}                                                                      \
+		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
+				   true);                                              \
+	}
+GCP_HOOKS_INSTANTIATIONS(GCP_X)
+#undef GCP_X
 
 /* --- ends ------------------------------------------------------------------------ */
 
@@ -241,30 +215,22 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 	return result;
 }
 
-#define GCP_EXEC_UPDATE(exec, graph, call)                                             \
-	GCP_CANCEL_LATER;                                                              \
-	struct gcp_holder *holding;                                                    \
-	bool plainly = !gcp_process_pooling() || is_made_plain(exec);                  \
-	CUresult result =                                                              \
-	    holding_begin(graph, making_of(plainly), "cuGraphExecUpdate", &holding);   \
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		GCP_CANCEL_LATER;                                                      \
+		struct gcp_holder *holding;                                            \
+		bool plainly = !gcp_process_pooling() || is_made_plain(exec);          \
+		CUresult result =                                                      \
+		    holding_begin(graph, making_of(plainly), #base, &holding);         \
                                                                                        \
-	if (result != CUDA_SUCCESS)                                                    \
-		return result;                                                         \
-	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", gcp_real.call);                    \
-	return updated(result, exec, holding)
-
-CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
-				    CUgraphNode *ret_node, void *ret_result)
-{
-	GCP_EXEC_UPDATE(exec, graph,
-			cuGraphExecUpdate(exec, graph, ret_node, ret_result));
-}
-
-CUresult gcp_hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-				       void *ret_result)
-{
-	GCP_EXEC_UPDATE(exec, graph, cuGraphExecUpdate_v2(exec, graph, ret_result));
-}
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		GCP_CALL_AGAIN(result, #base, gcp_real.name arguments);                \
+		return updated(result, exec, holding);                                 \
+	}
+GCP_HOOKS_EXEC_UPDATES(GCP_X)
+#undef GCP_X
 
 /* --- graphs made of graphs ------------------------------------------------------ */
 
@@ -433,40 +399,27 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	return result;
 }
 
-#define GCP_ADD_NODE(parent, parameters, call)                                         \
-	GCP_CANCEL_LATER;                                                              \
-	struct gcp_holder *holding;                                                    \
-	CUgraph child = child_of(parameters);                                          \
-	CUgraph moved = moves(parameters) ? child : NULL;                              \
-	CUresult result = type_known(parameters, "cuGraphAddNode");                    \
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		GCP_CANCEL_LATER;                                                      \
+		struct gcp_holder *holding = NULL;                                     \
+		CUgraph child = child_of(parameters);                                  \
+		CUgraph moved = moves(parameters) ? child : NULL;                      \
+		CUresult result = type_known(parameters, #base);                       \
                                                                                        \
-	if (result == CUDA_SUCCESS)                                                    \
-		result =                                                               \
-		    holding_begin(child, child ? GCP_MAKING_COPY : GCP_MAKING_NODE,    \
-				  "cuGraphAddNode", &holding);                         \
-	if (result != CUDA_SUCCESS)                                                    \
-		return result;                                                         \
-	copy_of_node(parameters);                                                      \
-	result = node_follows(gcp_real.call, parent, ret_node);                        \
-	return node_added(result, parent, parameters, moved, holding)
-
-CUresult gcp_hook_cuGraphAddNode(CUgraphNode *ret_node, CUgraph parent,
-				 const CUgraphNode *nodes, size_t count,
-				 void *parameters)
-{
-	GCP_ADD_NODE(parent, parameters,
-		     cuGraphAddNode(ret_node, parent, nodes, count, parameters));
-}
-
-CUresult gcp_hook_cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph parent,
-				    const CUgraphNode *nodes,
-				    const struct CUgraphEdgeData_st *edges,
-				    size_t count, void *parameters)
-{
-	GCP_ADD_NODE(
-	    parent, parameters,
-	    cuGraphAddNode_v2(ret_node, parent, nodes, edges, count, parameters));
-}
+		if (result == CUDA_SUCCESS)                                            \
+			result = holding_begin(                                        \
+			    child, child ? GCP_MAKING_COPY : GCP_MAKING_NODE, #base,   \
+			    &holding);                                                 \
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		copy_of_node(parameters);                                              \
+		result = node_follows(gcp_real.name arguments, parent, ret_node);      \
+		return node_added(result, parent, parameters, moved, holding);         \
+	}
+GCP_HOOKS_NODES_OF_ANY_KIND(GCP_X)
+#undef GCP_X
 
 /* Which graph the node is of is not known. */
 CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
@@ -703,12 +656,10 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	return result;
 }
 
-CUresult gcp_hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-	return launch(gcp_real.cuGraphLaunch, exec, stream, false);
-}
-
-CUresult gcp_hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
-	return launch(gcp_real.cuGraphLaunch_ptsz, exec, stream, true);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return launch(gcp_real.name, exec, stream, (twin) == 2);               \
+	}
+GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
+#undef GCP_X

@@ -105,85 +105,11 @@ static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 	       gcp_launch_reclaims(tries, result);
 }
 
-CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
-				 unsigned int grid_y, unsigned int grid_z,
-				 unsigned int block_x, unsigned int block_y,
-				 unsigned int block_z, unsigned int shared_bytes,
-				 CUstream stream, void **parameters, void **extra)
-{
-	struct gcp_tries tries = {0};
-	CUresult result = launch_on(stream, false);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	do
-		result = gcp_real.cuLaunchKernel(
-		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-		    shared_bytes, stream, parameters, extra);
-	while (launch_reclaims(&tries, result));
-	return result;
-}
-
-CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
-				      unsigned int grid_y, unsigned int grid_z,
-				      unsigned int block_x, unsigned int block_y,
-				      unsigned int block_z, unsigned int shared_bytes,
-				      CUstream stream, void **parameters, void **extra)
-{
-	struct gcp_tries tries = {0};
-	CUresult result = launch_on(stream, true);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	do
-		result = gcp_real.cuLaunchKernel_ptsz(
-		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-		    shared_bytes, stream, parameters, extra);
-	while (launch_reclaims(&tries, result));
-	return result;
-}
-
-CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
-				   CUfunction function, void **parameters, void **extra)
-{
-	struct launch_in_line line;
-	struct gcp_tries tries = {0};
-	CUresult result = config ? launch_on(config->hStream, false) : CUDA_SUCCESS;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (config)
-		config = launch_orders(config, false, &line);
-	do
-		result = gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
-	while (launch_reclaims(&tries, result));
-	return result;
-}
-
-CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
-					CUfunction function, void **parameters,
-					void **extra)
-{
-	struct launch_in_line line;
-	struct gcp_tries tries = {0};
-	CUresult result = config ? launch_on(config->hStream, true) : CUDA_SUCCESS;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (config)
-		config = launch_orders(config, true, &line);
-	do
-		result =
-		    gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
-	while (launch_reclaims(&tries, result));
-	return result;
-}
-
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		struct gcp_tries tries = {0};                                          \
-		CUresult result = launch_on(stream, (flags) == 2);                     \
+		CUresult result = launch_on(stream, (twin) == 2);                      \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
@@ -192,5 +118,26 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 		while (launch_reclaims(&tries, result));                               \
 		return result;                                                         \
 	}
+GCP_HOOKS_LAUNCHES(GCP_X)
 GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		struct launch_in_line line;                                            \
+		struct gcp_tries tries = {0};                                          \
+		CUresult result =                                                      \
+		    config ? launch_on(config->hStream, (twin) == 2) : CUDA_SUCCESS;   \
+                                                                                       \
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		if (config)                                                            \
+			config = launch_orders(config, (twin) == 2, &line);            \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (launch_reclaims(&tries, result));                               \
+		return result;                                                         \
+	}
+GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X
