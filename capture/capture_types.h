@@ -211,7 +211,7 @@ struct gcp_tracker {
 	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
 					    graph pools that allocations look after */
 	_Atomic uint32_t capturing;      /* the captures among them */
-	_Atomic uint32_t waiting_count;  /* graph pools that wait */
+	_Atomic uint32_t waiting_count;  /* graph pools that wait, and of `dropped` */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there
@@ -243,10 +243,11 @@ struct gcp_tracker {
 	TAILQ_HEAD(gcp_unbound, gcp_share)
 	unbound; /* of these, not launched, without a lane */
 	TAILQ_HEAD(, gcp_track) tracks;
-	uint64_t memory_releases; /* memory of graph pools, how often */
-	bool pinned_released;     /* pinned memory, while the lock is held */
+	uint64_t memory_releases;    /* memory of graph pools, how often */
+	atomic_bool pinned_released; /* pinned memory, since the latest collect */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
-	atomic_bool nodes_read; /* parameters of nodes were told to the program */
+	struct gcp_holds dropped; /* by holders, counted still */
+	atomic_bool nodes_read;   /* parameters of nodes were told to the program */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
 	void *fence;            /* in all contexts; NULL: none was needed yet */

@@ -123,7 +123,8 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 		free(entry);
 	}
 	gcp_share_end(tracker, graph_pool);
-	tracker->pinned_released |= graph_pool->pinned_set != NULL;
+	if (graph_pool->pinned_set)
+		atomic_store(&tracker->pinned_released, true);
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
 	assert(!gcp_graph_pool_has_memory(graph_pool)); /* P2 */

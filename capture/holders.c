@@ -118,20 +118,18 @@ static void launched_add(struct gcp_launched *to, const struct gcp_launched *mor
 		to->ctx = more->ctx;
 }
 
+/* gcp_tracker_collect releases the references. */
 static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_launched *launched = &gcp_holder_root(holder)->launched;
 	struct gcp_hold *hold;
 
-	assert(!holder->handle);
+	assert(!holder->handle && !holder->parent);
 	while ((hold = SLIST_FIRST(&holder->holds))) {
 		SLIST_REMOVE_HEAD(&holder->holds, link);
-		launched_add(&hold->graph_pool->launched, launched);
-		assert(hold->graph_pool->graphs > 0);
-		hold->graph_pool->graphs--;
-		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
-		free(hold);
+		launched_add(&hold->graph_pool->launched, &holder->launched);
+		SLIST_INSERT_HEAD(&tracker->dropped, hold, link);
+		atomic_fetch_add(&tracker->waiting_count, 1);
 	}
 }
 
@@ -232,22 +230,28 @@ static int holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exe
 
 static void holder_leave(struct gcp_holder *part)
 {
-	if (part->parent)
-		LIST_REMOVE(part, part_link);
+	if (!part->parent)
+		return;
+	launched_add(&part->launched, &gcp_holder_root(part)->launched);
+	LIST_REMOVE(part, part_link);
 	part->parent = NULL;
 }
 
-/* It is gone. The call that ends it has it still, if it is ending. */
+/* Its handle stands for it no more, and it is no part. */
+static void holder_detach(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	holder_unlist(tracker, holder);
+	holder_leave(holder);
+}
+
+/* A call that ends it has it still, if it is ending. */
 static void holder_gone(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(holder->handle || holder->node);
-	if (!holder->ending) {
+	holder_detach(tracker, holder);
+	if (!holder->ending)
 		gcp_holder_free(tracker, holder);
-		return;
-	}
-	holder_unlist(tracker, holder);
-	holder_leave(holder);
 }
 
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
@@ -256,11 +260,10 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	struct gcp_holder *part;
 
 	assert(!holder->ending && !holder->stays);
-	holder_unlist(tracker, holder);
 	while ((part = LIST_FIRST(&holder->parts)))
 		holder_gone(tracker, part);
+	holder_detach(tracker, holder);
 	holds_drop(tracker, holder);
-	holder_leave(holder);
 	assert(SLIST_EMPTY(&holder->holds) && LIST_EMPTY(&holder->parts));
 	free(holder);
 }
@@ -318,6 +321,7 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 	holder->ending = false;
 	if (gone || !holder->handle)
 		gcp_holder_free(tracker, holder);
+	gcp_shares_bind(tracker, GCP_BINDS);
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }
@@ -438,6 +442,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	if (holding && is_exec)
 		gcp_share_exec_made(tracker, holding);
 	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 }
 
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,

@@ -35,13 +35,8 @@ void gcp_tracker_lock(struct gcp_tracker *tracker)
 
 void gcp_tracker_unlock(struct gcp_tracker *tracker)
 {
-	bool pinned_released = tracker->pinned_released;
-
-	tracker->pinned_released = false;
 	gcp_tracker_let(tracker);
 	gcp_mutex_unlock(&tracker->lock);
-	if (pinned_released) /* not before: the driver frees memory */
-		gcp_pinned_keep_limit(tracker->pools);
 }
 
 bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)

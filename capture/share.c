@@ -20,8 +20,8 @@
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
- * waited for: when the graph is destroyed, when a capture begins, when memory is out,
- * and at launches. Graphs that were not launched yet are in the lane without a stream.
+ * waited for: when a graph is destroyed, when a capture begins, when memory is out, and
+ * at launches. Graphs that were not launched yet are in the lane without a stream.
  */
 #include <sched.h>
 
@@ -218,8 +218,6 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_last nowhere = {.stream_id = 0};
-
 	gcp_launches_reset(tracker);
 	if (holder->is_exec && share->track && share->track->exec == holder->handle)
 		share->track->exec = NULL; /* no launch follows its launches */
@@ -228,8 +226,6 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 	share->graph = NULL;
 	free(share->nodes);
 	share->nodes = NULL;
-	if (share->stream_id == 0)
-		gcp_share_bind(tracker, share, &nowhere);
 }
 
 /* --- own memory --------------------------------------------------------------- */

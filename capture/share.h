@@ -184,6 +184,7 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 /* Brings graphs that were not launched yet into the lane without a stream, of which
  * that is possible by now: tries so many, in turn. */
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries);
+enum { GCP_BINDS = 4 }; /* more than a capture brings */
 /* Brings one into the lane of the stream (0: that without one), if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_last *last);

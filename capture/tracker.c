@@ -20,8 +20,6 @@
 
 /* --- begin ------------------------------------------------------------------------ */
 
-enum { BINDS_AT_BEGIN = 4 }; /* more than a capture brings */
-
 int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 			      struct gcp_capture **ret_capture)
 {
@@ -33,7 +31,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
-	gcp_shares_bind(tracker, BINDS_AT_BEGIN);
+	gcp_shares_bind(tracker, GCP_BINDS);
 	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);

@@ -181,6 +181,21 @@ static void release_those_over(struct gcp_tracker *tracker, bool set)
 	}
 }
 
+static void dropped_release(struct gcp_tracker *tracker)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_hold *hold;
+
+	while ((hold = SLIST_FIRST(&tracker->dropped))) {
+		SLIST_REMOVE_HEAD(&tracker->dropped, link);
+		atomic_fetch_sub(&tracker->waiting_count, 1);
+		assert(hold->graph_pool->graphs > 0);
+		hold->graph_pool->graphs--;
+		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
+		free(hold);
+	}
+}
+
 static bool lock_if_any(struct gcp_tracker *tracker)
 {
 	if (!atomic_load_explicit(&tracker->waiting_count, memory_order_relaxed))
@@ -212,11 +227,16 @@ void gcp_tracker_look(struct gcp_tracker *tracker)
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
-	if (!lock_if_any(tracker))
-		return;
-	fence_look(tracker);
-	release_those_over(tracker, true);
-	gcp_tracker_unlock(tracker);
+	if (lock_if_any(tracker)) {
+		dropped_release(tracker);
+		fence_look(tracker);
+		release_those_over(tracker, true);
+		gcp_tracker_unlock(tracker);
+	}
+	/* Without the lock: the driver frees memory. */
+	if (atomic_load(&tracker->pinned_released) &&
+	    atomic_exchange(&tracker->pinned_released, false))
+		gcp_pinned_keep_limit(tracker->pools);
 }
 
 void gcp_tracker_fetch(struct gcp_tracker *tracker)

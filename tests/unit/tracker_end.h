@@ -40,6 +40,9 @@ static void gcp_tracker_destroy(struct gcp_tracker *tracker)
 		gcp_capture_destroy(capture);
 	}
 	holders_destroy(tracker);
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
+	gcp_tracker_lock(tracker);
 	graph_pools_destroy(tracker);
 	gcp_tracker_unlock(tracker);
 	free(tracker);
