@@ -163,17 +163,6 @@ def graphs_teeth(bench):
                 "" if wrong else result.tail())]
 
 
-def sharing(bench):
-    """Captures that share a graph pool, with checkpoint and restore."""
-    rows = []
-    for style in STYLES:
-        result = bench.run([bench.program(f"sharing-{style}")], bench.library)
-        rows.append(Row(f"captures share a pool, checkpoint and restore, {style}", "",
-                        result.out.strip().split(": ", 1)[-1], "0 wrong words, none refused",
-                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
-    return rows
-
-
 # Size, and whether the driver's pool must be beaten: large blocks are reused less
 # often than it reuses them, to keep streams apart.
 LOOPS = [("static", "512", True), ("static", "64k", True), ("static", "1m", True),

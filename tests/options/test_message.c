@@ -108,23 +108,6 @@ TEST(a_line_that_the_caller_counts_is_always_said)
 	assert_int_equal(log_lines(last, sizeof(last)), 30);
 }
 
-CASE(a_full_disk_is_an_error, NULL, NULL)
-{
-	char bytes[] = "some words", words[64];
-	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
-	struct gcp_text said;
-	int fd = gcp_file_open("/dev/full");
-
-	assert_int_equal(gcp_text_write(&text, fd), ENOSPC);
-	assert_int_equal(gcp_file_close(fd), 0);
-	gcp_text_init(&said, words, sizeof(words));
-	gcp_text_add_errno(&said, ENOSPC);
-	assert_string_equal(words, "no space left on the device");
-	gcp_text_init(&said, words, sizeof(words));
-	gcp_text_add_errno(&said, EXDEV);
-	assert_string_equal(words, "error 18");
-}
-
 TEST(a_file_takes_no_descriptor_of_the_program)
 {
 	int saved[3], fd;
@@ -174,31 +157,6 @@ CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 	assert_int_equal(unlink(own), 0);
 	assert_int_equal(unlink(other), 0);
 	assert_int_equal(rmdir(place), 0);
-}
-
-TEST(a_fifo_is_written_while_something_reads_it)
-{
-	char bytes[] = "w", words[64], last[GCP_LINE_MAX] = "";
-	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
-	struct gcp_text said;
-	int reader, fd;
-
-	assert_int_equal(mkfifo(log_path, 0600), 0);
-	alarm(20); /* an open that waits for a reader */
-	assert_int_equal(gcp_file_open(log_pattern), -1);
-	gcp_text_init(&said, words, sizeof(words));
-	gcp_text_add_errno(&said, errno);
-	assert_string_equal(words, "nothing reads it");
-	reader = open(log_path, O_RDONLY | O_NONBLOCK);
-	fd = gcp_file_open(log_pattern);
-	assert_int_equal(gcp_text_write(&text, fd), 0);
-	gcp_log(GCP_LOG_ERROR, "a line");
-	assert_true(read(reader, last, sizeof(last) - 1) > 0);
-	assert_non_null(strstr(last, "]: a line\n"));
-	close(reader);
-	assert_int_equal(gcp_text_write(&text, fd), EPIPE);
-	gcp_file_close(fd);
-	alarm(0);
 }
 
 /* --- a stderr that does not block ---------------------------------------------- */

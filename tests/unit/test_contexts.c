@@ -18,13 +18,6 @@
 
 static int joins;
 
-static int cannot_join(void *ctx, void *fence)
-{
-	(void)ctx, (void)fence;
-	joins++;
-	return 709;
-}
-
 static int join(void *ctx, void *fence)
 {
 	(void)ctx, (void)fence;
@@ -234,18 +227,6 @@ TEST(epochs_are_completed_when_a_context_stays_in_a_capture)
 	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 }
 
-TEST(barriers_are_waited_for_when_a_context_cannot_join)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
-	gcp_pools_context_joined(pools, (void *)0x2000, cannot_join);
-	assert_int_equal(joins, 1);
-	assert_true(pool->timeline.completed >= pool->timeline.ordered);
-	assert_null(gcp_pools_check(pools));
-}
-
 /* cuMemFreeAsync does not wait, so nothing may wait behind it: no barrier is set on
  * its epoch before a free that does wait has closed another. */
 TEST(nothing_waits_behind_an_asynchronous_free)
@@ -288,25 +269,6 @@ TEST(no_context_waits_for_another)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* But the graph must not overtake what goes on. */
-TEST(a_capture_ends_with_a_barrier_where_work_goes_on)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-	uint64_t work = fake_submit(), later;
-
-	fake.several = true;
-	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_int_equal(fake.orders, 1);
-	assert_int_equal(fake.records, 1);
-	assert_int_equal(fake.waits, 0);
-	assert_true(fake_is_ordered(work));
-	/* What came meanwhile has nothing to do with it. */
-	later = fake_submit();
-	assert_false(fake_is_ordered(later));
-	fake_finish(pools);
-}
-
 static struct gcp_pools *ending;
 
 /* Another thread ends the context meanwhile. */
@@ -335,64 +297,4 @@ TEST(a_fence_that_is_waited_for_outlives_its_context)
 	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool) - 1),
 			 709);
 	assert_int_equal(fake.fences, 0);
-}
-
-/* Without barriers it is the frees that bound what waits. */
-TEST(frees_bound_what_waits_where_no_barrier_may_be_set)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	fake.several = true;
-	for (int i = 0; i < 100; i++) {
-		gcp_addr addr = must_alloc(pool, 16 * MIB);
-
-		fake_submit();
-		must_free(pools, addr);
-	}
-	assert_int_equal(fake.orders, 0);
-	assert_true(fake.waits > 0);
-	assert_true(fake.memory_used <= 8 * 16 * MIB);
-}
-
-TEST(an_asynchronous_free_never_blocks)
-{
-	struct gcp_config config;
-	struct gcp_pools *pools;
-	struct gcp_pool *pool;
-
-	gcp_config_default(&config);
-	config.blocking_free = true;
-	pools = fake_pools(&config);
-	pool = fake_pool(pools);
-	gcp_addr addr = must_alloc(pool, 16 * MIB);
-	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
-	assert_int_equal(fake.done, 0);
-	assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EINVAL);
-}
-
-/* A graph can be captured and launched in another context than its memory is of. */
-TEST(complete_waits_for_graphs_of_all_contexts)
-{
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *other;
-	struct gcp_heap *heap;
-	gcp_addr addr;
-
-	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
-	fake_pinned.other_submitted = 7;
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	assert_int_equal(fake_pinned.other_done, 7);
-	/* In a capture each context is waited for by a free of its own. */
-	uint64_t frees = fake.frees;
-	gcp_pools_fences_hold(pools);
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	assert_int_equal(fake.frees, frees + 2);
-	gcp_pools_fences_release(pools);
-	must_free(pools, addr);
-	gcp_heap_release(heap);
-	fake_finish(pools);
 }

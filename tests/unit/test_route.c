@@ -120,18 +120,6 @@ TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 	end_and_destroy(graph);
 }
 
-/* An epoch that is completed during the capture says nothing of its later launches. */
-TEST(an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
-	gcp_addr addr = capture_alloc(3 * MIB), other = capture_alloc(3 * MIB);
-
-	must_free(pools, addr);
-	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
-	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
-}
-
 static void *begin_into_graph(int i)
 {
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
@@ -173,61 +161,4 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 	graph_destroy(graph);
 	graph_destroy(again);
-}
-
-static void *begin_second(void *arg)
-{
-	*(void **)arg = begin(1);
-	return NULL;
-}
-
-/* Another thread's capture, of stream 1. */
-static void *begin_by_another_thread(void)
-{
-	pthread_t thread;
-	void *graph;
-
-	pthread_create(&thread, NULL, begin_second, &graph);
-	pthread_join(thread, NULL);
-	return graph;
-}
-
-TEST(memory_for_a_named_stream_is_its_captures_alone)
-{
-	struct gcp_stream_hint hint = hint_of(stream_handle(1));
-	void *first = begin(0), *second = begin_by_another_thread();
-	gcp_addr addr;
-
-	hint.named = true;
-	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &addr), 0);
-	end(0);
-	end(1);
-	assert_true(is_private(addr));
-	graph_destroy(second);
-	gcp_tracker_collect(tracker);
-	assert_false(is_private(addr));
-	graph_destroy(first);
-}
-
-/* Unless the program has named the pool. */
-TEST(memory_of_a_named_pool_is_of_no_other_capture)
-{
-	uint64_t id = 0;
-	void *first, *second;
-	gcp_addr addr;
-
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
-	first = begin(0);
-	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
-	second = begin_by_another_thread();
-	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
-	end(0);
-	end(1);
-	graph_destroy(first);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
-	gcp_tracker_collect(tracker);
-	assert_false(is_private(addr));
-	graph_destroy(second);
 }

@@ -169,20 +169,6 @@ class Installed(unittest.TestCase):
             for option in sorted(set(re.findall(r"--[a-z][a-z-]+", said))):
                 self.assertIn(option, text, page)
 
-    def test_completion_has_every_option_of_the_scripts(self):
-        for script, files in (
-            ("gcpool", ("bash-completion/completions/gcpool", "zsh/site-functions/_gcpool",
-                        "fish/vendor_completions.d/gcpool.fish")),
-            ("gcpool-compare", ("bash-completion/completions/gcpool-compare",
-                                "zsh/site-functions/_gcpool-compare",
-                                "fish/vendor_completions.d/gcpool-compare.fish")),
-        ):
-            said = run([self.at("BINDIR", script), "--help"]).stdout
-            for name in files:
-                text = self.read("DATADIR", name)
-                for option in sorted(set(re.findall(r"--([a-z][a-z-]+)", said))):
-                    self.assertRegex(text, r"(--|-l )%s\b" % option, name)
-
     def test_the_header_is_clean_in_every_dialect(self):
         text = '#include <gcpool.h>\nint main(void) { return GCPOOL_VERSION == 0; }\n'
         for dialect in C_DIALECTS:
@@ -224,35 +210,6 @@ class Packaging(unittest.TestCase):
         done = run([sys.executable, "-c", "import gcpool; gcpool.statistics()"],
                    PYTHONPATH=module, PYTHONDONTWRITEBYTECODE="1")
         self.assertIn("RuntimeError: libgcpool is not in this process", done.stderr)
-
-    def test_python_prints_statistics_however_a_script_ends(self):
-        """By sys.exit, too, with the code that the script gives it."""
-        module = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python")
-        with tempfile.TemporaryDirectory() as place:
-            script = os.path.join(place, "script.py")
-            for end, code, said in (("", 0, ""), ("sys.exit()", 0, ""), ("sys.exit(0)", 0, ""),
-                                    ("sys.exit(7)", 7, ""), ("sys.exit('why')", 1, "why\n")):
-                with open(script, "w") as file:
-                    file.write("import sys\n" + ALLOCATES + end + "\n")
-                done = run([sys.executable, "-m", "gcpool", script], PYTHONPATH=module,
-                           PYTHONDONTWRITEBYTECODE="1",
-                           LD_PRELOAD=os.path.join(ENV["GCPT_BUILD"], "libgcpool.so"))
-                self.assertEqual((done.returncode, done.stderr), (code, said), end)
-                self.assertRegex(done.stdout, "(?m)^device 0$", end)
-                done = run([sys.executable, "-m", "gcpool", script], PYTHONPATH=module,
-                           PYTHONDONTWRITEBYTECODE="1")
-                self.assertEqual(done.returncode, code or 1, end)
-                self.assertIn("libgcpool is not in this process", done.stderr, end)
-
-    def test_both_forms_of_gcpool_info_say_the_same(self):
-        python = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python", "gcpool-info")
-        compiled = os.path.join(ENV["GCPT_BUILD"], "packaging", "gcpool-info")
-        library = os.path.join(ENV["GCPT_BUILD"], "libgcpool.so")
-        for arguments in (["version", library], ["options", library], [], ["version"]):
-            one, other = (run([program, *arguments], GCPOOL_QUOTA="8G")
-                          for program in (python, compiled))
-            self.assertEqual((one.returncode, one.stdout, one.stderr),
-                             (other.returncode, other.stdout, other.stderr), arguments)
 
 
 if __name__ == "__main__":

@@ -123,18 +123,6 @@ SCENARIO(unknown_begin_that_is_never_called,
 	must(allocated(MIB) == p, "the pool is out of use");
 }
 
-/* The first thing that the program does. */
-SCENARIO(unknown_begin_before_all_else,
-	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
-{
-	CUcontext ctx = primary();
-	CUstream stream = stream_make();
-
-	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	another_thread_frees(ctx);
-	ends_well(stream);
-}
-
 /* Plain CUDA refuses it and destroys the capture; so does the library by now. */
 SCENARIO(allocation_in_an_unknown_capture, "SAYS=1")
 {
@@ -224,25 +212,6 @@ SCENARIO(known_functions_are_the_drivers)
 		must(is_the_drivers(names[i]), names[i]);
 	must(!is_the_drivers("cuMemsetInvented"), "it is not seen");
 	must(!is_the_drivers("cuMemsetInvented_ptsz"), "it is not seen");
-}
-
-/* As cuMemAlloc gives it: 2 is CU_MEM_CREATE_USAGE_HW_DECOMPRESS. */
-static void is_memory_for(int usage)
-{
-	(void)primary();
-	must(gcpsim_usage(allocated(512)) == usage, "a small block");
-	must(gcpsim_usage(allocated(64 * MIB)) == usage, "a large block");
-}
-
-SCENARIO(memory_where_no_hardware_decompresses, "GCPOOL_BACKEND=vmm")
-{
-	is_memory_for(2);
-}
-
-SCENARIO(memory_that_cannot_be_made_for_decompression,
-	 "GCPSIM_DECOMPRESS=-1 GCPOOL_BACKEND=vmm")
-{
-	is_memory_for(0);
 }
 
 /* Nor a form of it with other parameters in its place. */

@@ -62,30 +62,6 @@ class Launcher(unittest.TestCase):
                 self.assertNotIn("@LIBDIR@", done.stdout, words)
                 self.assertNotIn("code of this directory", done.stdout + done.stderr, words)
 
-    def test_programs_with_address_sanitizer_run(self):
-        """gcc's wants to be loaded first, and would take what the library keeps for leaks."""
-        program = os.environ.get("GCPT_SANITIZED")
-        if not program:
-            self.skipTest("no libasan here")
-        library = "LD_PRELOAD=" + os.path.realpath(subprocess.run(
-            ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip())
-        for before in ([], ["env", library] if os.path.exists(library[11:]) else []):
-            plain = subprocess.run([*before, program], env=environment(), capture_output=True)
-            self.assertEqual((plain.returncode, plain.stdout, plain.stderr), (7, b"done\n", b""))
-            for command in ([program], ["sh", "-c", program]):
-                done = subprocess.run(
-                    [*before, os.path.join(SCRIPTS, "gcpool"), "--library", LIBRARY, *command],
-                    env=environment(), capture_output=True)
-                self.assertEqual((done.returncode, done.stdout, done.stderr),
-                                 (7, b"done\n", b""))
-        done = run("gcpool", "--library", LIBRARY, program, "wrong",
-                   ASAN_OPTIONS="exitcode=23")
-        self.assertEqual(done.returncode, 23)
-        self.assertIn("heap-buffer-overflow", done.stderr)
-        found = launched(ASAN_OPTIONS="exitcode=23", LSAN_OPTIONS="exitcode=24")
-        self.assertTrue(found["ASAN_OPTIONS"].endswith(":exitcode=23"))
-        self.assertTrue(found["LSAN_OPTIONS"].endswith(":exitcode=24"))
-
     def test_says_whether_the_library_was_loaded(self):
         """Where statistics were asked for, and there are none."""
         done = run("gcpool", "--library", LIBRARY, "--stats", "true")

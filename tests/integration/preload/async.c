@@ -25,21 +25,6 @@ static CUdeviceptr allocated_in(CUstream stream, size_t bytes)
 	return p;
 }
 
-/* A block of so many bytes with work in the stream, and freed there. */
-static CUdeviceptr freed_bytes(CUstream stream, size_t bytes)
-{
-	CUdeviceptr p = allocated_in(stream, bytes);
-
-	OK(cuMemsetD8Async(p, 1, bytes, stream));
-	OK(cuMemFreeAsync(p, stream));
-	return p;
-}
-
-static void must_be_in_order(void)
-{
-	must(gcpsim_hazards() == 0, "the block is used again too early");
-}
-
 /* --- what is CUDA's ----------------------------------------------------------- */
 
 SCENARIO(captured_stream_is_cudas)
@@ -241,32 +226,6 @@ SCENARIO(figures_of_the_default_pool)
 	OK(cuMemFreeAsync(small, stream));
 }
 
-SCENARIO(trim_gives_back_what_is_done, "GCPSIM_MEMORY=4G")
-{
-	uint64_t before = gcpsim_memory_used(0);
-	CUmemoryPool pool;
-	CUstream stream;
-	CUdeviceptr held;
-
-	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
-	OK(cuDeviceGetDefaultMemPool(&pool, 0));
-	held = allocated_in(stream, MIB);
-	freed_bytes(stream, 64 * MIB);
-	OK(cuStreamSynchronize(stream));
-	OK(cuMemPoolTrimTo(pool, 128 * MIB));
-	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 64 * MIB,
-	     "kept too little");
-	OK(cuMemPoolTrimTo(pool, 0));
-	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 18 * MIB,
-	     "kept too much");
-	must(gcpsim_memory_used(0) <= before + 18 * MIB,
-	     "the device has not got it back");
-	OK(cuMemsetD8Async(held, 1, MIB, stream));
-	OK(cuMemFreeAsync(held, stream));
-	must_be_in_order();
-}
-
 /* As programs do at their start. */
 SCENARIO(threshold_set_before_all_else)
 {
@@ -307,17 +266,6 @@ SCENARIO(access_of_the_host_is_cudas, "GCPOOL_BACKEND=vmm")
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 0, "it is not served");
 	access_give(CU_MEM_LOCATION_TYPE_HOST, 0);
-	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
-	must(real_calls() == 1, "memory that the host cannot reach");
-}
-
-SCENARIO(access_given_before_all_else, "GCPOOL_BACKEND=vmm")
-{
-	CUstream stream;
-
-	primary();
-	access_give(CU_MEM_LOCATION_TYPE_HOST, 0);
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1, "memory that the host cannot reach");
 }

@@ -206,28 +206,6 @@ SCENARIO(stream_that_captures,
 
 /* --- the rest ----------------------------------------------------------------- */
 
-SCENARIO(memory_is_out, "GCPSIM_MEMORY=1G")
-{
-	CUstream stream;
-	void *p[64], *q = (void *)&q;
-	int count = 0;
-
-	start();
-	stream = stream_new();
-	while (count < 64 && pool.malloc(&p[count], 32 * MIB, 0, stream) == 0)
-		count++;
-	must(count >= 28 && count <= 32, "1 GiB");
-	must(pool.malloc(&q, 256 * MIB, 0, stream) == CUDA_ERROR_OUT_OF_MEMORY && !q,
-	     "the code when memory is out");
-	for (int i = 0; i < count; i++) {
-		worked(p[i], 32 * MIB, stream);
-		given(p[i], stream);
-	}
-	OK(cuStreamSynchronize(stream));
-	must(taken(512 * MIB, stream) != NULL, "memory that is free is not found");
-	must_be_in_order();
-}
-
 SCENARIO(wrong_calls)
 {
 	struct gcpool_stats stats;

@@ -29,12 +29,6 @@ static bool load(const char *path)
 	return plugin_alloc && plugin_free && plugin_release;
 }
 
-static void fill(CUdeviceptr p)
-{
-	OK(cuMemsetD8(p, 1, 3 * MIB));
-	OK(cuCtxSynchronize());
-}
-
 /* Ordinary memory: what has an allocation of its own is freed, as on plain CUDA, and
  * nothing else. */
 SCENARIO(a_deep_bound_plugin_frees_segments, "GCPOOL_BACKEND=segments")
@@ -64,24 +58,4 @@ SCENARIO(a_deep_bound_plugin_frees_segments, "GCPOOL_BACKEND=segments")
 			OK(cuMemFree(blocks[i][j]));
 		}
 	must(gcpsim_faults() == 0, "memory that is gone");
-}
-
-/* The program has another reference, for all that the library has seen. */
-SCENARIO(a_deep_bound_plugin_releases, "GCPOOL_BACKEND=segments")
-{
-	CUdeviceptr p;
-
-	must(load(getenv("GCPT_PLUGIN")), "no plugin");
-	(void)primary();
-	for (int i = 0; i < 3; i++) {
-		(void)primary();
-		p = allocated(3 * MIB);
-		fill(p);
-		OK(cuMemFree(p));
-		OK(plugin_release());
-		OK(cuDevicePrimaryCtxRelease(0));
-		(void)primary();
-		fill(allocated(3 * MIB));
-		must(gcpsim_faults() == 0, "memory of a context that has ended");
-	}
 }

@@ -191,86 +191,11 @@ SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 }
 
-/* --- older drivers --- */
-
-/* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
- * a caller that asks for a newer form: it says nothing of the order in the graph. */
-SCENARIO(reuse_in_a_capture_of_unknown_order,
-	 "GCPSIM_FAIL=cuGraphNodeGetDependencies_v2:1+:801")
-{
-	CUdeviceptr first, second;
-	CUstream main_stream, side;
-	CUevent early;
-
-	primary();
-	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-	OK(cuEventCreate(&early, CU_EVENT_DISABLE_TIMING));
-	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	OK(cuEventRecord(early, main_stream));
-	first = allocated(MIB);
-	OK(cuMemsetD8Async(first, 1, MIB, main_stream));
-	OK(cuMemFree(first));
-	second = allocated(MIB);
-	must(first != second, "the side stream may use it before the main one does");
-	OK(cuStreamWaitEvent(side, early, 0));
-}
-
 /* --- events of a capture ------------------------------------------------------ */
 
 /* A block is freed
  * after the work that an event stands for, and the event is recorded anew, in a way
  * that leaves it where it was. */
-
-/* --- handles of physical memory ----------------------------------------------- */
-
-/* The program's own is told; what lies behind a block is others' as well. */
-SCENARIO(handles_of_mapped_memory, "GCPOOL_BACKEND=vmm")
-{
-	CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-	CUmemGenericAllocationHandle own, told = 0;
-	CUdeviceptr block, p;
-
-	(void)primary();
-	block = allocated(8 * MIB);
-	wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	OK(cuMemCreate(&own, 2 * MIB, &wanted, 0));
-	OK(cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0));
-	OK(cuMemMap(p, 2 * MIB, 0, own, 0));
-	must(cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)block) ==
-		 CUDA_ERROR_INVALID_VALUE,
-	     "the handle of a block");
-	OK(cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)p));
-	must(told == own, "another handle");
-	OK(cuMemRelease(told));
-	OK(cuMemUnmap(p, 2 * MIB));
-	OK(cuMemRelease(own));
-	OK(cuMemAddressFree(p, 2 * MIB));
-}
-
-SCENARIO(attributes_are_set)
-{
-	CUdeviceptr managed;
-	int set = 1;
-
-	(void)primary();
-	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-				 allocated(MIB)));
-	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-				   (CUdeviceptr)(uintptr_t)&set) ==
-		 CUDA_ERROR_INVALID_VALUE,
-	     "set on the stack");
-	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-				   allocated(MIB)) == CUDA_ERROR_INVALID_VALUE,
-	     "the type is set");
-	/* Of memory that is not the pool's it is the driver's to keep, and to refuse.
-	 */
-	OK(cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
-	must(gcpsim_fail("cuPointerSetAttribute:1:999") == 0, "no such plan");
-	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, managed) ==
-		 CUDA_ERROR_UNKNOWN,
-	     "another code");
-}
 
 /* --- the run ---------------------------------------------------------------------- */
 

@@ -6,7 +6,10 @@
  *   holders SCENARIO    plays one; 0: all is as it should be
  */
 
-#include "statistics.h"
+#include <dlfcn.h>
+
+#include "../../../interpose/gcpool.h"
+#include "scenarios.h"
 
 static CUcontext ctx;
 static CUstream stream;
@@ -173,40 +176,6 @@ typedef CUresult add_fn(CUgraphNode *ret_node, CUgraph parent, const CUgraphNode
 typedef CUresult instantiate_fn(CUgraphExec *ret_exec, CUgraph graph,
 				CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 
-/* What cuda.h of CUDA 12.2 calls, and a program with streams of each thread. */
-SCENARIO(forms_of_other_headers_hold_memory)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
-	CUDA_GRAPH_INSTANTIATE_PARAMS how = {0};
-	CUgraph parent = empty(), graph;
-	CUgraphNode first, second;
-	instantiate_fn *instantiate;
-	CUgraphExec exec;
-	size_t count = 0;
-	add_fn *add;
-
-	*(void **)&add = dlsym(RTLD_DEFAULT, "cuGraphAddNode");
-	*(void **)&instantiate =
-	    dlsym(RTLD_DEFAULT, "cuGraphInstantiateWithParams_ptsz");
-	start();
-	OK(cuGraphAddEmptyNode(&first, parent, NULL, 0));
-	params.graph.graph = graph = captured();
-	OK(add(&second, parent, &first, 1, &params));
-	OK(cuGraphDestroy(graph));
-	expect(1, "a parent holds nothing");
-	OK(cuGraphGetNodes(parent, NULL, &count));
-	must(count == 2, "another number of nodes");
-	OK(cuGraphNodeGetDependencies(second, NULL, NULL, &count));
-	must(count == 1, "it depends on no other node");
-	OK(instantiate(&exec, parent, &how));
-	OK(cuGraphDestroy(parent));
-	expect(1, "its executable holds nothing");
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuStreamSynchronize(stream));
-	OK(cuGraphExecDestroy(exec));
-	expect(0, "an executable that is gone holds memory");
-}
-
 static CUgraph body_of(CUgraph graph)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
@@ -320,33 +289,4 @@ SCENARIO(an_unknown_call_keeps_all)
 	OK(cuGraphDestroy(parent));
 	expect(2, "a graph that may be a part of another one is taken for its own");
 	OK(cuGraphExecDestroy(exec));
-}
-
-/* What is on its way to the device may be launched there, from work of any context. */
-SCENARIO(launches_by_the_device)
-{
-	__typeof__(gcpool_trim) *trim;
-	CUcontext second;
-	CUgraph graph;
-	CUgraphExec exec;
-
-	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
-	start();
-	OK(cuCtxCreate(&second, NULL, 0, 0));
-	OK(cuCtxSetCurrent(ctx));
-	graph = captured();
-	OK(cuGraphInstantiateWithFlags(&exec, graph,
-				       CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD));
-	OK(cuGraphDestroy(graph));
-	OK(cuGraphExecDestroy(exec));
-	must(stats().private_bytes.current > 0, "memory was given back under a launch");
-	trim(0, 0);
-	must(stats().private_bytes.current == 0, "memory that nothing uses is kept");
-	graph = captured();
-	exec = instantiated(graph);
-	OK(cuGraphDestroy(graph));
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuGraphExecDestroy(exec));
-	must(stats().private_bytes.current == 0,
-	     "a graph that ran at home keeps its memory");
 }

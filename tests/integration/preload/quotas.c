@@ -55,54 +55,6 @@ SCENARIO(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
 	OK(cuMemAlloc(&q, 64 * MIB));
 }
 
-/* A capture that plain CUDA allows, and most of the device for its graph, which is
- * launched and gone at once. No thread has waited for anything. */
-static void graph_comes_and_goes(CUstream stream)
-{
-	CUgraphExec exec;
-	CUgraph graph;
-	CUdeviceptr p;
-
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	p = allocated(600 * MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphInstantiate(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuGraphDestroy(graph));
-	OK(cuGraphExecDestroy(exec));
-	OK(cuMemFree(p));
-}
-
-SCENARIO(memory_of_a_graph_that_is_just_gone,
-	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=auto",
-	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=segments")
-{
-	CUstream stream;
-
-	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	graph_comes_and_goes(stream);
-	(void)allocated(600 * MIB);
-}
-
-SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory,
-	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=auto",
-	 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never GCPOOL_BACKEND=segments")
-{
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemGenericAllocationHandle handle;
-	CUstream stream;
-
-	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	graph_comes_and_goes(stream);
-	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
-}
-
 /* A program that tries how much there is should not wait for what runs. */
 SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
 {

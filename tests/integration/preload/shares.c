@@ -486,63 +486,6 @@ SCENARIO(beside_a_capture_the_host_waits_for_no_graph)
 	launch_both();
 }
 
-/* No other graph is in its lane: the lane becomes its own as it is. The stream is of
- * another context, whose launches are not seen to follow each other. */
-SCENARIO(alone_in_its_lane_it_waits_for_nothing)
-{
-	static atomic_bool flag;
-	CUstream elsewhere;
-	CUcontext other;
-
-	make_graphs();
-	launch_both();
-	OK(cuGraphExecDestroy(execs[1]));
-	OK(cuCtxCreate(&other, NULL, 0, 0));
-	OK(cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
-	OK(cuCtxSetCurrent(ctx));
-	alarm(8);
-	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	(void)cuGraphLaunch(execs[0], elsewhere);
-	atomic_store(&flag, true);
-	OK(cuStreamSynchronize(streams[0]));
-	OK(cuStreamSynchronize(elsewhere));
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	OK(cuStreamSynchronize(streams[0]));
-}
-
-static CUstream gone_stream;
-
-static void stream_goes(void)
-{
-	OK(cuStreamDestroy(gone_stream));
-}
-
-static bool waited;
-
-static void waits(void)
-{
-	waited = true;
-}
-
-/* Neither call returns while the launch queue of the context is full, and what runs may
- * wait for what the thread does next (GCPSIM_SPEED=never). */
-SCENARIO(another_stream_goes_while_the_queue_is_full, "GCPSIM_SPEED=never")
-{
-	static const char *const calls[] = {"cuEventCreate", "cuEventRecord"};
-
-	make_graphs();
-	launch_both();
-	for (int i = 0; i < 2; i++) {
-		OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
-		OK(cuGraphLaunch(execs[i], streams[0]));
-		must(gcpsim_when_called(calls[i], waits) == 0, "no call");
-		stream_goes();
-		(void)gcpsim_when_called(NULL, NULL);
-		must(!waited, "it waits until the queue has room");
-	}
-}
-
 /* A temporary of ours, and what the graph itself allocates and leaves to the program:
  * how often it can be launched is CUDA's to say. */
 static CUgraphExec leaves_memory(CUdeviceptr *ret_left)

@@ -213,14 +213,3 @@ SCENARIO(card_is_told_of_a_handle)
 	close(fd);
 	work_with(true);
 }
-
-/* The driver here has none to give. */
-SCENARIO(card_is_told_of_tokens)
-{
-	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
-
-	primary();
-	(void)cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
-				    allocated(MIB));
-	work_with(true);
-}

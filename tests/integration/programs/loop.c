@@ -11,8 +11,7 @@
  *
  * Prints nanoseconds per iteration.
  *
- * Tried: everywhere
- * Run: segments: switch.py @
+ * Styles: static shared linked dlsym
  */
 #include <stdio.h>
 #include <unistd.h>

@@ -11,8 +11,7 @@
  * Exit code 1 when the end was anything but out-of-memory or the limit, or when
  * a block did not hold what was written into it.
  *
- * Tried: everywhere
- * Run: oom.py @
+ * Styles: static shared linked dlsym
  */
 #include <stdint.h>
 #include <stdio.h>

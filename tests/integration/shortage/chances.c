@@ -123,9 +123,6 @@ static const struct {
     ROW(cuCtxCreate), /* and current from then on */
 };
 
-static CUdeviceptr managed;
-CALL(cuMemAllocManaged, cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL))
-
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 
 /* --- the device ------------------------------------------------------------------- */
@@ -198,109 +195,6 @@ SCENARIO(calls_on_a_device_full_of_blocks)
 	OK(cuMemFree(block));
 }
 
-/* --- other threads ---------------------------------------------------------------- */
-
-/* The next call of `name`, of its newest version. */
-static void when_called(const char *name, void (*then)(void))
-{
-	static const char *const versions[] = {"_v4", "_v2", ""};
-	char symbol[100];
-	int result = -1;
-
-	for (int i = 0; i < 3 && result != 0; i++) {
-		snprintf(symbol, sizeof(symbol), "%s%s", name, versions[i]);
-		result = gcpsim_when_called(symbol, then);
-	}
-	must(result == 0, "no such function");
-}
-
-static CUdeviceptr held;
-
-static void *pinned;
-
 /* --- work that ends by the program's next step ------------------------------------ */
 
-static atomic_bool stepped;
-
-static void until_the_next_step(void *unused)
-{
-	(void)unused;
-	while (!atomic_load(&stepped))
-		usleep(1000);
-}
-
-static void step(void)
-{
-	atomic_store(&stepped, true);
-	OK(cuCtxSynchronize());
-	must(gcpsim_hazards() == 0, "memory was given back too early");
-}
-
 enum { LOOKS = 20000 }; /* those of two seconds */
-
-static void gives_on_the_other_device(void)
-{
-	__typeof__(gcpool_trim) *trim;
-	CUcontext other;
-
-	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
-	OK(cuDevicePrimaryCtxRetain(&other, 1));
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemFree(allocated(2 * MIB)));
-	trim(1, 0);
-}
-
-/* Work that ends in 0.3 seconds, while memory of the other device goes back all the
- * time. */
-static void *ends_the_work(void *unused)
-{
-	for (int i = 0; i < 300; i++) {
-		usleep(1000);
-		gives_on_the_other_device();
-	}
-	atomic_store(&stepped, true);
-	return unused;
-}
-
-/* What was freed behind it is waited for, whatever others give meanwhile. */
-SCENARIO(a_call_waits_for_what_was_freed)
-{
-	pthread_t thread;
-
-	begin();
-	held = allocated(HELD * MIB);
-	OK(cuMemsetD8Async(held, 1, MIB, stream));
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
-	OK(cuMemFree(held));
-	gcpsim_queries_never_wait(true);
-	plan("cuEventCreate", 0);
-	pthread_create(&thread, NULL, ends_the_work, NULL);
-	OK(make_cuEventCreate());
-	pthread_join(thread, NULL);
-	must(gcpsim_fail(NULL) == 0, "no plan");
-	step();
-}
-
-static void there_is_memory(void)
-{
-	must(gcpsim_fail(NULL) == 0, "no plan");
-}
-
-/* Managed memory may be short of pinned memory, whose context is at work. */
-SCENARIO(a_call_waits_for_pinned_memory)
-{
-	pthread_t thread;
-
-	begin();
-	OK(cuMemHostAlloc(&pinned, MIB, 0));
-	OK(cuMemFreeHost(pinned));
-	OK(cuCtxSynchronize());
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
-	gcpsim_queries_never_wait(true);
-	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
-	when_called("cuMemFreeHost", there_is_memory);
-	pthread_create(&thread, NULL, ends_the_work, NULL);
-	OK(make_cuMemAllocManaged());
-	pthread_join(thread, NULL);
-	step();
-}
