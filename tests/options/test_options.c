@@ -133,23 +133,6 @@ TEST(limits_may_be_shares_or_none)
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
 }
 
-TEST(words_are_read_in_any_case)
-{
-	assert_int_equal(PARSE("GCPOOL_MODE=Off", "GCPOOL_LOG=DEBUG",
-			       "GCPOOL_STRICT=Yes", "GCPOOL_REUSE=completed",
-			       "GCPOOL_BLOCKING_FREE=off"),
-			 0);
-	assert_int_equal(options.mode, GCP_MODE_OFF);
-	assert_int_equal(options.log_level, GCP_LOG_DEBUG);
-	assert_true(options.strict);
-	assert_true(options.pool.completed_only);
-	assert_false(options.pool.blocking_free);
-	assert_int_equal(PARSE("GCPOOL_MODE=poo"), 1);
-	assert_string_equal(complaints.last,
-			    "GCPOOL_MODE=poo is wrong, it must be pool|off, "
-			    "using the default (pool)");
-}
-
 TEST(options_that_went_are_ignored)
 {
 	struct gcp_options defaults;

@@ -124,54 +124,6 @@ TEST(the_json_names_everything_that_is_counted)
 	NAMED(unfreed)
 }
 
-TEST(devices_have_the_names_that_were_noted)
-{
-	assert_false(gcp_report_knows_gpu(0));
-	gcp_report_note_gpu(0, &(struct gcp_gpu){.name = "a \"GPU\"",
-						 .uuid = "GPU-1-2",
-						 .pci = "0000:3b:00.0",
-						 .bytes = 3ull << 30,
-						 .cuda = 12050});
-	assert_true(gcp_report_knows_gpu(0));
-	assert_true(gcp_report_knows_gpu(-1)); /* and not to be asked about */
-	assert_true(gcp_report_knows_gpu(64));
-	gcp_report_note_gpu(64, &(struct gcp_gpu){.name = "none"});
-	report(true);
-	assert_non_null(strstr(bytes, "\"name\": \"a \\\"GPU\\\"\""));
-	assert_non_null(
-	    strstr(bytes, "\"uuid\": \"GPU-1-2\", \"pci\": \"0000:3b:00.0\""));
-	assert_non_null(strstr(bytes, "\"memory_bytes\": 3221225472"));
-	assert_non_null(strstr(bytes, "\"cuda\": \"12.5\""));
-	report(false);
-	assert_non_null(strstr(bytes, " a \"GPU\"\n"));
-	assert_non_null(strstr(bytes, " 3.0 GiB  of the device"));
-}
-
-/* The largest first. */
-TEST(blocks_that_are_left_are_named)
-{
-	gcp_addr addrs[9];
-	char wanted[160];
-	const char *line;
-	int commas = 0;
-
-	for (uint64_t i = 0; i < 9; i++)
-		addrs[i] = must_alloc(fake_pool(pools), (i + 1) * 1000);
-	must_free(pools, addrs[8]);
-	snprintf(wanted, sizeof(wanted),
-		 "blocks=8, bytes=35.2 KiB, largest=address=0x%llx, bytes=7.8 KiB, "
-		 "address=0x%llx, bytes=6.8 KiB",
-		 (unsigned long long)addrs[7], (unsigned long long)addrs[6]);
-	line = strstr(report(false), wanted);
-	assert_non_null(line);
-	for (; *line != '\n'; line++)
-		commas += *line == ',';
-	assert_int_equal(commas, 11); /* five of them */
-	for (int i = 0; i < 8; i++)
-		must_free(pools, addrs[i]);
-	assert_null(strstr(report(false), "unfreed"));
-}
-
 static int pool_begin(void **state)
 {
 	(void)state;

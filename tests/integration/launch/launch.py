@@ -6,7 +6,6 @@ GCPT_PATH (simulated libraries), GCPT_SOLVER and GCPT_ALLOCATE (programs)."""
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -61,18 +60,6 @@ class Launcher(unittest.TestCase):
                                       text=True, timeout=60)
                 self.assertNotIn("@LIBDIR@", done.stdout, words)
                 self.assertNotIn("code of this directory", done.stdout + done.stderr, words)
-
-    def test_says_whether_the_library_was_loaded(self):
-        """Where statistics were asked for, and there are none."""
-        done = run("gcpool", "--library", LIBRARY, "--stats", "true")
-        self.assertRegex(done.stderr, r"^libgcpool\[\d+\]: loaded into true, which allocated no"
-                         r" memory by CUDA: no statistics\n$")
-        # What it starts says nothing, and nothing is said unasked.
-        done = run("gcpool", "--library", LIBRARY, "--stats", "sh", "-c", "true; exec false")
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
-        self.assertEqual(run("gcpool", "--library", LIBRARY, "true").stderr, "")
-        done = run("gcpool", "--library", LIBRARY, "--stats", "--", *SOLVER)
-        self.assertNotIn("loaded into", done.stderr)
 
     def test_says_that_the_library_cannot_be_loaded(self):
         program = os.environ.get("GCPT_STATIC")
@@ -151,26 +138,6 @@ class Launcher(unittest.TestCase):
                 done = run("gcpool", "--library", LIBRARY, program)
                 self.assertEqual(done.stderr, "gcpool: %s\n" % words)
                 self.assertEqual(done.returncode, code)
-
-    def test_tells_the_version_of_the_library(self):
-        form = "libgcpool (%s)( \\(([0-9a-f]{8,}(-dirty)?)\\))?, (.*)\n" % re.escape(
-            os.environ["GCPT_VERSION"])
-        done = run("gcpool", "--library", LIBRARY, "--version")
-        found = re.fullmatch(form, done.stdout)
-        self.assertTrue(found, done.stdout + done.stderr)
-        self.assertEqual(found.group(5), LIBRARY)
-        if os.path.exists(os.path.join(SCRIPTS, "..", ".git")) and shutil.which("git"):
-            self.assertTrue(found.group(3), "the library does not know its commit")
-        self.assertEqual(run("gcpool", "--version", "--library", LIBRARY).stdout, done.stdout)
-        # Statistics and messages say the same.
-        version = found.group(1) + (found.group(2) or "")
-        report = run("gcpool", "--library", LIBRARY, "--stats=json", "--", *SOLVER).stderr
-        report = json.loads(report.splitlines()[-1])
-        self.assertEqual((report["version"], report.get("commit", "")),
-                         (found.group(1), found.group(3) or ""))
-        done = run("gcpool", "--library", LIBRARY, "--stats", "--log", "info", "--", *SOLVER)
-        self.assertIn("]: version %s is in " % version, done.stderr)
-        self.assertRegex(done.stderr, "(?m)^  version +%s$" % re.escape(version.split()[0]))
 
     def test_prints_options_with_the_values_in_force(self):
         done = run("gcpool", "--library", LIBRARY, "--options")

@@ -93,51 +93,7 @@ SCENARIO(a_connection_takes_it)
 
 /* --- locked memory ---------------------------------------------------------------- */
 
-static long resident_kib(void)
-{
-	FILE *file = fopen("/proc/self/status", "r");
-	char line[256];
-	long kib = 0;
-
-	while (file && fgets(line, sizeof(line), file))
-		(void)sscanf(line, "VmRSS: %ld", &kib);
-	if (file)
-		fclose(file);
-	return kib;
-}
-
 enum { ALLOWED_KIB = 8 << 10, SKIP = 77 };
-
-static void memory_is_locked(int flags)
-{
-	if (mlockall(flags) != 0)
-		exit(SKIP);
-}
-
-/* What the first allocation costs. */
-SCENARIO(memory_is_locked_before)
-{
-	long before;
-
-	(void)primary();
-	memory_is_locked(MCL_FUTURE);
-	before = resident_kib();
-	OK(cuMemFree(allocated(1000)));
-	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
-}
-
-SCENARIO(memory_is_locked_later)
-{
-	long before;
-
-	(void)primary();
-	memory_is_locked(MCL_CURRENT);
-	before = resident_kib();
-	munlockall();
-	OK(cuMemFree(allocated(1000)));
-	memory_is_locked(MCL_CURRENT);
-	must(resident_kib() - before < ALLOWED_KIB, "less than 8 MiB more in memory");
-}
 
 /* --- processes -------------------------------------------------------------------- */
 

@@ -83,17 +83,6 @@ class Manners:
             os.close(reader)
             os.close(writer)
 
-    # --- locked memory ----------------------------------------------------------------
-
-    def check_locked_memory(self):
-        if preload.sanitized():
-            sys.exit(preload.SKIP)
-        for scenario in ("memory_is_locked_before", "memory_is_locked_later"):
-            if preload.run([self.program, scenario], extra={"GCPSIM_MEMORY": "64M"}).code:
-                sys.exit(preload.SKIP)  # not allowed here, or not without the library either
-            for options in ({}, {"GCPOOL_STATS": "text", "GCPOOL_LIVE": "1"}):
-                self.play(scenario, {"GCPSIM_MEMORY": "64M", **options})
-
     # --- recordings -------------------------------------------------------------------
 
     def until(self, what, there):

@@ -98,59 +98,6 @@ SCENARIO(calls_that_cudart_has_to_refuse)
 
 enum call { ALLOCATES, FREES_IN_STREAM, FREES, CALLS };
 
-/* cudart makes a context current in a thread that has none, also in a free. */
-static void must_be_current(CUstream stream, enum call call, void *p, void *plain)
-{
-	CUcontext ctx = NULL;
-
-	OK(cuCtxGetCurrent(&ctx));
-	must(!ctx, "it is still there");
-	if (call == ALLOCATES)
-		p = allocated_in(stream, MIB);
-	else if (call == FREES_IN_STREAM)
-		freed_in(stream, p);
-	else
-		must(cudaFree(plain) == cudaSuccess, "cudaFree");
-	OK(cuCtxGetCurrent(&ctx));
-	must(ctx, "no context is current");
-	if (call != FREES_IN_STREAM)
-		OK(cuMemsetD8Async((CUdeviceptr)(uintptr_t)p, 1, MIB, NULL));
-}
-
-static void *allocated_plain(void)
-{
-	void *p = NULL;
-
-	must(cudaMalloc(&p, MIB) == cudaSuccess, "cudaMalloc");
-	return p;
-}
-
-SCENARIO(threads_without_a_context)
-{
-	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
-	CUcontext ctx, popped;
-	uint64_t before;
-
-	OK(cuCtxGetCurrent(&ctx));
-	for (int i = 0; i < 2 * CALLS; i++) {
-		void *p = allocated_in(stream, MIB), *plain = allocated_plain();
-
-		if (i % 2)
-			OK(cuCtxSetCurrent(NULL));
-		else
-			OK(cuCtxPopCurrent(&popped));
-		must_be_current(stream, i / 2, p, plain);
-		freed_in(stream, allocated_in(stream, MIB));
-		must(cudaFree(allocated_plain()) == cudaSuccess, "cudaFree");
-	}
-	/* As long as one is left the short cut goes on. */
-	OK(cuCtxPushCurrent(ctx));
-	OK(cuCtxPopCurrent(&popped));
-	before = runtime_calls();
-	freed_in(stream, allocated_in(stream, MIB));
-	must(runtime_calls() == before, "cudart is called");
-}
-
 /* --- what is CUDA's ----------------------------------------------------------- */
 
 SCENARIO(another_current_pool_past_cudart)

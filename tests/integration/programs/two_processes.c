@@ -351,44 +351,6 @@ static void held_out(void)
 	SAY(cu.cuMemFree(r));
 }
 
-static void closed_meanwhile(void)
-{
-	give(); /* closes */
-	take();
-	usleep(300000); /* until that is known here */
-}
-
-/* Freed while the other one has it open, which closes it while the context seems to
- * end: only a green one of it is left. */
-static void stays_out(void)
-{
-	int (*when)(const char *, void (*)(void));
-	CUdevResourceDesc description;
-	CUdevResource resource;
-	CUdeviceptr q, r;
-	CUgreenCtx green;
-
-	start(0);
-	GCPT_OK((int)cu.cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
-	GCPT_OK((int)cu.cuDevResourceGenerateDesc(&description, &resource, 1));
-	GCPT_OK((int)cu.cuGreenCtxCreate(&green, description, 0,
-					 CU_GREEN_CTX_DEFAULT_STREAM));
-	q = new_block(64 * MIB, 70);
-	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
-	give();
-	take();
-	SAY(cu.cuMemFree(q));
-	give(); /* looks, and fills */
-	take();
-	*(void **)&when = dlsym(RTLD_DEFAULT, "gcpsim_when_called");
-	GCPT_OK(when("cuDevicePrimaryCtxRelease_v2", closed_meanwhile));
-	SAY(cu.cuDevicePrimaryCtxRelease(0));
-	GCPT_OK(gcpt_sync());
-	r = new_block(64 * MIB, 81);
-	SAY(r == q);
-	SAY(cu.cuMemFree(r));
-}
-
 static void held_in(void)
 {
 	CUdeviceptr q = 0;
@@ -435,8 +397,9 @@ static const struct scenario {
 	const char *name;
 	void (*out)(void), (*in)(void);
 } scenarios[] = {
-    {"codes", codes_out, codes_in},      {"contexts", contexts_out, contexts_in},
-    {"held", held_out, held_in},         {"stays", stays_out, held_in},
+    {"codes", codes_out, codes_in},
+    {"contexts", contexts_out, contexts_in},
+    {"held", held_out, held_in},
     {"forged", contexts_out, forged_in},
 };
 

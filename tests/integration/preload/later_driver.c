@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * later_driver.c - what an unmodified program meets on a driver that is newer than the
- * library: captures that begin in other ways, and functions that are not known.
+ * library: captures that begin in other ways, and functions that are not known; and on
+ * one that is too old.
  *
  *   later_driver SCENARIO    plays one; 0: all is as it should be
  *
@@ -224,4 +225,28 @@ SCENARIO(an_earlier_driver_has_no_newer_form,
 	*(void **)&newer = dlsym(RTLD_DEFAULT, "cuCtxSynchronize_v2");
 	must(!newer || newer(ctx) == CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
 	     "an older form was called");
+}
+
+/* Of all kinds of memory, on a driver before CUDA 12.5, which lacks functions or
+ * refuses them. */
+SCENARIO(all_passes_through_on_an_old_driver,
+	 "GCPSIM_DRIVER_VERSION=12040 GCPSIM_HIDE=1", "GCPSIM_DRIVER_VERSION=12040")
+{
+	CUstream stream = (primary(), CU_STREAM_PER_THREAD);
+	CUdeviceptr p, q;
+	void *host;
+
+	for (uint64_t i = 1; i <= 40; i++) {
+		OK(cuMemAlloc(&p, MIB));
+		OK(cuMemAllocAsync(&q, MIB, stream));
+		OK(cuMemHostAlloc(&host, MIB, 0));
+		OK(cuMemFreeAsync(q, stream));
+		OK(cuMemFreeHost(host));
+		OK(cuMemFree(p));
+		must(gcpsim_calls("cuMemAlloc_v2") == i &&
+			 gcpsim_calls("cuMemFree_v2") == i &&
+			 gcpsim_calls("cuMemAllocAsync") == i &&
+			 gcpsim_calls("cuMemHostAlloc") == i,
+		     "memory is pooled");
+	}
 }
