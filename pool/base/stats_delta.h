@@ -32,20 +32,21 @@ struct gcp_stats_delta {
 	uint64_t hits; /* of a cache: up[GCP_STATS_LEVEL_BLOCKS], when handed over */
 };
 
+static inline bool gcp_stats_delta_rise(struct gcp_stats_delta *delta, int level,
+					uint64_t by)
+{
+	delta->up[level] += by;
+	delta->net[level] += (int64_t)by;
+	return delta->net[level] > delta->high[level];
+}
+
 /* True: some net count has passed its high; gcp_stats_delta_raise. */
 static inline bool gcp_stats_delta_alloc(struct gcp_stats_delta *delta,
 					 uint64_t requested, uint64_t size)
 {
-	const int64_t change[GCP_STATS_LEVEL_ASYNC] = {1, (int64_t)requested,
-						       (int64_t)size};
-	bool passed = false;
-
-	for (int i = 0; i < GCP_STATS_LEVEL_ASYNC; i++) {
-		delta->up[i] += (uint64_t)change[i];
-		delta->net[i] += change[i];
-		passed |= delta->net[i] > delta->high[i];
-	}
-	return passed;
+	return gcp_stats_delta_rise(delta, GCP_STATS_LEVEL_BLOCKS, 1) |
+	       gcp_stats_delta_rise(delta, GCP_STATS_LEVEL_REQUESTED, requested) |
+	       gcp_stats_delta_rise(delta, GCP_STATS_LEVEL_ALLOCATED, size);
 }
 
 static inline void gcp_stats_delta_free(struct gcp_stats_delta *delta,
@@ -59,13 +60,10 @@ static inline void gcp_stats_delta_free(struct gcp_stats_delta *delta,
 /* Stream-ordered memory: so many bytes more or (below 0) less of it. */
 static inline void gcp_stats_delta_async(struct gcp_stats_delta *delta, int64_t change)
 {
-	int64_t *high = &delta->high[GCP_STATS_LEVEL_ASYNC];
-
-	delta->net[GCP_STATS_LEVEL_ASYNC] += change;
-	if (change > 0)
-		delta->up[GCP_STATS_LEVEL_ASYNC] += (uint64_t)change;
-	if (*high < delta->net[GCP_STATS_LEVEL_ASYNC])
-		*high = delta->net[GCP_STATS_LEVEL_ASYNC];
+	if (change < 0)
+		delta->net[GCP_STATS_LEVEL_ASYNC] += change;
+	else if (gcp_stats_delta_rise(delta, GCP_STATS_LEVEL_ASYNC, (uint64_t)change))
+		delta->high[GCP_STATS_LEVEL_ASYNC] = delta->net[GCP_STATS_LEVEL_ASYNC];
 }
 
 /* Makes `high` what it should be. */
