@@ -112,18 +112,18 @@ static int64_t counted_take(struct gcp_cache *cache)
  * blocks, so that one figure stands for both bounds. */
 void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 {
-	const struct gcp_config *config = &cache->pool->pools->config;
-	struct gcp_window window = gcp_window_of_thread(cache->pool);
+	struct gcp_pool *pool = cache->pool;
+	struct gcp_window window = gcp_window_of_thread(pool);
+	uint64_t most = pool->pools->config.thread_cache_bytes;
+	uint64_t part = pool->cache_limit / atomic_load(&pool->cache_count);
 
 	cache->epoch = epoch;
 	cache->epoch_share = (int64_t)window.epoch_bytes;
-	cache->epoch_part = gcp_timeline_room(cache->pool, cache->epoch_share);
-	cache->epoch_left = cache->epoch_part;
+	cache->epoch_left = gcp_timeline_room(pool, cache->epoch_share);
+	cache->epoch_part = cache->epoch_left;
 	cache->epoch_least = window.epoch_bytes / window.epoch_blocks +
 			     (window.epoch_bytes % window.epoch_blocks != 0);
-	cache->limit = config->thread_cache_bytes > INT64_MAX
-			   ? INT64_MAX
-			   : (int64_t)config->thread_cache_bytes;
+	cache->limit = (int64_t)((part < most ? part : most) & INT64_MAX);
 	gcp_cache_floor_set(cache);
 }
 

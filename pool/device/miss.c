@@ -242,10 +242,10 @@ static int take_gathered(struct gcp_request *request)
 		return 0;
 	gcp_caches_flush(pool);
 	if (all) {
+		if (request->size_class != GCP_CLASS_NONE) /* its cache could serve */
+			gcp_window_starved(pool);
 		result = close_pending(pool);
-		request->polled = false;
-		if (result == 0)
-			result = poll_once(request);
+		result = result == 0 ? gcp_timeline_poll_all(pool) : result;
 	}
 	if (result == 0 && !gcp_take_ready(request, true))
 		result = take_ordered(request, false);

@@ -92,6 +92,8 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 	uint64_t most = pool->pools->config.window_bytes;
 	uint64_t bytes = LOAD(pool->reserved_hint) / ONE_STREAM_PART;
 
+	if (most > pool->cache_limit) /* which is kept when an epoch is full */
+		most = pool->cache_limit;
 	if (streams != 1)
 		return most <= UINT64_MAX >> scale ? most << scale : most;
 	if (bytes < ONE_STREAM_LEAST)
@@ -126,18 +128,15 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
-	uint32_t blocks = pool->pools->config.window_blocks;
 	uint32_t streams = streams_count(pool->pools), scale = LOAD(limits->scale);
 	uint32_t most = streams == 1 ? SCALE_MOST_ONE_STREAM : SCALE_MOST;
-	uint64_t bytes;
+	uint32_t part = streams == 1 ? ONE_STREAM_BLOCKS_PART : 1;
+	uint32_t blocks = (pool->pools->config.window_blocks - 1) / part + 1;
 
-	if (scale > most)
-		scale = most;
+	scale = scale < most ? scale : most;
 	STORE(limits->scale, scale);
 	STORE(limits->streams, streams);
-	bytes = window_bytes(pool, streams, scale);
-	if (streams == 1)
-		blocks = (blocks - 1) / ONE_STREAM_BLOCKS_PART + 1;
+	uint64_t bytes = window_bytes(pool, streams, scale);
 	STORE(limits->bytes, bytes);
 	assert(blocks > 0 && scale <= most);
 	STORE(limits->epoch_bytes, streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
