@@ -31,7 +31,9 @@ enum draw_part {
  * The top four bits of a seed say which generation of the generator its history was
  * drawn by. A change of what is drawn counts it up, and older seeds are refused: a
  * history that is to stay is frozen before (frozen.c). */
-enum { GENERATION_SHIFT = 60, GENERATION = 11 };
+enum { GENERATION_SHIFT = 60, GENERATION = 12 };
+/* Planted bugs are tried on the first seeds: what those play stays as it is. */
+enum { SEEDS_OF_BUGS = 1 << 16 };
 
 /* The generation whose numbers the choices come from: what was added since is drawn
  * after all that it drew, so that a seed gives the rest of its history as before. */

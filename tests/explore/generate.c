@@ -370,6 +370,61 @@ static void turns_draw(struct generator *g)
 	op_add(g, turns);
 }
 
+/* Blocks that fill most of a small device, one at a time or many of one size of which
+ * a few stay, and then as much as is left: plain CUDA has room for each. Not in
+ * histories that planted bugs are tried on; and from choices of its own, so that seeds
+ * keep what else they had. */
+static void mix_draw(struct generator *g)
+{
+	enum { AT_ONCE = 40, ONE_BY_ONE = 12 };
+	const struct setting *setting = g->setting;
+	uint64_t most = setting->quota ? setting->quota : setting->memory, size,
+		 kept = 0;
+	unsigned kind = (unsigned)below(g, 4), keep = 2 + (unsigned)below(g, 9);
+	struct op op = op_draw(g, OP_FREE);
+
+	for (op.a = 0; op.a < BLOCK_SLOTS; op.a++)
+		op_add(g, op);
+	for (unsigned i = 0; kind < 3 && i < ONE_BY_ONE; i++) {
+		unsigned part = kind == 0 ? i : kind == 1 ? ONE_BY_ONE - 1 - i : 0;
+
+		size = most / 16 * (part + 1) + below(g, most / 16);
+		burst_of(g, kind == 2 ? 1 + below(g, most / 8 * 7) : size,
+			 stream_draw(g));
+	}
+	if (kind < 3)
+		return;
+	size = most / 100 * 95 / AT_ONCE - below(g, most / AT_ONCE / 2);
+	for (unsigned i = 0; i < AT_ONCE; i++) {
+		op = on_block(g, OP_ALLOC, (uint8_t)i, 0);
+		op.bytes = size;
+		op_add(g, op);
+		op_add(g, on_block(g, OP_FILL, (uint8_t)i, stream_draw(g)));
+	}
+	for (unsigned i = 0; i < AT_ONCE; i++)
+		if (i % keep)
+			op_add(g, on_block(g, OP_FREE, (uint8_t)i, 0));
+		else
+			kept += size + (2 << 20);
+	if (kept < most)
+		burst_of(g, (most - kept) / 100 * (80 + below(g, 20)), stream_draw(g));
+}
+
+static void mixes_draw(struct generator *g)
+{
+	uint64_t number = g->setting->seed & ((1ull << GENERATION_SHIFT) - 1);
+	struct draw draw = g->draw;
+
+	if (!(g->setting->memory_small || g->setting->quota) ||
+	    (!g->setting->source.bytes && number < SEEDS_OF_BUGS))
+		return;
+	g->draw.state = ~g->draw.state;
+	if (below(g, 2)) /* where bytes have run out: none */
+		mix_draw(g);
+	if (!g->draw.bytes)
+		g->draw = draw;
+}
+
 /* Another context on the first device, or that of the second. */
 static void context_add(struct generator *g)
 {
@@ -473,6 +528,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	if (setting->share)
 		sharing_draw(&g);
 	g.room = OPS_MAX;
+	mixes_draw(&g);
 	if (below(&g, 4) == 3) /* where bytes have run out: none */
 		promise_draw(&g);
 	else if (setting->share && below(&g, 4) == 3)

@@ -31,9 +31,6 @@ enum {
 	PINNED_SLACK = 64 << 10,
 	PINNED_KINDS = 400,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
-	DEFAULT_SLAB_MAX = 32 << 10,
-	LEAST_SLAB = 64 << 10, /* pool/heap/slab.c */
-	SLAB_BLOCKS = 8,       /* at least */
 	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
@@ -205,14 +202,16 @@ static uint64_t most_of(const struct model *w, int device)
 	return least(w->setting->quota, w->memory[device]);
 }
 
-/* Marks what lies at an address, and gives its bytes if it was not marked yet. */
-static uint64_t piece_mark(uint64_t at, bool host, uint64_t *marks, unsigned *count,
-			   uint64_t *ret_next)
+/* Marks what lies at an address, and gives its bytes if it was not marked yet. Of
+ * mapped memory a block keeps its own chunks alone, but for memory of graphs. */
+static uint64_t piece_mark(const struct block *block, uint64_t at, uint64_t *marks,
+			   unsigned *count, uint64_t *ret_next)
 {
-	uint64_t base, bytes;
+	uint64_t base = at / CHUNK * CHUNK, bytes = CHUNK;
+	bool mapped = !block->host && !block->pools && gcpsim_usage(at) >= 0;
 	unsigned i = 0;
 
-	if (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0) {
+	if (!mapped && (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0)) {
 		*ret_next = at / CHUNK * CHUNK + CHUNK;
 		return 0;
 	}
@@ -222,34 +221,19 @@ static uint64_t piece_mark(uint64_t at, bool host, uint64_t *marks, unsigned *co
 	if (i < *count || *count == HELD_MAX)
 		return 0;
 	marks[(*count)++] = base;
-	return host ? bytes : round_up(bytes, CHUNK);
+	return block->host ? bytes : round_up(bytes, CHUNK);
 }
 
-/* Mapped memory: how far the slab that a small block is in may reach beyond it, into
- * the handles on either side. */
-static uint64_t slab_beyond(const struct model *w, const struct block *block)
-{
-	uint64_t most = plain_option("GCPOOL_TEST_SLAB_MAX", DEFAULT_SLAB_MAX);
-	uint64_t slab = LEAST_SLAB;
-
-	if (!w->setting->vmm || block->host || block->bytes > most)
-		return 0;
-	while (slab < SLAB_BLOCKS * most && slab < 2 * SLAB_BLOCKS * block->bytes)
-		slab *= 2;
-	return slab;
-}
-
-/* Marks what the block (or all that the library took for it) lies in, and its slab, and
- * gives the bytes of what was not marked yet. */
-static uint64_t held_by(const struct model *w, const struct block *block, bool rounded,
-			uint64_t *marks, unsigned *count)
+/* Marks what the block (or all that the library took for it) lies in, and gives the
+ * bytes of what was not marked yet. */
+static uint64_t held_by(const struct block *block, bool rounded, uint64_t *marks,
+			unsigned *count)
 {
 	uint64_t size = rounded ? plain_class_bytes(block->bytes) : block->bytes;
-	uint64_t beyond = slab_beyond(w, block), next, sum = 0;
+	uint64_t next, sum = 0;
 
-	for (uint64_t at = block->addr - beyond; at < block->addr + size + beyond;
-	     at = next)
-		sum += piece_mark(at, block->host, marks, count, &next);
+	for (uint64_t at = block->addr; at < block->addr + size; at = next)
+		sum += piece_mark(block, at, marks, count, &next);
 	return sum;
 }
 
@@ -269,8 +253,7 @@ static uint64_t held_mark(const struct model *w, int device, bool rounded,
 		if (is_held(block) &&
 		    (device < 0 ? block->host
 				: !block->host && block->device == device))
-			bytes +=
-			    held_by(w, block, rounded && !block->host, marks, count);
+			bytes += held_by(block, rounded && !block->host, marks, count);
 	return bytes;
 }
 
@@ -296,7 +279,7 @@ static uint64_t unused_of(const struct model *w, int context, uint64_t bytes)
 
 	for (const struct block *block = w->blocks; bytes && block; block = block->next)
 		if (is_held(block) && block->host && block->context == context)
-			used += held_by(w, block, false, marks, &count);
+			used += held_by(block, false, marks, &count);
 	return bytes > used ? bytes - used : 0;
 }
 
@@ -440,7 +423,7 @@ static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->unclosed && block->device == device &&
 		    used_again(w, block) < block->bytes) {
-			uint64_t lies_in = held_by(w, block, true, marks, count);
+			uint64_t lies_in = held_by(block, true, marks, count);
 			uint64_t own = round_up(plain_class_bytes(block->bytes), CHUNK);
 
 			bytes += lies_in > own ? lies_in : own;

@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Planted bugs are tried on the first seeds: what those play stays as it is. */
-enum { SEEDS_OF_BUGS = 1 << 16 };
-
 /* A share of the small devices, some of them large enough for a few segments of the
  * default size, has the library's options as most programs have them: unset. */
 static void draw_defaults(struct setting *setting, struct draw *draw)
