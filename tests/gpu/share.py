@@ -158,25 +158,6 @@ def trim(bench):
                 "" if good else result.tail())]
 
 
-def full(bench):
-    """Before an allocation fails idle lanes give their memory back; once it is freed, graphs
-    run with other memory. Where each graph keeps its own, the same allocation is refused."""
-    size = 64 if bench.sim else bench.scale(1024, 256)
-    alone, shared = (play(bench, ["full", "--graphs", 2, "--bytes", f"{size}m"], extra)
-                     for extra in (ALONE, SHARE))
-    codes = [found(result, "allocation: code") for result in (alone, shared)]
-    left, lanes, anew, wrong = (
-        found(shared, before) for before in ("left:", "lanes:", "mapped anew:", "wrong words:"))
-    answered = shared.code == 0 and None not in (codes[1], left, lanes, anew, wrong)
-    good = answered and codes[1] == 0 and left < size <= lanes and anew >= 2
-    return [Row(f"{size} MiB allocated where only idle graphs have them",
-                f"code {codes[0]:.0f}, each its own" if codes[0] is not None else "no answer",
-                f"code {codes[1]:.0f}; {left:.0f} MiB were left, lanes had {lanes:.0f}; then "
-                f"{wrong:.0f} wrong words, mapped anew {anew:.0f} times" if answered
-                else f"code {shared.code}", "code 0, 0 wrong words (each its own: code 2)",
-                verdict(good and codes[0] == 2), "" if good else alone.tail() + shared.tail())]
-
-
 # --- PyTorch ---------------------------------------------------------------------
 
 

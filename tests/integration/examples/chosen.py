@@ -158,33 +158,10 @@ class Taken(unittest.TestCase):
     def test_a_recording_is_no_library(self):
         self.assertEqual(self.takes('kept = mapped("libgcpool.1.trace")'), "/named")
 
-    def test_another_library_of_such_a_name_is_none(self):
-        self.assertEqual(self.takes(
-            'import _ctypes; shutil.copy(_ctypes.__file__, of("libgcpoolfoo.so"));'
-            'ctypes.CDLL(of("libgcpoolfoo.so"))'), "/named")
-
-    def test_the_library_is_found_beside_them(self):
-        self.assertEqual(self.takes(
-            'loaded("libgcpool-mine.so"); kept = mapped("libgcpool.1.trace")'),
-            "libgcpool-mine.so")
-
     def test_the_preloaded_one_comes_first(self):
         library = os.environ["GCPT_LIBRARY"]
         self.assertEqual(os.path.realpath(self.takes(
             'loaded("libgcpool-mine.so")', LD_PRELOAD=library)), os.path.realpath(library))
-
-    def test_a_preloaded_one_may_have_any_name(self):
-        with tempfile.TemporaryDirectory() as place:
-            pool = os.path.realpath(shutil.copy(os.environ["GCPT_LIBRARY"],
-                                                os.path.join(place, "pool.so")))
-            self.assertEqual(self.takes("", LD_PRELOAD=pool), pool)
-
-    def test_one_whose_file_was_replaced_is_still_that_in_the_process(self):
-        self.assertEqual(self.takes(
-            'one = loaded("libgcpool.so"); os.unlink(of("libgcpool.so"));'
-            'shutil.copy(library, of("libgcpool.so"));'
-            'path = frameworks.path_of_library();'
-            'assert frameworks.Pool(path).library._handle == one._handle'), "libgcpool.so")
 
 
 if __name__ == "__main__":

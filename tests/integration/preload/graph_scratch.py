@@ -5,8 +5,7 @@
 Graphs that share the memory of their temporaries, launched from one thread (of several:
 ../threads/yields.py) under several schedules, whether the program keeps the graphs or not, and
 by whatever it makes of them: no wrong word and no hazard; those that run one at a time hold the
-largest one's memory. While they are idle, an allocation has it that would fail otherwise.
-Without the launch guard there are hazards. Plain CUDA refuses."""
+largest one's memory. Without the launch guard there are hazards. Plain CUDA refuses."""
 
 import os
 import sys
@@ -19,7 +18,6 @@ SCHEDULES = [{"GCPSIM_SEED": "1"}, {"GCPSIM_SPEED": "never"}, {"GCPSIM_SPEED": "
 STRESS = ["--play", "stress", "--graphs", "6", "--bytes", "2m", "--launches", "400"]
 HELD = ["--play", "held", "--graphs", "6", "--bytes", "16m"]
 MOST = 16 * 1.125 + 2  # MiB
-FULL = ["--play", "full", "--graphs", "3", "--bytes", "16m"]
 
 
 def stress(checks, program):
@@ -40,21 +38,6 @@ def held(checks, program):
                     f"held with GCPOOL_GRAPH_SHARE={name}: {result.out}")
 
 
-def full(checks, program):
-    """What idle graphs hold serves an allocation, and the graphs run again with other memory;
-    where each keeps its own, the allocation is refused: nothing else was left."""
-    for name, code, schedule in [("1", 0, schedule) for schedule in SCHEDULES] + [("0", 2, {})]:
-        result = preload.run([program, *FULL], preload.library(),
-                             {**SHARE, "GCPOOL_GRAPH_SHARE": name, "GCPSIM_MEMORY": "256M",
-                              **schedule})
-        print(f"full, GCPOOL_GRAPH_SHARE={name} {schedule}: {result.out.strip()}")
-        checks.that(result.code == 0, f"full: exit code {result.code}\n{result.err}")
-        checks.clean(result, f"full, GCPOOL_GRAPH_SHARE={name} {schedule}")
-        again = "mapped anew: 3" if code == 0 else "mapped anew: 0"
-        for words in (f"allocation: code {code},", "lanes then: 0.0 MiB", again):
-            checks.that(words in result.out, f"full: no '{words}': {result.out}")
-
-
 def teeth(checks, program):
     """Not every schedule runs two graphs at the same time."""
     found = 0
@@ -73,7 +56,6 @@ def main():
     checks.refused(sys.argv[1])
     stress(checks, sys.argv[1])
     held(checks, sys.argv[1])
-    full(checks, sys.argv[1])
     if os.environ.get("GCPT_NOGUARD"):
         teeth(checks, sys.argv[1])
     checks.end()

@@ -245,74 +245,11 @@ static void given_to_none(CUgraph graph)
 	(void)graph;
 }
 
-static void instantiated_again(CUgraph graph)
-{
-	OK(cuGraphInstantiateWithFlags(&made_exec, graph, 0));
-}
-
-static void cloned(CUgraph graph)
-{
-	OK(cuGraphClone(&made, graph));
-	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
-}
-
 static void added(CUgraph graph)
 {
 	OK(cuGraphCreate(&made, 0));
 	OK(cuGraphAddChildGraphNode(&child, made, NULL, 0, graph));
 	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
-}
-
-static void added_as_a_node(CUgraph graph)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
-				    .graph = {.graph = graph}};
-
-	OK(cuGraphCreate(&made, 0));
-	OK(cuGraphAddNode(&child, made, NULL, NULL, 0, &params));
-	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
-}
-
-/* The executable of a graph that was made as this one was. */
-static void updated_to(CUgraph graph)
-{
-	CUgraphExecUpdateResultInfo info;
-
-	made = captured(1);
-	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
-	OK(cuGraphExecUpdate(made_exec, graph, &info));
-}
-
-/* What is captured there has memory of its own. */
-static void captured_into(CUgraph graph)
-{
-	CUdeviceptr p;
-
-	OK(cuStreamBeginCaptureToGraph(streams[0], graph, NULL, NULL, 0,
-				       CU_STREAM_CAPTURE_MODE_GLOBAL));
-	p = allocated(MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, streams[0]));
-	OK(cuMemFree(p));
-	OK(cuStreamEndCapture(streams[0], &graph));
-	OK(cuGraphInstantiateWithFlags(&made_exec, graph, 0));
-}
-
-/* It runs on the memory of the graph: its launches are the graph's. */
-SCENARIO(what_is_made_of_a_graph_shares_as_it_does)
-{
-	void (*const calls[])(CUgraph graph) = {
-	    instantiated_again, cloned,     added,
-	    added_as_a_node,    updated_to, captured_into};
-	uint64_t launches;
-
-	make_graphs();
-	must(lanes_after(given_to_none, &launches) == 1 && launches == GRAPHS,
-	     "graphs share nothing");
-	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		must(lanes_after(calls[i], &launches) == 1, "it shares nothing");
-		must(launches == GRAPHS + 1, "what was made of it is not guarded");
-	}
-	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
 }
 
 static void set_for_a_child(CUgraph graph)

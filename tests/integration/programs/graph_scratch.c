@@ -11,8 +11,6 @@
  *                    time, each with a stream of its own and all graphs)
  *   --play launch    host time of a launch into the same stream
  *   --play trim      gcpool_trim, and the first launch after it
- *   --play full      an allocation of --bytes on a full device, where only idle graphs
- *                    have memory for it; once it is freed the graphs run again
  *
  *   --form once      the program destroys each graph, as PyTorch does (the default)
  *          kept      it keeps them
@@ -347,88 +345,6 @@ static int play_trim(void)
 
 /* --- a full device --------------------------------------------------------------- */
 
-static struct gcpool_stats stats_now(void)
-{
-	struct gcpool_stats stats = {0};
-
-	(void)gcpt_pool_stats(&stats);
-	return stats;
-}
-
-/* What the driver still has, where it had `most` beside what the library holds: of the
- * library's cudaMemGetInfo it cannot be seen, since that counts what is unused, too. */
-static uint64_t left_of(uint64_t most)
-{
-	uint64_t taken = reserved();
-
-	return most > taken ? most - taken : 0;
-}
-
-/* Takes half of what the driver has left, again and again, until half of --bytes would
- * not fit. How many blocks. */
-static unsigned device_fill(void **blocks, uint64_t most)
-{
-	unsigned count = 0;
-
-	while (left_of(most) >= set.bytes / 2 && count < BLOCKS_MAX)
-		GCPT_OK(gcpt_malloc(&blocks[count++], left_of(most) / 2));
-	return count;
-}
-
-/* Takes --bytes, writes and reads them. The code of the allocation. */
-static int eager_use(void **ret_p)
-{
-	uint64_t n = set.bytes / 4;
-	int code = gcpt_malloc(ret_p, set.bytes);
-
-	if (code) {
-		*ret_p = NULL;
-		gcpt_last_error();
-		return code;
-	}
-	GCPT_OK(gcpt_launch_fill(&set.kernels, streams[1], *ret_p, n, 0x5a5a5a5a));
-	GCPT_OK(gcpt_launch_check(&set.kernels, streams[1], *ret_p, n, 0x5a5a5a5a,
-				  counter));
-	GCPT_OK(gcpt_stream_sync(streams[1]));
-	return 0;
-}
-
-static int play_full(void)
-{
-	void *blocks[BLOCKS_MAX], *eager;
-	struct gcpool_stats before, during, after;
-	size_t left, total;
-	uint64_t most, trimmed, short_of;
-	unsigned count;
-	int code;
-
-	gcpt_pool_trim(&trimmed);
-	GCPT_OK(gcpt_mem_info(&left, &total));
-	most = left + reserved();
-	graphs_make();
-	graphs_run();
-	graphs_run();
-	count = device_fill(blocks, most);
-	before = stats_now();
-	short_of = left_of(most);
-	code = eager_use(&eager);
-	during = stats_now();
-	printf("left: %.1f MiB, lanes: %.1f MiB\n", mib(short_of, 0),
-	       mib(before.lane_bytes.current, 0));
-	printf("allocation: code %d, lanes then: %.1f MiB\n", code,
-	       mib(during.lane_bytes.current, 0));
-	if (!code)
-		GCPT_OK(gcpt_free(eager));
-	while (count > 0)
-		GCPT_OK(gcpt_free(blocks[--count]));
-	graphs_run();
-	graphs_run();
-	after = stats_now();
-	printf("mapped anew: %llu\n",
-	       (unsigned long long)(after.graph_remaps - during.graph_remaps));
-	return result();
-}
-
 int main(int argc, char **argv)
 {
 	const char *play = gcpt_arg_text(argc, argv, "--play", "held");
@@ -463,7 +379,5 @@ int main(int argc, char **argv)
 		return play_stress(gcpt_arg_text(argc, argv, "--order", "one"));
 	if (strcmp(play, "launch") == 0)
 		return play_launch();
-	if (strcmp(play, "full") == 0)
-		return play_full();
 	return strcmp(play, "trim") == 0 ? play_trim() : 2;
 }
