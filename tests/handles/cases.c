@@ -21,18 +21,18 @@ static int settings_count(const struct sort *sort)
 static void settings_read(const struct sort *sort, void *handle, uint64_t *values)
 {
 	for (int i = 0; i < settings_count(sort); i++)
-		CHECK(setting_get(sort, handle, i, &values[i]) == 0);
+		values[i] = setting_get(sort, handle, i);
 }
 
 /* Sets all of the state, one part after the other, each to something else. */
 static void settings_change(const struct sort *sort, void *handle)
 {
 	static char memory[4096];
-	uint64_t value;
 
 	for (int i = 0; i < settings_count(sort); i++) {
-		CHECK(setting_get(sort, handle, i, &value) == 0);
-		value = i == 0 ? (uint64_t)(uintptr_t)stream_new() : value + 5;
+		uint64_t value = setting_get(sort, handle, i) + 5;
+
+		value = i == 0 ? (uint64_t)(uintptr_t)stream_new() : value;
 		CHECK(setting_set(sort, handle, i, value) == 0);
 	}
 	if (sort->kind == &gcp_handle_kinds[GCP_HANDLE_CUBLAS]) {
@@ -62,21 +62,19 @@ static void roundtrip_of(const struct sort *sort)
 	must_destroy(sort, handle);
 }
 
-static void case_roundtrip(void)
+CASE(roundtrip)
 {
-	device_start();
 	for (int i = 0; i < SORTS; i++)
 		roundtrip_of(&sorts[i]);
 }
 
 /* The workspace alone is changed: nothing that could be read tells. */
-static void case_workspace(void)
+CASE(workspace)
 {
 	static char memory[4096];
 	int (*set)(void *, void *, size_t);
 	void *handle;
 
-	device_start();
 	*(void **)&set = dlsym(sorts[0].library, "cublasSetWorkspace_v2");
 	handle = must_create(&sorts[0]);
 	CHECK(set(handle, memory, sizeof(memory)) == 0);
@@ -87,101 +85,75 @@ static void case_workspace(void)
 }
 
 /* A library reads its variables when it creates a handle. */
-static void case_environment(void)
+CASE(environment)
 {
-	uint64_t value;
 	void *handle;
 
-	device_start();
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	setenv("CUBLAS_STANDIN_VALUE", "3", 1);
 	handle = must_create(&sorts[0]);
-	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 3);
+	CHECK(setting_get(&sorts[0], handle, 3) == 3);
 	must_destroy(&sorts[0], handle);
 	unsetenv("CUBLAS_STANDIN_VALUE");
 	handle = must_create(&sorts[0]);
-	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
+	CHECK(setting_get(&sorts[0], handle, 3) == 1);
 	must_destroy(&sorts[0], handle);
 }
 
 /* The library will not have its handle set back. */
-static void case_refuse(void)
+CASE(refuse)
 {
-	uint64_t value;
 	void *handle;
 
-	device_start();
 	handle = must_create(&sorts[0]);
 	CHECK(setting_set(&sorts[0], handle, 3, 9) == 0);
 	sorts[0].refuse(1);
 	must_destroy(&sorts[0], handle);
 	sorts[0].refuse(0);
 	handle = must_create(&sorts[0]);
-	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
+	CHECK(setting_get(&sorts[0], handle, 3) == 1);
 	must_destroy(&sorts[0], handle);
 }
 
 /* --- order ----------------------------------------------------------------------- */
 
 /* The handle's workspace is still written when the next owner uses it. */
-static void case_order(void)
+CASE(order)
 {
-	device_start();
 	for (int i = 0; i < SORTS; i++) {
-		void *handle = must_create(&sorts[i]);
-
-		stream_set(&sorts[i], handle, stream_new());
-		CHECK(sorts[i].work(handle) == 0);
-		must_destroy(&sorts[i], handle);
+		use_once(&sorts[i], stream_new());
 		printf("%s: %s\n", sorts[i].kind->name, pending() ? "pending" : "done");
-		handle = must_create(&sorts[i]);
-		stream_set(&sorts[i], handle, stream_new());
-		CHECK(sorts[i].work(handle) == 0);
-		must_destroy(&sorts[i], handle);
+		use_once(&sorts[i], stream_new());
 	}
 	CHECK(cuCtxSynchronize() == 0);
 }
 
 /* The same with a second context about, in which work may be what this waits for. */
-static void case_order_contexts(void)
+CASE(order_contexts)
 {
 	CUcontext other;
-	void *handle;
 
-	device_start();
 	other = context_new();
 	CHECK(cuCtxSetCurrent(primary) == 0);
-	handle = must_create(&sorts[0]);
-	stream_set(&sorts[0], handle, stream_new());
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
-	handle = must_create(&sorts[0]);
-	stream_set(&sorts[0], handle, stream_new());
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
+	use_once(&sorts[0], stream_new());
+	use_once(&sorts[0], stream_new());
 	CHECK(cuCtxSynchronize() == 0);
 	/* That of the one context is not the other's. */
 	CHECK(cuCtxSetCurrent(other) == 0);
-	handle = must_create(&sorts[0]);
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
+	use_once(&sorts[0], NULL);
 	CHECK(cuCtxSynchronize() == 0);
 }
 
 /* A context of the program's own is not the one that a library takes by itself. */
-static void case_bare_beside_a_context(void)
+CASE(bare_beside_a_context)
 {
 	CUcontext ctx = NULL;
 	void *handle;
 
-	device_start();
 	for (int i = 0; i < 2; i++) {
 		if (i == 1)
 			context_new();
-		handle = must_create(&sorts[0]);
-		CHECK(sorts[0].work(handle) == 0);
-		must_destroy(&sorts[0], handle);
+		use_once(&sorts[0], NULL);
 		CHECK(cuCtxSynchronize() == 0);
 	}
 	while (cuCtxGetCurrent(&ctx) == 0 && ctx)
@@ -194,18 +166,12 @@ static void case_bare_beside_a_context(void)
 }
 
 /* A loop that is far ahead of the device must not gather handles. */
-static void case_ahead(void)
+CASE(ahead)
 {
-	device_start();
 	context_new();
 	CHECK(cuCtxSetCurrent(primary) == 0);
-	for (int i = 0; i < 200; i++) {
-		void *handle = must_create(&sorts[0]);
-
-		stream_set(&sorts[0], handle, stream_new());
-		CHECK(sorts[0].work(handle) == 0);
-		must_destroy(&sorts[0], handle);
-	}
+	for (int i = 0; i < 200; i++)
+		use_once(&sorts[0], stream_new());
 	CHECK(cuCtxSynchronize() == 0);
 }
 
@@ -219,7 +185,6 @@ static bool thread_with_context;
 static void *thread_run(void *arg)
 {
 	void *handles[SORTS];
-	uint64_t value;
 
 	(void)arg;
 	if (thread_with_context)
@@ -230,8 +195,7 @@ static void *thread_run(void *arg)
 		handles[i] = must_create(&sorts[i]);
 		CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx == primary);
 		if (settings_count(&sorts[i]) > 1)
-			CHECK(setting_get(&sorts[i], handles[i], 1, &value) == 0 &&
-			      value == 1);
+			CHECK(setting_get(&sorts[i], handles[i], 1) == 1);
 		stream_set(&sorts[i], handles[i], stream_new());
 		if (settings_count(&sorts[i]) > 1)
 			CHECK(setting_set(&sorts[i], handles[i], 1, 7) == 0);
@@ -258,18 +222,16 @@ static void threads_run(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
-static void case_threads(void)
+CASE(threads)
 {
 	thread_with_context = true;
-	device_start();
 	threads_run();
 }
 
 /* Threads that leave it to the library to find a context. */
-static void case_threads_bare(void)
+CASE(threads_bare)
 {
 	thread_with_context = false;
-	device_start();
 	threads_run();
 }
 
@@ -278,7 +240,6 @@ static void *thread_churn(void *arg)
 {
 	const struct sort *sort = &sorts[0];
 	CUstream stream;
-	uint64_t value;
 
 	(void)arg;
 	CHECK(cuCtxSetCurrent(primary) == 0);
@@ -286,21 +247,19 @@ static void *thread_churn(void *arg)
 	for (int i = 0; i < 300; i++) {
 		void *handle = must_create(sort);
 
-		CHECK(setting_get(sort, handle, 0, &value) == 0 && value == 0);
+		CHECK(setting_get(sort, handle, 0) == 0);
 		stream_set(sort, handle, stream);
 		CHECK(sort->work(handle) == 0);
-		CHECK(setting_get(sort, handle, 0, &value) == 0 &&
-		      value == (uint64_t)(uintptr_t)stream);
+		CHECK(setting_get(sort, handle, 0) == (uint64_t)(uintptr_t)stream);
 		must_destroy(sort, handle);
 	}
 	return NULL;
 }
 
-static void case_churn(void)
+CASE(churn)
 {
 	pthread_t threads[TOGETHER];
 
-	device_start();
 	for (int i = 0; i < TOGETHER; i++)
 		pthread_create(&threads[i], NULL, thread_churn, NULL);
 	for (int i = 0; i < TOGETHER; i++)
@@ -310,26 +269,23 @@ static void case_churn(void)
 
 /* --- errors ---------------------------------------------------------------------- */
 
-static void case_create_fails(void)
+CASE(create_fails)
 {
 	void *handle = &handle;
 
-	device_start();
 	CHECK(sorts[0].create(NULL) == 7);
 	sorts[0].fail(1);
 	CHECK(sorts[0].create(&handle) == 3 && handle == &handle);
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	CHECK(sorts[0].destroy(NULL) == 1);
 }
 
 /* cuBLASLt gives several callers one handle: it lives until the last has destroyed it.
  */
-static void case_shared(void)
+CASE(shared)
 {
 	void *one, *two, *three;
 
-	device_start();
 	for (int i = 0; i < 3; i++) {
 		one = must_create(&sorts[1]);
 		two = must_create(&sorts[1]);
@@ -347,11 +303,10 @@ static void case_shared(void)
 
 /* The free handle is not for this environment, and the library gives it all the same:
  * then it is free no more. */
-static void case_shared_environment(void)
+CASE(shared_environment)
 {
 	void *one, *two;
 
-	device_start();
 	must_destroy(&sorts[1], must_create(&sorts[1]));
 	setenv("CUBLAS_STANDIN_VALUE", "3", 1);
 	one = must_create(&sorts[1]);
@@ -365,11 +320,10 @@ static void case_shared_environment(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
-static void case_twice(void)
+CASE(twice)
 {
 	void *handle, *one, *two;
 
-	device_start();
 	handle = must_create(&sorts[0]);
 	must_destroy(&sorts[0], handle);
 	CHECK(sorts[0].destroy(handle) == 1);
@@ -381,12 +335,11 @@ static void case_twice(void)
 }
 
 /* Reached past every hook: the library's own functions. */
-static void case_behind(void)
+CASE(behind)
 {
 	int (*create)(void **), (*destroy)(void *);
 	void *handle, *again;
 
-	device_start();
 	*(void **)&create =
 	    dlvsym(sorts[0].library, "cublasCreate_v2", "libcublas.so.13");
 	*(void **)&destroy =
@@ -402,23 +355,3 @@ static void case_behind(void)
 		must_destroy(&sorts[0], again);
 	}
 }
-
-const struct test_case cases_of_handles[] = {
-    {"roundtrip", case_roundtrip},
-    {"workspace", case_workspace},
-    {"environment", case_environment},
-    {"refuse", case_refuse},
-    {"order", case_order},
-    {"order_contexts", case_order_contexts},
-    {"bare_beside_a_context", case_bare_beside_a_context},
-    {"ahead", case_ahead},
-    {"threads", case_threads},
-    {"threads_bare", case_threads_bare},
-    {"churn", case_churn},
-    {"create_fails", case_create_fails},
-    {"twice", case_twice},
-    {"shared", case_shared},
-    {"shared_environment", case_shared_environment},
-    {"behind", case_behind},
-    {NULL, NULL},
-};

@@ -29,15 +29,12 @@ static void capture_end(CUstream stream)
 }
 
 /* Plain CUDA refuses some of it, so this runs under the library only. */
-static void case_capture(void)
+CASE(capture)
 {
 	void *handle, *other;
-	uint64_t value;
 	CUstream stream;
 
-	device_start();
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	CHECK(cuCtxSynchronize() == 0);
 
 	stream = capture_begin();
@@ -48,29 +45,28 @@ static void case_capture(void)
 	must_destroy(&sorts[0], handle);
 	other = must_create(&sorts[0]); /* a new one */
 	CHECK(other != handle);
-	CHECK(setting_get(&sorts[0], other, 3, &value) == 0 && value == 1);
+	CHECK(setting_get(&sorts[0], other, 3) == 1);
 	must_destroy(&sorts[0], other);
 	capture_end(stream);
 
 	CHECK(cuCtxSynchronize() == 0);
 	handle = must_create(&sorts[0]);
 	other = must_create(&sorts[0]); /* both come back, and as new */
-	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
-	CHECK(setting_get(&sorts[0], handle, 0, &value) == 0 && value == 0);
-	CHECK(setting_get(&sorts[0], other, 3, &value) == 0 && value == 1);
+	CHECK(setting_get(&sorts[0], handle, 3) == 1);
+	CHECK(setting_get(&sorts[0], handle, 0) == 0);
+	CHECK(setting_get(&sorts[0], other, 3) == 1);
 	must_destroy(&sorts[0], handle);
 	must_destroy(&sorts[0], other);
 }
 
 /* Work that was submitted after a destroy in a capture is not waited for: a new
  * handle is created. After the next destroy it may be. */
-static void case_capture_early(void)
+CASE(capture_early)
 {
 	void *handle, *other, *before;
 	CUstream stream;
 	CUdeviceptr p;
 
-	device_start();
 	CHECK(cuMemAlloc(&p, 4096) == 0);
 	before = must_create(&sorts[0]);
 	stream = capture_begin();
@@ -95,13 +91,12 @@ typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode
 
 /* A fence that an earlier capture put off is never recorded in one that began in an
  * unknown way: that would destroy it. From then on handles are their libraries'. */
-static void case_capture_unknown(void)
+CASE(capture_unknown)
 {
 	CUdriverProcAddressQueryResult status;
 	void *begin = NULL, *handle;
 	CUstream stream;
 
-	device_start();
 	CHECK(cuGetProcAddress("cuStreamBeginCaptureInvented", &begin, 13000, 0,
 			       &status) == 0);
 	handle = must_create(&sorts[0]);
@@ -112,8 +107,7 @@ static void case_capture_unknown(void)
 	handle = must_create(&sorts[0]);
 	capture_end(stream);
 	must_destroy(&sorts[0], handle);
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 }
 
 /* --- threads that are cancelled ------------------------------------------------ */
@@ -150,12 +144,11 @@ static void *is_cancelled(void *back)
 }
 
 /* A lock that is left is waited for at the begin of each capture. */
-static void case_cancelled(void)
+CASE(cancelled)
 {
 	static const char *const calls[] = {"cuCtxRecordEvent", "cuEventQuery",
 					    "cuEventDestroy_v2"};
 
-	device_start();
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		void *back = must_create(&sorts[0]);
 		pthread_t victim;
@@ -177,7 +170,7 @@ static void case_cancelled(void)
 /* --- lives ----------------------------------------------------------------------- */
 
 /* Handles go with their context, free ones and others. */
-static void case_context_ends(void)
+BARE_CASE(context_ends)
 {
 	void *handle, *kept;
 
@@ -194,11 +187,10 @@ static void case_context_ends(void)
 	}
 }
 
-static void case_device_reset(void)
+CASE(device_reset)
 {
 	void *handle, *kept;
 
-	device_start();
 	handle = must_create(&sorts[0]);
 	kept = must_create(&sorts[0]);
 	must_destroy(&sorts[0], handle);
@@ -223,41 +215,31 @@ static int fail(const char *plan)
 
 /* It is released, and retained elsewhere; another one's end is refused, and then it
  * ends. */
-static void case_context_stays(void)
+CASE(context_stays)
 {
 	CUcontext other;
-	void *handle;
 
-	device_start();
 	CHECK(cuDevicePrimaryCtxRetain(&other, 0) == 0);
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	CHECK(cuDevicePrimaryCtxRelease(0) == 0);
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	other = context_new();
-	handle = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], must_create(&sorts[0]));
 	CHECK(fail("cuCtxDestroy:1:201") == 0);
 	CHECK(cuCtxDestroy(other) == CUDA_ERROR_INVALID_CONTEXT);
-	handle = must_create(&sorts[0]);
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
+	use_once(&sorts[0], NULL);
 	CHECK(cuCtxDestroy(other) == 0);
 	CHECK(cuCtxSetCurrent(primary) == 0);
-	handle = must_create(&sorts[0]);
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
+	use_once(&sorts[0], NULL);
 }
 
 /* The child has no CUDA: what plain CUDA says there is said, and the parent's go on. */
-static void case_fork(void)
+CASE(fork)
 {
 	void *handle, *kept;
 	int status = 0;
 	pid_t child;
 
-	device_start();
 	handle = must_create(&sorts[0]);
 	kept = must_create(&sorts[0]);
 	must_destroy(&sorts[0], handle);
@@ -277,9 +259,8 @@ static void case_fork(void)
 }
 
 /* A plugin that is linked with a library that nothing else uses. Both go together. */
-static void case_plugin(void)
+CASE(plugin)
 {
-	device_start();
 	for (int i = 0; i < 3; i++) {
 		void *plugin = dlopen(getenv("GCPT_USER"), RTLD_NOW | RTLD_LOCAL);
 		int (*create)(void **), (*destroy)(void *);
@@ -302,14 +283,13 @@ static void case_plugin(void)
 }
 
 /* Two versions of one library at once. */
-static void case_versions(void)
+CASE(versions)
 {
 	void *library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW);
 	struct sort older = sorts[0];
 	void *one, *two;
 	int created, destroyed;
 
-	device_start();
 	CHECK(library != NULL);
 	older.library = library;
 	loaded_reach(&older);
@@ -327,22 +307,19 @@ static void case_versions(void)
 }
 
 /* A thread's first call of all is the creation of a handle. */
-static void case_first(void)
+BARE_CASE(first)
 {
 	void *handle = must_create(&sorts[0]);
 	CUcontext ctx = NULL;
 
 	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx);
 	must_destroy(&sorts[0], handle);
-	handle = must_create(&sorts[0]);
-	CHECK(sorts[0].work(handle) == 0);
-	must_destroy(&sorts[0], handle);
+	use_once(&sorts[0], NULL);
 	CHECK(cuCtxSynchronize() == 0);
 }
 
-static void case_pairs(void)
+CASE(pairs)
 {
-	device_start();
 	for (int i = 0; i < SORTS; i++) {
 		for (int k = 0; k < 10; k++)
 			must_destroy(&sorts[i], must_create(&sorts[i]));
@@ -366,7 +343,7 @@ static void lookup_say(const char *how, void *found)
 }
 
 /* Which library a look-up finds. */
-static void case_lookups(void)
+BARE_CASE(lookups)
 {
 	for (int i = 0; i < SORTS; i++) {
 		lookup_say(sorts[i].create_name,
@@ -381,20 +358,3 @@ static void case_lookups(void)
 	lookup_say("setter", dlsym(sorts[0].library, "cublasSetMathMode"));
 	lookup_say("unknown", dlsym(sorts[0].library, "cublasCreate_v3"));
 }
-
-const struct test_case cases_of_life[] = {
-    {"capture", case_capture},
-    {"capture_early", case_capture_early},
-    {"capture_unknown", case_capture_unknown},
-    {"cancelled", case_cancelled},
-    {"context_ends", case_context_ends},
-    {"device_reset", case_device_reset},
-    {"context_stays", case_context_stays},
-    {"fork", case_fork},
-    {"plugin", case_plugin},
-    {"versions", case_versions},
-    {"first", case_first},
-    {"pairs", case_pairs},
-    {"lookups", case_lookups},
-    {NULL, NULL},
-};

@@ -38,13 +38,14 @@ void *simulated(const char *name)
 	return found;
 }
 
-int setting_get(const struct sort *sort, void *handle, int setting, uint64_t *ret_value)
+uint64_t setting_get(const struct sort *sort, void *handle, int setting)
 {
 	int (*getter)(void *, void *) = (int (*)(void *, void *))dlsym(
 	    sort->library, sort->kind->settings[setting].getter);
+	uint64_t value = 0;
 
-	*ret_value = 0;
-	return getter ? getter(handle, ret_value) : -1;
+	CHECK(getter && getter(handle, &value) == 0);
+	return value;
 }
 
 int setting_set(const struct sort *sort, void *handle, int setting, uint64_t value)
@@ -79,6 +80,16 @@ void *must_create(const struct sort *sort)
 void must_destroy(const struct sort *sort, void *handle)
 {
 	CHECK(sort->destroy(handle) == 0);
+}
+
+void use_once(const struct sort *sort, CUstream stream)
+{
+	void *handle = must_create(sort);
+
+	if (stream)
+		stream_set(sort, handle, stream);
+	CHECK(sort->work(handle) == 0);
+	must_destroy(sort, handle);
 }
 
 void device_start(void)
@@ -148,12 +159,27 @@ static void counts_print(void)
 	}
 }
 
-static const struct test_case *case_find(const struct test_case *cases,
-					 const char *name)
+enum { CASES = 64 };
+
+static struct test_case {
+	const char *name;
+	void (*run)(void);
+	bool bare;
+} cases[CASES];
+static int case_count;
+
+void case_add(const char *name, void (*run)(void), bool bare)
 {
-	while (cases->name && strcmp(cases->name, name) != 0)
-		cases++;
-	return cases->name ? cases : NULL;
+	cases[case_count++] = (struct test_case){name, run, bare};
+}
+
+static const struct test_case *case_find(const char *name)
+{
+	for (int i = 0; i < case_count; i++)
+		if (strcmp(cases[i].name, name) == 0)
+			return &cases[i];
+	printf("no case %s\n", name);
+	exit(2);
 }
 
 int main(int argc, char **argv)
@@ -161,14 +187,10 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	sorts_open();
 	for (int i = 1; i < argc; i++) {
-		const struct test_case *found = case_find(cases_of_handles, argv[i]);
+		const struct test_case *found = case_find(argv[i]);
 
-		if (!found)
-			found = case_find(cases_of_life, argv[i]);
-		if (!found) {
-			printf("no case %s\n", argv[i]);
-			return 2;
-		}
+		if (!found->bare)
+			device_start();
 		found->run();
 	}
 	counts_print();

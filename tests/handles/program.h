@@ -49,13 +49,18 @@ void *simulated(const char *name);
 void check(bool good, const char *words, int line);
 #define CHECK(condition) check(condition, #condition, __LINE__)
 
-struct test_case {
-	const char *name;
-	void (*run)(void);
-};
-/* Up to a name NULL. */
-extern const struct test_case cases_of_handles[];
-extern const struct test_case cases_of_life[];
+/* A case of that name, which lists itself. It begins with the primary context current;
+ * one that is bare begins without any. */
+void case_add(const char *name, void (*run)(void), bool bare);
+#define CASE_OF(name, bare)                                                            \
+	static void case_##name(void);                                                 \
+	__attribute__((constructor)) static void list_##name(void)                     \
+	{                                                                              \
+		case_add(#name, case_##name, bare);                                    \
+	}                                                                              \
+	static void case_##name(void)
+#define CASE(name)      CASE_OF(name, false)
+#define BARE_CASE(name) CASE_OF(name, true)
 
 /* What all cases use; whatever goes wrong is said, and counted. */
 extern CUcontext primary;
@@ -65,10 +70,11 @@ CUstream stream_new(void);
 uint64_t pending(void); /* operations that the simulated device has not done */
 void *must_create(const struct sort *sort);
 void must_destroy(const struct sort *sort, void *handle);
+/* A handle is created, works, on a new stream if one is given, and is destroyed. */
+void use_once(const struct sort *sort, CUstream stream);
 void stream_set(const struct sort *sort, void *handle, CUstream stream);
 
-int setting_get(const struct sort *sort, void *handle, int setting,
-		uint64_t *ret_value);
+uint64_t setting_get(const struct sort *sort, void *handle, int setting);
 int setting_set(const struct sort *sort, void *handle, int setting, uint64_t value);
 
 #endif
