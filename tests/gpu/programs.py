@@ -28,7 +28,6 @@ def transcript(bench, program, arguments=(), styles=STYLES, name=None):
 TRANSCRIPTS = {
     "errors": ([("errors", [])], STYLES),
     "pitch": ([("pitch", [])], ("static", "linked")),
-    "auto-free": ([("auto_free", [])], STYLES),
     "contexts": ([("contexts", [])], ("static", "shared", "linked")),
     "introspection": ([("introspection", [])], STYLES),
     "solver": ([("solver", [])], ("static", "shared")),

@@ -53,22 +53,6 @@ static void idle(struct gcp_pools *pools, int ms)
 	idle_with(pools, ms, 64 << 10);
 }
 
-TEST(what_a_spike_left_goes_back)
-{
-	struct gcp_config config = decaying();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	idle(pools, 100);
-	spike(pools);
-	idle(pools, 950);
-	assert_true(fake.memory_used >= 16 * 20 * MIB);
-	idle(pools, 600);
-	assert_true(fake.memory_used <= 32 * MIB);
-	assert_int_equal(fake.waits, 0);
-	must_be_sound(pools);
-	fake_finish(pools);
-}
-
 TEST(nothing_goes_back_while_a_stream_captures)
 {
 	struct gcp_config config = decaying();

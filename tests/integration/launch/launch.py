@@ -125,20 +125,6 @@ class Launcher(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), args)
             self.assertEqual(done.stderr, "gcpool: %s\n" % words)
 
-    def test_says_why_a_program_cannot_run(self):
-        with tempfile.TemporaryDirectory() as place:
-            plain = os.path.join(place, "plain")
-            open(plain, "w").close()
-            for program, code, words in (
-                ("gcpt-no-such-program", 127, "no program 'gcpt-no-such-program' in PATH"),
-                (plain + "er", 127, "no program '%ser'" % plain),
-                (plain, 126, "'%s' is not executable" % plain),
-                (place + "/", 126, "'%s/' is a directory, not a program" % place),
-            ):
-                done = run("gcpool", "--library", LIBRARY, program)
-                self.assertEqual(done.stderr, "gcpool: %s\n" % words)
-                self.assertEqual(done.returncode, code)
-
     def test_prints_options_with_the_values_in_force(self):
         done = run("gcpool", "--library", LIBRARY, "--options")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -160,19 +146,6 @@ class Launcher(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("GCPOOL_QUOTA", done.stdout)
 
-    def test_finds_a_library_beside_itself(self):
-        with tempfile.TemporaryDirectory() as place:
-            for name in ("bin", "lib"):
-                os.mkdir(os.path.join(place, name))
-            script = os.path.join(place, "bin", "gcpool")
-            with open(os.path.join(SCRIPTS, "gcpool")) as source, open(script, "w") as copy:
-                copy.write(source.read())
-            done = subprocess.run(["sh", script, "--where"], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 2)
-            library = os.path.join(os.path.realpath(place), "lib", "libgcpool.so")
-            open(library, "w").close()
-            done = subprocess.run(["sh", script, "--where"], capture_output=True, text=True)
-            self.assertEqual(done.stdout.strip(), library)
 
 
 class Compare(unittest.TestCase):

@@ -110,33 +110,6 @@ SCENARIO(same_stream_at_once)
 	must_be_in_order();
 }
 
-SCENARIO(other_stream_waits,
-	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
-{
-	CUstream stream, other;
-	uint64_t used;
-	void *p;
-
-	start();
-	stream = stream_new();
-	other = stream_new();
-	p = taken(MIB, stream);
-	worked(p, MIB, stream);
-	given(p, stream);
-	must_not_come(p, MIB, other);
-	OK(cuCtxSynchronize());
-	used = gcpsim_memory_used(0);
-	for (int i = 0; i < 200; i++) {
-		void *again = taken(MIB, other);
-
-		worked(again, MIB, other);
-		given(again, other);
-		OK(cuStreamSynchronize(other));
-	}
-	must(gcpsim_memory_used(0) == used, "completed memory is not used again");
-	must_be_in_order();
-}
-
 SCENARIO(stream_that_is_recorded,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {

@@ -349,30 +349,6 @@ SCENARIO(frees_beside_copies_with_access_no_more)
 	frees_beside_copies_of(0);
 }
 
-/* streams[device] becomes one of a green context. */
-static CUgreenCtx green_context(int device)
-{
-	CUdevResource resource;
-	CUdevResourceDesc desc;
-	CUgreenCtx green;
-
-	OK(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
-	OK(cuDevResourceGenerateDesc(&desc, &resource, 1));
-	OK(cuGreenCtxCreate(&green, desc, device, CU_GREEN_CTX_DEFAULT_STREAM));
-	OK(cuGreenCtxStreamCreate(&streams[device], green, CU_STREAM_NON_BLOCKING, 0));
-	return green;
-}
-
-SCENARIO(frees_beside_copies_of_a_green_context)
-{
-	block_bytes = MIB / 16;
-	two_devices();
-	access_give(3);
-	for (int i = 0; i < 2; i++)
-		green_context(i);
-	frees_beside_copies_of(3);
-}
-
 SCENARIO(frees_beside_copies_without_access)
 {
 	frees_beside_copies(0);
@@ -409,33 +385,6 @@ SCENARIO(frees_beside_a_graph_that_copies)
 }
 
 /* --- contexts that end --------------------------------------------------------- */
-
-SCENARIO(a_context_ends_beside_copies)
-{
-	CUdeviceptr to, from;
-
-	two_devices();
-	access_give(3);
-	for (int i = 0; i < 4; i++) {
-		int ends = i & 1;
-
-		to = block_of(1, 1);
-		from = block_of(0, 7);
-		OK(copy(i & 2 ? ASYNC : LINE, ends, to, 1, from, 0));
-		OK(cuDevicePrimaryCtxReset(ends));
-		OK(cuDevicePrimaryCtxRetain(&contexts[ends], ends));
-		current(ends);
-		OK(cuStreamCreate(&streams[ends], CU_STREAM_NON_BLOCKING));
-		OK(cuStreamCreate(&others[ends], CU_STREAM_NON_BLOCKING));
-		OK(cuCtxEnablePeerAccess(contexts[1 - ends], 0));
-		current(1 - ends);
-		OK(cuMemFree(ends ? from : to));
-		take_again(1 - ends, ends ? from : to);
-		all_wait();
-	}
-	must(gcpsim_hazards() == 0 && gcpsim_faults() == 0 && gcpsim_misuses() == 0,
-	     "what a context left is used");
-}
 
 /* The same: plain cudaFree on the other device does not wait for such a copy. */
 SCENARIO(a_copy_in_a_stream_counts_in_its_context, "GCPSIM_SPEED=never")
@@ -480,31 +429,4 @@ SCENARIO(a_copy_between_two_others_is_waited_for, "GCPSIM_SPEED=never")
 	current(1);
 	OK(cuMemFree(to));
 	must(allocated(MIB) != to, "memory is given out too early");
-}
-
-/* With GCPOOL_BLOCKING_FREE=1, after a graph that copies has opened memory. Without
- * peer access plain cudaFree waits on both devices. */
-SCENARIO(a_free_in_a_capture_waits_for_a_copy,
-	 "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
-{
-	CUdeviceptr to, from, again;
-	CUgraph graph;
-
-	two_devices();
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	graph_copies(to, from);
-	all_wait();
-	current(0);
-	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
-	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
-	current(1);
-	OK(cuMemFree(to));
-	current(0);
-	OK(cuStreamEndCapture(others[0], &graph));
-	current(1);
-	again = allocated(MIB);
-	must(again == to, "a free in a capture has not waited");
-	OK(cuMemsetD8Async(again, 9, MIB, others[1]));
-	must(gcpsim_hazards() == 0, "memory is given out too early");
 }

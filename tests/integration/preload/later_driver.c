@@ -100,13 +100,6 @@ SCENARIO(unknown_begin_found_in_the_library,
 	capture_by((begin_fn *)dlsym(library, "cuStreamBeginCaptureInvented"));
 }
 
-SCENARIO(unknown_begin_found_anywhere,
-	 "SAYS=1 GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
-{
-	(void)primary();
-	capture_by((begin_fn *)dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented"));
-}
-
 typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
 			  CUstream stream);
 

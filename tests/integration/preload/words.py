@@ -76,15 +76,6 @@ class Words:
         self.says(lines[0], "cuMemHostAlloc of 64.0 MiB of pinned memory refused by the quota "
                   "(GCPOOL_HOST_QUOTA)", "the program holds 1.0 MiB", "quota 2.0 MiB")
 
-    def check_shortage_in_a_capture(self):
-        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g")
-        self.checks.clean(result, "in a capture")
-        lines = self.shortages(result)
-        self.checks.equal("lines", 1, len(lines))
-        self.says(lines[0], "the device has 1.0 GiB", "the program holds 2.0 MiB")
-        graphs = lines[0].split("held by graphs ")[1]
-        self.checks.that(not graphs.startswith("0 B"), f"graphs hold nothing: {lines[0]}")
-
     # --- debugging --------------------------------------------------------------------
 
     def check_debug(self):

@@ -58,8 +58,6 @@ int gcpt_stream_sync(CUstream stream);
 int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode);
 int gcpt_capture_end(CUstream stream, CUgraph *ret_graph);
 int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph);
-int gcpt_instantiate_flags(CUgraphExec *ret_exec, CUgraph graph,
-			   unsigned long long flags);
 int gcpt_graph_launch(CUgraphExec exec, CUstream stream);
 
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p);

@@ -172,12 +172,6 @@ int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
 	return cu.cuGraphInstantiateWithFlags(ret_exec, graph, 0);
 }
 
-int gcpt_instantiate_flags(CUgraphExec *ret_exec, CUgraph graph,
-			   unsigned long long flags)
-{
-	return cu.cuGraphInstantiateWithFlags(ret_exec, graph, flags);
-}
-
 int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
 {
 	return cu.cuGraphLaunch(exec, stream);

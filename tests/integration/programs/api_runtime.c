@@ -153,12 +153,6 @@ int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
 	return cudaGraphInstantiateWithFlags(ret_exec, graph, 0);
 }
 
-int gcpt_instantiate_flags(CUgraphExec *ret_exec, CUgraph graph,
-			   unsigned long long flags)
-{
-	return cudaGraphInstantiateWithFlags(ret_exec, graph, flags);
-}
-
 int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
 {
 	return cudaGraphLaunch(exec, stream);
