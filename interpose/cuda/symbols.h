@@ -315,11 +315,12 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0, GCP_OPTIONAL,             \
 	  (CUdeviceptr ptr), (ptr))
 
-#define GCP_HOOKS_CONTEXTS(X)                                                          \
-	X(cuCtxCreate, cuCtxCreate, 2000, 0, GCP_OPTIONAL,                             \
-	  (CUcontext *ret_ctx, unsigned int flags, CUdevice device),                   \
-	  (ret_ctx, flags, device))                                                    \
-	X(cuCtxCreate_v2, cuCtxCreate, 3020, 0, GCP_OPTIONAL,                          \
+/* Contexts: hooks_context.c. */
+#define GCP_VERSIONS(X, name, since, since_v2, need_v2, parameters, arguments)         \
+	X(name, name, since, 0, GCP_OPTIONAL, parameters, arguments)                   \
+	X(name##_v2, name, since_v2, 0, need_v2, parameters, arguments)
+#define GCP_HOOKS_CONTEXTS_CREATED(X)                                                  \
+	GCP_VERSIONS(X, cuCtxCreate, 2000, 3020, GCP_OPTIONAL,                         \
 	  (CUcontext *ret_ctx, unsigned int flags, CUdevice device),                   \
 	  (ret_ctx, flags, device))                                                    \
 	X(cuCtxCreate_v3, cuCtxCreate, 11040, 0, GCP_OPTIONAL,                         \
@@ -329,23 +330,33 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuCtxCreate_v4, cuCtxCreate, 12050, 0, GCP_OPTIONAL,                         \
 	  (CUcontext *ret_ctx, struct CUctxCreateParams_st * params,                   \
 	   unsigned int flags, CUdevice device),                                       \
-	  (ret_ctx, params, flags, device))                                            \
-	X(cuCtxDestroy, cuCtxDestroy, 2000, 0, GCP_OPTIONAL, (CUcontext ctx), (ctx))   \
-	X(cuCtxDestroy_v2, cuCtxDestroy, 4000, 0, GCP_OPTIONAL, (CUcontext ctx),       \
-	  (ctx))                                                                       \
+	  (ret_ctx, params, flags, device))
+#define GCP_HOOKS_CONTEXTS_DESTROYED(X)                                                \
+	GCP_VERSIONS(X, cuCtxDestroy, 2000, 4000, GCP_OPTIONAL, (CUcontext ctx), (ctx))
+#define GCP_HOOKS_CONTEXTS_PUSHED(X)                                                   \
+	GCP_VERSIONS(X, cuCtxPushCurrent, 2000, 4000, GCP_REQUIRED, (CUcontext ctx),   \
+	  (ctx))
+#define GCP_HOOKS_CONTEXTS_POPPED(X)                                                   \
+	GCP_VERSIONS(X, cuCtxPopCurrent, 2000, 4000, GCP_REQUIRED,                     \
+	  (CUcontext *ret_ctx), (ret_ctx))
+#define GCP_HOOKS_PRIMARIES_RELEASED(X)                                                \
+	GCP_VERSIONS(X, cuDevicePrimaryCtxRelease, 7000, 11000, GCP_REQUIRED,          \
+	  (CUdevice device), (device))
+#define GCP_HOOKS_PRIMARIES_RESET(X)                                                   \
+	GCP_VERSIONS(X, cuDevicePrimaryCtxReset, 7000, 11000, GCP_OPTIONAL,            \
+	  (CUdevice device), (device))
+#define GCP_HOOKS_CONTEXTS(X)                                                          \
+	GCP_HOOKS_CONTEXTS_CREATED(X)                                                  \
+	GCP_HOOKS_CONTEXTS_DESTROYED(X)                                                \
+	GCP_HOOKS_CONTEXTS_PUSHED(X)                                                   \
+	GCP_HOOKS_CONTEXTS_POPPED(X)                                                   \
+	GCP_HOOKS_PRIMARIES_RELEASED(X)                                                \
+	GCP_HOOKS_PRIMARIES_RESET(X)                                                   \
 	X(cuCtxAttach, cuCtxAttach, 2000, 0, GCP_OPTIONAL,                             \
 	  (CUcontext *ret_ctx, unsigned int flags), (ret_ctx, flags))                  \
 	X(cuCtxDetach, cuCtxDetach, 2000, 0, GCP_OPTIONAL, (CUcontext ctx), (ctx))     \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0, GCP_REQUIRED, (CUcontext ctx),    \
 	  (ctx))                                                                       \
-	X(cuCtxPushCurrent, cuCtxPushCurrent, 2000, 0, GCP_OPTIONAL, (CUcontext ctx),  \
-	  (ctx))                                                                       \
-	X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, 0, GCP_REQUIRED,                \
-	  (CUcontext ctx), (ctx))                                                      \
-	X(cuCtxPopCurrent, cuCtxPopCurrent, 2000, 0, GCP_OPTIONAL,                     \
-	  (CUcontext *ret_ctx), (ret_ctx))                                             \
-	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, 0, GCP_REQUIRED,                  \
-	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_REQUIRED,                \
 	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
 	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0, GCP_OPTIONAL,                  \
@@ -355,15 +366,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0, GCP_OPTIONAL,                \
 	  (struct CUgreenCtx_st * green), (green))                                     \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_REQUIRED,   \
-	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))                    \
-	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, GCP_OPTIONAL, \
-	  (CUdevice device), (device))                                                 \
-	X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0,           \
-	  GCP_REQUIRED, (CUdevice device), (device))                                   \
-	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0, GCP_OPTIONAL,     \
-	  (CUdevice device), (device))                                                 \
-	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0, GCP_OPTIONAL, \
-	  (CUdevice device), (device))
+	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))
 
 /* What begins and ends captures: hooks_capture.c. */
 #define GCP_HOOKS_BEGINS_GLOBAL(X)                                                     \
@@ -388,10 +391,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_TWINS(X, cuStreamEndCapture, cuStreamEndCapture, 10000, 10000, _ptsz,      \
 	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))
 #define GCP_HOOKS_STREAMS_DESTROYED(X)                                                 \
-	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, GCP_OPTIONAL, (CUstream stream),  \
-	  (stream))                                                                    \
-	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
-	  (CUstream stream), (stream))
+	GCP_VERSIONS(X, cuStreamDestroy, 2000, 4000, GCP_OPTIONAL, (CUstream stream),  \
+	  (stream))
 #define GCP_HOOKS_STREAMS(X)                                                           \
 	GCP_HOOKS_BEGINS_GLOBAL(X)                                                     \
 	GCP_HOOKS_BEGINS(X)                                                            \

@@ -21,40 +21,19 @@ static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 }
 
 /* A context takes memory of its device, of which the pools may have all. */
-#define GCP_CREATE(ret_ctx, device, call)                                              \
-	struct gcp_tries tries = {0};                                                  \
-	CUresult result;                                                               \
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		struct gcp_tries tries = {0};                                          \
+		CUresult result;                                                       \
                                                                                        \
-	do                                                                             \
-		result = gcp_real.call;                                                \
-	while (gcp_maker_reclaims_on(&tries, "cuCtxCreate", result, device));          \
-	return context_created(result, ret_ctx)
-
-CUresult gcp_hook_cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
-{
-	GCP_CREATE(ret_ctx, device, cuCtxCreate(ret_ctx, flags, device));
-}
-
-CUresult gcp_hook_cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags,
-				 CUdevice device)
-{
-	GCP_CREATE(ret_ctx, device, cuCtxCreate_v2(ret_ctx, flags, device));
-}
-
-CUresult gcp_hook_cuCtxCreate_v3(CUcontext *ret_ctx,
-				 struct CUexecAffinityParam_st *params, int count,
-				 unsigned int flags, CUdevice device)
-{
-	GCP_CREATE(ret_ctx, device,
-		   cuCtxCreate_v3(ret_ctx, params, count, flags, device));
-}
-
-CUresult gcp_hook_cuCtxCreate_v4(CUcontext *ret_ctx,
-				 struct CUctxCreateParams_st *params,
-				 unsigned int flags, CUdevice device)
-{
-	GCP_CREATE(ret_ctx, device, cuCtxCreate_v4(ret_ctx, params, flags, device));
-}
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_maker_reclaims_on(&tries, #base, result, device));          \
+		return context_created(result, ret_ctx);                               \
+	}
+GCP_HOOKS_CONTEXTS_CREATED(GCP_X)
+#undef GCP_X
 
 /* Its primary context may be new, too. */
 static void green_seen(CUcontext ctx)
@@ -143,33 +122,25 @@ CUresult gcp_hook_cuCtxSetCurrent(CUcontext ctx)
 	return result;
 }
 
-CUresult gcp_hook_cuCtxPushCurrent(CUcontext ctx)
-{
-	CUresult result = gcp_real.cuCtxPushCurrent(ctx);
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		CUresult result = gcp_real.name arguments;                             \
+                                                                                       \
+		if (result == CUDA_SUCCESS)                                            \
+			gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);                   \
+		return result;                                                         \
+	}
+GCP_HOOKS_CONTEXTS_PUSHED(GCP_X)
+#undef GCP_X
 
-	if (result == CUDA_SUCCESS)
-		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
-	return result;
-}
-
-CUresult gcp_hook_cuCtxPushCurrent_v2(CUcontext ctx)
-{
-	CUresult result = gcp_real.cuCtxPushCurrent_v2(ctx);
-
-	if (result == CUDA_SUCCESS)
-		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
-	return result;
-}
-
-CUresult gcp_hook_cuCtxPopCurrent(CUcontext *ret_ctx)
-{
-	return context_popped(gcp_real.cuCtxPopCurrent(ret_ctx));
-}
-
-CUresult gcp_hook_cuCtxPopCurrent_v2(CUcontext *ret_ctx)
-{
-	return context_popped(gcp_real.cuCtxPopCurrent_v2(ret_ctx));
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return context_popped(gcp_real.name arguments);                        \
+	}
+GCP_HOOKS_CONTEXTS_POPPED(GCP_X)
+#undef GCP_X
 
 /* --- ended -------------------------------------------------------------------- */
 
@@ -187,15 +158,13 @@ CUresult gcp_hook_cuCtxDetach(CUcontext ctx)
 	return gcp_contexts_detach(ctx);
 }
 
-CUresult gcp_hook_cuCtxDestroy(CUcontext ctx)
-{
-	return gcp_contexts_destroy(gcp_real.cuCtxDestroy, ctx);
-}
-
-CUresult gcp_hook_cuCtxDestroy_v2(CUcontext ctx)
-{
-	return gcp_contexts_destroy(gcp_real.cuCtxDestroy_v2, ctx);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return gcp_contexts_destroy(gcp_real.name, ctx);                       \
+	}
+GCP_HOOKS_CONTEXTS_DESTROYED(GCP_X)
+#undef GCP_X
 
 /* A green context keeps its primary one active, also when nothing else retains that
  * any more: the last one may take it along. (Measured, driver 580.) */
@@ -245,25 +214,18 @@ CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
 	return gcp_contexts_destroy(green_end, ctx);
 }
 
-CUresult gcp_hook_cuDevicePrimaryCtxRelease(CUdevice device)
-{
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease, device, 1);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return gcp_contexts_end_primary(gcp_real.name, device, 1);             \
+	}
+GCP_HOOKS_PRIMARIES_RELEASED(GCP_X)
+#undef GCP_X
 
-CUresult gcp_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, device,
-					1);
-}
-
-CUresult gcp_hook_cuDevicePrimaryCtxReset(CUdevice device)
-{
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset, device,
-					UINT32_MAX);
-}
-
-CUresult gcp_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset_v2, device,
-					UINT32_MAX);
-}
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return gcp_contexts_end_primary(gcp_real.name, device, UINT32_MAX);    \
+	}
+GCP_HOOKS_PRIMARIES_RESET(GCP_X)
+#undef GCP_X
