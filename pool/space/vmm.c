@@ -127,7 +127,9 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 
 	if (bytes == 0)
 		return 0;
-	if (!gcp_quota_allows(pool, bytes))
+	/* To make many handles, and give them back, takes longer than to ask. */
+	if (!gcp_quota_allows(pool, bytes) ||
+	    (count - first > GCP_HANDLE_MOST && gcp_pool_left(pool) < bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
 	result =
 	    gcp_handles_make(pool, &chunks[first], count - first, move->heap->private);
@@ -136,11 +138,6 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 			pool->device, GCP_ULL(bytes >> 20),
 			GCP_ULL(move->target->addr));
 	return result;
-}
-
-static bool is_completed(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	return block->epoch <= atomic_load(&pool->timeline.completed);
 }
 
 /* Unmaps the donors that may be. Their handles go to `to` or, if it is NULL, to the
@@ -153,7 +150,7 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move,
 	while ((donor = TAILQ_FIRST(&move->donors))) {
 		uint64_t count;
 		struct gcp_chunk *from = gcp_chunks_of(donor, &count);
-		bool unmapped = is_completed(pool, donor);
+		bool unmapped = donor->epoch <= atomic_load(&pool->timeline.completed);
 		int result = 0;
 
 		assert(to || unmapped);
