@@ -293,55 +293,13 @@ uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
 	return epoch;
 }
 
-struct unfenced {
-	const struct gcp_pool *own;
-	uint64_t covered; /* the latest epoch that a fence covers */
-	int64_t bytes;
-};
-
-static void unfenced_count(struct gcp_pinned_bucket *bucket, void *arg)
-{
-	const struct gcp_pinned_block *block;
-	struct unfenced *unfenced = arg;
-
-	if (bucket->arena->pool != unfenced->own)
-		return;
-	gcp_spin_lock(&bucket->lock);
-	TAILQ_FOREACH (block, &bucket->pending, link)
-		if (block->epoch > unfenced->covered &&
-		    !gcp_pinned_epoch_ready(unfenced->own, block->epoch))
-			unfenced->bytes += (int64_t)bucket->size;
-	gcp_spin_unlock(&bucket->lock);
-}
-
-/* Bytes that this context has freed into epochs which no fence covers. */
-static int64_t unfenced_own(struct gcp_pool *pool)
-{
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	struct unfenced unfenced = {.own = pool};
-
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	if (timeline->count > 0)
-		unfenced.covered =
-		    gcp_timeline_at(timeline, timeline->count - 1)->epoch;
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	gcp_pinned_buckets_for_each(pool->pools, unfenced_count, &unfenced);
-	return unfenced.bytes;
-}
-
 uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	int64_t own = unfenced_own(pool), filled;
-	uint64_t epoch;
 
 	atomic_store(&pool->pinned_held, 0);
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	filled = gcp_timeline_filled(timeline);
-	epoch = gcp_timeline_next(timeline);
-	/* What others freed into it is still pending; the next fence covers it. */
-	if (filled > own)
-		atomic_fetch_add(&timeline->filled, filled - own);
+	uint64_t epoch = gcp_timeline_next(timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return epoch;
 }
