@@ -261,7 +261,7 @@ static int take_after_reclaim(const struct request *request,
 	/* Nothing helps if what the program holds fills the quota. */
 	for (int round = 0; round < ROUNDS && result == GCP_CUDA_OUT_OF_MEMORY &&
 			    beyond_quota(request, &pinned->active_bytes) == 0 &&
-			    (round == 0 || gcp_pinned_is_any_unused(pinned));
+			    (round == 0 || gcp_pinned_has_unused(pinned->pools));
 	     round++) {
 		uint64_t idle = make_ready(request, round);
 
@@ -423,30 +423,6 @@ static int free_held(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t 
 	return gcp_pinned_finish_own(pool, 1);
 }
 
-/* Fences do not work here any more: the driver frees, and waits as it does. */
-static int free_by_driver(struct gcp_pinned_block *block)
-{
-	struct gcp_pinned_bucket *bucket = block->bucket;
-	struct gcp_pool *pool = bucket->arena->pool;
-	void *p = block->p;
-	bool there = gcp_pool_pin(pool), alive;
-	int result = 0;
-
-	gcp_pinned_bucket_count_given(block);
-	gcp_spin_lock(&bucket->lock);
-	alive = block->generation == atomic_load(&pool->pinned_generation);
-	if (there && alive)
-		atomic_fetch_add(&pool->pools->pinned->giving, bucket->size);
-	gcp_pinned_block_release(block);
-	gcp_spin_unlock(&bucket->lock);
-	if (there && alive)
-		result = gcp_pinned_memory_give(pool, p, bucket->size);
-	if (there)
-		gcp_pool_unpin(pool);
-	(void)gcp_pinned_release_own(pool, UINT64_MAX);
-	return result;
-}
-
 static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
 {
 	struct gcp_pool *pool = block->bucket->arena->pool;
@@ -456,8 +432,10 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block
 
 	block->epoch = epoch;
 	if (__builtin_expect(atomic_load_explicit(&pinned->off, memory_order_relaxed),
-			     0))
-		return free_by_driver(block);
+			     0)) {
+		gcp_pinned_bucket_give(block); /* for the driver to free, and wait */
+		return gcp_pinned_release_own(pool, UINT64_MAX);
+	}
 	gcp_pinned_bucket_give(block);
 	if (__builtin_expect(gcp_pinned_timeline_count(pinned, size) | each, 0) &&
 	    !gcp_timeline_is_held(&pinned->timeline))
@@ -526,16 +504,6 @@ int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_reques
 		return -EINVAL;
 	*ret_requested = block->requested;
 	return 0;
-}
-
-bool gcp_pinned_has_unused(struct gcp_pools *pools)
-{
-	const struct gcp_pinned *pinned = pools->pinned;
-
-	return pinned && atomic_load_explicit(&pinned->allocated_bytes.current,
-					      memory_order_relaxed) !=
-			     atomic_load_explicit(&pinned->active_bytes.current,
-						  memory_order_relaxed);
 }
 
 bool gcp_pinned_poll(struct gcp_pools *pools)

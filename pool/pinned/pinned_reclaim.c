@@ -22,23 +22,14 @@ int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 
 /* --- what there is to wait for -------------------------------------------- */
 
-static void look_for_unused(struct gcp_pinned_bucket *bucket, void *arg)
+bool gcp_pinned_has_unused(struct gcp_pools *pools)
 {
-	bool *any = arg;
+	const struct gcp_pinned *pinned = pools->pinned;
 
-	gcp_spin_lock(&bucket->lock);
-	*any |= !TAILQ_EMPTY(&bucket->pending) || !TAILQ_EMPTY(&bucket->ready);
-	gcp_spin_unlock(&bucket->lock);
-}
-
-/* By the lists: a fence that failed leaves blocks that no epoch counts. And what is
- * ready by now was pending a moment ago, when it could not be given back. */
-bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
-{
-	bool any = false;
-
-	gcp_pinned_buckets_for_each(pinned->pools, look_for_unused, &any);
-	return any;
+	return pinned && atomic_load_explicit(&pinned->allocated_bytes.current,
+					      memory_order_relaxed) !=
+			     atomic_load_explicit(&pinned->active_bytes.current,
+						  memory_order_relaxed);
 }
 
 struct unused {
@@ -190,11 +181,11 @@ uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 
-	if (!pinned || !gcp_pinned_is_any_unused(pinned))
+	if (!gcp_pinned_has_unused(pools))
 		return 0;
 	uint64_t given =
 	    gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
-	if (given > 0 || !gcp_pinned_is_any_unused(pinned))
+	if (given > 0 || !gcp_pinned_has_unused(pools))
 		return given;
 	wait_for_frees(pools);
 	return gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
@@ -241,7 +232,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 		return 0;
 	(void)gcp_pinned_timeline_look(pinned);
 	given = gcp_pinned_release(pinned, over, 0);
-	if (given < over && gcp_pinned_is_any_unused(pinned)) {
+	if (given < over && gcp_pinned_has_unused(pools)) {
 		wait_for_frees(pools);
 		given += gcp_pinned_release(pinned, over - given, 0);
 	}

@@ -231,8 +231,6 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block);
 
 /* --- pinned_reclaim.c ------------------------------------------------------- */
 
-/* Whether blocks are unused, ready or not. */
-bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned);
 /* Bytes of those of this context, each block rounded up to `unit`. */
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit);
 /* By how much what is unused is beyond the cache limit, or the bound of all pinned
