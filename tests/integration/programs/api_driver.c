@@ -34,10 +34,14 @@ const char *gcpt_error_name(int code)
 	return name ? name : "?";
 }
 
-int gcpt_last_error(void)
-{
-	return 0;
-}
+/* What is one call. */
+#define CALL(name, parameters, call)                                                   \
+	int name parameters                                                            \
+	{                                                                              \
+		return call;                                                           \
+	}
+
+CALL(gcpt_last_error, (void), 0)
 
 int gcpt_use(int device)
 {
@@ -66,55 +70,21 @@ int gcpt_device_reset(int device)
 	return cu.cuDevicePrimaryCtxReset(device);
 }
 
-int gcpt_sync(void)
-{
-	return cu.cuCtxSynchronize();
-}
-
-int gcpt_malloc(void **ret_p, size_t bytes)
-{
-	return cu.cuMemAlloc((CUdeviceptr *)ret_p, bytes);
-}
-
-int gcpt_free(void *p)
-{
-	return cu.cuMemFree(address(p));
-}
-
-int gcpt_malloc_pitch(void **ret_p, size_t *ret_pitch, size_t width, size_t height)
-{
-	return cu.cuMemAllocPitch((CUdeviceptr *)ret_p, ret_pitch, width, height, 4);
-}
-
-int gcpt_malloc_managed(void **ret_p, size_t bytes)
-{
-	return cu.cuMemAllocManaged((CUdeviceptr *)ret_p, bytes, CU_MEM_ATTACH_GLOBAL);
-}
-
-int gcpt_malloc_async(void **ret_p, size_t bytes, CUstream stream)
-{
-	return cu.cuMemAllocAsync((CUdeviceptr *)ret_p, bytes, stream);
-}
-
-int gcpt_free_async(void *p, CUstream stream)
-{
-	return cu.cuMemFreeAsync(address(p), stream);
-}
-
-int gcpt_malloc_host(void **ret_p, size_t bytes)
-{
-	return cu.cuMemAllocHost(ret_p, bytes);
-}
-
-int gcpt_free_host(void *p)
-{
-	return cu.cuMemFreeHost(p);
-}
-
-int gcpt_mem_info(size_t *ret_free, size_t *ret_total)
-{
-	return cu.cuMemGetInfo(ret_free, ret_total);
-}
+CALL(gcpt_sync, (void), cu.cuCtxSynchronize())
+CALL(gcpt_malloc, (void **ret_p, size_t bytes),
+     cu.cuMemAlloc((CUdeviceptr *)ret_p, bytes))
+CALL(gcpt_free, (void *p), cu.cuMemFree(address(p)))
+CALL(gcpt_malloc_pitch, (void **ret_p, size_t *ret_pitch, size_t width, size_t height),
+     cu.cuMemAllocPitch((CUdeviceptr *)ret_p, ret_pitch, width, height, 4))
+CALL(gcpt_malloc_managed, (void **ret_p, size_t bytes),
+     cu.cuMemAllocManaged((CUdeviceptr *)ret_p, bytes, CU_MEM_ATTACH_GLOBAL))
+CALL(gcpt_malloc_async, (void **ret_p, size_t bytes, CUstream stream),
+     cu.cuMemAllocAsync((CUdeviceptr *)ret_p, bytes, stream))
+CALL(gcpt_free_async, (void *p, CUstream stream), cu.cuMemFreeAsync(address(p), stream))
+CALL(gcpt_malloc_host, (void **ret_p, size_t bytes), cu.cuMemAllocHost(ret_p, bytes))
+CALL(gcpt_free_host, (void *p), cu.cuMemFreeHost(p))
+CALL(gcpt_mem_info, (size_t * ret_free, size_t *ret_total),
+     cu.cuMemGetInfo(ret_free, ret_total))
 
 int gcpt_async_keep(int device)
 {
@@ -127,55 +97,24 @@ int gcpt_async_keep(int device)
 			    pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
 }
 
-int gcpt_copy(void *dst, const void *src, size_t bytes)
-{
-	return cu.cuMemcpy(address(dst), address(src), bytes);
-}
-
-int gcpt_copy_async(void *dst, const void *src, size_t bytes, CUstream stream)
-{
-	return cu.cuMemcpyAsync(address(dst), address(src), bytes, stream);
-}
-
-int gcpt_set_async(void *p, int byte, size_t bytes, CUstream stream)
-{
-	return cu.cuMemsetD8Async(address(p), (unsigned char)byte, bytes, stream);
-}
-
-int gcpt_stream_create(CUstream *ret_stream)
-{
-	return cu.cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING);
-}
-
-int gcpt_stream_destroy(CUstream stream)
-{
-	return cu.cuStreamDestroy(stream);
-}
-
-int gcpt_stream_sync(CUstream stream)
-{
-	return cu.cuStreamSynchronize(stream);
-}
-
-int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode)
-{
-	return cu.cuStreamBeginCapture(stream, mode);
-}
-
-int gcpt_capture_end(CUstream stream, CUgraph *ret_graph)
-{
-	return cu.cuStreamEndCapture(stream, ret_graph);
-}
-
-int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
-{
-	return cu.cuGraphInstantiateWithFlags(ret_exec, graph, 0);
-}
-
-int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
-{
-	return cu.cuGraphLaunch(exec, stream);
-}
+CALL(gcpt_copy, (void *dst, const void *src, size_t bytes),
+     cu.cuMemcpy(address(dst), address(src), bytes))
+CALL(gcpt_copy_async, (void *dst, const void *src, size_t bytes, CUstream stream),
+     cu.cuMemcpyAsync(address(dst), address(src), bytes, stream))
+CALL(gcpt_set_async, (void *p, int byte, size_t bytes, CUstream stream),
+     cu.cuMemsetD8Async(address(p), (unsigned char)byte, bytes, stream))
+CALL(gcpt_stream_create, (CUstream * ret_stream),
+     cu.cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING))
+CALL(gcpt_stream_destroy, (CUstream stream), cu.cuStreamDestroy(stream))
+CALL(gcpt_stream_sync, (CUstream stream), cu.cuStreamSynchronize(stream))
+CALL(gcpt_capture_begin, (CUstream stream, CUstreamCaptureMode mode),
+     cu.cuStreamBeginCapture(stream, mode))
+CALL(gcpt_capture_end, (CUstream stream, CUgraph *ret_graph),
+     cu.cuStreamEndCapture(stream, ret_graph))
+CALL(gcpt_instantiate, (CUgraphExec * ret_exec, CUgraph graph),
+     cu.cuGraphInstantiateWithFlags(ret_exec, graph, 0))
+CALL(gcpt_graph_launch, (CUgraphExec exec, CUstream stream),
+     cu.cuGraphLaunch(exec, stream))
 
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p)
 {
@@ -195,10 +134,7 @@ int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle)
 				     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
-int gcpt_ipc_close(void *p)
-{
-	return cu.cuIpcCloseMemHandle(address(p));
-}
+CALL(gcpt_ipc_close, (void *p), cu.cuIpcCloseMemHandle(address(p)))
 
 void gcpt_demand(int code, const char *call, const char *file, int line)
 {

@@ -20,10 +20,14 @@ const char *gcpt_error_name(int code)
 	return cudaGetErrorName((cudaError_t)code);
 }
 
-int gcpt_last_error(void)
-{
-	return cudaGetLastError();
-}
+/* What is one call. */
+#define CALL(name, parameters, call)                                                   \
+	int name parameters                                                            \
+	{                                                                              \
+		return call;                                                           \
+	}
+
+CALL(gcpt_last_error, (void), cudaGetLastError())
 
 int gcpt_use(int device)
 {
@@ -35,10 +39,7 @@ int gcpt_use(int device)
 	return result;
 }
 
-int gcpt_device_count(int *ret_count)
-{
-	return cudaGetDeviceCount(ret_count);
-}
+CALL(gcpt_device_count, (int *ret_count), cudaGetDeviceCount(ret_count))
 
 int gcpt_device_reset(int device)
 {
@@ -47,55 +48,20 @@ int gcpt_device_reset(int device)
 	return result ? result : cudaDeviceReset();
 }
 
-int gcpt_sync(void)
-{
-	return cudaDeviceSynchronize();
-}
-
-int gcpt_malloc(void **ret_p, size_t bytes)
-{
-	return cudaMalloc(ret_p, bytes);
-}
-
-int gcpt_free(void *p)
-{
-	return cudaFree(p);
-}
-
-int gcpt_malloc_pitch(void **ret_p, size_t *ret_pitch, size_t width, size_t height)
-{
-	return cudaMallocPitch(ret_p, ret_pitch, width, height);
-}
-
-int gcpt_malloc_managed(void **ret_p, size_t bytes)
-{
-	return cudaMallocManaged(ret_p, bytes, cudaMemAttachGlobal);
-}
-
-int gcpt_malloc_async(void **ret_p, size_t bytes, CUstream stream)
-{
-	return cudaMallocAsync(ret_p, bytes, stream);
-}
-
-int gcpt_free_async(void *p, CUstream stream)
-{
-	return cudaFreeAsync(p, stream);
-}
-
-int gcpt_malloc_host(void **ret_p, size_t bytes)
-{
-	return cudaMallocHost(ret_p, bytes);
-}
-
-int gcpt_free_host(void *p)
-{
-	return cudaFreeHost(p);
-}
-
-int gcpt_mem_info(size_t *ret_free, size_t *ret_total)
-{
-	return cudaMemGetInfo(ret_free, ret_total);
-}
+CALL(gcpt_sync, (void), cudaDeviceSynchronize())
+CALL(gcpt_malloc, (void **ret_p, size_t bytes), cudaMalloc(ret_p, bytes))
+CALL(gcpt_free, (void *p), cudaFree(p))
+CALL(gcpt_malloc_pitch, (void **ret_p, size_t *ret_pitch, size_t width, size_t height),
+     cudaMallocPitch(ret_p, ret_pitch, width, height))
+CALL(gcpt_malloc_managed, (void **ret_p, size_t bytes),
+     cudaMallocManaged(ret_p, bytes, cudaMemAttachGlobal))
+CALL(gcpt_malloc_async, (void **ret_p, size_t bytes, CUstream stream),
+     cudaMallocAsync(ret_p, bytes, stream))
+CALL(gcpt_free_async, (void *p, CUstream stream), cudaFreeAsync(p, stream))
+CALL(gcpt_malloc_host, (void **ret_p, size_t bytes), cudaMallocHost(ret_p, bytes))
+CALL(gcpt_free_host, (void *p), cudaFreeHost(p))
+CALL(gcpt_mem_info, (size_t * ret_free, size_t *ret_total),
+     cudaMemGetInfo(ret_free, ret_total))
 
 int gcpt_async_keep(int device)
 {
@@ -108,55 +74,24 @@ int gcpt_async_keep(int device)
 						&all);
 }
 
-int gcpt_copy(void *dst, const void *src, size_t bytes)
-{
-	return cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
-}
-
-int gcpt_copy_async(void *dst, const void *src, size_t bytes, CUstream stream)
-{
-	return cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
-}
-
-int gcpt_set_async(void *p, int byte, size_t bytes, CUstream stream)
-{
-	return cudaMemsetAsync(p, byte, bytes, stream);
-}
-
-int gcpt_stream_create(CUstream *ret_stream)
-{
-	return cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking);
-}
-
-int gcpt_stream_destroy(CUstream stream)
-{
-	return cudaStreamDestroy(stream);
-}
-
-int gcpt_stream_sync(CUstream stream)
-{
-	return cudaStreamSynchronize(stream);
-}
-
-int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode)
-{
-	return cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode);
-}
-
-int gcpt_capture_end(CUstream stream, CUgraph *ret_graph)
-{
-	return cudaStreamEndCapture(stream, ret_graph);
-}
-
-int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
-{
-	return cudaGraphInstantiateWithFlags(ret_exec, graph, 0);
-}
-
-int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
-{
-	return cudaGraphLaunch(exec, stream);
-}
+CALL(gcpt_copy, (void *dst, const void *src, size_t bytes),
+     cudaMemcpy(dst, src, bytes, cudaMemcpyDefault))
+CALL(gcpt_copy_async, (void *dst, const void *src, size_t bytes, CUstream stream),
+     cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream))
+CALL(gcpt_set_async, (void *p, int byte, size_t bytes, CUstream stream),
+     cudaMemsetAsync(p, byte, bytes, stream))
+CALL(gcpt_stream_create, (CUstream * ret_stream),
+     cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking))
+CALL(gcpt_stream_destroy, (CUstream stream), cudaStreamDestroy(stream))
+CALL(gcpt_stream_sync, (CUstream stream), cudaStreamSynchronize(stream))
+CALL(gcpt_capture_begin, (CUstream stream, CUstreamCaptureMode mode),
+     cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode))
+CALL(gcpt_capture_end, (CUstream stream, CUgraph *ret_graph),
+     cudaStreamEndCapture(stream, ret_graph))
+CALL(gcpt_instantiate, (CUgraphExec * ret_exec, CUgraph graph),
+     cudaGraphInstantiateWithFlags(ret_exec, graph, 0))
+CALL(gcpt_graph_launch, (CUgraphExec exec, CUstream stream),
+     cudaGraphLaunch(exec, stream))
 
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p)
 {
@@ -175,10 +110,7 @@ int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle)
 	return cudaIpcOpenMemHandle(ret_p, theirs, cudaIpcMemLazyEnablePeerAccess);
 }
 
-int gcpt_ipc_close(void *p)
-{
-	return cudaIpcCloseMemHandle(p);
-}
+CALL(gcpt_ipc_close, (void *p), cudaIpcCloseMemHandle(p))
 
 void gcpt_demand(int code, const char *call, const char *file, int line)
 {
