@@ -28,7 +28,8 @@
  *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
  * No lock but fence_lock, vmm_lock and quota_lock of pinned_types.h is held over a call
- * of the driver (asserted, too). fence_lock has to be: setting a fence and beginning a
+ * of the driver (asserted, too), and registry_lock while a new pool asks what its
+ * device has. fence_lock has to be: setting a fence and beginning a
  * capture exclude each other. vmm_lock is held over calls that never wait for the
  * device, quota_lock over the allocation that it lets through.
  */

@@ -7,7 +7,6 @@
 #define GCP_INTERPOSE_ASYNC_POOLS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "symbols.h"

@@ -13,6 +13,7 @@ CUresult gcp_ctx_scope_enter(struct gcp_ctx_scope *scope, CUcontext ctx)
 	CUcontext current = NULL;
 	CUresult result = CUDA_SUCCESS;
 
+	gcp_assert_driver_call();
 	scope->saved_errno = errno;
 	scope->cancel = gcp_cancel_defer();
 	scope->pushed = false;
@@ -47,6 +48,7 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 {
 	CUcontext popped;
 
+	gcp_assert_driver_call();
 	if (scope->relaxed)
 		gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode);
 	if (scope->pushed)

@@ -7,8 +7,6 @@
 #ifndef GCP_INTERPOSE_FENCE_ALL_H
 #define GCP_INTERPOSE_FENCE_ALL_H
 
-#include <stdbool.h>
-
 #include "symbols.h"
 
 /* As driver.h says. */

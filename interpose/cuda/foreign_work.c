@@ -10,7 +10,6 @@
  * driver that do not wait.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 

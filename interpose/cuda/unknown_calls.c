@@ -14,7 +14,6 @@
  *  A8 a function that the driver lacks is not replaced by an older form
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -149,6 +148,7 @@ static uint32_t stub_find(const char *name, void *real)
 	if (i == stub_count && stub_count < STUBS) {
 		strncpy(names[i], name, sizeof(names[i]) - 1);
 		stubs[i].name = names[i];
+		assert(!atomic_load(&stubs[i].real)); /* none is used twice */
 		stubs[i].captures = gcp_unknown_capture_is(name);
 		stubs[i].graphs = strstr(name, "Graph") != NULL;
 		atomic_store_explicit(&stubs[i].real, real, memory_order_release);

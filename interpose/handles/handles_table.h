@@ -11,7 +11,6 @@
 #define GCP_INTERPOSE_HANDLES_TABLE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "../base/elfwalk.h"
 

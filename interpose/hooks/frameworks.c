@@ -10,7 +10,6 @@
 #include "../gcpool.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "../base/elfwalk.h"

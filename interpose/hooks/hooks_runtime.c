@@ -21,7 +21,6 @@
  * a last error could end up in the other one.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "../base/elfwalk.h"

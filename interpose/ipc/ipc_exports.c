@@ -24,7 +24,6 @@
 #include "ipc_exports.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "../base/process.h"

@@ -18,7 +18,6 @@
 #include "ipc_imports.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -420,6 +419,7 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 /* What holds `ptr`. One of the locks is held. */
 static struct import *import_at(CUdeviceptr ptr)
 {
+	assert(gcp_ranks_held & (GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(IMPORTS)));
 	struct import *import;
 
 	LIST_FOREACH (import, &imports, entry)

@@ -6,7 +6,6 @@
  * of freed ones. `lock` is held for the book alone, and never while anything waits or
  * the driver is called: pool/ comes here with locks of its own when it maps memory.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "debug.h"

@@ -3,7 +3,6 @@
  * debug_device.c - patterns in device memory: see debug_device.h. What is compared is
  * copied to the host first, a piece at a time.
  */
-#include <string.h>
 
 #include "debug_device.h"
 #include "instrument.h"

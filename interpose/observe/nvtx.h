@@ -15,7 +15,6 @@
 #define GCP_INTERPOSE_NVTX_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "../../pool/pool.h"
 

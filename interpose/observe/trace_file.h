@@ -12,7 +12,6 @@
 #define GCP_INTERPOSE_TRACE_FILE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "trace_format.h"

@@ -51,6 +51,7 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;
+	assert(!pool || device >= 0);
 	if (pool && gcp_process.options.thread)
 		gcp_poller_start();
 	if (pool) {

@@ -37,6 +37,7 @@ static void tracker_gone(CUcontext ctx)
 /* Puts it behind older barriers. */
 static void pool_joined(CUcontext ctx)
 {
+	assert(ctx);
 	if (gcp_process_pooling())
 		gcp_pools_context_joined(gcp_process.pools, ctx, barrier_wait);
 }

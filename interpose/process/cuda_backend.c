@@ -11,9 +11,7 @@
  * asked for while one may begin: in the relaxed mode.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "../base/clock.h"
 #include "../cuda/contexts.h"
@@ -84,6 +82,7 @@ static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 	size_t left = 0, total = 0;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
+	assert(ctx && ret_bytes);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuMemGetInfo_v2(&left, &total);
@@ -98,6 +97,7 @@ static void driver_mem_trim(void *ctx)
 	struct gcp_ctx_scope scope;
 	CUdevice device;
 
+	assert(ctx);
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return;
 	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
@@ -186,6 +186,7 @@ static int driver_release(void *ctx, gcp_addr addr)
 	struct gcp_ctx_scope scope;
 	int result = -EBUSY;
 
+	assert(ctx && addr);
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return -EBUSY;
 	CUstream stream = gcp_release_stream(ctx);
@@ -230,6 +231,7 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 	CUresult result;
 
 	errno = saved;
+	assert(ctx && ret_fence);
 	if (!fence)
 		return -ENOMEM;
 	fence->ctx = ctx;
@@ -284,6 +286,7 @@ static int fence_order_in(void *handle, CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	const struct context_fence *fence = handle;
+	assert(ctx && fence->event);
 	CUresult result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
 
 	return result == CUDA_SUCCESS
@@ -319,6 +322,7 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 	struct gcp_ctx_scope scope;
 	int result;
 
+	assert(ctx && fence->event);
 	gcp_ctx_scope_begin(&scope, NULL);
 	if (!gcp_foreign_work_is_pending(fence->foreign)) {
 		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
@@ -335,6 +339,7 @@ static int driver_fence_order(void *handle, bool alone)
 	int saved = errno;
 	int result = gcp_contexts_order(fence_order_in, handle, alone);
 
+	assert(!gcp_process_capturing()); /* F: holds forbid it */
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "
@@ -365,6 +370,7 @@ static int driver_fence_query(void *handle)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	assert(fence->event);
 	if (!gcp_tracker_capturing(gcp_process.tracker)) {
 		int saved = errno;
 
@@ -381,6 +387,7 @@ static CUresult fence_wait(const struct context_fence *fence, bool own)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	assert(fence->event);
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event));
 	gcp_ctx_scope_end(&scope);
@@ -405,6 +412,7 @@ static int driver_ctx_sync(void *ctx)
 	struct gcp_ctx_scope scope;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
+	assert(ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_contexts_note(gcp_real.cuCtxSynchronize());
@@ -422,6 +430,7 @@ static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 	void *p = NULL;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
+	assert(ctx && bytes > 0);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuMemHostAlloc(&p, bytes, flags);
@@ -436,6 +445,7 @@ static int driver_host_free(void *ctx, void *p)
 	struct gcp_ctx_scope scope;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
+	assert(ctx && p);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuMemFreeHost(p);
@@ -452,6 +462,7 @@ static uint64_t driver_device_memory(int device)
 	CUresult result;
 	size_t bytes = 0;
 
+	assert(device >= 0);
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuDeviceTotalMem_v2(&bytes, device);
 	gcp_ctx_scope_end(&scope);

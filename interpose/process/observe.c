@@ -86,6 +86,8 @@ void gcp_observe_start(const struct gcp_options *options)
 {
 	open_fn *open = atomic_load(&library);
 
+	gcp_assert_held(GCP_RANK_START);
+	assert(!gcp_process.observer && !gcp_process.pools); /* before the pools */
 	if (!is_wanted(options))
 		return;
 	if (!open || !open(GCP_OBSERVE_VERSION, &services, &gcp_process.observer))

@@ -6,8 +6,6 @@
 #ifndef GCP_INTERPOSE_POLLER_H
 #define GCP_INTERPOSE_POLLER_H
 
-#include <stdbool.h>
-
 /* Starts it, once; later calls cost a load. Only in GCP_RUN_POOL. */
 void gcp_poller_start(void);
 

@@ -5,9 +5,7 @@
  * exit nothing is freed and no CUDA call is made: the driver may be gone already.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "calling_thread.h"
@@ -57,6 +55,7 @@ enum gcp_run_mode gcp_process_start(void)
 	gcp_observe_load();
 	gcp_mutex_lock(&start_lock);
 	mode = gcp_process_run_mode();
+	assert(mode == GCP_RUN_FRESH || process > 0); /* changes once */
 	first = mode == GCP_RUN_FRESH;
 	if (first) {
 		process = getpid();
@@ -72,6 +71,7 @@ enum gcp_run_mode gcp_process_start(void)
 			watch_quick_exit();
 		if (mode == GCP_RUN_PASSIVE)
 			gcp_process.special = true;
+		assert(mode == GCP_RUN_PASSIVE || gcp_process.tracker);
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
 	}

@@ -8,7 +8,6 @@
 #ifndef GCP_INTERPOSE_SHORTAGE_H
 #define GCP_INTERPOSE_SHORTAGE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum gcp_shortage {

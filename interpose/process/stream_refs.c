@@ -8,7 +8,6 @@
  * that pass this library by.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "calling_thread.h"
@@ -109,6 +108,7 @@ static void spare_put(struct marker *marker)
 	bool kept = false;
 
 	gcp_mutex_lock(&spare_lock);
+	assert(spare_count >= 0 && spare_count <= MARKERS_SPARE);
 	for (int i = 0; i < spare_count && spare_count == MARKERS_SPARE; i++)
 		if (!marker_is_of(&spare[i], spare[i].pool))
 			spare[i] = spare[--spare_count];
@@ -182,6 +182,7 @@ static enum gcp_stream_kind kind_of(CUstream stream, CUcontext ctx, CUcontext ho
 {
 	unsigned int flags = 0;
 
+	assert(ctx && home);
 	if (!stream || stream == CU_STREAM_LEGACY)
 		return ctx == home ? GCP_STREAM_LEGACY : GCP_STREAM_JOINED;
 	if (stream != CU_STREAM_PER_THREAD &&
@@ -207,6 +208,7 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 		ref->generation = 0; /* asked again next time */
 		return false;
 	}
+	assert(ref->pool && ref->home && ref->device >= 0);
 	gcp_thread_note_gpu(ref->device);
 	if (gcp_process.options.thread)
 		gcp_poller_start();

@@ -6,7 +6,6 @@
  * an expansion of its tables.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "../gcpool.h"
 #include "report.h"

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -82,8 +82,8 @@ enum gcp_rank {
 	GCP_RANK_STREAM_REFS,
 	GCP_RANK_SYNC_MEMOPS,
 	GCP_RANK_NOTED,
-	GCP_RANK_NVTX,
 	GCP_RANK_DEBUG,
+	GCP_RANK_NVTX, /* from here on all over calls */
 	GCP_RANK_DEBUG_STAGE,
 	GCP_RANK_DEBUG_DEVICE,
 	GCP_RANK_TRACE_STACKS,
@@ -98,9 +98,9 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(ASKING) |           \
 	 GCP_RANK_BIT(EXPORTS) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |           \
-	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |   \
-	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(NVTX) |      \
-	 GCP_RANK_BIT(TRACE_STACKS) | GCP_RANK_BIT(TRACE_FILE))
+	 GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) |   \
+	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) |  \
+	 GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

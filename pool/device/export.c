@@ -12,7 +12,6 @@
  *
  * Called with no lock of the room held.
  */
-#include "../pool_types.h"
 #include "../space/vmm.h"
 
 bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr)

@@ -24,7 +24,6 @@
  * here that a barrier could be set on: fence.c, NO NEW WAITS.
  */
 #include "../cache/cache.h"
-#include "../space/vmm.h"
 
 static bool is_missing(const struct gcp_request *request, int result)
 {

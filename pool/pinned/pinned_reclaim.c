@@ -8,8 +8,6 @@
  */
 #include "pinned_types.h"
 
-#include <sys/mman.h>
-
 int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
