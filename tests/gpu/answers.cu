@@ -19,13 +19,23 @@
 
 static const size_t mib = 1 << 20;
 
-/* One evaluation, then the line. */
-#define SAY(call)                                                                      \
-	do {                                                                           \
-		long long value_ = (long long)(call);                                  \
-		printf("%-90s %lld\n", #call, value_);                                 \
-		fflush(stdout);                                                        \
-	} while (0)
+/* The expressions of a list, evaluated one after another, and the line of each. */
+struct told {
+	template <class... Values> told(const char *list, Values... values)
+	{
+		for (long long value : {(long long)values...}) {
+			int length = 0, depth = 0;
+
+			for (; list[length] && (depth || list[length] != ','); length++)
+				depth += (list[length] == '(') - (list[length] == ')');
+			printf("%-90.*s %lld\n", length, list, value);
+			list += length + strspn(list + length, ", ");
+		}
+		fflush(stdout);
+	}
+};
+/* In braces, which keep the order. */
+#define SAY(...) told{#__VA_ARGS__, __VA_ARGS__}
 #define MUST(call)                                                                     \
 	do {                                                                           \
 		int code_ = (int)(call);                                               \
@@ -92,15 +102,10 @@ static void asked(const char *what, CUdeviceptr p, CUdeviceptr begin)
 
 	MUST(cuCtxGetCurrent(&here));
 	printf("%s\n", what);
-	SAY(cuMemGetAddressRange(&base, &bytes, p));
-	SAY(base ? (long long)(p - base) : -1);
-	SAY(bytes);
-	SAY(cuMemGetAddressRange(NULL, NULL, p));
-	SAY(cudaPointerGetAttributes(&said, (void *)p));
-	SAY(said.type);
-	SAY(said.device);
-	SAY(said.devicePointer == (void *)p);
-	SAY(said.hostPointer == NULL);
+	SAY(cuMemGetAddressRange(&base, &bytes, p), base ? (long long)(p - base) : -1);
+	SAY(bytes, cuMemGetAddressRange(NULL, NULL, p));
+	SAY(cudaPointerGetAttributes(&said, (void *)p), said.type, said.device);
+	SAY(said.devicePointer == (void *)p, said.hostPointer == NULL);
 	NUMBER(MEMORY_TYPE);
 	NUMBER(DEVICE_ORDINAL);
 	NUMBER(IS_MANAGED);
@@ -203,21 +208,16 @@ static void hints_of_batches(cudaMemLocation location)
 	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	MUST(cudaMemset(ranges[0], 3, sizes[0]));
 	MUST(cudaDeviceSynchronize());
-	SAY(cudaMemPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1, 0,
-				      stream));
-	SAY(cudaStreamSynchronize(stream));
-	SAY(word((CUdeviceptr)ranges[0]));
+	SAY(cudaMemPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1, 0, stream));
+	SAY(cudaStreamSynchronize(stream), word((CUdeviceptr)ranges[0]));
 	SAY(cudaMemDiscardBatchAsync(ranges, sizes, 2, 0, stream));
 	SAY(cudaMemDiscardAndPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1,
-						0, stream));
-	SAY(cudaStreamSynchronize(stream));
-	SAY(cudaGetLastError());
+	    0, stream));
+	SAY(cudaStreamSynchronize(stream), cudaGetLastError());
 	/* What was discarded may be anything. */
 	MUST(cudaMemset(ranges[0], 4, sizes[0]));
-	SAY(word((CUdeviceptr)ranges[0]));
-	SAY(cudaStreamDestroy(stream));
-	SAY(cudaFree(ranges[0]));
-	SAY(cudaFree((char *)ranges[1] - mib));
+	SAY(word((CUdeviceptr)ranges[0]), cudaStreamDestroy(stream));
+	SAY(cudaFree(ranges[0]), cudaFree((char *)ranges[1] - mib));
 }
 
 static void hints()
@@ -232,21 +232,14 @@ static void hints()
 	SAY(cudaMemPrefetchAsync((void *)p, 8 * mib, location, 0, 0));
 	SAY(cudaMemAdvise((void *)p, 8 * mib, cudaMemAdviseSetReadMostly, location));
 	SAY(cudaMemRangeGetAttribute(&last, sizeof(last),
-				     cudaMemRangeAttributeLastPrefetchLocation, (void *)p,
-				     8 * mib));
+	    cudaMemRangeAttributeLastPrefetchLocation, (void *)p, 8 * mib));
 	SAY(cudaStreamAttachMemAsync(0, (void *)p, 0, cudaMemAttachGlobal));
-	SAY(cudaHostRegister((void *)p, 4096, 0));
-	SAY(cudaFreeHost((void *)p));
-	SAY(cuMemUnmap(p + 4096, 4096));
-	SAY(cuMemAddressFree(p + 4096, 4096));
+	SAY(cudaHostRegister((void *)p, 4096, 0), cudaFreeHost((void *)p));
+	SAY(cuMemUnmap(p + 4096, 4096), cuMemAddressFree(p + 4096, 4096));
 	SAY(cudaMemset((void *)p, 1, 8 * mib));
-	SAY(cudaMemset((void *)(p + 8 * mib - 4), 1, 4));
-	SAY(cudaDeviceSynchronize());
-	SAY(word(p));
-	SAY(cudaFree((void *)(p + 512)));
-	SAY(cudaFree((void *)p));
-	SAY(cudaFree((void *)p));
-	SAY(cudaGetLastError());
+	SAY(cudaMemset((void *)(p + 8 * mib - 4), 1, 4), cudaDeviceSynchronize());
+	SAY(word(p), cudaFree((void *)(p + 512)), cudaFree((void *)p));
+	SAY(cudaFree((void *)p), cudaGetLastError());
 	hints_of_batches(location);
 }
 
@@ -303,15 +296,10 @@ static void textures()
 	what.res.pitch2D.pitchInBytes = pitch;
 	SAY(cudaCreateTextureObject(&pitched, &what, &how, NULL));
 	fetch<<<1, 1>>>(linear, pitched, (unsigned *)sums, width, height);
-	SAY(cudaDeviceSynchronize());
-	SAY(word(sums));
-	SAY(word(sums + 4));
+	SAY(cudaDeviceSynchronize(), word(sums), word(sums + 4));
 	SAY(cudaGetTextureObjectResourceDesc(&what, pitched));
-	SAY(what.res.pitch2D.devPtr == rows);
-	SAY(cudaDestroyTextureObject(linear));
-	SAY(cudaDestroyTextureObject(pitched));
-	SAY(cudaFree((void *)p));
-	SAY(cudaFree(rows));
+	SAY(what.res.pitch2D.devPtr == rows, cudaDestroyTextureObject(linear));
+	SAY(cudaDestroyTextureObject(pitched), cudaFree((void *)p), cudaFree(rows));
 	SAY(cudaGetLastError());
 }
 
@@ -331,8 +319,7 @@ static void greens()
 	MUST(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
 	MUST(cuDevResourceGenerateDesc(&description, &resource, 1));
 	SAY(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-	SAY(cuCtxFromGreenCtx(&ctx, green));
-	SAY(cuCtxSetCurrent(ctx));
+	SAY(cuCtxFromGreenCtx(&ctx, green), cuCtxSetCurrent(ctx));
 	MUST(cuMemAlloc(&p, 5 * mib));
 	asked("in a green context", p + 8, p);
 	SAY(cuCtxSetCurrent(primary));
@@ -340,9 +327,7 @@ static void greens()
 	MUST(cuMemAlloc(&q, 5 * mib));
 	SAY(cuCtxSetCurrent(ctx));
 	asked("the primary one's in the green one", q + 8, q);
-	SAY(cuMemFree(q));
-	SAY(cuCtxSetCurrent(primary));
-	SAY(cuMemFree(p));
+	SAY(cuMemFree(q), cuCtxSetCurrent(primary), cuMemFree(p));
 	SAY(cuGreenCtxDestroy(green));
 }
 
@@ -363,20 +348,17 @@ static void copies(const char *when, CUdeviceptr p, CUdeviceptr q)
 	printf("-- copies %s\n", when);
 	for (int device = 0; device < 2; device++) {
 		use(device);
-		SAY(device);
-		SAY(cudaMemset((void *)p, 1, mib));
+		SAY(device, cudaMemset((void *)p, 1, mib));
 		SAY(cudaMemset((void *)q, 2, mib));
 		SAY(cudaMemcpy((void *)p, (void *)q, mib, cudaMemcpyDefault));
 		SAY(cudaMemcpy((void *)q, (void *)p, mib, cudaMemcpyDeviceToDevice));
 		SAY(cudaMemcpyAsync((void *)p, (void *)q, mib, cudaMemcpyDefault, 0));
 		SAY(cudaMemcpy2D((void *)p, 1024, (void *)q, 1024, 1000, 1000,
-				 cudaMemcpyDefault));
+		    cudaMemcpyDefault));
 		SAY(cudaMemcpyPeer((void *)p, 0, (void *)q, 1, mib));
 		SAY(cudaMemcpyPeerAsync((void *)q, 1, (void *)p, 0, mib, 0));
 		SAY(cuMemcpyPeer(p, contexts[0], q, contexts[1], mib));
-		SAY(cudaDeviceSynchronize());
-		SAY(word(p));
-		SAY(word(q));
+		SAY(cudaDeviceSynchronize(), word(p), word(q));
 	}
 	cudaGetLastError();
 }
@@ -389,8 +371,7 @@ static void peers()
 	MUST(cudaGetDeviceCount(&count));
 	if (count < 2)
 		exit(77);
-	SAY(cudaDeviceCanAccessPeer(&can, 0, 1));
-	SAY(can);
+	SAY(cudaDeviceCanAccessPeer(&can, 0, 1), can);
 	use(0);
 	p = block(8 * mib);
 	use(1);
@@ -399,35 +380,27 @@ static void peers()
 	asked("of the other device", p + 8, p);
 	copies("before peers are enabled", p, q);
 	use(0);
-	SAY(cudaDeviceDisablePeerAccess(1));
-	SAY(cudaDeviceEnablePeerAccess(1, 1));
-	SAY(cudaDeviceEnablePeerAccess(0, 0));
-	SAY(cudaDeviceEnablePeerAccess(1, 0));
+	SAY(cudaDeviceDisablePeerAccess(1), cudaDeviceEnablePeerAccess(1, 1));
+	SAY(cudaDeviceEnablePeerAccess(0, 0), cudaDeviceEnablePeerAccess(1, 0));
 	SAY(cudaDeviceEnablePeerAccess(1, 0));
 	use(1);
 	later = block(8 * mib);
 	use(0);
 	fill<<<1, 64>>>((unsigned *)q, 11, 1000);
 	fill<<<1, 64>>>((unsigned *)later, 12, 1000);
-	SAY(cudaDeviceSynchronize());
-	SAY(word(q));
-	SAY(word(later));
+	SAY(cudaDeviceSynchronize(), word(q), word(later));
 	asked("a peer's", q + 8, q);
 	copies("with one peer enabled", p, q);
 	use(1);
 	SAY(cudaDeviceEnablePeerAccess(0, 0));
 	fill<<<1, 64>>>((unsigned *)p, 13, 1000);
-	SAY(cudaDeviceSynchronize());
-	SAY(word(p));
+	SAY(cudaDeviceSynchronize(), word(p));
 	copies("with both enabled", p, q);
 	use(0);
-	SAY(cudaFree((void *)q));
-	SAY(cudaFree((void *)later));
-	SAY(cudaDeviceDisablePeerAccess(1));
-	SAY(cudaDeviceDisablePeerAccess(1));
+	SAY(cudaFree((void *)q), cudaFree((void *)later));
+	SAY(cudaDeviceDisablePeerAccess(1), cudaDeviceDisablePeerAccess(1));
 	use(1);
-	SAY(cudaFree((void *)p));
-	SAY(cudaGetLastError());
+	SAY(cudaFree((void *)p), cudaGetLastError());
 }
 
 int main(int argc, char **argv)
