@@ -69,10 +69,9 @@ struct gcp_graph_pool {
 	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
 	bool waits;
-	bool looked;     /* it counts as a pending event */
-	bool several;    /* maybe in another context than the memory is of */
-	bool fenced;     /* tracker->fence was recorded since */
-	uint64_t moment; /* of share->pool, if it shares */
+	bool looked;  /* it counts as a pending event */
+	bool several; /* maybe in another context than the memory is of */
+	bool fenced;  /* tracker->fence was recorded since */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -329,8 +328,6 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool);
-/* gcp_heap_ends of each heap. */
-void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool, bool ends);
 
 /* --- waiting.c; tracker->lock is held ----------------------------------------- */
 

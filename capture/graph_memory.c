@@ -104,19 +104,15 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
-void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool, bool ends)
-{
-	struct gcp_graph_heap *entry;
-
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_ends(entry->heap, ends);
-}
-
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool)
 {
+	const struct gcp_share *share = graph_pool->share;
 	struct gcp_graph_heap *entry;
 
+	if (share && share->track && share->track->members > 1 &&
+	    gcp_share_in_flight(tracker, share))
+		gcp_lane_graph_ends(share->lane); /* X5 */
 	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
 		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
 		gcp_heap_release(entry->heap);

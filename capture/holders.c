@@ -433,14 +433,17 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec)
 {
+	bool updated;
+
 	if (!holding && !any_holds(tracker))
 		return;
 	gcp_tracker_lock(tracker);
+	updated = gcp_holder_find(tracker, handle, is_exec) != NULL;
 	handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		holder_list(tracker, holding, handle, is_exec);
 	if (holding && is_exec)
-		gcp_share_exec_made(tracker, holding);
+		gcp_share_exec_made(tracker, holding, updated);
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }

@@ -28,7 +28,8 @@
  *  X2 memory of a graph moves only while no launch of it is on its way
  *  X3 what the program held when the capture ended is no scratch
  *  X4 launches of each executable that holds the memory are guarded
- *  X5 a lane ends when all work of its context is completed
+ *  X5 what a graph that ends leaves, and what it was mapped to with others, serves
+ *     another stream behind its launches
  *  X6 scratch becomes a lane's when work submitted beside the capture is completed
  *  X7 a graph whose launches are not all seen has memory of its own
  *  X10 while a launch into another stream than the lane's, or than the latest one of
@@ -146,7 +147,8 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 	launch->crosses = by_exec;
 	/* No other graph was launched there: the executables of one need no order, as
 	 * on plain CUDA. */
-	if (track->members == 1 || track->launches == 0 || track->only == share) {
+	if (track->launches == 0 || track->only == share ||
+	    (track->members == 1 && !gcp_lane_has_ended(track->lane))) {
 		launch->beside =
 		    !in_stream && !by_exec && !gcp_track_is_idle(tracker, track);
 		return 0;
@@ -375,6 +377,7 @@ static bool is_looked_at(const struct gcp_tracker *tracker,
 
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
+	struct gcp_share *share;
 	struct gcp_track *track;
 	uint64_t bytes = 0;
 
@@ -382,18 +385,19 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		return 0;
 	gcp_tracker_lock(tracker);
 	gcp_launches_reset(tracker); /* what they are mapped to */
-	gcp_shares_bind(tracker, UINT_MAX);
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		gcp_share_bind(tracker, share, &share->last);
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
 
 		if (!is_of)
 			continue;
 		if (is_looked_at(tracker, track) || !gcp_track_is_idle(tracker, track))
-			bytes += keep_bytes ? 0 : gcp_lane_purge_unused(track->lane);
+			bytes += keep_bytes ? 0 : gcp_lane_purge(track->lane, false);
 		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);
 		else
-			bytes += gcp_lane_purge(track->lane);
+			bytes += gcp_lane_purge(track->lane, true);
 	}
 	gcp_tracker_unlock(tracker);
 	return bytes;

@@ -149,14 +149,14 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_last nowhere = {.stream_id = 0};
 	struct gcp_share *share = TAILQ_LAST(&tracker->unbound, gcp_unbound), *last;
 
 	for (last = share; share && tries > 0; tries--) {
 		share = TAILQ_FIRST(&tracker->unbound);
 		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
 		TAILQ_INSERT_TAIL(&tracker->unbound, share, unbound_link);
-		gcp_share_bind(tracker, share, &nowhere);
+		if (!share->updated)
+			gcp_share_bind(tracker, share, &share->last);
 		if (share == last)
 			return;
 	}
@@ -252,7 +252,7 @@ static void keep(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_share_move(tracker, share, NULL);
 	share->lane = lane;
 	own_begin(tracker, share);
-	(void)gcp_lane_purge_unused(lane);
+	(void)gcp_lane_purge(lane, false);
 }
 
 int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
@@ -306,7 +306,8 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	return share ? result : -ESTALE;
 }
 
-/* All other graphs of its lane can leave it. */
+/* All other graphs of its lane can leave it, and none that has ended still runs there.
+ */
 static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -316,7 +317,7 @@ static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share 
 		if (other != share && other->track == share->track &&
 		    is_on_its_way(tracker, other))
 			return false;
-	return true;
+	return !gcp_lane_has_ended(share->lane); /* X5 */
 }
 
 /* The graph keeps the lane's memory, and the others go to a new lane of the same

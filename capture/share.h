@@ -32,10 +32,11 @@ struct gcp_share {
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	bool confirmed;                 /* the end of the capture gave that graph */
 	bool copied;                    /* into others, which may be there still */
-	bool own;              /* it keeps memory of its own, or is to get some */
-	bool unseen;           /* a call that is not known was made */
-	bool unbound;          /* not launched, and in no lane; or is bound just now */
-	struct gcp_lane *lane; /* where its scratch lies; NULL: in none yet */
+	bool updated; /* an executable was updated to it, and may be again soon */
+	bool own;     /* it keeps memory of its own, or is to get some */
+	bool unseen;  /* a call that is not known was made */
+	bool unbound; /* not launched, and in no lane; or is bound just now */
+	struct gcp_lane *lane;   /* where its scratch lies; NULL: in none yet */
 	struct gcp_track *track; /* of that lane; NULL: it is this graph's alone */
 	uint64_t stream_id;      /* of its launches; 0: there was none */
 	uint64_t launches;
@@ -99,10 +100,12 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track);
 void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
 
-/* Binding is tried at each launch up to the fourth, and then at powers of two. */
+/* Binding is tried at each launch up to the fourth, and then at powers of two. A graph
+ * that takes the place of another one at each step is launched once, and what is mapped
+ * for it would be of no use. */
 static inline bool gcp_share_is_bind_due(const struct gcp_share *share)
 {
-	return !share->lane &&
+	return !share->lane && share->launches >= share->updated &&
 	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
 }
 
@@ -208,8 +211,10 @@ int gcp_share_map(struct gcp_share *share);
 /* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
 int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   enum gcp_making making);
-/* The executable has been made: its launches are those of the graph that it holds. */
-void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec);
+/* The executable has been made, or updated: its launches are those of the graph that it
+ * holds. */
+void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
+			 bool updated);
 /* The graph's memory may be used otherwise than by launches that are seen: as
  * gcp_share_make_own, but for this time where there is no memory. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);

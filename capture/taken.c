@@ -112,7 +112,8 @@ int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	return result > 0 ? result : 0; /* one whose context is gone needs none */
 }
 
-void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec)
+void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
+			 bool updated)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	unsigned count;
@@ -121,6 +122,8 @@ void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec)
 	gcp_launches_reset(tracker);
 	/* Also if the graph is just getting memory of its own. */
 	exec->share = share_in(exec, &count);
+	if (exec->share)
+		exec->share->updated = updated;
 }
 
 /* --- CUDA looks at the addresses -------------------------------------------------- */

@@ -108,8 +108,8 @@ static void event_end(struct gcp_tracker *tracker, struct gcp_track *track)
 	gcp_pool_unpin(track->pool);
 }
 
-/* Nothing runs on a lane that no graph is in any more: a graph leaves it only when its
- * launches are over. */
+/* A graph leaves its lane only when its launches are over, or takes along what they use
+ * alone: a lane that no graph is in any more has no memory in use. */
 void gcp_tracks_tidy(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

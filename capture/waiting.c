@@ -8,8 +8,7 @@
  *
  *   where the program has launched what held it into streams of another context. The
  *     memory waits for a fence in all contexts;
- *   where the graph shares memory: a lane's memory goes to the driver. It waits until
- *     all work of its context is done.
+ *   where a call that launches the graph has not returned yet. It waits for that.
  *
  * To make an event in a context can take until its launch queue has room (measured: not
  * back after 1 s), for which plain CUDA waits in none of these calls: fences are set
@@ -53,10 +52,16 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 		return;
 	assert(atomic_load(&tracker->waiting_count) > 0);
 	graph_pool->waits = false;
-	gcp_graph_pool_heaps_end(graph_pool, false);
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
 	atomic_fetch_sub(&tracker->waiting_count, 1);
 	look_after(tracker, graph_pool, false);
+}
+
+/* Its lane counts such a launch until it ends. */
+static bool is_launching(const struct gcp_graph_pool *graph_pool)
+{
+	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);
+	return graph_pool->share && graph_pool->share->in_progress > 0;
 }
 
 /* Whether it has to wait for more than a fence of its own context: from here on, also
@@ -64,22 +69,15 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_share *share = graph_pool->share;
-
 	assert(gcp_graph_pool_references(graph_pool) == 0);
-	assert(!share || share->graph_pool == graph_pool);
 	graph_pool->several =
 	    !tracker->driver.contexts_are_one() && !ran_at_home(graph_pool);
-	if (SLIST_EMPTY(&graph_pool->heaps) || (!graph_pool->several && !share)) {
+	if (SLIST_EMPTY(&graph_pool->heaps) ||
+	    (!graph_pool->several && !is_launching(graph_pool))) {
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		return false;
 	}
 	graph_pool->fenced = false;
-	gcp_graph_pool_heaps_end(graph_pool, true);
-	if (share) {
-		graph_pool->moment = gcp_pool_work_now(share->pool);
-		gcp_heap_await(share->heap, graph_pool->moment);
-	}
 	look_after(tracker, graph_pool, !graph_pool->several);
 	if (graph_pool->waits)
 		return true;
@@ -150,20 +148,7 @@ static void fence_look(struct gcp_tracker *tracker)
 
 /* --- what is over ------------------------------------------------------------- */
 
-static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
-{
-	const struct gcp_share *share = graph_pool->share;
-
-	assert(graph_pool->waits && gcp_graph_pool_references(graph_pool) == 0);
-	if (share && share->in_progress > 0)
-		return false; /* its lane counts that launch until it ends */
-	if (graph_pool->several)
-		return false;
-	return !share || !gcp_pool_is_live(share->pool) ||
-	       gcp_pool_work_is_done(share->pool, graph_pool->moment, set);
-}
-
-static void release_those_over(struct gcp_tracker *tracker, bool set)
+static void release_those_over(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool, *next;
@@ -172,8 +157,9 @@ static void release_those_over(struct gcp_tracker *tracker, bool set)
 	     graph_pool = next) {
 		bool held = gcp_graph_pool_references(graph_pool) > 0;
 
+		assert(graph_pool->waits);
 		next = TAILQ_NEXT(graph_pool, waiting_link);
-		if (!held && !is_over(graph_pool, set))
+		if (!held && (graph_pool->several || is_launching(graph_pool)))
 			continue;
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		if (!held)
@@ -220,7 +206,7 @@ void gcp_tracker_look(struct gcp_tracker *tracker)
 		return;
 	if (is_look_due(tracker)) {
 		fence_look(tracker);
-		release_those_over(tracker, false);
+		release_those_over(tracker);
 	}
 	gcp_tracker_unlock(tracker);
 }
@@ -230,7 +216,7 @@ void gcp_tracker_collect(struct gcp_tracker *tracker)
 	if (lock_if_any(tracker)) {
 		dropped_release(tracker);
 		fence_look(tracker);
-		release_those_over(tracker, true);
+		release_those_over(tracker);
 		gcp_tracker_unlock(tracker);
 	}
 	/* Without the lock: the driver frees memory. */

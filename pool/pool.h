@@ -375,15 +375,9 @@ void gcp_pools_barriers_due(struct gcp_pools *pools);
  * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
 void gcp_heap_release(struct gcp_heap *heap);
-/* Its memory waits for work that was submitted until `moment` (gcp_pool_work_now): when
- * memory is out that work is among what allocations wait for. */
-void gcp_heap_await(struct gcp_heap *heap, uint64_t moment);
 /* What its captures have freed by their end may be shared, and nothing that is freed
  * later: they leave their results there, which other graphs may read. */
 void gcp_heap_seal(struct gcp_heap *heap);
-/* Whether its last graph is gone, and gcp_heap_release comes when no launch is under
- * way: until then an allocation may wait for what the heap keeps. */
-void gcp_heap_ends(struct gcp_heap *heap, bool ends);
 /* Closes epochs that are full of what private heaps held, and asks which are done, for
  * the next capture to have that memory. Called before a
  * capture begins, with no lock held. */
@@ -408,6 +402,10 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane);
 /* No heap is in it. Gives its memory back. */
 void gcp_lane_destroy(struct gcp_lane *lane);
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane);
+/* A graph of it ends that may be running. Returns true if one that has ended may still
+ * run on memory of the lane. */
+void gcp_lane_graph_ends(struct gcp_lane *lane);
+bool gcp_lane_has_ended(const struct gcp_lane *lane);
 
 /* What is free in the sealed heap, as far as it lies in whole handles, is the memory of
  * `lane`, which was empty, from now on; nothing is mapped or unmapped. Nothing is
@@ -423,12 +421,10 @@ struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
  * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and nothing has changed. Any other error: it may
  * have no memory now (gcp_heap_lane). Never waits. */
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
-/* Gives the lane's memory back. Its heaps have none then. Nothing runs on it. Returns
- * the bytes. */
-uint64_t gcp_lane_purge(struct gcp_lane *lane);
 /* Gives back what none of its heaps is mapped to: those that needed it have left. There
- * may be launches. Returns the bytes. */
-uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
+ * may be launches. all: the rest, too, and its heaps have none then. Nothing runs on
+ * it. Returns the bytes. */
+uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 

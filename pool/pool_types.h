@@ -206,7 +206,8 @@ struct gcp_chunk {
  * behind, handle by handle. All fields but chunks: pool->lock.
  *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
  *  S2 mapped is size less the HOLEs and UNMAPPING blocks in it
- *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block, else a handle
+ *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block (of a heap that
+ *     is in a lane: a handle of that), else a handle
  *  S4 the chunks of a handle stand side by side, and count themselves */
 struct gcp_segment {
 	gcp_addr addr;
@@ -249,8 +250,8 @@ struct gcp_class_list {
 	uint64_t count;
 };
 
-enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
-enum { GCP_STREAMED = 256 };  /* lists of blocks by stream */
+enum { GCP_HANDLE_MOST = 16 }; /* chunks of a handle */
+enum { GCP_STREAMED = 256 };   /* lists of blocks by stream */
 
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
@@ -265,9 +266,8 @@ struct gcp_heap {
 			* finds room, until the pool grows */
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
-	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
+	/* Private heaps: the epoch open at the latest free. */
 	uint64_t awaited_epoch;
-	bool ending; /* private heaps: gcp_heap_ends */
 	bool sealed; /* private heaps: gcp_heap_seal */
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
@@ -298,7 +298,7 @@ struct gcp_heap {
 	 * place in there; vmm_lock. */
 	struct gcp_lane *lane;
 	TAILQ_ENTRY(gcp_heap) lane_link;
-	uint32_t lane_used[GCP_LANE_SIZES + 1]; /* handles there, by chunks: lane.h */
+	uint32_t lane_used[GCP_HANDLE_MOST + 1]; /* handles there, by chunks: lane.h */
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 
@@ -571,9 +571,11 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 /* Adds a driver allocation as one free block. The same errors. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
-/* Moves an unused segment of the common heap, all ready, into a private heap
- * that needs `size`. False: there is none of about that size. */
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
+/* Moves an unused segment of the common heap, all ready, into a private heap that needs
+ * `size`; waiting: or one that waits for its epoch, which only a capture may have whose
+ * end is a barrier (GCP_GROUP_PAST). False: there is none of about that size. */
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
+		    bool waiting);
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */
@@ -587,8 +589,6 @@ bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *pu
 /* Unlinks them onto `list`; returns the bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list);
-/* Whether a segment was idle before that turn, and since. */
-bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
 /* Takes the segment off the lists, but not its blocks; the caller owns its memory.
  */
 void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
@@ -606,8 +606,6 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks off their lists, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
-/* Bytes of a private heap that are mapped to what a lane has. pool->lock is held. */
-uint64_t gcp_heap_shared_bytes(const struct gcp_heap *heap);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
  * back. */
@@ -712,8 +710,6 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
 /* --- place.c: pool->lock is held -------------------------------------------------- */
-
-enum { GCP_HANDLE_MOST = 16 }; /* chunks of a handle */
 
 /* What a segment must have room for to serve the request. */
 uint64_t gcp_request_run(const struct gcp_request *request);

@@ -115,16 +115,6 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 	return block;
 }
 
-uint64_t gcp_heap_shared_bytes(const struct gcp_heap *heap)
-{
-	const struct gcp_block *block;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		bytes += block->size;
-	return bytes;
-}
-
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);

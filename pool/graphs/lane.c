@@ -21,7 +21,9 @@
  * The first the caller knows, the second is asked here.
  *
  * A lane is as large as the largest graph that it has had: lane_move.c. What its graphs
- * of now do not need goes back when memory is out.
+ * of now do not need goes back when memory is out. The last graph of a lane takes its
+ * memory along when it ends: it is free behind a fence, where it was, and the next
+ * capture finds it there and need map nothing.
  *
  * vmm_lock guards lanes. It is held over calls of the driver, which never wait for the
  * device.
@@ -85,7 +87,7 @@ static uint64_t handles_bytes(const struct gcp_lane *lane)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		bytes += lane->stacks[size].count * (uint64_t)size * GCP_CHUNK;
 	return bytes;
 }
@@ -114,7 +116,7 @@ uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
 /* Gives back what no heap is mapped to. */
 static void unused_release(struct gcp_lane *lane)
 {
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		gcp_lane_release(lane, size, gcp_lane_used(lane, size, NULL));
 	gcp_lane_count(lane);
 }
@@ -134,30 +136,27 @@ int gcp_lane_unmap(struct gcp_heap *heap)
 
 void gcp_lane_leave(struct gcp_heap *heap)
 {
+	struct gcp_block *block;
+	uint64_t count;
+
+	TAILQ_FOREACH (block, &heap->unmapping, link) {
+		struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+
+		for (uint64_t i = 0; i < count; i++)
+			if (chunks[i].handle)
+				chunks[i].handle = GCP_CHUNK_MOVED;
+	}
 	if (heap->lane)
 		TAILQ_REMOVE(&heap->lane->heaps, heap, lane_link);
 	heap->lane = NULL;
 	memset(heap->lane_used, 0, sizeof(heap->lane_used));
 }
 
-void gcp_lane_suit(struct gcp_lane *lane, const struct gcp_heap *heap)
-{
-	const struct gcp_block *block;
-	uint64_t largest = 0;
-
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		if (block->size / GCP_CHUNK > largest)
-			largest = block->size / GCP_CHUNK;
-	if (largest < lane->common_run)
-		lane->common_run = largest;
-}
-
 /* The heap that the lane is made of: it is mapped to all handles. */
 static void join_first(struct gcp_heap *heap, struct gcp_lane *lane)
 {
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		heap->lane_used[size] = lane->stacks[size].count;
-	gcp_lane_suit(lane, heap);
 	heap->lane = lane;
 	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
 	gcp_lane_count(lane);
@@ -174,7 +173,6 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 	if (!lane)
 		return -ENOMEM;
 	lane->pool = pool;
-	lane->common_run = UINT64_MAX;
 	TAILQ_INIT(&lane->heaps);
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	TAILQ_INSERT_TAIL(&pool->lanes, lane, link);
@@ -193,7 +191,7 @@ void gcp_lane_destroy(struct gcp_lane *lane)
 	if (!lane->gone)
 		TAILQ_REMOVE(&lane->pool->lanes, lane, link);
 	gcp_mutex_unlock(&pools->vmm_lock);
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		free(lane->stacks[size].handles);
 	free(lane);
 }
@@ -206,6 +204,25 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 	bytes = lane->bytes;
 	gcp_mutex_unlock(&lane->pool->lock);
 	return bytes;
+}
+
+void gcp_lane_graph_ends(struct gcp_lane *lane)
+{
+	struct gcp_pools *pools = lane->pool->pools;
+
+	gcp_mutex_lock(&pools->vmm_lock);
+	lane->ended = gcp_timeline_stamp(lane->pool);
+	gcp_mutex_unlock(&pools->vmm_lock);
+}
+
+bool gcp_lane_has_ended(const struct gcp_lane *lane)
+{
+	struct gcp_pools *pools = lane->pool->pools;
+
+	gcp_mutex_lock(&pools->vmm_lock);
+	bool ended = lane->ended > atomic_load(&lane->pool->timeline.completed);
+	gcp_mutex_unlock(&pools->vmm_lock);
+	return ended;
 }
 
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool)
@@ -300,7 +317,6 @@ static void block_give(struct gcp_lane *lane, struct gcp_block *block)
 
 	for (uint64_t i = 0; i < count; i += chunks[i].count)
 		gcp_lane_add(lane, chunks[i].handle, chunks[i].count);
-	gcp_chunks_moved(chunks, count);
 }
 
 /* Room in the lane for all handles of the block. */
@@ -310,7 +326,7 @@ static bool block_fits(struct gcp_lane *lane, const struct gcp_block *block)
 	uint64_t first, count = gcp_block_handles(block, &first);
 
 	for (uint64_t i = first; i < first + count; i += chunks[i].count)
-		if (chunks[i].count > GCP_LANE_SIZES ||
+		if (chunks[i].count > GCP_HANDLE_MOST ||
 		    !gcp_lane_stack_reserve(&lane->stacks[chunks[i].count],
 					    (uint32_t)count))
 			return false;
@@ -368,7 +384,7 @@ struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)
 	return heap->lane;
 }
 
-uint64_t gcp_lane_purge(struct gcp_lane *lane)
+uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 {
 	struct gcp_pools *pools = lane->pool->pools;
 	struct gcp_heap *heap;
@@ -376,52 +392,70 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane)
 	int result = 0;
 
 	gcp_mutex_lock(&pools->vmm_lock);
-	while (result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
+	while (all && result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
 		result = gcp_lane_unmap(heap);
 		gcp_lane_leave(heap);
 	}
 	bytes = lane->bytes;
-	if (result == 0)
-		unused_release(lane);
-	gcp_mutex_unlock(&pools->vmm_lock);
-	return result == 0 ? bytes : 0;
-}
-
-uint64_t gcp_lane_purge_unused(struct gcp_lane *lane)
-{
-	struct gcp_pools *pools = lane->pool->pools;
-	uint64_t bytes;
-
-	gcp_mutex_lock(&pools->vmm_lock);
-	bytes = lane->bytes;
-	if (!lane->gone)
+	if (result == 0 && !lane->gone)
 		unused_release(lane);
 	bytes -= lane->bytes;
 	gcp_mutex_unlock(&pools->vmm_lock);
 	return bytes;
 }
 
-/* Nothing runs on the addresses any more. Those that cannot be unmapped now are tried
- * again by vmm.c. */
+/* --- the end of a heap -------------------------------------------------------- */
+
+/* The handles are the heap's own again: free behind the block's epoch. pool->lock is
+ * held. */
+static void block_return(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_space_change(heap, block->segment, (int64_t)block->size);
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	TAILQ_INSERT_TAIL(&heap->once, block, link);
+}
+
+/* The heap is the only one of the lane: it has what it is mapped to, and the lane
+ * nothing. */
+static void lane_empty(struct gcp_lane *lane)
+{
+	unused_release(lane);
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		lane->stacks[size].count = 0;
+	gcp_lane_count(lane);
+}
+
+/* What others of the lane are mapped to, too, is unmapped by vmm.c behind the epoch. */
 void gcp_lane_heap_ends(struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct gcp_block *block, *next;
+	struct gcp_lane *lane;
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+	uint64_t count, epoch;
+	bool alone;
 
 	gcp_mutex_lock(&pool->pools->vmm_lock);
-	(void)gcp_lane_unmap(heap);
-	gcp_lane_leave(heap);
+	lane = heap->lane;
+	alone =
+	    lane && TAILQ_FIRST(&lane->heaps) == heap && !TAILQ_NEXT(heap, lane_link);
+	if (alone)
+		lane_empty(lane);
+	else
+		gcp_lane_leave(heap);
 	gcp_mutex_lock(&pool->lock);
-	for (block = TAILQ_FIRST(&heap->unmapping); block; block = next) {
-		uint64_t count;
-		const struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
-
-		next = TAILQ_NEXT(block, link);
-		if (chunks[0].handle)
-			continue;
-		TAILQ_REMOVE(&heap->unmapping, block, link);
-		gcp_space_free(block, true);
+	epoch = gcp_timeline_stamp(pool);
+	TAILQ_CONCAT(&list, &heap->unmapping, link);
+	while ((block = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, block, link);
+		block->epoch = epoch; /* X5 */
+		if (alone)
+			block_return(heap, block);
+		else
+			gcp_space_free(block, !gcp_chunks_of(block, &count)->handle);
 	}
+	gcp_lane_leave(heap);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

@@ -19,11 +19,11 @@ struct gcp_lane_stack {
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;
-	uint64_t common_run; /* chunks: each of its graphs has had so long a run */
-	bool gone;           /* with the context */
+	uint64_t ended; /* epoch: behind it is what graphs run here that ended */
+	bool gone;      /* with the context */
 	TAILQ_HEAD(, gcp_heap) heaps;
-	struct gcp_lane_stack stacks[GCP_LANE_SIZES + 1]; /* [chunks] */
-	TAILQ_ENTRY(gcp_lane) link;                       /* pool->lanes */
+	struct gcp_lane_stack stacks[GCP_HANDLE_MOST + 1]; /* [chunks] */
+	TAILQ_ENTRY(gcp_lane) link;                        /* pool->lanes */
 };
 
 /* Room for so many handles more. False: no memory. */
@@ -37,8 +37,6 @@ uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
 		       const struct gcp_heap *except);
 /* Counts what the lane has by now. */
 void gcp_lane_count(struct gcp_lane *lane);
-/* What is made for the lane is to suit the heap, too. */
-void gcp_lane_suit(struct gcp_lane *lane, const struct gcp_heap *heap);
 /* Unmaps all that the heap shares. */
 int gcp_lane_unmap(struct gcp_heap *heap);
 /* The heap is in no lane any more. */

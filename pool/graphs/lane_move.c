@@ -4,34 +4,19 @@
  *
  * Handles are whole, so each run of scratch takes the largest handles that fit, those
  * of the lane first; what is missing comes from the lane that the heap leaves, as far
- * as no other heap is mapped to it, and is made new in the end. So two lanes never hold
- * more than their graphs would by themselves because one has moved.
- *
- * What is made for a run halves it again and again: 300 MiB are handles of 64, 64, 64,
- * 32, 32, 16, 8, 8 and 12 MiB. Any shorter run can be put together from these but for
- * less than a 16th of the longer one, and 32 MiB: there the halves end, since each
- * handle takes the driver as long as any other. Of a graph with many shorter runs none
- * can use the large ones; so they are no larger than a quarter of the largest run of
- * each graph that the lane has had, or than a 16th of the run that they are made for,
- * 32 MiB at most.
+ * as no other heap is mapped to it, and is made new in the end, as for a capture
+ * (handle.c): small enough for shorter runs. So two lanes never hold more than their
+ * graphs would by themselves because one has moved.
  */
 #include "lane.h"
 
-_Static_assert((GCP_LANE_SIZES & (GCP_LANE_SIZES - 1)) == 0, "it is halved");
-
-enum {
-	COMMON_PART = 4, /* of lane->common_run */
-	RUN_PART = 16,
-	RUN_MOST = 16,  /* chunks */
-	LAST_PART = 32, /* of a run: what is not halved */
-	LAST_MOST = 8,  /* chunks */
-};
+enum { RUN_PARTS = 32 }; /* a run is made of so many handles, or of chunks */
 
 /* How many handles of each size are taken from where. */
 enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
 struct tiling {
-	uint32_t there[SOURCES][GCP_LANE_SIZES + 1];
-	uint32_t taken[SOURCES][GCP_LANE_SIZES + 1];
+	uint32_t there[SOURCES][GCP_HANDLE_MOST + 1];
+	uint32_t taken[SOURCES][GCP_HANDLE_MOST + 1];
 };
 
 /* --- which handle goes where -------------------------------------------------- */
@@ -40,32 +25,25 @@ struct tiling {
 static uint32_t source_find(const struct tiling *tiling, enum source source,
 			    uint32_t most)
 {
-	uint32_t size = most < GCP_LANE_SIZES ? most : GCP_LANE_SIZES;
+	uint32_t size = most < GCP_HANDLE_MOST ? most : GCP_HANDLE_MOST;
 
 	while (size > 0 && tiling->taken[source][size] == tiling->there[source][size])
 		size--;
 	return size;
 }
 
-/* Of what is made for so many chunks that are left of a run. */
-static uint32_t made_size(const struct gcp_lane *lane, uint64_t run, uint64_t left)
+static uint32_t made_size(uint64_t run, uint32_t most)
 {
-	uint64_t most = run / RUN_PART < RUN_MOST ? run / RUN_PART : RUN_MOST;
-	uint64_t least = run / LAST_PART < LAST_MOST ? run / LAST_PART : LAST_MOST;
-	uint32_t size = GCP_LANE_SIZES;
+	uint64_t size = run < RUN_PARTS ? 1 : run / RUN_PARTS;
 
-	if (most < lane->common_run / COMMON_PART)
-		most = lane->common_run / COMMON_PART;
-	while (size > 1 && (size > left / 2 || size > most))
-		size /= 2;
-	return size < least && left < 2 * least ? (uint32_t)left : size;
+	return size < most ? (uint32_t)size : most;
 }
 
 /* Chooses a handle for what is left of a run. */
-static uint32_t tile(const struct gcp_lane *lane, struct tiling *tiling, uint64_t run,
-		     uint64_t left, enum source *ret_source)
+static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
+		     enum source *ret_source)
 {
-	uint32_t most = left < GCP_LANE_SIZES ? (uint32_t)left : GCP_LANE_SIZES;
+	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST;
 	uint32_t size = source_find(tiling, FROM_LANE, most);
 
 	*ret_source = FROM_LANE;
@@ -75,14 +53,13 @@ static uint32_t tile(const struct gcp_lane *lane, struct tiling *tiling, uint64_
 	}
 	if (size == 0) {
 		*ret_source = FROM_DRIVER;
-		size = made_size(lane, run, left);
+		size = made_size(run, most);
 	}
 	tiling->taken[*ret_source][size]++;
 	return size;
 }
 
-static void tiling_plan(const struct gcp_lane *lane, const struct gcp_heap *heap,
-			struct tiling *tiling)
+static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
 {
 	const struct gcp_block *block;
 	enum source source;
@@ -91,7 +68,7 @@ static void tiling_plan(const struct gcp_lane *lane, const struct gcp_heap *heap
 		uint64_t run = block->size / GCP_CHUNK;
 
 		for (uint64_t left = run; left > 0;)
-			left -= tile(lane, tiling, run, left, &source);
+			left -= tile(tiling, run, left, &source);
 	}
 }
 
@@ -103,10 +80,10 @@ static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
 {
 	struct gcp_pool *pool = lane->pool;
 	uint64_t bytes = 0, handle;
-	uint32_t before[GCP_LANE_SIZES + 1];
+	uint32_t before[GCP_HANDLE_MOST + 1];
 	int result = 0;
 
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
 		before[size] = lane->stacks[size].count;
 		bytes += tiling->taken[FROM_DRIVER][size] * (uint64_t)size * GCP_CHUNK;
 		if (!gcp_lane_stack_reserve(&lane->stacks[size],
@@ -116,7 +93,7 @@ static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
 	}
 	if (bytes > 0 && !gcp_quota_allows(pool, bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES && result == 0; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
 		for (uint32_t i = 0;
 		     i < tiling->taken[FROM_DRIVER][size] && result == 0; i++) {
 			result = GCP_CALL(pool, vm_create, pool->device,
@@ -124,7 +101,7 @@ static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
 			if (result == 0)
 				gcp_lane_add(lane, handle, size);
 		}
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES && result != 0; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result != 0; size++)
 		gcp_lane_release(lane, size, before[size]);
 	return result;
 }
@@ -134,7 +111,7 @@ static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
 static void left_move(struct gcp_lane *from, struct gcp_lane *to,
 		      const struct tiling *tiling)
 {
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		for (uint32_t i = 0; i < tiling->taken[FROM_LEFT][size]; i++)
 			gcp_lane_add(
 			    to, from->stacks[size].handles[--from->stacks[size].count],
@@ -142,7 +119,7 @@ static void left_move(struct gcp_lane *from, struct gcp_lane *to,
 }
 
 static int block_map(struct gcp_lane *lane, struct gcp_block *block,
-		     const uint32_t first[SOURCES][GCP_LANE_SIZES + 1],
+		     const uint32_t first[SOURCES][GCP_HANDLE_MOST + 1],
 		     struct tiling *tiling)
 {
 	struct gcp_pool *pool = lane->pool;
@@ -152,7 +129,7 @@ static int block_map(struct gcp_lane *lane, struct gcp_block *block,
 
 	while (result == 0 && done < count) {
 		enum source source;
-		uint32_t size = tile(lane, tiling, count, count - done, &source);
+		uint32_t size = tile(tiling, count, count - done, &source);
 		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
 
 		assert(index < lane->stacks[size].count);
@@ -160,7 +137,8 @@ static int block_map(struct gcp_lane *lane, struct gcp_block *block,
 				  size * (uint64_t)GCP_CHUNK,
 				  lane->stacks[size].handles[index]);
 		if (result == 0)
-			gcp_chunks_moved(&chunks[done], size);
+			gcp_chunks_set(&chunks[done], lane->stacks[size].handles[index],
+				       size);
 		done += size;
 	}
 	if (result == 0)
@@ -174,13 +152,13 @@ static int block_map(struct gcp_lane *lane, struct gcp_block *block,
 static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
 		       const struct tiling *plan)
 {
-	uint32_t first[SOURCES][GCP_LANE_SIZES + 1] = {{0}};
+	uint32_t first[SOURCES][GCP_HANDLE_MOST + 1] = {{0}};
 	struct tiling tiling = *plan;
 	struct gcp_block *block;
 	int result = 0;
 
 	memset(tiling.taken, 0, sizeof(tiling.taken));
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
 		first[FROM_DRIVER][size] = plan->there[FROM_LANE][size];
 		first[FROM_LEFT][size] =
 		    first[FROM_DRIVER][size] + plan->taken[FROM_DRIVER][size];
@@ -191,18 +169,21 @@ static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
 	return result;
 }
 
-/* What no other heap is mapped to in the lane that the heap leaves. */
+/* What no other heap is mapped to in the lane that the heap leaves, and none that has
+ * ended may still run on. */
 static uint32_t left_count(const struct gcp_lane *from, uint32_t size,
 			   const struct gcp_heap *heap)
 {
-	return from ? from->stacks[size].count - gcp_lane_used(from, size, heap) : 0;
+	if (!from || from->ended > atomic_load(&from->pool->timeline.completed))
+		return 0; /* X5 */
+	return from->stacks[size].count - gcp_lane_used(from, size, heap);
 }
 
 /* The heap is mapped to all that the plan took: of each size first what was there. */
 static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane,
 		      const struct tiling *plan)
 {
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		for (enum source source = 0; source < SOURCES; source++)
 			heap->lane_used[size] += plan->taken[source][size];
 	heap->lane = lane;
@@ -218,12 +199,11 @@ static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	struct tiling plan = {.there = {{0}}};
 	int result;
 
-	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
 		plan.there[FROM_LANE][size] = lane->stacks[size].count;
 		plan.there[FROM_LEFT][size] = left_count(from, size, heap);
 	}
-	gcp_lane_suit(lane, heap);
-	tiling_plan(lane, heap, &plan);
+	tiling_plan(heap, &plan);
 	result = tiling_make(lane, &plan);
 	if (result != 0)
 		return result;

@@ -211,13 +211,16 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
+	const struct gcp_block *block;
+
 	gcp_mutex_lock(&heap->pool->lock);
 	*ret_usage = (struct gcp_heap_usage){
 	    .reserved_bytes = heap->reserved_bytes,
 	    .allocated_bytes = heap->used_bytes,
 	    .blocks = heap->used_blocks,
-	    .shared_bytes = gcp_heap_shared_bytes(heap),
 	};
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		ret_usage->shared_bytes += block->size;
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
@@ -366,21 +369,6 @@ static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 	TAILQ_FOREACH (block, &list, link)
 		block->epoch = block->epoch > epoch ? block->epoch : epoch;
 	gcp_heap_put_list(common, &list);
-}
-
-void gcp_heap_await(struct gcp_heap *heap, uint64_t moment)
-{
-	gcp_mutex_lock(&heap->pool->lock);
-	if (heap->awaited_epoch < moment)
-		heap->awaited_epoch = moment;
-	gcp_mutex_unlock(&heap->pool->lock);
-}
-
-void gcp_heap_ends(struct gcp_heap *heap, bool ends)
-{
-	gcp_mutex_lock(&heap->pool->lock);
-	heap->ending = ends;
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_heap_release(struct gcp_heap *heap)

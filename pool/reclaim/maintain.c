@@ -93,7 +93,9 @@ static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *pu
 			*ret_chunks = chunks_overdue(pool);
 		}
 	}
-	if (purge->idle_since > 0 && !gcp_heap_is_idle(common, purge->idle_since))
+	if (purge->idle_since > 0 &&
+	    !gcp_heap_has_unused(common,
+				 &(struct gcp_purge){.idle_since = purge->idle_since}))
 		purge->idle_since = 0;
 	gcp_mutex_unlock(&pool->lock);
 }

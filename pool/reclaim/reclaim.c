@@ -65,26 +65,18 @@ static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch
 	return last && last->epoch > epoch ? last->epoch : epoch;
 }
 
-/* Whether a live graph keeps what is free there. It serves the graph's own capture
- * (`own`, or NULL) alone. */
-static bool heap_stays(const struct gcp_heap *heap, const struct gcp_heap *own)
-{
-	return heap != own && !heap->ending;
-}
-
 /* The youngest epoch that any free block still waits for, but for those that stay with
  * their graphs; a completed one: nothing waits. pool->lock is held. */
 static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
 				       const struct gcp_heap *own)
 {
-	struct gcp_heap *common = &pool->common, *heap;
+	struct gcp_heap *common = &pool->common;
 	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
 
 	gcp_assert_held(GCP_RANK_POOL);
-	/* What was freed there, or all of it: launches of a graph that is gone. */
-	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		if (!heap_stays(heap, own) && heap->awaited_epoch > epoch)
-			epoch = heap->awaited_epoch;
+	/* What was freed in a graph's heap serves its own capture alone. */
+	if (own && own->awaited_epoch > epoch)
+		epoch = own->awaited_epoch;
 	if (epoch < pool->listed_epoch)
 		epoch = pool->listed_epoch;
 	epoch = youngest_epoch(&common->unmapping, epoch);
@@ -296,26 +288,20 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
  * processes have, and what stays with live graphs, shared or not. */
 static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 {
-	uint64_t held, reserved, shared, ending = 0;
+	uint64_t held, reserved;
 	const struct gcp_heap *heap;
 
 	(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
 	gcp_mutex_lock(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
-	shared = pool->stats.lane_bytes.current;
 	held = (int64_t)pool->stats.allocated_bytes.current > 0
 		   ? pool->stats.allocated_bytes.current
 		   : 0;
 	held += pool->common.lent_bytes;
-	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
-		if (heap_stays(heap, own)) {
-			held += heap->reserved_bytes - heap->used_bytes;
-		} else {
-			held += heap->lent_bytes;
-			ending += gcp_heap_shared_bytes(heap);
-		}
-	}
-	held += shared > ending ? shared - ending : 0;
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		held += heap == own ? heap->lent_bytes
+				    : heap->reserved_bytes - heap->used_bytes;
+	held += pool->stats.lane_bytes.current;
 	gcp_mutex_unlock(&pool->lock);
 	return reserved > held ? reserved - held : 0;
 }

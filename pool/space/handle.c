@@ -14,10 +14,7 @@
 
 #include <sys/mman.h>
 
-enum {
-	HANDLE_PARTS = 4,
-	PRIVATE_PARTS = 32, /* graphs share handles of any sizes among them */
-};
+enum { HANDLE_PARTS = 4, PRIVATE_PARTS = 32 }; /* graphs share handles of any sizes */
 
 static uint32_t clamp(uint64_t chunks, uint32_t most)
 {
@@ -65,7 +62,7 @@ void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count)
 		chunks[i].handle = GCP_CHUNK_MOVED;
 }
 
-static void handle_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count)
+void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		chunks[i] = (struct gcp_chunk){handle, i, count};
@@ -102,7 +99,7 @@ int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t c
 			gcp_handles_release(pool, chunks, i);
 			return result;
 		}
-		handle_set(&chunks[i], handle, size);
+		gcp_chunks_set(&chunks[i], handle, size);
 	}
 	return 0;
 }
@@ -162,17 +159,15 @@ void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment)
 	uint64_t count = segment->size / GCP_CHUNK;
 	struct gcp_chunk *chunks = segment->chunks;
 
-	for (uint64_t first = 0, end; first < count; first = end) {
+	for (uint64_t first = 0, end; first < count; first = end + 1) {
 		for (end = first; end < count && chunks[end].handle; end++)
 			;
 		if (end > first)
 			(void)GCP_CALL(pool, vm_unmap,
 				       segment->addr + first * GCP_CHUNK,
 				       (end - first) * GCP_CHUNK);
-		gcp_handles_release(pool, &chunks[first], end - first);
-		while (end < count && !chunks[end].handle)
-			end++;
 	}
+	gcp_handles_release(pool, chunks, count);
 }
 
 int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)

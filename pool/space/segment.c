@@ -170,27 +170,51 @@ static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
 	return 2 * size > most ? 2 * size : most;
 }
 
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+/* The same of those that wait for their epoch: the longest freed one. No run of a slab,
+ * and nothing that waits for a stream, too. */
+static struct gcp_block *waiting_segment(struct gcp_heap *heap, enum gcp_kind kind,
+					 uint64_t size, uint64_t most)
+{
+	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
+
+	for (int i = 0; block && i < LOOKS; i++, block = TAILQ_NEXT(block, link))
+		if (block->segment->kind == kind && block->size >= size &&
+		    block->size <= most && gcp_block_is_segment(block) &&
+		    block->size_class != GCP_CLASS_RUN && !block->stream)
+			return block;
+	return NULL;
+}
+
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
+		    bool waiting)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_heap *common = &pool->common;
+	uint64_t most = adopted_most(pool, kind, size);
 	struct gcp_block *block;
 	struct gcp_segment *segment;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
+	block = unused_segment(common, kind, size, most);
+	if (block) {
+		gcp_tree_remove(common, block);
+		block->group = GCP_GROUP_FRESH;
+	} else if (waiting && (block = waiting_segment(common, kind, size, most))) {
+		gcp_pending_remove(common, block);
+		gcp_gauge_add(&pool->stats.active_bytes, -(int64_t)block->size);
+		block->epoch = GCP_EPOCH_NOW;
+		block->group = GCP_GROUP_PAST; /* G8 */
+	}
 	if (!block)
 		return false;
 	segment = block->segment;
-	gcp_tree_remove(common, block);
 	TAILQ_REMOVE(&common->segments, segment, link);
 	common->reserved_bytes -= segment->size;
 	atomic_store_explicit(&segment->heap, heap, memory_order_release);
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	heap->reserved_bytes += segment->size;
 	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
-	block->group = GCP_GROUP_FRESH;
 	block->apart = false;
 	gcp_tree_insert(heap, block); /* with its epoch: ordered is not completed */
 	return true;
@@ -232,13 +256,7 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 	heap->pool->giving++;
 }
 
-/* Whether it was idle when that turn began, and since. */
-static bool is_idle_since(const struct gcp_segment *segment, uint64_t turn)
-{
-	return segment_is_unused(segment) && !segment->touched &&
-	       segment->idle_turn < turn;
-}
-
+/* So much is missing, or it was idle when that turn began, and since. */
 static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
 		       uint64_t taken)
 {
@@ -246,7 +264,8 @@ static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *
 	    (purge->completed_only &&
 	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
 		return false;
-	return taken < purge->bytes || is_idle_since(segment, purge->idle_since);
+	return taken < purge->bytes ||
+	       (!segment->touched && segment->idle_turn < purge->idle_since);
 }
 
 bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge)
@@ -275,16 +294,6 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 		taken += segment->size;
 	}
 	return taken;
-}
-
-bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn)
-{
-	const struct gcp_segment *segment;
-
-	TAILQ_FOREACH (segment, &heap->segments, link)
-		if (is_idle_since(segment, turn))
-			return true;
-	return false;
 }
 
 void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)

@@ -39,7 +39,8 @@ void gcp_lanes_reset(struct gcp_pool *pool);
 void gcp_lanes_release_gone(struct gcp_pool *pool);
 /* All of them. */
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
-/* The heap is about to be released: its scratch leaves its lane. No lock is held. */
+/* The heap is about to be released, and no launch of its graph is just being made: its
+ * scratch leaves its lane. No lock is held. */
 void gcp_lane_heap_ends(struct gcp_heap *heap);
 
 /* --- handle.c: vmm_lock is held ----------------------------------------------- */
@@ -51,7 +52,8 @@ struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
 /* Those of a block that is made of whole chunks. */
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
-/* Nothing is mapped there any more; or what is has moved. */
+/* That handle is mapped there; nothing is any more; or what is has moved. */
+void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count);
 void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
 void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
 /* New memory; private: of a graph. An error of the driver: none is made. */

@@ -244,13 +244,6 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 
 /* --- which handles can move --------------------------------------------------- */
 
-static uint64_t handles_bytes(const struct gcp_block *block)
-{
-	uint64_t first;
-
-	return gcp_block_handles(block, &first) * GCP_CHUNK;
-}
-
 /* Of the handles in a free block, how many bytes are taken from the first one on: at
  * least `bytes`, if there are so many, and never more than the move has room for. */
 static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
@@ -290,7 +283,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 		LIST_FOREACH (block, &donors->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
-			if (handles_bytes(block) >= bytes &&
+			if (gcp_block_unused(block) >= bytes &&
 			    may_donate(block, bytes, epoch, move))
 				return block;
 		}

@@ -189,16 +189,18 @@ static void race(struct thread *t, const struct op *op)
 
 /* --- how much is held ---------------------------------------------------------- */
 
-enum { TURN_GRAPHS = 6, TURN_ROUNDS = 2 };
+enum { TURN_GRAPHS = 6, STEPS = 32 };
 
 struct turn_graph {
 	CUgraphExec exec;
 	uint64_t plain, bytes;
 };
 
-/* Every function that the library needs to give graphs common memory. */
-static bool may_share(const struct model *w)
+/* Every function that the library needs to give graphs common memory. In the relaxed
+ * mode plain CUDA would have allocated: the memory is for anything. */
+static bool may_take_turns(struct thread *t)
 {
+	const struct model *w = t->model;
 	const struct setting *setting = w->setting;
 	unsigned live = 0;
 
@@ -208,17 +210,21 @@ static bool may_share(const struct model *w)
 	       !w->ordinary && !setting->plain && !setting->leak &&
 	       !setting->memory_small && !setting->quota && !setting->count &&
 	       !setting->filter && !w->filtered && setting->devices == 1 &&
-	       library.trim && library.active && library.active();
+	       library.trim && library.active && library.active() && all_is_calm(w) &&
+	       !t->pool && t->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+	       may_be_unsafe(t) && all_is_done(t);
 }
 
 static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *graph)
 {
+	CUgraphExecUpdateResultInfo info;
 	CUdeviceptr addr;
 	CUgraph made;
 	bool good;
 
-	graph->plain =
-	    gcpsim_plain_alloc(t->model->contexts[t->context].device, graph->bytes);
+	if (!graph->plain)
+		graph->plain = gcpsim_plain_alloc(t->model->contexts[t->context].device,
+						  graph->bytes);
 	if (!FINE(t, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)))
 		return false;
 	good = FINE(t, cuMemAlloc(&addr, graph->bytes));
@@ -230,93 +236,73 @@ static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *g
 	}
 	if (!FINE(t, cuStreamEndCapture(stream, &made)))
 		return false;
-	good = good && FINE(t, cuGraphInstantiateWithFlags(&graph->exec, made, 0));
+	good =
+	    good &&
+	    (graph->exec ? FINE(t, cuGraphExecUpdate(graph->exec, made, &info))
+			 : FINE(t, cuGraphInstantiateWithFlags(&graph->exec, made, 0)));
 	return FINE(t, cuGraphDestroy(made)) && good;
 }
 
-static bool turn_launch(struct thread *t, CUstream stream,
-			const struct turn_graph *graph)
+static void trim_now(int device)
 {
-	bool good;
-
-	gcpsim_plain_asks(1);
-	good = FINE(t, cuGraphLaunch(graph->exec, stream)) &&
-	       FINE(t, cuStreamSynchronize(stream));
-	gcpsim_plain_asks(-1);
-	return good;
-}
-
-static void trim_now(const struct model *w, int device)
-{
-	(void)w;
 	gcpsim_plain_asks(1);
 	library.trim(device, 0);
 	gcpsim_plain_asks(-1);
 }
 
-static void turns_check(struct model *w, int device, uint64_t before,
-			const struct turn_graph *graphs)
-{
-	uint64_t largest = 0, sum = 0, used = gcpsim_memory_used(device), bound;
-
-	for (unsigned i = 0; i < TURN_GRAPHS; i++) {
-		sum += graphs[i].bytes;
-		if (largest < graphs[i].bytes)
-			largest = graphs[i].bytes;
-	}
-	/* The last rounded up, 2 MiB of each graph, and what was trimmed comes again.
-	 */
-	bound = largest + largest / 8 + (2ull * TURN_GRAPHS + 4) * MIB;
-	if (used > before + bound && !fault_excuses(w))
-		failure(w,
-			"device %d: graphs that never run at the same time hold %lu "
-			"bytes; the largest needs %lu, all together %lu",
-			device, (used - before), largest, sum);
-}
-
-static void turn_release(struct thread *t, struct turn_graph *graph)
-{
-	if (graph->exec)
-		FINE(t, cuGraphExecDestroy(graph->exec));
-	gcpsim_plain_free(graph->plain);
-}
-
-/* Captured one after the other, launched one after the other on one stream. */
-static void share_turns(struct thread *t, const struct op *op)
+/* Graphs that are captured one after the other and launched in turn on one stream
+ * (`stay`); or that are captured anew, updated and launched at each step, on one stream
+ * or on two, which the host waits for or runs ahead of. */
+static void share_steps(struct thread *t, const struct op *op)
 {
 	struct turn_graph graphs[TURN_GRAPHS] = {0};
+	CUstream streams[TURN_GRAPHS] = {0};
 	struct model *w = t->model;
 	int device = w->contexts[t->context].device;
-	uint64_t before;
-	CUstream stream;
-	bool good = true;
+	bool stay = op->how & 1, waits = stay || op->how & 8, good = true;
+	uint64_t mapped = 0, before, most;
 
-	/* In the relaxed mode plain CUDA would have allocated: the memory is for
-	 * anything. */
-	if (!may_share(w) || !all_is_calm(w) || t->pool ||
-	    t->mode == CU_STREAM_CAPTURE_MODE_RELAXED || !may_be_unsafe(t) ||
-	    !all_is_done(t) ||
-	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
-		return;
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
-	trim_now(w, device);
+	trim_now(device);
 	before = gcpsim_memory_used(device);
-	for (unsigned i = 0; good && i < TURN_GRAPHS; i++) {
-		graphs[i].bytes =
-		    (16ull * MIB + (op->bytes << 8) + op->value % MIB * i) &
-		    ~(uint64_t)511;
-		good = turn_capture(t, stream, &graphs[i]) &&
-		       turn_launch(t, stream, &graphs[i]);
+	for (unsigned i = 0; good && i < STEPS; i++) {
+		unsigned at = op->value >> i & op->how >> 1 & 1;
+		CUstream *stream = &streams[stay ? 0 : at];
+		struct turn_graph *graph = &graphs[stay ? i % TURN_GRAPHS : at];
+
+		graph->bytes = 16ull * MIB + (op->bytes << 8 & ~511u) +
+			       (graph - graphs) * stay * MIB / 2;
+		if (i == TURN_GRAPHS)
+			trim_now(device);
+		gcpsim_plain_asks(waits);
+		good = (*stream ||
+			FINE(t, cuStreamCreate(stream, CU_STREAM_NON_BLOCKING))) &&
+		       ((stay && graph->exec) || turn_capture(t, *stream, graph)) &&
+		       FINE(t, cuGraphLaunch(graph->exec, *stream)) &&
+		       (!waits || FINE(t, cuStreamSynchronize(*stream)));
+		gcpsim_plain_asks(-waits);
+		if (i == STEPS / 2)
+			mapped = gcpsim_calls("cuMemMap");
 	}
-	trim_now(w, device);
-	for (unsigned i = 0; good && i < TURN_ROUNDS * TURN_GRAPHS; i++)
-		good = turn_launch(t, stream, &graphs[i % TURN_GRAPHS]);
-	if (good)
-		turns_check(w, device, before, graphs);
-	for (unsigned i = 0; i < TURN_GRAPHS; i++)
-		turn_release(t, &graphs[i]);
-	FINE(t, cuStreamDestroy(stream));
-	w->streams_gone++;
+	/* The largest rounded up, 2 MiB of each, and what was trimmed comes again; or
+	 * what may wait, and one more of each, which takes its place. */
+	most = stay ? graphs[TURN_GRAPHS - 1].bytes * 9 / 8 +
+			  (2ull * TURN_GRAPHS + 4) * MIB
+		    : 4 * (plain_option("GCPOOL_TEST_WINDOW", 56 * MIB) +
+			   graphs[0].bytes + graphs[1].bytes + 2ull * MIB);
+	good = good && !fault_excuses(w);
+	if (good && gcpsim_memory_used(device) > before + most &&
+	    (stay || !getenv("GCPOOL_REUSE")))
+		failure(w, "device %d: graphs that run in turn hold %lu bytes", device,
+			gcpsim_memory_used(device) - before);
+	if (good && waits && gcpsim_calls("cuMemMap") != mapped)
+		failure(w, "graphs that run in turn map memory at each step");
+	for (unsigned i = 0; i < TURN_GRAPHS; i++) {
+		if (graphs[i].exec)
+			FINE(t, cuGraphExecDestroy(graphs[i].exec));
+		gcpsim_plain_free(graphs[i].plain);
+		w->streams_gone += streams[i] && FINE(t, cuStreamDestroy(streams[i]));
+	}
 	w->frees++;
 }
 
@@ -324,6 +310,6 @@ void sharing_play(struct thread *t, const struct op *op)
 {
 	if (op->kind == OP_LAUNCH_RACE)
 		race(t, op);
-	else
-		share_turns(t, op);
+	else if (may_take_turns(t))
+		share_steps(t, op);
 }

@@ -9,17 +9,6 @@
 
 /* --- which graphs share --- */
 
-TEST(nothing_shares_where_it_is_switched_off)
-{
-	gcp_tracker_share_graphs(tracker, false);
-	make(0, 16 * MIB);
-	make(1, 16 * MIB);
-	launch(&graphs[0], 0);
-	launch(&graphs[1], 1);
-	assert_false(gcp_tracker_shares(tracker));
-	assert_int_equal(fake.memory_used, 32 * MIB);
-}
-
 /* Work beside the capture, on memory that the capture has freed. */
 TEST(work_beside_the_capture_is_completed_first)
 {
@@ -178,6 +167,33 @@ TEST(an_unknown_call_gives_each_memory_of_its_own)
 	launch(a, 0);
 	launch(b, 1);
 	assert_int_equal(must_stats(pools).graph_moves, 0);
+}
+
+TEST(what_a_graph_that_ended_runs_on_does_not_move)
+{
+	struct graph *a = make(0, 16 * MIB);
+
+	make(1, 16 * MIB);
+	launch(a, 0);
+	gcp_holding_new(tracker, NULL, a->exec, true);
+	gcp_tracker_collect(tracker);
+	launch(&graphs[1], 1); /* judged */
+	assert_false(share_memory(a, &graphs[1]));
+}
+
+TEST(what_a_graph_that_ended_runs_on_is_waited_for)
+{
+	struct graph *a = make(0, 16 * MIB);
+
+	make(1, 16 * MIB);
+	fake.stuck = true;
+	launch(&graphs[1], 0);
+	launch(a, 0);
+	uint64_t work = fake.submitted;
+	gcp_holding_new(tracker, NULL, a->exec, true);
+	gcp_tracker_collect(tracker);
+	gcp_share_all_taken(tracker);
+	assert_true(fake.done >= work);
 }
 
 /* --- ends --- */
