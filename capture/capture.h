@@ -148,10 +148,11 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    int result);
 
 /* The thread is about to call the real end: no allocation joins the capture any more,
- * whose graph may be gone a moment later. The graph, if it holds memory, for
- * gcp_holder_ended, which comes before end_done. */
+ * whose graph may be gone a moment later. *ret_number: of the capture, for
+ * end_done; 0: it is not known. The graph, if it holds memory, for gcp_holder_ended,
+ * which comes before end_done. */
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
-					   void *stream);
+					   void *stream, uint64_t *ret_number);
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
@@ -163,10 +164,10 @@ enum gcp_end {
 	GCP_END_SURE,    /* it is over */
 };
 /* The real end returned, whatever it returned, or a call that destroys the stream, as
- * soon as which another thread may be given the same handle. So many captures had begun
- * before the call: later ones go on. */
-void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  uint64_t begun, enum gcp_end end);
+ * soon as which another thread may be given the same handle. number: of the capture
+ * that it may have ended, as it was told before; 0: of none. */
+void gcp_tracker_end_done(struct gcp_tracker *tracker, uint64_t number,
+			  enum gcp_end end);
 
 /* While captures are under way (else these need not be called):
  *
@@ -200,9 +201,10 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream);
  * a stream that is gone.
  *
  * A stream is about to be destroyed: it is not asked about any more. If the real
- * call fails after all, only some knowledge is lost. Returns what end_prepare does. */
+ * call fails after all, only some knowledge is lost. Returns what end_prepare does, and
+ * is followed by end_done likewise. */
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
-					     void *stream);
+					     void *stream, uint64_t *ret_number);
 /* A context may be about to end, with its streams; before contexts_hold says so. */
 void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 /* A context was destroyed, with whatever captured in it: before gcp_pool_reset, and

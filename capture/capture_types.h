@@ -158,7 +158,7 @@ struct gcp_capture {
 	uint64_t number; /* of all captures that have begun, from 1 on */
 	enum gcp_capture_mode mode;
 	bool forked;              /* its order may not be one line any more */
-	bool ending;              /* CUDA may have ended it already: no stream joins */
+	uint32_t ending;          /* calls under way that may end it: no stream joins */
 	bool order_unknown;       /* its order cannot be known: no proof */
 	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
 				   */

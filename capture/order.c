@@ -83,11 +83,12 @@ struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	if (is_special(stream))
+	if (is_special(stream) || !tracker->driver.contexts_hold())
 		return NULL;
 	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
-		if (end->handle == stream && !end->capture->ending)
+		if (end->handle == stream && end->capture->ending == 0)
 			break;
+	tracker->driver.contexts_release();
 	return end;
 }
 

@@ -59,6 +59,22 @@ static void capturing_less(struct gcp_tracker *tracker)
 	atomic_fetch_sub(&tracker->pending_events, 1);
 }
 
+static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	TAILQ_REMOVE(&tracker->captures, capture, link);
+	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
+			(unsigned long long)capture->id, capture->stream);
+	capturing_less(tracker);
+	gcp_share_capture_ends(tracker, capture);
+	gcp_graph_pool_detach_all(tracker, capture);
+	assert(SLIST_EMPTY(&capture->holds));
+	gcp_order_ends_free(capture);
+	gcp_capture_destroy(capture);
+	if (TAILQ_EMPTY(&tracker->captures))
+		atomic_store(&tracker->any_resting, false);
+}
+
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    void *ctx, void *stream, enum gcp_capture_mode mode,
 			    int result)
@@ -70,19 +86,19 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 		capturing_less(tracker);
 		return;
 	}
-	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	capture->ctx = ctx;
 	capture->stream = stream;
-	capture->id = state.id;
-	capture->graph = state.active ? state.graph : NULL;
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
+	assert(SLIST_EMPTY(&capture->holds) && capture->ending == 0);
+	gcp_tracker_lock(tracker);
+	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
+	capture->id = state.id;
+	capture->graph = state.active ? state.graph : NULL;
 	/* Else its streams cannot be told from others; and in a graph that was there
 	 * the ends do not follow all that has used the memory. */
 	capture->forked = !known;
 	capture->order_unknown = !known || capture->into_existing_graph;
-	assert(SLIST_EMPTY(&capture->holds) && !capture->ending);
-	gcp_tracker_lock(tracker);
 	(void)gcp_order_stream_joined(tracker, capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
@@ -92,12 +108,13 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	/* Frees count from the begin on. */
 	if (capture->shared)
 		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
-	/* Begins and ends of one stream may alternate while we look; a capture
-	 * that is over by now is found out at the stream's next report. */
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
 	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p begins%s",
 			(unsigned long long)capture->id, stream,
 			capture->shared ? ", into a graph pool of the program" : "");
+	/* Another thread has ended it already, and did not find it. */
+	if (known && !state.active && !state.invalidated)
+		capture_finish(tracker, capture);
 	gcp_tracker_unlock(tracker);
 }
 
@@ -135,22 +152,6 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 				barrier_add(barriers, entry->pool);
 }
 
-static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	TAILQ_REMOVE(&tracker->captures, capture, link);
-	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
-			(unsigned long long)capture->id, capture->stream);
-	capturing_less(tracker);
-	gcp_share_capture_ends(tracker, capture);
-	gcp_graph_pool_detach_all(tracker, capture);
-	assert(SLIST_EMPTY(&capture->holds));
-	gcp_order_ends_free(capture);
-	gcp_capture_destroy(capture);
-	if (TAILQ_EMPTY(&tracker->captures))
-		atomic_store(&tracker->any_resting, false);
-}
-
 static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
 {
 	const uintptr_t per_thread = 2; /* CU_STREAM_PER_THREAD: one for each thread */
@@ -160,49 +161,47 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 		capture->thread == gcp_thread_number());
 }
 
-static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
-					void *stream)
+/* The latest one that has begun on the stream. Any other there is over, and the call
+ * that has ended it is about to say so. */
+static struct gcp_capture *capture_on(struct gcp_tracker *tracker, void *ctx,
+				      void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture_is_on(capture, ctx, stream))
-			return capture;
-	return NULL;
+	for (capture = TAILQ_LAST(&tracker->captures, gcp_capture_list);
+	     capture && !capture_is_on(capture, ctx, stream);)
+		capture = TAILQ_PREV(capture, gcp_capture_list, link);
+	return capture;
 }
 
-/* The one that a call may end which no other call is ending. Its graph may go with it,
- * but for one that was there before: what that held stays until the program destroys
- * it.
- */
+/* The one that a call may end: the call has to say whether it did. Its graph may go
+ * with it, but for one that was there before: what that held stays until the program
+ * destroys it. */
 static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
-				       void *stream)
+				       void *stream, uint64_t *ret_number)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
+	struct gcp_capture *capture = capture_on(tracker, ctx, stream);
 
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (!capture->ending && capture_is_on(capture, ctx, stream)) {
-			capture->ending = true;
-			return gcp_graph_capture_ends(tracker, capture);
-		}
-	return NULL;
+	*ret_number = capture ? capture->number : 0;
+	if (!capture)
+		return NULL;
+	capture->ending++;
+	return gcp_graph_capture_ends(tracker, capture);
 }
 
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
  * does not say, a capture whose end says so is over, and any other goes on, which
- * a fence would destroy. What has begun since, maybe on another stream of that name,
- * goes on. */
+ * a fence would destroy. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture, uint64_t begun,
-			    enum gcp_end end)
+			    const struct gcp_capture *capture, enum gcp_end end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
-	if (capture->number > begun || end == GCP_END_SURE)
-		return capture->number > begun;
+	if (end == GCP_END_SURE)
+		return false;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
 		return end != GCP_END_LOST;
 	return (state.active || state.invalidated) &&
@@ -210,20 +209,23 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 }
 
 /* One turn of end_done. True: there was not room for all its barriers. */
-static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
-			uint64_t begun, enum gcp_end end)
+static bool capture_ended(struct gcp_tracker *tracker, uint64_t number,
+			  enum gcp_end end)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
-	capture = capture_find(tracker, ctx, stream);
-	if (capture && !capture_goes_on(tracker, capture, begun, end)) {
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->number == number)
+			break;
+	if (capture && !capture_goes_on(tracker, capture, end)) {
 		barriers_of(capture, &barriers);
 		if (barriers.count < BARRIERS_MAX)
 			capture_finish(tracker, capture);
-	} else if (capture && end != GCP_END_SURE) {
-		capture->ending = false; /* it was refused */
+	} else if (capture) {
+		assert(capture->ending > 0);
+		capture->ending--; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
 	/* Before the hook returns, so before any thread can launch the graph. */
@@ -234,12 +236,12 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 }
 
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
-					   void *stream)
+					   void *stream, uint64_t *ret_number)
 {
 	struct gcp_holder *graph;
 
 	gcp_tracker_lock(tracker);
-	graph = capture_ends(tracker, ctx, stream);
+	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_tracker_unlock(tracker);
 	return graph;
 }
@@ -252,16 +254,16 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 	       !state.active && !state.invalidated;
 }
 
-void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  uint64_t begun, enum gcp_end end)
+void gcp_tracker_end_done(struct gcp_tracker *tracker, uint64_t number,
+			  enum gcp_end end)
 {
-	while (stream_ends(tracker, ctx, stream, begun, end))
+	while (number && capture_ended(tracker, number, end))
 		;
 	gcp_tracker_collect(tracker);
 }
 
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
-					     void *stream)
+					     void *stream, uint64_t *ret_number)
 {
 	struct gcp_holder *graph;
 
@@ -269,7 +271,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	gcp_tracks_stream_ends(tracker, stream);
 	gcp_stream_goes(tracker, stream);
 	gcp_launches_reset(tracker);
-	graph = capture_ends(tracker, ctx, stream);
+	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_order_stream_gone(tracker, stream);
 	gcp_tracker_unlock(tracker);
 	return graph;

@@ -254,19 +254,24 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	struct gcp_holder *graph;
 	CUcontext ctx = NULL;
 	CUresult result;
-	uint64_t begun;
+	uint64_t number;
 	int cancel;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
 	cancel = gcp_cancel_defer(); /* else the capture would stay in the books */
 	ctx = gcp_stream_context(named);
-	begun = gcp_tracker_captures_begun(gcp_process.tracker);
-	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
+	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
-	gcp_tracker_end_done(gcp_process.tracker, ctx, named, begun, end_of(result));
+	gcp_tracker_end_done(gcp_process.tracker, number, end_of(result));
+	if (result == CUDA_SUCCESS && number == 0) { /* noted only meanwhile */
+		graph =
+		    gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
+		gcp_holder_ended(gcp_process.tracker, graph, false);
+		gcp_tracker_end_done(gcp_process.tracker, number, GCP_END_REFUSED);
+	}
 	if (result == CUDA_SUCCESS && ret_graph && graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
@@ -286,18 +291,18 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
-	uint64_t begun =
-	    capturing ? gcp_tracker_captures_begun(gcp_process.tracker) : 0;
+	uint64_t number = 0;
 	int cancel = gcp_cancel_defer(); /* as in capture_end */
 	struct gcp_holder *graph = NULL;
 	CUresult result;
 
 	if (stream && gcp_process_pooling())
-		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
+		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream,
+						  &number);
 	result = real(stream);
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
-	if (capturing)
-		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, begun,
+	if (number)
+		gcp_tracker_end_done(gcp_process.tracker, number,
 				     result ? GCP_END_REFUSED : GCP_END_SURE);
 	gcp_cancel_restore(cancel);
 	return result;

@@ -205,9 +205,14 @@ static __attribute__((unused)) void *begin(int i)
 
 static __attribute__((unused)) void end(int i)
 {
+	uint64_t number;
+	struct gcp_holder *graph =
+	    gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(i), &number);
+
 	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
 	fake.capturing--;
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), ~0ull, GCP_END_LOST);
+	gcp_holder_ended(tracker, graph, false);
+	gcp_tracker_end_done(tracker, number, GCP_END_LOST);
 }
 
 /* The first stream's capture, and its graph. */

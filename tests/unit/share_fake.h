@@ -152,7 +152,7 @@ static int event_wait_all(void *ctx, void *event)
 
 static __attribute__((unused)) void stream_replace(int i)
 {
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(i));
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(i), &(uint64_t){0});
 	memset(behind[i], 0, sizeof(behind[i]));
 	ids[i] = ++last_id;
 }

@@ -427,7 +427,7 @@ TEST(a_stream_that_is_gone_follows_nothing)
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1), &(uint64_t){0});
 	gcp_tracker_order_unknown(tracker, false);
 	assert_int_equal(cuda.followed, 0);
 	end_and_destroy(graph);
@@ -435,7 +435,7 @@ TEST(a_stream_that_is_gone_follows_nothing)
 
 static void stream_goes(void)
 {
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1), &(uint64_t){0});
 }
 
 static void context_goes(void)

@@ -86,6 +86,103 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
+/* --- captures that begin while another one ends ---------------------------------- */
+
+static CUcontext ctx;
+static CUstream first_stream, other_stream;
+static atomic_bool has_joined, is_destroyed;
+
+static void *captures_nothing(void *unused)
+{
+	CUgraph graph;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(first_stream, &graph));
+	return unused;
+}
+
+static void captures_meanwhile(void)
+{
+	pthread_create(&next.thread, NULL, captures_nothing, NULL);
+	pthread_join(next.thread, NULL);
+}
+
+SCENARIO(captures_of_two_threads_on_one_stream_end)
+{
+	CUgraph graph;
+	uint64_t fences;
+
+	ctx = primary();
+	OK(cuStreamCreate(&first_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	must(gcpsim_when_called("cuStreamEndCapture", captures_meanwhile) == 0, "call");
+	OK(cuStreamEndCapture(first_stream, &graph));
+	fences = gcpsim_calls("cuCtxRecordEvent");
+	for (int i = 0; i < 100; i++)
+		OK(cuMemFree(allocated(8 * MIB)));
+	must(gcpsim_calls("cuCtxRecordEvent") > fences, "no fence is set any more");
+}
+
+/* On a stream with the handle of one that the other thread's capture had. */
+static void *frees_beside_a_stream(void *unused)
+{
+	CUdeviceptr first, second, other;
+	CUstream main_stream, side = NULL;
+	CUevent event;
+
+	OK(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 64 && side != other_stream; i++)
+		OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	must(side == other_stream, "the handle is another one");
+	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	first = allocated(3 * MIB);
+	other = allocated(MIB);
+	OK(cuEventRecord(event, main_stream));
+	OK(cuStreamWaitEvent(side, event, 0));
+	has_joined = true;
+	while (!is_destroyed)
+		sched_yield();
+	OK(cuMemsetD8Async(first, 1, MIB, side));
+	OK(cuMemsetD8Async(other, 1, MIB, main_stream)); /* so it does not rest */
+	OK(cuMemFree(first));
+	second = allocated(3 * MIB);
+	must(first != second, "memory is given out that another stream uses");
+	OK(cuEventRecord(event, side));
+	OK(cuStreamWaitEvent(main_stream, event, 0));
+	OK(cuStreamEndCapture(main_stream, &(CUgraph){0}));
+	return unused;
+}
+
+static void joins_meanwhile(void)
+{
+	pthread_create(&next.thread, NULL, frees_beside_a_stream, NULL);
+	while (!has_joined)
+		sched_yield();
+}
+
+SCENARIO(stream_made_while_its_handle_is_in_another_capture, "GCPSIM_HANDLES=again")
+{
+	CUcontext another;
+	CUevent event;
+
+	ctx = primary();
+	OK(cuStreamCreate(&first_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuCtxCreate(&another, NULL, 0, 0));
+	OK(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuEventRecord(event, first_stream));
+	OK(cuStreamWaitEvent(other_stream, event, 0));
+	must(gcpsim_when_called("cuCtxDestroy_v2", joins_meanwhile) == 0, "call");
+	OK(cuCtxDestroy(another));
+	is_destroyed = true;
+	pthread_join(next.thread, NULL);
+}
+
 /* --- devices that write by themselves ----------------------------------------- */
 
 static bool storage_has_driver;
