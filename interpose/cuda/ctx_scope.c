@@ -57,20 +57,7 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 	errno = scope->saved_errno;
 }
 
-CUresult gcp_ctx_scope_leave(struct gcp_ctx_scope *scope, int result)
-{
-	gcp_ctx_scope_end(scope);
-	return (CUresult)result;
-}
-
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return false;
-	result = gcp_real.cuCtxGetDevice(ret_device);
-	gcp_ctx_scope_end(&scope);
-	return result == CUDA_SUCCESS;
+	return GCP_WITHIN(ctx, gcp_real.cuCtxGetDevice(ret_device)) == CUDA_SUCCESS;
 }

@@ -24,8 +24,19 @@ CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
 /* The same in the thread's own capture mode, for calls that are legal in each. */
 CUresult gcp_ctx_scope_enter(struct gcp_ctx_scope *scope, CUcontext ctx);
 void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
-/* The same; returns `result`, which a call within gave. */
-CUresult gcp_ctx_scope_leave(struct gcp_ctx_scope *scope, int result);
+
+/* The answer to `call`, within a scope of `ctx`; or why there is none. */
+#define GCP_WITHIN(ctx, call)                                                          \
+	({                                                                             \
+		struct gcp_ctx_scope scope_;                                           \
+		CUresult result_ = gcp_ctx_scope_begin(&scope_, ctx);                  \
+                                                                                       \
+		if (result_ == CUDA_SUCCESS) {                                         \
+			result_ = (CUresult)(call);                                    \
+			gcp_ctx_scope_end(&scope_);                                    \
+		}                                                                      \
+		result_;                                                               \
+	})
 
 /* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);

@@ -27,10 +27,11 @@ static int driver_capture_state(void *ctx, void *stream,
 	cuuint64_t id = 0;
 	CUresult result = gcp_ctx_scope_enter(&scope, ctx); /* legal in every mode */
 
-	if (result == CUDA_SUCCESS)
-		result = gcp_ctx_scope_leave(
-		    &scope, gcp_real.cuStreamGetCaptureInfo_v3(
-				stream, &status, &id, &graph, NULL, NULL, NULL));
+	if (result == CUDA_SUCCESS) {
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id,
+							    &graph, NULL, NULL, NULL);
+		gcp_ctx_scope_end(&scope);
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	*ret_state = (struct gcp_capture_state){
@@ -44,15 +45,9 @@ static int driver_capture_state(void *ctx, void *stream,
 
 static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t count)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_ctx_scope_leave(&scope,
-				   gcp_real.cuStreamUpdateCaptureDependencies_v2(
-				       stream, (CUgraphNode *)nodes, NULL, count,
-				       CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+	return GCP_WITHIN(ctx, gcp_real.cuStreamUpdateCaptureDependencies_v2(
+				   stream, (CUgraphNode *)nodes, NULL, count,
+				   CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
 }
 
 static int driver_node_follows(void *graph, void *node, void **nodes, size_t count)
@@ -125,7 +120,9 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 
 	if (result != 0)
 		return result;
-	return gcp_ctx_scope_leave(&scope, ends_read(stream, ret_nodes, count));
+	result = ends_read(stream, ret_nodes, count);
+	gcp_ctx_scope_end(&scope);
+	return result;
 }
 
 static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
@@ -150,7 +147,8 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 								     &found);
 	if (edges != few)
 		free(edges);
-	return gcp_ctx_scope_leave(&scope, result);
+	gcp_ctx_scope_end(&scope);
+	return result;
 }
 
 /* --- nodes of a graph -------------------------------------------------------- */
@@ -179,10 +177,7 @@ static CUresult nodes_get(CUgraph graph, struct gcp_node_handles **ret_handles)
 
 static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, nodes_get(graph, ret_handles));
+	return GCP_WITHIN(NULL, nodes_get(graph, ret_handles));
 }
 
 static int driver_thread_mode(void)
@@ -215,24 +210,13 @@ static void *driver_stream_context(void *stream)
 
 static int driver_stream_query(void *ctx, void *stream)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return (int)result;
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuStreamQuery(stream));
+	return GCP_WITHIN(ctx, gcp_real.cuStreamQuery(stream));
 }
 
 static int driver_event_create(void *ctx, void **ret_event)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return (int)result;
-	return gcp_ctx_scope_leave(
-	    &scope,
-	    gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING));
+	return GCP_WITHIN(
+	    ctx, gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING));
 }
 
 static void driver_event_destroy(void *event)
@@ -247,53 +231,34 @@ static void driver_event_destroy(void *event)
 /* In the caller's context: a default stream is that of the current one. */
 static int driver_event_record(void *event, void *stream)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventRecord(event, stream));
+	return GCP_WITHIN(NULL, gcp_real.cuEventRecord(event, stream));
 }
 
 static int driver_event_query(void *event)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventQuery(event));
+	return GCP_WITHIN(NULL, gcp_real.cuEventQuery(event));
 }
 
 static int driver_event_wait(void *stream, void *event)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope,
-				   gcp_real.cuStreamWaitEvent(stream, event, 0));
+	return GCP_WITHIN(NULL, gcp_real.cuStreamWaitEvent(stream, event, 0));
 }
 
 /* --- fences ------------------------------------------------------------------ */
 
 static int driver_fence_all_record(void *fence)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_fence_all_record(fence));
+	return GCP_WITHIN(NULL, gcp_fence_all_record(fence));
 }
 
 static int driver_fence_all_query(void *fence)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_fence_all_query(fence, NULL));
+	return GCP_WITHIN(NULL, gcp_fence_all_query(fence, NULL));
 }
 
 static int driver_event_wait_all(void *ctx, void *event)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuCtxWaitEvent(ctx, event));
+	return GCP_WITHIN(NULL, gcp_real.cuCtxWaitEvent(ctx, event));
 }
 
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)

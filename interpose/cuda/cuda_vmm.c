@@ -172,15 +172,13 @@ static bool vmm_wanted(int device)
 
 static int vmm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 {
-	struct gcp_ctx_scope scope;
 	CUdeviceptr ptr = 0;
 	CUresult result;
 
 	assert(bytes > 0);
 	ASSERT_CHUNKS(bytes);
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemAddressReserve(&ptr, bytes, alignment, 0, 0);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(NULL,
+			    gcp_real.cuMemAddressReserve(&ptr, bytes, alignment, 0, 0));
 	if (result == CUDA_SUCCESS)
 		*ret_addr = ptr;
 	return result;
@@ -188,11 +186,8 @@ static int vmm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 
 static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 {
-	struct gcp_ctx_scope scope;
-
 	ASSERT_CHUNKS(addr | bytes);
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemAddressFree(addr, bytes));
+	return GCP_WITHIN(NULL, gcp_real.cuMemAddressFree(addr, bytes));
 }
 
 static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
@@ -224,30 +219,22 @@ static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 
 static int vmm_release(uint64_t handle)
 {
-	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemRelease(handle);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(NULL, gcp_real.cuMemRelease(handle));
 	gcp_given();
 	return result;
 }
 
 static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	struct gcp_ctx_scope scope;
-
 	ASSERT_CHUNKS(addr | bytes);
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope,
-				   gcp_real.cuMemMap(addr, bytes, 0, handle, 0));
+	return GCP_WITHIN(NULL, gcp_real.cuMemMap(addr, bytes, 0, handle, 0));
 }
 
 CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 {
 	CUmemAccessDesc access[DEVICES_MAX];
-	struct gcp_ctx_scope scope;
 	size_t count = 0;
 
 	assert(mask != 0 && bytes > 0);
@@ -258,9 +245,7 @@ CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 					 .id = other},
 			    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 			};
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope,
-				   gcp_real.cuMemSetAccess(addr, bytes, access, count));
+	return GCP_WITHIN(NULL, gcp_real.cuMemSetAccess(addr, bytes, access, count));
 }
 
 /* A peer that gets no access must not cost the owner what it holds. New memory that
@@ -279,11 +264,8 @@ static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 
 static int vmm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	struct gcp_ctx_scope scope;
-
 	ASSERT_CHUNKS(addr | bytes);
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuMemUnmap(addr, bytes));
+	return GCP_WITHIN(NULL, gcp_real.cuMemUnmap(addr, bytes));
 }
 
 void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)

@@ -93,13 +93,8 @@ static struct part *part_find(struct fence_all *fence, CUcontext ctx)
 /* An event belongs to the context that is current when it is made. */
 static CUresult event_create(CUcontext ctx, CUevent *ret_event)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_ctx_scope_leave(
-	    &scope, gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
+	return GCP_WITHIN(ctx,
+			  gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
 }
 
 static CUresult part_record(struct part *part)
@@ -164,14 +159,10 @@ static CUresult part_query(const struct part *part)
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(part->recorded && part->event);
 	CUresult result = gcp_real.cuEventQuery(part->event);
-	struct gcp_ctx_scope scope;
 
 	if (result != CUDA_ERROR_INVALID_CONTEXT)
 		return result;
-	result = gcp_ctx_scope_begin(&scope, part->ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventQuery(part->event));
+	return GCP_WITHIN(part->ctx, gcp_real.cuEventQuery(part->event));
 }
 
 /* The parts in `ctx` (NULL: all). Under contexts.c's lock. */

@@ -221,12 +221,7 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 static CUresult work_record(const struct foreign *work, CUcontext executing,
 			    CUstream stream)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, executing);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuEventRecord(work->event, stream));
+	return GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream));
 }
 
 /* The work of a green context goes on when that is destroyed, which waits for nothing,
@@ -261,12 +256,7 @@ static CUresult work_submitted(CUcontext executing, CUstream stream,
 
 static CUresult stream_wait(CUcontext executing, CUstream stream)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, executing);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_ctx_scope_leave(&scope, gcp_real.cuStreamSynchronize(stream));
+	return GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
 }
 
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,

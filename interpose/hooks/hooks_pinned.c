@@ -68,13 +68,8 @@ static CUresult host_pass(const struct host_request *request)
  * fit. It must not cost a capture. */
 static CUresult host_pass_relaxed(const struct host_request *request)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, NULL);
+	CUresult result = GCP_WITHIN(NULL, host_pass(request));
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = host_pass(request);
-	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		host_refused(request, GCP_SHORTAGE_DRIVER);
 	return result;

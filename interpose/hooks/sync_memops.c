@@ -112,14 +112,12 @@ static bool synchronizes(CUdeviceptr ptr)
 CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
 			      bool per_thread)
 {
-	struct gcp_ctx_scope scope;
 
 	if (result != CUDA_SUCCESS || !gcp_sync_memops_any() ||
 	    !gcp_process_pooling() || !(synchronizes(to) || synchronizes(from)))
 		return result;
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
-							 : CU_STREAM_LEGACY);
-	gcp_ctx_scope_end(&scope);
+	result =
+	    GCP_WITHIN(NULL, gcp_real.cuStreamSynchronize(
+				 per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
 	return result;
 }

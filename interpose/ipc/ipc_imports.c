@@ -17,7 +17,6 @@
  */
 #include "ipc_imports.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -393,7 +392,6 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 			  unsigned int flags)
 {
 	struct gcp_import_info here;
-	int saved = errno;
 	CUresult result;
 
 	if (!ret_ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
@@ -410,7 +408,6 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 		gcp_log(GCP_LOG_ERROR,
 			"the process that has exported memory does not hand it "
 			"over, refusing to open it");
-	errno = saved;
 	return result;
 }
 
@@ -467,13 +464,13 @@ static CUresult context_wait(const struct gcp_import_info *info)
 	result = gcp_real.cuMemAlloc_v2(&ptr, 1);
 	result = result == CUDA_SUCCESS ? gcp_real.cuMemFree_v2(ptr)
 					: gcp_real.cuCtxSynchronize();
-	return gcp_ctx_scope_leave(&scope, result);
+	gcp_ctx_scope_end(&scope);
+	return result;
 }
 
 bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 {
 	struct gcp_import_info info, here;
-	int saved = errno;
 	struct import *import;
 
 	if (!gcp_imports_find(ptr, &info) || info.ptr != ptr)
@@ -490,7 +487,6 @@ bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 	else if (--import->opens == 0)
 		import_end(import);
 	gcp_mutex_unlock(&asking_lock);
-	errno = saved;
 	return true;
 }
 
@@ -527,7 +523,6 @@ bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
 void gcp_imports_context_gone(CUcontext ctx)
 {
 	struct import *import, *next;
-	int saved = errno;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
@@ -538,7 +533,6 @@ void gcp_imports_context_gone(CUcontext ctx)
 			import_end(import);
 	}
 	gcp_mutex_unlock(&asking_lock);
-	errno = saved;
 }
 
 void gcp_imports_after_fork(void)

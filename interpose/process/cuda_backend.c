@@ -35,16 +35,11 @@ _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
 
 static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	struct gcp_ctx_scope scope;
 	CUdeviceptr ptr = 0;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx && bytes > 0);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemAlloc_v2(&ptr, bytes);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_real.cuMemAlloc_v2(&ptr, bytes));
 	if (result == CUDA_SUCCESS)
 		*ret_addr = ptr;
 	return result;
@@ -52,15 +47,10 @@ static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 
 static int driver_mem_free(void *ctx, gcp_addr addr)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx && addr);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemFree_v2(addr);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_real.cuMemFree_v2(addr));
 	gcp_given();
 	return result;
 }
@@ -78,15 +68,11 @@ static int driver_foreign_wait(void *ctx, uint64_t moment, bool own)
 
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 {
-	struct gcp_ctx_scope scope;
 	size_t left = 0, total = 0;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx && ret_bytes);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemGetInfo_v2(&left, &total);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total));
 	*ret_bytes = left;
 	return result;
 }
@@ -227,7 +213,6 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 {
 	int saved = errno;
 	struct context_fence *fence = calloc(1, sizeof(*fence));
-	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	errno = saved;
@@ -235,11 +220,8 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 	if (!fence)
 		return -ENOMEM;
 	fence->ctx = ctx;
-	result = gcp_ctx_scope_begin(&scope, ctx);
-	if (result == CUDA_SUCCESS) {
-		result = gcp_real.cuEventCreate(&fence->event, CU_EVENT_DISABLE_TIMING);
-		gcp_ctx_scope_end(&scope);
-	}
+	result = GCP_WITHIN(
+	    ctx, gcp_real.cuEventCreate(&fence->event, CU_EVENT_DISABLE_TIMING));
 	if (result != CUDA_SUCCESS)
 		free(fence);
 	else
@@ -367,7 +349,6 @@ static CUresult fence_query(const struct context_fence *fence)
 static int driver_fence_query(void *handle)
 {
 	const struct context_fence *fence = handle;
-	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	assert(fence->event);
@@ -378,19 +359,16 @@ static int driver_fence_query(void *handle)
 		errno = saved;
 		return result;
 	}
-	gcp_ctx_scope_begin(&scope, NULL);
-	return gcp_ctx_scope_leave(&scope, fence_query(fence));
+	return GCP_WITHIN(NULL, fence_query(fence));
 }
 
 static CUresult fence_wait(const struct context_fence *fence, bool own)
 {
-	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	assert(fence->event);
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event));
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(
+	    NULL, gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event)));
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(fence->ctx, fence->foreign, own);
 	return result;
@@ -409,14 +387,10 @@ static int driver_fence_wait_own(void *handle)
 static int driver_ctx_sync(void *ctx)
 {
 	uint64_t foreign = gcp_foreign_work_latest();
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_contexts_note(gcp_real.cuCtxSynchronize());
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_contexts_note(gcp_real.cuCtxSynchronize()));
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(ctx, foreign, false);
 	return result;
@@ -426,15 +400,11 @@ static int driver_ctx_sync(void *ctx)
 
 static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
-	struct gcp_ctx_scope scope;
 	void *p = NULL;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx && bytes > 0);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemHostAlloc(&p, bytes, flags);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_real.cuMemHostAlloc(&p, bytes, flags));
 	if (result == CUDA_SUCCESS)
 		*ret_p = p;
 	return result;
@@ -442,14 +412,10 @@ static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 
 static int driver_host_free(void *ctx, void *p)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
 	assert(ctx && p);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemFreeHost(p);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(ctx, gcp_real.cuMemFreeHost(p));
 	gcp_given();
 	return result;
 }
@@ -458,14 +424,11 @@ static int driver_host_free(void *ctx, void *p)
 
 static uint64_t driver_device_memory(int device)
 {
-	struct gcp_ctx_scope scope;
 	CUresult result;
 	size_t bytes = 0;
 
 	assert(device >= 0);
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuDeviceTotalMem_v2(&bytes, device);
-	gcp_ctx_scope_end(&scope);
+	result = GCP_WITHIN(NULL, gcp_real.cuDeviceTotalMem_v2(&bytes, device));
 	return result == CUDA_SUCCESS ? bytes : 0;
 }
 
