@@ -86,11 +86,10 @@ static void current_end(const struct current *current)
 
 /* --- blocks that are used in other streams, too ---------------------------------- */
 
-/* gcpool_record_stream: guarded by marks_lock. One for each block and stream, however
- * often the stream is named: programs name it with each use. */
+/* gcpool_record_stream: the blocks that it named, guarded by marks_lock. In which other
+ * streams they are used does not matter: they are freed behind all work. */
 struct mark {
 	CUdeviceptr ptr;
-	CUstream stream;
 	struct mark *next;
 };
 
@@ -99,82 +98,54 @@ static struct gcp_mutex marks_lock = GCP_MUTEX(GCP_RANK_FRAMEWORK_MARKS);
 static struct mark *marks[1 << MARK_BITS]; /* by block */
 static _Atomic uint32_t mark_count;
 
-static struct mark **marks_of(CUdeviceptr ptr)
-{
-	return &marks[(uint64_t)ptr * 0x9e3779b97f4a7c15u >> (64 - MARK_BITS)];
-}
-
-/* Takes all of `list` on, unless they are there. marks_lock is held. */
-static void marks_add(struct mark *list)
+/* Returns the link that points to the block's mark, or to the end of the list. */
+static struct mark **mark_at(CUdeviceptr ptr)
 {
 	gcp_assert_held(GCP_RANK_FRAMEWORK_MARKS);
-	struct mark *next, *other;
+	struct mark **at =
+	    &marks[(uint64_t)ptr * 0x9e3779b97f4a7c15u >> (64 - MARK_BITS)];
 
-	for (; list; list = next) {
-		next = list->next;
-		other = *marks_of(list->ptr);
-		while (other &&
-		       (other->ptr != list->ptr || other->stream != list->stream))
-			other = other->next;
-		if (other) {
-			free(list);
-			continue;
-		}
-		list->next = *marks_of(list->ptr);
-		*marks_of(list->ptr) = list;
-		atomic_fetch_add(&mark_count, 1);
-	}
+	while (*at && (*at)->ptr != ptr)
+		at = &(*at)->next;
+	return at;
 }
 
-static void marks_put(struct mark *list)
+/* Takes the mark over; NULL: nothing. */
+static void mark_put(struct mark *mark)
 {
+	struct mark **at;
+
+	if (!mark)
+		return;
 	gcp_mutex_lock(&marks_lock);
-	marks_add(list);
+	at = mark_at(mark->ptr);
+	if (*at) {
+		free(mark);
+	} else {
+		*at = mark;
+		atomic_fetch_add(&mark_count, 1);
+	}
 	gcp_mutex_unlock(&marks_lock);
 }
 
-static CUresult mark_add(CUdeviceptr ptr, CUstream stream)
+/* The block's mark, or NULL. Another thread may have its memory as soon as it is free,
+ * so the mark is taken before, and put back if the memory stays the program's. */
+static struct mark *mark_take(CUdeviceptr ptr)
 {
-	struct mark *mark = malloc(sizeof(*mark));
-
-	if (!mark)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*mark = (struct mark){ptr, stream, NULL};
-	marks_put(mark);
-	return CUDA_SUCCESS;
-}
-
-/* Those of the block. Another thread may have its memory as soon as it is free, so they
- * are taken before, and put back if it stays the program's (marks_put). */
-static struct mark *marks_take(CUdeviceptr ptr)
-{
-	struct mark **link = marks_of(ptr), *list = NULL, *mark;
+	struct mark **at, *mark;
 
 	if (atomic_load(&mark_count) == 0)
 		return NULL;
 	gcp_mutex_lock(&marks_lock);
-	while ((mark = *link)) {
-		if (mark->ptr != ptr) {
-			link = &mark->next;
-			continue;
-		}
-		*link = mark->next;
-		mark->next = list;
-		list = mark;
+	at = mark_at(ptr);
+	mark = *at;
+	if (mark) {
+		*at = mark->next;
+		mark->next = NULL;
 		atomic_fetch_sub(&mark_count, 1);
 	}
 	gcp_mutex_unlock(&marks_lock);
-	return list;
-}
-
-static void marks_drop(struct mark *list)
-{
-	struct mark *next;
-
-	for (; list; list = next) {
-		next = list->next;
-		free(list);
-	}
+	return mark;
 }
 
 /* --- the functions --------------------------------------------------------------- */
@@ -212,16 +183,16 @@ static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 {
 	struct current current;
 	CUresult result = current_begin(&current, home);
-	struct mark *list;
+	struct mark *mark;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	list = marks_take(ptr);
-	result = gcp_async_free_named(ptr, stream, home, list != NULL);
+	mark = mark_take(ptr);
+	result = gcp_async_free_named(ptr, stream, home, mark != NULL);
 	if (result == CUDA_SUCCESS)
-		marks_drop(list);
+		free(mark);
 	else
-		marks_put(list);
+		mark_put(mark);
 	current_end(&current);
 	return result;
 }
@@ -269,15 +240,19 @@ int gcpool_record_stream(void *p, void *stream)
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
 	void *home = NULL;
 	int saved = errno;
-	CUresult result;
+	struct mark *mark;
 
+	(void)stream;
 	if (!p || !gcp_process_pooling())
 		return CUDA_SUCCESS;
 	if (gcp_pools_owner(gcp_process.pools, ptr, &home) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = mark_add(ptr, stream);
+	mark = calloc(1, sizeof(*mark));
+	if (mark)
+		mark->ptr = ptr;
+	mark_put(mark);
 	errno = saved;
-	return (int)result;
+	return mark ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* --- PyTorch's form -------------------------------------------------------------- */

@@ -20,15 +20,17 @@
  *  I4 what is opened begins where the block begins
  *  I5 a block is exported when earlier work on its memory is completed
  *  I6 memory is handed to processes of the same user and of root alone
+ *  I7 a handle that is released has no file (handle_files.c)
  */
 #include "ipc_exports.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../base/process.h"
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS = 1024, FILES_READY = 16 };
 
 struct export
 {
@@ -40,6 +42,7 @@ struct export
 	struct export *next;
 };
 
+CUresult (*gcp_exports_file)(uint64_t handle, int *ret_fd);
 struct gcp_mutex gcp_exports_lock = GCP_MUTEX(GCP_RANK_EXPORTS);
 /* By address; no two have the same. Guarded by the lock. */
 static struct export *exports[BUCKETS];
@@ -68,6 +71,18 @@ static void export_remove(struct export **at)
 }
 
 /* --- exporting ------------------------------------------------------------------- */
+
+/* gcp_pools_for_each_handle: makes the files that other processes will ask for, of the
+ * first handles of a block: stops at the last one. */
+static int file_ready(void *left, uint64_t handle, gcp_addr addr, uint64_t bytes)
+{
+	int fd;
+
+	(void)addr, (void)bytes;
+	if (gcp_exports_file(handle, &fd) == CUDA_SUCCESS)
+		close(fd);
+	return --*(int *)left == 0;
+}
 
 /* An entry of an earlier block at this address is overwritten: that block went without
  * a free, when a graph pool was set back to an earlier state. */
@@ -101,7 +116,7 @@ static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
 
 int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 {
-	int saved = errno, result;
+	int result;
 
 	*ret_id = 0;
 	if (!info->mapped) {
@@ -110,8 +125,11 @@ int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
 	}
 	gcp_mutex_lock(&gcp_exports_lock);
 	result = export_add(info, ret_id);
+	if (result == 0)
+		(void)gcp_pools_for_each_handle(gcp_process.pools, info->addr,
+						info->addr, file_ready,
+						&(int){FILES_READY});
 	gcp_mutex_unlock(&gcp_exports_lock);
-	errno = saved;
 	return result;
 }
 

@@ -14,6 +14,10 @@
 #include "../../pool/pool.h"
 #include "../cuda/symbols.h"
 
+/* A file of a handle of mapped memory, for the caller to close (handle_files.c). Set
+ * before the first export; vmm_lock of pool/ is held. */
+extern CUresult (*gcp_exports_file)(uint64_t handle, int *ret_fd);
+
 /* Guards what is exported and what has it open, and the calls that hand it over. */
 extern struct gcp_mutex gcp_exports_lock;
 

@@ -29,7 +29,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../cuda/ctx_scope.h"
 #include "../base/elfwalk.h"
 #include "ipc_exports.h"
 #include "ipc_wire.h"
@@ -143,9 +142,7 @@ static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 	answer->span += bytes;
 	if (answer->count == GCP_IPC_PARTS)
 		return 0;
-	answer->result = (int)gcp_real.cuMemExportToShareableHandle(
-	    &parts->fds[answer->count], handle,
-	    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	answer->result = (int)gcp_exports_file(handle, &parts->fds[answer->count]);
 	if (answer->result == CUDA_SUCCESS)
 		answer->parts[answer->count++] = bytes;
 	return answer->result;
@@ -155,14 +152,10 @@ static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 static void parts_fill(struct parts *parts, const struct opened *opened)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct gcp_ctx_scope scope;
-
 	parts->answer->bytes = opened->bytes;
-	gcp_ctx_scope_begin(&scope, NULL);
 	if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr, parts->from,
 				      part_add, parts) < 0)
 		parts->answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
-	gcp_ctx_scope_end(&scope);
 }
 
 /* False: the connection is of no use. */
@@ -274,11 +267,9 @@ static bool connections_serve(void)
 void gcp_ipc_server_catch_up(void)
 {
 	gcp_assert_held(GCP_RANK_EXPORTS);
-	int saved = errno;
 
 	if (!server.ended)
 		(void)connections_serve();
-	errno = saved;
 }
 
 /* --- the thread ------------------------------------------------------------------ */
@@ -437,13 +428,11 @@ bool gcp_ipc_server_possible(int device)
 
 CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_handle)
 {
-	int saved = errno;
 	bool running;
 
 	gcp_mutex_lock(&server.starting);
 	running = server_start();
 	gcp_mutex_unlock(&server.starting);
-	errno = saved;
 	if (!running) {
 		gcp_log(GCP_LOG_ERROR,
 			"cannot start the thread that hands memory to other "

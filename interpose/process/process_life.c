@@ -15,6 +15,7 @@
 #include "../cuda/cuda_vmm.h"
 #include "../base/elfwalk.h"
 #include "../ipc/ipc_exports.h"
+#include "handle_files.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
 #include "../ipc/ipc_server.h"
@@ -108,6 +109,7 @@ static enum gcp_run_mode start_pooling(void)
 	}
 	gcp_driver_fill(&driver);
 	gcp_driver_fill_vmm(&driver);
+	gcp_handle_files_watch(&driver);
 	if (gcp_process.observer)
 		gcp_process.observer->driver(&driver);
 	gcp_driver_fill_capture(&capture_driver);
@@ -167,6 +169,7 @@ static void fork_child(void)
 	gcp_contexts_after_fork();
 	gcp_unknown_calls_after_fork();
 	gcp_ipc_server_after_fork();
+	gcp_handle_files_after_fork();
 	gcp_exports_after_fork();
 	gcp_imports_after_fork();
 	gcp_ipc_opened_after_fork();

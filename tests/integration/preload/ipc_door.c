@@ -8,6 +8,7 @@
  * Needs: interpose/ipc/ipc_wire.c
  * Environment: GCPOOL_BACKEND=vmm
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -273,4 +274,30 @@ SCENARIO(another_users_answer_is_not_taken)
 		return;
 	must(answer_of(USER) == CUDA_ERROR_INVALID_VALUE, "the same user's was not");
 	must(answer_of(ROOT) == CUDA_ERROR_INVALID_VALUE, "root's was not");
+}
+
+/* --- files of handles --- */
+
+/* Of memory that is given back, none; the simulated memory is a file, too. */
+SCENARIO(a_handles_file_is_made_once_and_goes_with_it)
+{
+	uint64_t (*trim)(int, uint64_t), made;
+	struct gcp_ipc_handle handle;
+	CUdeviceptr p;
+	int files;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	(void)primary();
+	p = allocated(8 * MIB);
+	(void)handle_of(allocated(4096)); /* the door and the thread */
+	files = files_open();
+	handle = handle_of(p);
+	made = gcpsim_calls("cuMemExportToShareableHandle");
+	must(answers(connected(&handle), &handle) &&
+		 gcpsim_calls("cuMemExportToShareableHandle") == made,
+	     "made once more");
+	OK(cuMemFree(p));
+	(void)trim(0, 0);
+	usleep(100 * 1000); /* until the thread has closed the connection */
+	must(files_open() == files - (int)made + 1, "files are left");
 }

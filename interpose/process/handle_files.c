@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handle_files.c - see handle_files.h.
+ *
+ * The driver takes 590 us to make a handle's file and 480 us to close the last one of
+ * it, and 60 us to import and map the handle (H200). So the files of the handles that
+ * were exported last are kept, and other processes get duplicates.
+ */
+#include "handle_files.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../../pool/pool.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/resolve.h"
+#include "../ipc/ipc_exports.h"
+#include "../ipc/ipc_wire.h"
+
+enum { KEPT = 128, SHARE = 4 }; /* never more than one in SHARE that may be open */
+
+static struct kept {
+	uint64_t handle; /* 0: none */
+	int fd;
+	uint64_t file; /* the program may close it, and have its own there */
+} kept[KEPT];
+static unsigned int next;
+static int (*driver_release)(uint64_t handle);
+
+static struct kept *kept_find(uint64_t handle)
+{
+	for (int i = 0; i < KEPT; i++)
+		if (kept[i].handle == handle)
+			return &kept[i];
+	return NULL;
+}
+
+static void kept_drop(struct kept *one)
+{
+	if (one->handle)
+		gcp_ipc_close(one->fd, one->file);
+	*one = (struct kept){0};
+}
+
+/* Not by fcntl, which new glibc names anew. */
+static int file_copy(int fd)
+{
+	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* In the place of the oldest. */
+static void keep(uint64_t handle, int fd)
+{
+	struct rlimit limit;
+	int copy = file_copy(fd);
+
+	if (copy < 0)
+		return;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+	    (rlim_t)copy >= limit.rlim_cur / SHARE) {
+		close(copy);
+		return;
+	}
+	kept_drop(&kept[next % KEPT]);
+	kept[next++ % KEPT] = (struct kept){handle, copy, gcp_ipc_file(copy)};
+}
+
+static CUresult handle_file(uint64_t handle, int *ret_fd)
+{
+	gcp_assert_held(GCP_RANK_VMM);
+	struct kept *one = kept_find(handle);
+	CUresult result;
+
+	assert(handle != 0);
+	if (one && gcp_ipc_file(one->fd) == one->file) {
+		*ret_fd = file_copy(one->fd);
+		return *ret_fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+	}
+	if (one)
+		kept_drop(one);
+	result = GCP_WITHIN(
+	    NULL, gcp_real.cuMemExportToShareableHandle(
+		      ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	if (result == CUDA_SUCCESS)
+		keep(handle, *ret_fd);
+	return result;
+}
+
+/* The driver may give its number to other memory. */
+static int handle_release(uint64_t handle)
+{
+	gcp_assert_held(GCP_RANK_VMM);
+	struct kept *one = kept_find(handle);
+
+	if (one)
+		kept_drop(one);
+	return driver_release(handle);
+}
+
+void gcp_handle_files_watch(struct gcp_driver *driver)
+{
+	driver_release = driver->vm_release;
+	driver->vm_release = handle_release;
+	gcp_exports_file = handle_file;
+}
+
+void gcp_handle_files_after_fork(void)
+{
+	for (int i = 0; i < KEPT; i++)
+		kept_drop(&kept[i]);
+}
