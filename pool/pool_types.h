@@ -697,6 +697,7 @@ struct gcp_request {
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
 /* grow.c: new memory. 0 without a block: another thread was faster to take it. */
 int gcp_grow(struct gcp_request *request);
+int gcp_grow_plain(struct gcp_request *request); /* a segment of the driver's memory */
 /* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;
  * in the thread's cache; in either. hit: it came without new memory. */
 bool gcp_take_ready(struct gcp_request *request, bool hit);

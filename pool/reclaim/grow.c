@@ -98,21 +98,11 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 	return result;
 }
 
-/* Asks for that segment, then for no more than needed. What cannot be mapped is taken
- * as plain CUDA would: it is served, or refused with the driver's code. */
-int gcp_grow(struct gcp_request *request)
+int gcp_grow_plain(struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
 
-	/* What is mapped beside a free block becomes one with it, and may not be
-	 * fresh then. */
-	if (request->heap->pool->vmm &&
-	    !(request->heap->private && request->use == GCP_USE_ANY)) {
-		int mapped = grow_mapped(request, kind);
-		if (mapped != GCP_NOT_MAPPED)
-			return mapped;
-	}
 	gcp_mutex_lock(&request->heap->pool->lock);
 	bytes = gcp_segment_bytes(request->heap, kind, request->size);
 	gcp_mutex_unlock(&request->heap->pool->lock);
@@ -120,4 +110,17 @@ int gcp_grow(struct gcp_request *request)
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
 		result = take_new(request, kind, least);
 	return result;
+}
+
+/* What cannot be mapped is taken as plain CUDA would: it is served, or refused with the
+ * driver's code. What is mapped beside a free block becomes one with it, and may not be
+ * fresh then. */
+int gcp_grow(struct gcp_request *request)
+{
+	const struct gcp_pool *pool = request->heap->pool;
+	int mapped = GCP_NOT_MAPPED;
+
+	if (pool->vmm && !(request->heap->private && request->use == GCP_USE_ANY))
+		mapped = grow_mapped(request, gcp_heap_kind(pool, request->size));
+	return mapped != GCP_NOT_MAPPED ? mapped : gcp_grow_plain(request);
 }

@@ -43,6 +43,7 @@
  *  W5 what is freed during a capture waits up to a bound; beyond it a free waits
  *  W6 with GCPOOL_BLOCKING_FREE a free waits for the context
  *  W7 memory is not out before what frees have closed was waited for
+ *  W8 memory is not out before the driver has refused as much
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"
@@ -376,6 +377,9 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 		gcp_mutex_unlock(&pool->lock);
 		result = retry(request);
 	}
+	/* It may make room that it does not count as left, out of managed memory. */
+	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->vmm)
+		result = gcp_grow_plain(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count_retry(pool, true);
 	return result;

@@ -74,6 +74,22 @@ SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
+/* It may make room that it does not count as free, out of managed memory. */
+SCENARIO(the_driver_is_asked_before_memory_is_out,
+	 "GCPSIM_MEMORY=1g GCPOOL_BACKEND=vmm")
+{
+	size_t left, total;
+	uint64_t asked;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuMemGetInfo(&left, &total));
+	(void)allocated(4096);
+	asked = gcpsim_calls("cuMemAlloc_v2");
+	must(cuMemAlloc(&p, left - MIB) == CUDA_ERROR_OUT_OF_MEMORY, "there is more");
+	must(gcpsim_calls("cuMemAlloc_v2") == asked + 1, "it was not asked, or often");
+}
+
 /* --- memory that goes to CUDA as the program's call would --------------------- */
 
 /* Most of the device is cached; cuMemCreate needs no current context. */
