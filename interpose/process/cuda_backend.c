@@ -321,7 +321,6 @@ static int driver_fence_order(void *handle, bool alone)
 	int saved = errno;
 	int result = gcp_contexts_order(fence_order_in, handle, alone);
 
-	assert(!gcp_process_capturing()); /* F: holds forbid it */
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "
