@@ -399,6 +399,20 @@ SCENARIO(a_copy_in_a_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
 }
 
+/* Nor for one in the default stream of a thread. */
+SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context, "GCPSIM_SPEED=never")
+{
+	CUdeviceptr to, from, freed;
+
+	two_blocks(3, &to, &from);
+	freed = allocated(MIB);
+	current(0);
+	OK(cuMemcpyDtoDAsync(to, from, MIB, CU_STREAM_PER_THREAD));
+	current(1);
+	OK(cuMemFree(freed));
+	must(allocated(MIB) == freed, "a free waits for the other context's copy");
+}
+
 /* In the legacy stream it counts in both: plain cudaFree waits there, too. */
 SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts, "GCPSIM_SPEED=never")
 {
@@ -429,4 +443,161 @@ SCENARIO(a_copy_between_two_others_is_waited_for, "GCPSIM_SPEED=never")
 	current(1);
 	OK(cuMemFree(to));
 	must(allocated(MIB) != to, "memory is given out too early");
+}
+
+/* streams[device] becomes one of a green context. */
+static CUgreenCtx green_context(int device)
+{
+	CUdevResource resource;
+	CUdevResourceDesc desc;
+	CUgreenCtx green;
+
+	OK(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&desc, &resource, 1));
+	OK(cuGreenCtxCreate(&green, desc, device, CU_GREEN_CTX_DEFAULT_STREAM));
+	OK(cuGreenCtxStreamCreate(&streams[device], green, CU_STREAM_NON_BLOCKING, 0));
+	return green;
+}
+
+/* A copy goes on when its green context is destroyed, which waits for nothing. */
+SCENARIO(a_copy_outlives_its_green_context, "GCPSIM_SPEED=never")
+{
+	CUdeviceptr to, from;
+	CUgreenCtx green;
+
+	two_blocks(3, &to, &from);
+	green = green_context(1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	OK(cuGreenCtxDestroy(green));
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
+/* Many copies, and hardly a free: the events behind them are used again. */
+SCENARIO(events_behind_copies_are_few)
+{
+	CUdeviceptr to, from;
+	uint64_t before;
+
+	two_blocks(3, &to, &from);
+	current(0);
+	before = gcpsim_calls("cuEventCreate");
+	for (int i = 0; i < 1000; i++) {
+		OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	must(gcpsim_calls("cuEventCreate") - before <= 40, "an event for each copy");
+}
+
+/* The same; a capture that the library does not know makes the driver refuse to be
+ * asked: first for the fence, then for the copy. */
+SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
+{
+	CUdeviceptr to, from;
+
+	two_blocks(3, &to, &from);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	gcpsim_fail("cuEventQuery:2:900");
+	must(allocated(MIB) != to, "memory is given out too early");
+	gcpsim_fail(NULL);
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
+/* Memory of a capture that the other device copies to, eagerly, is the capture's again
+ * when it is freed. The end of the capture waits for nothing, and sets a barrier. */
+static void captured_beside_a_copy(CUdeviceptr from, CUdeviceptr other)
+{
+	CUdeviceptr scratch, again;
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	scratch = allocated(MIB);
+	OK(cuMemcpyAsync(scratch, from, MIB, streams[0]));
+	OK(cuMemsetD8Async(other, 2, MIB, others[0])); /* the thread captures */
+	OK(cuMemFree(scratch));
+	again = allocated(MIB);
+	must(again == scratch, "the capture gets other memory");
+	OK(cuMemsetD8Async(again, 9, MIB, others[0]));
+	OK(cuMemFree(again));
+	OK(cuStreamEndCapture(others[0], &graph));
+	must(cuStreamQuery(streams[0]) == CUDA_ERROR_NOT_READY,
+	     "the end of a capture waits");
+}
+
+/* The barrier is one of a context that is created later, too. */
+SCENARIO(a_context_comes_behind_a_copy, "GCPSIM_SPEED=never")
+{
+	CUdeviceptr to, from, other;
+	CUcontext later;
+	CUstream stream;
+
+	two_devices();
+	access_give(3);
+	from = block_of(1, 7);
+	other = block_of(0, 1);
+	to = block_of(0, 1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	OK(cuMemFree(to));
+	captured_beside_a_copy(from, other);
+	must(allocated(MIB) == to, "a free is not behind the barrier");
+	OK(cuCtxCreate(&later, NULL, 0, 0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(to, 9, MIB, stream));
+	OK(cuStreamSynchronize(stream));
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+/* Without memory for an event the call waits: then nothing is to be covered. */
+SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
+{
+	CUdeviceptr to, from;
+
+	two_blocks(3, &to, &from);
+	OK(cuMemFree(allocated(MIB)));
+	gcpsim_fail("cuEventCreate:1+:2");
+	OK(copy(ASYNC, 1, to, 1, from, 0));
+	gcpsim_fail(NULL);
+	OK(cuStreamQuery(streams[1]));
+	OK(cuMemFree(to));
+	take_again(1, to);
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+/* --- threads that end ---------------------------------------------------------- */
+
+static CUdeviceptr to_there, from_here;
+
+/* At the end of the call, in the driver. */
+static void *is_cancelled_in_a_copy(void *unused)
+{
+	current(1);
+	must(gcpsim_when_called("cuMemcpyAsync", pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	OK(cuMemcpyAsync(to_there, from_here, block_bytes, streams[1]));
+	pthread_testcancel();
+	return unused;
+}
+
+/* The other device makes the copy. */
+SCENARIO(a_cancelled_thread_leaves_its_copy)
+{
+	pthread_t victim;
+	void *ended;
+
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(3);
+	for (int i = 0; i < 8; i++) {
+		from_here = block_of(0, 7);
+		to_there = block_of(1, 1);
+		pthread_create(&victim, NULL, is_cancelled_in_a_copy, NULL);
+		pthread_join(victim, &ended);
+		must(ended == PTHREAD_CANCELED, "it has not ended");
+		OK(cuMemFree(to_there));
+		take_again(1, to_there);
+		all_wait();
+	}
+	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
