@@ -25,6 +25,60 @@ static CUdeviceptr allocated_in(CUstream stream, size_t bytes)
 	return p;
 }
 
+/* A block of so many bytes with work in the stream, and freed there. */
+static CUdeviceptr freed_bytes(CUstream stream, size_t bytes)
+{
+	CUdeviceptr p = allocated_in(stream, bytes);
+
+	OK(cuMemsetD8Async(p, 1, bytes, stream));
+	OK(cuMemFreeAsync(p, stream));
+	return p;
+}
+
+static atomic_bool freed_there, over;
+
+/* Keeps its event until the other thread has done its part. */
+static void *frees_there(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+	atomic_store(&freed_there, true);
+	while (!atomic_load(&over))
+		usleep(1000);
+	return NULL;
+}
+
+/* Two that record the same event make their streams wait for each other. A thread that
+ * uses many contexts hands events on. */
+SCENARIO(threads_of_many_contexts_share_no_event)
+{
+	enum { OTHERS = 16 };
+	CUcontext ctx = primary(), other[OTHERS];
+	CUstream stream = stream_new(CU_STREAM_DEFAULT);
+	unsigned long before;
+	pthread_t thread;
+
+	(void)stream_new(CU_STREAM_DEFAULT); /* for another number of the last one */
+	for (int i = 0; i < OTHERS; i++)
+		OK(cuCtxCreate(&other[i], NULL, 0, 0));
+	for (int i = 0; i < OTHERS; i++) {
+		OK(cuCtxSetCurrent(ctx));
+		if (i == OTHERS - 1)
+			freed_bytes(stream, MIB);
+		OK(cuCtxSetCurrent(other[i]));
+		freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+	}
+	OK(cuCtxSetCurrent(ctx));
+	pthread_create(&thread, NULL, frees_there, ctx);
+	while (!atomic_load(&freed_there))
+		usleep(1000);
+	before = gcpsim_calls("cuEventCreate");
+	freed_bytes(stream, MIB);
+	must(gcpsim_calls("cuEventCreate") > before, "two threads share an event");
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+}
+
 /* --- what is CUDA's ----------------------------------------------------------- */
 
 SCENARIO(captured_stream_is_cudas)
@@ -165,6 +219,67 @@ SCENARIO(pool_set_while_another_is_set, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	must_be_cudas(stream);
 }
 
+/* In the middle of the parent's call. */
+static void set_in_a_child(void)
+{
+	int status = 1;
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(5);
+		_exit(cuDeviceSetMemPool(0, standards[0]) == CUDA_SUCCESS);
+	}
+	must(waitpid(child, &status, 0) == child && status == 0, "the child hangs");
+}
+
+/* Of a process that has not allocated yet: the library may serve its child. */
+SCENARIO(pool_set_in_a_child, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
+{
+	(void)two_devices();
+	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+				 &(cuuint64_t){1}));
+	must(gcpsim_when_called("cuDeviceGetMemPool", set_in_a_child) == 0, "no call");
+	OK(cuDeviceSetMemPool(0, standards[0]));
+}
+
+static atomic_bool came_back;
+
+static void *is_cancelled_in_a_set(void *unused)
+{
+	(void)unused;
+	must(gcpsim_when_called("cuDeviceGetMemPool", pthread_testcancel) == 0,
+	     "no call");
+	pthread_cancel(pthread_self());
+	OK(cuDeviceSetMemPool(1, standards[1]));
+	atomic_store(&came_back, true);
+	return NULL;
+}
+
+/* The lock would be left for ever. */
+SCENARIO(pool_set_by_a_cancelled_thread, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
+{
+	CUstream stream = two_devices();
+	pthread_t victim;
+
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	alarm(8);
+	pthread_create(&victim, NULL, is_cancelled_in_a_set, NULL);
+	pthread_join(victim, NULL);
+	must(atomic_load(&came_back), "a thread has ended inside a call");
+	OK(cuDeviceSetMemPool(1, own));
+}
+
+SCENARIO(own_contexts_are_cudas)
+{
+	CUcontext ctx;
+	CUstream stream;
+
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1, "memory that would go with its context");
+}
+
 SCENARIO(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
 {
 	cuuint64_t threshold = 1;
@@ -224,4 +339,78 @@ SCENARIO(figures_of_the_default_pool)
 	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < 64 * MIB,
 	     "reserved high after a reset");
 	OK(cuMemFreeAsync(small, stream));
+}
+
+SCENARIO(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
+{
+	CUmemoryPool pool;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_bytes(stream, 64 * MIB);
+	OK(cuMemPoolTrimTo(pool, 0));
+	must(gcpsim_pending() > 0, "the work is done");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 64 * MIB,
+	     "what is in use was given back");
+}
+
+/* --- other devices ------------------------------------------------------------ */
+
+/* By the second device. */
+static void used_by_another(CUdeviceptr p)
+{
+	CUcontext other;
+
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxPushCurrent(other));
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuCtxSynchronize());
+	OK(cuCtxPopCurrent(&other));
+	must(gcpsim_faults() == 0, "it has no access");
+}
+
+/* To what is there, and what will be. */
+SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
+{
+	CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	CUdeviceptr old, new;
+	CUmemoryPool pool;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	old = allocated_in(stream, MIB);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAccess(pool, &access, 1));
+	new = allocated_in(stream, 64 * MIB);
+	must(real_calls() == 0, "it is not served");
+	used_by_another(old);
+	used_by_another(new);
+}
+
+/* What a capture may use for any work lies in ordinary segments, which the graph leaves
+ * to the pool: other devices that get access to the default pool do not reach them. */
+SCENARIO(what_a_graph_leaves_is_not_for_other_devices,
+	 "GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2")
+{
+	CUstream stream;
+	CUgraph graph;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	(void)allocated(1024);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemFree(allocated(4 * MIB)));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph));
+	OK(cuCtxSynchronize());
+	must(gcpsim_calls("cuMemAlloc_v2") > 0, "the graph had a segment");
+	(void)allocated_in(stream, 4 * MIB);
+	must(real_calls() == 1, "it comes from that segment");
 }

@@ -12,10 +12,6 @@
 
 #include <cuda_runtime_api.h>
 
-/* Not in the headers but for programs with the per-thread default stream. */
-cudaError_t cudaMallocAsync_ptsz(void **ret_ptr, size_t bytes, cudaStream_t stream);
-cudaError_t cudaFreeAsync_ptsz(void *ptr, cudaStream_t stream);
-
 static CUstream stream_new(unsigned int flags)
 {
 	CUstream stream;
@@ -35,6 +31,11 @@ static void *allocated_in(CUstream stream, size_t bytes)
 static void freed_in(CUstream stream, void *p)
 {
 	must(cudaFreeAsync(p, stream) == cudaSuccess, "cudaFreeAsync");
+}
+
+static void set_in(CUstream stream, void *p)
+{
+	OK(cuMemsetD8Async((CUdeviceptr)(uintptr_t)p, 1, MIB, stream));
 }
 
 /* Until nothing but the library serves a pair. */
@@ -96,9 +97,36 @@ SCENARIO(calls_that_cudart_has_to_refuse)
 	must(cudaFreeAsync(NULL, stream) == cudaSuccess, "nothing to free");
 }
 
-enum call { ALLOCATES, FREES_IN_STREAM, FREES, CALLS };
-
 /* --- what is CUDA's ----------------------------------------------------------- */
+
+SCENARIO(captured_memory_past_cudart)
+{
+	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
+	CUgraphNode nodes[8];
+	size_t count = 8;
+	CUgraph graph;
+	void *p;
+
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated_in(stream, MIB);
+	freed_in(stream, p);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphGetNodes(graph, nodes, &count));
+	must(count == 2, "the graph has no memory nodes");
+}
+
+SCENARIO(memory_freed_in_a_capture)
+{
+	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
+	void *p = allocated_in(stream, MIB);
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(cudaFreeAsync(p, stream) == cudaErrorInvalidValue,
+	     "memory of no graph is freed in a capture");
+	OK(cuStreamEndCapture(stream, &graph));
+	freed_in(stream, p);
+}
 
 SCENARIO(another_current_pool_past_cudart)
 {
@@ -123,4 +151,23 @@ SCENARIO(option_leaves_the_runtime_to_cuda, "GCPOOL_ASYNC=0")
 	freed_in(stream, (void *)(uintptr_t)allocated(MIB));
 	freed_in(stream, allocated_in(stream, MIB));
 	must(real_calls() == 10, "it is served");
+}
+
+/* --- what a free orders ------------------------------------------------------- */
+
+SCENARIO(runtime_free_in_a_blocking_stream)
+{
+	CUstream stream = warm_stream(CU_STREAM_DEFAULT);
+	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+	void *p;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = allocated_in(CU_STREAM_LEGACY, MIB);
+	set_in(CU_STREAM_LEGACY, p);
+	freed_in(stream, p);
+	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "the free is no work");
+	p = allocated_in(stream, MIB);
+	OK(cuStreamSynchronize(stream));
+	set_in(other, p);
+	must(gcpsim_hazards() == 0, "the block is used again too early");
 }

@@ -40,6 +40,69 @@ SCENARIO(free_where_a_context_cannot_be_entered)
 	OK(cuMemFreeAsync(p, others));
 }
 
+/* --- pitched memory -------------------------------------------------------------- */
+
+/* What CUDA says of a wrong element does not depend on captures. */
+SCENARIO(pitch_of_a_wrong_element_in_a_capture)
+{
+	static const CUstreamCaptureMode modes[] = {
+	    CU_STREAM_CAPTURE_MODE_GLOBAL,
+	    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	    CU_STREAM_CAPTURE_MODE_RELAXED,
+	};
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	size_t pitch;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	for (int i = 0; i < 3; i++) {
+		OK(cuStreamBeginCapture(stream, modes[i]));
+		must(cuMemAllocPitch(&p, &pitch, 1000, 10, 3) ==
+			 CUDA_ERROR_INVALID_VALUE,
+		     "another code");
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuGraphDestroy(graph));
+	}
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+}
+
+static void *pitch_elsewhere(void *arg)
+{
+	CUdeviceptr p;
+	size_t pitch;
+
+	OK(cuCtxSetCurrent(arg));
+	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	OK(cuMemFree(p));
+	return NULL;
+}
+
+/* The pitch cannot be learnt just now: a thread that does not capture gets what
+ * CUDA gives, and one that does gets nothing, for no graph would keep it. */
+SCENARIO(unknown_pitch_beside_a_capture)
+{
+	CUcontext ctx = primary();
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	pthread_t thread;
+	size_t pitch;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	must(cuMemAllocPitch(&p, &pitch, 1000, 10, 4) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "a capture was given memory that its graph does not keep");
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	pthread_create(&thread, NULL, pitch_elsewhere, ctx);
+	pthread_join(thread, NULL);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
 /* --- contexts that stay ----------------------------------------------------------- */
 
 static atomic_bool enough;
@@ -191,12 +254,36 @@ SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 }
 
-/* --- events of a capture ------------------------------------------------------ */
+/* A call that made none leaves what it was given as it was: no context, or another
+ * one's handle. The pool goes on as with one context. */
+SCENARIO(contexts_that_were_not_made, "GCPOOL_TEST_WINDOW=0")
+{
+	CUcontext ctx = primary(), wrong_one = (CUcontext)(uintptr_t)0x10;
+	uint64_t used;
+	CUstream stream;
 
-/* A block is freed
- * after the work that an event stands for, and the event is recorded anew, in a way
- * that leaves it where it was. */
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	must(gcpsim_fail("cuCtxCreate:1+:2,cuCtxFromGreenCtx:1+:2,cuCtxSetCurrent:1+:2,"
+			 "cuCtxPushCurrent:1:2,cuDevicePrimaryCtxRetain:1:2") == 0,
+	     "no such plan");
+	must(cuCtxCreate(&wrong_one, NULL, 0, 0) != CUDA_SUCCESS, "created");
+	must(cuCtxFromGreenCtx(&wrong_one, NULL) != CUDA_SUCCESS, "it is green");
+	must(cuCtxSetCurrent(wrong_one) != CUDA_SUCCESS, "current");
+	must(cuCtxPushCurrent(wrong_one) != CUDA_SUCCESS, "pushed");
+	must(cuDevicePrimaryCtxRetain(&wrong_one, 0) != CUDA_SUCCESS, "retained");
+	must(cuCtxCreate(&ctx, NULL, 0, 0) != CUDA_SUCCESS, "created");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemFree(allocated(8 * MIB)));
+	used = gcpsim_memory_used(0);
+	for (int i = 0; i < 32; i++) {
+		CUdeviceptr p = allocated(8 * MIB);
 
-/* --- the run ---------------------------------------------------------------------- */
-
-enum { MANY_THREADS = 400 };
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") > 0 &&
+		 gcpsim_memory_used(0) <= used + 64 * MIB,
+	     "no barrier is set, as with several contexts");
+	must(gcpsim_misuses() == 0, "the driver was given a context that is none");
+}

@@ -122,6 +122,79 @@ SCENARIO(what_cannot_go_back_without_a_wait,
 	step(watchdog);
 }
 
+/* Another thread waits for what it has freed, as plain CUDA's free would. */
+static void *frees_and_allocates(void *ctx)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+	};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(ctx));
+	p = allocated(600 * MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+	OK(cuMemCreate(&handle, 700 * MIB, &properties, 0));
+	return NULL;
+}
+
+static pthread_t wait_in_another_thread(CUcontext ctx)
+{
+	uint64_t before = gcpsim_calls("cuEventSynchronize");
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, frees_and_allocates, ctx);
+	while (gcpsim_calls("cuEventSynchronize") == before && !atomic_load(&stepped))
+		pass_ms(1);
+	must(!atomic_load(&stepped), "the other thread waits for nothing");
+	return thread;
+}
+
+/* A context that others have retained does not end: this waits for nothing. */
+SCENARIO(release_beside_a_wait)
+{
+	pthread_t watchdog, thread;
+	CUcontext ctx;
+
+	begin();
+	ctx = primary(); /* retained twice */
+	watchdog = stand();
+	thread = wait_in_another_thread(ctx);
+	OK(cuDevicePrimaryCtxRelease(0));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	step(watchdog);
+	pthread_join(thread, NULL);
+}
+
+static void *look_and_step(void *ret_calls)
+{
+	pass_ms(200);
+	*(uint64_t *)ret_calls = gcpsim_calls("cuDevicePrimaryCtxRelease_v2");
+	atomic_store(&stepped, true);
+	return NULL;
+}
+
+/* CUDA waits for all work of a context that ends, and so for what the other thread
+ * waits for: which has to be out of the context before. */
+SCENARIO(last_release_beside_a_wait)
+{
+	pthread_t stepper, thread;
+	uint64_t calls = 1;
+	CUcontext ctx;
+
+	begin();
+	OK(cuCtxGetCurrent(&ctx));
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	thread = wait_in_another_thread(ctx);
+	pthread_create(&stepper, NULL, look_and_step, &calls);
+	OK(cuDevicePrimaryCtxRelease(0));
+	pthread_join(stepper, NULL);
+	pthread_join(thread, NULL);
+	must(calls == 0, "the context ends under a thread that uses it");
+}
+
 /* Threads of this process that block all signals that can be blocked. */
 static unsigned threads_without_signals(void)
 {
@@ -179,4 +252,26 @@ SCENARIO(an_idle_program_gives_back,
 	step(watchdog);
 	must(fork() != 0 || (_exit(0), 0), "no child");
 	(void)allocated(700 * MIB);
+}
+
+/* It asks as long as work stands that the block may be for; no call of the program
+ * does, and nothing of device memory. */
+SCENARIO(the_thread_polls_pinned_memory,
+	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=0 GCPOOL_BACKEND=segments")
+{
+	pthread_t watchdog;
+	uint64_t asked;
+	void *host;
+
+	begin();
+	OK(cuMemAllocHost(&host, 65536));
+	OK(cuMemcpyDtoHAsync(host, allocated(65536), 65536, stream));
+	watchdog = stand();
+	OK(cuMemFreeHost(host));
+	asked = gcpsim_calls("cuEventQuery");
+	for (int i = 0; i < 80 && gcpsim_calls("cuEventQuery") == asked; i++)
+		pass_ms(10);
+	must(gcpsim_calls("cuEventQuery") > asked,
+	     "the thread does not poll pinned memory");
+	step(watchdog);
 }

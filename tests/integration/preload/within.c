@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * within.c - what happens within the calls that make and end contexts: the driver calls
- * back into the program, as it does for a tool.
+ * within.c - what happens within the calls that make and end contexts, and captures:
+ * the thread is cancelled there, or the driver calls back into the program, as it does
+ * for a tool.
  *
  *   within SCENARIO    plays one; 0: all is as on plain CUDA
  *
@@ -33,6 +34,126 @@ static void is_pooled(void)
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") > barriers, "no barriers are set any more");
 }
+
+/* --- threads that are cancelled ------------------------------------------------- */
+
+static CUcontext own;
+
+static CUresult retains(void)
+{
+	CUcontext ctx;
+
+	return cuDevicePrimaryCtxRetain(&ctx, 0);
+}
+
+static CUresult destroys(void)
+{
+	return cuCtxDestroy(own);
+}
+
+static struct {
+	const char *symbol;
+	CUresult (*call)(void);
+} cancelled;
+
+static void *is_cancelled_in_a_call(void *unused)
+{
+	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	OK(cancelled.call());
+	pthread_testcancel();
+	return unused;
+}
+
+/* In the driver, before the call returns. */
+static void cancel_in(const char *symbol, CUresult (*call)(void))
+{
+	pthread_t victim;
+	void *ended;
+
+	cancelled.symbol = symbol;
+	cancelled.call = call;
+	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "it has not ended");
+}
+
+SCENARIO(a_thread_is_cancelled_while_it_retains)
+{
+	hang_watch();
+	cancel_in("cuDevicePrimaryCtxRetain", retains);
+	(void)primary();
+	is_pooled();
+	cancel_in("cuDevicePrimaryCtxRetain", retains);
+	(void)primary();
+	is_pooled();
+}
+
+SCENARIO(a_thread_is_cancelled_while_it_destroys)
+{
+	CUcontext ctx = primary();
+
+	hang_watch();
+	OK(cuCtxCreate(&own, NULL, 0, 0));
+	has_pool();
+	OK(cuCtxSetCurrent(ctx));
+	cancel_in("cuCtxDestroy_v2", destroys);
+	is_pooled();
+}
+
+/* --- captures that are cancelled ------------------------------------------------ */
+
+static CUstream captured;
+
+static CUresult begins(void)
+{
+	OK(cuCtxSetCurrent(own));
+	return cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+static CUresult ends(void)
+{
+	CUgraph graph;
+
+	OK(cuCtxSetCurrent(own));
+	return cuStreamEndCapture(captured, &graph);
+}
+
+static CUresult destroys_the_stream(void)
+{
+	return cuStreamDestroy(captured);
+}
+
+/* What is freed gets fences. */
+static bool is_fenced(void)
+{
+	uint64_t fences = gcpsim_calls("cuCtxRecordEvent");
+
+	for (int i = 0; i < 8; i++)
+		OK(cuMemFree(allocated(64 * MIB)));
+	return gcpsim_calls("cuCtxRecordEvent") > fences;
+}
+
+/* A capture under way holds fences off: for good, if its end is not noted. */
+SCENARIO(a_cancelled_thread_leaves_no_capture)
+{
+	own = primary();
+	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	must(is_fenced(), "no fences");
+	cancel_in("cuStreamBeginCapture_v2", begins);
+	must(!is_fenced(), "fences beside a capture");
+	OK(ends());
+	must(is_fenced(), "after a begin the capture stays under way");
+	OK(begins());
+	cancel_in("cuStreamEndCapture", ends);
+	must(is_fenced(), "after an end the capture stays under way");
+	OK(begins());
+	cancel_in("cuStreamDestroy_v2", destroys_the_stream);
+	must(is_fenced(), "without its stream the capture stays under way");
+}
+
+/* --- calls of a tool ------------------------------------------------------------ */
 
 static CUcontext made;
 static CUdeviceptr taken;
