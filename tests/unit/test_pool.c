@@ -2,6 +2,7 @@
 /*
  * test_pool.c - blocks, segments, limits: the pool on one thread.
  */
+#include "../../pool/pool_types.h"
 #include "fake.h"
 #include "cases.h"
 
@@ -188,5 +189,26 @@ TEST(a_stream_finds_what_it_has_freed_among_thousands_of_others)
 	}
 	must_be_sound(pools);
 	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* One thread allocates, another frees; only the latter has handed its counts over. */
+TEST(a_free_counted_before_its_allocation_shows_no_huge_number)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_stats_delta delta = {0};
+
+	must_free(pools, must_alloc(pool, MIB));
+	for (int i = 0; i < 2; i++) {
+		gcp_stats_delta_count(&delta, i == 0 ? -1 : 1, MIB, MIB);
+		gcp_mutex_lock(&pool->lock);
+		gcp_stats_merge(pool, &delta);
+		gcp_mutex_unlock(&pool->lock);
+		assert_int_equal(must_stats(pools).allocation.current, 0);
+		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+		assert_int_equal(gcp_pools_unheld(pools, 0),
+				 must_stats(pools).reserved_bytes.current);
+	}
 	fake_finish(pools);
 }
