@@ -301,3 +301,190 @@ SCENARIO(a_handles_file_is_made_once_and_goes_with_it)
 	usleep(100 * 1000); /* until the thread has closed the connection */
 	must(files_open() == files - (int)made + 1, "files are left");
 }
+
+/* --- another process has the name of one that is gone --- */
+
+/* A TCP connection whose other end reads nothing: its last close takes LINGERS s. */
+enum { LINGERS = 8 };
+static int lingering_file(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	const struct linger linger = {.l_onoff = 1, .l_linger = LINGERS};
+	socklen_t size = sizeof(address);
+	int listening = socket(AF_INET, SOCK_STREAM, 0), fd;
+	char bytes[4096] = {0};
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listening, (struct sockaddr *)&address, size) != 0 ||
+	    listen(listening, 1) != 0 ||
+	    getsockname(listening, (struct sockaddr *)&address, &size) != 0 ||
+	    connect(fd, (struct sockaddr *)&address, size) != 0) {
+		printf("there is no network here\n");
+		exit(77);
+	}
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	must(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0,
+	     "no linger");
+	return fd;
+}
+
+/* It has no handle, and so none of the words that an answer begins with. */
+static void *answers_with_a_file(void *unused)
+{
+	struct gcp_ipc_answer answer = {.reply = played.reply ^ 1,
+					.result = CUDA_ERROR_INVALID_VALUE};
+	const struct linger none = {.l_onoff = 0};
+	int file = lingering_file(), fd = connection_of_door(5000);
+
+	must(asked(fd).op == GCP_IPC_OPEN, "it was not asked");
+	(void)gcp_ipc_send(fd, &answer, sizeof(answer), &file, 1, GCP_IPC_NO_WAIT);
+	close(door);
+	close(fd);
+	(void)setsockopt(file, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	close(file);
+	return unused;
+}
+
+/* Of a process that is gone, whose name another one has. */
+static void open_beside_a_stranger(CUresult wanted)
+{
+	time_t begin = time(NULL);
+	pthread_t thread;
+	CUdeviceptr p;
+
+	play_exporter();
+	pthread_create(&thread, NULL, answers_with_a_file, NULL);
+	must(opened_by(played_handle(1), &p) == wanted, "another error");
+	must(time(NULL) - begin < LINGERS / 2, "it waits for a file");
+	pthread_join(thread, NULL);
+}
+
+SCENARIO(a_strangers_answer_never_arrives_and_leaves_no_file)
+{
+	int before;
+
+	(void)primary();
+	open_beside_a_stranger(CUDA_ERROR_INVALID_HANDLE);
+	before = files_open();
+	open_beside_a_stranger(CUDA_ERROR_INVALID_HANDLE);
+	must(files_open() <= before + 1, "files are left"); /* one is the player's */
+}
+
+/* --- an exporter that is stopped --- */
+
+/* Which others have asked before: its door is full. */
+static void door_fill(void)
+{
+	int to = stranger(door), fd;
+
+	while (pair_sent(to, &played, 2 * sizeof(played.name), &fd))
+		;
+}
+
+static void *kills(void *process)
+{
+	usleep(300 * 1000);
+	kill(*(pid_t *)process, SIGKILL);
+	return process;
+}
+
+/* The child is stopped, and killed while it is asked. */
+SCENARIO_BEFORE_CUDA(open_of_a_process_that_is_killed_says_so)
+{
+	int up[2], stopped;
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr p;
+	pid_t child;
+
+	must(pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		OK(cuInit(0));
+		(void)primary();
+		handle = exported(allocated(4096));
+		must(write(up[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		pause();
+	}
+	OK(cuInit(0));
+	(void)primary();
+	must(read(up[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	kill(child, SIGSTOP);
+	waitpid(child, &stopped, WUNTRACED);
+	pthread_create(&thread, NULL, kills, &child);
+	must(opened_by(handle, &p) == CUDA_ERROR_INVALID_HANDLE, "another error");
+	pthread_join(thread, NULL);
+}
+
+static atomic_int seconds_ahead;
+
+/* The library calls this. */
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
+							 struct timespec *ret)
+{
+	int result = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (result == 0 && clock == CLOCK_MONOTONIC)
+		ret->tv_sec += seconds_ahead;
+	return result;
+}
+
+/* After what is 29 seconds for the library. */
+static void *takes_all_and_answers_none(void *unused)
+{
+	usleep(200 * 1000);
+	seconds_ahead = 29;
+	while (connection_of_door(3000) >= 0)
+		;
+	return unused;
+}
+
+/* The wait for room and that for an answer are one. */
+SCENARIO(open_by_a_slow_door_ends_as_soon)
+{
+	time_t begin = time(NULL);
+	pthread_t thread;
+	CUdeviceptr p;
+
+	(void)primary();
+	play_exporter();
+	door_fill();
+	pthread_create(&thread, NULL, takes_all_and_answers_none, NULL);
+	must(opened_by(played_handle(1), &p) == CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	must(time(NULL) < begin + 10, "it is waited for longer");
+}
+
+/* --- an exporter that closes its files --- */
+
+static void a_door_is_opened_again(bool replaced)
+{
+	struct gcp_ipc_handle handle, before;
+	int end, ends[2];
+	CUdeviceptr p;
+
+	(void)primary();
+	p = allocated(4096);
+	before = handle_of(p);
+	usleep(100 * 1000); /* until the thread waits */
+	end = door_end();
+	close(end);
+	if (replaced)
+		must(pipe(ends) == 0 && dup2(ends[0], end) == end, "no file");
+	handle = handle_of(p);
+	must(memcmp(&handle, &before, sizeof(handle)) == 0, "another handle");
+	must(answers(connected(&handle), &handle), "nothing answers");
+	must(!replaced || fcntl(end, F_GETFD) >= 0, "the program's file is closed");
+}
+
+SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use)
+{
+	a_door_is_opened_again(false);
+}
+
+SCENARIO(a_file_in_the_doors_place_holds_up_no_handle)
+{
+	a_door_is_opened_again(true);
+}

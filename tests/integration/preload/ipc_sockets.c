@@ -8,7 +8,6 @@
  * Needs: interpose/ipc/ipc_wire.c
  * Environment: GCPOOL_BACKEND=vmm
  */
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -19,8 +18,6 @@
 
 #include "ipc_played.h"
 
-#include "../../../interpose/gcpool.h"
-
 static void ends_well(pid_t importer)
 {
 	int status = 1;
@@ -29,7 +26,74 @@ static void ends_well(pid_t importer)
 	must(status == 0, "the importer has failed");
 }
 
-enum { BLOCKS = 490, CLOSED = BLOCKS - 1 }; /* nearly all memory */
+/* --- an exporter that does not answer --- */
+
+static atomic_int connections;
+
+static void *hangs_up(void *unused)
+{
+	int fd;
+
+	for (;;) {
+		fd = connection_of_door(-1);
+		if (fd < 0)
+			continue;
+		atomic_fetch_add(&connections, 1);
+		close(fd);
+	}
+	return unused;
+}
+
+/* It may have been without files for a moment. */
+SCENARIO(a_process_that_hangs_up_is_asked_for_a_second)
+{
+	time_t begin = time(NULL);
+	CUdeviceptr p;
+	pthread_t thread;
+
+	(void)primary();
+	play_exporter();
+	pthread_create(&thread, NULL, hangs_up, NULL);
+	must(opened_by(played_handle(1), &p) == CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	must(atomic_load(&connections) > 1, "it was not asked again");
+	must(time(NULL) < begin + 5, "it is asked on and on");
+}
+
+/* --- an exporter whose thread does not start --- */
+
+/* 0: threads get the stack that they got before. */
+static void threads_get(size_t stack)
+{
+	static size_t before;
+	pthread_attr_t attributes;
+
+	must(pthread_getattr_default_np(&attributes) == 0, "no default");
+	if (before == 0)
+		pthread_attr_getstacksize(&attributes, &before);
+	pthread_attr_setstacksize(&attributes, stack ? stack : before);
+	must(pthread_setattr_default_np(&attributes) == 0, "no such stack");
+}
+
+SCENARIO(a_thread_that_did_not_start_is_started_later)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	int free_before, free_after;
+
+	(void)primary();
+	p = allocated(4096);
+	free_before = dup(0);
+	threads_get((size_t)1 << 56); /* more than there are addresses */
+	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_OPERATING_SYSTEM,
+	     "there is a thread");
+	threads_get(0);
+	free_after = dup(0);
+	must(free_after == free_before + 1, "its sockets are open still");
+	must(cuIpcGetMemHandle(&handle, p) == CUDA_SUCCESS, "there is never a thread");
+}
+
+/* --- a process without files --- */
 
 /* No more than there are. */
 static struct rlimit files_none(void)
@@ -53,6 +117,79 @@ static CUdeviceptr open_from(int from)
 	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	return p;
+}
+
+static void opens_one(int from)
+{
+	OK(cuIpcCloseMemHandle(open_from(from)));
+	_exit(wrong);
+}
+
+static double seconds_used(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* One that no file is left for is tried again, which costs little. */
+SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
+{
+	struct rlimit files, none;
+	int down[2];
+	CUipcMemHandle handle;
+	double before;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0)
+		opens_one(down[0]);
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	getrlimit(RLIMIT_NOFILE, &files);
+	none = files_none();
+	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	before = seconds_used();
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	usleep(500 * 1000);
+	must(seconds_used() - before < 0.2, "the thread does not rest");
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
+	ends_well(child);
+}
+
+/* The exporter lives. */
+SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has_ended)
+{
+	int down[2];
+	CUipcMemHandle handle;
+	struct rlimit none;
+	CUdeviceptr p;
+	CUresult result;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		OK(cuInit(0));
+		(void)primary();
+		must(read(down[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		none = files_none();
+		must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+		result = cuIpcOpenMemHandle_v2(&p, handle,
+					       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		printf("result %d\n", result);
+		must(result == CUDA_ERROR_OPERATING_SYSTEM, "another error");
+		fflush(stdout);
+		_exit(wrong);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	ends_well(child);
 }
 
 /* --- an open that is refused, or whose answer is lost --- */
@@ -292,14 +429,113 @@ SCENARIO_BEFORE_CUDA(memory_of_a_process_that_is_not_seen_is_kept, "GCPSIM_MEMOR
 	importer_closes_its_files(false);
 }
 
-/* --- a graph pool that is set back --- */
-
-#define OF_THE_LIBRARY(name) ((__typeof__(name) *)dlsym(RTLD_DEFAULT, #name))
-
 /* --- an exporter that is stopped --- */
+
+static CUipcMemHandle handles[2];
+static CUdeviceptr opened[2];
+static atomic_int second; /* the thread that opens the second one */
+
+static void *opens_the_second(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	atomic_store(&second, gettid());
+	OK(cuIpcOpenMemHandle_v2(&opened[1], handles[1],
+				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	return NULL;
+}
+
+static bool sleeps(int thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	must(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "no state");
+	if (file)
+		fclose(file);
+	return state == 'S';
+}
+
+/* It sleeps on and on: it waits for the other process. */
+static void wait_until_it_asks(void)
+{
+	for (int looks = 0; looks < 10 && !wrong;) {
+		usleep(20 * 1000);
+		looks = atomic_load(&second) && sleeps(atomic_load(&second)) ? looks + 1
+									     : 0;
+	}
+}
 
 /* Of two processes: whether the question was answered while the exporter stood still.
  */
 struct question {
 	atomic_bool asked, answered, late;
 };
+
+static void wakes_after(pid_t exporter, struct question *question)
+{
+	for (int i = 0; i < 1000 && !atomic_load(&question->asked); i++)
+		usleep(10 * 1000);
+	for (int i = 0; i < 1000 && !atomic_load(&question->answered); i++)
+		usleep(10 * 1000);
+	atomic_store(&question->late, !atomic_load(&question->answered));
+	kill(exporter, SIGCONT);
+	_exit(0);
+}
+
+/* What is open can be asked about while another thread waits for the exporter. */
+static void finds_meanwhile(int from, pid_t exporter)
+{
+	struct question *question =
+	    mmap(NULL, sizeof(*question), PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_t thread;
+	CUcontext ctx;
+	pid_t waker;
+	int device = -1;
+
+	must(question != MAP_FAILED, "no memory to share");
+
+	OK(cuInit(0));
+	ctx = primary();
+	must(read(from, handles, sizeof(handles)) == sizeof(handles), "pipe");
+	OK(cuIpcOpenMemHandle_v2(&opened[0], handles[0],
+				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	waker = fork();
+	if (waker == 0)
+		wakes_after(exporter, question);
+	kill(exporter, SIGSTOP);
+	usleep(200 * 1000); /* until its threads have noticed */
+	pthread_create(&thread, NULL, opens_the_second, ctx);
+	wait_until_it_asks();
+	atomic_store(&question->asked, true);
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				 opened[0] + 1));
+	atomic_store(&question->answered, true);
+	must(device == 0, "another device");
+	waitpid(waker, NULL, 0);
+	must(!atomic_load(&question->late),
+	     "a question has waited for another process");
+	pthread_join(thread, NULL);
+	for (int i = 0; i < 2; i++)
+		OK(cuIpcCloseMemHandle(opened[i]));
+	_exit(wrong);
+}
+
+SCENARIO_BEFORE_CUDA(memory_is_found_while_another_process_is_asked)
+{
+	int down[2];
+	pid_t child, exporter = getpid();
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0)
+		finds_meanwhile(down[0], exporter);
+	OK(cuInit(0));
+	(void)primary();
+	for (int i = 0; i < 2; i++)
+		handles[i] = exported(allocated(2 * MIB));
+	must(write(down[1], handles, sizeof(handles)) == sizeof(handles), "pipe");
+	ends_well(child);
+}
