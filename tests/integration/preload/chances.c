@@ -123,6 +123,9 @@ static const struct {
     ROW(cuCtxCreate), /* and current from then on */
 };
 
+static CUdeviceptr managed;
+CALL(cuMemAllocManaged, cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL))
+
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 
 /* --- the device ------------------------------------------------------------------- */
@@ -195,6 +198,261 @@ SCENARIO(calls_on_a_device_full_of_blocks)
 	OK(cuMemFree(block));
 }
 
+/* --- other threads ---------------------------------------------------------------- */
+
+static void trims(void)
+{
+	__typeof__(gcpool_trim) *trim;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	trim(0, 0);
+}
+
+/* The next call of `name`, of its newest version. */
+static void when_called(const char *name, void (*then)(void))
+{
+	static const char *const versions[] = {"_v4", "_v2", ""};
+	char symbol[100];
+	int result = -1;
+
+	for (int i = 0; i < 3 && result != 0; i++) {
+		snprintf(symbol, sizeof(symbol), "%s%s", name, versions[i]);
+		result = gcpsim_when_called(symbol, then);
+	}
+	must(result == 0, "no such function");
+}
+
+static void (*meanwhile)(void);
+
+static void *in_another_thread(void *current)
+{
+	OK(cuCtxSetCurrent(current));
+	meanwhile();
+	return NULL;
+}
+
+static void meanwhile_elsewhere(void)
+{
+	CUcontext current;
+	pthread_t thread;
+
+	OK(cuCtxGetCurrent(&current));
+	must(pthread_create(&thread, NULL, in_another_thread, current) == 0 &&
+		 pthread_join(thread, NULL) == 0,
+	     "no thread");
+}
+
+/* As an allocation of another thread does where memory is short. */
+static void gives_cached_memory_back(void)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0));
+	OK(cuMemRelease(handle));
+}
+
+static void *pinned;
+
+static unsigned tries;
+static const char *refused;
+
+static void frees_more(void)
+{
+	tries++;
+	OK(cuMemFree(allocated(2 * MIB)));
+	when_called(refused, frees_more);
+}
+
+static void gives_more_back(void)
+{
+	frees_more();
+	meanwhile = trims;
+	meanwhile_elsewhere();
+	when_called(refused, gives_more_back);
+}
+
+static CUresult make_cuMemAllocPitch(void)
+{
+	CUdeviceptr rows;
+	size_t pitch;
+
+	return cuMemAllocPitch(&rows, &pitch, (size_t)1 << 30, 1 << 18, 4);
+}
+
+/* A call that no memory helps ends, though other threads free and give back. */
+SCENARIO(calls_end_beside_other_threads)
+{
+	void (*const others[])(void) = {gives_more_back, frees_more};
+
+	begin();
+	for (int i = 0; i < 4; i++) {
+		tries = 0;
+		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
+		must(gcpsim_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2") == 0,
+		     "no such plan");
+		when_called(refused, others[i % 2]);
+		alarm(10);
+		must((i < 2 ? make_cuMemAllocManaged() : make_cuMemAllocPitch()) ==
+			 CUDA_ERROR_OUT_OF_MEMORY,
+		     "served");
+		must(tries > 1 && tries <= 2100, "not so often");
+		when_called(refused, NULL);
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
+}
+
 /* --- work that ends by the program's next step ------------------------------------ */
 
+static atomic_bool stepped;
+
+static void until_the_next_step(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&stepped))
+		usleep(1000);
+}
+
+/* What is freed here waits for a fence behind work that does not end. */
+static void free_behind_work(void)
+{
+	CUdeviceptr small = allocated(MIB);
+
+	hold_freed_memory();
+	OK(cuCtxSynchronize());
+	OK(cuMemsetD8Async(small, 1, MIB, stream));
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	OK(cuMemFree(small));
+	gcpsim_queries_never_wait(true);
+	alarm(100); /* with an emulated processor */
+}
+
+static void step(void)
+{
+	atomic_store(&stepped, true);
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
 enum { LOOKS = 20000 }; /* those of two seconds */
+
+/* Pinned memory is no reason to wait for it: the driver's free would. */
+SCENARIO(a_refused_call_waits_for_no_later_work)
+{
+	begin();
+	OK(cuMemHostAlloc(&pinned, MIB, 0));
+	OK(cuMemFreeHost(pinned));
+	OK(cuCtxSynchronize());
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	gcpsim_queries_never_wait(true);
+	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
+	alarm(20);
+	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
+	step();
+}
+
+/* What another thread gave back is there at once. */
+SCENARIO(a_served_call_does_not_look)
+{
+	uint64_t before;
+
+	begin();
+	free_behind_work();
+	plan("cuEventCreate", 0);
+	meanwhile = gives_cached_memory_back;
+	before = gcpsim_calls("cuEventQuery");
+	when_called("cuEventCreate", meanwhile_elsewhere);
+	OK(make_cuEventCreate());
+	must(gcpsim_calls("cuEventQuery") - before < LOOKS / 2, "it has looked for it");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	step();
+}
+
+/* --- memory that is on its way ---------------------------------------------------- */
+
+static pthread_t asking;
+static CUcontext asking_in;
+static const char *asked; /* the driver's call, which finds no memory meanwhile */
+
+/* Another thread asks while the driver has the memory in hand, for as long as this
+ * takes. */
+static void in_the_drivers_hand(void)
+{
+	uint64_t before;
+
+	must(gcpsim_fail(asked) == 0, "no such plan");
+	before = gcpsim_calls(NULL);
+	must(pthread_create(&asking, NULL, in_another_thread, asking_in) == 0,
+	     "no thread");
+	for (int i = 0; i < 100 && gcpsim_calls(NULL) - before < 3; i++)
+		usleep(1000);
+	usleep(20 * 1000); /* it has found none */
+	must(gcpsim_fail(NULL) == 0, "no plan");
+}
+
+static void asks_for_an_event(void)
+{
+	OK(make_cuEventCreate());
+}
+
+static void there_is_memory_soon(void)
+{
+	usleep(100 * 1000);
+	must(gcpsim_fail(NULL) == 0, "no plan");
+}
+
+/* Mapped memory of the context is released after that. */
+static void a_context_has_ended(void)
+{
+	in_the_drivers_hand();
+	if (strcmp(getenv("GCPOOL_BACKEND"), "vmm") != 0)
+		return;
+	must(gcpsim_fail(asked) == 0, "no such plan");
+	when_called("cuMemRelease", there_is_memory_soon);
+}
+
+/* A context ends, and its memory with it. */
+SCENARIO(memory_of_a_context_that_ends)
+{
+	CUcontext other;
+
+	begin();
+	OK(cuCtxGetCurrent(&asking_in)); /* it has no memory */
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	hold_freed_memory();
+	asked = "cuEventCreate:1+:2";
+	meanwhile = asks_for_an_event;
+	when_called("cuCtxDestroy", a_context_has_ended);
+	OK(cuCtxDestroy(other));
+	pthread_join(asking, NULL);
+}
+
+/* --- contexts --------------------------------------------------------------------- */
+
+/* Only what the device of the new context has goes back. */
+SCENARIO(context_of_another_device)
+{
+	CUcontext other;
+
+	begin();
+	OK(cuCtxCreate(&other, NULL, 0, 1));
+	OK(cuMemFree(allocated(HELD * MIB)));
+	OK(cuCtxSetCurrent(NULL));
+	primary();
+	hold_freed_memory();
+	plan("cuDevicePrimaryCtxRetain", 1);
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	must(gcpsim_memory_used(0) >= HELD * MIB,
+	     "memory of a device that is not full was given back");
+	must(gcpsim_memory_used(1) < NEEDED * MIB, "device 1 has kept its memory");
+	plan("cuCtxCreate_v4", 1);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemFree(allocated(HELD * MIB)));
+	primary();
+	OK(cuCtxCreate(&other, NULL, 0, 1));
+	must(gcpsim_memory_used(0) >= HELD * MIB,
+	     "memory of a device that is not full was given back");
+}

@@ -132,8 +132,57 @@ SCENARIO(stream_that_is_recorded,
 	must(pool.record(p, other) == CUDA_ERROR_INVALID_VALUE, "a free block is used");
 }
 
+/* A free that fails does not drop the streams in which the block is used. */
+SCENARIO(recorded_block_stays_after_a_free_that_fails,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
+{
+	const char *plan = "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
+	CUstream stream, other, strange;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	strange = stream_new();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
+	OK(cuStreamSynchronize(stream));
+	OK((CUresult)pool.record(p, other));
+	worked(p, MIB, other);
+	must(gcpsim_fail(plan) == 0, "no such plan");
+	must(pool.free(p, strange) != CUDA_SUCCESS, "the free has not failed");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	given(p, stream);
+	must_not_come(p, MIB, stream);
+}
+
 /* Bytes that malloc has given. Its newer form is not in every libc. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static long memory_given(void)
+{
+	return mallinfo().uordblks;
+}
+
+/* Programs name a stream with each use of a block. */
+SCENARIO(streams_recorded_again_take_no_memory)
+{
+	enum { TIMES = 300000 };
+	CUstream stream, other;
+	long before;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	p = taken(MIB, stream);
+	OK((CUresult)pool.record(p, other));
+	before = memory_given();
+	for (int i = 0; i < TIMES; i++)
+		OK((CUresult)pool.record(p, other));
+	must(memory_given() < before + TIMES, "each costs memory");
+	given(p, stream);
+}
+
 /* --- captures --------------------------------------------------------------------- */
 
 static CUgraph capture_end(CUstream stream)
@@ -206,9 +255,64 @@ SCENARIO(wrong_calls)
 	     "the figures");
 }
 
-/* --- threads ------------------------------------------------------------------ */
+SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
+{
+	CUcontext ctx = primary(), now = NULL;
+	CUstream stream = stream_new();
+	CUdevice device = -1;
+	void *p = NULL, *q;
 
-enum { THREADS = 4, SHARED = 3, HELD = 24 };
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK((CUresult)pool.malloc(&p, MIB, 1, NULL));
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				 (CUdeviceptr)(uintptr_t)p));
+	must(device == 1, "memory of the other device");
+	OK(cuCtxGetCurrent(&now));
+	must(now == ctx, "the current context is another");
+	given(p, NULL);
+	OK(cuCtxSetCurrent(NULL));
+	q = taken(MIB, stream);
+	OK((CUresult)pool.record(q, stream));
+	OK(cuCtxGetCurrent(&now));
+	must(now == NULL, "a context has become current with a record");
+	given(q, stream);
+	OK(cuCtxGetCurrent(&now));
+	must(now == NULL, "a context has become current");
+}
+
+/* The first call reads options and makes files, and the driver does what it does. */
+SCENARIO(errno_stays, "GCPOOL_LIVE=1")
+{
+	void *p = NULL;
+	int code;
+
+	start();
+	errno = EDOM;
+	code = pool.malloc(&p, MIB, 0, NULL);
+	must(errno == EDOM, "errno after gcpool_malloc");
+	OK((CUresult)code);
+	code = pool.record(p, NULL);
+	must(errno == EDOM, "errno after gcpool_record_stream");
+	OK((CUresult)code);
+	code = pool.free(p, NULL);
+	must(errno == EDOM, "errno after gcpool_free");
+	OK((CUresult)code);
+}
+
+/* All calls reach the driver. */
+SCENARIO(off_is_as_without_the_library, "GCPOOL_MODE=off")
+{
+	enum { TURNS = 10 };
+
+	start();
+	for (int i = 0; i < TURNS; i++) {
+		OK(cuMemFree(allocated(MIB)));
+		given(taken(MIB, NULL), NULL);
+	}
+	must(gcpsim_calls("cuMemAlloc_v2") == 2 * TURNS, "memory of a pool");
+	must(gcpsim_calls("cuMemFree_v2") == 2 * TURNS, "memory is kept");
+}
+
 /* All of it is CUDA's own. */
 SCENARIO(without_a_preload, "GCPOOL_DEBUG=all GCPOOL_LIVE=1 LOADED=1 SAYS=1")
 {

@@ -107,6 +107,24 @@ SCENARIO(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
 }
 
+/* No sum of theirs with a granularity is a small number. */
+SCENARIO(more_memory_than_can_be, "GCPSIM_MEMORY=1g GCPOOL_DEBUG=guard")
+{
+	static const size_t sizes[] = {(size_t)1 << 46, ((size_t)1 << 46) + 1,
+				       (size_t)1 << 63, SIZE_MAX - 4 * MIB,
+				       SIZE_MAX - 511,  SIZE_MAX};
+	size_t pitch;
+	CUdeviceptr p;
+
+	(void)primary();
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		must(cuMemAlloc(&p, sizes[i]) == CUDA_ERROR_OUT_OF_MEMORY,
+		     "more memory than there is");
+	must(cuMemAllocPitch(&p, &pitch, (size_t)1 << 46, 4, 4) ==
+		 CUDA_ERROR_OUT_OF_MEMORY,
+	     "more rows than there are");
+}
+
 /* Of a reclaim that finds nothing. */
 static uint64_t trims_of_a_refusal(void)
 {
@@ -138,4 +156,26 @@ SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 	must(trims_of_a_refusal() == 2 * once, "not both pools");
 	must(gcpsim_fail("cuDeviceGetDefaultMemPool:1+:801") == 0, "no such plan");
 	must(trims_of_a_refusal() == once, "a pool that CUDA does not name");
+}
+
+/* The free waits as in plain CUDA, and in a capture that takes memory. There is none
+ * left, on the device and on the host: the block is free all the same. */
+SCENARIO(exported_block_is_freed_in_a_capture, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
+{
+	CUipcMemHandle handle;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuIpcGetMemHandle(&handle, p));
+	gcpsim_set_memory(0, gcpsim_memory_used(0));
+	must(gcpsim_fail("cuMemHostAlloc:1+:2") == 0, "no such plan");
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(stream, &graph));
+	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
+	must(gcpsim_invalidated() == 0, "the capture is lost");
 }

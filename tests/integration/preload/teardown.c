@@ -310,3 +310,14 @@ SCENARIO(card_is_told_of_a_handle)
 	close(fd);
 	work_with(true);
 }
+
+SCENARIO(card_is_told_of_tokens_among_others)
+{
+	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+	void *value = &tokens;
+
+	primary();
+	(void)cuPointerGetAttributes(1, &attribute, &value, allocated(MIB));
+	work_with(true);
+}
