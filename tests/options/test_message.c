@@ -108,6 +108,31 @@ TEST(a_line_that_the_caller_counts_is_always_said)
 	assert_int_equal(log_lines(last, sizeof(last)), 30);
 }
 
+CASE(bytes_have_the_unit_that_fits, NULL, NULL)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *words;
+	} table[] = {
+	    {0, "0 B"},
+	    {1023, "1023 B"},
+	    {1024, "1.0 KiB"},
+	    {1536, "1.5 KiB"},
+	    {(1 << 20) - 1, "1.0 MiB"},
+	    {3 << 20, "3.0 MiB"},
+	    {1ull << 40, "1.0 TiB"},
+	    {5000ull << 40, "5000.0 TiB"},
+	};
+	struct gcp_text text;
+	char bytes[32];
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_text_add_bytes(&text, table[i].bytes);
+		assert_string_equal(bytes, table[i].words);
+	}
+}
+
 TEST(a_file_takes_no_descriptor_of_the_program)
 {
 	int saved[3], fd;
@@ -168,3 +193,53 @@ struct reading {
 	size_t got; /* bytes, but what filled the pipe */
 	size_t odd; /* of these, that are not those written */
 };
+
+/* A pipe in which no byte has room, and whose writing end does not block. */
+static void full_pipe_make(int ends[2])
+{
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	while (write(ends[1], "f", 1) == 1)
+		;
+	assert_int_equal(errno, EAGAIN);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+CASE(what_nothing_reads_is_waited_for_once, NULL, NULL)
+{
+	char bytes[] = "w", room[65536], words[64];
+	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
+	struct gcp_text said;
+	uint64_t began;
+	int ends[2];
+
+	full_pipe_make(ends);
+	began = now_ms();
+	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_in_range(now_ms() - began, 500, 10 * 1000);
+	gcp_text_init(&said, words, sizeof(words));
+	gcp_text_add_errno(&said, EAGAIN);
+	assert_string_equal(words, "nothing reads it");
+	/* The program goes on: many lines together wait no longer than one. */
+	began = now_ms();
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_true(now_ms() - began < 500);
+	/* Until something was read. */
+	assert_true(read(ends[0], room, sizeof(room)) > 0);
+	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
+	while (write(ends[1], "f", 1) == 1)
+		;
+	began = now_ms();
+	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_in_range(now_ms() - began, 500, 10 * 1000);
+	close(ends[0]);
+	close(ends[1]);
+}

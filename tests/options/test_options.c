@@ -84,6 +84,30 @@ TEST(every_default_lies_within_its_bounds)
 	}
 }
 
+TEST(numbers_beyond_their_bounds_are_wrong)
+{
+	char pair[80];
+
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
+		const struct gcp_option *option = &gcp_option_table[i];
+
+		if (option->type != GCP_OPTION_COUNT &&
+		    option->type != GCP_OPTION_BYTES &&
+		    option->type != GCP_OPTION_LIMIT)
+			continue;
+		snprintf(pair, sizeof(pair), "%s=%llu", option->name,
+			 (unsigned long long)option->max + 1);
+		assert_int_equal(PARSE(pair), 1);
+		assert_non_null(strstr(complaints.last, option->name));
+		snprintf(pair, sizeof(pair), "%s=%llu", option->name,
+			 (unsigned long long)option->min - 1);
+		assert_int_equal(PARSE(pair), 1);
+		snprintf(pair, sizeof(pair), "%s=99999999999999999999999",
+			 option->name);
+		assert_int_equal(PARSE(pair), 1);
+	}
+}
+
 TEST(sizes_take_suffixes)
 {
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
@@ -99,6 +123,22 @@ TEST(sizes_take_suffixes)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
 	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1K"), 1);
+}
+
+TEST(sizes_may_be_fractions)
+{
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
+			       "GCPOOL_TEST_SEGMENT=2.0M"),
+			 0);
+	assert_int_equal(options.pool.quota, 3ull << 29);
+	assert_int_equal(options.pool.cache_limit, 307);
+	assert_int_equal(options.pool.segment_bytes, 2 << 20);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.G"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=.5G"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5.5G"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1.5"), 1);
+	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
 }
 
 TEST(limits_may_be_shares_or_none)
@@ -146,6 +186,15 @@ TEST(options_that_went_are_ignored)
 	assert_int_equal(options.pool.epoch_blocks, 7);
 	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=1G", "GCPOOL_TEST_=1", "GCPOOL_T=1"),
 			 2);
+}
+
+TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
+{
+	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
+			       "GCPOOL_MODE="),
+			 0);
+	assert_int_equal(options.pool.epoch_blocks, 5);
+	assert_int_equal(options.mode, GCP_MODE_POOL);
 }
 
 TEST(sizes_that_do_not_fit_together_are_dropped)

@@ -7,6 +7,7 @@
  * Script: words.py
  */
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -85,6 +86,27 @@ SCENARIO(blocks_are_left)
 	(void)allocated(1000);
 	(void)allocated(5 * MIB);
 	OK(cuMemFree(allocated(700)));
+}
+
+SCENARIO(ends_quickly)
+{
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	quick_exit(0);
+}
+
+/* A child has no statistics of its own, though no handler of pthread_atfork runs. */
+SCENARIO(forks)
+{
+	pid_t child;
+	int status;
+
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (child == 0)
+		exit(0);
+	must(waitpid(child, &status, 0) == child && status == 0, "the child failed");
 }
 
 /* Frees for ever; once in a while one is large enough to close an epoch. */

@@ -3,10 +3,13 @@
 """words.py WORDS_PROGRAM [check_NAME ...]
 
 What the library says and writes: one line for memory that is out, debugging that can
-be read, and statistics that name what they are of."""
+be read, and statistics that name what they are of, and where they go when the process does
+not end by exit or the disk is full."""
 
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -42,6 +45,7 @@ class Words:
             path = os.path.join(directory, "stats")
             result = self.play(scenario, GCPOOL_STATS="json", GCPOOL_STATS_FILE=path, **options)
             self.checks.equal(f"{scenario}: stderr", "", result.err)
+            self.checks.that(os.path.exists(path), f"{scenario}: no report")
             with open(path) as file:
                 lines = file.read().splitlines()
         self.checks.equal(f"{scenario}: reports", 1, len(lines))
@@ -124,6 +128,38 @@ class Words:
                           [["count", "max_ns", "mean_ns", "min_ns", "ns"]],
                           [list(row) for row in {tuple(row) for row in times.values()}])
 
+    def check_names(self):
+        """A program's name and arguments may be any bytes, and are cut somewhere."""
+        for name, shown in ((b"caf\xe9", "caf\ufffd"), ("x" * 2035 + "\u20ac" * 9, None),
+                            (b"\xed\xa0\x80\xc0\xaf", "\ufffd" * 5), ("\u20ac\U0001f600", None)):
+            with tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "stats")
+                env = preload.environment(preload.library(), {
+                    "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path})
+                done = subprocess.run([name, "blocks_are_left"], executable=self.program, env=env,
+                                      stdout=subprocess.DEVNULL)
+                self.checks.equal("exit code", 0, done.returncode)
+                with open(path, "rb") as file:
+                    raw = file.read()
+            report = json.loads(raw.decode("utf-8", "replace"))
+            self.checks.that(b"\xef\xbf\xbd" not in raw, "bytes that are no characters")
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                self.checks.that(False, f"{name!r}: {error}")
+            self.checks.equal("program", shown or name, report["program"])
+
+    def check_controls(self):
+        """What a terminal obeys, in names, arguments and options."""
+        env = preload.environment(preload.library(), {
+            "GCPOOL_STATS": "text", "GCPOOL_TRACE": "/nowhere/\x1b[2J\n\x7f\x9b\xe9\xc0\u20ac"})
+        done = subprocess.run(["\x1b]0;a\x07\n\x7f", "blocks_are_left"],
+                              executable=self.program, env=env, capture_output=True, text=True)
+        self.checks.equal("exit code", 0, done.returncode)
+        self.says(done.stderr, " ?]0;a???\n", " ?]0;a???, blocks_are_left\n",
+                  "GCPOOL_TRACE=/nowhere/?[2J????\xe9\xc0\u20ac")
+        self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stderr), "control characters")
+
     def check_text(self):
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_TEST_FENCE_BATCH="7")
         self.says(result.err, f"{self.program}, blocks_are_left\n", f" {socket.gethostname()}\n",
@@ -136,6 +172,46 @@ class Words:
         self.checks.equal("count mode: lines", 1, len(plain.err.splitlines()))
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
         self.checks.equal("off", "", quiet.err)
+
+    def check_full_disk(self):
+        result = self.play("blocks_are_left", GCPOOL_STATS="text",
+                           GCPOOL_STATS_FILE="/dev/full")
+        self.says(result.err, "cannot write the statistics to /dev/full (no space left on the "
+                  "device), writing them to stderr", "blocks=3, bytes=8.0 MiB")
+        result = self.play("blocks_are_left", GCPOOL_STATS="text",
+                           GCPOOL_STATS_FILE="/nonexistent/stats")
+        self.says(result.err, "(no such directory)", "blocks=3, bytes=8.0 MiB")
+        result = self.play("blocks_are_left", GCPOOL_LOG="info", GCPOOL_LOG_FILE="/dev/full")
+        self.says(result.err, "is in ")
+
+    def ended(self, scenario, options, **how):
+        env = preload.environment(preload.library(), options)
+        return subprocess.run([os.path.abspath(self.program), scenario], env=env, stdout=subprocess.DEVNULL,
+                              **how).returncode
+
+    def check_signals(self):
+        """A write of the library's that fails sends the program no signal."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        for options in ({"GCPOOL_LGO": "1"}, {"GCPOOL_STATS": "text"}, {"GCPOOL_HELP": "1"}):
+            self.checks.equal(f"{options}: a pipe that nothing reads", 0,
+                              self.ended("blocks_are_left", options, stderr=writer))
+        os.close(writer)
+
+        most = 1 << 40  # the simulated device has files, too
+
+        def no_larger():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "file")
+            with open(path, "wb") as file:
+                file.truncate(most)  # takes no room
+            for options in ({"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path},
+                            {"GCPOOL_LOG": "debug", "GCPOOL_LOG_FILE": path}):
+                self.checks.equal(f"{options}: a file that is full", 0,
+                                  self.ended("blocks_are_left", options,
+                                             stderr=subprocess.PIPE, preexec_fn=no_larger))
 
     # --- ends -------------------------------------------------------------------------
 
@@ -172,6 +248,10 @@ class Words:
             self.checks.that(reports[0]["seconds"] < reports[1]["seconds"], "the newest is not last")
             self.checks.equal("final", False, reports[1]["final"])
             self.checks.that(reports[1]["devices"][0]["hits"] > 0, "no hits")
+
+    def check_ends(self):
+        self.checks.equal("quick_exit", True, self.report("ends_quickly")["final"])
+        self.checks.equal("fork", True, self.report("forks")["final"])
 
     # --- limits -----------------------------------------------------------------------
 
