@@ -58,14 +58,15 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 
 /* --- allocate ----------------------------------------------------------------- */
 
-/* The pool could not: the host is out of memory. Plain memory will do, but not for
+/* The pool could not: the host is out of memory, or the context refuses fences
+ * (-ENOTSUP, and the memory is no capture's). Plain memory will do, but not for
  * a capture: no graph would keep it, and to free it would destroy the capture. */
-static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
+static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 {
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_process_capturing()) {
+	if (why != -ENOTSUP && gcp_process_capturing()) {
 		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -107,7 +108,7 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	if (__builtin_expect(!result, 1))
 		result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
-		return memory_pass_relaxed(ret_ptr, bytes);
+		return memory_pass_relaxed(ret_ptr, bytes, result);
 	if (result == 0)
 		*ret_ptr = addr;
 	else if (result == GCP_CUDA_OUT_OF_MEMORY)
