@@ -571,11 +571,9 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 /* Adds a driver allocation as one free block. The same errors. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
-/* Moves an unused segment of the common heap, all ready, into a private heap that needs
- * `size`; waiting: or one that waits for its epoch, which only a capture may have whose
- * end is a barrier (GCP_GROUP_PAST). False: there is none of about that size. */
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-		    bool waiting);
+/* Moves an unused segment of the common heap, all ready, into a private heap
+ * that needs `size`. False: there is none of about that size. */
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */

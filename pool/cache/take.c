@@ -54,20 +54,6 @@ static void count_taken(struct gcp_request *request, bool hit)
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }
 
-/* Returns true if the request may be served by memory of work that is under way: it is
- * for captured work, which the end of the capture holds back behind that (private.c),
- * and so much waits already that the pool should not grow. */
-static bool may_have_waiting(const struct gcp_request *request)
-{
-	const struct gcp_heap *heap = request->heap;
-	const struct gcp_pool *pool = heap->pool;
-
-	return request->use == GCP_USE_CAPTURED && heap->reuse != GCP_REUSE_NEVER &&
-	       !pool->pools->first->next && /* NO NEW WAITS */
-	       !atomic_load(&pool->pools->completed_only) &&
-	       pool->common.pending_bytes + request->size > gcp_window(pool).bytes;
-}
-
 bool gcp_take_locked(struct gcp_request *request, bool hit)
 {
 	struct gcp_heap *heap = request->heap;
@@ -78,7 +64,7 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 		request->block = gcp_heap_take_streamed(heap, request);
 	if (!request->block && heap->private &&
 	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
-			   gcp_request_run(request), may_have_waiting(request)))
+			   gcp_request_run(request)))
 		request->block = gcp_heap_take(request, fresh);
 	if (request->block)
 		count_taken(request, hit);

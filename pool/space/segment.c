@@ -170,51 +170,27 @@ static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
 	return 2 * size > most ? 2 * size : most;
 }
 
-/* The same of those that wait for their epoch: the longest freed one. No run of a slab,
- * and nothing that waits for a stream, too. */
-static struct gcp_block *waiting_segment(struct gcp_heap *heap, enum gcp_kind kind,
-					 uint64_t size, uint64_t most)
-{
-	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
-
-	for (int i = 0; block && i < LOOKS; i++, block = TAILQ_NEXT(block, link))
-		if (block->segment->kind == kind && block->size >= size &&
-		    block->size <= most && gcp_block_is_segment(block) &&
-		    block->size_class != GCP_CLASS_RUN && !block->stream)
-			return block;
-	return NULL;
-}
-
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-		    bool waiting)
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_heap *common = &pool->common;
-	uint64_t most = adopted_most(pool, kind, size);
 	struct gcp_block *block;
 	struct gcp_segment *segment;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size, most);
-	if (block) {
-		gcp_tree_remove(common, block);
-		block->group = GCP_GROUP_FRESH;
-	} else if (waiting && (block = waiting_segment(common, kind, size, most))) {
-		gcp_pending_remove(common, block);
-		gcp_gauge_add(&pool->stats.active_bytes, -(int64_t)block->size);
-		block->epoch = GCP_EPOCH_NOW;
-		block->group = GCP_GROUP_PAST; /* G8 */
-	}
+	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
 	if (!block)
 		return false;
 	segment = block->segment;
+	gcp_tree_remove(common, block);
 	TAILQ_REMOVE(&common->segments, segment, link);
 	common->reserved_bytes -= segment->size;
 	atomic_store_explicit(&segment->heap, heap, memory_order_release);
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	heap->reserved_bytes += segment->size;
 	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
+	block->group = GCP_GROUP_FRESH;
 	block->apart = false;
 	gcp_tree_insert(heap, block); /* with its epoch: ordered is not completed */
 	return true;
