@@ -415,8 +415,7 @@ static void mixes_draw(struct generator *g)
 	uint64_t number = g->setting->seed & ((1ull << GENERATION_SHIFT) - 1);
 	struct draw draw = g->draw;
 
-	if (!(g->setting->memory_small || g->setting->quota) ||
-	    (!g->setting->source.bytes && number < SEEDS_OF_BUGS))
+	if (!(g->setting->memory_small || g->setting->quota) || number < SEEDS_OF_BUGS)
 		return;
 	g->draw.state = ~g->draw.state;
 	if (below(g, 2)) /* where bytes have run out: none */

@@ -259,7 +259,7 @@ static void share_steps(struct thread *t, const struct op *op)
 	CUstream streams[TURN_GRAPHS] = {0};
 	struct model *w = t->model;
 	int device = w->contexts[t->context].device;
-	bool stay = op->how & 1, waits = stay || op->how & 8, good = true;
+	bool stay = op->how & 1, good = true;
 	uint64_t mapped = 0, before, most;
 
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
@@ -274,13 +274,13 @@ static void share_steps(struct thread *t, const struct op *op)
 			       (graph - graphs) * stay * MIB / 2;
 		if (i == TURN_GRAPHS)
 			trim_now(device);
-		gcpsim_plain_asks(waits);
+		gcpsim_plain_asks(1);
 		good = (*stream ||
 			FINE(t, cuStreamCreate(stream, CU_STREAM_NON_BLOCKING))) &&
 		       ((stay && graph->exec) || turn_capture(t, *stream, graph)) &&
 		       FINE(t, cuGraphLaunch(graph->exec, *stream)) &&
-		       (!waits || FINE(t, cuStreamSynchronize(*stream)));
-		gcpsim_plain_asks(-waits);
+		       FINE(t, cuStreamSynchronize(*stream));
+		gcpsim_plain_asks(-1);
 		if (i == STEPS / 2)
 			mapped = gcpsim_calls("cuMemMap");
 	}
@@ -295,7 +295,7 @@ static void share_steps(struct thread *t, const struct op *op)
 	    (stay || !getenv("GCPOOL_REUSE")))
 		failure(w, "device %d: graphs that run in turn hold %lu bytes", device,
 			gcpsim_memory_used(device) - before);
-	if (good && waits && gcpsim_calls("cuMemMap") != mapped)
+	if (good && gcpsim_calls("cuMemMap") != mapped)
 		failure(w, "graphs that run in turn map memory at each step");
 	for (unsigned i = 0; i < TURN_GRAPHS; i++) {
 		if (graphs[i].exec)
