@@ -148,26 +148,24 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    int result);
 
 /* The thread is about to call the real end: no allocation joins the capture any more,
- * whose graph may be gone a moment later. *ret_number: of the capture, for
- * end_done; 0: it is not known. The graph, if it holds memory, for gcp_holder_ended,
- * which comes before end_done. */
+ * whose graph may be gone a moment later. *ret_number: the capture's number, or 0 if
+ * the capture is not known. Returns the graph, if it holds memory, for
+ * gcp_holder_ended, which comes before end_done. */
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream, uint64_t *ret_number);
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* What a real call says that may have ended a stream's capture. */
+/* Whether a real call has ended a capture. */
 enum gcp_end {
-	GCP_END_REFUSED, /* CUDA is asked whether the capture goes on; in doubt it does
-			  */
-	GCP_END_LOST,    /* likewise; in doubt it is over */
-	GCP_END_SURE,    /* it is over */
+	GCP_END_REFUSED, /* CUDA is asked; without an answer the capture goes on */
+	GCP_END_LOST,    /* CUDA is asked; without an answer the capture is over */
+	GCP_END_SURE,    /* the capture is over */
 };
-/* The real end returned, whatever it returned, or a call that destroys the stream, as
- * soon as which another thread may be given the same handle. number: of the capture
- * that it may have ended, as it was told before; 0: of none. */
-void gcp_tracker_end_done(struct gcp_tracker *tracker, uint64_t number,
-			  enum gcp_end end);
+/* A real call returned that ends the stream's capture, or destroys the stream: another
+ * thread may have the same handle by now. number: end_prepare's. */
+void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  uint64_t number, enum gcp_end end);
 
 /* While captures are under way (else these need not be called):
  *

@@ -342,8 +342,8 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 
 /* With its parts. */
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
-/* The graph of the capture holds the graph pool. Without memory to note it the pool is
- * kept for good. */
+/* The graph of the capture holds the graph pool. If the host is out of memory the pool
+ * keeps its memory until the process ends. */
 void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *capture,
 		    struct gcp_graph_pool *graph_pool);
 /* A capture has begun; its graph has gone with its context. */

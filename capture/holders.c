@@ -237,7 +237,7 @@ static void holder_leave(struct gcp_holder *part)
 	part->parent = NULL;
 }
 
-/* Its handle stands for it no more, and it is no part. */
+/* Removes the holder from its handle's list and from its parent. */
 static void holder_detach(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -561,8 +561,8 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- parts ------------------------------------------------------------------------ */
 
-/* Memory that the handle held as a graph of its own may be that of an earlier graph
- * with this handle: it is kept for good. */
+/* What the handle held as a graph of its own may belong to an earlier graph with the
+ * same handle, so that memory is kept until the process ends. */
 static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

@@ -161,29 +161,18 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 		capture->thread == gcp_thread_number());
 }
 
-/* The latest one that has begun on the stream. Any other there is over, and the call
- * that has ended it is about to say so. */
-static struct gcp_capture *capture_on(struct gcp_tracker *tracker, void *ctx,
-				      void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	for (capture = TAILQ_LAST(&tracker->captures, gcp_capture_list);
-	     capture && !capture_is_on(capture, ctx, stream);)
-		capture = TAILQ_PREV(capture, gcp_capture_list, link);
-	return capture;
-}
-
-/* The one that a call may end: the call has to say whether it did. Its graph may go
- * with it, but for one that was there before: what that held stays until the program
- * destroys it. */
+/* A call may end the latest capture that has begun on the stream. Any other one there
+ * is over, and the call that has ended it is about to tell. Its graph may go with it,
+ * but for one that was there before: what that held stays until the program destroys
+ * it. */
 static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 				       void *stream, uint64_t *ret_number)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture = capture_on(tracker, ctx, stream);
+	struct gcp_capture *capture = TAILQ_LAST(&tracker->captures, gcp_capture_list);
 
+	while (capture && !capture_is_on(capture, ctx, stream))
+		capture = TAILQ_PREV(capture, gcp_capture_list, link);
 	*ret_number = capture ? capture->number : 0;
 	if (!capture)
 		return NULL;
@@ -254,9 +243,15 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 	       !state.active && !state.invalidated;
 }
 
-void gcp_tracker_end_done(struct gcp_tracker *tracker, uint64_t number,
-			  enum gcp_end end)
+void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  uint64_t number, enum gcp_end end)
 {
+	if (number == 0 && end == GCP_END_SURE) { /* it was noted only meanwhile */
+		gcp_holder_ended(tracker,
+				 gcp_tracker_end_prepare(tracker, ctx, stream, &number),
+				 false);
+		end = GCP_END_REFUSED; /* or a later one was */
+	}
 	while (number && capture_ended(tracker, number, end))
 		;
 	gcp_tracker_collect(tracker);
@@ -447,7 +442,8 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 	gcp_tracker_unlock(tracker);
 }
 
-/* What the stream's work has to follow; the end is NULL: there is no memory to know. */
+/* The result for a stream that takes part, but whose end could not be allocated: an
+ * error if its work would have to follow memory that was released. */
 static int end_result(const struct gcp_capture *capture, int result)
 {
 	return capture->released ? GCP_CUDA_OUT_OF_MEMORY : result;

@@ -57,7 +57,7 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 	look_after(tracker, graph_pool, false);
 }
 
-/* Its lane counts such a launch until it ends. */
+/* Returns true if a call that launches its graph has not returned. */
 static bool is_launching(const struct gcp_graph_pool *graph_pool)
 {
 	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);

@@ -208,7 +208,7 @@ struct gcp_chunk {
  *  S2 mapped is size less the HOLEs and UNMAPPING blocks in it
  *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block (of a heap that
  *     is in a lane: a handle of that), else a handle
- *     The chunks of a handle stand side by side, and count themselves */
+ *  S4 the chunks of a handle stand side by side, and count themselves */
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size, made_for; /* the second: bytes of the block that needed it */

@@ -368,7 +368,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_REQUIRED,   \
 	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))
 
-/* What begins and ends captures: hooks_capture.c. */
+/* Begins and ends of captures: hooks_capture.c. */
 #define GCP_HOOKS_BEGINS_GLOBAL(X)                                                     \
 	GCP_TWINS(X, cuStreamBeginCapture, cuStreamBeginCapture, 10000, 10000, _ptsz,  \
 	  (CUstream stream), (stream))

@@ -8,7 +8,6 @@
 #include "../gcpool.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -174,13 +173,12 @@ int gcpool_print_options(int fd)
 	struct gcp_options options;
 	char bytes[16384];
 	struct gcp_text text;
-	int kept = errno;
+	GCP_KEEP_ERRNO;
 	int wrong = options_find(&options);
 
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_options_show(&options, &text);
 	gcp_text_write(&text, fd);
-	errno = kept;
 	return wrong;
 }
 
@@ -197,6 +195,8 @@ int gcpool_print_options(int fd)
 
 int gcpool_graph_pool_create(uint64_t *id)
 {
+	GCP_KEEP_ERRNO;
+
 	if (!id)
 		return -EINVAL;
 	POOLING_OR(-ENOENT);
@@ -225,6 +225,8 @@ size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 
 int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpoint)
 {
+	GCP_KEEP_ERRNO;
+
 	if (!checkpoint)
 		return -EINVAL;
 	POOLING_OR(-ENOENT);
@@ -234,6 +236,7 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 
 int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *checkpoint)
 {
+	GCP_KEEP_ERRNO;
 	int result;
 
 	POOLING_OR(-ENOENT);
@@ -292,10 +295,8 @@ static int work_ask(struct gcpool_work *work, enum gcpool_work_question question
 
 int gcpool_work(struct gcpool_work *work, enum gcpool_work_question question)
 {
-	int saved = errno;
-	int result =
-	    work && question <= GCPOOL_WORK_READY ? work_ask(work, question) : -EINVAL;
+	GCP_KEEP_ERRNO;
 
-	errno = saved;
-	return result;
+	return work && question <= GCPOOL_WORK_READY ? work_ask(work, question)
+						     : -EINVAL;
 }

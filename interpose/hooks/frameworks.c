@@ -219,27 +219,23 @@ static int named_free(void *p, void *stream)
 
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
-	int saved = errno, result;
+	GCP_KEEP_ERRNO;
 
-	result = named_malloc(ptr, bytes, device, stream);
-	errno = saved;
-	return result;
+	return named_malloc(ptr, bytes, device, stream);
 }
 
 int gcpool_free(void *p, void *stream)
 {
-	int saved = errno, result;
+	GCP_KEEP_ERRNO;
 
-	result = named_free(p, stream);
-	errno = saved;
-	return result;
+	return named_free(p, stream);
 }
 
 int gcpool_record_stream(void *p, void *stream)
 {
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
 	void *home = NULL;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct mark *mark;
 
 	(void)stream;
@@ -251,7 +247,6 @@ int gcpool_record_stream(void *p, void *stream)
 	if (mark)
 		mark->ptr = ptr;
 	mark_put(mark);
-	errno = saved;
 	return mark ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -290,10 +285,9 @@ void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 
 void gcpool_torch_free(void *p, ptrdiff_t bytes, int device, void *stream)
 {
-	int result, saved = errno;
+	GCP_KEEP_ERRNO;
+	int result = named_free(p, stream);
 
-	result = named_free(p, stream);
-	errno = saved;
 	(void)bytes;
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_WARNING,

@@ -227,8 +227,8 @@ GCP_HOOKS_BEGINS_INTO_GRAPHS(GCP_X)
 
 /* --- end ---------------------------------------------------------------------- */
 
-/* Whether CUDA ends the capture with this answer. Other errors say that there is none
- * that the stream has begun, or leave it as it is. */
+/* Tells from CUDA's answer whether it ended the capture. Other errors say that the
+ * stream has begun none, or leave it as it is. */
 static enum gcp_end end_of(CUresult result)
 {
 	if (result == CUDA_SUCCESS)
@@ -265,13 +265,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
-	gcp_tracker_end_done(gcp_process.tracker, number, end_of(result));
-	if (result == CUDA_SUCCESS && number == 0) { /* noted only meanwhile */
-		graph =
-		    gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
-		gcp_holder_ended(gcp_process.tracker, graph, false);
-		gcp_tracker_end_done(gcp_process.tracker, number, GCP_END_REFUSED);
-	}
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named, number, end_of(result));
 	if (result == CUDA_SUCCESS && ret_graph && graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
@@ -302,7 +296,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	result = real(stream);
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (number)
-		gcp_tracker_end_done(gcp_process.tracker, number,
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, number,
 				     result ? GCP_END_REFUSED : GCP_END_SURE);
 	gcp_cancel_restore(cancel);
 	return result;

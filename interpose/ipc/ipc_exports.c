@@ -30,7 +30,7 @@
 
 #include "../base/process.h"
 
-enum { BUCKETS = 1024, FILES_READY = 16 };
+enum { BUCKETS = 1024, FILES_READY = 4 }; /* files: 0.6 ms each */
 
 struct export
 {
@@ -73,7 +73,7 @@ static void export_remove(struct export **at)
 /* --- exporting ------------------------------------------------------------------- */
 
 /* gcp_pools_for_each_handle: makes the files that other processes will ask for, of the
- * first handles of a block: stops at the last one. */
+ * first handles of a block. Returns true at the last one, which ends the walk. */
 static int file_ready(void *left, uint64_t handle, gcp_addr addr, uint64_t bytes)
 {
 	int fd;

@@ -6,6 +6,8 @@
 #ifndef GCP_INTERPOSE_CALLING_THREAD_H
 #define GCP_INTERPOSE_CALLING_THREAD_H
 
+#include <errno.h>
+
 #include "../cuda/contexts.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
@@ -49,5 +51,13 @@ static inline struct gcp_pool *gcp_thread_pool_confirmed(void)
 /* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
  * exit it is too late. */
 void gcp_thread_note_gpu(int device);
+
+/* Puts errno back at the end of the block. */
+#define GCP_KEEP_ERRNO                                                                 \
+	int kept_errno __attribute__((cleanup(gcp_errno_restore), unused)) = errno
+static inline void gcp_errno_restore(const int *kept)
+{
+	errno = *kept;
+}
 
 #endif

@@ -9,6 +9,8 @@
 
 #define ULL(number) ((unsigned long long)(number))
 
+enum { COLUMN = 16 }; /* the longest name of a column, and a 0 */
+
 static bool ends_with(const char *name, const char *end)
 {
 	size_t length = strlen(name), own = strlen(end);
@@ -17,11 +19,11 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* The next name of `columns`, without the space behind it; its length, 0: none. */
-static size_t column_next(const char **columns, char *name, size_t capacity)
+static size_t column_next(const char **columns, char name[COLUMN])
 {
 	size_t length = strcspn(*columns, " ");
 
-	assert(length < capacity);
+	assert(length < COLUMN);
 	memcpy(name, *columns, length);
 	name[length] = '\0';
 	*columns += length + ((*columns)[length] == ' ');
@@ -37,10 +39,10 @@ static void name_of_ms(char *name)
 
 static void title_write(struct gcp_writer *writer)
 {
-	char name[16];
+	char name[COLUMN];
 
 	gcp_text_add(writer->text, "%-25s", writer->title);
-	while (column_next(&writer->columns, name, sizeof(name))) {
+	while (column_next(&writer->columns, name)) {
 		name_of_ms(name);
 		gcp_text_add(writer->text, " %10s", name);
 	}
@@ -143,9 +145,9 @@ void gcp_write_row(struct gcp_writer *writer, const char *name, const char *mean
 {
 	bool bytes = name && ends_with(name, "_bytes"), any = writer->json;
 	const char *next = columns;
-	char column[16];
+	char column[COLUMN];
 
-	for (int i = 0; column_next(&next, column, sizeof(column)); i++)
+	for (int i = 0; column_next(&next, column); i++)
 		any |= values[i] != 0;
 	if (!any)
 		return;
@@ -153,7 +155,7 @@ void gcp_write_row(struct gcp_writer *writer, const char *name, const char *mean
 		gcp_write_open(writer, name, '{');
 	else
 		member_begin(writer, name);
-	for (int i = 0; column_next(&columns, column, sizeof(column)); i++)
+	for (int i = 0; column_next(&columns, column); i++)
 		if (writer->json)
 			gcp_write_number(writer, column, "", values[i]);
 		else

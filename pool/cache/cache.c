@@ -114,8 +114,6 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 {
 	struct gcp_pool *pool = cache->pool;
 	struct gcp_window window = gcp_window_of_thread(pool);
-	uint64_t most = pool->pools->config.thread_cache_bytes;
-	uint64_t part = pool->cache_limit / atomic_load(&pool->cache_count);
 
 	cache->epoch = epoch;
 	cache->epoch_share = (int64_t)window.epoch_bytes;
@@ -123,7 +121,7 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 	cache->epoch_part = cache->epoch_left;
 	cache->epoch_least = window.epoch_bytes / window.epoch_blocks +
 			     (window.epoch_bytes % window.epoch_blocks != 0);
-	cache->limit = (int64_t)((part < most ? part : most) & INT64_MAX);
+	cache->limit = gcp_cache_most(pool);
 	gcp_cache_floor_set(cache);
 }
 

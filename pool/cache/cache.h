@@ -181,6 +181,18 @@ static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_
 		   : NULL;
 }
 
+/* The most bytes that a thread's cache holds, whose part of the cache limit may be
+ * less. The thread has one. */
+static inline int64_t gcp_cache_most(struct gcp_pool *pool)
+{
+	uint64_t most = pool->pools->config.thread_cache_bytes;
+	uint64_t limit = pool->cache_limit;
+
+	if (limit != GCP_LIMIT_NONE && limit / atomic_load(&pool->cache_count) < most)
+		most = limit / atomic_load(&pool->cache_count);
+	return (int64_t)(most & INT64_MAX);
+}
+
 /* The records: cache->own is held. The bytes of the cache's blocks: */
 static inline int64_t gcp_cache_bytes(const struct gcp_cache *cache)
 {

@@ -134,7 +134,7 @@ bool gcp_stream_cache_put(struct gcp_cache *cache, uint64_t stream,
 			  struct gcp_block *block, struct gcp_chain *excess,
 			  bool *ret_full)
 {
-	int64_t limit = (int64_t)cache->pool->pools->config.thread_cache_bytes;
+	int64_t limit = gcp_cache_most(cache->pool);
 	struct gcp_stream_cache *streamed = NULL;
 	uint64_t size = block->size;
 

@@ -506,6 +506,10 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 		purge.completed_only = !waits;
 		given += gcp_pool_purge(pool, &purge);
 	}
+	if (!gcp_vmm_unmap_completed(pool) && may_wait) {
+		complete_all(pool);
+		(void)gcp_vmm_unmap_completed(pool);
+	}
 	return given;
 }
 

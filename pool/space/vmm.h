@@ -23,6 +23,9 @@ typedef bool gcp_taking(struct gcp_request *request, bool hit);
  * block: there is room already. GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
 int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
 		    uint64_t *ret_new);
+/* Unmaps addresses that handles have left, where their work is completed: they may be
+ * all that holds memory of a graph that has ended. Returns true if none is left. */
+bool gcp_vmm_unmap_completed(struct gcp_pool *pool);
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);

@@ -212,7 +212,7 @@ static __attribute__((unused)) void end(int i)
 	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
 	fake.capturing--;
 	gcp_holder_ended(tracker, graph, false);
-	gcp_tracker_end_done(tracker, number, GCP_END_LOST);
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), number, GCP_END_LOST);
 }
 
 /* The first stream's capture, and its graph. */

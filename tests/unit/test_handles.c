@@ -101,34 +101,6 @@ TEST(what_is_free_of_slabs_serves_other_classes_before_memory_is_out)
 	}
 }
 
-/* D6. A few small survivors of each size: memory does not add up. */
-TEST(sizes_one_after_the_other_hold_one)
-{
-	static const uint64_t sizes[] = {256, 256 << 10, 64, 64 << 10, 16, 128};
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	static gcp_addr blocks[4096];
-	uint64_t live = 0;
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		uint64_t bytes = sizes[i] < 2048 ? sizes[i] * MIB : sizes[i];
-		uint64_t count = 256 * MIB / bytes, kept = 0;
-
-		for (uint64_t n = 0; n < count; n++)
-			blocks[n] = must_alloc(fake_pool(pools), bytes);
-		assert_true(fake.memory_used <= 256 * MIB + 5 * live + 32 * MIB);
-		for (uint64_t n = 0; n < count; n++) {
-			if (n % 64 == 63 && bytes < 64 * MIB)
-				kept++;
-			else
-				must_free(pools, blocks[n]);
-			fake.done = fake.submitted;
-		}
-		live += kept * (bytes > 2 * MIB ? bytes : 2 * MIB);
-	}
-	finish(pools);
-}
-
 /* What is not completed stays, and nothing waits for it. */
 TEST(a_handle_in_use_by_the_device_stays)
 {
@@ -143,17 +115,5 @@ TEST(a_handle_in_use_by_the_device_stays)
 	assert_int_equal(fake.memory_used, 260 * MIB);
 	assert_int_equal(must_stats(pools).waits, 0);
 	fake.stuck = false;
-	finish(pools);
-}
-
-TEST(a_large_block_has_few_handles)
-{
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-
-	must_alloc(fake_pool(pools), 128 * MIB);
-	assert_int_equal(fake.creates, 4);
-	must_alloc(fake_pool(pools), 1024 * MIB);
-	assert_int_equal(fake.creates, 36);
 	finish(pools);
 }

@@ -162,3 +162,21 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	graph_destroy(graph);
 	graph_destroy(again);
 }
+
+/* Another thread is about to end the capture, which is noted only then. */
+TEST(a_capture_that_is_noted_late_ends)
+{
+	struct gcp_capture *capture;
+	uint64_t number;
+
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	assert_null(
+	    gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0), &number));
+	cuda.streams[0] = (struct gcp_capture_state){.active = true, .id = 1};
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
+			       GCP_CAPTURE_RELAXED, 0);
+	assert_true(gcp_tracker_capturing(tracker));
+	cuda.streams[0].active = false;
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0), number, GCP_END_SURE);
+	assert_false(gcp_tracker_capturing(tracker));
+}

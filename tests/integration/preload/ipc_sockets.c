@@ -26,6 +26,27 @@ static void ends_well(pid_t importer)
 	must(status == 0, "the importer has failed");
 }
 
+/* This process exports a block to one that starts before it uses CUDA. */
+static void exports_to(void (*importer)(int from), size_t bytes)
+{
+	int down[2];
+	CUipcMemHandle handle;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		importer(down[0]);
+		fflush(stdout);
+		_exit(wrong);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(bytes));
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	ends_well(child);
+}
+
 /* --- an exporter that does not answer --- */
 
 static atomic_int connections;
@@ -150,7 +171,7 @@ SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 	(void)primary();
 	handle = exported(allocated(4096));
 	getrlimit(RLIMIT_NOFILE, &files);
-	none = files_none();
+	none = (struct rlimit){.rlim_max = files.rlim_max}; /* poll refuses, too */
 	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
 	before = seconds_used();
 	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
@@ -160,36 +181,67 @@ SCENARIO_BEFORE_CUDA(a_connection_waits_for_a_file)
 	ends_well(child);
 }
 
-/* The exporter lives. */
-SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has_ended)
+static void opens_without_files(int from)
 {
-	int down[2];
 	CUipcMemHandle handle;
 	struct rlimit none;
 	CUdeviceptr p;
-	CUresult result;
-	pid_t child;
 
-	must(pipe(down) == 0, "pipe");
-	child = fork();
-	if (child == 0) {
-		OK(cuInit(0));
-		(void)primary();
-		must(read(down[0], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-		none = files_none();
-		must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
-		result = cuIpcOpenMemHandle_v2(&p, handle,
-					       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-		printf("result %d\n", result);
-		must(result == CUDA_ERROR_OPERATING_SYSTEM, "another error");
-		fflush(stdout);
-		_exit(wrong);
-	}
 	OK(cuInit(0));
 	(void)primary();
-	handle = exported(allocated(4096));
-	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	ends_well(child);
+	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	none = files_none();
+	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	must(opened_by(handle, &p) == CUDA_ERROR_OPERATING_SYSTEM, "another error");
+}
+
+/* The exporter lives. */
+SCENARIO_BEFORE_CUDA(an_importer_without_files_does_not_say_that_the_process_has_ended)
+{
+	exports_to(opens_without_files, 4096);
+}
+
+/* --- a thread that is cancelled --- */
+
+static bool asked_for_peers;
+
+static void is_asked_for_peers(void)
+{
+	asked_for_peers = true;
+	pthread_testcancel();
+}
+
+static void *is_cancelled_in_a_call(void *unused)
+{
+	CUcontext ctx;
+
+	must(gcpsim_when_called("cuDeviceCanAccessPeer", is_asked_for_peers) == 0,
+	     "no call");
+	pthread_cancel(pthread_self());
+	OK(cuCtxCreate_v4(&ctx, NULL, 0, 0));
+	pthread_testcancel();
+	return unused;
+}
+
+/* A new context makes the library ask which devices can reach the import. */
+static void is_cancelled_beside_an_import(int from)
+{
+	CUdeviceptr p = open_from(from);
+	pthread_t victim;
+	void *ended;
+
+	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
+	pthread_join(victim, &ended);
+	must(asked_for_peers && ended == PTHREAD_CANCELED,
+	     "it was not cancelled there");
+	OK(cuMemsetD8_v2(p, 1, MIB));
+	OK(cuIpcCloseMemHandle(p));
+	must(gcpsim_faults() == 0, gcpsim_last_report());
+}
+
+SCENARIO_BEFORE_CUDA(a_thread_is_cancelled_beside_an_import, "GCPSIM_DEVICES=2")
+{
+	exports_to(is_cancelled_beside_an_import, MIB);
 }
 
 /* --- an open that is refused, or whose answer is lost --- */

@@ -74,6 +74,42 @@ SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
+static pthread_barrier_t barrier;
+static CUcontext ctx;
+
+static void *keeps(void *unused)
+{
+	CUdeviceptr blocks[8];
+	CUstream stream;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 8; i++)
+			OK(cuMemAllocAsync(&blocks[i], 64 << 10, stream));
+		for (int i = 0; i < 8; i++)
+			OK(cuMemFreeAsync(blocks[i], stream));
+		OK(cuStreamSynchronize(stream));
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_barrier_wait(&barrier);
+	return unused;
+}
+
+SCENARIO(threads_keep_no_more_than_the_limit,
+	 "GCPOOL_CACHE_LIMIT=1M GCPSIM_SPEED=idle GCPOOL_BACKEND=vmm")
+{
+	enum { THREADS = 64 };
+	pthread_t thread;
+
+	ctx = primary();
+	pthread_barrier_init(&barrier, NULL, THREADS + 1);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&thread, NULL, keeps, NULL);
+	pthread_barrier_wait(&barrier);
+	must(gcpsim_memory_used(0) <= 8 * MIB, "threads keep more");
+}
+
 /* It may make room that it does not count as free, out of managed memory. */
 SCENARIO(the_driver_is_asked_before_memory_is_out,
 	 "GCPSIM_MEMORY=1g GCPOOL_BACKEND=vmm")

@@ -100,6 +100,22 @@ SCENARIO(launches_wait_by_the_context)
 }
 
 /* Each try makes memory, cannot map it, and finds that much to give back. */
+/* The larger one ends while it runs, and then the other one leaves their lane. */
+SCENARIO(memory_that_only_addresses_hold_is_trimmed)
+{
+	make_graphs();
+	launch_both();
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuGraphExecDestroy(execs[1]));
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++) {
+		OK(cuGraphLaunch(execs[0], streams[1]));
+		OK(cuStreamSynchronize(streams[1]));
+	}
+	(void)trim();
+	must(gcpsim_memory_used(0) <= 8 * MIB, "more than the other one needs is held");
+}
+
 SCENARIO(a_launch_that_cannot_map_ends)
 {
 	make_graphs();

@@ -90,38 +90,49 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 
 static CUcontext ctx;
 static CUstream first_stream, other_stream;
-static atomic_bool has_joined, is_destroyed;
+static atomic_bool has_joined, is_destroyed, other_begins;
 
-static void *captures_nothing(void *unused)
+static void *ends_a_capture(void *unused)
 {
-	CUgraph graph;
-
 	OK(cuCtxSetCurrent(ctx));
-	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuStreamEndCapture(first_stream, &graph));
+	if (other_begins)
+		OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(first_stream, &(CUgraph){0}));
 	return unused;
 }
 
-static void captures_meanwhile(void)
+static void ends_meanwhile(void)
 {
-	pthread_create(&next.thread, NULL, captures_nothing, NULL);
+	pthread_create(&next.thread, NULL, ends_a_capture, NULL);
 	pthread_join(next.thread, NULL);
 }
 
-SCENARIO(captures_of_two_threads_on_one_stream_end)
+/* Another thread ends a capture before that call of this one returns. */
+static void captured_beside(const char *call, bool begins)
 {
-	CUgraph graph;
 	uint64_t fences;
 
 	ctx = primary();
+	other_begins = begins;
 	OK(cuStreamCreate(&first_stream, CU_STREAM_NON_BLOCKING));
+	must(gcpsim_when_called(call, ends_meanwhile) == 0, "no call");
 	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	must(gcpsim_when_called("cuStreamEndCapture", captures_meanwhile) == 0, "call");
-	OK(cuStreamEndCapture(first_stream, &graph));
+	if (begins)
+		OK(cuStreamEndCapture(first_stream, &(CUgraph){0}));
 	fences = gcpsim_calls("cuCtxRecordEvent");
 	for (int i = 0; i < 100; i++)
 		OK(cuMemFree(allocated(8 * MIB)));
 	must(gcpsim_calls("cuCtxRecordEvent") > fences, "no fence is set any more");
+}
+
+SCENARIO(captures_of_two_threads_on_one_stream_end)
+{
+	captured_beside("cuStreamEndCapture", true);
+}
+
+SCENARIO(capture_that_ends_before_it_is_noted)
+{
+	captured_beside("cuStreamBeginCapture_v2", false);
 }
 
 /* On a stream with the handle of one that the other thread's capture had. */
