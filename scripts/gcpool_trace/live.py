@@ -150,6 +150,12 @@ class Page:
         self.place = place_open(os.path.dirname(path), self.uid)
         self.fd = self.open("", os.O_RDWR)
         self.pid = int(name.group(3))
+        # First: a process that was killed while it wrote has left what cannot be read.
+        began, made = start_time(self.pid), self.words("<8sI36xQ", 0)
+        if not began or made[:2] == (MAGIC, VERSION) and made[2] != began:
+            self.remove()
+            self.remove(".reply")
+            raise Wrong(f"process {self.pid} has ended")
         self.read()
 
     def __del__(self):
@@ -294,9 +300,6 @@ def pages():
             continue
         if page.lives():
             found.append(page)
-        elif start_time(page.pid) != page.start_time:
-            page.remove()
-            page.remove(".reply")
     return found
 
 
@@ -842,9 +845,7 @@ def ask(page, command, argument=0):
         found = page.ask(command, argument)
         if found is None:
             what = "no free" if command == "trim" else "no call"
-            raise Wrong(
-                f"process {page.pid} made {what} within {ANSWER_S} s, and was not asked after that"
-            )
+            raise Wrong(f"process {page.pid} made {what} within {ANSWER_S} s, and is not asked again")
         if found[0]:
             raise Wrong(f"process {page.pid} could not: {os.strerror(found[0])}")
         if command == "trim":

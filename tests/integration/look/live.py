@@ -60,7 +60,7 @@ class Running:
             if found and found[0]["devices"] and found[0]["devices"][0]["hits"] > 1000:
                 return self
             time.sleep(0.05)
-        return self
+        raise TimeoutError(f"no page of process {self.pid} with a device and hits: {found}")
 
     def __exit__(self, *_):
         self.process.kill()
@@ -206,6 +206,13 @@ def dead_processes_are_told_from_living_ones(checks, directory):
         checks.that(not os.path.exists(page_path(pid)), "the page of a dead process is still there")
         code, _, err = gcpool("top", "--once", str(pid))
         checks.that(code == 1 and err.count("\n") == 1, f"{code} {err}")
+    # One that was killed while it wrote, before and after its first words; gone at a look.
+    last = int(open("/proc/sys/kernel/pid_max").read()) - 1
+    for head in (b"", live.HEAD.pack(live.MAGIC, live.VERSION, *[0] * 7, 1, 1, 0, 0, b"")):
+        with open(page_path(last), "wb") as file:
+            file.write(head.ljust(live.PAGE, b"\0"))
+        checks.equal("code", 0, gcpool("top", "--json")[0])
+        checks.that(not os.path.exists(page_path(last)), f"{len(head)}: the page is still there")
     # One of the same number that is another process now.
     with Running() as running:
         with open(page_path(running.pid), "rb") as file:
