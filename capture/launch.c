@@ -4,9 +4,10 @@
  * same time.
  *
  * A lane belongs to one stream. A graph enters the lane of the stream of its first
- * launch; CUDA keeps the order of what is launched there, and nothing need be asked,
- * recorded or waited for. The first launch into another stream takes the graph out of
- * the lane. From then on it has memory of its own:
+ * launch; CUDA keeps the order of what is launched there, and nothing is waited for. If
+ * the program has several streams, an event is recorded behind each launch. The first
+ * launch into another stream takes the graph out of the lane. From then on it has
+ * memory of its own:
  *
  *   it is idle              it leaves before the launch
  *   it may still run, or    the launch is a crossing: on the device it follows the
