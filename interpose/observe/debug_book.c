@@ -1,111 +1,86 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * debug_book.c - the ranges of GCPOOL_DEBUG: see debug_book.h. Ranges never overlap.
+ * debug_book.c - what GCPOOL_DEBUG knows of blocks: see debug.h.
  */
-#include <errno.h>
 #include <stdlib.h>
 
-#include "debug_book.h"
+#include "debug.h"
 #include "instrument.h"
 
-static bool range_before(const struct gcp_debug_range *a,
-			 const struct gcp_debug_range *b)
-{
-	return a->at < b->at;
-}
+static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_DEBUG);
+static struct gcp_treap blocks; /* lock */
 
-GCP_TREAP(ranges, gcp_debug_range, node, range_before, NULL)
-
-static struct gcp_treap ranges;
-
-/* The first range that ends behind `addr`. */
-static struct gcp_debug_range *range_from(gcp_addr addr)
-{
-	struct gcp_debug_range key = {.at = addr + 1};
-	struct gcp_debug_range *before = ranges_below(&ranges, &key);
-
-	if (before && before->at + before->bytes > addr)
-		return before;
-	return ranges_from(&ranges, &key);
-}
-
-struct gcp_debug_range *gcp_debug_book_find(gcp_addr addr)
+static void block_insert(const struct gcp_debug_block *block)
 {
 	gcp_assert_held(GCP_RANK_DEBUG);
-	struct gcp_debug_range *range = range_from(addr);
+	assert(block->range.bytes > 0 && block->info.requested <= block->info.size);
+	struct gcp_debug_block *copy = malloc(sizeof(*copy));
 
-	return range && range->at <= addr ? range : NULL;
-}
-
-static void range_insert(const struct gcp_debug_range *range)
-{
-	gcp_assert_held(GCP_RANK_DEBUG);
-	assert(range->bytes > 0 && range->block.requested <= range->block.size);
-	int saved = errno;
-	struct gcp_debug_range *copy = malloc(sizeof(*copy));
-
-	errno = saved;
 	if (!copy)
 		return;
-	*copy = *range;
-	ranges_insert(&ranges, copy);
+	*copy = *block;
+	gcp_ranges_insert(&blocks, &copy->range);
 }
 
-void gcp_debug_book_remove(struct gcp_debug_range *range)
+/* Takes out the first part in [addr, end). What else its range has stays. */
+static bool part_take(gcp_addr addr, gcp_addr end, struct gcp_debug_block *ret_part)
 {
 	gcp_assert_held(GCP_RANK_DEBUG);
-	ranges_remove(&ranges, range);
-	free(range);
-}
+	struct gcp_debug_block *block = gcp_ranges_behind(&blocks, addr), rest;
+	gcp_addr to;
 
-/* What of `range` lies in [from, to) goes; what is left stays. */
-static void range_cut(struct gcp_debug_range *range, gcp_addr from, gcp_addr to)
-{
-	assert(range->at < to && range->at + range->bytes > from);
-	struct gcp_debug_range rest = *range;
-	gcp_addr end = range->at + range->bytes;
-
-	if (range->at < from)
-		range->bytes = from - range->at;
-	else
-		gcp_debug_book_remove(range);
-	if (end > to) {
-		rest.at = to;
-		rest.bytes = end - to;
-		range_insert(&rest);
+	if (!block || block->range.at >= end)
+		return false;
+	*ret_part = rest = *block;
+	to = block->range.at + block->range.bytes;
+	if (block->range.at < addr) {
+		block->range.bytes = addr - block->range.at;
+		ret_part->range.at = addr;
+	} else {
+		gcp_ranges_remove(&blocks, &block->range);
+		free(block);
 	}
-}
-
-void gcp_debug_book_cut(gcp_addr addr, uint64_t bytes,
-			void (*part)(void *arg, const struct gcp_debug_range *range),
-			void *arg)
-{
-	struct gcp_debug_range *range, taken;
-
-	while ((range = range_from(addr)) && range->at < addr + bytes) {
-		gcp_addr end = range->at + range->bytes;
-
-		taken = *range;
-		taken.at = range->at > addr ? range->at : addr;
-		taken.bytes = (end < addr + bytes ? end : addr + bytes) - taken.at;
-		range_cut(range, taken.at, taken.at + taken.bytes);
-		if (part && taken.freed)
-			part(arg, &taken);
+	if (to > end) {
+		rest.range.at = end;
+		rest.range.bytes = to - end;
+		block_insert(&rest);
 	}
+	ret_part->range.bytes = (to < end ? to : end) - ret_part->range.at;
+	assert(ret_part->range.bytes > 0 && ret_part->range.bytes <= end - addr);
+	return true;
 }
 
-void gcp_debug_book_add(const struct gcp_debug_range *range)
+bool gcp_debug_book_from(gcp_addr addr, struct gcp_debug_block *ret_block)
 {
-	gcp_debug_book_cut(range->at, range->bytes, NULL, NULL);
-	range_insert(range);
+	struct gcp_debug_block *block;
+
+	gcp.mutex_lock(&lock);
+	block = gcp_ranges_behind(&blocks, addr);
+	if (block)
+		*ret_block = *block;
+	gcp.mutex_unlock(&lock);
+	return block;
 }
 
-void gcp_debug_book_each(void (*scope)(void *arg, const struct gcp_debug_range *range),
-			 void *arg)
+void gcp_debug_book_add(const struct gcp_debug_block *block)
 {
-	gcp_assert_held(GCP_RANK_DEBUG);
-	struct gcp_debug_range *range;
+	gcp_addr addr = block->range.at, end = addr + block->range.bytes;
+	struct gcp_debug_block before;
 
-	for (range = ranges_first(&ranges); range; range = ranges_next(range))
-		scope(arg, range);
+	gcp.mutex_lock(&lock);
+	while (part_take(addr, end, &before))
+		;
+	block_insert(block);
+	gcp.mutex_unlock(&lock);
+}
+
+bool gcp_debug_book_take(gcp_addr addr, uint64_t bytes,
+			 struct gcp_debug_block *ret_part)
+{
+	bool taken;
+
+	gcp.mutex_lock(&lock);
+	taken = part_take(addr, addr + bytes, ret_part);
+	gcp.mutex_unlock(&lock);
+	return taken;
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * debug_device.c - patterns in device memory: see debug_device.h. What is compared is
- * copied to the host first, a piece at a time.
+ * debug_device.c - patterns in device memory: see debug.h. What is compared is copied
+ * to the host first, a piece at a time.
  */
-
-#include "debug_device.h"
+#include "debug.h"
 #include "instrument.h"
+
+/* For GCP_WITHIN. */
+#define gcp_ctx_scope_begin gcp.ctx_scope_begin
+#define gcp_ctx_scope_end   gcp.ctx_scope_end
 
 enum {
 	STAGE_BYTES = 1 << 20,
@@ -44,9 +47,10 @@ static void stage_compare(enum gcp_debug_kind pattern, gcp_addr addr, uint64_t c
 }
 
 /* In a scope of ctx. */
-static int own_stream(void *ctx, CUstream *ret_stream)
+static CUresult own_stream(void *ctx, CUstream *ret_stream)
 {
-	int result = CUDA_SUCCESS, at = -1;
+	CUresult result = CUDA_SUCCESS;
+	int at = -1;
 
 	gcp.mutex_lock(&lock);
 	for (int i = CONTEXTS_MAX - 1; i >= 0; i--)
@@ -55,8 +59,8 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 	if (at < 0)
 		result = CUDA_ERROR_NOT_SUPPORTED;
 	else if (!owns[at].ctx)
-		result = (int)gcp.real->cuStreamCreate(&owns[at].stream,
-						       CU_STREAM_NON_BLOCKING);
+		result =
+		    gcp.real->cuStreamCreate(&owns[at].stream, CU_STREAM_NON_BLOCKING);
 	if (result == CUDA_SUCCESS) {
 		owns[at].ctx = ctx;
 		*ret_stream = owns[at].stream;
@@ -65,97 +69,67 @@ static int own_stream(void *ctx, CUstream *ret_stream)
 	return result;
 }
 
-/* Begins a scope of the context, and finds its stream. */
-static int queue_begin(void *ctx, struct gcp_ctx_scope *scope, CUstream *ret_stream)
+/* In a scope of ctx. */
+static CUresult pattern_write(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
+			      uint64_t bytes)
 {
-	int result = (int)gcp.ctx_scope_begin(scope, ctx);
+	CUstream stream = NULL;
+	CUresult result = own_stream(ctx, &stream);
 
-	if (result != 0)
+	if (result != CUDA_SUCCESS)
 		return result;
-	result = own_stream(ctx, ret_stream);
-	if (result != 0)
-		gcp.ctx_scope_end(scope);
-	return result;
+	result = pattern == GCP_DEBUG_MARGIN
+		     ? gcp.real->cuMemsetD8Async(addr, MARGIN_BYTE, bytes, stream)
+		     : gcp.real->cuMemsetD32Async(addr, FREED_WORD, bytes / 4, stream);
+	return result == CUDA_SUCCESS ? gcp.real->cuStreamSynchronize(stream) : result;
 }
 
 int gcp_debug_write(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 		    uint64_t bytes)
 {
-	struct gcp_ctx_scope scope;
-	CUstream stream = NULL;
-	int result = queue_begin(ctx, &scope, &stream);
-
 	assert(pattern == GCP_DEBUG_MARGIN || (addr % 4 == 0 && bytes % 4 == 0));
-	if (result != 0)
-		return result;
-	if (pattern == GCP_DEBUG_MARGIN)
-		result =
-		    (int)gcp.real->cuMemsetD8Async(addr, MARGIN_BYTE, bytes, stream);
-	else
-		result = (int)gcp.real->cuMemsetD32Async(addr, FREED_WORD, bytes / 4,
-							 stream);
-	gcp.ctx_scope_end(&scope);
-	return result;
-}
-
-int gcp_debug_wait(void *ctx)
-{
-	struct gcp_ctx_scope scope;
-	CUstream stream = NULL;
-	int result = queue_begin(ctx, &scope, &stream);
-
-	if (result != 0)
-		return result;
-	result = (int)gcp.real->cuStreamSynchronize(stream);
-	gcp.ctx_scope_end(&scope);
-	return result;
+	return (int)GCP_WITHIN(ctx, pattern_write(ctx, pattern, addr, bytes));
 }
 
 int gcp_debug_wait_stream(void *ctx, void *stream)
 {
-	struct gcp_ctx_scope scope;
-	int result = (int)gcp.ctx_scope_begin(&scope, ctx);
-
-	if (result != 0)
-		return result;
-	result = (int)gcp.real->cuStreamSynchronize(stream);
-	gcp.ctx_scope_end(&scope);
-	return result;
+	return (int)GCP_WITHIN(ctx, gcp.real->cuStreamSynchronize(stream));
 }
 
-/* In a scope of the stream's context. */
-static int stage_fill(CUstream stream, gcp_addr addr, uint64_t bytes)
+/* In a scope of ctx. */
+static CUresult pattern_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
+				uint64_t bytes, struct gcp_debug_found *found)
 {
 	gcp_assert_held(GCP_RANK_DEBUG_STAGE);
-	CUresult result = gcp.real->cuMemcpyDtoHAsync_v2(stage, addr, bytes, stream);
+	CUstream stream = NULL;
+	CUresult result = own_stream(ctx, &stream);
 
-	return (int)(result == CUDA_SUCCESS ? gcp.real->cuStreamSynchronize(stream)
-					    : result);
+	for (uint64_t step; result == CUDA_SUCCESS && bytes > 0; bytes -= step) {
+		step = bytes < STAGE_BYTES ? bytes : STAGE_BYTES;
+		result = gcp.real->cuMemcpyDtoHAsync_v2(stage, addr, step, stream);
+		if (result == CUDA_SUCCESS)
+			result = gcp.real->cuStreamSynchronize(stream);
+		if (result == CUDA_SUCCESS)
+			stage_compare(pattern, addr, step, found);
+		addr += step;
+	}
+	return result;
 }
 
 int gcp_debug_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 		      uint64_t bytes, struct gcp_debug_found *ret_found)
 {
-	struct gcp_ctx_scope scope;
-	CUstream stream = NULL;
-	int result = queue_begin(ctx, &scope, &stream);
+	int result;
 
 	*ret_found = (struct gcp_debug_found){0};
-	if (result != 0)
-		return result;
 	gcp.mutex_lock(&stage_lock);
-	for (uint64_t done = 0, step; result == 0 && done < bytes; done += step) {
-		step = bytes - done < STAGE_BYTES ? bytes - done : STAGE_BYTES;
-		result = stage_fill(stream, addr + done, step);
-		if (result == 0)
-			stage_compare(pattern, addr + done, step, ret_found);
-	}
+	result =
+	    (int)GCP_WITHIN(ctx, pattern_compare(ctx, pattern, addr, bytes, ret_found));
 	gcp.mutex_unlock(&stage_lock);
-	gcp.ctx_scope_end(&scope);
 	return result;
 }
 
-void gcp_debug_device_context_gone(const void *ctx)
+void gcp_debug_context_gone(const void *ctx)
 {
 	gcp.mutex_lock(&lock);
 	for (int i = 0; i < CONTEXTS_MAX; i++)

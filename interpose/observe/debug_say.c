@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * debug_say.c - the lines of GCPOOL_DEBUG: see debug_say.h.
+ * debug_say.c - the lines of GCPOOL_DEBUG: see debug.h.
  *
  * A frame is the name of its file and the place in it, as addr2line -e FILE takes it.
  */
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "debug_say.h"
+#include "debug.h"
 #include "instrument.h"
 
 /* Of each kind; a program that goes wrong does so often. */
@@ -90,15 +90,15 @@ static bool line_begin(struct line *line, _Atomic uint32_t *count)
 
 static void block_add(struct gcp_text *text, const struct gcp_debug_block *block)
 {
-	gcp.text_add(text, "block 0x%llx of %llu bytes (", ULL(block->addr),
-		     ULL(block->requested));
-	if (block->device < 0)
+	gcp.text_add(text, "block 0x%llx of %llu bytes (", ULL(block->info.addr),
+		     ULL(block->info.requested));
+	if (block->info.device < 0)
 		gcp.text_add(text, "pinned host memory)");
-	else if (!block->async)
-		gcp.text_add(text, "device %d, any stream)", block->device);
+	else if (!block->order.async)
+		gcp.text_add(text, "device %d, any stream)", block->info.device);
 	else
-		gcp.text_add(text, "device %d, stream 0x%llx)", block->device,
-			     ULL((uintptr_t)block->stream));
+		gcp.text_add(text, "device %d, stream 0x%llx)", block->info.device,
+			     ULL((uintptr_t)block->order.stream));
 }
 
 static void stacks_add(struct gcp_text *text, const struct gcp_debug_block *block)
@@ -123,7 +123,7 @@ void gcp_debug_say(enum gcp_debug_kind kind, const struct gcp_debug_block *block
 		gcp.text_add(&line.text,
 			     ": %llu byte%s written, the first at offset %llu",
 			     ULL(what->wrong), what->wrong == 1 ? "" : "s",
-			     ULL(what->first - block->addr));
+			     ULL(what->first - block->info.addr));
 	stacks_add(&line.text, block);
 	stack_add(&line.text, "; and again by ", &what->by);
 	gcp.message_repeated(GCP_LOG_ERROR, "%s", line.bytes);
@@ -140,7 +140,7 @@ void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 	gcp.text_add(&line.text, "free of 0x%llx, which begins no block", ULL(addr));
 	if (block) {
 		gcp.text_add(&line.text, ": it lies %llu bytes into ",
-			     ULL(addr - block->addr));
+			     ULL(addr - block->info.addr));
 		block_add(&line.text, block);
 		stacks_add(&line.text, block);
 	}

@@ -7,6 +7,10 @@
 #define GCP_INTERPOSE_INSTRUMENT_H
 
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "../base/clock.h"
 #include "observer.h"
@@ -14,12 +18,33 @@
 /* Set once, before anything else is called: instruments.c. */
 extern struct gcp_services gcp;
 
-static inline uint64_t gcp_clock_of(clockid_t clock)
+/* Memory of zeros. NULL: there is none. */
+static inline void *gcp_memory_map(size_t bytes, int protection)
 {
-	struct timespec now;
+	void *memory = mmap(NULL, bytes, protection,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Not fstat: the headers of a new glibc make of it what an old one has not. */
+static inline int gcp_file_stat(int fd, struct stat *ret_about)
+{
+	return (int)syscall(SYS_fstat, fd, ret_about);
+}
+
+struct gcp_words {
+	char bytes[64];
+};
+
+static inline struct gcp_words gcp_error_words(int error)
+{
+	struct gcp_words words;
+	struct gcp_text text;
+
+	gcp.text_init(&text, words.bytes, sizeof(words.bytes));
+	gcp.text_add_errno(&text, error);
+	return words;
 }
 
 /* Not in libc.so.6 before glibc 2.34, and therefore looked up. */

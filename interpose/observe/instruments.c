@@ -10,7 +10,6 @@
 #include "live.h"
 #include "nvtx.h"
 #include "trace.h"
-#include "trace_file.h"
 
 /* What observes: bits, set once before the first allocation. */
 enum {
@@ -68,8 +67,7 @@ static void context_used(const void *ctx, int device)
 
 static void after_fork(void)
 {
-	if (wanted & TRACE)
-		gcp_trace_file_leave();
+	gcp_trace_file_leave();
 	gcp_live_after_fork();
 }
 
@@ -77,13 +75,11 @@ static void end(bool quietly)
 {
 	struct gcp_pools *pools = gcp.process->pools;
 
-	if (wanted & TRACE && quietly)
-		gcp_trace_file_end();
-	else if (wanted & TRACE)
-		gcp_trace_end(pools);
-	if (wanted & LIVE)
-		gcp_live_end();
-	if (wanted & DEBUG && !quietly)
+	if (wanted & TRACE && pools && !quietly)
+		gcp_trace_sample(pools, true);
+	gcp_trace_file_end();
+	gcp_live_end();
+	if (wanted & DEBUG && pools && !quietly)
 		gcp_debug_end(pools);
 }
 

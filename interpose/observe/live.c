@@ -5,10 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "instrument.h"
 #include "live.h"
@@ -42,27 +38,6 @@ static void page_fill(const struct gcp_options *options)
 	memcpy(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic));
 }
 
-static bool failure_say(int error)
-{
-	char words[64];
-	struct gcp_text text;
-
-	gcp.text_init(&text, words, sizeof(words));
-	gcp.text_add_errno(&text, error);
-	gcp.log(GCP_LOG_WARNING, "GCPOOL_LIVE: cannot make %s (%s), showing nothing",
-		page_path, words);
-	return false;
-}
-
-/* Written, not only made longer: a full /dev/shm is an error here and no signal. */
-static int page_write(int fd)
-{
-	static char zeros[GCP_LIVE_BYTES];
-	const struct gcp_text text = {zeros, sizeof(zeros), sizeof(zeros), false};
-
-	return gcp.text_write(&text, fd);
-}
-
 /* Containers may share /dev/shm, and each has a process 1. */
 static void paths_make(void)
 {
@@ -91,8 +66,7 @@ static int place_make(void)
 	fd = open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno;
-	/* Not fstat, as in log.c. */
-	if (syscall(SYS_fstat, fd, &about) != 0)
+	if (gcp_file_stat(fd, &about) != 0)
 		error = errno;
 	else if (about.st_uid != user || about.st_mode & 077)
 		error = EPERM;
@@ -100,23 +74,33 @@ static int place_make(void)
 	return error;
 }
 
-/* A new file in the directory. One that a process of the same number has left is taken
- * away. -1 and an errno. */
-static int own_file_make(const char *path)
+/* A new file in the directory, with these bytes. One that a process of the same number
+ * has left is taken away. 0 and a descriptor, or an errno. (The page is written, not
+ * only made longer: a full /dev/shm is an error here and no signal.) */
+static int own_file_make(const char *path, const char *bytes, size_t length,
+			 int *ret_fd)
 {
+	struct gcp_text text = {(char *)bytes, length + 1, length, false};
 	int error = place_make();
 
-	if (error) {
-		errno = error;
-		return -1;
-	}
+	if (error)
+		return error;
 	unlink(path);
-	return gcp.path_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	*ret_fd = gcp.path_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	if (*ret_fd < 0)
+		return errno;
+	error = gcp.text_write(&text, *ret_fd);
+	if (error) {
+		unlink(path);
+		close(*ret_fd);
+	}
+	return error;
 }
 
 bool gcp_live_start(const struct gcp_options *options)
 {
-	void *memory = MAP_FAILED;
+	static char zeros[GCP_LIVE_BYTES];
+	void *memory;
 	int fd, error;
 
 	if (!options->live)
@@ -127,20 +111,20 @@ bool gcp_live_start(const struct gcp_options *options)
 		return false;
 	}
 	paths_make();
-	fd = own_file_make(page_path);
-	if (fd < 0)
-		return failure_say(errno);
-	errno = 0;
-	error = page_write(fd);
+	error = own_file_make(page_path, zeros, sizeof(zeros), &fd);
 	if (!error) {
 		memory = mmap(NULL, GCP_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 			      fd, 0);
 		error = memory == MAP_FAILED ? errno : 0;
+		close(fd);
+		if (error)
+			unlink(page_path);
 	}
-	close(fd);
 	if (error) {
-		unlink(page_path);
-		return failure_say(error);
+		gcp.log(GCP_LOG_WARNING,
+			"GCPOOL_LIVE: cannot make %s (%s), showing nothing", page_path,
+			gcp_error_words(error).bytes);
+		return false;
 	}
 	page = memory;
 	page_fill(options);
@@ -180,24 +164,13 @@ static void page_update(uint64_t now)
 
 /* --- requests ---------------------------------------------------------------- */
 
-static int reply_write(const char *bytes, size_t length)
+static int reply_write(const void *bytes, size_t length)
 {
-	struct gcp_text text = {(char *)bytes, length + 1, length, false};
-	int fd = own_file_make(reply_path), error;
+	int fd, error = own_file_make(reply_path, bytes, length, &fd);
 
-	if (fd < 0)
-		return errno;
-	error = gcp.text_write(&text, fd);
-	close(fd);
+	if (!error)
+		close(fd);
 	return error;
-}
-
-static void *room_make(size_t bytes)
-{
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return memory == MAP_FAILED ? NULL : memory;
 }
 
 static int stats_reply(void)
@@ -205,7 +178,7 @@ static int stats_reply(void)
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
 					  .under_way = true};
 	struct gcp_text text;
-	char *memory = room_make(REPLY_MAX);
+	char *memory = gcp_memory_map(REPLY_MAX, PROT_READ | PROT_WRITE);
 	int error;
 
 	if (!memory)
@@ -236,7 +209,8 @@ static void snapshot_add(void *arg, const struct gcp_block_view *block)
 static int snapshot_reply(void)
 {
 	size_t room = BLOCKS_MAX * sizeof(struct gcp_live_block);
-	struct snapshot snapshot = {.blocks = room_make(room)};
+	struct snapshot snapshot = {.blocks =
+					gcp_memory_map(room, PROT_READ | PROT_WRITE)};
 	int error;
 
 	if (!snapshot.blocks)
@@ -245,8 +219,7 @@ static int snapshot_reply(void)
 	     snapshot.device++)
 		gcp.pools_blocks(gcp.process->pools, snapshot.device, snapshot_add,
 				 &snapshot);
-	error = reply_write((const char *)snapshot.blocks,
-			    snapshot.count * sizeof(*snapshot.blocks));
+	error = reply_write(snapshot.blocks, snapshot.count * sizeof(*snapshot.blocks));
 	munmap(snapshot.blocks, room);
 	return error;
 }
@@ -261,56 +234,51 @@ static uint64_t trim_all(uint64_t keep)
 	return bytes;
 }
 
-/* busy is held. False: the request waits for a call that may wait for the device. */
-static bool request_serve(bool free)
+/* busy is held. */
+static int request_serve(void)
 {
 	switch (page->kind) {
 	case GCP_LIVE_TRIM:
-		if (!free)
-			return false; /* it was asked for a moment ago */
 		page->answer = trim_all(page->argument);
-		page->result = 0;
-		return true;
+		return 0;
 	case GCP_LIVE_STATS:
-		page->result = (uint32_t)stats_reply();
-		return true;
+		return stats_reply();
 	case GCP_LIVE_SNAPSHOT:
-		page->result = (uint32_t)snapshot_reply();
-		return true;
+		return snapshot_reply();
 	default:
-		page->result = ENOSYS;
-		return true;
+		return ENOSYS;
 	}
 }
 
 /* --- occasions --------------------------------------------------------------- */
 
-static void occasion_serve(bool free, bool waits, uint32_t asked, uint64_t now)
+/* Returns true if something is asked for that this call may do: a trim waits for one
+ * that may wait for the device. */
+static bool is_asked(bool free)
 {
-	int cancel = gcp.cancel_defer(); /* the answer is written to a file */
+	return atomic_load(&page->asked) != atomic_load(&page->done) &&
+	       (free || page->kind != GCP_LIVE_TRIM);
+}
 
-	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
+static __attribute__((noinline)) void occasion_take(bool free)
+{
+	uint64_t now = gcp_clock_ns();
+	uint32_t asked;
+	int cancel;
+
+	if ((!is_asked(free) && now - page->updated_ns < EVERY_NS) ||
+	    atomic_flag_test_and_set(&busy))
+		return;
+	cancel = gcp.cancel_defer(); /* the answer is written to a file */
+	asked = atomic_load(&page->asked);
+	if (is_asked(free)) {
+		page->result = (uint32_t)request_serve();
 		atomic_store_explicit(&page->done, asked, memory_order_release);
 		now = gcp_clock_ns();
 	}
 	page_update(now);
 	atomic_flag_clear(&busy);
 	gcp.cancel_restore(cancel);
-}
-
-static __attribute__((noinline)) void occasion_take(bool free)
-{
-	uint32_t asked = atomic_load_explicit(&page->asked, memory_order_acquire);
-	uint64_t now = gcp_clock_ns();
-	bool waits =
-	    asked != atomic_load(&page->done) && (free || page->kind != GCP_LIVE_TRIM);
-	int saved = errno;
-
-	if ((!waits && now - page->updated_ns < EVERY_NS) ||
-	    atomic_flag_test_and_set(&busy))
-		return;
-	occasion_serve(free, waits, asked, now);
-	errno = saved;
 }
 
 void gcp_live_occasion(bool free)

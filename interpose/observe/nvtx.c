@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../pool/base/treap.h"
 #include "instrument.h"
 #include "nvtx.h"
+#include "ranges.h"
 
 #define TOOL_VARIABLE "NVTX_INJECTION64_PATH"
 
@@ -33,21 +33,11 @@ bool gcp_nvtx_wanted(void)
 
 enum { LOAD_MS_MAX = 2000 };
 
-/* A range of addresses, and what the tool calls it. */
+/* A heap, a region or a handle that is mapped. */
 struct entry {
-	struct gcp_treap_node node;
-	gcp_addr addr;
-	uint64_t bytes;
-	void *handle; /* of a heap; of a region: that of its heap */
+	struct gcp_range range; /* first */
+	void *handle;           /* of a heap; of a region: that of its heap */
 };
-
-static bool entry_before(const struct entry *a, const struct entry *b)
-{
-	return a->addr < b->addr;
-}
-
-/* By address; ranges of one set do not overlap. lock. */
-GCP_TREAP(set, entry, node, entry_before, NULL)
 
 static struct gcp_driver real; /* constant after gcp_nvtx_driver */
 /* Held over calls of the tool: see cancel.h. */
@@ -60,34 +50,23 @@ static _Atomic bool deaf;         /* no tool listens to what is told here */
 
 /* --- sets -------------------------------------------------------------------- */
 
-/* The first entry that ends behind `addr`. */
-static struct entry *set_find(const struct gcp_treap *set, gcp_addr addr)
+/* Returns false if there is no memory for it. */
+static bool set_add(struct gcp_treap *set, gcp_addr addr, uint64_t bytes, void *handle)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	struct entry key = {.addr = addr + 1};
-	struct entry *before = set_below(set, &key);
+	struct entry *entry = malloc(sizeof(*entry));
 
-	return before && before->addr + before->bytes > addr ? before
-							     : set_from(set, &key);
-}
-
-/* Adds a copy; NULL: there is no memory for it. */
-static struct entry *set_add(struct gcp_treap *set, struct entry entry)
-{
-	gcp_assert_held(GCP_RANK_NVTX);
-	struct entry *copy = malloc(sizeof(*copy));
-
-	if (copy) {
-		*copy = entry;
-		set_insert(set, copy);
-	}
-	return copy;
+	if (!entry)
+		return false;
+	*entry = (struct entry){{.at = addr, .bytes = bytes}, handle};
+	gcp_ranges_insert(set, &entry->range);
+	return true;
 }
 
 static void set_drop(struct gcp_treap *set, struct entry *entry)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	set_remove(set, entry);
+	gcp_ranges_remove(set, &entry->range);
 	free(entry);
 }
 
@@ -110,17 +89,16 @@ static void *heap_register(gcp_addr addr, uint64_t bytes)
 	return heap == (void *)NVTX_MEM_HEAP_HANDLE_NO_TOOL ? NULL : heap;
 }
 
-static void region_register(const struct entry *entry)
+static void region_register(gcp_addr addr, uint64_t bytes, void *heap)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	nvtxMemVirtualRangeDesc_t range = {entry->bytes,
-					   (void *)(uintptr_t)entry->addr};
+	nvtxMemVirtualRangeDesc_t range = {bytes, (void *)(uintptr_t)addr};
 	nvtxMemRegionHandle_t handle = NULL;
 	nvtxMemRegionsRegisterBatch_t batch = {
 	    .extCompatID = NVTX_EXT_COMPATID_MEM,
 	    .structSize = sizeof(batch),
 	    .regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
-	    .heap = entry->handle,
+	    .heap = heap,
 	    .regionCount = 1,
 	    .regionDescElementSize = sizeof(range),
 	    .regionDescElements = &range,
@@ -152,8 +130,9 @@ static void regions_remove(gcp_addr addr, uint64_t bytes)
 	gcp_assert_held(GCP_RANK_NVTX);
 	struct entry *region;
 
-	while ((region = set_find(&regions, addr)) && region->addr < addr + bytes) {
-		region_unregister(region->addr);
+	while ((region = gcp_ranges_behind(&regions, addr)) &&
+	       region->range.at < addr + bytes) {
+		region_unregister(region->range.at);
 		set_drop(&regions, region);
 	}
 }
@@ -163,15 +142,13 @@ static void regions_remove(gcp_addr addr, uint64_t bytes)
 static void *heap_of(gcp_addr addr, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	struct entry *heap = set_find(&heaps, addr);
+	struct entry *heap = gcp_ranges_behind(&heaps, addr);
 	void *handle;
 
-	if (heap && heap->addr == addr)
+	if (heap && heap->range.at == addr)
 		return heap->handle;
 	handle = heap_register(addr, bytes);
-	if (!handle ||
-	    !set_add(&heaps,
-		     (struct entry){.addr = addr, .bytes = bytes, .handle = handle}))
+	if (!handle || !set_add(&heaps, addr, bytes, handle))
 		deaf = true; /* a tool that knows nothing of memory, a profiler say */
 	return deaf ? NULL : handle;
 }
@@ -213,14 +190,14 @@ static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t
 {
 	gcp_assert_held(GCP_RANK_NVTX);
 	gcp_addr end = block->addr + block->requested;
-	struct entry entry = {.addr = block->addr > addr ? block->addr : addr};
+	gcp_addr from = block->addr > addr ? block->addr : addr;
+	void *heap = heap_of(addr, bytes);
 
+	assert(from < end && from < addr + bytes);
 	if (end > addr + bytes)
 		end = addr + bytes;
-	entry.bytes = end - entry.addr;
-	entry.handle = heap_of(addr, bytes);
-	if (entry.handle && set_add(&regions, entry))
-		region_register(&entry);
+	if (heap && set_add(&regions, from, end - from, heap))
+		region_register(from, end - from, heap);
 }
 
 /* Of mapped memory each handle is a heap where it is mapped, and a block that lies in
@@ -230,14 +207,13 @@ static void parts_add(const struct gcp_block_info *block)
 	gcp_assert_held(GCP_RANK_NVTX);
 	gcp_addr end = block->addr + block->requested;
 
-	for (struct entry *map = set_find(&maps, block->addr);
-	     !deaf && map && map->addr < end; map = set_next(map))
-		part_add(block, map->addr, map->bytes);
+	for (struct gcp_range *map = gcp_ranges_behind(&maps, block->addr);
+	     !deaf && map && map->at < end; map = gcp_ranges_next(map))
+		part_add(block, map->at, map->bytes);
 }
 
 void gcp_nvtx_alloc(const struct gcp_block_info *block)
 {
-
 	if (deaf || !ready)
 		return;
 	gcp.mutex_lock(&lock);
@@ -251,7 +227,6 @@ void gcp_nvtx_alloc(const struct gcp_block_info *block)
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
 {
-
 	if (deaf || !ready || block->heap)
 		return;
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
@@ -262,34 +237,35 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 	gcp.mutex_unlock(&lock);
 }
 
-/* The heap that begins there, and its regions. lock is held. */
+/* The heap that begins there, and its regions. */
 static void heap_remove(gcp_addr addr)
 {
 	gcp_assert_held(GCP_RANK_NVTX);
-	struct entry *heap = set_find(&heaps, addr);
+	struct entry *heap = gcp_ranges_behind(&heaps, addr);
 
-	if (!heap || heap->addr != addr)
+	if (!heap || heap->range.at != addr)
 		return;
-	regions_remove(addr, heap->bytes);
+	regions_remove(addr, heap->range.bytes);
 	nvtxMemHeapUnregister(domain, heap->handle);
 	set_drop(&heaps, heap);
 }
 
-static int mem_free(void *ctx, gcp_addr addr)
+static void segment_gone(gcp_addr addr)
 {
 	gcp.mutex_lock(&lock);
-
 	heap_remove(addr);
 	gcp.mutex_unlock(&lock);
+}
+
+static int mem_free(void *ctx, gcp_addr addr)
+{
+	segment_gone(addr);
 	return real.mem_free(ctx, addr);
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	gcp.mutex_lock(&lock);
-
-	heap_remove(addr);
-	gcp.mutex_unlock(&lock);
+	segment_gone(addr);
 	return real.mem_release(ctx, addr);
 }
 
@@ -300,18 +276,18 @@ static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 	if (result != 0)
 		return result;
 	gcp.mutex_lock(&lock);
-	(void)set_add(&maps, (struct entry){.addr = addr, .bytes = bytes});
+	(void)set_add(&maps, addr, bytes, NULL);
 	gcp.mutex_unlock(&lock);
 	return 0;
 }
 
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	gcp.mutex_lock(&lock);
 	struct entry *map;
 
-	while ((map = set_find(&maps, addr)) && map->addr < addr + bytes) {
-		heap_remove(map->addr);
+	gcp.mutex_lock(&lock);
+	while ((map = gcp_ranges_behind(&maps, addr)) && map->range.at < addr + bytes) {
+		heap_remove(map->range.at);
 		set_drop(&maps, map);
 	}
 	gcp.mutex_unlock(&lock);
@@ -323,11 +299,9 @@ static int vm_unmap(gcp_addr addr, uint64_t bytes)
 static bool tool_takes_mapped_heaps(void)
 {
 	const char *path = secure_getenv(TOOL_VARIABLE);
-	const char *slash = path ? strrchr(path, '/') : NULL;
+	const char *slash = strrchr(path, '/');
 
-	if (slash)
-		path = slash + 1;
-	return !path || strncmp(path, "libsanitizer-", 13) != 0;
+	return strncmp(slash ? slash + 1 : path, "libsanitizer-", 13) != 0;
 }
 
 void gcp_nvtx_driver(struct gcp_driver *driver)

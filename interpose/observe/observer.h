@@ -86,7 +86,6 @@ struct gcp_observer {
 	X(mutex_unlock)                                                                \
 	X(path_open)                                                                   \
 	X(pinned_find)                                                                 \
-	X(pinned_stats)                                                                \
 	X(pools_blocks)                                                                \
 	X(pools_device_max)                                                            \
 	X(pools_held)                                                                  \

@@ -2,16 +2,12 @@
 /*
  * trace.c - the events of a recording: see trace.h.
  */
-#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "instrument.h"
 #include "trace.h"
-#include "trace_file.h"
 
 enum { SAMPLE_NS = 1000 * 1000 };
 
@@ -23,21 +19,13 @@ static _Atomic uint32_t last_thread;
 
 bool gcp_trace_start(const struct gcp_options *options)
 {
-	if (!options->trace_file[0])
-		return false;
-	if (!gcp_trace_file_create(options->trace_file, options->trace_bytes,
+	if (!options->trace_file[0] ||
+	    !gcp_trace_file_create(options->trace_file, options->trace_bytes,
 				   options->trace_frames))
 		return false;
 	with_stacks =
 	    options->trace_frames > 0 && gcp_stacks_start(options->trace_frames);
 	return true;
-}
-
-void gcp_trace_end(struct gcp_pools *pools)
-{
-	if (pools)
-		gcp_trace_sample(pools, true);
-	gcp_trace_file_end();
 }
 
 /* --- one event --------------------------------------------------------------- */
@@ -46,13 +34,11 @@ static __attribute__((noinline)) void thread_enter(void)
 {
 	uint64_t name[2] = {0, 0};
 	uint32_t number = atomic_fetch_add(&last_thread, 1) + 1;
-	int saved = errno;
 
 	thread_number = number < UINT16_MAX ? (uint16_t)number : UINT16_MAX;
 	prctl(PR_GET_NAME, name);
 	gcp_trace_add(GCP_TRACE_thread, -1, (uint64_t)syscall(SYS_gettid), name[0],
 		      name[1], 0, false);
-	errno = saved;
 }
 
 /* Returns true for events without which others say nothing: they are never overwritten.
@@ -76,7 +62,8 @@ void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t
 	assert(kind != GCP_TRACE_NOTHING && device >= -1 && device < UINT8_MAX);
 	if (__builtin_expect(!thread_number, 0))
 		thread_enter();
-	event = is_rare(kind) ? gcp_trace_slot_rare(&stamp) : gcp_trace_slot(&stamp);
+	event =
+	    gcp_trace_slot(is_rare(kind) ? GCP_TRACE_RARE : GCP_TRACE_EVENTS, &stamp);
 	if (!event)
 		return;
 	event->time_ns = gcp_clock_ns();

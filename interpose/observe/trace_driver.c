@@ -69,12 +69,6 @@ static void mem_trim(void *ctx)
 	add(GCP_TRACE_driver_trim, 0, 0, PTR(ctx), gcp_trace_took(start));
 }
 
-static int vm_unreserve(gcp_addr addr, uint64_t bytes)
-{
-	add(GCP_TRACE_vm_unreserve, addr, bytes, 0, 0);
-	return real.vm_unreserve(addr, bytes);
-}
-
 static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
 	uint64_t start = gcp_clock_ns();
@@ -88,22 +82,42 @@ static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	return result;
 }
 
-static int vm_release(uint64_t handle)
-{
-	add(GCP_TRACE_vm_release, handle, 0, 0, 0);
-	return real.vm_release(handle);
-}
+/* X(name, parameters, arguments, kind, addr, bytes, arg): recorded before the call. */
+#define BEFORE(X)                                                                      \
+	X(vm_unreserve, (gcp_addr addr, uint64_t bytes), (addr, bytes), vm_unreserve,  \
+	  addr, bytes, 0)                                                              \
+	X(vm_release, (uint64_t handle), (handle), vm_release, handle, 0, 0)           \
+	X(vm_unmap, (gcp_addr addr, uint64_t bytes), (addr, bytes), vm_unmap, addr,    \
+	  bytes, 0)                                                                    \
+	X(host_free, (void *ctx, void *p), (ctx, p), host_segment_free, PTR(p), 0,     \
+	  PTR(ctx))
 
-static int vm_unmap(gcp_addr addr, uint64_t bytes)
-{
-	add(GCP_TRACE_vm_unmap, addr, bytes, 0, 0);
-	return real.vm_unmap(addr, bytes);
-}
+/* Behind it, if it succeeds, with the time that it took. */
+#define BEHIND(X)                                                                      \
+	X(vm_reserve, (uint64_t bytes, uint64_t alignment, gcp_addr * ret_addr),       \
+	  (bytes, alignment, ret_addr), vm_reserve, *ret_addr, bytes, 0)               \
+	X(vm_map, (gcp_addr addr, uint64_t bytes, uint64_t handle),                    \
+	  (addr, bytes, handle), vm_map, addr, bytes, handle)                          \
+	X(fence_record, (void *ctx, void *fence), (ctx, fence), fence_record,          \
+	  PTR(fence), 0, PTR(ctx))                                                     \
+	X(fence_order, (void *fence, bool alone), (fence, alone), fence_order,         \
+	  PTR(fence), 0, 0)                                                            \
+	X(fence_query, (void *fence), (fence), fence_done, PTR(fence), 0, 0)           \
+	X(fence_wait, (void *fence), (fence), fence_wait, PTR(fence), 0, 0)            \
+	X(ctx_sync, (void *ctx), (ctx), context_wait, 0, 0, PTR(ctx))                  \
+	X(host_alloc, (void *ctx, uint64_t bytes, uint32_t flags, void **ret_p),       \
+	  (ctx, bytes, flags, ret_p), host_segment_alloc, PTR(*ret_p), bytes,          \
+	  PTR(ctx))
 
-/* --- calls that are recorded behind them ------------------------------------- */
-
-/* If it succeeds, with the time that it took. */
-#define CALL(name, parameters, arguments, kind, addr, bytes, arg)                      \
+#define GCP_X(name, parameters, arguments, kind, addr, bytes, arg)                     \
+	static int name parameters                                                     \
+	{                                                                              \
+		add(GCP_TRACE_##kind, addr, bytes, arg, 0);                            \
+		return real.name arguments;                                            \
+	}
+BEFORE(GCP_X)
+#undef GCP_X
+#define GCP_X(name, parameters, arguments, kind, addr, bytes, arg)                     \
 	static int name parameters                                                     \
 	{                                                                              \
 		uint64_t start = gcp_clock_ns();                                       \
@@ -114,25 +128,8 @@ static int vm_unmap(gcp_addr addr, uint64_t bytes)
 			    gcp_trace_took(start));                                    \
 		return result;                                                         \
 	}
-CALL(vm_reserve, (uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr),
-     (bytes, alignment, ret_addr), vm_reserve, *ret_addr, bytes, 0)
-CALL(vm_map, (gcp_addr addr, uint64_t bytes, uint64_t handle), (addr, bytes, handle),
-     vm_map, addr, bytes, handle)
-CALL(fence_record, (void *ctx, void *fence), (ctx, fence), fence_record, PTR(fence), 0,
-     PTR(ctx))
-CALL(fence_order, (void *fence, bool alone), (fence, alone), fence_order, PTR(fence), 0,
-     0)
-CALL(fence_query, (void *fence), (fence), fence_done, PTR(fence), 0, 0)
-CALL(fence_wait, (void *fence), (fence), fence_wait, PTR(fence), 0, 0)
-CALL(ctx_sync, (void *ctx), (ctx), context_wait, 0, 0, PTR(ctx))
-CALL(host_alloc, (void *ctx, uint64_t bytes, uint32_t flags, void **ret_p),
-     (ctx, bytes, flags, ret_p), host_segment_alloc, PTR(*ret_p), bytes, PTR(ctx))
-
-static int host_free(void *ctx, void *p)
-{
-	add(GCP_TRACE_host_segment_free, PTR(p), 0, PTR(ctx), 0);
-	return real.host_free(ctx, p);
-}
+BEHIND(GCP_X)
+#undef GCP_X
 
 /* --- the table --------------------------------------------------------------- */
 
@@ -147,25 +144,15 @@ void gcp_trace_driver(struct gcp_driver *driver)
 {
 	real = *driver;
 	driver->tick = tick;
-#define GCP_X(name)                                                                    \
+#define GCP_X(name, ...)                                                               \
 	if (real.name)                                                                 \
 		driver->name = name;
 	GCP_X(mem_alloc)
 	GCP_X(mem_free)
 	GCP_X(mem_release)
 	GCP_X(mem_trim)
-	GCP_X(vm_reserve)
-	GCP_X(vm_unreserve)
 	GCP_X(vm_create)
-	GCP_X(vm_release)
-	GCP_X(vm_map)
-	GCP_X(vm_unmap)
-	GCP_X(fence_record)
-	GCP_X(fence_order)
-	GCP_X(fence_query)
-	GCP_X(fence_wait)
-	GCP_X(ctx_sync)
-	GCP_X(host_alloc)
-	GCP_X(host_free)
+	BEFORE(GCP_X)
+	BEHIND(GCP_X)
 #undef GCP_X
 }

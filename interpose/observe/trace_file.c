@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace_file.c - the file of a recording: see trace_file.h.
+ * trace_file.c - the file of a recording: see trace.h.
  *
  * Each content (events, rare events, stacks) is a sequence of slots that grows by
- * chunks of the file. A thread takes the numbers of some slots at once, so that threads
- * seldom meet; which slots were never written, their stamps tell. When the file has
- * reached its size, the oldest chunk of events becomes the newest.
+ * chunks of the file. Which slots were never written, their stamps tell. When the file
+ * has reached its size, the oldest chunk of events becomes the newest.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "instrument.h"
-#include "trace_file.h"
+#include "trace.h"
 
-enum {
-	OTHERS = 4,      /* one part of so many of the file: rare events, stacks */
-	MODULES_MAX = 4, /* chunks */
-};
+/* Each content but events has at most one part of so many of the file. */
+enum { OTHERS = 4 };
+#define CHUNK_ROOM (GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk))
 
 /* The slots of one content: lock for writing. */
 struct area {
@@ -46,52 +40,22 @@ static struct {
 	struct gcp_mutex lock; /* the file is opened under it: cancel.h */
 	uint64_t chunks;       /* lock */
 	bool full;             /* lock: it cannot grow any more */
-	struct area areas[GCP_TRACE_MODULES];
-	struct gcp_trace_chunk *modules; /* the newest one */
-	uint32_t module_chunks;
+	struct area areas[GCP_TRACE_CONTENTS];
 } file = {.lock = GCP_MUTEX(GCP_RANK_TRACE_FILE)};
 
-/* The calling thread's slots of events that it has taken and not used. */
-static __thread struct {
-	struct gcp_trace_event *next;
-	uint64_t chunk; /* in which it is */
-	uint32_t left, stamp;
-} batch;
-
 /* --- make the file ----------------------------------------------------------- */
-
-/* Not fstat: the headers of a new glibc make of it what an old one has not. */
-static int file_stat(int fd, struct stat *ret_about)
-{
-	return (int)syscall(SYS_fstat, fd, ret_about);
-}
 
 /* Says why there is no recording. error: 0, or an errno. Returns false. */
 static bool refuse(const char *why, int error)
 {
-	char words[64] = "";
-	struct gcp_text text;
-
-	gcp.text_init(&text, words, sizeof(words));
-	if (error)
-		gcp.text_add_errno(&text, error);
 	gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s%s, recording nothing",
-		file.path, why, words);
+		file.path, why, error ? gcp_error_words(error).bytes : "");
 	return false;
 }
 
 static bool refuse_error(int error)
 {
 	return refuse("cannot be made: ", error);
-}
-
-static bool path_make(const char *pattern)
-{
-	struct gcp_text text;
-
-	gcp.text_init(&text, file.path, sizeof(file.path));
-	gcp.text_add_path(&text, pattern);
-	return !text.cut || refuse_error(ENAMETOOLONG);
 }
 
 static void host_name(char *bytes, size_t capacity)
@@ -106,7 +70,7 @@ static int same_open(dev_t device, ino_t inode, int flags)
 	struct stat about;
 	int fd = gcp.path_open(file.path, flags, 0);
 
-	if (fd >= 0 && (file_stat(fd, &about) != 0 || about.st_dev != device ||
+	if (fd >= 0 && (gcp_file_stat(fd, &about) != 0 || about.st_dev != device ||
 			about.st_ino != inode)) {
 		close(fd);
 		errno = ENOENT;
@@ -143,7 +107,7 @@ static bool is_replaceable(int fd)
 	ssize_t bytes;
 	int same;
 
-	if (file_stat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+	if (gcp_file_stat(fd, &about) != 0 || !S_ISREG(about.st_mode))
 		return refuse("is not a regular file", 0);
 	/* Of processes that begin at the same time one has the lock; what it replaces
 	 * is no longer what another one has opened. */
@@ -199,6 +163,8 @@ static int space_take(int fd, uint64_t at, uint64_t bytes)
 
 static void header_fill(struct gcp_trace_header *header)
 {
+	struct timespec now;
+
 	header->version = GCP_TRACE_VERSION;
 	header->header_bytes = GCP_TRACE_HEADER_BYTES;
 	header->chunk_bytes = GCP_TRACE_CHUNK_BYTES;
@@ -207,7 +173,9 @@ static void header_fill(struct gcp_trace_header *header)
 	header->frames = file.frames;
 	header->pid = (uint32_t)getpid();
 	header->start_time = gcp.process_start_time((pid_t)header->pid);
-	header->realtime_ns = gcp_clock_of(CLOCK_REALTIME);
+	clock_gettime(CLOCK_REALTIME, &now);
+	header->realtime_ns =
+	    (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	header->monotonic_ns = gcp_clock_ns();
 	header->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
 	host_name(header->host, sizeof(header->host));
@@ -226,7 +194,7 @@ static int header_make(int fd)
 	if (!error)
 		header = mmap(NULL, GCP_TRACE_HEADER_BYTES, PROT_READ | PROT_WRITE,
 			      MAP_SHARED, fd, 0);
-	if (!error && (header == MAP_FAILED || file_stat(fd, &about) != 0))
+	if (!error && (header == MAP_FAILED || gcp_file_stat(fd, &about) != 0))
 		error = errno;
 	if (error)
 		return error;
@@ -263,27 +231,32 @@ static int new_open(void)
 static bool tables_make(void)
 {
 	size_t table = file.chunks_max * sizeof(char *);
-	size_t bytes = GCP_TRACE_MODULES * table;
-	char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *memory =
+	    gcp_memory_map(GCP_TRACE_CONTENTS * table, PROT_READ | PROT_WRITE);
 
-	file.base = mmap(NULL, file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (memory == MAP_FAILED || (void *)file.base == MAP_FAILED)
+	file.base = gcp_memory_map(file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE);
+	if (!memory || !file.base)
 		return refuse("has no room in memory", 0);
-	for (int i = 0; i < GCP_TRACE_MODULES; i++)
+	for (int i = 0; i < GCP_TRACE_CONTENTS; i++)
 		file.areas[i].places = (char *_Atomic *)(memory + (size_t)i * table);
 	return true;
 }
 
+static struct gcp_trace_chunk *chunk_at(enum gcp_trace_content content,
+					uint64_t number);
+
 bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 {
-	uint32_t stamp;
+	struct gcp_text text;
 	int fd, error;
 
 	file.frames = frames;
 	file.chunks_max = bytes / GCP_TRACE_CHUNK_BYTES;
-	if (!path_make(pattern) || !tables_make())
+	gcp.text_init(&text, file.path, sizeof(file.path));
+	gcp.text_add_path(&text, pattern);
+	if (text.cut)
+		return refuse_error(ENAMETOOLONG);
+	if (!tables_make())
 		return false;
 	fd = new_open();
 	if (fd < 0)
@@ -292,7 +265,7 @@ bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 	close(fd);
 	if (error)
 		refuse_error(error);
-	else if (gcp_trace_slot(&stamp)) /* a full disk is known now */
+	else if (chunk_at(GCP_TRACE_EVENTS, 0)) /* a full disk is known now */
 		return true;
 	unlink(file.path);
 	return false;
@@ -314,18 +287,13 @@ void gcp_trace_file_leave(void)
 
 static void full_say(int error)
 {
-	char words[64];
-	struct gcp_text text;
-
 	if (file.chunks == 0) {
 		refuse_error(error);
 		return;
 	}
-	gcp.text_init(&text, words, sizeof(words));
-	gcp.text_add_errno(&text, error);
 	gcp.log(GCP_LOG_WARNING,
 		"GCPOOL_TRACE: %.400s cannot grow beyond %llu MiB (%s), %s", file.path,
-		(unsigned long long)file.chunks, words,
+		(unsigned long long)file.chunks, gcp_error_words(error).bytes,
 		error == ENOENT ? "recording no more"
 				: "keeping the newest events there");
 }
@@ -406,109 +374,62 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 						 uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	int saved = errno;
-
-	gcp.mutex_lock(&file.lock);
 	bool ready = true;
 
+	gcp.mutex_lock(&file.lock);
 	while (ready && atomic_load(&area->ready) <= number)
 		ready = area_grow(area, content);
 	gcp.mutex_unlock(&file.lock);
-	errno = saved;
 	return ready;
 }
 
-/* Where item `number`, of `bytes` and `per_chunk` in a chunk, lies. NULL: nowhere. */
-static inline char *area_at(enum gcp_trace_content content, uint64_t number,
-			    uint64_t per_chunk, uint64_t bytes)
+/* NULL: there is no room for it. */
+static struct gcp_trace_chunk *chunk_at(enum gcp_trace_content content, uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	uint64_t chunk = number / per_chunk;
-	char *place;
 
-	if (__builtin_expect(
-		chunk >= atomic_load_explicit(&area->ready, memory_order_acquire), 0) &&
-	    !area_reach(content, chunk))
+	if (number >= atomic_load_explicit(&area->ready, memory_order_acquire) &&
+	    !area_reach(content, number))
 		return NULL;
-	place = atomic_load_explicit(&area->places[chunk % file.chunks_max],
-				     memory_order_relaxed);
-	return place + sizeof(struct gcp_trace_chunk) + number % per_chunk * bytes;
+	return (void *)atomic_load_explicit(&area->places[number % file.chunks_max],
+					    memory_order_relaxed);
 }
 
 /* --- slots and entries ------------------------------------------------------- */
 
-static __attribute__((noinline)) bool batch_take(struct area *area)
+/* Where slot `number`, from 0, lies. NULL: nowhere. */
+static void *slot_at(enum gcp_trace_content content, uint64_t number)
 {
-	uint64_t number = atomic_fetch_add_explicit(&area->next, GCP_TRACE_BATCH,
-						    memory_order_relaxed);
+	bool stacks = content == GCP_TRACE_STACKS;
+	uint64_t bytes = stacks ? (1 + file.frames) * sizeof(uint64_t)
+				: sizeof(struct gcp_trace_event);
+	uint64_t slots = stacks ? CHUNK_ROOM / bytes : GCP_TRACE_CHUNK_SLOTS;
+	struct gcp_trace_chunk *chunk = chunk_at(content, number / slots);
 
-	batch.next = (void *)area_at(GCP_TRACE_EVENTS, number, GCP_TRACE_CHUNK_SLOTS,
-				     sizeof(struct gcp_trace_event));
-	batch.chunk = number / GCP_TRACE_CHUNK_SLOTS;
-	batch.stamp = (uint32_t)number;
-	batch.left = batch.next ? GCP_TRACE_BATCH : 0;
-	return batch.next;
+	return chunk ? (char *)(chunk + 1) + number % slots * bytes : NULL;
 }
 
-/* Slots that a thread took long ago may be others' by now. */
-struct gcp_trace_event *gcp_trace_slot(uint32_t *ret_stamp)
+void *gcp_trace_slot(enum gcp_trace_content content, uint32_t *ret_number)
 {
-	struct area *area = &file.areas[GCP_TRACE_EVENTS];
-
-	if (__builtin_expect(atomic_load_explicit(&file.over, memory_order_relaxed), 0))
-		return NULL;
-	if (__builtin_expect(batch.left == 0 ||
-				 batch.chunk < atomic_load_explicit(
-						   &area->oldest, memory_order_relaxed),
-			     0) &&
-	    !batch_take(area))
-		return NULL;
-	batch.left--;
-	*ret_stamp = ++batch.stamp;
-	return batch.next++;
-}
-
-struct gcp_trace_event *gcp_trace_slot_rare(uint32_t *ret_stamp)
-{
-	struct gcp_trace_event *event = NULL;
 	uint64_t number;
+	void *slot;
 
 	if (atomic_load_explicit(&file.over, memory_order_relaxed))
 		return NULL;
-	number = atomic_fetch_add(&file.areas[GCP_TRACE_RARE].next, 1);
-	*ret_stamp = (uint32_t)number + 1;
-	event = (void *)area_at(GCP_TRACE_RARE, number, GCP_TRACE_CHUNK_SLOTS,
-				sizeof(*event));
-	return event ? event : gcp_trace_slot(ret_stamp);
-}
-
-static uint64_t stack_bytes(void)
-{
-	return (1 + file.frames) * sizeof(uint64_t);
-}
-
-static uint64_t stacks_per_chunk(void)
-{
-	return (GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk)) / stack_bytes();
-}
-
-uint64_t *gcp_trace_stack_entry(uint32_t *ret_number)
-{
-	uint64_t number;
-
-	if (atomic_load_explicit(&file.over, memory_order_relaxed))
-		return NULL;
-	number = atomic_fetch_add(&file.areas[GCP_TRACE_STACKS].next, 1);
+	number = atomic_fetch_add_explicit(&file.areas[content].next, 1,
+					   memory_order_relaxed);
 	*ret_number = (uint32_t)number + 1;
-	return (void *)area_at(GCP_TRACE_STACKS, number, stacks_per_chunk(),
-			       stack_bytes());
+	assert(content >= GCP_TRACE_EVENTS && content <= GCP_TRACE_STACKS);
+	slot = slot_at(content, number);
+	return slot || content != GCP_TRACE_RARE
+		   ? slot
+		   : gcp_trace_slot(GCP_TRACE_EVENTS, ret_number);
 }
 
 const uint64_t *gcp_trace_stack_at(uint32_t number)
 {
 	assert(number > 0);
-	return (void *)area_at(GCP_TRACE_STACKS, number - 1, stacks_per_chunk(),
-			       stack_bytes());
+	return slot_at(GCP_TRACE_STACKS, number - 1);
 }
 
 void gcp_trace_count_lost_stack(void)
@@ -518,34 +439,19 @@ void gcp_trace_count_lost_stack(void)
 
 /* --- modules ----------------------------------------------------------------- */
 
-static struct gcp_trace_chunk *modules_grow(void)
-{
-	struct gcp_trace_chunk *chunk = NULL;
-	gcp.mutex_lock(&file.lock);
-
-	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
-		chunk = chunk_create();
-	if (chunk) {
-		chunk->number = file.module_chunks++;
-		atomic_store(&chunk->content, GCP_TRACE_MODULES);
-		file.modules = chunk;
-	}
-	gcp.mutex_unlock(&file.lock);
-	return chunk;
-}
-
 void gcp_trace_module_add(const struct gcp_trace_module *module, const char *path)
 {
-	uint64_t room = GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk);
+	static uint64_t number; /* of the chunk that is filled */
 	uint64_t bytes = sizeof(*module) + (module->path_bytes + 7) / 8 * 8;
-	struct gcp_trace_chunk *chunk = file.modules;
+	struct gcp_trace_chunk *chunk;
 	char *to;
 
 	if (!file.header) /* stacks without a recording */
 		return;
-	if (!chunk || chunk->bytes + bytes > room)
-		chunk = modules_grow();
-	if (!chunk || chunk->bytes + bytes > room)
+	chunk = chunk_at(GCP_TRACE_MODULES, number);
+	if (chunk && chunk->bytes + bytes > CHUNK_ROOM)
+		chunk = chunk_at(GCP_TRACE_MODULES, ++number);
+	if (!chunk)
 		return;
 	to = (char *)(chunk + 1) + chunk->bytes;
 	memcpy(to, module, sizeof(*module));

@@ -51,6 +51,7 @@ enum gcp_trace_content {
 	GCP_TRACE_STACKS,  /* entries of 1 + frames words: a hash, and addresses till 0
 			    */
 	GCP_TRACE_MODULES, /* struct gcp_trace_module, one behind the other */
+	GCP_TRACE_CONTENTS,
 };
 
 struct gcp_trace_chunk {
@@ -74,10 +75,9 @@ struct gcp_trace_event {
 };
 
 enum {
-	GCP_TRACE_BATCH = 16, /* slots that a thread takes at once, in one chunk */
 	GCP_TRACE_CHUNK_SLOTS =
 	    (GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk)) /
-	    sizeof(struct gcp_trace_event) / GCP_TRACE_BATCH * GCP_TRACE_BATCH,
+	    sizeof(struct gcp_trace_event) / 16 * 16,
 };
 
 /* An executable mapping of the process, as /proc/PID/maps had it. The path follows,
@@ -101,13 +101,11 @@ _Static_assert(sizeof(struct gcp_trace_event) == 48, "the format");
 	X(4, out_of_memory, "", "asked for", "", "which limit")                        \
 	X(6, context, "context", "", "", "")                                           \
 	X(7, device_name, "8 more of it", "8 more", "8 more", "")                      \
-	X(5, note, "8 bytes of text", "8 more", "8 more", "4 more")                    \
 	X(10, alloc, "block", "asked for", "", "of the block, in 512 bytes")           \
 	X(11, alloc_graph, "block", "asked for", "heap", "of the block, in 512 bytes") \
 	X(12, free, "block", "asked for", "", "of the block, in 512 bytes")            \
 	X(13, free_graph, "block", "asked for", "heap", "of the block, in 512 bytes")  \
 	X(14, free_async, "block", "asked for", "stream", "in 512 bytes")              \
-	X(15, held, "block", "asked for", "heap", "of the block, in 512 bytes")        \
 	X(16, pass_alloc, "memory", "asked for", "", "took")                           \
 	X(17, pass_free, "memory", "", "", "took")                                     \
 	X(18, host_alloc, "block", "asked for", "", "flags")                           \

@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace_stacks.c - call stacks of a recording: see trace_stacks.h.
+ * trace_stacks.c - call stacks of a recording: see trace.h.
  *
  * A stack that was seen before is found in a table of hashes without a lock. A new one
  * is stored under lock. When a library was loaded or closed the list of modules is
  * read again, and when one was closed the table begins anew: another library may lie at
  * its addresses.
  */
-#include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 #include <unwind.h>
 
 #include "instrument.h"
-#include "trace_file.h"
-#include "trace_stacks.h"
+#include "trace.h"
 
 enum {
 	TABLE_SLOTS = 1 << 17,
@@ -55,7 +50,7 @@ static struct {
 
 /* --- modules ----------------------------------------------------------------- */
 
-static uint64_t words_hash(uint64_t hash, const void *bytes, size_t count)
+static uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t count)
 {
 	const unsigned char *byte = bytes;
 
@@ -96,7 +91,7 @@ static void module_note(uintptr_t start, uintptr_t end, uint64_t offset,
 	const struct gcp_trace_module module = {gcp_clock_ns(), start, end, offset,
 						strlen(path)};
 	uint64_t key =
-	    words_hash(words_hash(start, &end, sizeof(end)), path, strlen(path));
+	    bytes_hash(bytes_hash(start, &end, sizeof(end)), path, strlen(path));
 	const uintptr_t own[2] = {(uintptr_t)module_note, (uintptr_t)gcp.log};
 
 	for (int i = 0; i < 2; i++)
@@ -170,7 +165,7 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 
 /* What a function finds when the one that it has called returns. */
 struct registers {
-	uintptr_t address, stack, rbx, rbp, r12, r13, r14, r15;
+	uintptr_t address, stack, rbx, rbp, r12_to_15[4];
 };
 
 #if defined(__x86_64__)
@@ -209,16 +204,12 @@ __asm__("	.text\n"
 static void registers_note(struct registers *ret, struct _Unwind_Context *context,
 			   uintptr_t address)
 {
-	*ret = (struct registers){
-	    address,
-	    stacks.stack(context),
-	    stacks.saved(context, 3),
-	    stacks.saved(context, 6),
-	    stacks.saved(context, 12),
-	    stacks.saved(context, 13),
-	    stacks.saved(context, 14),
-	    stacks.saved(context, 15),
-	};
+	ret->address = address;
+	ret->stack = stacks.stack(context);
+	ret->rbx = stacks.saved(context, 3);
+	ret->rbp = stacks.saved(context, 6);
+	for (int i = 0; i < 4; i++)
+		ret->r12_to_15[i] = stacks.saved(context, 12 + i);
 }
 
 static bool memory_read(uintptr_t address, void *to, size_t bytes)
@@ -294,7 +285,6 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
 uint32_t gcp_stacks_walk(uint32_t most, uintptr_t *ret_frames)
 {
 	struct walk walk = {.most = most > RUNTIME_FRAMES ? most : RUNTIME_FRAMES};
-	int saved = errno;
 
 	assert(most > 0 && most <= GCP_TRACE_FRAMES_MAX);
 	if (!stacks.backtrace)
@@ -309,7 +299,6 @@ uint32_t gcp_stacks_walk(uint32_t most, uintptr_t *ret_frames)
 		gcp_walk_from(&registers, stacks.backtrace, walk_step, &walk);
 	}
 #endif
-	errno = saved;
 	most = walk.count < most ? walk.count : most;
 	memcpy(ret_frames, walk.frames, most * sizeof(*ret_frames));
 	return most;
@@ -317,93 +306,70 @@ uint32_t gcp_stacks_walk(uint32_t most, uintptr_t *ret_frames)
 
 /* --- the table --------------------------------------------------------------- */
 
-static uint64_t hash_of(const uintptr_t *frames, uint32_t count)
-{
-	return words_hash(count, frames, count * sizeof(*frames)) |
-	       1ull << 63; /* never 0 */
-}
-
-static bool entry_is(uint32_t number, uint64_t hash, const uintptr_t *frames,
-		     uint32_t count)
-{
-	const uint64_t *entry = gcp_trace_stack_at(number);
-
-	if (!entry || entry[0] != hash)
-		return false;
-	for (uint32_t i = 0; i < count; i++)
-		if (entry[1 + i] != frames[i])
-			return false;
-	return count == stacks.frames || entry[1 + count] == 0;
-}
-
-/* The stack's number, or 0 and the empty slot in which it would stand (NULL: none). */
-static uint32_t table_find(uint64_t hash, const uintptr_t *frames, uint32_t count,
+/* The stack's number, or 0 and the empty slot in which it would stand (NULL: none).
+ * frames: stacks.frames of them, zeros behind the last. */
+static uint32_t table_find(uint64_t hash, const uintptr_t *frames,
 			   _Atomic uint64_t **ret_slot)
 {
 	*ret_slot = NULL;
 	for (uint32_t i = 0; i < PROBES_MAX; i++) {
 		_Atomic uint64_t *slot = &stacks.table[(hash + i) % TABLE_SLOTS];
 		uint64_t value = atomic_load_explicit(slot, memory_order_acquire);
+		const uint64_t *entry = NULL;
 
 		if (!value) {
 			*ret_slot = slot;
 			return 0;
 		}
-		if (value >> 32 == hash >> 32 &&
-		    entry_is((uint32_t)value, hash, frames, count))
+		if (value >> 32 == hash >> 32)
+			entry = gcp_trace_stack_at((uint32_t)value);
+		if (entry && entry[0] == hash &&
+		    memcmp(entry + 1, frames, stacks.frames * sizeof(*frames)) == 0)
 			return (uint32_t)value;
 	}
 	return 0;
 }
 
-static uint32_t table_add(uint64_t hash, const uintptr_t *frames, uint32_t count)
+static uint32_t table_add(uint64_t hash, const uintptr_t *frames)
 {
 	gcp_assert_held(GCP_RANK_TRACE_STACKS);
-	assert(count > 0 && count <= stacks.frames);
+	assert(hash >> 32 && frames[0]); /* the slot does not look empty */
 	_Atomic uint64_t *slot;
-	uint32_t number = table_find(hash, frames, count, &slot);
+	uint32_t number = table_find(hash, frames, &slot);
 	uint64_t *entry;
 
 	if (number)
 		return number; /* by another thread meanwhile */
-	entry = slot ? gcp_trace_stack_entry(&number) : NULL;
+	entry = slot ? gcp_trace_slot(GCP_TRACE_STACKS, &number) : NULL;
 	if (!entry) {
 		gcp_trace_count_lost_stack();
 		return 0;
 	}
-	for (uint32_t i = 0; i < stacks.frames; i++)
-		entry[1 + i] = i < count ? frames[i] : 0;
+	memcpy(entry + 1, frames, stacks.frames * sizeof(*frames));
 	__atomic_store_n(&entry[0], hash, __ATOMIC_RELEASE);
 	atomic_store_explicit(slot, hash >> 32 << 32 | number, memory_order_release);
 	return number;
 }
 
-static __attribute__((noinline)) uint32_t stack_add(const uintptr_t *frames,
-						    uint32_t count)
-{
-	uint32_t number;
-
-	gcp.mutex_lock(&stacks.lock);
-	number = table_add(hash_of(frames, count), frames, count);
-	gcp.mutex_unlock(&stacks.lock);
-	return number;
-}
-
 uint32_t gcp_stacks_number(void)
 {
-	uintptr_t frames[GCP_TRACE_FRAMES_MAX];
-	uint64_t libraries = libraries_seen();
+	uintptr_t frames[GCP_TRACE_FRAMES_MAX] = {0};
+	uint64_t hash, libraries = libraries_seen();
 	_Atomic uint64_t *slot;
-	uint32_t count, number;
-	int saved = errno;
+	uint32_t number;
 
 	if (libraries != atomic_load_explicit(&stacks.libraries, memory_order_acquire))
 		libraries_changed(libraries);
-	count = gcp_stacks_walk(stacks.frames, frames);
-	number = count ? table_find(hash_of(frames, count), frames, count, &slot) : 0;
-	if (count && !number)
-		number = stack_add(frames, count);
-	errno = saved;
+	if (gcp_stacks_walk(stacks.frames, frames) == 0)
+		return 0;
+	hash = bytes_hash(0, frames, stacks.frames * sizeof(*frames));
+	hash |= 1ull << 63; /* never 0 */
+	number = table_find(hash, frames, &slot);
+	if (number)
+		return number;
+	gcp.mutex_lock(&stacks.lock);
+	number = table_add(hash, frames);
+	gcp.mutex_unlock(&stacks.lock);
 	return number;
 }
 
@@ -412,7 +378,6 @@ uint32_t gcp_stacks_number(void)
 void gcp_stacks_load(void)
 {
 	_Unwind_Reason_Code (*backtrace)(unwind_step *, void *);
-	int saved = errno;
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
 
 	gcp.mutex_lock(&stacks.lock);
@@ -426,22 +391,16 @@ void gcp_stacks_load(void)
 		if (stacks.address && stacks.stack && stacks.saved)
 			atomic_store(&stacks.backtrace, backtrace);
 	}
-	errno = saved;
 }
 
 bool gcp_stacks_start(uint32_t frames)
 {
-	void *memory =
-	    mmap(NULL, TABLE_SLOTS * sizeof(*stacks.table), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
 	assert(frames > 0 && !stacks.table); /* once */
-	if (memory == MAP_FAILED) {
+	stacks.frames = frames;
+	stacks.table =
+	    gcp_memory_map(TABLE_SLOTS * sizeof(*stacks.table), PROT_READ | PROT_WRITE);
+	if (!stacks.table)
 		gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE_STACKS: no memory for a table, "
 					 "recording no stacks");
-		return false;
-	}
-	stacks.frames = frames;
-	stacks.table = memory;
-	return true;
+	return stacks.table;
 }

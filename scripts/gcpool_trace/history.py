@@ -148,7 +148,7 @@ class History:
             return
         seen, first = set(), None
         for event in self.recording.events:
-            if event.kind in ("alloc", "alloc_graph", "held"):
+            if event.kind in ("alloc", "alloc_graph"):
                 first = first or event.time
                 seen.add(event.addr)
             elif event.kind in ("free", "free_graph", "free_async"):

@@ -10,7 +10,6 @@ from . import history as histories
 ACTIONS = {
     "alloc": "alloc",
     "alloc_graph": "alloc",
-    "held": "alloc",
     "free": "free_requested",
     "free_graph": "free_requested",
     "free_async": "free_requested",
