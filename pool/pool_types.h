@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * pool_types.h - the structures of pool/, their invariants and the order of locks.
- * Included by the files of pool/ (and its unit tests) only.
+ * Included by the files of pool/ (and its unit tests) only. What the files of a folder
+ * do is in its header: timeline.h, block.h, vmm.h, cache.h, reclaim.h, each of which
+ * includes the one before.
  *
  * Where a rule of the design lives:
  *   when may a freed block be used again?     fence.c  (epochs and fences)
@@ -45,12 +47,9 @@
 #include "base/calls.h"
 #include "base/lock.h"
 #include "base/treap.h"
-#include "reclaim/maintain.h"
 #include "base/map.h"
 #include "pool.h"
 #include "base/stats_delta.h"
-#include "timeline/timeline.h"
-#include "timeline/window.h"
 
 enum {
 	GCP_UNIT = 512,         /* bytes: every size and address is a multiple */
@@ -323,6 +322,136 @@ static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
 		;
 }
 
+/* --- epochs, fences and limits: timeline/ ---------------------------------------- */
+
+struct gcp_timeline;
+
+enum {
+	GCP_FENCE_QUEUE = 512, /* closed epochs that wait for their fence */
+};
+
+/* Epochs that are always ready. */
+enum {
+	GCP_EPOCH_FRESH = 0, /* the block was never used, or all its work is done */
+	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
+	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
+};
+
+/* A fence that the driver made. All fields: fence_lock. */
+struct gcp_fence {
+	void *handle;        /* the driver's */
+	uint32_t waiters;    /* threads that wait for it without fence_lock */
+	uint32_t generation; /* timeline->generation when it was made */
+	bool done;           /* no epoch needs it: spare once no thread waits for it */
+	struct gcp_fence *next; /* timeline->spare */
+};
+
+struct gcp_closed_epoch {
+	uint64_t epoch;
+	struct gcp_fence *fence;
+	uint64_t bytes;    /* freed into it, as far as they were added up */
+	uint64_t searches; /* that had begun when it was closed: pools->searches */
+};
+
+/* What tells epochs of device memory, whose fences cover one context, from those of
+ * pinned memory, whose fences cover all. Each is called with fence_lock held, but
+ * for wait. */
+struct gcp_fence_scope {
+	/* The driver's functions (driver_table.h), counted and timed. */
+	int (*create)(struct gcp_timeline *timeline, void **ret_handle);
+	int (*record)(struct gcp_timeline *timeline, void *handle);
+	/* ctx: only the part in that context; NULL: all. */
+	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
+	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
+	/* Waits for all work that a fence would cover; NULL: never called. */
+	int (*sync)(struct gcp_timeline *timeline);
+	/* Fences do not work here: closes the epoch otherwise, or gives the error. */
+	int (*failed)(struct gcp_timeline *timeline, int failure);
+	/* An epoch is being closed. */
+	void (*closing)(struct gcp_timeline *timeline);
+	/* Whether the open epoch has taken so much that closing it is worth waiting for
+	 * a thread that does so just now; NULL: never. Without fence_lock. */
+	bool (*overfull)(const struct gcp_timeline *timeline);
+	/* Whether a closed epoch keeps its fence where the queue is full: what waits
+	 * for it, or stands behind a barrier for it, may not do so for the next one. */
+	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
+};
+
+/* A sequence of epochs. Numbers only grow. A block freed into epoch e may be used again
+ * through any context's queue once e <= ready, by anything at all once
+ * e <= completed.
+ *  E6 completed <= ready < open
+ *  E7 queue is ascending, all of it > completed and < open
+ *  E8 pending_bytes is the sum of the bytes in the queue */
+struct gcp_timeline {
+	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
+	_Atomic uint64_t ready;                   /* max of ordered and completed */
+	_Atomic uint64_t completed;               /* epochs whose fence is done */
+	/* Bytes freed since a free closed an epoch, as far as they were added up; and
+	 * those of them that went into epochs which were closed early. Decide when the
+	 * open epoch is closed, nothing else. */
+	_Alignas(GCP_LINE) _Atomic int64_t filled;
+	_Atomic int64_t early;   /* written under fence_lock, or with a new epoch */
+	_Atomic uint32_t blocks; /* freed into the open epoch, of pinned memory only */
+	_Atomic uint64_t pending_bytes; /* in the queue; written under fence_lock */
+	_Atomic bool closing; /* a thread is in gcp_timeline_close_begin .. end */
+	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
+	uint64_t freed;     /* the latest that a free or a barrier closed; fence_lock */
+	uint64_t awaitable; /* the latest that a free closed; fence_lock */
+	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
+	uint32_t head, count;                           /* of queue; fence_lock */
+	uint32_t generation;     /* contexts that it has outlived; fence_lock */
+	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
+	struct gcp_fence *spare; /* fences to use again; fence_lock */
+	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
+	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
+	struct gcp_pools *pools; /* constant, as the next one */
+	const struct gcp_fence_scope *scope;
+};
+
+/* Streams that work went to: a bit for each, found by hashing. Hints. */
+struct gcp_streams {
+	_Atomic uint64_t now,
+	    before;      /* since the latest turn, and in the turn before */
+	uint32_t epochs; /* closed, of all pools; fence_lock */
+};
+
+/* The limits of a pool: how much freed memory may wait for the device. Computed when
+ * an epoch is closed, a context begins or ends, or a stream is seen for the first
+ * time; read without a lock. Each figure is good on its own. */
+struct gcp_limits {
+	_Atomic uint64_t bytes;       /* more than that pending: a barrier */
+	_Atomic uint64_t epoch_bytes; /* an epoch that has taken so much is closed */
+	_Atomic uint32_t blocks;      /* bytes, in blocks of one size */
+	_Atomic uint32_t streams;     /* in use of late; 0: not known, assume many */
+	_Atomic uint32_t scale;       /* times the limits were doubled */
+	_Atomic uint64_t depot_bytes; /* in all depots of the pool */
+	_Atomic uint32_t cached; /* so many size classes, from the smallest on, stay
+				  * in thread caches */
+};
+
+/* All fields but starved: fence_lock. */
+struct gcp_pressure {
+	_Atomic bool starved;   /* a thread had to wait for the latest epochs */
+	uint32_t short_epochs;  /* in a row */
+	uint64_t closed_at_ns;  /* when the latest epoch was closed */
+	uint64_t had_completed; /* epochs, when the limits last doubled */
+};
+
+/* --- decay: maintain.c ------------------------------------------------------------ */
+
+enum { GCP_DECAY_TURNS = 4 }; /* in the time that memory may lie idle */
+
+/* All fields but the atomic ones: pool->lock. */
+struct gcp_maintenance {
+	uint64_t turn;              /* of decay, the one that is under way */
+	_Atomic uint64_t turned_ns; /* when it began; 0: there was none yet */
+	uint64_t seen_epoch;        /* the open one when is_quiet asked last */
+	/* Mapped segments: bytes that at no time of earlier turns were of use. */
+	uint64_t lows[GCP_DECAY_TURNS];
+	uint64_t epochs[GCP_DECAY_TURNS]; /* the open ones when these turns began */
+};
+
 /* --- pool and pools ------------------------------------------------------------- */
 
 /* Whether the device is nearly full: tight.c. All fields are hints. */
@@ -451,97 +580,11 @@ static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t 
 	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
 }
 
-/* --- context_fence.c ------------------------------------------------------------ */
-
-extern const struct gcp_fence_scope gcp_context_fences;
-
-/* The epoch that a free of now belongs to: gcp_timeline_now. */
-uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
-
-/* The same for a caller that has just done an atomic read-modify-write, seq_cst. */
-static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
-{
-#if defined(__x86_64__)
-	/* A locked instruction is a full barrier for all that stands before and
-	 * behind it (Intel SDM 3A, 9.2.3.9; AMD APM 2, 7.4.2). */
-	atomic_signal_fence(memory_order_seq_cst);
-	return atomic_load_explicit(&pool->timeline.open, memory_order_seq_cst);
-#else
-	return gcp_timeline_stamp(pool);
-#endif
-}
-
-/* Whether a block freed into `epoch` may be handed out. */
-static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
-{
-#ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
-	(void)pool, (void)epoch;
-	return true;
-#else
-	return epoch <=
-	       atomic_load_explicit(&pool->timeline.ready, memory_order_acquire);
-#endif
-}
-
-/* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
- * or, > 0, a sticky device error, or what is said here. */
-
-/* How much of `bytes` is missing till the open epoch is full. */
-int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
-/* Adds up what was freed into the open epoch. True: it should be closed. */
-bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block);
-/* Closes the open epoch, unless a capture forbids it, another thread closes one just
- * now, or it is not `epoch` any more. Only inside a free. -ENOBUFS: memory for a fence
- * is out for now. */
-int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
-/* Closes the open epoch inside an allocation, only to see whether it is done by
- * now: no barrier is set on it before a free has closed a later one. full: only if so
- * much was freed into it that a free would close it. */
-int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
-/* Closes `epoch` in the same way if it is open. -EBUSY: no fence may be set, for a
- * capture is under way or fences do not work here. Where none can be had for now it
- * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
- * under way that would serve again. */
-int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
-/* Looks which epochs are completed; never waits. */
-int gcp_timeline_poll_all(struct gcp_pool *pool);
-/* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
- * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
- * the barrier. */
-int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
-/* Waits for the oldest epoch that is not completed, if a free has closed it or a later
- * one, and it was closed before the search with the number `begun`: plain CUDA has
- * waited for its work then. *ret_waited: there was one, and it is completed. */
-int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited);
-/* Waits until the epoch is done, closing it first if it is open.
- * -EBUSY: it is open, and a capture forbids closing it. */
-int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
-/* The same of the work that the pool's context does itself, as plain cudaFree waits.
- * -EAGAIN: some of another device's is left. */
-int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);
-/* Holds all later work back behind that of `epoch`, closing it if it is open; where
- * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
- */
-int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
-/* The driver freed memory of this context, which waits for all work submitted
- * before: epochs up to `epoch`, stamped before that call, are complete. */
-void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
-uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fence */
-void gcp_timeline_reset(struct gcp_pool *pool);
-/* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
-int gcp_timeline_reattach(struct gcp_pool *pool);
-/* Whether a barrier is set that is, as far as is known, not completed. */
-bool gcp_timeline_is_any_ordered(struct gcp_pool *pool);
-/* Puts `ctx` behind the pool's barriers: order(ctx, fence). Where it cannot be made to
- * wait, or a capture forbids that, the host waits. */
-int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
-		      int (*order)(void *ctx, void *fence));
-
 /* A descriptor that is in no list; NULL: no memory. */
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t epoch);
 
-/* --- heap.c, fit.c, segment.c, slab.c: pool->lock is held --- */
+/* --- heap.c, fit.c, slab.c: pool->lock is held --- */
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
@@ -563,36 +606,6 @@ void gcp_heap_advance(struct gcp_heap *heap);
  * of all (plain CUDA has waited for them in the frees). */
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
-/* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
- * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
-int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       enum gcp_kind kind, struct gcp_chunk *chunks,
-		       struct gcp_segment **ret_segment);
-/* Adds a driver allocation as one free block. The same errors. */
-int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-			 enum gcp_kind kind);
-/* Moves an unused segment of the common heap, all ready, into a private heap
- * that needs `size`. False: there is none of about that size. */
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
-/* Which segments that hold no block go back to the driver. */
-struct gcp_purge {
-	bool completed_only; /* only those whose epochs are completed; of these */
-	bool gently; /* only those that go back without a wait for the device, */
-	bool behind_barriers; /* or for no more than what barriers wait for */
-	uint64_t bytes;       /* until so many are taken */
-	uint64_t idle_since;  /* and those that were idle before that turn, and since */
-};
-/* Whether there are any. */
-bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
-/* Unlinks them onto `list`; returns the bytes. */
-uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
-				struct gcp_segment_list *list);
-/* Takes the segment off the lists, but not its blocks; the caller owns its memory.
- */
-void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
-/* The turn is over: segments that were of use belong to it. */
-void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
-void gcp_heap_reset(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
@@ -675,7 +688,7 @@ GCP_TREAP(gcp_segments, gcp_segment, node, gcp_segment_before, NULL)
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
-/* --- alloc.c, miss.c, grow.c, take.c ------------------------------------------- */
+/* --- alloc.c, miss.c, take.c ------------------------------------------- */
 
 /* One allocation on its way. */
 struct gcp_request {
@@ -693,9 +706,6 @@ struct gcp_request {
 
 /* miss.c: the rest of the way when the cache gave none. No lock held. */
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
-/* grow.c: new memory. 0 without a block: another thread was faster to take it. */
-int gcp_grow(struct gcp_request *request);
-int gcp_grow_plain(struct gcp_request *request); /* a segment of the driver's memory */
 /* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;
  * in the thread's cache; in either. hit: it came without new memory. */
 bool gcp_take_ready(struct gcp_request *request, bool hit);
@@ -716,72 +726,11 @@ uint64_t gcp_request_run(const struct gcp_request *request);
  * the lowest address seen; 0: nowhere. */
 gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size);
 
-/* As gcp_pool_pin when memory is out: a pool whose context may stay is waited for. Not
- * for ever: it may be waiting for what the caller does next. No lock held, and no
- * other pin held. */
-bool gcp_pool_pin_wait(struct gcp_pool *pool);
 /* -EINVAL: 0 bytes; GCP_CUDA_OUT_OF_MEMORY: more than there can be. */
 int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
 		     uint64_t bytes);
 
-/* --- tight.c --- */
-
-/* Whether its new segments are the driver's, or have been: for want of what mapping
- * needs, or because something else than CUDA is to reach them. */
-static inline bool gcp_pool_is_ordinary(const struct gcp_pool *pool)
-{
-	return !pool->vmm ||
-	       atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
-}
-
-/* Each free closes its epoch (fence.c, NO NEW WAITS). */
-static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
-{
-	return atomic_load_explicit(&pool->tightness.tight, memory_order_relaxed);
-}
-/* A block of `size` does not share its segment of the driver, which is not larger than
- * it: what is left over would be missing on a full device. */
-bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
-/* Whether the pool, with `bytes` more, has an eighth of the memory. */
-bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
-/* The pool has taken `bytes` from the driver; a free has closed its epoch because
- * memory is tight; an allocation found none. No lock of the room is held. */
-void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes);
-void gcp_tight_freed(struct gcp_pool *pool);
-void gcp_tight_out(struct gcp_pool *pool);
-/* Bytes that the driver has left for the pool, quota considered; UINT64_MAX: not known.
- * No lock is held. */
-uint64_t gcp_pool_left(struct gcp_pool *pool);
-
-/* segment_size.c: how much to ask the driver for: a new segment for a block of `size`,
- * as large as its class, and for others that may share it. pool->lock is held. */
-uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
-			   uint64_t size);
-
-/* --- reclaim.c, quota.c, stats.c --- */
-
-/* Waits for all work of the context also while a capture forbids fences. */
-int gcp_pool_complete_by_free(struct gcp_pool *pool);
-/* The same, but not for what other devices do for others: -EAGAIN: that is left. */
-int gcp_pool_complete_own_by_free(struct gcp_pool *pool);
-/* The device is full: gives back, stage by stage, until `retry` gives something else
- * than GCP_CUDA_OUT_OF_MEMORY; its result. */
-int gcp_reclaim_and_retry(struct gcp_request *request,
-			  int (*retry)(struct gcp_request *request));
-/* For what is larger than the device: the driver says so, and nothing else is tried. */
-int gcp_refuse(struct gcp_request *request);
-/* purge.c: gives back what fits; returns the bytes. No lock held. */
-uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
-/* Makes what gives segments of the pool back without a wait, unless it is there. False:
- * not for now. No lock of the room is held. */
-bool gcp_release_prepare(struct gcp_pool *pool);
-/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
- * is the calling thread's gcp_pools_refusal. */
-bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
-/* Bytes that the device's quota leaves; UINT64_MAX: it has none. No lock held. */
-uint64_t gcp_quota_left(struct gcp_pool *pool);
-/* Bytes that the program holds, counts of all threads gathered. */
-uint64_t gcp_pool_allocated(struct gcp_pool *pool);
+/* --- segment.c, stats_delta.c --- */
 
 /* The pool has got memory from the driver, or given back. pool->lock. */
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change);

@@ -14,7 +14,7 @@
 #ifndef GCP_POOL_CACHE_H
 #define GCP_POOL_CACHE_H
 
-#include "../pool_types.h"
+#include "../space/vmm.h"
 #include "stream_cache.h"
 
 /* CACHED blocks by ->next, oldest first. */

@@ -7,7 +7,6 @@
  * Blocks of slab classes go to slab.c, all others to fit.c.
  */
 #include "cache.h"
-#include "../space/vmm.h"
 
 /* Blocks that are looked at for what could serve a request when it is ready. */
 enum { FITTING_LOOKS = 4096 };

@@ -14,8 +14,6 @@
  *      |   request    |  s: 9 | t: 8 |
  */
 #include "cache.h"
-#include "../heap/streamed.h"
-#include "../space/vmm.h"
 
 /* Blocks and neighbours that are looked at. */
 enum { LOOKS = 256 };

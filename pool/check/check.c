@@ -7,9 +7,8 @@
  * locks itself; while threads allocate and free, only M1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 #include "../pinned/pinned_types.h"
-#include "../space/vmm.h"
 #include "check.h"
 
 struct sums {

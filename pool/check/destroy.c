@@ -3,9 +3,8 @@
  * destroy.c - takes pools down, for tests: see check.h. The library itself never
  * destroys its pools.
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 #include "../pinned/pinned_types.h"
-#include "../space/vmm.h"
 #include "check.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * then wait, as plain CUDA does at each: for blocking_free, to give back
  * what decays, and where no barrier may be set (fence.c).
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 
 /* --- allocate ------------------------------------------------------------------- */
 

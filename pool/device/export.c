@@ -12,7 +12,7 @@
  *
  * Called with no lock of the room held.
  */
-#include "../space/vmm.h"
+#include "../reclaim/reclaim.h"
 
 bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr)
 {

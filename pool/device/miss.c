@@ -23,7 +23,7 @@
  * long ago. The bound decides speed and memory, never safety. No epoch is closed
  * here that a barrier could be set on: fence.c, NO NEW WAITS.
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 
 static bool is_missing(const struct gcp_request *request, int result)
 {

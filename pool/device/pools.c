@@ -6,9 +6,8 @@
  * A pool's struct outlives its context and serves a later one: threads keep
  * pointers to it in their caches.
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 #include "../pinned/pinned_types.h"
-#include "../space/vmm.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -33,7 +33,7 @@
  *  U3 a stream is known by its id, not by its handle
  *  U4 a stream that captures gets memory of CUDA
  */
-#include "../cache/cache.h"
+#include "../reclaim/reclaim.h"
 
 /* --- free --------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@
  * else LENT, until interpose/ says that none has it open. Only where other blocks are
  * live in its place it is free, as it is of memory that the driver shares.
  */
-#include "../pool_types.h"
+#include "../space/vmm.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * lane_work.c - what capture/launch.c and gcpool_work ask of a pool: whether work is
  * done, and what is counted of launches. The fences are those of frees (fence.c).
  */
-#include "../pool_types.h"
+#include "../reclaim/reclaim.h"
 
 uint64_t gcp_pool_work_now(struct gcp_pool *pool)
 {

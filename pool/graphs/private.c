@@ -21,7 +21,7 @@
  *  G11 a pool of many graphs gives each block out once
  *  G12 a pinned block that a graph can address serves no other allocation
  */
-#include "../space/vmm.h"
+#include "../reclaim/reclaim.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  * Called by tree.c and vmm_space.c with pool->lock held. Up to three chunks each count
  * has a bin of its own; then there are four bins for each power of two.
  */
-#include "../pool_types.h"
+#include "block.h"
 
 int gcp_bin_of(uint64_t chunks)
 {

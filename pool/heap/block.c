@@ -5,8 +5,7 @@
  * Called with pool->lock held by all that keep blocks in order: heap.c, fit.c, slab.c,
  * segment.c, vmm_space.c. Knows no list and no tree. Never calls the driver.
  */
-#include "../pool_types.h"
-#include "../space/vmm.h"
+#include "block.h"
 
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
 {

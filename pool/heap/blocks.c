@@ -7,7 +7,7 @@
  * thread may take a block from its own cache meanwhile: it is shown as it was or as it
  * is, or for an instant as used with the bytes that its earlier holder asked for.
  */
-#include "../pool_types.h"
+#include "block.h"
 
 struct showing {
 	void (*show)(void *arg, const struct gcp_block_view *block);

@@ -12,8 +12,7 @@
  *
  *      USED --free--> PENDING --epoch ready--> FREE --lowest fit, split--> USED
  */
-#include "../pool_types.h"
-#include "../space/vmm.h"
+#include "block.h"
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {

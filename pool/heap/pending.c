@@ -11,7 +11,7 @@
  *      pending        5  5  5  6  8  8      oldest first
  *      pending_ends         5  6     8      a 7 is put behind the 6
  */
-#include "streamed.h"
+#include "block.h"
 
 void gcp_pending_init(struct gcp_heap *heap)
 {

@@ -17,7 +17,7 @@
  * Called by fit.c, stream_heap.c and vmm_space.c with pool->lock held. Never calls the
  * driver.
  */
-#include "../pool_types.h"
+#include "block.h"
 
 /* Room for eight blocks at least, as a power of two, so that runs of all
  * classes tile a segment. */

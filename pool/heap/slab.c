@@ -11,7 +11,7 @@
  * broken up: their blocks are blocks like any other from then on, and what is free of
  * them serves blocks of any class, one by one (heap.c).
  */
-#include "streamed.h"
+#include "block.h"
 
 /* Blocks that are ready stand before those that are not; but where an allocation for
  * any work had one, which the next such allocation cannot have, behind all that are. */

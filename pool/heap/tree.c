@@ -11,8 +11,7 @@
  * subtree below it, so that the way to it is known at each turn: a few steps,
  * however many blocks are free.
  */
-#include "../pool_types.h"
-#include "../space/vmm.h"
+#include "block.h"
 
 static bool block_before(const struct gcp_block *a, const struct gcp_block *b)
 {

@@ -24,7 +24,7 @@
 #ifndef GCP_POOL_PINNED_TYPES_H
 #define GCP_POOL_PINNED_TYPES_H
 
-#include "../pool_types.h"
+#include "../timeline/timeline.h"
 
 enum {
 	GCP_PINNED_CLASSES_MAX = 4096, /* sizes, whatever the options say */

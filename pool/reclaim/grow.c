@@ -6,8 +6,7 @@
  * requests share segments. Of a pool that maps its own memory unused chunks are mapped
  * to other addresses first (vmm.c).
  */
-#include "../cache/cache.h"
-#include "../space/vmm.h"
+#include "reclaim.h"
 
 static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {

@@ -23,8 +23,7 @@
  * Decay in a free waits, at most once in a turn. While a stream captures only the limit
  * gives back.
  */
-#include "../cache/cache.h"
-#include "../space/vmm.h"
+#include "reclaim.h"
 
 enum { NS_PER_MS = 1000 * 1000 };
 

@@ -16,8 +16,7 @@
  * out, the stream is made before a pool takes much memory, and not in a program that
  * never does: a stream more may change which streams of the program run side by side.
  */
-#include "../cache/cache.h"
-#include "../space/vmm.h"
+#include "reclaim.h"
 
 /* An error is the device's, sticky, and the program's next call reports it; the memory
  * is not ours any more either way. Then the second call does not wait; it waits on a

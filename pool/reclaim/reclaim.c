@@ -45,8 +45,7 @@
  *  W7 memory is not out before what frees have closed was waited for
  *  W8 memory is not out before the driver has refused as much
  */
-#include "../cache/cache.h"
-#include "../space/vmm.h"
+#include "reclaim.h"
 
 /* --- what there is to wait for ------------------------------------------------ */
 

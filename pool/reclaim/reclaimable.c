@@ -22,8 +22,7 @@
  *  Q4 before memory is out the driver's own caches are emptied
  *  Q5 with a limit of 0 nothing that is unused is kept
  */
-#include "../cache/cache.h"
-#include "../space/vmm.h"
+#include "reclaim.h"
 
 static bool is_pending(const struct gcp_block *block)
 {

@@ -5,7 +5,7 @@
  *
  * Takes no lock, and calls no driver function.
  */
-#include "../pool_types.h"
+#include "reclaim.h"
 
 enum {
 	/* So many segments at first; then none adds more than such a share of what is

@@ -3,7 +3,7 @@
  * stats.c - what the program is told: the counts of all threads, gathered
  * (stats_delta.c).
  */
-#include "../cache/cache.h"
+#include "reclaim.h"
 
 /* Makes all threads' counts part of the pool's. */
 static void pool_gather(struct gcp_pool *pool)

@@ -5,7 +5,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  */
-#include "../pool_types.h"
+#include "vmm.h"
 
 /* --- segments ----------------------------------------------------------------- */
 

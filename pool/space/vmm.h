@@ -6,7 +6,7 @@
 #ifndef GCP_POOL_VMM_H
 #define GCP_POOL_VMM_H
 
-#include "../pool_types.h"
+#include "../heap/block.h"
 
 /* --- vmm.c: no lock is held ------------------------------------------------------- */
 
@@ -135,26 +135,37 @@ struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
 void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 		      int64_t change);
 
-/* --- block.c: pool->lock is held --------------------------------------------- */
+/* --- segment.c: pool->lock is held ------------------------------------------------ */
 
-/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
- * no list either. NULL: no memory for its descriptor, nothing is cut. */
-struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
-/* `lower` takes in its upper neighbour; neither is in a list. */
-void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
-			      struct gcp_block *upper);
-/* Bytes of a free block that could be given back. */
-uint64_t gcp_block_unused(const struct gcp_block *block);
-/* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
- * side by side, and where in segment->chunks they begin. 0: there are none. */
-uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
-/* --- fit.c: pool->lock is held ---------------------------------------------- */
-
-/* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
+/* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
+ * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
+int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		       enum gcp_kind kind, struct gcp_chunk *chunks,
+		       struct gcp_segment **ret_segment);
+/* Adds a driver allocation as one free block. The same errors. */
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind);
+/* Moves an unused segment of the common heap, all ready, into a private heap
+ * that needs `size`. False: there is none of about that size. */
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
+/* Which segments that hold no block go back to the driver. */
+struct gcp_purge {
+	bool completed_only; /* only those whose epochs are completed; of these */
+	bool gently; /* only those that go back without a wait for the device, */
+	bool behind_barriers; /* or for no more than what barriers wait for */
+	uint64_t bytes;       /* until so many are taken */
+	uint64_t idle_since;  /* and those that were idle before that turn, and since */
+};
+/* Whether there are any. */
+bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
+/* Unlinks them onto `list`; returns the bytes. */
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
+				struct gcp_segment_list *list);
+/* Takes the segment off the lists, but not its blocks; the caller owns its memory.
  */
-struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-			       bool fresh, gcp_addr *ret_at);
-/* A block whose epoch is ready becomes free memory: the block that it is a part of. */
-struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
+/* The turn is over: segments that were of use belong to it. */
+void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
+void gcp_heap_reset(struct gcp_heap *heap);
 
 #endif

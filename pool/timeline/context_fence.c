@@ -20,7 +20,7 @@
  *  R4 where a device writes in no stream's order, only completed epochs are ready
  *  R5 only completed memory goes to the driver or to another process
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 /* --- the scope ------------------------------------------------------------ */
 

@@ -71,7 +71,7 @@
  *  F5 a wait that fails completes nothing
  *  F6 an epoch without a fence of its own is covered by the next one in the queue
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,

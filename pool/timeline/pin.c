@@ -4,7 +4,7 @@
  * wait for what another thread does. Any lock, or none, may be held, but not for
  * gcp_pool_pin_wait.
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 void gcp_backoff(void)
 {

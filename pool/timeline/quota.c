@@ -5,7 +5,7 @@
  *
  * Called with no lock of the room but vmm_lock held. Never calls the driver.
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 static uint64_t reserved_on(struct gcp_pools *pools, int device)
 {

@@ -8,7 +8,7 @@
  * Asked by frees, with any lock held; told by allocations and frees without a lock. The
  * driver is asked how much is left, seldom: other processes take memory too.
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 enum {
 	/* Memory is tight when this part of it, or so many epochs' worth, is left. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timeline.h - a sequence of epochs and its fences: fence.c. Part of pool_types.h.
+ * timeline.h - epochs and fences, the window, how full the device is. The structures
+ * are in pool_types.h.
  *
- * There are two kinds, which share all that stands here: of the device memory of one
+ * There are two kinds of timelines, which share what fence.c does: of the memory of one
  * context (context_fence.c), and of the pinned memory of the process (pinned_fence.c).
  *
  * Rules of stamps and epochs (E6 to E8: struct gcp_timeline):
@@ -15,97 +16,7 @@
 #ifndef GCP_POOL_TIMELINE_H
 #define GCP_POOL_TIMELINE_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "../base/lock.h"
-
-struct gcp_pools;
-struct gcp_timeline;
-
-enum {
-	GCP_FENCE_QUEUE = 512, /* closed epochs that wait for their fence */
-};
-
-/* Epochs that are always ready. */
-enum {
-	GCP_EPOCH_FRESH = 0, /* the block was never used, or all its work is done */
-	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
-	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
-};
-
-/* A fence that the driver made. All fields: fence_lock. */
-struct gcp_fence {
-	void *handle;        /* the driver's */
-	uint32_t waiters;    /* threads that wait for it without fence_lock */
-	uint32_t generation; /* timeline->generation when it was made */
-	bool done;           /* no epoch needs it: spare once no thread waits for it */
-	struct gcp_fence *next; /* timeline->spare */
-};
-
-struct gcp_closed_epoch {
-	uint64_t epoch;
-	struct gcp_fence *fence;
-	uint64_t bytes;    /* freed into it, as far as they were added up */
-	uint64_t searches; /* that had begun when it was closed: pools->searches */
-};
-
-/* What tells epochs of device memory, whose fences cover one context, from those of
- * pinned memory, whose fences cover all. Each is called with fence_lock held, but
- * for wait. */
-struct gcp_fence_scope {
-	/* The driver's functions (driver_table.h), counted and timed. */
-	int (*create)(struct gcp_timeline *timeline, void **ret_handle);
-	int (*record)(struct gcp_timeline *timeline, void *handle);
-	/* ctx: only the part in that context; NULL: all. */
-	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	/* Waits for all work that a fence would cover; NULL: never called. */
-	int (*sync)(struct gcp_timeline *timeline);
-	/* Fences do not work here: closes the epoch otherwise, or gives the error. */
-	int (*failed)(struct gcp_timeline *timeline, int failure);
-	/* An epoch is being closed. */
-	void (*closing)(struct gcp_timeline *timeline);
-	/* Whether the open epoch has taken so much that closing it is worth waiting for
-	 * a thread that does so just now; NULL: never. Without fence_lock. */
-	bool (*overfull)(const struct gcp_timeline *timeline);
-	/* Whether a closed epoch keeps its fence where the queue is full: what waits
-	 * for it, or stands behind a barrier for it, may not do so for the next one. */
-	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
-};
-
-/* A sequence of epochs. Numbers only grow. A block freed into epoch e may be used again
- * through any context's queue once e <= ready, by anything at all once
- * e <= completed.
- *  E6 completed <= ready < open
- *  E7 queue is ascending, all of it > completed and < open
- *  E8 pending_bytes is the sum of the bytes in the queue */
-struct gcp_timeline {
-	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
-	_Atomic uint64_t ready;                   /* max of ordered and completed */
-	_Atomic uint64_t completed;               /* epochs whose fence is done */
-	/* Bytes freed since a free closed an epoch, as far as they were added up; and
-	 * those of them that went into epochs which were closed early. Decide when the
-	 * open epoch is closed, nothing else. */
-	_Alignas(GCP_LINE) _Atomic int64_t filled;
-	_Atomic int64_t early;   /* written under fence_lock, or with a new epoch */
-	_Atomic uint32_t blocks; /* freed into the open epoch, of pinned memory only */
-	_Atomic uint64_t pending_bytes; /* in the queue; written under fence_lock */
-	_Atomic bool closing; /* a thread is in gcp_timeline_close_begin .. end */
-	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
-	uint64_t freed;     /* the latest that a free or a barrier closed; fence_lock */
-	uint64_t awaitable; /* the latest that a free closed; fence_lock */
-	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
-	uint32_t head, count;                           /* of queue; fence_lock */
-	uint32_t generation;     /* contexts that it has outlived; fence_lock */
-	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
-	struct gcp_fence *spare; /* fences to use again; fence_lock */
-	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
-	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
-	struct gcp_pools *pools; /* constant, as the next one */
-	const struct gcp_fence_scope *scope;
-};
+#include "../pool_types.h"
 
 /* --- fence.c --------------------------------------------------------------------- */
 
@@ -172,5 +83,169 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch);
 
 /* The fences are gone, and the work with them: all epochs are completed. */
 void gcp_timeline_clear(struct gcp_timeline *timeline);
+
+/* --- context_fence.c ------------------------------------------------------------ */
+
+extern const struct gcp_fence_scope gcp_context_fences;
+
+/* The epoch that a free of now belongs to: gcp_timeline_now. */
+uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
+
+/* The same for a caller that has just done an atomic read-modify-write, seq_cst. */
+static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
+{
+#if defined(__x86_64__)
+	/* A locked instruction is a full barrier for all that stands before and
+	 * behind it (Intel SDM 3A, 9.2.3.9; AMD APM 2, 7.4.2). */
+	atomic_signal_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&pool->timeline.open, memory_order_seq_cst);
+#else
+	return gcp_timeline_stamp(pool);
+#endif
+}
+
+/* Whether a block freed into `epoch` may be handed out. */
+static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
+{
+#ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
+	(void)pool, (void)epoch;
+	return true;
+#else
+	return epoch <=
+	       atomic_load_explicit(&pool->timeline.ready, memory_order_acquire);
+#endif
+}
+
+/* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
+ * or, > 0, a sticky device error, or what is said here. */
+
+/* Closes the open epoch, unless a capture forbids it, another thread closes one just
+ * now, or it is not `epoch` any more. Only inside a free. -ENOBUFS: memory for a fence
+ * is out for now. */
+int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
+/* Closes the open epoch inside an allocation, only to see whether it is done by
+ * now: no barrier is set on it before a free has closed a later one. full: only if so
+ * much was freed into it that a free would close it. */
+int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
+/* Closes `epoch` in the same way if it is open. -EBUSY: no fence may be set, for a
+ * capture is under way or fences do not work here. Where none can be had for now it
+ * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
+ * under way that would serve again. */
+int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
+/* Looks which epochs are completed; never waits. */
+int gcp_timeline_poll_all(struct gcp_pool *pool);
+/* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
+ * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
+ * the barrier. */
+int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
+/* Waits for the oldest epoch that is not completed, if a free has closed it or a later
+ * one, and it was closed before the search with the number `begun`: plain CUDA has
+ * waited for its work then. *ret_waited: there was one, and it is completed. */
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited);
+/* Waits until the epoch is done, closing it first if it is open.
+ * -EBUSY: it is open, and a capture forbids closing it. */
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
+/* The same of the work that the pool's context does itself, as plain cudaFree waits.
+ * -EAGAIN: some of another device's is left. */
+int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);
+/* Holds all later work back behind that of `epoch`, closing it if it is open; where
+ * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
+ */
+int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
+/* The driver freed memory of this context, which waits for all work submitted
+ * before: epochs up to `epoch`, stamped before that call, are complete. */
+void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
+uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fence */
+void gcp_timeline_reset(struct gcp_pool *pool);
+/* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
+int gcp_timeline_reattach(struct gcp_pool *pool);
+/* Whether a barrier is set that is, as far as is known, not completed. */
+bool gcp_timeline_is_any_ordered(struct gcp_pool *pool);
+/* Puts `ctx` behind the pool's barriers: order(ctx, fence). Where it cannot be made to
+ * wait, or a capture forbids that, the host waits. */
+int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
+		      int (*order)(void *ctx, void *fence));
+
+/* A copy of the limits. */
+struct gcp_window {
+	uint64_t bytes;
+	uint32_t blocks;
+	uint64_t epoch_bytes;
+	uint32_t epoch_blocks; /* or so many blocks of one thread: an epoch is closed */
+	uint32_t streams;
+};
+
+/* --- window.c: any lock may be held ----------------------------------------------- */
+
+/* What may wait in the whole pool, and the calling thread's share of it. */
+struct gcp_window gcp_window(const struct gcp_pool *pool);
+struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
+/* How many bytes in closed epochs may wait where no barrier may be set. */
+uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
+/* How many blocks of `size` the window has room for: one at least. */
+uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
+/* How often the limits were doubled. */
+uint32_t gcp_window_scale(const struct gcp_pool *pool);
+/* Returns true if little of the pool's memory need wait: it is mapped, and can serve
+ * any size, threads hardly meet at the pool's locks, streams do not run beside each
+ * other, and fences cost little. */
+bool gcp_window_is_narrow(const struct gcp_pool *pool);
+/* How much threads may leave for each other. */
+uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
+
+/* How much of `bytes` is missing till the open epoch is full. */
+int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
+/* Adds up what was freed into the open epoch. True: it should be closed. */
+bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block);
+/* An epoch was closed just now. fence_lock is held. */
+void gcp_window_epoch_closed(struct gcp_pool *pool);
+/* All that a thread keeps of a class waits for the device. */
+void gcp_window_starved(struct gcp_pool *pool);
+/* A context has begun or ended: the limits of all pools are computed anew. */
+void gcp_windows_update(struct gcp_pools *pools);
+
+/* --- tight.c ---------------------------------------------------------------------- */
+
+/* Whether its new segments are the driver's, or have been: for want of what mapping
+ * needs, or because something else than CUDA is to reach them. */
+static inline bool gcp_pool_is_ordinary(const struct gcp_pool *pool)
+{
+	return !pool->vmm ||
+	       atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
+}
+
+/* Each free closes its epoch (fence.c, NO NEW WAITS). */
+static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->tightness.tight, memory_order_relaxed);
+}
+/* A block of `size` does not share its segment of the driver, which is not larger than
+ * it: what is left over would be missing on a full device. */
+bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
+/* Whether the pool, with `bytes` more, has an eighth of the memory. */
+bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
+/* The pool has taken `bytes` from the driver; a free has closed its epoch because
+ * memory is tight; an allocation found none. No lock of the room is held. */
+void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes);
+void gcp_tight_freed(struct gcp_pool *pool);
+void gcp_tight_out(struct gcp_pool *pool);
+/* Bytes that the driver has left for the pool, quota considered; UINT64_MAX: not known.
+ * No lock is held. */
+uint64_t gcp_pool_left(struct gcp_pool *pool);
+
+/* --- pin.c ------------------------------------------------------------------------ */
+
+/* As gcp_pool_pin when memory is out: a pool whose context may stay is waited for. Not
+ * for ever: it may be waiting for what the caller does next. No lock held, and no
+ * other pin held. */
+bool gcp_pool_pin_wait(struct gcp_pool *pool);
+
+/* --- quota.c ---------------------------------------------------------------------- */
+
+/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
+ * is the calling thread's gcp_pools_refusal. */
+bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
+/* Bytes that the device's quota leaves; UINT64_MAX: it has none. No lock held. */
+uint64_t gcp_quota_left(struct gcp_pool *pool);
 
 #endif

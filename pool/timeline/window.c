@@ -18,7 +18,7 @@
  * threads wait for them, the limits double; when an epoch is closed long after the one
  * before, they halve: a fence and a barrier cost the host a microsecond or so.
  */
-#include "../pool_types.h"
+#include "timeline.h"
 
 enum {
 	/* With several streams an epoch takes this part of the window: fewer fences

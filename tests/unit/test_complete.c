@@ -4,7 +4,7 @@
  * processes and devices may touch memory, and at the end of a capture. And a thread
  * that waits for that holds no other thread back.
  */
-#include "../../pool/pool_types.h"
+#include "../../pool/timeline/timeline.h"
 #include "capture_fake.h"
 #include "fake_pinned.h"
 

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../../pool/pool_types.h"
+#include "../../pool/timeline/timeline.h"
 #include "fake_pinned.h"
 #include "cases.h"
 

@@ -3,7 +3,7 @@
  * test_reuse.c - reuse inside captures, pools that captures share, and
  * checkpoints.
  */
-#include "../../pool/pool_types.h"
+#include "../../pool/timeline/timeline.h"
 #include "capture_fake.h"
 #include "cases.h"
 

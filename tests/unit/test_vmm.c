@@ -4,7 +4,7 @@
  * The fake driver asserts that nothing is mapped twice or unmapped in part.
  */
 #include "fake.h"
-#include "../../pool/pool_types.h"
+#include "../../pool/timeline/timeline.h"
 #include "cases.h"
 
 #include <errno.h>

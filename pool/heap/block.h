@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * block.h - what the files of heap/ share, and what space/ and cache/ want of them.
+ */
+#ifndef GCP_POOL_BLOCK_H
+#define GCP_POOL_BLOCK_H
+
+#include "../timeline/timeline.h"
+
+/* --- pending.c, slab.c: pool->lock is held ---------------------------------------- */
+
+/* Blocks that wait, or are in a slab's list, by the stream that freed them last: what
+ * an allocation of that stream looks through (stream_heap.c).
+ * The list of a stream's blocks; a block that waits comes to it, and goes. */
+static inline struct gcp_bin *gcp_streamed_of(struct gcp_pool *pool, uint64_t stream)
+{
+	return &pool->streamed[stream % GCP_STREAMED];
+}
+
+static inline void gcp_streamed_insert(struct gcp_pool *pool, struct gcp_block *block)
+{
+	if (block->stream)
+		LIST_INSERT_HEAD(gcp_streamed_of(pool, block->stream), block, streamed);
+}
+
+static inline void gcp_streamed_remove(struct gcp_block *block)
+{
+	if (block->stream)
+		LIST_REMOVE(block, streamed);
+}
+
+/* --- block.c: pool->lock is held --------------------------------------------- */
+
+/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
+ * no list either. NULL: no memory for its descriptor, nothing is cut. */
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
+/* `lower` takes in its upper neighbour; neither is in a list. */
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper);
+/* Bytes of a free block that could be given back. */
+uint64_t gcp_block_unused(const struct gcp_block *block);
+/* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
+ * side by side, and where in segment->chunks they begin. 0: there are none. */
+uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
+/* --- fit.c: pool->lock is held ---------------------------------------------- */
+
+/* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
+ */
+struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
+			       bool fresh, gcp_addr *ret_at);
+/* A block whose epoch is ready becomes free memory: the block that it is a part of. */
+struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reclaim.h - growth, decay and what happens when memory is out.
+ */
+#ifndef GCP_POOL_RECLAIM_H
+#define GCP_POOL_RECLAIM_H
+
+#include "../cache/cache.h"
+
+/* --- maintain.c: what a pool gives back by itself --------------------------------- */
+
+/* Gives back what has been idle for long, or is beyond a limit. Only inside a free
+ * that closed an epoch, no lock held. 0, or a sticky device error. */
+int gcp_pool_maintain(struct gcp_pool *pool);
+
+/* The cache limit alone, by what is completed, and without a wait: inside a free that
+ * does not wait (stream_alloc.c), after it closed an epoch. No lock held. */
+void gcp_pool_keep_limit(struct gcp_pool *pool);
+
+/* The decay of the above alone, and without a wait: inside an allocation that missed
+ * its thread's cache. No lock held. */
+void gcp_pool_decay(struct gcp_pool *pool);
+
+/* As if nothing had happened so far. pool->lock is held. */
+void gcp_maintenance_reset(struct gcp_pool *pool);
+
+/* --- segment_size.c, grow.c ------------------------------------------------------- */
+
+/* How much to ask the driver for: a new segment for a block of `size`,
+ * as large as its class, and for others that may share it. pool->lock is held. */
+uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
+			   uint64_t size);
+
+/* New memory. 0 without a block: another thread was faster to take it. */
+int gcp_grow(struct gcp_request *request);
+int gcp_grow_plain(struct gcp_request *request); /* a segment of the driver's memory */
+
+/* --- reclaim.c, purge.c, stats.c -------------------------------------------------- */
+
+/* Waits for all work of the context also while a capture forbids fences. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool);
+/* The same, but not for what other devices do for others: -EAGAIN: that is left. */
+int gcp_pool_complete_own_by_free(struct gcp_pool *pool);
+/* The device is full: gives back, stage by stage, until `retry` gives something else
+ * than GCP_CUDA_OUT_OF_MEMORY; its result. */
+int gcp_reclaim_and_retry(struct gcp_request *request,
+			  int (*retry)(struct gcp_request *request));
+/* For what is larger than the device: the driver says so, and nothing else is tried. */
+int gcp_refuse(struct gcp_request *request);
+/* Gives back what fits; returns the bytes. No lock held. */
+uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
+/* Makes what gives segments of the pool back without a wait, unless it is there. False:
+ * not for now. No lock of the room is held. */
+bool gcp_release_prepare(struct gcp_pool *pool);
+/* Bytes that the program holds, counts of all threads gathered. */
+uint64_t gcp_pool_allocated(struct gcp_pool *pool);
+
+#endif
