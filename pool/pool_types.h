@@ -232,6 +232,15 @@ struct gcp_segment {
 };
 TAILQ_HEAD(gcp_segment_list, gcp_segment);
 
+/* Which segments that hold no block go back to the driver. */
+struct gcp_purge {
+	bool completed_only; /* only those whose epochs are completed; of these */
+	bool gently; /* only those that go back without a wait for the device, */
+	bool behind_barriers; /* or for no more than what barriers wait for */
+	uint64_t bytes;       /* until so many are taken */
+	uint64_t idle_since;  /* and those that were idle before that turn, and since */
+};
+
 /* A run cut into equal blocks. All fields: pool->lock.
  *  L1 listed counts its blocks in heap->classes[]
  *  L2 it is in heap->idle_slabs if all its blocks are listed

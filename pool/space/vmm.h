@@ -148,15 +148,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
-/* Which segments that hold no block go back to the driver. */
-struct gcp_purge {
-	bool completed_only; /* only those whose epochs are completed; of these */
-	bool gently; /* only those that go back without a wait for the device, */
-	bool behind_barriers; /* or for no more than what barriers wait for */
-	uint64_t bytes;       /* until so many are taken */
-	uint64_t idle_since;  /* and those that were idle before that turn, and since */
-};
-/* Whether there are any. */
+/* Returns true if there are any that the purge would take. */
 bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
 /* Unlinks them onto `list`; returns the bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
