@@ -103,12 +103,9 @@ struct gcp_capture_driver {
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Returns true if the process has exactly one context. */
-	bool (*contexts_are_one)(void);
-	/* A fence in every context of the process, as those of driver_table.h. */
-	int (*fence_all_create)(void **ret_fence);
-	int (*fence_all_record)(void *fence);
-	int (*fence_all_query)(void *fence);
+	/* Returns true if the launches up to this number (gcp_launch_away_end) are
+	 * done. */
+	bool (*launches_are_done)(uint64_t number);
 
 	/* One line of debugging; NULL unless asked for. Locks may be held. */
 	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -243,9 +240,6 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
  * Cheap when there is none. The first, for allocations, looks now and then. */
 void gcp_tracker_look(struct gcp_tracker *tracker);
 void gcp_tracker_collect(struct gcp_tracker *tracker);
-/* The same, and sets fences that such memory waits for, in all contexts: that may take
- * until each has room for another launch. */
-void gcp_tracker_fetch(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
@@ -262,9 +256,14 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 				     bool is_exec);
 void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
 		      bool gone);
-/* An executable is about to be launched into a stream of context `ctx` (NULL: not
- * known). Where there is one context this need not be called. */
-void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void *ctx);
+/* Where there are several contexts, before a launch into a stream of `ctx`: returns
+ * true if the executable may run on memory of others, whose fences do not cover the
+ * launch. Then gcp_holding_begin holds that during the real launch, and the second
+ * function takes it; accepts NULL. number: of the launch; they rise. 0: it has failed.
+ */
+bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx);
+void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,
+			 uint64_t number);
 /* Any graph may have been copied, in a way that is not known: the memory of all stays
  * for good; from_now_on: of those to come, too. */
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
@@ -274,10 +273,11 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 /* How a graph is about to be used. */
 enum gcp_making {
 	GCP_MAKING_EXEC,   /* what can only be launched by the host, by known calls */
-	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way: in any
-			    * context, for all that is known */
+	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way: by any
+			    * launch, for all that is known */
 	GCP_MAKING_COPY,   /* a clone, a child of another graph */
 	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
+	GCP_MAKING_AWAY,   /* the same, in another context than the memory is of */
 	GCP_MAKING_NODE,   /* a node that is added by hand; no graph need be named */
 };
 

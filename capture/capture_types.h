@@ -26,6 +26,7 @@ enum {
 	GCP_RELAUNCH_BITS = 13,
 	GCP_RELAUNCHES = 1 << GCP_RELAUNCH_BITS,
 	GCP_END_BUCKETS = 256,
+	GCP_SMALL_POOLS = 8,
 };
 
 /* A heap of a graph pool in one context. */
@@ -33,12 +34,6 @@ struct gcp_graph_heap {
 	struct gcp_heap *heap;
 	struct gcp_pool *pool;
 	SLIST_ENTRY(gcp_graph_heap) link;
-};
-
-/* Where executables were launched while there were several contexts. */
-struct gcp_launched {
-	const void *ctx; /* into streams of this one; NULL: nowhere */
-	bool many;       /* of others, too, or it is not known */
 };
 
 /* Invariants:
@@ -66,12 +61,11 @@ struct gcp_graph_pool {
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
-	struct gcp_launched launched; /* what has held it and does no more */
-	/* The last reference is gone, and launches may be under way (waiting.c). */
-	bool waits;
-	bool looked;  /* it counts as a pending event */
-	bool several; /* maybe in another context than the memory is of */
-	bool fenced;  /* tracker->fence was recorded since */
+	uint64_t away; /* the latest launch in another context than the memory is of;
+			* 0: there was none */
+	bool unseen;   /* each launch may be one of it */
+	bool waits;    /* the last reference is gone, and launches may be under way
+			* (waiting.c): it counts as a pending event */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -101,10 +95,9 @@ struct gcp_holder {
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	struct gcp_holds holds;
-	struct gcp_launched launched; /* of an executable */
-	struct gcp_share *share;      /* of which it is an executable, or NULL: of a
-				       * graph pool that it holds */
-	LIST_ENTRY(gcp_holder) link;  /* tracker->holders[] */
+	struct gcp_share *share;     /* of which it is an executable, or NULL: of a
+				      * graph pool that it holds */
+	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
 
@@ -208,7 +201,7 @@ struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
 	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
-					    graph pools that allocations look after */
+					    graph pools that wait */
 	_Atomic uint32_t capturing;      /* the captures among them */
 	_Atomic uint32_t waiting_count;  /* graph pools that wait, and of `dropped` */
 	_Atomic uint32_t holder_count;
@@ -225,8 +218,8 @@ struct gcp_tracker {
 	/* Of captures under way, by the stream's handle, and by the event. */
 	struct gcp_open_end_list ends[GCP_END_BUCKETS], events[GCP_END_BUCKETS];
 	struct gcp_graph_pool_list graph_pools;
-	struct gcp_graph_pool
-	    *small; /* that small blocks come from, or NULL: route.c */
+	/* That small blocks come from, by context; or NULL: route.c */
+	struct gcp_graph_pool *small[GCP_SMALL_POOLS];
 	uint64_t last_pool_id;
 	uint64_t routes; /* counts allocations beside captures */
 	/* Graphs that share memory: share.h. */
@@ -249,11 +242,8 @@ struct gcp_tracker {
 	atomic_bool nodes_read;   /* parameters of nodes were told to the program */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
-	void *fence;            /* in all contexts; NULL: none was needed yet */
-	bool fence_pending;     /* it is recorded, and not known to be done */
-	bool fence_looked;      /* then it counts as a pending event */
-	uint32_t waiting_looks; /* of allocations, since it was recorded, or since a
-				 * graph pool has begun to wait */
+	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
+	bool unseen;            /* there are, or were, graph pools that are */
 };
 
 /* --- records.c ------------------------------------------------------------------- */

@@ -144,12 +144,14 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
 	assert(SLIST_EMPTY(&graph_pool->heaps) && !graph_pool->pinned_set); /* P2 */
-	graph_pool->launched = (struct gcp_launched){NULL, false};
+	graph_pool->away = 0;
+	graph_pool->unseen = false;
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
-	if (tracker->small == graph_pool)
-		tracker->small = NULL;
+	for (size_t i = 0; i < GCP_SMALL_POOLS; i++)
+		if (tracker->small[i] == graph_pool)
+			tracker->small[i] = NULL;
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 	free(graph_pool);
 }

@@ -37,7 +37,7 @@
  *  Y5 after an update that failed the executable holds the memory of both graphs
  *  Y6 a capture is lost only with its graph
  *  Y7 memory of a gone graph waits for its launches and for the work on what was freed
- *  Y8 it waits in every context that the program has launched it in
+ *  Y8 it waits for launches in other contexts than the memory is of
  *  Y9 a block that outlives its graph is a common one
  *  Y12 a graph with nodes added by hand holds what nodes were read of
  */
@@ -111,13 +111,6 @@ static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_po
 		hold_add(holder, graph_pool, hold);
 }
 
-static void launched_add(struct gcp_launched *to, const struct gcp_launched *more)
-{
-	to->many |= more->many || (to->ctx && more->ctx && to->ctx != more->ctx);
-	if (more->ctx)
-		to->ctx = more->ctx;
-}
-
 /* gcp_tracker_collect releases the references. */
 static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
@@ -127,7 +120,6 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	assert(!holder->handle && !holder->parent);
 	while ((hold = SLIST_FIRST(&holder->holds))) {
 		SLIST_REMOVE_HEAD(&holder->holds, link);
-		launched_add(&hold->graph_pool->launched, &holder->launched);
 		SLIST_INSERT_HEAD(&tracker->dropped, hold, link);
 		atomic_fetch_add(&tracker->waiting_count, 1);
 	}
@@ -140,7 +132,6 @@ static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 	struct gcp_hold *hold;
 
 	assert(from != to);
-	launched_add(&to->launched, &from->launched);
 	while ((hold = SLIST_FIRST(&from->holds))) {
 		struct gcp_graph_pool *graph_pool = hold->graph_pool;
 
@@ -232,7 +223,6 @@ static void holder_leave(struct gcp_holder *part)
 {
 	if (!part->parent)
 		return;
-	launched_add(&part->launched, &gcp_holder_root(part)->launched);
 	LIST_REMOVE(part, part_link);
 	part->parent = NULL;
 }
@@ -393,6 +383,31 @@ static bool any_holds(const struct gcp_tracker *tracker)
 	return gcp_tracker_holds(tracker) || gcp_tracker_capturing(tracker);
 }
 
+/* Each launch may be one of what is held. */
+static void holds_unseen(struct gcp_tracker *tracker, const struct gcp_holds *holds)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_hold *hold;
+
+	tracker->unseen = true;
+	SLIST_FOREACH (hold, holds, link)
+		hold->graph_pool->unseen = true;
+}
+
+/* Adds what each launch may run on. */
+static int holds_of_unseen(struct gcp_tracker *tracker, struct gcp_holder *to)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_graph_pool *graph_pool;
+	int result = 0;
+
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->unseen && result == 0 &&
+		    !gcp_holds_has(&to->holds, graph_pool))
+			result = hold_copy(to, graph_pool);
+	return result;
+}
+
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      enum gcp_making making, struct gcp_holder **ret_holding)
 {
@@ -407,12 +422,15 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	holding = calloc(1, sizeof(*holding)); /* without a handle */
 	if (!holding)
 		return -ENOMEM;
-	holding->launched.many = making == GCP_MAKING_UNSEEN;
 	gcp_tracker_lock(tracker);
 	result = of_all ? holds_of_all(tracker, holding, true) /* Y12 */
 			: holds_of(tracker, handle, is_exec, holding);
 	if (result == 0 && !of_all)
 		result = gcp_share_made(tracker, holding, making);
+	if (making == GCP_MAKING_UNSEEN)
+		holds_unseen(tracker, &holding->holds);
+	if (making == GCP_MAKING_AWAY && result == 0 && tracker->unseen)
+		result = holds_of_unseen(tracker, holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
 	else
@@ -527,16 +545,50 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 
 /* --- launches --------------------------------------------------------------------- */
 
-void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void *ctx)
+/* Returns true if some of the memory is of another context. */
+static bool holds_are_away(const struct gcp_holder *holder, const void *ctx)
 {
-	const struct gcp_launched here = {ctx, !ctx};
-	struct gcp_holder *holder;
+	const struct gcp_graph_heap *entry;
+	const struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &holder->holds, link)
+		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
+			if (gcp_pool_context(entry->pool) != ctx)
+				return true;
+	return false;
+}
+
+bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx)
+{
+	const struct gcp_holder *holder, *part;
+	bool away;
 
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, exec, true);
+	assert(!holder || holder->is_exec);
+	away = tracker->unseen || (holder && holds_are_away(holder, ctx));
 	if (holder)
-		launched_add(&holder->launched, &here);
+		LIST_FOREACH (part, &holder->parts, part_link)
+			away |= holds_are_away(part, ctx);
 	gcp_tracker_unlock(tracker);
+	return away;
+}
+
+void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,
+			 uint64_t number)
+{
+	struct gcp_hold *hold;
+
+	if (!holding)
+		return;
+	gcp_tracker_lock(tracker);
+	assert(!holding->handle && !holding->parent);
+	SLIST_FOREACH (hold, &holding->holds, link)
+		if (hold->graph_pool->away < number)
+			hold->graph_pool->away = number;
+	gcp_holder_free(tracker, holding);
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 }
 
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,

@@ -32,7 +32,8 @@
  *      any other, or where it is allowed     never used    again, if no eager work
  *
  * Most graphs need little memory, and a pool of their own takes 2 MiB of it for each
- * kind. So the first small blocks of a capture come from a pool that many graphs share.
+ * kind. So the first small blocks of a capture come from a pool that many graphs of a
+ * context share.
  * It gives each block out once, however it was freed: then neither the order of the
  * graphs nor what eager work does matters. What a capture takes beyond that is better
  * used again, and comes from its own pool; and each shared pool gives so much only, for
@@ -260,14 +261,16 @@ static bool is_small(const struct candidates *candidates, uint64_t bytes)
 
 static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 					     struct candidates *candidates,
-					     uint64_t bytes)
+					     const void *ctx, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *small = tracker->small;
+	struct gcp_graph_pool **place =
+	    &tracker->small[((uintptr_t)ctx >> 6) % GCP_SMALL_POOLS];
+	struct gcp_graph_pool *small = *place;
 
 	if (!small || small->given + bytes > SMALL_BYTES_OF_POOL)
 		small = gcp_graph_pool_make(tracker);
-	tracker->small = small;
+	*place = small;
 	if (!small)
 		return NULL;
 	assert(small->given + bytes <= SMALL_BYTES_OF_POOL && !small->named);
@@ -280,14 +283,15 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 
 /* The graph pool for these candidates, made if there is none. */
 static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
-				       struct candidates *candidates, uint64_t bytes)
+				       struct candidates *candidates, const void *ctx,
+				       uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = NULL;
 
 	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
 	if (is_small(candidates, bytes))
-		return pool_for_small(tracker, candidates, bytes);
+		return pool_for_small(tracker, candidates, ctx, bytes);
 	/* The one that the program named, whatever else the capture holds. */
 	if (candidates->count == 1)
 		graph_pool = first_of(candidates)->shared;
@@ -342,7 +346,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, first_of(&candidates));
-	graph_pool = pool_for(tracker, &candidates, bytes);
+	graph_pool = pool_for(tracker, &candidates, ctx, bytes);
 	if (!graph_pool)
 		return -ENOMEM;
 	*ret_use = candidates.use;

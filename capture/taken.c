@@ -99,7 +99,7 @@ int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	struct gcp_share *share;
 	int result = 0;
 
-	if (making == GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
+	if (making >= GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
 		return 0;
 	if (making == GCP_MAKING_COPY) {
 		copied(holding);

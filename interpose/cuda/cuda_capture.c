@@ -11,7 +11,7 @@
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "cuda_capture.h"
-#include "fence_all.h"
+#include "foreign_work.h"
 #include "../base/log.h"
 #include "resolve.h"
 #include "streams.h"
@@ -246,14 +246,9 @@ static int driver_event_wait(void *stream, void *event)
 
 /* --- fences ------------------------------------------------------------------ */
 
-static int driver_fence_all_record(void *fence)
+static bool driver_launches_are_done(uint64_t number)
 {
-	return GCP_WITHIN(NULL, gcp_fence_all_record(fence));
-}
-
-static int driver_fence_all_query(void *fence)
-{
-	return GCP_WITHIN(NULL, gcp_fence_all_query(fence, NULL));
+	return gcp_foreign_work_ask(NULL, number, false) == CUDA_SUCCESS;
 }
 
 static int driver_event_wait_all(void *ctx, void *event)
@@ -268,10 +263,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .thread_mode = driver_thread_mode,
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
-	    .contexts_are_one = gcp_contexts_are_one,
-	    .fence_all_create = gcp_fence_all_create,
-	    .fence_all_record = driver_fence_all_record,
-	    .fence_all_query = driver_fence_all_query,
+	    .launches_are_done = driver_launches_are_done,
 	    .stream_id = driver_stream_id,
 	    .stream_context = driver_stream_context,
 	    .stream_query = driver_stream_query,

@@ -298,10 +298,10 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 	if (!gcp_foreign_work_is_pending(number))
 		return CUDA_SUCCESS;
 	gcp_mutex_lock(&foreign_lock);
-	bit = home_bit(ctx, false);
+	bit = ctx ? home_bit(ctx, false) : 0;
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) ||
-		    (!(*link)->every && !((*link)->homes & bit))) {
+		    (ctx && !(*link)->every && !((*link)->homes & bit))) {
 			link = &(*link)->next;
 			continue;
 		}
@@ -423,11 +423,12 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 	foreign_of_context_drop(ctx);
 	bit = home_bit(ctx, false);
 	while (*link) {
-		(*link)->homes &= ~bit;
-		if ((*link)->homes == 0 && !(*link)->every)
+		if ((*link)->homes == bit && !(*link)->every && bit) {
 			foreign_remove(link);
-		else
-			link = &(*link)->next;
+			continue;
+		}
+		(*link)->homes &= ~bit;
+		link = &(*link)->next;
 	}
 	for (int i = 0; i < HOMES_MAX; i++)
 		if (homes[i] == ctx)

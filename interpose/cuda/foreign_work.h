@@ -21,9 +21,10 @@
 #include "symbols.h"
 
 /* The work that was submitted to `stream` last counts for fences of the `count`
- * contexts, which have pools; NULL is left out. `stream` as gcp_stream_named gives it,
- * of the context `executing`, and not capturing. If there is no memory for that, waits
- * for the stream; returns the code of a wait that fails. No lock is held. */
+ * contexts, which have pools; NULL is left out; with none, for callers that ask for its
+ * number. `stream` as gcp_stream_named gives it, of the context `executing`, and not
+ * capturing. If there is no memory for that, waits for the stream; returns the code of
+ * a wait that fails. No lock is held. */
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count);
 /* The same of all contexts of the process, those that come included. */
@@ -35,7 +36,7 @@ uint64_t gcp_foreign_work_latest(void);
 /* Whether a work of that number or an older one may be pending. Lock-free. */
 bool gcp_foreign_work_is_pending(uint64_t number);
 
-/* Whether those that count for `ctx` are done, own: and are executed by it:
+/* Whether those that count for `ctx` (NULL: all) are done, own: and are executed by it:
  * CUDA_SUCCESS or CUDA_ERROR_NOT_READY. The lock of contexts.c is held; while a capture
  * is under way the thread's mode is relaxed. */
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own);

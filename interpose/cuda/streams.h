@@ -64,6 +64,16 @@ static inline bool gcp_stream_capturable(CUstream stream)
 	return stream && stream != CU_STREAM_LEGACY;
 }
 
+/* Whether it takes part in one, as far as CUDA says. */
+static inline bool gcp_stream_captures(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return gcp_stream_capturable(stream) &&
+	       gcp_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /* The context of a stream, which is not always the current one: what begins
  * under one may end under another. `stream` as gcp_stream_named gives it;
  * special handles have no context of their own. NULL: none. */

@@ -138,7 +138,7 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
 	if (device < GCPOOL_HOST || !gcp_process_pooling())
 		return 0;
-	gcp_tracker_fetch(gcp_process.tracker);
+	gcp_tracker_collect(gcp_process.tracker);
 	if (device == GCPOOL_HOST)
 		return gcp_pinned_trim(gcp_process.pools, keep_bytes);
 	return gcp_pools_trim(gcp_process.pools, device, keep_bytes) +

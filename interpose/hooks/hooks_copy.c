@@ -314,15 +314,6 @@ static bool copy_is_between(struct copy *copy)
 
 /* --- making it ----------------------------------------------------------------- */
 
-static bool is_captured(const struct copy *copy)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return gcp_stream_capturable(copy->stream) &&
-	       gcp_real.cuStreamIsCapturing(copy->stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 static void open_everywhere(void)
 {
 	atomic_store(&opened, true);
@@ -362,7 +353,7 @@ static bool is_refused(CUresult result)
 /* Before the program's own call, which need not be made if copy->made. */
 static void copy_make(struct copy *copy)
 {
-	bool captured = copy->in_stream && is_captured(copy);
+	bool captured = copy->in_stream && gcp_stream_captures(copy->stream);
 
 	if (captured)
 		copy->executing = NULL; /* no work yet */
@@ -546,7 +537,7 @@ static bool batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
 
 static void batch_cover(const struct copy *copy)
 {
-	if (is_captured(copy))
+	if (gcp_stream_captures(copy->stream))
 		return;
 	if (opens_more())
 		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);

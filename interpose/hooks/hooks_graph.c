@@ -10,6 +10,7 @@
  */
 #include "../process/calling_thread.h"
 #include "../cuda/contexts.h"
+#include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"
 #include "hooks_copy.h"
@@ -97,9 +98,10 @@ static CUresult node_taken(CUgraphNode node, const char *name)
 
 /* --- instantiation ---------------------------------------------------------------- */
 
-/* With other flags the device can launch it, or it is on its way to the device. */
+/* With other flags the device can launch it. */
 enum {
 	PLAIN_FLAGS = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+		      2 /* UPLOAD, as a call of cuGraphUpload */ |
 		      8 /* USE_NODE_PRIORITY, of CUDA 11.7 */
 };
 
@@ -556,13 +558,43 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
-/* Its memory is ordered by fences of its context. */
-static void launch_seen(CUgraphExec exec, CUstream stream)
+/* Whether a launch in `ctx` may run on memory that is ordered by fences of another
+ * context. Those of a primary one cover its green ones. */
+static bool is_away(CUgraphExec exec, CUstream stream, CUcontext ctx)
 {
-	if (gcp_process_pooling() && gcp_contexts_are_several() &&
-	    gcp_tracker_holds(gcp_process.tracker))
-		gcp_exec_launched(gcp_process.tracker, exec,
-				  gcp_stream_context(stream));
+	CUcontext home;
+	int device;
+
+	return gcp_process_pooling() && gcp_contexts_are_several() &&
+	       gcp_tracker_holds(gcp_process.tracker) &&
+	       gcp_exec_is_away(gcp_process.tracker, exec, ctx) &&
+	       !(gcp_contexts_home(ctx, &home, &device) && home != ctx &&
+		 !gcp_exec_is_away(gcp_process.tracker, exec, home)) &&
+	       !gcp_stream_captures(stream);
+}
+
+/* The real launch. Where it is away the memory is held until an event stands behind it,
+ * and when that is let go it waits for the event. */
+static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
+			    bool per_thread)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+	CUcontext ctx = gcp_contexts_are_several() ? gcp_stream_context(named) : NULL;
+	struct gcp_holder *holding = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!is_away(exec, named, ctx))
+		return real(exec, stream);
+	GCP_CALL_AGAIN(result, "cuGraphLaunch",
+		       owned(gcp_holding_begin(gcp_process.tracker, exec, true,
+					       GCP_MAKING_AWAY, &holding)));
+	if (result == CUDA_SUCCESS)
+		result = real(exec, stream);
+	if (result == CUDA_SUCCESS && holding)
+		(void)gcp_foreign_work_submitted(ctx, named, &(CUcontext){NULL}, 1);
+	gcp_launch_away_end(gcp_process.tracker, holding,
+			    result == CUDA_SUCCESS ? gcp_foreign_work_latest() : 0);
+	return result;
 }
 
 /* A launch into a stream that captures puts a copy of the graph into the captured one.
@@ -596,10 +628,8 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 		result = gcp_stream_submits(stream, per_thread);
 	if (result == CUDA_SUCCESS)
 		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
-	if (result == CUDA_SUCCESS)
-		launch_seen(exec, gcp_stream_named(stream, per_thread));
 	if (result == CUDA_SUCCESS) {
-		result = real(exec, stream);
+		result = launch_real(real, exec, stream, per_thread);
 		*ret_refused = result != CUDA_SUCCESS;
 	}
 	if (result == CUDA_SUCCESS)

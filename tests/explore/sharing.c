@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * sharing.c - graphs that may share memory: launches from several threads at the same
- * time, and how much is held by graphs that never run at the same time.
+ * time, and how much is held by graphs that never run at the same time, in one context
+ * or several.
  */
 #include "explore.h"
 
@@ -193,7 +194,7 @@ enum { TURN_GRAPHS = 6, STEPS = 32 };
 
 struct turn_graph {
 	CUgraphExec exec;
-	uint64_t plain, bytes;
+	uint64_t plain, bytes, flags;
 };
 
 /* Every function that the library needs to give graphs common memory. In the relaxed
@@ -217,6 +218,7 @@ static bool may_take_turns(struct thread *t)
 
 static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *graph)
 {
+	CUDA_GRAPH_INSTANTIATE_PARAMS upload = {graph->flags, stream, NULL, 0};
 	CUgraphExecUpdateResultInfo info;
 	CUdeviceptr addr;
 	CUgraph made;
@@ -236,10 +238,13 @@ static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *g
 	}
 	if (!FINE(t, cuStreamEndCapture(stream, &made)))
 		return false;
-	good =
-	    good &&
-	    (graph->exec ? FINE(t, cuGraphExecUpdate(graph->exec, made, &info))
-			 : FINE(t, cuGraphInstantiateWithFlags(&graph->exec, made, 0)));
+	if (good && graph->exec)
+		good = FINE(t, cuGraphExecUpdate(graph->exec, made, &info));
+	else if (good && graph->flags)
+		good =
+		    FINE(t, cuGraphInstantiateWithParams(&graph->exec, made, &upload));
+	else if (good)
+		good = FINE(t, cuGraphInstantiateWithFlags(&graph->exec, made, 0));
 	return FINE(t, cuGraphDestroy(made)) && good;
 }
 
@@ -306,10 +311,107 @@ static void share_steps(struct thread *t, const struct op *op)
 	w->frees++;
 }
 
+/* --- in another context ------------------------------------------------------- */
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device);
+
+/* A stream of another context of the device, which need not be a green one's primary.
+ */
+struct elsewhere {
+	CUgreenCtx green;
+	CUcontext ctx;
+	CUstream stream;
+};
+
+static bool elsewhere_open(struct thread *t, int device, bool green,
+			   struct elsewhere *there)
+{
+	CUdevResourceDesc all;
+	CUdevResource sms;
+
+	if (!green)
+		return FINE(t, cuCtxCreate_v2(&there->ctx, 0, device)) &&
+		       FINE(t, cuStreamCreate(&there->stream, CU_STREAM_NON_BLOCKING));
+	return FINE(t, cuDeviceGetDevResource(device, &sms, CU_DEV_RESOURCE_TYPE_SM)) &&
+	       FINE(t, cuDevResourceGenerateDesc(&all, &sms, 1)) &&
+	       FINE(t, cuGreenCtxCreate(&there->green, all, device,
+					CU_GREEN_CTX_DEFAULT_STREAM)) &&
+	       FINE(t, cuGreenCtxStreamCreate(&there->stream, there->green,
+					      CU_STREAM_NON_BLOCKING, 0));
+}
+
+static void elsewhere_close(struct thread *t, struct elsewhere *there)
+{
+	if (there->stream)
+		t->model->streams_gone += FINE(t, cuStreamDestroy(there->stream));
+	if (there->green)
+		FINE(t, cuGreenCtxDestroy(there->green));
+	if (there->ctx)
+		FINE(t, cuCtxDestroy(there->ctx));
+}
+
+/* What an eager allocation is given has no work on it. */
+static bool allocate_beside(struct thread *t, uint64_t bytes, CUstream stream)
+{
+	CUdeviceptr addr;
+
+	if (!FINE(t, cuMemAlloc(&addr, bytes)))
+		return false;
+	FINE(t, cuMemsetD32Async(addr, 2, bytes / 4, stream));
+	return FINE(t, cuMemFree(addr));
+}
+
+/* Graphs that are captured in one context, launched in it or in another one and
+ * destroyed: waited for, their memory serves the next captures, with no allocation
+ * outside; not waited for, it serves nothing else yet. */
+static void context_steps(struct thread *t, const struct op *op)
+{
+	struct turn_graph graph = {.bytes = 16ull * MIB, .flags = op->value & 2};
+	struct elsewhere there = {0};
+	struct model *w = t->model;
+	int home = t->context, device = w->contexts[home].device;
+	bool waits = op->how & 1, good;
+	CUstream stream = NULL;
+	uint64_t before;
+
+	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
+	w->contexts_peak += w->contexts_peak < 2;
+	gcpsim_plain_asks(1);
+	good = elsewhere_open(t, device, op->value & 1 && w->contexts[home].primary,
+			      &there);
+	t->context = -1;
+	context_use(t, home);
+	trim_now(device);
+	before = gcpsim_memory_used(device);
+	good = good && FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned i = 0; good && i < STEPS; i++) {
+		CUstream to = op->value >> i & 1 ? there.stream : stream;
+
+		good = turn_capture(t, stream, &graph) &&
+		       FINE(t, cuGraphLaunch(graph.exec, to)) &&
+		       (!waits || FINE(t, cuStreamSynchronize(to)));
+		if (graph.exec && FINE(t, cuGraphExecDestroy(graph.exec)))
+			graph.exec = NULL;
+		good = good && (waits || allocate_beside(t, graph.bytes, stream));
+	}
+	if (good && waits && !fault_excuses(w) &&
+	    gcpsim_memory_used(device) > before + 8 * graph.bytes)
+		failure(w, "device %d: graphs that are gone hold %lu bytes", device,
+			gcpsim_memory_used(device) - before);
+	w->streams_gone += stream && FINE(t, cuStreamDestroy(stream));
+	elsewhere_close(t, &there);
+	gcpsim_plain_free(graph.plain);
+	gcpsim_plain_asks(-1);
+	w->frees++;
+	race_wait(t);
+}
+
 void sharing_play(struct thread *t, const struct op *op)
 {
 	if (op->kind == OP_LAUNCH_RACE)
 		race(t, op);
+	else if (may_take_turns(t) && op->b % 4 == 1)
+		context_steps(t, op);
 	else if (may_take_turns(t))
 		share_steps(t, op);
 }

@@ -272,11 +272,6 @@ static __attribute__((unused)) void *context_of(void *stream)
 	return FAKE_CTX;
 }
 
-static __attribute__((unused)) bool always(void)
-{
-	return true;
-}
-
 static __attribute__((unused)) int setup(void **state)
 {
 	struct gcp_capture_driver driver = {
@@ -287,7 +282,6 @@ static __attribute__((unused)) int setup(void **state)
 	    .node_dependencies = node_dependencies,
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
-	    .contexts_are_one = always,
 	    .thread_mode = thread_mode,
 	};
 

@@ -184,7 +184,6 @@ static int share_setup(void **state)
 	    .capture_state = state_of,
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
-	    .contexts_are_one = always,
 	    .thread_mode = thread_mode,
 	    .graph_nodes = graph_nodes,
 	    .stream_id = stream_id,

@@ -72,8 +72,6 @@ static uint64_t graph_pools(void)
 
 /* --- what is made of a graph --- */
 
-static int several_setup(void **state);
-
 /* A program may do that for each launch. */
 TEST(what_is_set_for_a_child_goes_with_the_next)
 {
@@ -219,127 +217,97 @@ TEST(what_a_node_was_given_is_kept_for_good)
 
 /* --- launches of what is gone --- */
 
-static struct {
-	bool one;
-	int records, result, asked;
-	int soon; /* after so many questions it is done; 0: not by itself */
-} all;
+static uint64_t launches_done; /* up to this number */
 
-static bool contexts_are_one(void)
+static bool launches_are_done(uint64_t number)
 {
-	return all.one;
-}
-
-static int all_create(void **ret_fence)
-{
-	*ret_fence = &all;
-	return 0;
-}
-
-static int all_record(void *fence)
-{
-	assert_ptr_equal(fence, &all);
-	all.records++;
-	return 0;
-}
-
-static int all_query(void *fence)
-{
-	(void)fence;
-	all.asked++;
-	if (all.soon > 0 && --all.soon == 0)
-		all.result = 0;
-	return all.result;
+	return number <= launches_done;
 }
 
 static int several_setup(void **state)
 {
 	setup(state);
-	all.one = false;
-	all.records = all.soon = 0;
-	all.result = GCP_CUDA_NOT_READY;
-	tracker->driver.contexts_are_one = contexts_are_one;
-	tracker->driver.fence_all_create = all_create;
-	tracker->driver.fence_all_record = all_record;
-	tracker->driver.fence_all_query = all_query;
+	launches_done = 0;
+	tracker->driver.launches_are_done = launches_are_done;
 	return 0;
 }
 
 #define OTHER_CTX ((void *)0xc0c0)
 
-/* The graph was launched there, and everything is destroyed. */
-static void launched_and_gone(void *graph, const void *ctx)
+static struct gcp_holder *launching(void *exec)
 {
-	void *exec = made(7, graph, true);
+	struct gcp_holder *holding;
 
-	gcp_exec_launched(tracker, exec, ctx);
-	graph_destroy(graph);
-	holder_destroy(exec, true);
+	assert_true(gcp_exec_is_away(tracker, exec, OTHER_CTX));
+	assert_int_equal(
+	    gcp_holding_begin(tracker, exec, true, GCP_MAKING_AWAY, &holding), 0);
+	return holding;
 }
 
-static uint64_t private_bytes_fetched(void)
+static void launched_away(void *exec, uint64_t number)
 {
-	gcp_tracker_fetch(tracker);
+	gcp_launch_away_end(tracker, launching(exec), number);
+}
+
+static uint64_t private_bytes_looked(void)
+{
+	gcp_tracker_collect(tracker);
 	return private_bytes();
 }
 
+/* Also beside a capture. */
 CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
 {
-	launched_and_gone(captured(), OTHER_CTX);
-	assert_false(gcp_tracker_has_pending_events(tracker));
-	assert_true(private_bytes() > 0);
-	assert_int_equal(all.records, 0);
-	assert_true(private_bytes_fetched() > 0);
-	assert_true(gcp_tracker_has_pending_events(tracker));
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-	assert_int_equal(all.records, 1);
-	assert_false(gcp_tracker_has_pending_events(tracker));
-}
+	void *graph = captured(), *exec = made(7, graph, true), *other;
 
-CASE(launches_of_all_that_has_held_the_memory_count, several_setup, teardown)
-{
-	void *graph = captured(), *exec = made(0, graph, true), *clone;
-
-	gcp_exec_launched(tracker, exec, FAKE_CTX);
-	gcp_exec_launched(tracker, exec, OTHER_CTX);
-	gcp_exec_launched(tracker, exec, FAKE_CTX);
-	clone = made(1, graph, false);
+	launched_away(exec, 3);
 	graph_destroy(graph);
-	made(0, captured(), true); /* an update */
-	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
-	graph_destroy(clone);
 	holder_destroy(exec, true);
-	assert_int_equal(graph_pools(), 1); /* it waits */
-	assert_true(private_bytes() > 0);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-	assert_int_equal(graph_pools(), 0);
-}
-
-CASE(no_fence_is_set_beside_a_capture, several_setup, teardown)
-{
-	void *graph = captured(), *other = begin(1);
-
-	launched_and_gone(graph, OTHER_CTX);
-	all.result = 0;
-	assert_true(private_bytes_fetched() > 0);
-	assert_int_equal(all.records, 0);
+	assert_true(private_bytes_looked() > 0);
+	assert_true(gcp_tracker_has_pending_events(tracker));
+	other = begin(1);
+	launches_done = 2;
+	assert_true(private_bytes_looked() > 0);
+	launches_done = 3;
+	assert_int_equal(private_bytes_looked(), 0);
 	end(1);
-	assert_int_equal(private_bytes_fetched(), 0);
 	graph_destroy(other);
 }
 
-/* The fence was set before it went. */
-CASE(memory_waits_for_a_fence_of_its_own, several_setup, teardown)
+/* The call that launches it has not returned. */
+CASE(memory_is_held_while_it_is_launched_elsewhere, several_setup, teardown)
 {
-	void *first = captured(), *second = captured();
+	void *graph = captured(), *exec = made(7, graph, true);
+	struct gcp_holder *holding = launching(exec);
 
-	launched_and_gone(first, OTHER_CTX);
-	gcp_tracker_fetch(tracker);
-	assert_int_equal(all.records, 1);
-	launched_and_gone(second, OTHER_CTX);
-	all.result = 0;
-	assert_int_equal(private_bytes_fetched(), 0);
-	assert_int_equal(all.records, 2);
+	graph_destroy(graph);
+	holder_destroy(exec, true);
+	launches_done = 8;
+	assert_true(private_bytes_looked() > 0);
+	gcp_launch_away_end(tracker, holding, 9);
+	assert_true(private_bytes_looked() > 0);
+	launches_done = 9;
+	assert_int_equal(private_bytes_looked(), 0);
+}
+
+/* The device may launch it: any launch may be one of it. */
+CASE(memory_waits_for_launches_that_are_not_seen, several_setup, teardown)
+{
+	void *graph = captured(), *other = captured(), *exec = made(7, other, true);
+	struct gcp_holder *holding;
+
+	assert_int_equal(
+	    gcp_holding_begin(tracker, graph, false, GCP_MAKING_UNSEEN, &holding), 0);
+	gcp_holding_new(tracker, holding, (void *)0x77, true);
+	assert_true(gcp_exec_is_away(tracker, exec, FAKE_CTX));
+	launched_away(exec, 1);
+	graph_destroy(graph);
+	holder_destroy((void *)0x77, true);
+	assert_int_equal(graph_pools(), 2);
+	launches_done = 1;
+	assert_true(private_bytes_looked() > 0);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(other);
+	holder_destroy(exec, true);
+	assert_int_equal(private_bytes_looked(), 0);
 }

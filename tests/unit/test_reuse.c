@@ -109,19 +109,6 @@ TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more)
 	end_and_destroy(graph);
 }
 
-TEST(launches_wait_for_work_on_recycled_blocks)
-{
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	uint64_t eager = fake_submit(); /* the program's, on a stream of its own */
-
-	must_free(pools, addr);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	assert_true(fake_is_ordered(eager)); /* before the graph can be launched */
-	graph_destroy(graph);
-}
-
 /* More contexts than barriers are set in one turn. */
 TEST(launches_wait_for_every_context_of_a_capture)
 {
@@ -151,17 +138,6 @@ TEST(launches_wait_for_every_context_of_a_capture)
 	graph_destroy(graph);
 }
 
-TEST(common_blocks_freed_in_a_capture_wait_for_its_end)
-{
-	gcp_addr addr = must_alloc(pool, 3 * MIB);
-	void *graph = begin(0);
-
-	must_free(pools, addr);
-	for (int i = 0; i < 20; i++)
-		assert_int_not_equal(capture_alloc(3 * MIB), addr);
-	end_and_destroy(graph);
-}
-
 /* --- sharing ------------------------------------------------------------------ */
 
 TEST(captures_share_a_pool_that_the_program_names)
@@ -186,30 +162,6 @@ TEST(captures_share_a_pool_that_the_program_names)
 	assert_true(private_bytes() > 0);
 	graph_destroy(second);
 	assert_int_equal(private_bytes(), 0);
-}
-
-/* A graph of the pool writes memory that a later capture got: what the program does
- * with it comes after the launches until then. */
-TEST(memory_of_a_launched_graph_comes_behind_the_launch)
-{
-	uint64_t id, launch;
-
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
-	void *first = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	end(0);
-	must_free(pools, addr);
-	/* That free is long ago when the graph is launched. */
-	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)), 0);
-	launch = fake_submit();
-	void *second = begin(0);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	assert_true(fake_is_ordered(launch));
-	graph_destroy(first);
-	graph_destroy(second);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
 /* What is freed while both capture waits for the end of the later one, too. */
