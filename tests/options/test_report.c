@@ -18,12 +18,15 @@
 #include "../unit/fake.h"
 #include "../unit/cases.h"
 
-#define TEST(name) CASE(name, pool_begin, pool_end)
+static int setup(void **state)
+{
+	fake_setup_open(state);
+	must_free(must_alloc(pool, 1000));
+	return 0;
+}
 
-static int pool_begin(void **state);
-static int pool_end(void **state);
+#define TEST(name) CASE(name, setup, fake_close)
 
-static struct gcp_pools *pools;
 static char bytes[1 << 20];
 
 static const char *report(bool json)
@@ -47,56 +50,6 @@ TEST(failed_calls_count_but_give_no_bytes)
 }
 
 /* --- JSON ---------------------------------------------------------------------- */
-
-static const char *json_skip(const char *next);
-
-static const char *json_string(const char *next)
-{
-	assert_int_equal(*next, '"');
-	for (next++; *next != '"'; next++) {
-		assert_true((unsigned char)*next >= 0x20);
-		if (*next == '\\')
-			next++;
-	}
-	return next + 1;
-}
-
-/* Members of an object or an array, behind its opening bracket. */
-static const char *json_members(const char *next, char end)
-{
-	if (*next == end)
-		return next + 1;
-	for (;;) {
-		if (end == '}') {
-			next = json_string(next);
-			assert_memory_equal(next, ": ", 2);
-			next += 2;
-		}
-		next = json_skip(next);
-		if (*next == end)
-			return next + 1;
-		assert_memory_equal(next, ", ", 2);
-		next += 2;
-	}
-}
-
-/* One value; returns what is behind it. */
-static const char *json_skip(const char *next)
-{
-	size_t digits;
-
-	if (*next == '{')
-		return json_members(next + 1, '}');
-	if (*next == '[')
-		return json_members(next + 1, ']');
-	if (*next == '"')
-		return json_string(next);
-	if (strncmp(next, "true", 4) == 0 || strncmp(next, "false", 5) == 0)
-		return next + (*next == 't' ? 4 : 5);
-	digits = strspn(next, "0123456789.");
-	assert_true(digits > 0);
-	return next + digits;
-}
 
 #define NAMED(name) assert_non_null(strstr(bytes, "\"" #name "\": "));
 
@@ -122,20 +75,4 @@ TEST(the_json_names_everything_that_is_counted)
 	NAMED(options)
 	NAMED(size_classes)
 	NAMED(unfreed)
-}
-
-static int pool_begin(void **state)
-{
-	(void)state;
-	fake_reset();
-	pools = fake_pools(NULL);
-	must_free(pools, must_alloc(fake_pool(pools), 1000));
-	return 0;
-}
-
-static int pool_end(void **state)
-{
-	(void)state;
-	fake_finish(pools);
-	return 0;
 }

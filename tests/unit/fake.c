@@ -12,6 +12,8 @@
 #include <time.h>
 
 struct fake fake;
+struct gcp_pools *pools;
+struct gcp_pool *pool;
 
 struct fence {
 	uint64_t covers;
@@ -42,13 +44,6 @@ void fake_lock(void)
 void fake_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
-}
-
-bool fake_must_fail(void)
-{
-	fake.calls++;
-	return fake.fail_at &&
-	       (fake.fail_on ? fake.calls >= fake.fail_at : fake.calls == fake.fail_at);
 }
 
 /* --- memory of the host: the tests are linked with --wrap for these (mmap is
@@ -125,72 +120,78 @@ int __wrap_munmap(void *addr, size_t length)
 
 /* --- the driver ------------------------------------------------------------------- */
 
+int fake_begin(uint64_t *count)
+{
+	fake_lock();
+	++*count;
+	fake.calls++;
+	return fake.fail_at && (fake.fail_on ? fake.calls >= fake.fail_at
+					     : fake.calls == fake.fail_at)
+		   ? (int)fake.fail_code
+		   : 0;
+}
+
+int fake_end(int result)
+{
+	fake_unlock();
+	return result;
+}
+
 static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	int result = 0;
+	int result = fake_begin(&fake.allocs);
 
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	fake.allocs++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.memory_used + bytes > fake.memory_limit)
+	if (result == 0 && fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	if (result == 0) {
 		fake.memory_used += bytes;
 		sizes[fake.next_addr] = bytes;
 		*ret_addr = fake.next_addr++ << 32;
 	}
-	pthread_mutex_unlock(&lock);
-	return result;
+	return fake_end(result);
+}
+
+/* The work that is done when the memory is free. */
+static int freed(uint64_t *count, gcp_addr addr, uint64_t done)
+{
+	fake_lock();
+	++*count;
+	assert_int_not_equal(sizes[addr >> 32], 0);
+	fake.memory_used -= sizes[addr >> 32];
+	sizes[addr >> 32] = 0;
+	if (fake.done < done)
+		fake.done = done;
+	return fake_end(0);
 }
 
 static int fake_mem_free(void *ctx, gcp_addr addr)
 {
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	fake.frees++;
-	assert_int_not_equal(sizes[addr >> 32], 0);
-	fake.memory_used -= sizes[addr >> 32];
-	sizes[addr >> 32] = 0;
-	fake.done = fake.submitted;
-	pthread_mutex_unlock(&lock);
-	return 0;
+	return freed(&fake.frees, addr, fake.submitted);
 }
 
-/* Whatever runs there goes on. */
 /* Waits for what barriers wait for, and for nothing else. */
 static int fake_mem_release(void *ctx, gcp_addr addr)
 {
-	uint64_t done = fake.done > fake.barrier ? fake.done : fake.barrier;
-	int result = fake_mem_free(ctx, addr);
-
-	pthread_mutex_lock(&lock);
-	fake.frees--;
-	fake.releases++;
-	fake.done = done;
-	pthread_mutex_unlock(&lock);
-	return result;
+	(void)ctx;
+	return freed(&fake.releases, addr, fake.barrier);
 }
 
 static bool fake_mem_release_prepare(void *ctx)
 {
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	fake.prepares++;
-	pthread_mutex_unlock(&lock);
 	return !fake.unprepared;
 }
 
 static int fake_mem_left(void *ctx, uint64_t *ret_bytes)
 {
 	(void)ctx;
-	pthread_mutex_lock(&lock);
+	fake_lock();
 	*ret_bytes = fake.memory_limit > fake.memory_used
 			 ? fake.memory_limit - fake.memory_used
 			 : 0;
-	pthread_mutex_unlock(&lock);
-	return 0;
+	return fake_end(0);
 }
 
 static void fake_mem_trim(void *ctx)
@@ -201,71 +202,49 @@ static void fake_mem_trim(void *ctx)
 
 static int fake_fence_create(void *ctx, void **ret_fence)
 {
-	int result = 0;
+	int result = fake_begin(&fake.fences);
 
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else
+	if (result == 0)
 		*ret_fence = __real_calloc(1, sizeof(struct fence));
-	fake.fences += result == 0;
-	pthread_mutex_unlock(&lock);
-	return result;
+	else
+		fake.fences--;
+	return fake_end(result);
 }
 
 static void fake_fence_destroy(void *fence)
 {
-	pthread_mutex_lock(&lock);
+	fake_lock();
 	fake.fences--;
-	pthread_mutex_unlock(&lock);
 	free(fence);
-}
-
-static void fake_fence_discard(void *fence)
-{
-	fake_fence_destroy(fence);
+	fake_unlock();
 }
 
 static int fake_fence_record(void *ctx, void *fence)
 {
-	struct fence *f = fence;
-	int result = 0;
+	int result = fake_begin(&fake.records);
 
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	fake.records++;
-	if (fake.capturing)
-		fake.violations++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.record_result)
-		result = fake.record_result;
-	else
-		f->covers = fake.submitted;
-	pthread_mutex_unlock(&lock);
-	return result;
+	fake.violations += fake.capturing > 0;
+	result = result ? result : fake.record_result;
+	if (result == 0)
+		((struct fence *)fence)->covers = fake.submitted;
+	return fake_end(result);
 }
 
 static int fake_fence_order(void *fence, bool alone)
 {
-	struct fence *f = fence;
-	int result = 0;
+	const struct fence *f = fence;
+	int result;
 
 	if (alone && fake.several)
 		return -EXDEV;
-	pthread_mutex_lock(&lock);
-	fake.orders++;
-	if (fake.capturing)
-		fake.violations++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.order_result)
-		result = fake.order_result;
-	else if (fake.barrier < f->covers)
+	result = fake_begin(&fake.orders);
+	fake.violations += fake.capturing > 0;
+	result = result ? result : fake.order_result;
+	if (result == 0 && fake.barrier < f->covers)
 		fake.barrier = f->covers;
-	pthread_mutex_unlock(&lock);
-	return result;
+	return fake_end(result);
 }
 
 /* While the host does nothing but look the device gets on, unless it is stuck. */
@@ -276,55 +255,39 @@ static struct {
 
 static int fake_fence_query(void *fence)
 {
-	struct fence *f = fence;
-	int result;
+	const struct fence *f = fence;
+	int result = fake_begin(&fake.queries);
 
-	pthread_mutex_lock(&lock);
-	fake.queries++;
-	if (fake.calls != looks.calls)
+	if (fake.calls - 1 != looks.calls)
 		looks.count = 0;
+	looks.calls = fake.calls;
 	if (!fake.stuck && ++looks.count >= LOOKS_MOST && fake.done < f->covers)
 		fake.done = f->covers;
-	result = f->covers <= fake.done ? 0 : GCP_CUDA_NOT_READY;
-	if (fake.fence_result)
-		result = fake.fence_result;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	looks.calls = fake.calls;
-	pthread_mutex_unlock(&lock);
-	return result;
+	result = result ? result : fake.fence_result;
+	if (result == 0 && f->covers > fake.done)
+		result = GCP_CUDA_NOT_READY;
+	return fake_end(result);
 }
 
 static int fake_fence_wait(void *fence)
 {
-	struct fence *f = fence;
-	int result = 0;
+	const struct fence *f = fence;
+	int result = fake_begin(&fake.waits);
 
-	pthread_mutex_lock(&lock);
-	fake.waits++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.done < f->covers)
+	if (result == 0 && fake.done < f->covers)
 		fake.done = f->covers;
-	pthread_mutex_unlock(&lock);
-	return result;
+	return fake_end(result);
 }
 
 static int fake_ctx_sync(void *ctx)
 {
-	int result = 0;
+	int result = fake_begin(&fake.syncs);
 
 	(void)ctx;
-	pthread_mutex_lock(&lock);
-	fake.syncs++;
-	if (fake.capturing)
-		fake.violations++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else
+	fake.violations += fake.capturing > 0;
+	if (result == 0)
 		fake.done = fake.submitted;
-	pthread_mutex_unlock(&lock);
-	return result;
+	return fake_end(result);
 }
 
 static bool fake_third_party(void)
@@ -355,7 +318,7 @@ struct gcp_driver fake_driver(void)
 	    .mem_trim = fake_mem_trim,
 	    .fence_create = fake_fence_create,
 	    .fence_destroy = fake_fence_destroy,
-	    .fence_discard = fake_fence_discard,
+	    .fence_discard = fake_fence_destroy,
 	    .fence_record = fake_fence_record,
 	    .fence_order = fake_fence_order,
 	    .fence_query = fake_fence_query,
@@ -374,9 +337,9 @@ uint64_t fake_submit(void)
 {
 	uint64_t work;
 
-	pthread_mutex_lock(&lock);
+	fake_lock();
 	work = ++fake.submitted;
-	pthread_mutex_unlock(&lock);
+	fake_unlock();
 	return work;
 }
 
@@ -384,56 +347,63 @@ bool fake_is_ordered(uint64_t work)
 {
 	bool ordered;
 
-	pthread_mutex_lock(&lock);
+	fake_lock();
 	ordered = work <= fake.done || work <= fake.barrier;
-	pthread_mutex_unlock(&lock);
+	fake_unlock();
 	return ordered;
 }
 
-struct gcp_pools *fake_pools(const struct gcp_config *config)
+void fake_open_over(const struct gcp_config *config, const struct gcp_driver *driver)
 {
-	struct gcp_driver driver = fake_driver();
 	struct gcp_config defaults;
-	struct gcp_pools *pools;
 
 	gcp_config_default(&defaults);
-	assert_int_equal(gcp_pools_create(config ? config : &defaults, &driver, &pools),
+	assert_int_equal(gcp_pools_create(config ? config : &defaults, driver, &pools),
 			 0);
-	return pools;
-}
-
-struct gcp_pool *fake_pool(struct gcp_pools *pools)
-{
-	struct gcp_pool *pool;
-
 	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &pool), 0);
-	return pool;
 }
 
-void fake_finish(struct gcp_pools *pools)
+void fake_open(const struct gcp_config *config)
 {
-	must_be_sound(pools);
+	struct gcp_driver driver = fake_driver();
+
+	fake_open_over(config, &driver);
+}
+
+int fake_setup_open(void **state)
+{
+	fake_setup(state);
+	fake_open(NULL);
+	return 0;
+}
+
+int fake_close(void **state)
+{
+	(void)state;
+	must_be_sound();
 	assert_int_equal(fake.violations, 0);
+	fake.done = fake.submitted;
 	gcp_pools_destroy(pools);
 	assert_int_equal(fake.memory_used, 0);
+	return 0;
 }
 
-gcp_addr must_alloc(struct gcp_pool *pool, uint64_t bytes)
+gcp_addr must_alloc(struct gcp_pool *from, uint64_t bytes)
 {
 	gcp_addr addr = 0;
 
-	assert_int_equal(gcp_pool_alloc(pool, bytes, &addr), 0);
+	assert_int_equal(gcp_pool_alloc(from, bytes, &addr), 0);
 	assert_int_not_equal(addr, 0);
 	assert_int_equal(addr % 512, 0);
 	return addr;
 }
 
-void must_free(struct gcp_pools *pools, gcp_addr addr)
+void must_free(gcp_addr addr)
 {
 	assert_int_equal(gcp_pools_free(pools, addr), 0);
 }
 
-void must_be_sound(struct gcp_pools *pools)
+void must_be_sound(void)
 {
 	const char *broken = gcp_pools_check(pools);
 
@@ -441,7 +411,7 @@ void must_be_sound(struct gcp_pools *pools)
 		fail_msg("%s", broken);
 }
 
-struct gcp_stats must_stats(struct gcp_pools *pools)
+struct gcp_stats must_stats(void)
 {
 	struct gcp_stats stats;
 

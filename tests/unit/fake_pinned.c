@@ -24,26 +24,17 @@ void *__real_calloc(size_t count, size_t bytes); /* never out of memory: fake.c 
 static int fake_pinned_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
 	struct header *header;
-	int result = 0;
+	int result = fake_begin(&fake_pinned.calls);
 
 	(void)ctx, (void)flags;
-	fake_lock();
-	fake_pinned.allocs++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake_pinned.used + bytes > fake_pinned.limit)
-		result = GCP_CUDA_OUT_OF_MEMORY;
 	if (result == 0) {
 		header = aligned_alloc(HEADER, HEADER + (bytes + 511) / 512 * 512);
 		header->bytes = bytes;
 		fake_pinned.used += bytes;
-		if (fake_pinned.peak < fake_pinned.used)
-			fake_pinned.peak = fake_pinned.used;
 		fake_pinned.blocks++;
 		*ret_p = (char *)header + HEADER;
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 static int fake_pinned_free(void *ctx, void *p)
@@ -51,8 +42,6 @@ static int fake_pinned_free(void *ctx, void *p)
 	struct header *header = (void *)((char *)p - HEADER);
 
 	fake_lock();
-	fake_pinned.frees++;
-	fake_pinned.other_frees += ctx != FAKE_CTX;
 	fake_pinned.used -= header->bytes;
 	fake_pinned.blocks--;
 	if (ctx == FAKE_CTX)
@@ -60,8 +49,7 @@ static int fake_pinned_free(void *ctx, void *p)
 	else
 		fake_pinned.other_done = fake_pinned.other_submitted;
 	free(header);
-	fake_unlock();
-	return fake_pinned.free_result;
+	return fake_end(fake_pinned.free_result);
 }
 
 static uint32_t fake_pinned_place(void)
@@ -71,15 +59,11 @@ static uint32_t fake_pinned_place(void)
 
 static int fake_fence_all_create(void **ret_fence)
 {
-	int result = 0;
+	int result = fake_begin(&fake_pinned.calls);
 
-	fake_lock();
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else
+	if (result == 0)
 		*ret_fence = __real_calloc(1, sizeof(struct fence_all));
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 static void fake_fence_all_destroy(void *fence)
@@ -90,61 +74,45 @@ static void fake_fence_all_destroy(void *fence)
 static int fake_fence_all_record(void *handle)
 {
 	struct fence_all *fence = handle;
-	int result = 0;
+	int result = fake_begin(&fake_pinned.calls);
 
-	fake_lock();
-	fake_pinned.records++;
-	if (fake.capturing)
-		fake.violations++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake_pinned.record_result)
-		result = fake_pinned.record_result;
-	else
+	fake.violations += fake.capturing > 0;
+	result = result ? result : fake_pinned.record_result;
+	if (result == 0)
 		*fence =
 		    (struct fence_all){fake.submitted, fake_pinned.other_submitted};
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 static int fake_fence_all_query(void *handle, void *ctx)
 {
 	const struct fence_all *fence = handle;
-	int result;
+	int result = fake_begin(&fake_pinned.calls);
 
-	fake_lock();
-	result =
-	    (ctx == FAKE_OTHER_CTX || fence->covers <= fake.done) &&
-		    (ctx == FAKE_CTX || fence->other_covers <= fake_pinned.other_done)
-		? 0
-		: GCP_CUDA_NOT_READY;
-	if (fake_pinned.query_result)
-		result = fake_pinned.query_result;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	fake_unlock();
-	return result;
+	result = result ? result : fake_pinned.query_result;
+	if (result == 0 &&
+	    ((ctx != FAKE_OTHER_CTX && fence->covers > fake.done) ||
+	     (ctx != FAKE_CTX && fence->other_covers > fake_pinned.other_done)))
+		result = GCP_CUDA_NOT_READY;
+	return fake_end(result);
 }
 
 static int fake_fence_all_wait(void *handle, void *ctx)
 {
 	const struct fence_all *fence = handle;
 
-	if (fake_pinned.waiting)
-		fake_pinned.waiting();
 	fake_lock();
 	fake_pinned.waits++;
 	if (ctx != FAKE_OTHER_CTX && fake.done < fence->covers)
 		fake.done = fence->covers;
 	if (ctx != FAKE_CTX && fake_pinned.other_done < fence->other_covers)
 		fake_pinned.other_done = fence->other_covers;
-	fake_unlock();
-	return 0;
+	return fake_end(0);
 }
 
 void fake_fill_pinned(struct gcp_driver *driver)
 {
-	fake_pinned = (struct fake_pinned){.limit = 1ull << 40};
+	fake_pinned = (struct fake_pinned){0};
 	driver->host_alloc = fake_pinned_alloc;
 	driver->host_free = fake_pinned_free;
 	driver->host_place = fake_pinned_place;

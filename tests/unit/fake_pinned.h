@@ -9,16 +9,14 @@
 #include "fake.h"
 
 struct fake_pinned {
-	uint64_t limit, used, peak;           /* bytes; the most that were used */
+	uint64_t used;                        /* bytes */
 	uint64_t blocks;                      /* live allocations */
 	uint64_t other_submitted, other_done; /* work of the second context */
-	uint64_t allocs, frees, records, waits;
-	int record_result;    /* what fence_all_record gives, if not 0 */
-	int query_result;     /* the same of fence_all_query */
-	int free_result;      /* what host_free gives, which frees all the same */
-	uint32_t place;       /* what host_place gives */
-	uint64_t other_frees; /* calls of host_free for another context than FAKE_CTX */
-	void (*waiting)(void); /* what happens while the host waits for a fence */
+	uint64_t calls, waits;
+	int record_result; /* what fence_all_record gives, if not 0 */
+	int query_result;  /* the same of fence_all_query */
+	int free_result;   /* what host_free gives, which frees all the same */
+	uint32_t place;    /* what host_place gives */
 };
 extern struct fake_pinned fake_pinned;
 

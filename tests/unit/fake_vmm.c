@@ -53,14 +53,11 @@ static bool fake_vm_device(int device, uint64_t *ret_granularity, uint64_t *ret_
 static int fake_vm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 {
 	uint32_t count = (uint32_t)(bytes / CHUNK);
-	int result = 0;
+	int result = fake_begin(&fake.reserves);
 
 	assert_int_equal(bytes % CHUNK, 0);
 	assert_int_equal(alignment, CHUNK);
-	fake_lock();
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (space.used + count > CHUNKS)
+	if (result == 0 && space.used + count > CHUNKS)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	for (uint32_t i = 0; i < count && result == 0; i++)
 		space.at[space.used + i].reserved = true;
@@ -69,8 +66,7 @@ static int fake_vm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_add
 		space.used += count;
 		fake.addresses += bytes;
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 static int fake_vm_unreserve(gcp_addr addr, uint64_t bytes)
@@ -84,21 +80,16 @@ static int fake_vm_unreserve(gcp_addr addr, uint64_t bytes)
 		space.at[i].reserved = false;
 	}
 	fake.addresses -= bytes;
-	fake_unlock();
-	return 0;
+	return fake_end(0);
 }
 
 static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
-	int result = 0;
+	int result = fake_begin(&fake.creates);
 
 	(void)device;
 	assert_true(bytes > 0 && bytes % CHUNK == 0);
-	fake_lock();
-	fake.creates++;
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
-	else if (fake.memory_used + bytes > fake.memory_limit)
+	if (result == 0 && fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	if (result == 0) {
 		uint32_t chunks = (uint32_t)(bytes / CHUNK);
@@ -111,8 +102,7 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 		space.handles[*ret_handle].live = true;
 		fake.memory_used += bytes;
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 /* Released memory goes when its last mapping does. */
@@ -129,22 +119,17 @@ static int fake_vm_release(uint64_t handle)
 	assert_true(space.handles[handle].live);
 	space.handles[handle].live = false;
 	handle_release((uint32_t)handle);
-	fake_unlock();
-	return 0;
+	return fake_end(0);
 }
 
 static int fake_vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	uint32_t first = chunk_at(addr), count = (uint32_t)(bytes / CHUNK);
-	int result = 0;
+	int result = fake_begin(&fake.maps);
 
-	fake_lock();
-	fake.maps++;
 	assert_true(handle > 0 && handle <= space.last_handle);
 	assert_true(space.handles[handle].live);
 	assert_int_equal(bytes, (uint64_t)space.handles[handle].chunks * CHUNK);
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
 	for (uint32_t i = first; i < first + count; i++) {
 		assert_true(space.at[i].reserved);
 		assert_int_equal(space.at[i].handle, 0);
@@ -155,8 +140,7 @@ static int fake_vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 		space.at[i].open = false;
 		space.handles[handle].maps++;
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 /* Whether no handle is mapped there, or opened, but in part. */
@@ -169,33 +153,26 @@ static bool is_whole(uint32_t first, uint32_t last)
 static int fake_vm_open(int device, gcp_addr addr, uint64_t bytes)
 {
 	uint32_t first = chunk_at(addr), last = chunk_at(addr + bytes - CHUNK);
-	int result = 0;
+	int result = fake_begin(&fake.opens);
 
 	(void)device;
-	fake_lock();
 	assert_true(is_whole(first, last));
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
 	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
 		assert_int_not_equal(space.at[i].handle, 0);
 		space.at[i].open = true;
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 static int fake_vm_unmap(gcp_addr addr, uint64_t bytes)
 {
 	uint32_t first = chunk_at(addr), last = chunk_at(addr + bytes - CHUNK);
-	int result = 0;
+	int result;
 
 	if (fake.unmapping)
 		fake.unmapping(addr, bytes);
-	fake_lock();
-	fake.unmaps++;
+	result = fake_begin(&fake.unmaps);
 	assert_true(is_whole(first, last));
-	if (fake_must_fail())
-		result = (int)fake.fail_code;
 	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
 		uint32_t handle = space.at[i].handle;
 
@@ -205,8 +182,7 @@ static int fake_vm_unmap(gcp_addr addr, uint64_t bytes)
 		space.handles[handle].maps--;
 		handle_release(handle);
 	}
-	fake_unlock();
-	return result;
+	return fake_end(result);
 }
 
 uint64_t fake_physical(gcp_addr addr)

@@ -18,7 +18,7 @@ static gcp_addr recycled(uint64_t *ret_work, void *ret_graphs[2], uint64_t *ret_
 	gcp_addr addr = capture_alloc(3 * MIB);
 	end(0);
 	*ret_work = fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	ret_graphs[1] = begin(0);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	end(0);
@@ -46,7 +46,7 @@ TEST(a_block_that_outlived_its_graphs_is_exported_when_done)
 	assert_false(is_private(addr));
 	assert_int_equal(gcp_pools_complete(pools, addr), 0);
 	assert_true(fake.done >= work);
-	must_free(pools, addr);
+	must_free(addr);
 }
 
 /* Network cards and the like write into memory whatever streams wait for. */
@@ -59,41 +59,35 @@ TEST(what_a_graph_recycled_is_done_where_others_write)
 	gcp_addr addr = recycled(&work, graphs, &id);
 	assert_true(fake.done >= work);
 	graphs_destroy(graphs, id);
-	must_free(pools, addr);
+	must_free(addr);
 }
 
 /* The youngest fence of several is waited for, not the oldest. */
-CASE(what_is_exported_is_done_behind_the_latest_free, NULL, NULL)
+CASE(what_is_exported_is_done_behind_the_latest_free, fake_setup, fake_close)
 {
 	struct gcp_config config;
-	struct gcp_pools *own;
-	struct gcp_pool *mine;
 	gcp_addr older, newer;
 
-	fake_reset();
 	gcp_config_default(&config);
 	config.window_bytes = 0; /* reuse behind a barrier at once */
 	config.epoch_blocks = 1;
 	config.thread_cache_bytes = 0;
-	own = fake_pools(&config);
-	mine = fake_pool(own);
-	older = must_alloc(mine, 20 * MIB);
-	newer = must_alloc(mine, 40 * MIB);
+	fake_open(&config);
+	older = must_alloc(pool, 20 * MIB);
+	newer = must_alloc(pool, 40 * MIB);
 	fake_submit();
-	must_free(own, older);
+	must_free(older);
 	uint64_t work = fake_submit();
-	must_free(own, newer);
-	assert_int_equal(must_alloc(mine, 40 * MIB), newer);
+	must_free(newer);
+	assert_int_equal(must_alloc(pool, 40 * MIB), newer);
 	assert_true(fake.done < work - 1);
-	assert_int_equal(gcp_pools_complete(own, newer), 0);
+	assert_int_equal(gcp_pools_complete(pools, newer), 0);
 	assert_true(fake.done >= work);
-	must_free(own, newer);
-	fake_finish(own);
+	must_free(newer);
 }
 
 static struct {
 	int (*wait)(void *fence);
-	struct gcp_pool *pool;
 	uint64_t epoch;
 	int result; /* of the thread that wants the epoch meanwhile */
 	int waits;
@@ -102,33 +96,27 @@ static struct {
 static int waiting(void *fence)
 {
 	waiter.waits++;
-	waiter.result = gcp_timeline_make_ready(waiter.pool, waiter.epoch);
+	waiter.result = gcp_timeline_make_ready(pool, waiter.epoch);
 	return waiter.wait(fence);
 }
 
 /* A trim waits for a kernel that waits for what another thread launches after its
  * next allocation: that must not be held back behind the kernel. */
-CASE(a_wait_for_work_holds_no_thread_back, NULL, NULL)
+CASE(a_wait_for_work_holds_no_thread_back, fake_setup, fake_close)
 {
 	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pools *own;
 
-	fake_reset();
 	waiter.wait = driver.fence_wait;
 	driver.fence_wait = waiting;
-	gcp_config_default(&config);
-	assert_int_equal(gcp_pools_create(&config, &driver, &own), 0);
-	waiter.pool = fake_pool(own);
-	gcp_addr addr = must_alloc(waiter.pool, 3 * MIB);
+	fake_open_over(NULL, &driver);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
 	fake_submit();
-	waiter.epoch = gcp_timeline_stamp(waiter.pool);
-	must_free(own, addr);
-	assert_true(gcp_pools_trim(own, 0, 0) > 0);
+	waiter.epoch = gcp_timeline_stamp(pool);
+	must_free(addr);
+	assert_true(gcp_pools_trim(pools, 0, 0) > 0);
 	assert_int_equal(waiter.waits, 1);
 	assert_int_equal(waiter.result, -EBUSY);
 	assert_int_equal(fake.orders, 0);
-	fake_finish(own);
 }
 
 static struct {
@@ -141,39 +129,24 @@ static int wait_or_refuse(void *fence)
 	return refusing.error ? refusing.error : refusing.wait(fence);
 }
 
-/* The epoch of a freed block, and a driver that only waits when it does not refuse. */
-static struct gcp_pool *pool_that_waits(uint64_t *ret_work, uint64_t *ret_epoch)
+/* An error of the device, or of a wait alone: nothing is known of the work. */
+CASE(a_wait_that_fails_completes_nothing, fake_setup, fake_close)
 {
 	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pools *own;
 
-	fake_reset();
 	fake.stuck = true;
 	refusing.wait = driver.fence_wait;
 	refusing.error = 719;
 	driver.fence_wait = wait_or_refuse;
-	gcp_config_default(&config);
-	assert_int_equal(gcp_pools_create(&config, &driver, &own), 0);
-	gcp_addr addr = must_alloc(fake_pool(own), 3 * MIB);
-	*ret_work = fake_submit();
-	*ret_epoch = gcp_timeline_stamp(fake_pool(own));
-	must_free(own, addr);
-	return fake_pool(own);
-}
-
-/* An error of the device, or of a wait alone: nothing is known of the work. */
-CASE(a_wait_that_fails_completes_nothing, NULL, NULL)
-{
-	uint64_t work, epoch;
-	struct gcp_pool *waits = pool_that_waits(&work, &epoch);
-
-	assert_int_equal(gcp_timeline_complete(waits, epoch), 719);
-	assert_false(gcp_timeline_is_completed(&waits->timeline, epoch));
+	fake_open_over(NULL, &driver);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit(), epoch = gcp_timeline_stamp(pool);
+	must_free(addr);
+	assert_int_equal(gcp_timeline_complete(pool, epoch), 719);
+	assert_false(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work > fake.done);
 	refusing.error = 0;
-	assert_int_equal(gcp_timeline_complete(waits, epoch), 0);
-	assert_true(gcp_timeline_is_completed(&waits->timeline, epoch));
+	assert_int_equal(gcp_timeline_complete(pool, epoch), 0);
+	assert_true(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work <= fake.done);
-	fake_finish(waits->pools);
 }

@@ -12,9 +12,7 @@
 #include "fake_pinned.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, reset, NULL)
-
-#define MIB (1ull << 20)
+#define TEST(name) CASE(name, setup, NULL)
 
 static int joins;
 
@@ -25,38 +23,32 @@ static int join(void *ctx, void *fence)
 	return 0;
 }
 
-static int reset(void **state)
-{
-	(void)state;
-	fake_reset();
-	joins = 0;
-	return 0;
-}
-
-static struct gcp_pools *small_window(void)
+static int setup(void **state)
 {
 	struct gcp_config config;
 
+	fake_setup(state);
+	joins = 0;
 	gcp_config_default(&config);
 	config.window_bytes = 0;
 	config.epoch_blocks = 1;
 	config.thread_cache_bytes = 0;
-	return fake_pools(&config);
+	fake_open(&config);
+	return 0;
 }
 
 /* Frees a block that work is pending on, and takes it again behind a barrier. */
-static void order_one(struct gcp_pools *pools, struct gcp_pool *pool)
+static void order_one(void)
 {
 	gcp_addr addr = must_alloc(pool, 16 * MIB);
 
 	fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	assert_int_equal(must_alloc(pool, 16 * MIB), addr);
 	assert_int_equal(fake.orders, 1);
 }
 
 struct asker {
-	struct gcp_pools *pools;
 	struct gcp_pool *pool;
 	_Atomic bool answered;
 	pthread_t thread;
@@ -66,27 +58,26 @@ static void *ask(void *arg)
 {
 	struct asker *asker = arg;
 
-	if (gcp_pool_get(asker->pools, FAKE_CTX, 0, &asker->pool) != 0)
+	if (gcp_pool_get(pools, FAKE_CTX, 0, &asker->pool) != 0)
 		asker->pool = NULL;
 	asker->answered = true;
 	return NULL;
 }
 
 /* Another thread asks for the pool while the context may be ending. */
-static void ask_meanwhile(struct asker *asker, struct gcp_pools *pools)
+static void ask_meanwhile(struct asker *asker)
 {
-	asker->pools = pools;
 	asker->answered = false;
 	pthread_create(&asker->thread, NULL, ask, asker);
 	usleep(20000);
 	assert_false(asker->answered);
 }
 
-static uint64_t pool_count(struct gcp_pools *pools)
+static uint64_t pool_count(void)
 {
 	uint64_t count = 0;
 
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+	for (struct gcp_pool *each = pools->first; each; each = each->next)
 		count++;
 	return count;
 }
@@ -94,31 +85,27 @@ static uint64_t pool_count(struct gcp_pools *pools)
 /* A context has one pool, also when it may have ended a hundred times. */
 TEST(a_context_that_stays_keeps_its_pool)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
 	struct asker asker;
 
 	for (int i = 0; i < 10; i++) {
 		gcp_pool_detach(pools, FAKE_CTX);
-		ask_meanwhile(&asker, pools);
+		ask_meanwhile(&asker);
 		gcp_pool_reattach(pools, FAKE_CTX);
 		pthread_join(asker.thread, NULL);
 		assert_ptr_equal(asker.pool, pool);
 	}
-	assert_int_equal(pool_count(pools), 1);
-	assert_null(gcp_pools_check(pools));
+	assert_int_equal(pool_count(), 1);
+	must_be_sound();
 }
 
 /* A thread that asks meanwhile gets the pool of the next context, if that one ends. */
 TEST(a_context_that_ends_takes_its_pool_along)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
 	struct asker asker;
 	gcp_addr addr = must_alloc(pool, 4 * MIB), next;
 
 	gcp_pool_detach(pools, FAKE_CTX);
-	ask_meanwhile(&asker, pools);
+	ask_meanwhile(&asker);
 	gcp_pool_reset(pools, FAKE_CTX);
 	pthread_join(asker.thread, NULL);
 	assert_int_equal(gcp_pools_free(pools, addr), -ENOENT);
@@ -126,19 +113,18 @@ TEST(a_context_that_ends_takes_its_pool_along)
 	uint64_t before = fake.allocs;
 	next = must_alloc(asker.pool, 4 * MIB);
 	assert_int_equal(fake.allocs, before + 1);
-	must_free(pools, next);
-	assert_null(gcp_pools_check(pools));
+	must_free(next);
+	must_be_sound();
 }
 
 /* The call that may end it may wait for work that waits for the thread that asks. */
 TEST(a_context_in_doubt_is_not_waited_for_long)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools), *after;
+	struct gcp_pool *after;
 	struct asker asker;
 
 	gcp_pool_detach(pools, FAKE_CTX);
-	ask_meanwhile(&asker, pools);
+	ask_meanwhile(&asker);
 	for (int i = 0; i < 2000 && !asker.answered; i++)
 		usleep(5000);
 	bool answered = asker.answered;
@@ -148,7 +134,7 @@ TEST(a_context_in_doubt_is_not_waited_for_long)
 	assert_null(asker.pool);
 	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &after), 0);
 	assert_ptr_equal(after, pool);
-	assert_null(gcp_pools_check(pools));
+	must_be_sound();
 }
 
 /* Until a destroyed context is known to be gone, the driver may have given its
@@ -156,12 +142,11 @@ TEST(a_context_in_doubt_is_not_waited_for_long)
  * pool. */
 TEST(addresses_pass_to_another_context)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools), *other;
+	struct gcp_pool *other;
 	uint64_t at = fake.next_addr;
 	gcp_addr addr = must_alloc(pool, 1024), next;
 
-	must_free(pools, addr);
+	must_free(addr);
 	gcp_pool_detach(pools, FAKE_CTX);
 	assert_int_equal(gcp_pools_reclaimable(pools, -1), 0); /* it may be gone */
 	fake.next_addr = at;
@@ -173,18 +158,15 @@ TEST(addresses_pass_to_another_context)
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_pool_reset(pools, FAKE_CTX);
-	must_free(pools, next);
-	assert_null(gcp_pools_check(pools));
+	must_free(next);
+	must_be_sound();
 }
 
 /* A thread whose wait gave nothing is not put behind them; they are set again when the
  * context stays all the same. */
 TEST(barriers_are_set_again_when_a_context_stays)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
+	order_one();
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 0);
@@ -197,10 +179,7 @@ TEST(barriers_are_set_again_when_a_context_stays)
 /* It has joined in vain while the other was leaving, which then stays. */
 TEST(a_joined_context_waits_by_a_free_where_waiting_fails)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
+	order_one();
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
@@ -215,10 +194,7 @@ TEST(a_joined_context_waits_by_a_free_where_waiting_fails)
 /* Where a capture forbids the barrier, the epochs are waited for. */
 TEST(epochs_are_completed_when_a_context_stays_in_a_capture)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
-
-	order_one(pools, pool);
+	order_one();
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
 	gcp_pool_reattach(pools, FAKE_CTX);
@@ -231,8 +207,6 @@ TEST(epochs_are_completed_when_a_context_stays_in_a_capture)
  * its epoch before a free that does wait has closed another. */
 TEST(nothing_waits_behind_an_asynchronous_free)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
 
 	fake_submit();
@@ -240,7 +214,7 @@ TEST(nothing_waits_behind_an_asynchronous_free)
 	next = must_alloc(pool, 16 * MIB);
 	assert_int_not_equal(next, addr);
 	assert_int_equal(fake.orders, 0);
-	must_free(pools, next);
+	must_free(next);
 	assert_int_equal(must_alloc(pool, 16 * MIB), addr);
 	assert_int_equal(fake.orders, 1);
 }
@@ -248,13 +222,11 @@ TEST(nothing_waits_behind_an_asynchronous_free)
 /* A free waits for its own context only: nothing of another is held back. */
 TEST(no_context_waits_for_another)
 {
-	struct gcp_pools *pools = small_window();
-	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
 
 	fake.several = true;
 	fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	next = must_alloc(pool, 16 * MIB);
 	assert_int_not_equal(next, addr);
 	assert_int_equal(fake.orders, 0);
@@ -264,33 +236,27 @@ TEST(no_context_waits_for_another)
 	/* And alone again, it may wait for itself. */
 	fake.several = false;
 	fake_submit();
-	must_free(pools, next);
+	must_free(next);
 	assert_int_equal(must_alloc(pool, 16 * MIB), next);
 	assert_int_equal(fake.orders, 1);
 }
-
-static struct gcp_pools *ending;
 
 /* Another thread ends the context meanwhile. */
 static int wait_while_it_ends(void *fence)
 {
 	(void)fence;
-	gcp_pool_detach(ending, FAKE_CTX);
-	gcp_pool_reset(ending, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(fake.fences, 1);
 	return 709;
 }
 
-TEST(a_fence_that_is_waited_for_outlives_its_context)
+CASE(a_fence_that_is_waited_for_outlives_its_context, fake_setup, NULL)
 {
 	struct gcp_driver driver = fake_driver();
-	struct gcp_config config;
-	struct gcp_pool *pool;
 
-	gcp_config_default(&config);
 	driver.fence_wait = wait_while_it_ends;
-	assert_int_equal(gcp_pools_create(&config, &driver, &ending), 0);
-	pool = fake_pool(ending);
+	fake_open_over(NULL, &driver);
 	fake_submit();
 	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
 	assert_int_equal(fake.fences, 1);

@@ -10,10 +10,6 @@
 
 #include <errno.h>
 
-#define TEST(name) CASE(name, fake_setup, NULL)
-
-#define MIB (1ull << 20)
-
 /* No window, an epoch for each free: the strictest and the least memory. */
 static struct gcp_config tight(void)
 {
@@ -26,46 +22,54 @@ static struct gcp_config tight(void)
 	return config;
 }
 
+static int setup_tight(void **state)
+{
+	struct gcp_config config = tight();
+
+	fake_setup(state);
+	fake_open(&config);
+	return 0;
+}
+
+#define TEST(name) CASE(name, setup_tight, fake_close)
+
 /* Blocks of 1 MiB in turn, on streams in turn, on a device that gets nothing done
  * by itself. A turn takes 20 us. */
-static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
+static void keep_streams_busy(int streams, int turns)
 {
 	for (int i = 0; i < turns; i++) {
-		gcp_addr addr = must_alloc(fake_pool(pools), 1 * MIB);
+		gcp_addr addr = must_alloc(pool, 1 * MIB);
 
 		fake_submit();
 		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams));
-		must_free(pools, addr);
+		must_free(addr);
 		fake_pass(20 * 1000);
 	}
 }
 
 /* A loop so quick that barriers would cost it much has a wider window, until it is
  * slower again. */
-TEST(barriers_in_quick_succession_widen_the_window)
+CASE(barriers_in_quick_succession_widen_the_window, fake_setup_open, fake_close)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-
 	for (int i = 0; i < 1000; i++) {
-		gcp_addr addr = must_alloc(fake_pool(pools), 4 * MIB);
+		gcp_addr addr = must_alloc(pool, 4 * MIB);
 
 		fake_submit();
 		gcp_pools_stream_used(pools, 0x5000);
-		must_free(pools, addr);
+		must_free(addr);
 		fake_pass(3 * 1000);
 	}
 	assert_true(fake.memory_used > 16 * MIB);
 	assert_true(fake.memory_used <= 48 * MIB);
 	assert_true(fake.orders <= 1000 / 3);
-	keep_streams_busy(pools, 1, 1000);
+	keep_streams_busy(1, 1000);
 	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);
-	keep_streams_busy(pools, 1, 1000);
+	keep_streams_busy(1, 1000);
 	assert_true(fake.memory_used <= 32 * MIB);
-	fake_finish(pools);
 }
 
-TEST(an_allocation_never_closes_an_epoch)
+CASE(an_allocation_never_closes_an_epoch, fake_setup, fake_close)
 {
 	struct gcp_config config = tight();
 	gcp_addr addrs[16]; /* all of a segment */
@@ -73,13 +77,11 @@ TEST(an_allocation_never_closes_an_epoch)
 	config.epoch_blocks = 1000;
 	config.window_bytes = 1 << 30;
 	config.window_blocks = 4;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
+	fake_open(&config);
 	for (int i = 0; i < 16; i++)
 		addrs[i] = must_alloc(pool, 1 * MIB);
 	for (int i = 0; i < 8; i++)
-		must_free(pools, addrs[i]); /* over the window, in an open epoch */
+		must_free(addrs[i]); /* over the window, in an open epoch */
 	/* A kernel that may spin until another one, launched after the next
 	 * allocation, has run: it must not be put before that one. */
 	uint64_t spinning = fake_submit();
@@ -87,33 +89,27 @@ TEST(an_allocation_never_closes_an_epoch)
 		must_alloc(pool, 1 * MIB);
 	assert_int_equal(fake.records, 0);
 	assert_false(fake_is_ordered(spinning));
-	fake_finish(pools);
 }
 
 TEST(third_party_writers_get_only_completed_epochs)
 {
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
 	/* One block is ordered, not completed, when the library appears. */
 	gcp_addr ordered = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
-	must_free(pools, ordered);
+	must_free(ordered);
 	for (int i = 0; i < 100 && fake.orders == 0; i++)
-		must_free(pools, must_alloc(pool, 3 * MIB));
+		must_free(must_alloc(pool, 3 * MIB));
 	assert_true(fake_is_ordered(work));
 	fake.third_party = true;
 	for (int i = 0; i < 20; i++) {
 		gcp_addr addr = must_alloc(pool, 3 * MIB);
 
 		work = fake_submit();
-		must_free(pools, addr);
+		must_free(addr);
 		if (must_alloc(pool, 3 * MIB) == addr)
 			assert_true(work <= fake.done);
 	}
 	assert_true(fake.waits > 0);
-	fake_finish(pools);
 }
 
 static int joined_with;
@@ -127,30 +123,22 @@ static int order_joined(void *ctx, void *fence)
 
 TEST(a_new_context_stands_behind_barriers_that_are_set)
 {
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
 	joined_with = 0;
 	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
 	assert_int_equal(joined_with, 0); /* no barrier yet */
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	for (int i = 0; i < 100 && fake.orders == 0; i++)
 		must_alloc(pool, 3 * MIB);
 	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
 	assert_int_equal(joined_with, 1);
 	assert_true(joined_covers >= work);
-	fake_finish(pools);
 }
 
 /* It takes nothing more, and what is freed there waits, as on plain CUDA. */
 TEST(a_context_where_fences_fail_passes_through)
 {
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addrs[8], none;
 
 	fake.record_result = 801; /* not supported */
@@ -159,7 +147,7 @@ TEST(a_context_where_fences_fail_passes_through)
 	for (int i = 0; i < 8; i++) {
 		uint64_t work = fake_submit();
 
-		must_free(pools, addrs[i]);
+		must_free(addrs[i]);
 		assert_true(work <= fake.done);
 	}
 	assert_int_equal(gcp_pool_alloc(pool, 3 * MIB, &none), -ENOTSUP);
@@ -167,37 +155,27 @@ TEST(a_context_where_fences_fail_passes_through)
 	assert_true(fake.syncs > 0);
 	assert_int_equal(fake.memory_used, 32 * MIB);
 	assert_int_equal(gcp_pools_trim_completed(pools, -1, 0), 32 * MIB);
-	fake_finish(pools);
 }
 
 TEST(a_sticky_error_reaches_the_program)
 {
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 
 	fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	fake.fence_result = 700;
 	assert_int_equal(gcp_pool_alloc(pool, 30 * MIB, &addr), 700);
 	fake.fence_result = 0;
-	fake_finish(pools);
 }
 
 TEST(where_a_context_cannot_wait_the_heap_grows)
 {
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
 	fake.order_result = 700; /* some other device is lost */
 	for (int i = 0; i < 20; i++) {
 		gcp_addr addr = must_alloc(pool, 3 * MIB);
 		uint64_t work = fake_submit();
 
-		must_free(pools, addr);
+		must_free(addr);
 		assert_true(must_alloc(pool, 3 * MIB) != addr || work <= fake.done);
 	}
-	fake_finish(pools);
 }

@@ -12,8 +12,7 @@ TEST(a_free_makes_room_in_a_full_queue)
 {
 	enum { COUNT = GCP_FENCE_QUEUE + 40 };
 	/* Beside the heads of segments. */
-	struct gcp_pools *pools = pools_of((COUNT + 1 + !vmm * COUNT / 8) * 2 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
+	open_of((COUNT + 1 + !vmm * COUNT / 8) * 2 * MIB);
 	static gcp_addr addrs[4 * COUNT];
 	int count = 0;
 
@@ -22,7 +21,7 @@ TEST(a_free_makes_room_in_a_full_queue)
 	assert_true(count >= COUNT);
 	for (int i = 0; i < COUNT; i++) {
 		fake_submit();
-		must_free(pools, addrs[i]);
+		must_free(addrs[i]);
 	}
 	uint64_t before = fake.submitted, later = stand();
 	for (int i = 0; i < COUNT; i++)
@@ -34,9 +33,7 @@ TEST(a_free_makes_room_in_a_full_queue)
 /* The end of a capture behind a full queue of what frees have closed. */
 TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host)
 {
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
+	open_of(100 * MIB);
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
 		(void)fake_submit();
 		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
@@ -45,29 +42,24 @@ TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host)
 	assert_int_equal(gcp_pool_barrier(pool), 0);
 	assert_true(fake.done < later);
 	assert_true(fake_is_ordered(later));
-	fake.done = later;
-	must_be_sound(pools);
 }
 
 /* Before memory is tight. */
 TEST_BOTH(a_free_behind_a_full_queue_is_waited_for)
 {
-	struct gcp_pools *pools = pools_of(1000 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
+	open_of(1000 * MIB);
 	gcp_addr addr = must_alloc(pool, 40 * MIB), other = must_alloc(pool, 560 * MIB);
 
 	assert_false(gcp_pool_is_tight(pool));
 	fake.stuck = true; /* ends only when it is waited for */
 	(void)fake_submit();
-	must_free(pools, other);
+	must_free(other);
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
 		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
-	must_free(pools, addr);
+	must_free(addr);
 	uint64_t later = stand();
 	(void)must_alloc(pool, 970 * MIB);
 	assert_true(fake.done < later);
-	fake.done = later;
-	must_be_sound(pools);
 }
 
 /* A context that joins has to stand behind what the latest barrier waits for, also
@@ -83,11 +75,13 @@ static int joins_behind(void *ctx, void *fence)
 TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 {
 	for (int place = 100; place < 102; place++) {
-		struct gcp_pools *pools = pools_of(100 * MIB);
-		struct gcp_pool *pool = fake_pool(pools);
 		uint64_t work = 0, epoch = 0;
 
-		(void)state;
+		if (place > 100) {
+			fake_close(state);
+			ordinary(state);
+		}
+		open_of(100 * MIB);
 		fake.stuck = true;
 		for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
 			uint64_t now = fake_submit();
@@ -108,16 +102,12 @@ TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 		assert_int_equal(gcp_timeline_join(pool, FAKE_OTHER_CTX, joins_behind),
 				 0);
 		assert_int_equal(fake.barrier, work);
-		fake.done = fake.submitted;
-		must_be_sound(pools);
-		fake_reset();
 	}
 }
 
 /* --- a search that is under way ------------------------------------------------- */
 
 static struct {
-	struct gcp_pool *pool;
 	int count;
 	int (*wait)(void *fence);
 } closes;
@@ -127,9 +117,7 @@ static int wait_beside_closes(void *fence)
 {
 	for (; closes.count > 0; closes.count--) {
 		(void)fake_submit();
-		assert_int_equal(
-		    gcp_timeline_close(closes.pool, gcp_timeline_stamp(closes.pool)),
-		    0);
+		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
 	}
 	return closes.wait(fence);
 }
@@ -138,35 +126,31 @@ static int wait_beside_closes(void *fence)
 TEST(what_was_freed_before_a_search_keeps_its_fence)
 {
 	for (int count = 500; count < 1200; count += 100) {
-		struct gcp_pools *pools = pools_of(100 * MIB);
-		struct gcp_pool *pool = fake_pool(pools);
+		if (count > 500) {
+			fake_close(state);
+			ordinary(state);
+		}
+		open_of(100 * MIB);
 		gcp_addr first = must_alloc(pool, 20 * MIB),
 			 second = must_alloc(pool, 64 * MIB);
 
-		(void)state;
-		closes.pool = pool;
 		closes.count = count;
 		closes.wait = pools->driver.fence_wait;
 		pools->driver.fence_wait = wait_beside_closes;
 		fake.stuck = true;
 		(void)fake_submit();
-		must_free(pools, first);
+		must_free(first);
 		(void)fake_submit();
-		must_free(pools, second);
+		must_free(second);
 		(void)must_alloc(pool, 70 * MIB);
 		assert_int_equal(closes.count, 0);
-		fake.done = fake.submitted;
-		must_be_sound(pools);
-		fake_reset();
 	}
 }
 
 /* Where searches are as many as epochs there is room all the same. */
 TEST(searches_leave_room_in_a_full_queue)
 {
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-
+	open_of(100 * MIB);
 	(void)stand();
 	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
 		uint64_t epoch = gcp_timeline_stamp(pool);
@@ -175,6 +159,4 @@ TEST(searches_leave_room_in_a_full_queue)
 		assert_int_equal(gcp_timeline_close(pool, epoch), 0);
 		assert_true(gcp_timeline_stamp(pool) > epoch);
 	}
-	fake.done = fake.submitted;
-	must_be_sound(pools);
 }

@@ -7,32 +7,31 @@
 #include "../../pool/pool_types.h"
 #include "cases.h"
 
-#define TEST(name) CASE(name, fake_setup, NULL)
-
-#define MIB (1ull << 20)
-
-static void finish(struct gcp_pools *pools)
+/* Mapped memory. */
+static int setup(void **state)
 {
-	must_be_sound(pools);
-	fake.done = fake.submitted;
-	fake_finish(pools);
+	struct gcp_config config = fake_mapped_config();
+
+	fake_setup(state);
+	fake_open(&config);
+	return 0;
 }
+
+#define TEST(name) CASE(name, setup, fake_close)
 
 /* D5. A block of `first` MiB is freed; what does one of `then` MiB get? Its own
  * handles, or a part of its place. */
 static bool is_divided(uint64_t first, uint64_t then)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr block = must_alloc(fake_pool(pools), first * MIB);
+	gcp_addr block = must_alloc(pool, first * MIB);
 
-	must_free(pools, block);
+	must_free(block);
 	fake.done = fake.submitted;
-	bool divided = must_alloc(fake_pool(pools), then * MIB) == block;
+	bool divided = must_alloc(pool, then * MIB) == block;
 	/* What is too large has gone back. */
 	assert_true(divided || fake.memory_used < first * MIB);
-	finish(pools);
-	fake_reset();
+	fake_close(NULL);
+	setup(NULL);
 	return divided;
 }
 
@@ -53,67 +52,58 @@ TEST(a_block_has_whole_handles_or_shares_chunks)
 TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 {
 	enum { BLOCKS = 32 };
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr large = must_alloc(fake_pool(pools), 512 * MIB), blocks[BLOCKS];
+	gcp_addr large = must_alloc(pool, 512 * MIB), blocks[BLOCKS];
 
-	must_free(pools, large); /* handles of 32 MiB */
+	must_free(large); /* handles of 32 MiB */
 	fake.done = fake.submitted;
 	fake.memory_limit = 512 * MIB;
 	for (int i = 0; i < BLOCKS; i++)
-		blocks[i] = must_alloc(fake_pool(pools), 16 * MIB);
+		blocks[i] = must_alloc(pool, 16 * MIB);
 	for (int i = 0; i < BLOCKS; i += 2)
-		must_free(pools, blocks[i]);
+		must_free(blocks[i]);
 	fake.done = fake.submitted;
-	must_alloc(fake_pool(pools), 256 * MIB);
-	finish(pools);
+	must_alloc(pool, 256 * MIB);
 }
 
 /* Slabs with one block in use each hold all of a device; what is free of them serves
  * blocks of another class, and is one with the rest when all have come back. */
-TEST(what_is_free_of_slabs_serves_other_classes_before_memory_is_out)
+CASE(what_is_free_of_slabs_serves_other_classes_before_memory_is_out, fake_setup_open,
+     fake_close)
 {
 	static gcp_addr blocks[16 * MIB / 512];
 	enum { COUNT = 16 * MIB / 512, KEPT = 128 };
 
 	for (int mapped = 0; mapped < 2; mapped++) {
-		struct gcp_config config = fake_mapped_config();
-
-		if (!mapped)
-			gcp_config_default(&config);
-		struct gcp_pools *pools = fake_pools(&config);
-
+		if (mapped) {
+			fake_close(state);
+			setup(state);
+		}
 		for (int i = 0; i < COUNT; i++)
-			blocks[i] = must_alloc(fake_pool(pools), 512);
+			blocks[i] = must_alloc(pool, 512);
 		for (int i = 0; i < COUNT; i++)
 			if (i % KEPT)
-				must_free(pools, blocks[i]);
+				must_free(blocks[i]);
 		fake.done = fake.submitted;
 		fake.memory_limit = fake.memory_used;
 		for (int i = 1; i <= 1500; i++)
-			blocks[i] = must_alloc(fake_pool(pools), 7 << 10);
-		must_be_sound(pools);
+			blocks[i] = must_alloc(pool, 7 << 10);
+		must_be_sound();
 		for (int i = 1; i <= 1500; i++)
-			must_free(pools, blocks[i]);
-		must_be_sound(pools);
-		finish(pools);
-		fake_reset();
+			must_free(blocks[i]);
+		must_be_sound();
 	}
 }
 
 /* What is not completed stays, and nothing waits for it. */
 TEST(a_handle_in_use_by_the_device_stays)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
-	gcp_addr large = must_alloc(fake_pool(pools), 256 * MIB);
+	gcp_addr large = must_alloc(pool, 256 * MIB);
 
 	fake_submit();
-	must_free(pools, large);
+	must_free(large);
 	fake.stuck = true;
-	must_alloc(fake_pool(pools), 3 * MIB);
+	must_alloc(pool, 3 * MIB);
 	assert_int_equal(fake.memory_used, 260 * MIB);
-	assert_int_equal(must_stats(pools).waits, 0);
+	assert_int_equal(must_stats().waits, 0);
 	fake.stuck = false;
-	finish(pools);
 }

@@ -16,7 +16,7 @@ static void *captured(void)
 {
 	void *graph = begin(0);
 
-	must_free(pools, capture_alloc(3 * MIB));
+	must_free(capture_alloc(3 * MIB));
 	end(0);
 	return graph;
 }
@@ -56,7 +56,7 @@ static void begin_graph(int stream, void *graph, bool exists)
 	    (struct gcp_capture_state){true, false, ++cuda.last_id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(stream),
 			       GCP_CAPTURE_GLOBAL, 0);
-	must_free(pools, capture_alloc_on(stream_handle(stream), 3 * MIB));
+	must_free(capture_alloc_on(stream_handle(stream), 3 * MIB));
 }
 
 static void captured_into(int stream, void *graph)
@@ -167,7 +167,7 @@ TEST(a_graph_that_moves_into_another_one_is_part_of_it)
 static void start_again(void)
 {
 	gcp_tracker_destroy(tracker);
-	fake_finish(pools);
+	fake_close(NULL);
 	setup(NULL);
 }
 

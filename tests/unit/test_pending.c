@@ -12,15 +12,12 @@
 enum { EACH = 200, SIZE = 4096 };
 
 static struct gcp_block blocks[EACH];
-static struct gcp_pools *pools;
 static struct gcp_heap *heap;
 
 static int setup(void **state)
 {
-	(void)state;
-	fake_reset();
-	pools = fake_pools(NULL);
-	heap = &fake_pool(pools)->common;
+	fake_setup_open(state);
+	heap = &pool->common;
 	for (int i = 0; i < EACH; i++)
 		blocks[i] = (struct gcp_block){.size = SIZE};
 	gcp_mutex_lock(&heap->pool->lock);
@@ -31,11 +28,9 @@ static int teardown(void **state)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 
-	(void)state;
 	gcp_pending_take_all(heap, &list);
 	gcp_mutex_unlock(&heap->pool->lock);
-	fake_finish(pools);
-	return 0;
+	return fake_close(state);
 }
 
 static void add(struct gcp_block *block, uint64_t epoch)

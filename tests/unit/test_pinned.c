@@ -13,7 +13,7 @@ TEST(a_free_that_blocks_waits_for_its_own_epoch)
 	void *p, *q;
 
 	config.blocking_free = true;
-	open_with(&config);
+	fake_open(&config);
 	p = take(4 * KIB);
 	q = take(4 * KIB);
 	fake_pinned.other_submitted++;
@@ -34,7 +34,7 @@ TEST(a_free_that_blocks_waits_beside_graphs)
 	void *p;
 
 	config.blocking_free = true;
-	open_with(&config);
+	fake_open(&config);
 	assert_int_equal(gcp_pinned_set_create(pools, &set), 0);
 	assert_int_equal(gcp_pinned_alloc(pool, 4 * KIB, 0, set, &p), 0);
 	fake_submit();

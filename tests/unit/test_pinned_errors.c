@@ -17,7 +17,7 @@ TEST(where_fences_fail_the_driver_frees)
 	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
 	give(q);
 	assert_int_equal(fake_pinned.used, 0);
-	must_be_sound(pools);
+	must_be_sound();
 }
 
 TEST(a_capture_that_was_not_told_of_is_no_failure)
@@ -40,7 +40,7 @@ static void open_with_a_fence_for_each_free(uint64_t window)
 
 	config.pinned_epoch_blocks = 1;
 	config.pinned_window = window;
-	open_with(&config);
+	fake_open(&config);
 }
 
 /* But what the block's own context reports belongs to the program's call. */
@@ -71,7 +71,7 @@ TEST(the_error_of_another_context_is_not_the_frees)
 	give(p);
 	give(q);
 	assert_int_equal(fake_pinned.used, 0);
-	must_be_sound(pools);
+	must_be_sound();
 }
 
 TEST(the_error_of_another_context_is_not_the_allocations)
@@ -128,7 +128,7 @@ TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 	void *p, *q = NULL;
 
 	config.pinned_epoch_blocks = 1;
-	open_with(&config);
+	fake_open(&config);
 	p = take(MIB);
 	fake_submit();
 	give(p);

@@ -10,17 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST(name) CASE(name, fake_setup, NULL)
+#define TEST(name) CASE(name, fake_setup_open, fake_close)
 
 #define KIB (1ull << 10)
-#define MIB (1ull << 20)
 
 /* --- sizes ------------------------------------------------------------------------ */
 
 TEST(sizes_round_up_to_their_class)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
 	static const struct {
 		uint64_t bytes, size;
 	} cases[] = {
@@ -40,9 +37,8 @@ TEST(sizes_round_up_to_their_class)
 		assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
 		assert_int_equal(info.size, cases[i].size);
 		assert_int_equal(info.requested, cases[i].bytes);
-		must_free(pools, addr);
+		must_free(addr);
 	}
-	fake_finish(pools);
 }
 
 TEST(a_bad_configuration_is_refused)
@@ -68,13 +64,12 @@ static uint64_t driver_calls(void)
 TEST(a_context_about_to_go_is_left_alone)
 {
 	void *owner;
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools), *next;
+	struct gcp_pool *next;
 	gcp_addr addr = must_alloc(pool, 5 * MIB), held = must_alloc(pool, 512);
 	uint64_t calls;
 
 	fake_submit();
-	must_free(pools, addr);
+	must_free(addr);
 	gcp_pool_detach(pools, FAKE_CTX);
 	calls = driver_calls();
 	assert_int_equal(gcp_pools_trim(pools, -1, 0), 0);
@@ -88,40 +83,36 @@ TEST(a_context_about_to_go_is_left_alone)
 	assert_int_equal(gcp_pools_owner(pools, held, &owner), -ENOENT);
 	/* The next context of the same handle. */
 	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &next), 0);
-	must_free(pools, must_alloc(next, 512));
+	must_free(must_alloc(next, 512));
 	fake.memory_used -= 2 * MIB; /* of the first, gone with it */
-	fake_finish(pools);
 }
 
 /* --- statistics --------------------------------------------------------------- */
 
 TEST(gauges_and_counters_are_exact)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr a = must_alloc(pool, 1000), b = must_alloc(pool, 3 * MIB + 5);
-	struct gcp_stats stats = must_stats(pools);
+	struct gcp_stats stats = must_stats();
 
 	assert_int_equal(stats.allocation.current, 2);
 	assert_int_equal(stats.requested_bytes.current, 1000 + 3 * MIB + 5);
 	assert_int_equal(stats.allocated_bytes.current, 1024 + 3 * MIB + 4096);
 	assert_int_equal(stats.reserved_bytes.current, fake.memory_used);
 	assert_int_equal(stats.misses, 2);
-	must_free(pools, a);
-	must_free(pools, b);
-	stats = must_stats(pools);
+	must_free(a);
+	must_free(b);
+	stats = must_stats();
 	assert_int_equal(stats.allocation.current, 0);
 	assert_int_equal(stats.allocation.peak, 2);
 	assert_int_equal(stats.requested_bytes.freed, 1000 + 3 * MIB + 5);
 	assert_int_equal(stats.allocated_bytes.peak, 1024 + 3 * MIB + 4096);
 	gcp_pools_reset_peaks(pools, 0);
-	assert_int_equal(must_stats(pools).allocated_bytes.peak, 0);
+	assert_int_equal(must_stats().allocated_bytes.peak, 0);
 	assert_int_equal(gcp_pools_stats(pools, 7, &stats), -ENOENT);
-	fake_finish(pools);
 }
 
 /* What a thread has counted for itself and given back counts for the peak too. */
-TEST(a_peak_between_two_looks_is_seen)
+CASE(a_peak_between_two_looks_is_seen, fake_setup, fake_close)
 {
 	struct gcp_config config;
 	gcp_addr addrs[8];
@@ -129,43 +120,36 @@ TEST(a_peak_between_two_looks_is_seen)
 	gcp_config_default(&config);
 	config.epoch_blocks = 1;
 	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
-
+	fake_open(&config);
 	for (int i = 0; i < 8; i++)
 		addrs[i] = must_alloc(pool, 4096);
 	for (int i = 0; i < 8; i++)
-		must_free(pools, addrs[i]);
+		must_free(addrs[i]);
 	gcp_pools_reset_peaks(pools, 0);
 	for (int i = 0; i < 4; i++) /* out of the thread's cache */
 		addrs[i] = must_alloc(pool, 4096);
 	for (int i = 0; i < 4; i++)
-		must_free(pools, addrs[i]);
-	assert_int_equal(must_stats(pools).allocation.peak, 4);
-	assert_int_equal(must_stats(pools).allocated_bytes.peak, 4 * 4096);
-	fake_finish(pools);
+		must_free(addrs[i]);
+	assert_int_equal(must_stats().allocation.peak, 4);
+	assert_int_equal(must_stats().allocated_bytes.peak, 4 * 4096);
 }
 
 TEST(a_hit_calls_no_driver_function)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
-
 	for (int i = 0; i < 200; i++) /* warm up: the window fills */
-		must_free(pools, must_alloc(pool, 4096));
+		must_free(must_alloc(pool, 4096));
 	uint64_t before = fake.allocs + fake.frees;
 	uint64_t fences = fake.records + fake.queries + fake.orders;
 	for (int i = 0; i < 3200; i++)
-		must_free(pools, must_alloc(pool, 4096));
+		must_free(must_alloc(pool, 4096));
 	assert_int_equal(fake.allocs + fake.frees, before);
 	/* 32 frees to an epoch; for each epoch one record and at most two queries */
 	assert_true(fake.records + fake.queries + fake.orders - fences <=
 		    3 * 3200 / 32 + 3);
-	fake_finish(pools);
 }
 
 /* However much other streams have freed since. */
-TEST(a_stream_finds_what_it_has_freed_among_thousands_of_others)
+CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fake_close)
 {
 	enum { STREAMS = 4096 };
 	static gcp_addr addrs[STREAMS];
@@ -173,8 +157,7 @@ TEST(a_stream_finds_what_it_has_freed_among_thousands_of_others)
 
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_pool *pool = fake_pool(pools);
+	fake_open(&config);
 	for (int turn = 0; turn < 2; turn++) {
 		uint64_t used = fake.memory_used;
 
@@ -187,28 +170,22 @@ TEST(a_stream_finds_what_it_has_freed_among_thousands_of_others)
 			assert_int_equal(gcp_pools_free_async(pools, addrs[i], 1 + i),
 					 0);
 	}
-	must_be_sound(pools);
-	fake.done = fake.submitted;
-	fake_finish(pools);
 }
 
 /* One thread allocates, another frees; only the latter has handed its counts over. */
 TEST(a_free_counted_before_its_allocation_shows_no_huge_number)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_stats_delta delta = {0};
 
-	must_free(pools, must_alloc(pool, MIB));
+	must_free(must_alloc(pool, MIB));
 	for (int i = 0; i < 2; i++) {
 		gcp_stats_delta_count(&delta, i == 0 ? -1 : 1, MIB, MIB);
 		gcp_mutex_lock(&pool->lock);
 		gcp_stats_merge(pool, &delta);
 		gcp_mutex_unlock(&pool->lock);
-		assert_int_equal(must_stats(pools).allocation.current, 0);
-		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+		assert_int_equal(must_stats().allocation.current, 0);
+		assert_int_equal(must_stats().allocated_bytes.current, 0);
 		assert_int_equal(gcp_pools_unheld(pools, 0),
-				 must_stats(pools).reserved_bytes.current);
+				 must_stats().reserved_bytes.current);
 	}
-	fake_finish(pools);
 }

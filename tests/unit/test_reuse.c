@@ -7,40 +7,55 @@
 #include "capture_fake.h"
 #include "cases.h"
 
+/* A test within one capture, of stream 0. */
+static void *within;
+
+static int setup_begun(void **state)
+{
+	setup(state);
+	within = begin(0);
+	return 0;
+}
+
+static int teardown_end(void **state)
+{
+	end_and_destroy(within);
+	return teardown(state);
+}
+
+#define CAPTURED(name) CASE(name, setup_begun, teardown_end)
+
 /* --- reuse inside a capture --------------------------------------------------- */
 
-TEST(a_capture_of_one_line_reuses_at_once)
+CAPTURED(a_capture_of_one_line_reuses_at_once)
 {
-	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	for (int i = 0; i < 100; i++) {
-		must_free(pools, addr);
+		must_free(addr);
 		assert_int_equal(capture_alloc(3 * MIB), addr);
 	}
 	use_up_what_is_shared();
 	gcp_addr small = capture_alloc(5000);
-	must_free(pools, small);
+	must_free(small);
 	assert_int_equal(capture_alloc(5000), small);
-	assert_int_equal(must_stats(pools).reuse_order_unknown, 0);
-	end_and_destroy(graph);
+	assert_int_equal(must_stats().reuse_order_unknown, 0);
 }
 
-TEST(a_capture_that_forked_does_not_reuse)
+CAPTURED(a_capture_that_forked_does_not_reuse)
 {
-	void *graph = begin(0);
 	gcp_addr before = capture_alloc(3 * MIB), after = capture_alloc(3 * MIB);
 	gcp_addr small;
 
 	use_up_what_is_shared();
 	small = capture_alloc(5000);
-	must_free(pools, before); /* the fork may start before this free */
-	must_free(pools, small);
+	must_free(before); /* the fork may start before this free */
+	must_free(small);
 	kernel(0);
 	cuda.streams[1] = cuda.streams[0]; /* from the capture's beginning */
 	gcp_tracker_joined(tracker, stream_handle(1), NULL);
-	must_free(pools, after);
-	assert_int_equal(must_stats(pools).reuse_order_unknown, 1);
+	must_free(after);
+	assert_int_equal(must_stats().reuse_order_unknown, 1);
 	for (int i = 0; i < 20; i++) {
 		gcp_addr other = capture_alloc(3 * MIB);
 
@@ -48,65 +63,56 @@ TEST(a_capture_that_forked_does_not_reuse)
 		assert_int_not_equal(other, after);
 		assert_int_not_equal(capture_alloc(5000), small);
 	}
-	must_be_sound(pools);
-	end_and_destroy(graph);
+	must_be_sound();
 }
 
-TEST(the_end_of_another_context_changes_no_order)
+CAPTURED(the_end_of_another_context_changes_no_order)
 {
-	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	kernel(0);
-	must_free(pools, addr);
+	must_free(addr);
 	gcp_tracker_context_gone(tracker, (char *)FAKE_CTX + 0x100);
 	wait_for(1, 0);
 	assert_true(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
 }
 
-TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up)
+CAPTURED(a_side_stream_that_lags_forbids_reuse_until_it_catches_up)
 {
-	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	kernel(0);
 	wait_for(1, 0);
 	kernel(1);
 	kernel(0); /* uses the block */
-	must_free(pools, addr);
+	must_free(addr);
 	assert_false(is_given_again(addr, 3 * MIB)); /* side does not follow */
 	wait_for(1, 0);
 	assert_true(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
 }
 
-TEST(a_capture_edited_by_the_program_proves_nothing)
+CAPTURED(a_capture_edited_by_the_program_proves_nothing)
 {
-	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	kernel(0);
 	gcp_tracker_order_unknown(tracker, false);
-	must_free(pools, addr);
+	must_free(addr);
 	wait_for(1, 0);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
 }
 
 /* The stream may be turned back to before the kernel that used the block. */
-TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more)
+CAPTURED(what_was_proved_before_an_edit_by_the_program_holds_no_more)
 {
-	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	kernel(0);
-	must_free(pools, addr);
+	must_free(addr);
 	wait_for(1, 0); /* both streams follow the kernel */
 	capture_alloc(5000);
 	gcp_tracker_order_unknown(tracker, false);
 	assert_false(is_given_again(addr, 3 * MIB));
-	end_and_destroy(graph);
 }
 
 /* More contexts than barriers are set in one turn. */
@@ -128,7 +134,7 @@ TEST(launches_wait_for_every_context_of_a_capture)
 							   &addr),
 					 0);
 			fake_submit();
-			must_free(pools, addr);
+			must_free(addr);
 		}
 	}
 	uint64_t frees = fake.frees;
@@ -140,16 +146,47 @@ TEST(launches_wait_for_every_context_of_a_capture)
 
 /* --- sharing ------------------------------------------------------------------ */
 
-TEST(captures_share_a_pool_that_the_program_names)
+/* A pool of the program, which captures go into from now on. */
+static uint64_t pool_used(void)
 {
-	struct gcp_graph_pool_info info;
 	uint64_t id;
 
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	return id;
+}
+
+static int restored(uint64_t id, struct gcp_graph_checkpoint *checkpoint)
+{
+	return gcp_graph_pool_restore(tracker, id, checkpoint);
+}
+
+static struct gcp_graph_checkpoint *checkpoint_of(uint64_t id)
+{
+	struct gcp_graph_checkpoint *checkpoint;
+
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	return checkpoint;
+}
+
+/* A capture of one block. */
+static void *captured(gcp_addr *ret_addr)
+{
+	void *graph = begin(0);
+
+	*ret_addr = capture_alloc(3 * MIB);
+	end(0);
+	return graph;
+}
+
+TEST(captures_share_a_pool_that_the_program_names)
+{
+	struct gcp_graph_pool_info info;
+	uint64_t id = pool_used();
+
 	void *first = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
-	must_free(pools, addr);
+	must_free(addr);
 	end(0);
 	void *second = begin(0);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -167,13 +204,11 @@ TEST(captures_share_a_pool_that_the_program_names)
 /* What is freed while both capture waits for the end of the later one, too. */
 TEST(a_capture_that_ends_leaves_the_pool_to_the_other)
 {
-	uint64_t id;
+	uint64_t id = pool_used();
 
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0), *second = begin(1);
 	gcp_addr addr = capture_alloc(3 * MIB);
-	must_free(pools, addr);
+	must_free(addr);
 	end(0);
 	for (int i = 0; i < 8; i++)
 		assert_int_not_equal(capture_alloc(3 * MIB), addr);
@@ -193,7 +228,7 @@ TEST(a_pool_that_reached_zero_can_be_used_again)
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	for (int round = 0; round < 3; round++) {
 		void *graph = begin(0);
-		must_free(pools, capture_alloc(3 * MIB));
+		must_free(capture_alloc(3 * MIB));
 		end(0);
 		assert_true(private_bytes() > 0);
 		graph_destroy(graph);
@@ -206,30 +241,27 @@ TEST(a_pool_that_reached_zero_can_be_used_again)
 
 TEST(a_restored_pool_keeps_off_what_was_live)
 {
-	struct gcp_graph_checkpoint *after_first;
-	uint64_t id;
+	uint64_t id = pool_used();
 
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0);
 	gcp_addr scratch = capture_alloc(3 * MIB);
 	gcp_addr out1 = capture_alloc(5 * MIB), small1 = capture_alloc(5000);
-	must_free(pools, scratch);
+	must_free(scratch);
 	end(0);
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &after_first), 0);
+	struct gcp_graph_checkpoint *after_first = checkpoint_of(id);
 
 	/* The second capture follows the first and frees its outputs. */
 	void *second = begin(0);
-	must_free(pools, out1);
-	must_free(pools, small1);
+	must_free(out1);
+	must_free(small1);
 	gcp_addr out2 = capture_alloc(5 * MIB);
 	assert_true(out2 < out1 + 5 * MIB && out1 < out2 + 5 * MIB);
 	assert_int_equal(capture_alloc(5000), small1);
 	end(0);
 
 	/* Only the first is replayed: its outputs are live again. */
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, after_first), 0);
-	must_be_sound(pools);
+	assert_int_equal(restored(id, after_first), 0);
+	must_be_sound();
 	void *third = begin(0);
 	for (int i = 0; i < 10; i++) {
 		gcp_addr out3 = capture_alloc(5 * MIB);
@@ -238,9 +270,9 @@ TEST(a_restored_pool_keeps_off_what_was_live)
 		assert_int_not_equal(capture_alloc(5000), small1);
 	}
 	end(0);
-	must_free(pools, out1);
-	must_free(pools, small1);
-	must_be_sound(pools);
+	must_free(out1);
+	must_free(small1);
+	must_be_sound();
 	gcp_graph_checkpoint_destroy(after_first);
 	graph_destroy(first);
 	graph_destroy(second);
@@ -265,19 +297,19 @@ TEST(a_wrong_restore_changes_nothing)
 			 -ENOENT);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, 0, &checkpoint), -ENOENT);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
-	assert_int_equal(gcp_graph_pool_restore(tracker, other, checkpoint), -ESTALE);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id + 9, checkpoint), -ENOENT);
+	assert_int_equal(restored(other, checkpoint), -ESTALE);
+	assert_int_equal(restored(id + 9, checkpoint), -ENOENT);
 	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
 	/* The pool loses its last reference: the checkpoint is of a past life. */
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
 	gcp_graph_pool_release(tracker, id);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	graph = begin(0);
 	capture_alloc(3 * MIB);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -EBUSY);
+	assert_int_equal(restored(id, checkpoint), -EBUSY);
 	end(0);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	graph_destroy(graph);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	gcp_graph_pool_release(tracker, other);
@@ -286,19 +318,15 @@ TEST(a_wrong_restore_changes_nothing)
 /* Nothing was live, so no heap tells one life from the next. */
 TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 {
-	struct gcp_graph_checkpoint *checkpoint;
+	uint64_t id = pool_used();
+	struct gcp_graph_checkpoint *checkpoint = checkpoint_of(id);
+	gcp_addr addr;
 	void *owner;
-	uint64_t id;
 
-	gcp_graph_pool_create(tracker, &id);
-	gcp_graph_pool_use(tracker, id);
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
+	assert_int_equal(restored(id, checkpoint), 0);
 	gcp_graph_pool_release(tracker, id);
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	end(0);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	void *graph = captured(&addr);
+	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
@@ -306,19 +334,14 @@ TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 
 TEST(what_came_after_a_checkpoint_is_free_after_the_restore)
 {
-	struct gcp_graph_checkpoint *checkpoint;
-	uint64_t id;
+	uint64_t id = pool_used();
+	struct gcp_graph_checkpoint *checkpoint = checkpoint_of(id);
+	gcp_addr addr, again;
+	void *first = captured(&addr), *second;
 
-	gcp_graph_pool_create(tracker, &id);
-	gcp_graph_pool_use(tracker, id);
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
-	void *first = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	end(0);
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
-	void *second = begin(0);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
+	assert_int_equal(restored(id, checkpoint), 0);
+	second = captured(&again);
+	assert_int_equal(again, addr);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	gcp_graph_checkpoint_destroy(NULL);
 	graph_destroy(first);
@@ -329,18 +352,14 @@ TEST(what_came_after_a_checkpoint_is_free_after_the_restore)
 /* The context goes, and the heap begins a new life in its next one. */
 TEST(a_checkpoint_does_not_outlive_its_context)
 {
-	struct gcp_graph_checkpoint *checkpoint;
-	uint64_t id;
+	uint64_t id = pool_used();
+	gcp_addr addr;
+	void *graph = captured(&addr);
+	struct gcp_graph_checkpoint *checkpoint = checkpoint_of(id);
 
-	gcp_graph_pool_create(tracker, &id);
-	gcp_graph_pool_use(tracker, id);
-	void *graph = begin(0);
-	capture_alloc(3 * MIB);
-	end(0);
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
 	gcp_pool_reset(pools, FAKE_CTX);
 	fake.memory_used = 0; /* it went with the context */
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);
@@ -351,13 +370,10 @@ TEST(a_checkpoint_that_fails_leaves_nothing)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 	bool failed = true;
-	uint64_t id;
+	uint64_t id = pool_used();
+	gcp_addr addr;
+	void *graph = captured(&addr);
 
-	gcp_graph_pool_create(tracker, &id);
-	gcp_graph_pool_use(tracker, id);
-	void *graph = begin(0);
-	capture_alloc(3 * MIB);
-	end(0);
 	for (unsigned at = 1; failed; at++) {
 		int result;
 
@@ -368,7 +384,7 @@ TEST(a_checkpoint_that_fails_leaves_nothing)
 		assert_int_equal(result, failed ? -ENOMEM : 0);
 		assert_true(!failed || at < 10);
 	}
-	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
+	assert_int_equal(restored(id, checkpoint), 0);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);
@@ -381,7 +397,7 @@ TEST(a_full_device_in_a_capture_gives_back_what_is_cached)
 	gcp_addr addr = must_alloc(pool, 90 * MIB);
 
 	fake.memory_limit = 100 * MIB;
-	must_free(pools, addr);
+	must_free(addr);
 	void *graph = begin(0);
 	addr = capture_alloc(90 * MIB);
 	assert_int_equal(

@@ -24,7 +24,7 @@ TEST(an_eager_allocation_never_gets_what_captured_work_has_used)
 	gcp_addr addr = capture_alloc(3 * MIB);
 	pthread_t thread;
 
-	must_free(pools, addr); /* each replay of the graph will touch it */
+	must_free(addr); /* each replay of the graph will touch it */
 	for (int i = 0; i < 20; i++) {
 		pthread_create(&thread, NULL, take_elsewhere, NULL);
 		pthread_join(thread, NULL);
@@ -47,7 +47,7 @@ static gcp_addr freed_by_the_capture(void)
 {
 	gcp_addr addr = capture_alloc(3 * MIB);
 
-	must_free(pools, addr);
+	must_free(addr);
 	return addr;
 }
 
@@ -67,9 +67,9 @@ TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
 	gcp_addr addr = work_on_captured_stream_gives();
 
 	gcp_pools_eager_work_unseen(pools);
-	must_free(pools, addr);
-	assert_int_equal(must_stats(pools).reuse_unknown_calls, 1);
-	assert_int_equal(must_stats(pools).reuse_eager_work, 0);
+	must_free(addr);
+	assert_int_equal(must_stats().reuse_unknown_calls, 1);
+	assert_int_equal(must_stats().reuse_eager_work, 0);
 	end_and_destroy(graph);
 }
 
@@ -146,13 +146,13 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	graph = begin(0);
 	addr = capture_alloc(3 * MIB);
 	small = capture_alloc(700);
-	must_free(pools, addr);
-	must_free(pools, small);
+	must_free(addr);
+	must_free(small);
 	end(0);
 	again = begin_into_graph(0);
 	assert_false(is_given_again(addr, 3 * MIB));
 	assert_false(is_given_again(small, 700));
-	must_be_sound(pools);
+	must_be_sound();
 	kernel(0);
 	wait_for(1, 0); /* what it captures itself follows that, the rest need not */
 	assert_false(is_given_again(addr, 3 * MIB));

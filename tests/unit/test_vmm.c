@@ -3,16 +3,26 @@
  * test_vmm.c - mapped segments: what moves, what must not, and what is given back.
  * The fake driver asserts that nothing is mapped twice or unmapped in part.
  */
-#include "fake.h"
 #include "../../pool/timeline/timeline.h"
+#include "fake.h"
 #include "cases.h"
 
 #include <errno.h>
 #include <time.h>
 
-#define TEST(name) CASE(name, fake_setup, NULL)
+/* Mapped memory. */
+static int setup(void **state)
+{
+	struct gcp_config config = fake_mapped_config();
 
-#define MIB (1ull << 20)
+	fake_setup(state);
+	fake_open(&config);
+	return 0;
+}
+
+#define TEST(name) CASE(name, setup, fake_close)
+/* The pools are opened by the test. */
+#define TEST_OF_DRIVER(name) CASE(name, fake_setup, fake_close)
 
 enum { BLOCKS = 8 };
 
@@ -31,113 +41,95 @@ static void unmapping_must_be_done(gcp_addr addr, uint64_t bytes)
 			assert_true(touched[i].work <= fake.done);
 }
 
-static void finish(struct gcp_pools *pools)
-{
-	fake.done = fake.submitted;
-	fake_finish(pools);
-}
-
 /* BLOCKS blocks of 4 MiB side by side, of which every other is free, its work
  * pending. */
-static void checkerboard(struct gcp_pools *pools, gcp_addr *blocks)
+static void checkerboard(gcp_addr *blocks)
 {
 	touched_count = 0;
 	fake.unmapping = unmapping_must_be_done;
 	for (int i = 0; i < BLOCKS; i++)
-		blocks[i] = must_alloc(fake_pool(pools), 4 * MIB);
+		blocks[i] = must_alloc(pool, 4 * MIB);
 	for (int i = 0; i < BLOCKS; i += 2) {
 		touched[touched_count].addr = blocks[i];
 		touched[touched_count].bytes = 4 * MIB;
 		touched[touched_count++].work = fake_submit();
-		must_free(pools, blocks[i]);
+		must_free(blocks[i]);
 	}
-	must_be_sound(pools);
+	must_be_sound();
 }
 
 TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], large;
 
-	checkerboard(pools, blocks);
+	checkerboard(blocks);
 	uint64_t used = fake.memory_used;
 	gcp_pools_stream_used(pools, 0x5000);
-	large = must_alloc(fake_pool(pools), 16 * MIB);
+	large = must_alloc(pool, 16 * MIB);
 	assert_int_equal(fake.memory_used, used);
-	assert_int_equal(must_stats(pools).mapped_bytes, used);
+	assert_int_equal(must_stats().mapped_bytes, used);
 	assert_int_equal(fake.unmaps, 0);
 	assert_true(fake.orders > 0);
 	for (uint64_t at = 0; at < 16 * MIB; at += 4 * MIB) /* behind the barrier */
 		assert_true(fake_is_ordered(touched[at / (4 * MIB)].work));
-	must_be_sound(pools);
+	must_be_sound();
 	/* A use that stands in no queue waits for the work of the block's former
 	 * owners. */
 	assert_int_equal(gcp_pools_complete(pools, large), 0);
 	assert_true(fake.done >= touched[touched_count - 1].work);
-	must_free(pools, blocks[1]);
+	must_free(blocks[1]);
 	gcp_pools_trim(pools, 0, 0);
 	assert_true(fake.unmaps > 1);
 	assert_int_equal(fake.memory_used, used - 4 * MIB);
-	finish(pools);
 }
 
-TEST(pending_memory_does_not_move)
+TEST_OF_DRIVER(pending_memory_does_not_move)
 {
 	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
 	config.window_bytes = 1ull << 40; /* no barrier before so much is pending */
-	pools = fake_pools(&config);
-	gcp_addr keep =
-	    must_alloc(fake_pool(pools), 4096 * MIB); /* 1/64 of it may wait */
-	checkerboard(pools, blocks);
+	fake_open(&config);
+	gcp_addr keep = must_alloc(pool, 4096 * MIB); /* 1/64 of it may wait */
+	checkerboard(blocks);
 	uint64_t used = fake.memory_used;
-	must_alloc(fake_pool(pools), 16 * MIB);
+	must_alloc(pool, 16 * MIB);
 	assert_int_equal(fake.memory_used, used + 16 * MIB);
 	assert_int_equal(fake.orders, 0);
-	must_free(pools, keep);
-	finish(pools);
+	must_free(keep);
 }
 
 TEST(memory_of_graphs_does_not_move)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr a, b;
 
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_create(pool, &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a), 0);
 	assert_int_equal(gcp_pools_free(pools, a), 0);
 	fake.done = fake.submitted;
-	b = must_alloc(fake_pool(pools), 8 * MIB);
+	b = must_alloc(pool, 8 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	assert_int_equal(fake.unmaps, 0);
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	/* Once it belongs to no graph, it does. */
 	gcp_heap_release(heap);
-	must_free(pools, b);
+	must_free(b);
 	fake.done = fake.submitted;
-	must_alloc(fake_pool(pools), 16 * MIB);
+	must_alloc(pool, 16 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
-	finish(pools);
 }
 
 TEST(a_segment_in_use_gives_its_unused_chunks_back)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 
-	checkerboard(pools, blocks);
+	checkerboard(blocks);
 	fake.done = fake.submitted;
 	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
-	assert_int_equal(must_stats(pools).reserved_bytes.current, 16 * MIB);
-	finish(pools);
+	assert_int_equal(must_stats().reserved_bytes.current, 16 * MIB);
 }
 
 static int refused(void)
@@ -160,14 +152,16 @@ static int map_at_first(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 /* Whichever call it is, and whether the first or a later one: as on plain CUDA the
  * program gets its memory. */
-TEST(memory_that_cannot_be_mapped_is_ordinary)
+TEST_OF_DRIVER(memory_that_cannot_be_mapped_is_ordinary)
 {
 	struct gcp_config config = fake_mapped_config();
 
 	for (int call = 0; call < 6; call++) {
 		struct gcp_driver driver = fake_driver();
-		struct gcp_pools *pools;
 
+		if (call > 0)
+			fake_close(state);
+		fake_setup(state);
 		map_really = driver.vm_map;
 		maps_left = 3;
 		if (call == 0)
@@ -182,35 +176,30 @@ TEST(memory_that_cannot_be_mapped_is_ordinary)
 			driver.vm_map = map_at_first;
 		else /* says that memory is out, and plain CUDA has it */
 			driver.vm_map = (void *)refused_for_memory;
-		assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+		fake_open_over(&config, &driver);
 		for (uint64_t i = 1; i < 20; i++)
-			must_alloc(fake_pool(pools), i * 3 * MIB);
-		must_be_sound(pools);
+			must_alloc(pool, i * 3 * MIB);
 		assert_true(fake.allocs > 0);
-		finish(pools);
-		fake_reset();
 	}
 }
 
 /* Each graph's memory lies at addresses of its own. */
 TEST(addresses_of_graphs_that_are_gone_are_given_back)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr addr, large;
 	uint64_t addresses = 0, unmapped = fake_unmapped();
 
 	for (int i = 0; i < 40; i++) {
-		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		assert_int_equal(gcp_heap_create(pool, &heap), 0);
 		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
 				 0);
-		must_free(pools, addr);
+		must_free(addr);
 		gcp_heap_release(heap);
 		fake.done = fake.submitted;
 		/* Takes the graph's memory elsewhere. */
-		large = must_alloc(fake_pool(pools), 16 * MIB);
-		must_free(pools, large);
+		large = must_alloc(pool, 16 * MIB);
+		must_free(large);
 		fake.done = fake.submitted;
 		if (i == 3)
 			addresses = fake.addresses;
@@ -218,7 +207,6 @@ TEST(addresses_of_graphs_that_are_gone_are_given_back)
 	assert_true(fake.addresses <= addresses);
 	/* What the host knew of their chunks goes with them. */
 	assert_true(fake_unmapped() - unmapped >= 30 * 4 * sizeof(struct gcp_chunk));
-	finish(pools);
 }
 
 static uint64_t opened;
@@ -241,83 +229,77 @@ static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
 }
 
 /* Memory that a peer of the device would meet an error on is not given out. */
-TEST(what_a_peer_cannot_reach_is_ordinary_memory)
+TEST_OF_DRIVER(what_a_peer_cannot_reach_is_ordinary_memory)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_block_info info;
-	struct gcp_pools *pools;
 	gcp_addr blocks[3];
 
 	open_all = driver.vm_open;
 	driver.vm_open = refuse_peers;
 	opened = 0;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	fake_open_over(&config, &driver);
 	for (int i = 0; i < 3; i++) {
-		blocks[i] = must_alloc(fake_pool(pools), i ? 4 * MIB : 512);
+		blocks[i] = must_alloc(pool, i ? 4 * MIB : 512);
 		assert_int_equal(gcp_pools_find(pools, blocks[i], &info), 0);
 		assert_false(info.mapped);
-		must_be_sound(pools);
+		must_be_sound();
 	}
 	assert_int_equal(opened, 6 * MIB); /* the last one finds room */
 	assert_int_equal(fake.memory_used, 20 * MIB);
 	for (int i = 0; i < 3; i++)
-		must_free(pools, blocks[i]);
+		must_free(blocks[i]);
 	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(fake.memory_used, 0);
-	finish(pools);
 }
 
-TEST(a_new_peer_reaches_all_that_is_mapped)
+TEST_OF_DRIVER(a_new_peer_reaches_all_that_is_mapped)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
-	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
 	driver.vm_open = count_opened;
-	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
-	checkerboard(pools, blocks);
+	fake_open_over(&config, &driver);
+	checkerboard(blocks);
 	fake.done = fake.submitted;
-	must_alloc(fake_pool(pools), 512);
+	must_alloc(pool, 512);
 	opened = 0;
 	assert_int_equal(gcp_pools_reopen(pools, 0), 0);
 	assert_int_equal(opened, fake.memory_used);
 	opened = 0;
 	assert_int_equal(gcp_pools_reopen(pools, 1), 0);
 	assert_int_equal(opened, 0);
-	finish(pools);
 }
 
 /* One history whose driver calls fail one by one, once or for good. */
 static bool survives_failure(uint64_t number, bool for_good)
 {
-	struct gcp_config config = fake_mapped_config();
-	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS] = {0}, large = 0;
 
+	setup(NULL);
 	fake.fail_at = number;
 	fake.fail_code = for_good ? 700 : GCP_CUDA_OUT_OF_MEMORY;
 	fake.fail_on = for_good;
 	for (int i = 0; i < BLOCKS; i++)
-		(void)gcp_pool_alloc(fake_pool(pools), 4 * MIB, &blocks[i]);
+		(void)gcp_pool_alloc(pool, 4 * MIB, &blocks[i]);
 	for (int i = 0; i < BLOCKS; i += 2)
 		if (blocks[i])
 			(void)gcp_pools_free(pools, blocks[i]);
-	(void)gcp_pool_alloc(fake_pool(pools), 24 * MIB, &large);
-	must_be_sound(pools);
+	(void)gcp_pool_alloc(pool, 24 * MIB, &large);
+	must_be_sound();
 	(void)gcp_pools_trim(pools, 0, 0);
-	must_be_sound(pools);
+	must_be_sound();
 	bool failed = fake.calls >= number;
 	fake.fail_at = 0;
-	finish(pools);
 	return failed;
 }
 
-TEST(each_failing_call_leaves_the_books_sound)
+TEST_OF_DRIVER(each_failing_call_leaves_the_books_sound)
 {
 	for (int for_good = 0; for_good < 2; for_good++)
 		for (uint64_t number = 1; survives_failure(number, for_good); number++)
-			fake_reset();
+			fake_close(state);
 }
