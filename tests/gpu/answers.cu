@@ -17,6 +17,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "../several.h"
+
 static const size_t mib = 1 << 20;
 
 /* The expressions of a list, evaluated one after another, and the line of each. */
@@ -36,14 +38,16 @@ struct told {
 };
 /* In braces, which keep the order. */
 #define SAY(...) told{#__VA_ARGS__, __VA_ARGS__}
-#define MUST(call)                                                                     \
-	do {                                                                           \
-		int code_ = (int)(call);                                               \
-		if (code_) {                                                           \
-			printf("MUST %s: %d\n", #call, code_);                         \
-			exit(2);                                                       \
-		}                                                                      \
-	} while (0)
+#define MUST(...)      SEVERAL(MUST_ONE, __VA_ARGS__)
+#define MUST_ONE(call) must((int)(call), #call)
+
+static void must(int code, const char *call)
+{
+	if (!code)
+		return;
+	printf("MUST %s: %d\n", call, code);
+	exit(2);
+}
 
 __global__ void fill(unsigned *p, unsigned value, size_t count)
 {
@@ -206,8 +210,7 @@ static void hints_of_batches(cudaMemLocation location)
 	cudaStream_t stream;
 
 	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	MUST(cudaMemset(ranges[0], 3, sizes[0]));
-	MUST(cudaDeviceSynchronize());
+	MUST(cudaMemset(ranges[0], 3, sizes[0]), cudaDeviceSynchronize());
 	SAY(cudaMemPrefetchBatchAsync(ranges, sizes, 2, &location, &which, 1, 0, stream));
 	SAY(cudaStreamSynchronize(stream), word((CUdeviceptr)ranges[0]));
 	SAY(cudaMemDiscardBatchAsync(ranges, sizes, 2, 0, stream));
@@ -313,9 +316,7 @@ static void greens()
 	CUcontext primary, ctx;
 	CUgreenCtx green;
 
-	MUST(cudaSetDevice(0));
-	MUST(cudaFree(0));
-	MUST(cuCtxGetCurrent(&primary));
+	MUST(cudaSetDevice(0), cudaFree(0), cuCtxGetCurrent(&primary));
 	MUST(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
 	MUST(cuDevResourceGenerateDesc(&description, &resource, 1));
 	SAY(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
@@ -337,9 +338,7 @@ static CUcontext contexts[2];
 
 static void use(int device)
 {
-	MUST(cudaSetDevice(device));
-	MUST(cudaFree(0));
-	MUST(cuCtxGetCurrent(&contexts[device]));
+	MUST(cudaSetDevice(device), cudaFree(0), cuCtxGetCurrent(&contexts[device]));
 }
 
 /* Every way from one device to the other, from both contexts. */

@@ -111,8 +111,7 @@ static void driver_open(void)
 	}
 #define FIND(name, parameters) *(void **)&cu.name = must_find(driver, #name);
 	DRIVER(FIND)
-	MUST(cu.cuInit(0));
-	MUST(cu.cuDevicePrimaryCtxRetain(&primary, 0));
+	MUST(cu.cuInit(0), cu.cuDevicePrimaryCtxRetain(&primary, 0));
 	MUST(cu.cuCtxSetCurrent(primary));
 }
 

@@ -11,6 +11,7 @@
 #include <cuda.h>
 
 #include "../../interpose/handles/handles_table.h"
+#include "../several.h"
 
 #define DRIVER(X)                                                                      \
 	X(cuInit, (unsigned))                                                          \
@@ -52,14 +53,14 @@ extern CUcontext primary;
 /* Says what is wrong; the program will end with 1. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#define MUST(call)                                                                     \
-	do {                                                                           \
-		int must_result = (int)(call);                                         \
-                                                                                       \
-		if (must_result)                                                       \
-			complain("line %d: %s gives %d", __LINE__, #call,              \
-				 must_result);                                         \
-	} while (0)
+#define MUST(...)      SEVERAL(MUST_ONE, __VA_ARGS__)
+#define MUST_ONE(call) must((int)(call), #call, __LINE__)
+
+static inline void must(int result, const char *call, int line)
+{
+	if (result)
+		complain("line %d: %s gives %d", line, call, result);
+}
 
 double now_us(void);
 void *create(const struct library *library);

@@ -18,15 +18,19 @@
 #include <string.h>
 #include <time.h>
 
-#define MUST(call)                                                                     \
-	do {                                                                           \
-		CUresult must_ = (call);                                               \
-		if (must_ != CUDA_SUCCESS) {                                           \
-			printf("%s:%d: %s gave %d, giving up\n", __FILE__, __LINE__,   \
-			       #call, (int)must_);                                     \
-			exit(1);                                                       \
-		}                                                                      \
-	} while (0)
+#include "../several.h"
+
+/* Each call must be good. */
+#define MUST(...)      SEVERAL(MUST_ONE, __VA_ARGS__)
+#define MUST_ONE(call) must((call), #call, __FILE__, __LINE__)
+
+static inline void must(CUresult result, const char *call, const char *file, int line)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	printf("%s:%d: %s gave %d, giving up\n", file, line, call, (int)result);
+	exit(1);
+}
 
 static inline bool conform_simulated(void)
 {
@@ -56,11 +60,9 @@ static inline void conform_start(int argc, char **argv)
 		exit(2);
 	}
 	fclose(file);
-	MUST(cuInit(0));
-	MUST(cuDeviceGet(&conform_device, 0));
+	MUST(cuInit(0), cuDeviceGet(&conform_device, 0));
 	MUST(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
-	MUST(cuCtxSetCurrent(conform_ctx));
-	MUST(cuModuleLoadData(&conform_module, image));
+	MUST(cuCtxSetCurrent(conform_ctx), cuModuleLoadData(&conform_module, image));
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 

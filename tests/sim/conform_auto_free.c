@@ -13,11 +13,8 @@ static CUgraphExec captured(unsigned long long flags, CUdeviceptr *ret_q)
 	CUgraphExec exec;
 
 	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	MUST(cuMemAllocAsync(ret_q, 1 << 20, s));
-	MUST(conform_fill(*ret_q, 4, 1, s));
-	MUST(end(s));
-	MUST(cuGraphInstantiateWithFlags(&exec, graph, flags));
-	MUST(cuGraphDestroy(graph));
+	MUST(cuMemAllocAsync(ret_q, 1 << 20, s), conform_fill(*ret_q, 4, 1, s), end(s));
+	MUST(cuGraphInstantiateWithFlags(&exec, graph, flags), cuGraphDestroy(graph));
 	return exec;
 }
 

@@ -66,9 +66,7 @@ static void no_context(void)
 	section("no context");
 	MUST(cuCtxSetCurrent(NULL));
 	TELL(cuCtxGetCurrent(&ctx), ctx == NULL, cuMemAlloc(&q, 4), cuMemFree(p));
-	MUST(cuCtxSetCurrent(conform_ctx));
-	MUST(cuMemAlloc(&p, 4096));
-	MUST(cuCtxSetCurrent(NULL));
+	MUST(cuCtxSetCurrent(conform_ctx), cuMemAlloc(&p, 4096), cuCtxSetCurrent(NULL));
 	TELL(cuMemFree(0), cuMemGetInfo(&size, &size));
 	TELL(cuMemGetAddressRange(&base, &size, p));
 	TELL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
@@ -105,8 +103,7 @@ static void contexts(void)
 	CUdeviceptr q;
 
 	section("contexts");
-	MUST(cuCtxCreate(&other, NULL, 0, conform_device));
-	MUST(cuMemAlloc(&q, 4096));
+	MUST(cuCtxCreate(&other, NULL, 0, conform_device), cuMemAlloc(&q, 4096));
 	TELL(cuCtxDestroy(other), cuCtxGetCurrent(&ctx), ctx == NULL);
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(cuMemFree(q), cuCtxDestroy(conform_ctx));

@@ -51,8 +51,7 @@ static void fill_body(CUgraph body, uint32_t value, bool with_object)
 	MUST(begin_body(body));
 	if (with_object)
 		attach(captured_graph(s));
-	MUST(conform_fill(p, 4, value, s));
-	MUST(end(s));
+	MUST(conform_fill(p, 4, value, s), end(s));
 }
 
 /* --- making ---------------------------------------------------------------------- */

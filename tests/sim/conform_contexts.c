@@ -91,8 +91,7 @@ SECTION(graph_of_a_dead_context)
 	new_own();
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(u));
-	MUST(cuMemsetD8Async(p, 0, 4, u));
-	MUST(end(u));
+	MUST(cuMemsetD8Async(p, 0, 4, u), end(u));
 	g = graph;
 	TELL(cuCtxDestroy(own));
 	MUST(cuCtxSetCurrent(conform_ctx));
@@ -106,11 +105,8 @@ SECTION(exec_of_a_dead_context)
 	new_own();
 	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(u));
-	MUST(cuMemsetD8Async(p, 0, 4, u));
-	MUST(end(u));
-	MUST(cuGraphInstantiate(&exec, graph, 0));
-	MUST(cuGraphDestroy(graph));
-	MUST(cuGraphLaunch(exec, u));
+	MUST(cuMemsetD8Async(p, 0, 4, u), end(u), cuGraphInstantiate(&exec, graph, 0));
+	MUST(cuGraphDestroy(graph), cuGraphLaunch(exec, u));
 	TELL(cuCtxDestroy(own)); /* the driver crashes on its exec from now on */
 	MUST(cuCtxSetCurrent(conform_ctx));
 	TELL(gone());
@@ -122,11 +118,8 @@ SECTION(objects_of_a_reset)
 
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(s));
-	MUST(conform_fill(p, 4, 1, s));
-	MUST(end(s));
-	MUST(cuGraphInstantiate(&exec, graph, 0));
-	MUST(cuGraphDestroy(graph));
-	MUST(cuGraphLaunch(exec, s));
+	MUST(conform_fill(p, 4, 1, s), end(s), cuGraphInstantiate(&exec, graph, 0));
+	MUST(cuGraphDestroy(graph), cuGraphLaunch(exec, s));
 	TELL(cuDevicePrimaryCtxReset(conform_device), gone());
 	MUST(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
 	MUST(cuCtxSetCurrent(conform_ctx));
@@ -156,8 +149,7 @@ SECTION(own_with_work)
 
 SECTION(reset_with_work)
 {
-	MUST(conform_spin(SPIN_NS, s));
-	MUST(cuLaunchHostFunc(s, count_run, NULL));
+	MUST(conform_spin(SPIN_NS, s), cuLaunchHostFunc(s, count_run, NULL));
 	TELL(cuDevicePrimaryCtxReset(conform_device), ran, active());
 	TELL(is_current(conform_ctx), cuMemAlloc(&p, 4096));
 	TELL(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
@@ -166,8 +158,7 @@ SECTION(reset_with_work)
 
 SECTION(released_with_work)
 {
-	MUST(conform_spin(SPIN_NS, s));
-	MUST(cuLaunchHostFunc(s, count_run, NULL));
+	MUST(conform_spin(SPIN_NS, s), cuLaunchHostFunc(s, count_run, NULL));
 	TELL(cuDevicePrimaryCtxRelease(conform_device), ran, active());
 }
 
@@ -266,8 +257,7 @@ static void bury(void)
 {
 	new_own();
 	dead_event = new_event();
-	MUST(cuEventRecord(dead_event, u));
-	MUST(cuCtxDestroy(own));
+	MUST(cuEventRecord(dead_event, u), cuCtxDestroy(own));
 	MUST(cuCtxSetCurrent(conform_ctx));
 }
 
@@ -276,8 +266,7 @@ SECTION(dead_context_made_current)
 {
 	CUcontext ctx;
 
-	MUST(cuCtxSetCurrent(NULL));
-	MUST(cuDevicePrimaryCtxRelease(conform_device));
+	MUST(cuCtxSetCurrent(NULL), cuDevicePrimaryCtxRelease(conform_device));
 	TELL(cuCtxSetCurrent(conform_ctx), is_current(conform_ctx));
 	TELL(cuMemAlloc(&p, 4096), active(), cuCtxGetDevice(&(CUdevice){0}));
 	TELL(cuCtxPushCurrent(conform_ctx), cuCtxPopCurrent(&ctx), ctx == conform_ctx);

@@ -19,9 +19,7 @@ static CUgraph two_fills(bool with_object)
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	if (with_object)
 		attach(captured_graph(s));
-	MUST(conform_fill(p, 4, 1, s));
-	MUST(conform_fill(p, 4, 2, s));
-	MUST(end(s));
+	MUST(conform_fill(p, 4, 1, s), conform_fill(p, 4, 2, s), end(s));
 	MUST(cuGraphGetNodes(graph, nodes, &count));
 	return graph;
 }
@@ -51,8 +49,7 @@ SECTION(edges)
 	CUgraph g, other;
 	CUgraphExec exec;
 
-	MUST(cuGraphCreate(&g, 0));
-	MUST(cuGraphCreate(&other, 0));
+	MUST(cuGraphCreate(&g, 0), cuGraphCreate(&other, 0));
 	for (int i = 0; i < 3; i++)
 		MUST(cuGraphAddEmptyNode(&nodes[i], g, NULL, 0));
 	MUST(cuGraphAddEmptyNode(&nodes[3], other, NULL, 0));
@@ -103,8 +100,7 @@ static void start_captured(void)
 	size_t count = 8;
 
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	MUST(conform_fill(p, 4, 1, s));
-	MUST(conform_fill(p, 4, 2, s));
+	MUST(conform_fill(p, 4, 1, s), conform_fill(p, 4, 2, s));
 	MUST(cuGraphGetNodes(captured_graph(s), nodes, &count));
 }
 
@@ -174,10 +170,8 @@ SECTION(memory_nodes)
 	size_t count = 8;
 
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	MUST(cuMemAllocAsync(&q, 4096, s));
-	MUST(conform_fill(q, 4, 1, s));
-	MUST(cuMemFreeAsync(q, s));
-	MUST(end(s));
+	MUST(cuMemAllocAsync(&q, 4096, s), conform_fill(q, 4, 1, s));
+	MUST(cuMemFreeAsync(q, s), end(s));
 	g = graph;
 	MUST(cuGraphGetNodes(g, nodes, &count));
 	TELL(cuGraphClone(&h, g));
@@ -259,8 +253,7 @@ SECTION(child_instantiated)
 
 	MUST(cuGraphCreate(&parent, 0));
 	MUST(cuGraphAddChildGraphNode(&child, parent, NULL, 0, two_fills(true)));
-	MUST(cuGraphDestroy(graph));
-	MUST(cuGraphChildGraphNodeGetGraph(child, &embedded));
+	MUST(cuGraphDestroy(graph), cuGraphChildGraphNodeGetGraph(child, &embedded));
 	TELL(cuGraphInstantiate(&exec, embedded, 0), cuGraphDestroy(parent), gone());
 }
 
@@ -270,8 +263,7 @@ static CUgraph captured(CUresult (*work)(void))
 {
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(s));
-	MUST(work());
-	MUST(end(s));
+	MUST(work(), end(s));
 	return graph;
 }
 
@@ -310,11 +302,8 @@ static CUresult fill_beside_fill(void)
 {
 	CUevent fork = new_event(), join = new_event();
 
-	MUST(cuEventRecord(fork, s));
-	MUST(cuStreamWaitEvent(t, fork, 0));
-	MUST(one_fill());
-	MUST(conform_fill(p + 64, 4, 7, t));
-	MUST(cuEventRecord(join, t));
+	MUST(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0), one_fill());
+	MUST(conform_fill(p + 64, 4, 7, t), cuEventRecord(join, t));
 	return cuStreamWaitEvent(s, join, 0);
 }
 
@@ -355,8 +344,7 @@ SECTION(updated_while_launched)
 	CUgraph g = captured(one_fill), h = captured(another_fill);
 	CUgraphExec exec;
 
-	MUST(cuGraphInstantiate(&exec, g, 0));
-	MUST(cuGraphDestroy(g));
+	MUST(cuGraphInstantiate(&exec, g, 0), cuGraphDestroy(g));
 	MUST(conform_spin(SPIN_NS, s));
 	TELL(cuGraphLaunch(exec, s), cuGraphExecUpdate(exec, h, &info));
 	TELL(cuGraphDestroy(h), gone(), cuStreamSynchronize(s), gone());
@@ -398,8 +386,7 @@ static CUresult memory(void)
 {
 	CUdeviceptr q;
 
-	MUST(cuMemAllocAsync(&q, 4096, s));
-	MUST(conform_fill(q, 4, 7, s));
+	MUST(cuMemAllocAsync(&q, 4096, s), conform_fill(q, 4, 7, s));
 	return cuMemFreeAsync(q, s);
 }
 
@@ -416,8 +403,7 @@ static void while_launched(const char *title, CUresult (*work)(void))
 	CUgraphExec exec;
 
 	printf("%s\n", title);
-	MUST(cuGraphInstantiate(&exec, g, 0));
-	MUST(cuGraphDestroy(g));
+	MUST(cuGraphInstantiate(&exec, g, 0), cuGraphDestroy(g));
 	MUST(conform_spin(SPIN_NS, s));
 	TELL(cuGraphLaunch(exec, s), cuStreamQuery(s), cuGraphExecDestroy(exec));
 	TELL(cuStreamQuery(s), gone(), cuStreamSynchronize(s), gone());
@@ -443,11 +429,8 @@ SECTION(destroyed_while_launched_twice)
 	CUgraph g = captured(one_fill);
 	CUgraphExec exec, second;
 
-	MUST(cuGraphInstantiate(&exec, g, 0));
-	MUST(cuGraphInstantiate(&second, g, 0));
-	MUST(cuGraphDestroy(g));
-	MUST(conform_spin(SPIN_NS, s));
-	MUST(conform_spin(2 * SPIN_NS, t));
+	MUST(cuGraphInstantiate(&exec, g, 0), cuGraphInstantiate(&second, g, 0));
+	MUST(cuGraphDestroy(g), conform_spin(SPIN_NS, s), conform_spin(2 * SPIN_NS, t));
 	TELL(cuGraphLaunch(exec, s), cuGraphLaunch(second, t));
 	TELL(cuGraphExecDestroy(exec), cuGraphExecDestroy(second), gone());
 	TELL(cuStreamSynchronize(s), cuStreamSynchronize(t), gone());

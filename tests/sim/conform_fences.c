@@ -101,8 +101,7 @@ static void fenced_capture(CUstream stream, CUstreamCaptureMode mode)
 	CUevent event = new_event(), others = event_of(own), fork = NULL;
 
 	tell("mode", mode);
-	MUST(cuEventRecord(event, s));
-	MUST(cuCtxRecordEvent(own, others));
+	MUST(cuEventRecord(event, s), cuCtxRecordEvent(own, others));
 	begin(stream, mode);
 	TELL(cuCtxWaitEvent(own, others), cuCtxRecordEvent(own, others));
 	TELL(status_of(stream));
@@ -286,8 +285,7 @@ SECTION(green_fences)
 	TELL(cuEventRecord(of_green, s), cuGreenCtxWaitEvent(green, of_green));
 	TELL(cuGreenCtxWaitEvent(green, of_primary), cuCtxWaitEvent(as_ctx, of_green));
 	TELL(cuCtxWaitEvent(conform_ctx, of_green));
-	MUST(cuCtxSynchronize());
-	MUST(conform_spin(SPIN_NS, s));
+	MUST(cuCtxSynchronize(), conform_spin(SPIN_NS, s));
 	TELL(cuGreenCtxRecordEvent(green, of_green));
 	TELL(cuCtxRecordEvent(conform_ctx, of_primary), cuEventQuery(of_primary));
 	TELL(cuEventSynchronize(of_green));

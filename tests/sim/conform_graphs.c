@@ -35,8 +35,7 @@ static void graphs_of_nodes(void)
 	size_t count;
 
 	section("graphs by hand");
-	MUST(cuGraphCreate(&g, 0));
-	MUST(cuGraphCreate(&h, 0));
+	MUST(cuGraphCreate(&g, 0), cuGraphCreate(&h, 0));
 	TELL(cuGraphAddEmptyNode(&node, g, NULL, 0), cuGraphNodeGetType(node, &type));
 	TELL(type, cuGraphAddEmptyNode(&node, g, &node, 1));
 	TELL(cuGraphGetEdges(g, NULL, NULL, NULL, &count), count);
@@ -52,8 +51,7 @@ static CUgraph graph_with_object(void)
 {
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	attach(captured_graph(s));
-	MUST(conform_fill(p, 4, 1, s));
-	MUST(end(s));
+	MUST(conform_fill(p, 4, 1, s), end(s));
 	return graph;
 }
 

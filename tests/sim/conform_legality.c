@@ -251,18 +251,15 @@ static void scene_open(struct scene *s, unsigned stream_flags)
 	MUST(cuEventCreate(&s->done, CU_EVENT_DISABLE_TIMING));
 	MUST(cuEventCreate(&s->fresh, CU_EVENT_DISABLE_TIMING));
 	MUST(cuEventCreate(&s->captured, CU_EVENT_DISABLE_TIMING));
-	MUST(cuEventRecord(s->done, s->other));
-	MUST(cuMemAlloc(&s->p, 4096));
-	MUST(cuMemAlloc(&s->q, 4096));
-	MUST(cuMemHostAlloc(&s->pinned, 4096, 0));
+	MUST(cuEventRecord(s->done, s->other), cuMemAlloc(&s->p, 4096));
+	MUST(cuMemAlloc(&s->q, 4096), cuMemHostAlloc(&s->pinned, 4096, 0));
 	MUST(cuMemAddressReserve(&s->range, MAP, 0, 0, 0));
 	MUST(cuMemCreate(&s->physical, MAP, &prop, 0));
 	MUST(cuMemAddressReserve(&s->mapped, MAP, 0, 0, 0));
 	MUST(cuMemMap(s->mapped, MAP, 0, s->physical, 0));
 	MUST(cuArrayCreate(&s->array, &array));
 	MUST(cuMemHostRegister(s->registered, sizeof(s->registered), 0));
-	MUST(cuGraphCreate(&s->graph, 0));
-	MUST(cuGraphInstantiate(&s->exec, s->graph, 0));
+	MUST(cuGraphCreate(&s->graph, 0), cuGraphInstantiate(&s->exec, s->graph, 0));
 	MUST(cuCtxSynchronize());
 }
 
@@ -309,8 +306,7 @@ static void *call_run(void *data)
 	struct cell *cell = data;
 	CUstreamCaptureMode mode = cell->mode;
 
-	MUST(cuCtxSetCurrent(conform_ctx));
-	MUST(cuThreadExchangeStreamCaptureMode(&mode));
+	MUST(cuCtxSetCurrent(conform_ctx), cuThreadExchangeStreamCaptureMode(&mode));
 	cell->result = cell->call->fn(cell->scene);
 	MUST(cuThreadExchangeStreamCaptureMode(&mode));
 	return NULL;

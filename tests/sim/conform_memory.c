@@ -59,14 +59,11 @@ static void mapped_ipc(void)
 
 	section("mapped by hand, as seen by others");
 	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
-	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0));
-	MUST(cuMemMap(va, CHUNK, 0, h, 0));
+	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0), cuMemMap(va, CHUNK, 0, h, 0));
 	MUST(cuMemSetAccess(va, CHUNK, &access, 1));
 	TELL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, va), type);
 	TELL(cuIpcGetMemHandle(&handle, va), cuMemFreeAsync(va, s));
-	MUST(cuMemUnmap(va, CHUNK));
-	MUST(cuMemRelease(h));
-	MUST(cuMemAddressFree(va, CHUNK));
+	MUST(cuMemUnmap(va, CHUNK), cuMemRelease(h), cuMemAddressFree(va, CHUNK));
 }
 
 /* --- pinned --------------------------------------------------------------------- */
@@ -142,12 +139,9 @@ static void context_ends(void)
 
 	section("a context that ends");
 	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
-	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0));
-	MUST(cuCtxCreate(&ctx, NULL, 0, 0));
-	MUST(cuMemAlloc(&q, 4096));
-	MUST(cuMemHostAlloc(&host, 4096, 0));
-	MUST(cuMemMap(va, CHUNK, 0, h, 0));
-	MUST(cuMemSetAccess(va, CHUNK, &access, 1));
+	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0), cuCtxCreate(&ctx, NULL, 0, 0));
+	MUST(cuMemAlloc(&q, 4096), cuMemHostAlloc(&host, 4096, 0));
+	MUST(cuMemMap(va, CHUNK, 0, h, 0), cuMemSetAccess(va, CHUNK, &access, 1));
 	TELL(cuCtxDestroy(ctx));
 	cuCtxPopCurrent(&ignored);
 	MUST(cuCtxSetCurrent(conform_ctx));
@@ -167,8 +161,7 @@ static void without_access(void)
 
 	section("mapped, and not opened");
 	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
-	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0));
-	MUST(cuMemMap(va, CHUNK, 0, h, 0));
+	MUST(cuMemAddressReserve(&va, CHUNK, 0, 0, 0), cuMemMap(va, CHUNK, 0, h, 0));
 	TELL(cuMemsetD8(va, 0, 4) != 0, cuMemcpyDtoH(&word, va, 4) != 0);
 }
 

@@ -179,8 +179,7 @@ static void barrier_set(void)
 
 	long_kernel(a);
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	MUST(cuCtxRecordEvent(conform_ctx, event));
-	MUST(cuCtxWaitEvent(conform_ctx, event));
+	MUST(cuCtxRecordEvent(conform_ctx, event), cuCtxWaitEvent(conform_ctx, event));
 	MUST(cuEventDestroy(event));
 }
 
@@ -216,14 +215,11 @@ static void fences(void)
 	MUST(cuCtxSetCurrent(other));
 	TELL("fence: other context's stream, query", cuStreamQuery(stream));
 	TELL("fence: other context synchronizes", cuCtxSynchronize());
-	MUST(cuEventDestroy(event));
-	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	MUST(cuEventDestroy(event), cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	TELL("fence: cuCtxWaitEvent(never recorded)", cuCtxWaitEvent(other, event));
 	TELL("fence: cuCtxRecordEvent(NULL)", cuCtxRecordEvent(NULL, event));
 	TELL("fence: cuCtxWaitEvent(NULL)", cuCtxWaitEvent(NULL, event));
-	MUST(cuEventDestroy(event));
-	MUST(cuCtxDestroy(other));
-	MUST(cuCtxSetCurrent(conform_ctx));
+	MUST(cuEventDestroy(event), cuCtxDestroy(other), cuCtxSetCurrent(conform_ctx));
 }
 
 /* --- which calls wait ----------------------------------------------------- */
@@ -236,17 +232,14 @@ static void free_of_other(void)
 	CUstream stream;
 
 	MUST(cuCtxCreate(&other, NULL, 0, conform_device));
-	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	MUST(cuMemAlloc(&q, 4096));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), cuMemAlloc(&q, 4096));
 	MUST(cuCtxSetCurrent(conform_ctx));
 	BUSY(a, "current context busy: cuMemFree(other context's)", cuMemFree(q));
-	MUST(cuCtxSynchronize());
-	MUST(cuMemAlloc(&q, 4096));
+	MUST(cuCtxSynchronize(), cuMemAlloc(&q, 4096));
 	long_kernel(a);
 	MUST(cuCtxSetCurrent(other));
 	TELL("owner context busy, not current: cuMemFree", cuMemFree(q));
-	MUST(cuCtxDestroy(other));
-	MUST(cuCtxSetCurrent(conform_ctx));
+	MUST(cuCtxDestroy(other), cuCtxSetCurrent(conform_ctx));
 }
 
 static void waits(void)
@@ -305,10 +298,8 @@ int main(int argc, char **argv)
 	conform_start(argc, argv);
 	MUST(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
 	MUST(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
-	MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
-	MUST(cuMemAlloc(&p, 4 << 20));
-	MUST(conform_spin(1000, a));
-	MUST(conform_fill(p, 16, 0, b));
+	MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), cuMemAlloc(&p, 4 << 20));
+	MUST(conform_spin(1000, a), conform_fill(p, 16, 0, b));
 	long_kernel_init();
 	orders("non-blocking", a);
 	orders("blocking", blocking);

@@ -35,8 +35,7 @@ static CUdeviceptr mapped(bool open)
 	MUST(cuMemAddressReserve(&va, 2 * CHUNK, 0, 0, 0));
 	if (!open)
 		return va;
-	MUST(cuMemCreate(&h, CHUNK, &prop, 0));
-	MUST(cuMemMap(va, CHUNK, 0, h, 0));
+	MUST(cuMemCreate(&h, CHUNK, &prop, 0), cuMemMap(va, CHUNK, 0, h, 0));
 	MUST(cuMemSetAccess(va, CHUNK, &access, 1));
 	return va;
 }
@@ -49,17 +48,13 @@ static int every_sort(struct sort *sorts)
 	void *pinned, *tied;
 	size_t pitch;
 
-	MUST(cuMemAlloc(&small, 1000));
-	MUST(cuMemAlloc(&big, CHUNK + 5));
+	MUST(cuMemAlloc(&small, 1000), cuMemAlloc(&big, CHUNK + 5));
 	MUST(cuMemAllocPitch(&pitched, &pitch, 1000, 3, 4));
 	MUST(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
 	MUST(cuMemHostAlloc(&pinned, 4096, 0));
 	MUST(cuMemHostAlloc(&tied, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
-	MUST(cuMemHostRegister(pageable, 4096, 0));
-	MUST(cuMemAllocAsync(&pooled, 4096, s));
-	MUST(cuStreamSynchronize(s));
-	MUST(cuMemAlloc(&freed, 3 * CHUNK));
-	MUST(cuMemFree(freed));
+	MUST(cuMemHostRegister(pageable, 4096, 0), cuMemAllocAsync(&pooled, 4096, s));
+	MUST(cuStreamSynchronize(s), cuMemAlloc(&freed, 3 * CHUNK), cuMemFree(freed));
 	const struct sort list[] = {
 	    {"small", small, false},
 	    {"inside a small one", small + 100, false},
@@ -203,13 +198,11 @@ static void exports(void)
 		printf("%s\n", sorts[i].name);
 		TELL(cuIpcGetMemHandle(&handle, sorts[i].at));
 	}
-	MUST(cuIpcGetMemHandle(&handle, p));
-	MUST(cuIpcGetMemHandle(&again, p));
+	MUST(cuIpcGetMemHandle(&handle, p), cuIpcGetMemHandle(&again, p));
 	TELL(memcmp(&handle, &again, sizeof(handle)) == 0);
 	MUST(cuIpcGetMemHandle(&again, p + 100));
 	TELL(memcmp(&handle, &again, sizeof(handle)) == 0);
-	MUST(cuMemAlloc(&q, 4096));
-	MUST(cuIpcGetMemHandle(&again, q));
+	MUST(cuMemAlloc(&q, 4096), cuIpcGetMemHandle(&again, q));
 	TELL(memcmp(&handle, &again, sizeof(handle)) == 0, cuIpcGetMemHandle(NULL, p));
 	TELL(cuIpcCloseMemHandle(p), cuIpcCloseMemHandle(12345));
 	MUST(cuCtxSetCurrent(NULL));
@@ -289,18 +282,15 @@ static void export_a_block(void)
 {
 	CUdeviceptr q, r;
 
-	MUST(cuMemAlloc(&q, 10000));
-	MUST(conform_fill(q, 2500, 70, s));
-	MUST(cuStreamSynchronize(s));
-	MUST(cuIpcGetMemHandle(&handle, q + 512));
+	MUST(cuMemAlloc(&q, 10000), conform_fill(q, 2500, 70, s));
+	MUST(cuStreamSynchronize(s), cuIpcGetMemHandle(&handle, q + 512));
 	give(); /* 1: opens it, reads, writes */
 	take();
 	TELL(word_at(q), word_at(q + 9996));
 	give(); /* 2: closes it */
 	take();
 	TELL(cuMemFree(q));
-	MUST(cuMemAlloc(&q, 64 << 20));
-	MUST(cuMemAlloc(&r, 64 << 20));
+	MUST(cuMemAlloc(&q, 64 << 20), cuMemAlloc(&r, 64 << 20));
 	MUST(cuIpcGetMemHandle(&handle, q));
 	give(); /* 3: opens it and keeps it */
 	take();
@@ -370,8 +360,7 @@ static void export_two(void)
 {
 	CUdeviceptr other;
 
-	MUST(cuMemAlloc(&other, 64 << 20));
-	MUST(cuIpcGetMemHandle(&handle, p));
+	MUST(cuMemAlloc(&other, 64 << 20), cuIpcGetMemHandle(&handle, p));
 	give();
 	MUST(cuIpcGetMemHandle(&handle, other));
 	give();

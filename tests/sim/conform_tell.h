@@ -35,16 +35,9 @@ static inline void tell_next(const char **list, long long value)
 #define TELL(...)                                                                      \
 	do {                                                                           \
 		const char *list_ = #__VA_ARGS__;                                      \
-		TELL_ALL(__VA_ARGS__, TELL_6, TELL_5, TELL_4, TELL_3, TELL_2, TELL_1)  \
-		(__VA_ARGS__);                                                         \
+		SEVERAL(TELL_ONE, __VA_ARGS__);                                        \
 	} while (0)
-#define TELL_ALL(a, b, c, d, e, f, all, ...) all
-#define TELL_1(a)                            tell_next(&list_, (long long)(a))
-#define TELL_2(a, ...)                       TELL_1(a), TELL_1(__VA_ARGS__)
-#define TELL_3(a, ...)                       TELL_1(a), TELL_2(__VA_ARGS__)
-#define TELL_4(a, ...)                       TELL_1(a), TELL_3(__VA_ARGS__)
-#define TELL_5(a, ...)                       TELL_1(a), TELL_4(__VA_ARGS__)
-#define TELL_6(a, ...)                       TELL_1(a), TELL_5(__VA_ARGS__)
+#define TELL_ONE(a) tell_next(&list_, (long long)(a))
 
 static inline int status_of(CUstream stream)
 {
@@ -91,9 +84,7 @@ static inline void tell_start(int argc, char **argv)
 	conform_start(argc, argv);
 	s = new_stream(CU_STREAM_NON_BLOCKING);
 	t = new_stream(CU_STREAM_NON_BLOCKING);
-	MUST(cuMemAlloc(&p, 4096));
-	MUST(conform_fill(p, 4, 1, s));
-	MUST(conform_spin(1000, s));
+	MUST(cuMemAlloc(&p, 4096), conform_fill(p, 4, 1, s), conform_spin(1000, s));
 	MUST(cuCtxSynchronize());
 }
 

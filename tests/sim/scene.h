@@ -18,9 +18,11 @@
 #include <cuda.h>
 
 #include "gcpsim.h"
+#include "../several.h"
 #include "../unit/cases.h"
 
-#define OK(call) assert_int_equal((call), CUDA_SUCCESS)
+#define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
+#define OK_ONE(call) assert_int_equal((call), CUDA_SUCCESS)
 
 enum { WORDS = 1024, BYTES = WORDS * 4 };
 
@@ -100,16 +102,12 @@ static inline CUstream stream_new(unsigned flags)
 static inline int scene_open(void **state)
 {
 	(void)state;
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&scene_ctx, 0));
-	OK(cuCtxSetCurrent(scene_ctx));
-	OK(cuModuleLoadData(&scene_module, "none"));
+	OK(cuInit(0), cuDevicePrimaryCtxRetain(&scene_ctx, 0));
+	OK(cuCtxSetCurrent(scene_ctx), cuModuleLoadData(&scene_module, "none"));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	s = stream_new(CU_STREAM_NON_BLOCKING);
 	t = stream_new(CU_STREAM_NON_BLOCKING);
-	OK(cuMemAlloc(&p, BYTES));
-	OK(cuMemAlloc(&bad, 8));
-	OK(cuMemsetD32(bad, 0, 2));
+	OK(cuMemAlloc(&p, BYTES), cuMemAlloc(&bad, 8), cuMemsetD32(bad, 0, 2));
 	OK(cuCtxSynchronize());
 	gcpsim_reset_findings();
 	return 0;

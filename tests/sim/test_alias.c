@@ -81,8 +81,7 @@ static CUgraphExec graph_at(CUdeviceptr at, uint32_t value)
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	fill(at, value, s);
 	check(at, value, s);
-	OK(cuStreamEndCapture(s, &graph));
-	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuStreamEndCapture(s, &graph), cuGraphInstantiate(&exec, graph, 0));
 	OK(cuGraphDestroy(graph));
 	return exec;
 }
@@ -116,8 +115,7 @@ TEST(tags_tell_it_across_addresses)
 	gcpsim_reset_findings();
 	fill(a, 1, s);
 	check(b, 1, t);
-	OK(cuStreamSynchronize(s));
-	OK(cuStreamSynchronize(t));
+	OK(cuStreamSynchronize(s), cuStreamSynchronize(t));
 	assert_int_equal(gcpsim_disorders(), 0);
 }
 
@@ -125,14 +123,12 @@ TEST(a_graph_works_on_what_is_mapped_when_it_runs)
 {
 	CUgraphExec one = graph_at(a, 7);
 
-	OK(cuGraphLaunch(one, s));
-	OK(cuStreamSynchronize(s));
+	OK(cuGraphLaunch(one, s), cuStreamSynchronize(s));
 	fill(b, 0, s);
 	OK(cuStreamSynchronize(s));
 	unmap(a);
 	map(a, second);
-	OK(cuGraphLaunch(one, s));
-	OK(cuStreamSynchronize(s));
+	OK(cuGraphLaunch(one, s), cuStreamSynchronize(s));
 	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
 	assert_int_equal(word_at(a), 7);
 	assert_int_equal(word_at(b), 0);
@@ -173,8 +169,7 @@ TEST(an_executable_is_made_of_mapped_memory)
 
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	fill(a, 3, s);
-	OK(cuMemcpyDtoDAsync(p, a, BYTES, s));
-	OK(cuStreamEndCapture(s, &graph));
+	OK(cuMemcpyDtoDAsync(p, a, BYTES, s), cuStreamEndCapture(s, &graph));
 	unmap(a);
 	assert_int_equal(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
 	map(a, first);
@@ -182,11 +177,9 @@ TEST(an_executable_is_made_of_mapped_memory)
 	unmap(a);
 	OK(cuGraphExecUpdate(exec, graph, &info));
 	map(a, second);
-	OK(cuGraphLaunch(exec, s));
-	OK(cuStreamSynchronize(s));
+	OK(cuGraphLaunch(exec, s), cuStreamSynchronize(s));
 	assert_int_equal(word_at(p), 3);
-	OK(cuGraphExecDestroy(exec));
-	OK(cuGraphDestroy(graph));
+	OK(cuGraphExecDestroy(exec), cuGraphDestroy(graph));
 }
 
 TEST(a_launch_without_memory_is_a_fault)

@@ -38,8 +38,7 @@ TEST(finds_it_in_every_schedule)
 
 TEST(finds_one_common_byte)
 {
-	OK(cuMemsetD8Async(p, 1, 101, s));
-	OK(cuMemsetD8Async(p + 100, 1, 100, t));
+	OK(cuMemsetD8Async(p, 1, 101, s), cuMemsetD8Async(p + 100, 1, 100, t));
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_non_null(strstr(gcpsim_last_report(), "memset"));
 }
@@ -111,8 +110,7 @@ TEST(is_silent_behind_a_context_fence)
 	CUevent e = event_new();
 
 	fill(p, 1, s);
-	OK(cuCtxRecordEvent(scene_ctx, e));
-	OK(cuCtxWaitEvent(scene_ctx, e));
+	OK(cuCtxRecordEvent(scene_ctx, e), cuCtxWaitEvent(scene_ctx, e));
 	fill(p, 2, t);
 	fill(p, 3, stream_new(CU_STREAM_DEFAULT));
 	assert_int_equal(gcpsim_hazards(), 1); /* the two behind it */
@@ -163,8 +161,7 @@ TEST(a_destroyed_stream_still_counts)
 	OK(cuStreamDestroy(s));
 	fill(p, 2, t);
 	assert_int_equal(gcpsim_hazards(), 1);
-	OK(cuCtxRecordEvent(scene_ctx, e));
-	OK(cuCtxWaitEvent(scene_ctx, e));
+	OK(cuCtxRecordEvent(scene_ctx, e), cuCtxWaitEvent(scene_ctx, e));
 	fill(p, 3, stream_new(CU_STREAM_NON_BLOCKING));
 	assert_int_equal(gcpsim_hazards(), 1);
 }
@@ -173,8 +170,7 @@ TEST(counts_copies_and_pinned_memory)
 {
 	void *pinned;
 
-	OK(cuMemHostAlloc(&pinned, BYTES, 0));
-	OK(cuMemcpyHtoDAsync(p, pinned, BYTES, s));
+	OK(cuMemHostAlloc(&pinned, BYTES, 0), cuMemcpyHtoDAsync(p, pinned, BYTES, s));
 	OK(cuMemcpyDtoHAsync(pinned, bad, 8, t));
 	assert_int_equal(gcpsim_hazards(), 1);
 	gcpsim_touch((uintptr_t)pinned, 4, 1);
@@ -209,8 +205,7 @@ TEST(finds_the_host_reading_what_a_copy_still_writes)
 {
 	void *pinned;
 
-	OK(cuMemHostAlloc(&pinned, BYTES, 0));
-	OK(cuMemcpyDtoHAsync(pinned, p, BYTES, s));
+	OK(cuMemHostAlloc(&pinned, BYTES, 0), cuMemcpyDtoHAsync(pinned, p, BYTES, s));
 	gcpsim_host_reads(pinned, BYTES);
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_int_equal(gcpsim_disorders(), 1);
@@ -224,8 +219,7 @@ TEST(finds_the_host_behind_a_barrier_only)
 	void *pinned;
 
 	host_copy_pending(&pinned);
-	OK(cuCtxRecordEvent(scene_ctx, e));
-	OK(cuCtxWaitEvent(scene_ctx, e));
+	OK(cuCtxRecordEvent(scene_ctx, e), cuCtxWaitEvent(scene_ctx, e));
 	gcpsim_host_writes(pinned, BYTES);
 	assert_int_equal(gcpsim_hazards(), 1);
 }
@@ -238,8 +232,7 @@ TEST(limits_what_the_host_may_pin)
 	OK(cuMemHostAlloc(&a, 8192, 0));
 	assert_int_equal(gcpsim_memory_used(-1), 8192);
 	assert_int_equal(cuMemHostAlloc(&b, 512, 0), CUDA_ERROR_OUT_OF_MEMORY);
-	OK(cuMemFreeHost(a));
-	OK(cuMemAllocHost(&b, 512));
+	OK(cuMemFreeHost(a), cuMemAllocHost(&b, 512));
 	assert_int_equal(gcpsim_allocations(-1), 1);
 	gcpsim_set_memory(-1, 0);
 }
@@ -258,8 +251,7 @@ TEST(a_free_waits_for_its_own_context_only)
 	CUcontext other;
 	CUdeviceptr q;
 
-	OK(cuCtxCreate(&other, NULL, 0, 0));
-	OK(cuMemAlloc(&q, BYTES));
+	OK(cuCtxCreate(&other, NULL, 0, 0), cuMemAlloc(&q, BYTES));
 	OK(cuCtxSetCurrent(scene_ctx));
 	fill(q, 1, s); /* another context's stream */
 	OK(cuMemFree(q));
@@ -291,12 +283,10 @@ static CUgraph fork_graph(CUdeviceptr left, CUdeviceptr right)
 	CUgraph graph;
 
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	OK(cuEventRecord(fork, s));
-	OK(cuStreamWaitEvent(t, fork, 0));
+	OK(cuEventRecord(fork, s), cuStreamWaitEvent(t, fork, 0));
 	fill(left, 1, s);
 	fill(right, 2, t);
-	OK(cuEventRecord(join, t));
-	OK(cuStreamWaitEvent(s, join, 0));
+	OK(cuEventRecord(join, t), cuStreamWaitEvent(s, join, 0));
 	check(left, 1, s);
 	OK(cuStreamEndCapture(s, &graph));
 	return graph;
@@ -307,10 +297,8 @@ TEST(sees_into_launched_graphs)
 	CUgraphExec exec, racy;
 	CUdeviceptr q;
 
-	OK(cuMemAlloc(&q, BYTES));
-	OK(cuGraphInstantiate(&exec, fork_graph(p, q), 0));
-	OK(cuGraphInstantiate(&racy, fork_graph(p, p), 0));
-	OK(cuGraphLaunch(exec, s));
+	OK(cuMemAlloc(&q, BYTES), cuGraphInstantiate(&exec, fork_graph(p, q), 0));
+	OK(cuGraphInstantiate(&racy, fork_graph(p, p), 0), cuGraphLaunch(exec, s));
 	OK(cuGraphLaunch(exec, t)); /* behind the first */
 	assert_int_equal(gcpsim_hazards(), 0);
 	fill(q, 3, s);
@@ -333,24 +321,20 @@ TEST(tags_tell_what_did_happen)
 	gcpsim_reset_findings();
 	fill(p, 1, s);
 	check(p, 1, t);
-	OK(cuStreamSynchronize(s));
-	OK(cuStreamSynchronize(t));
+	OK(cuStreamSynchronize(s), cuStreamSynchronize(t));
 	assert_int_equal(gcpsim_hazards(), 1);
 	assert_int_equal(gcpsim_disorders(), 0);
 }
 
 TEST(tags_know_single_bytes)
 {
-	OK(cuMemsetD8Async(p, 1, 100, s));
-	OK(cuMemsetD8Async(p + 99, 2, 100, t));
+	OK(cuMemsetD8Async(p, 1, 100, s), cuMemsetD8Async(p + 99, 2, 100, t));
 	OK(cuStreamSynchronize(t));
 	assert_int_equal(gcpsim_disorders(), 1);
 	OK(cuCtxSynchronize());
 	gcpsim_reset_findings();
-	OK(cuMemsetD8Async(p + 1000, 1, 100, s));
-	OK(cuMemsetD8Async(p + 1100, 2, 100, t));
-	OK(cuStreamSynchronize(t));
-	OK(cuStreamSynchronize(s));
+	OK(cuMemsetD8Async(p + 1000, 1, 100, s), cuMemsetD8Async(p + 1100, 2, 100, t));
+	OK(cuStreamSynchronize(t), cuStreamSynchronize(s));
 	assert_int_equal(gcpsim_disorders(), 0);
 }
 
@@ -369,8 +353,7 @@ static void random_run(bool ordered)
 				   from));
 		if (!ordered && i % 64 == 0)
 			continue;
-		OK(cuEventRecord(e, from));
-		OK(cuStreamWaitEvent(to, e, 0));
+		OK(cuEventRecord(e, from), cuStreamWaitEvent(to, e, 0));
 	}
 	OK(cuCtxSynchronize());
 }

@@ -70,8 +70,7 @@ TEST(pinned_memory_is_stuck_behind_later_work)
 	CUcontext other;
 	void *host;
 
-	OK(cuMemHostAlloc(&host, BYTES, 0));
-	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuMemHostAlloc(&host, BYTES, 0), cuCtxCreate(&other, NULL, 0, 0));
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
 	OK(cuCtxSetCurrent(scene_ctx));
 	fill(p, 1, s);
@@ -80,9 +79,7 @@ TEST(pinned_memory_is_stuck_behind_later_work)
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), BYTES);
 	gcpsim_plain_waits(scene_ctx);
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
-	OK(cuCtxDestroy(other));
-	OK(cuCtxSetCurrent(scene_ctx));
-	OK(cuMemFreeHost(host));
+	OK(cuCtxDestroy(other), cuCtxSetCurrent(scene_ctx), cuMemFreeHost(host));
 }
 
 /* As many queries as a loop makes that waits; in one call, and in many. */
@@ -116,12 +113,10 @@ TEST(a_barrier_behind_later_work_is_new)
 	gcpsim_plain_watch();
 	fill(p, 1, s);
 	gcpsim_plain_waits(scene_ctx);
-	OK(cuCtxRecordEvent(scene_ctx, event));
-	OK(cuCtxWaitEvent(scene_ctx, event));
+	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 0);
 	fill(p, 2, t);
-	OK(cuCtxRecordEvent(scene_ctx, event));
-	OK(cuCtxWaitEvent(scene_ctx, event));
+	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 1);
 	gcpsim_plain_waits(scene_ctx);
 	OK(cuEventDestroy(event));
@@ -134,16 +129,14 @@ TEST(a_barrier_that_is_set_again_is_not_new)
 
 	gcpsim_plain_watch();
 	fill(p, 1, s);
-	OK(cuCtxRecordEvent(scene_ctx, event));
-	OK(cuCtxWaitEvent(scene_ctx, event));
+	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 1);
 	OK(cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 1);
 	fill(p, 2, t);
 	OK(cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 1);
-	OK(cuCtxRecordEvent(scene_ctx, event));
-	OK(cuCtxWaitEvent(scene_ctx, event));
+	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 2);
 	gcpsim_plain_waits(scene_ctx);
 	OK(cuEventDestroy(event));
@@ -156,8 +149,7 @@ TEST(a_stream_behind_an_event_of_another_is_new)
 
 	gcpsim_plain_watch();
 	fill(p, 1, s);
-	OK(cuEventRecord(event, s));
-	OK(cuStreamWaitEvent(s, event, 0));
+	OK(cuEventRecord(event, s), cuStreamWaitEvent(s, event, 0));
 	assert_int_equal(gcpsim_new_waits(), 0);
 	gcpsim_plain_asks(1);
 	OK(cuStreamWaitEvent(t, event, 0));
@@ -165,8 +157,7 @@ TEST(a_stream_behind_an_event_of_another_is_new)
 	OK(cuStreamWaitEvent(t, event, 0)); /* it comes after that anyway */
 	assert_int_equal(gcpsim_new_waits(), 0);
 	fill(p, 1, s);
-	OK(cuEventRecord(event, s));
-	OK(cuStreamWaitEvent(t, event, 0));
+	OK(cuEventRecord(event, s), cuStreamWaitEvent(t, event, 0));
 	assert_int_equal(gcpsim_new_waits(), 1);
 	gcpsim_plain_waits(scene_ctx);
 	OK(cuEventDestroy(event));

@@ -15,7 +15,7 @@ static CUstream stream;
 static void begin(void)
 {
 	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	OK(cuMemFree(allocated(512))); /* from here on callers are known */
 }
 
@@ -85,8 +85,7 @@ SCENARIO(overrun_in_a_stream)
 	begin();
 	p = block_make_async("over", 5000);
 	used(p, 5001);
-	OK(cuMemFreeAsync(p, stream));
-	OK(cuStreamSynchronize(stream));
+	OK(cuMemFreeAsync(p, stream), cuStreamSynchronize(stream));
 }
 
 SCENARIO(use_after_free)
@@ -221,8 +220,7 @@ SCENARIO(new_memory_has_a_pattern)
 	words_are(p, MIB, PATTERN); /* a mistake, which only reads */
 	again(p, MIB);
 	words_are(p, MIB, PATTERN);
-	OK(cuMemAllocAsync(&q, MIB, stream));
-	OK(cuStreamSynchronize(stream));
+	OK(cuMemAllocAsync(&q, MIB, stream), cuStreamSynchronize(stream));
 	words_are(q, MIB, PATTERN);
 	must(gcpsim_hazards() == 0, "a pattern races with the program");
 }
@@ -246,8 +244,7 @@ SCENARIO(plain_free_of_streamed_memory)
 	CUdeviceptr p;
 
 	begin();
-	OK(cuMemAllocAsync(&p, MIB, stream));
-	OK(cuStreamSynchronize(stream));
+	OK(cuMemAllocAsync(&p, MIB, stream), cuStreamSynchronize(stream));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	used(p, MIB);
 	OK(cuMemFree(p));
@@ -259,8 +256,7 @@ SCENARIO(allocations_wait_for_no_work)
 	CUstream blocking;
 
 	begin();
-	OK(cuMemFree(allocated(MIB)));
-	OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	OK(cuMemFree(allocated(MIB)), cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
 	OK(cuMemcpyDtoH(&(uint32_t){0}, allocated(512), 4));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	for (CUdeviceptr p = allocated(MIB), i = 0; i < 3; i++) {
@@ -288,8 +284,7 @@ SCENARIO(free_comes_after_all_work)
 		OK(cuMemsetD8Async(p, 1, bytes, streams[i % 4]));
 		OK(cuMemAllocAsync(&q, bytes, streams[i % 3]));
 		OK(cuMemsetD8Async(q, 1, bytes, streams[i % 3]));
-		OK(cuMemFreeAsync(q, streams[i % 3]));
-		OK(cuMemFree(p));
+		OK(cuMemFreeAsync(q, streams[i % 3]), cuMemFree(p));
 	}
 	OK(cuCtxSynchronize());
 	must(gcpsim_hazards() + gcpsim_disorders() == 0,
@@ -307,10 +302,9 @@ SCENARIO(free_in_a_stream_of_another_context)
 	begin();
 	p = allocated(MIB);
 	OK(cuCtxCreate(&other, NULL, 0, 0));
-	OK(cuStreamCreate(&away, CU_STREAM_NON_BLOCKING));
+	away = stream_new();
 	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuMemsetD8Async(p, 1, MIB, away));
-	OK(cuMemFreeAsync(p, away));
+	OK(cuMemsetD8Async(p, 1, MIB, away), cuMemFreeAsync(p, away));
 	primary();
 	for (int i = 0; i < 40; i++)
 		used(allocated(MIB), MIB);
@@ -334,33 +328,29 @@ SCENARIO(captures_are_left_alone)
 	uint64_t count;
 
 	begin();
-	OK(cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
+	apart = stream_new();
 	before = allocated(MIB);
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	count = additions();
 	inside = allocated(MIB);
 	eager = allocated(MIB);
-	OK(cuMemFree(eager));
-	OK(cuMemFree(before));
-	OK(cuMemAllocAsync(&streamed, MIB, apart));
+	OK(cuMemFree(eager), cuMemFree(before), cuMemAllocAsync(&streamed, MIB, apart));
 	OK(cuMemFreeAsync(streamed, apart));
 	must(additions() == count, "a capture has work of the library");
 	used(inside, MIB);
 	OK(cuMemFree(inside));
 	later = allocated(MIB);
 	used(later, MIB);
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphInstantiate(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuStreamSynchronize(stream));
+	graph = capture_end(stream);
+	exec = instantiated(graph);
+	OK(cuGraphLaunch(exec, stream), cuStreamSynchronize(stream));
 	OK(cuMemFree(later)); /* and the graph goes on to use it */
 	words_are(later, MIB, 0x01010101);
 	for (int i = 0; i < 3; i++)
 		OK(cuGraphLaunch(exec, stream));
 	for (int i = 0; i < 50; i++)
 		used(allocated(MIB), MIB);
-	OK(cuStreamSynchronize(stream));
-	OK(cuGraphExecDestroy(exec));
+	OK(cuStreamSynchronize(stream), cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
 	must(gcpsim_invalidated() == 0, "a capture was invalidated");
 	must(gcpsim_hazards() == 0, "a pattern races with the program");
@@ -371,8 +361,7 @@ SCENARIO(contexts_that_come_and_go)
 {
 	for (int i = 0; i < 3; i++) {
 		begin();
-		OK(cuMemFree(allocated(MIB)));
-		OK(cuDevicePrimaryCtxReset(0));
+		OK(cuMemFree(allocated(MIB)), cuDevicePrimaryCtxReset(0));
 	}
 	for (int i = 0; i < 5; i++) {
 		CUdeviceptr p;
@@ -380,7 +369,7 @@ SCENARIO(contexts_that_come_and_go)
 		CUstream in;
 
 		OK(cuCtxCreate(&ctx, NULL, 0, 0));
-		OK(cuStreamCreate(&in, CU_STREAM_NON_BLOCKING));
+		in = stream_new();
 		p = allocated(MIB);
 		OK(cuMemsetD8Async(p, 1, MIB, in));
 		if (i % 2)

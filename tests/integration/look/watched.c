@@ -33,11 +33,8 @@ static void *is_cancelled(void *count)
 
 static void cancelled_once(int count)
 {
-	pthread_t victim;
-
 	through = false;
-	pthread_create(&victim, NULL, is_cancelled, (void *)(uintptr_t)count);
-	pthread_join(victim, NULL);
+	(void)play_elsewhere(is_cancelled, (void *)(uintptr_t)count);
 	must(through, "a thread has ended inside a call");
 }
 
@@ -65,8 +62,7 @@ SCENARIO(cancelled_threads_come_and_go)
 /* The memory: no call is the last thing. */
 static __attribute__((noinline)) void innermost(CUdeviceptr *ret_p)
 {
-	OK(cuMemAlloc(ret_p, 512));
-	OK(cuMemFree(*ret_p));
+	OK(cuMemAlloc(ret_p, 512), cuMemFree(*ret_p));
 }
 
 static __attribute__((noinline)) void middle(CUdeviceptr *ret_p)

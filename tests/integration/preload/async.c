@@ -9,11 +9,11 @@
 
 #include "scenarios.h"
 
-static CUstream stream_new(unsigned int flags)
+static CUstream stream_that_blocks(void)
 {
 	CUstream stream;
 
-	OK(cuStreamCreate(&stream, flags));
+	OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 	return stream;
 }
 
@@ -30,8 +30,7 @@ static CUdeviceptr freed_bytes(CUstream stream, size_t bytes)
 {
 	CUdeviceptr p = allocated_in(stream, bytes);
 
-	OK(cuMemsetD8Async(p, 1, bytes, stream));
-	OK(cuMemFreeAsync(p, stream));
+	OK(cuMemsetD8Async(p, 1, bytes, stream), cuMemFreeAsync(p, stream));
 	return p;
 }
 
@@ -41,7 +40,7 @@ static atomic_bool freed_there, over;
 static void *frees_there(void *ctx)
 {
 	OK(cuCtxSetCurrent(ctx));
-	freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+	freed_bytes(stream_that_blocks(), MIB);
 	atomic_store(&freed_there, true);
 	while (!atomic_load(&over))
 		usleep(1000);
@@ -54,11 +53,11 @@ SCENARIO(threads_of_many_contexts_share_no_event)
 {
 	enum { OTHERS = 16 };
 	CUcontext ctx = primary(), other[OTHERS];
-	CUstream stream = stream_new(CU_STREAM_DEFAULT);
+	CUstream stream = stream_that_blocks();
 	unsigned long before;
 	pthread_t thread;
 
-	(void)stream_new(CU_STREAM_DEFAULT); /* for another number of the last one */
+	(void)stream_that_blocks(); /* for another number of the last one */
 	for (int i = 0; i < OTHERS; i++)
 		OK(cuCtxCreate(&other[i], NULL, 0, 0));
 	for (int i = 0; i < OTHERS; i++) {
@@ -66,7 +65,7 @@ SCENARIO(threads_of_many_contexts_share_no_event)
 		if (i == OTHERS - 1)
 			freed_bytes(stream, MIB);
 		OK(cuCtxSetCurrent(other[i]));
-		freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+		freed_bytes(stream_that_blocks(), MIB);
 	}
 	OK(cuCtxSetCurrent(ctx));
 	pthread_create(&thread, NULL, frees_there, ctx);
@@ -91,13 +90,12 @@ SCENARIO(captured_stream_is_cudas)
 	CUdeviceptr p;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	p = allocated_in(stream, MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuMemFreeAsync(p, stream));
-	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFreeAsync(p, stream));
+	graph = capture_end(stream);
 	OK(cuGraphGetNodes(graph, nodes, &count));
 	for (size_t i = 0; i < count; i++) {
 		OK(cuGraphNodeGetType(nodes[i], &type));
@@ -133,20 +131,18 @@ SCENARIO(other_pools_are_cudas)
 	CUdeviceptr p;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	pool = pool_new();
 	OK(cuDeviceGetDefaultMemPool(&standard, 0));
 	OK(cuMemAllocFromPoolAsync(&p, MIB, standard, stream));
 	OK(cuMemFreeAsync(p, stream));
 	must(real_calls() == 0, "the default pool is not served");
-	OK(cuMemAllocFromPoolAsync(&p, MIB, pool, stream));
-	OK(cuMemFreeAsync(p, stream));
+	OK(cuMemAllocFromPoolAsync(&p, MIB, pool, stream), cuMemFreeAsync(p, stream));
 	must(real_calls() == 1, "a pool of the program's is served");
 	OK(cuDeviceSetMemPool(0, pool));
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 2, "the current pool is served, which is another one");
-	OK(cuMemPoolDestroy(pool));
-	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	OK(cuMemPoolDestroy(pool), cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 2, "the default pool is the current one again");
 }
 
@@ -176,7 +172,7 @@ static void set_meanwhile(void)
 /* The call has asked for the pool of device 0. */
 static void set_in_the_next(void)
 {
-	must(gcpsim_when_called("cuDeviceGetMemPool", set_meanwhile) == 0, "no call");
+	when_called("cuDeviceGetMemPool", set_meanwhile);
 }
 
 static CUstream two_devices(void)
@@ -190,9 +186,8 @@ static CUstream two_devices(void)
 	OK(cuMemPoolCreate(&own, &properties));
 	for (int device = 0; device < 2; device++)
 		OK(cuDeviceGetDefaultMemPool(&standards[device], device));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 1));
-	OK(cuCtxSetCurrent(ctx));
-	return stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDevicePrimaryCtxRetain(&ctx, 1), cuCtxSetCurrent(ctx));
+	return stream_new();
 }
 
 static void must_be_cudas(CUstream stream)
@@ -214,7 +209,7 @@ SCENARIO(pool_set_while_another_is_set, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	must(real_calls() == 0, "the default pool is not served");
 	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
 				 &(cuuint64_t){1}));
-	must(gcpsim_when_called("cuDeviceGetMemPool", set_in_the_next) == 0, "no call");
+	when_called("cuDeviceGetMemPool", set_in_the_next);
 	OK(cuDeviceSetMemPool(0, standards[0]));
 	must_be_cudas(stream);
 }
@@ -238,7 +233,7 @@ SCENARIO(pool_set_in_a_child, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	(void)two_devices();
 	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
 				 &(cuuint64_t){1}));
-	must(gcpsim_when_called("cuDeviceGetMemPool", set_in_a_child) == 0, "no call");
+	when_called("cuDeviceGetMemPool", set_in_a_child);
 	OK(cuDeviceSetMemPool(0, standards[0]));
 }
 
@@ -247,8 +242,7 @@ static atomic_bool came_back;
 static void *is_cancelled_in_a_set(void *unused)
 {
 	(void)unused;
-	must(gcpsim_when_called("cuDeviceGetMemPool", pthread_testcancel) == 0,
-	     "no call");
+	when_called("cuDeviceGetMemPool", pthread_testcancel);
 	pthread_cancel(pthread_self());
 	OK(cuDeviceSetMemPool(1, standards[1]));
 	atomic_store(&came_back, true);
@@ -259,12 +253,10 @@ static void *is_cancelled_in_a_set(void *unused)
 SCENARIO(pool_set_by_a_cancelled_thread, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUstream stream = two_devices();
-	pthread_t victim;
 
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	alarm(8);
-	pthread_create(&victim, NULL, is_cancelled_in_a_set, NULL);
-	pthread_join(victim, NULL);
+	(void)play_elsewhere(is_cancelled_in_a_set, NULL);
 	must(atomic_load(&came_back), "a thread has ended inside a call");
 	OK(cuDeviceSetMemPool(1, own));
 }
@@ -275,7 +267,7 @@ SCENARIO(own_contexts_are_cudas)
 	CUstream stream;
 
 	OK(cuCtxCreate(&ctx, NULL, 0, 0));
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1, "memory that would go with its context");
 }
@@ -287,7 +279,7 @@ SCENARIO(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
 	CUstream stream;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1 && gcpsim_calls("cuMemFreeAsync") == 1, "it is served");
 	must(gcpsim_calls("cuMemPoolSetAttribute") == 0, "CUDA's pool is changed");
@@ -316,7 +308,7 @@ SCENARIO(figures_of_the_default_pool)
 	CUdeviceptr p, small;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	p = allocated_in(stream, 70 * MIB);
 	small = allocated_in(stream, 100);
@@ -331,8 +323,7 @@ SCENARIO(figures_of_the_default_pool)
 	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 0, "threshold");
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
 	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == most, "threshold, set");
-	OK(cuStreamSynchronize(stream));
-	OK(cuMemPoolTrimTo(pool, 0));
+	OK(cuStreamSynchronize(stream), cuMemPoolTrimTo(pool, 0));
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
 	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 64 * MIB, "reserved once");
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
@@ -347,7 +338,7 @@ SCENARIO(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
 	CUstream stream;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	freed_bytes(stream, 64 * MIB);
@@ -364,11 +355,8 @@ static void used_by_another(CUdeviceptr p)
 {
 	CUcontext other;
 
-	OK(cuDevicePrimaryCtxRetain(&other, 1));
-	OK(cuCtxPushCurrent(other));
-	OK(cuMemsetD8(p, 1, MIB));
-	OK(cuCtxSynchronize());
-	OK(cuCtxPopCurrent(&other));
+	OK(cuDevicePrimaryCtxRetain(&other, 1), cuCtxPushCurrent(other));
+	OK(cuMemsetD8(p, 1, MIB), cuCtxSynchronize(), cuCtxPopCurrent(&other));
 	must(gcpsim_faults() == 0, "it has no access");
 }
 
@@ -384,10 +372,9 @@ SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	CUstream stream;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	old = allocated_in(stream, MIB);
-	OK(cuDeviceGetDefaultMemPool(&pool, 0));
-	OK(cuMemPoolSetAccess(pool, &access, 1));
+	OK(cuDeviceGetDefaultMemPool(&pool, 0), cuMemPoolSetAccess(pool, &access, 1));
 	new = allocated_in(stream, 64 * MIB);
 	must(real_calls() == 0, "it is not served");
 	used_by_another(old);
@@ -403,13 +390,11 @@ SCENARIO(what_a_graph_leaves_is_not_for_other_devices,
 	CUgraph graph;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	stream = stream_new();
 	(void)allocated(1024);
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuMemFree(allocated(4 * MIB)));
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphDestroy(graph));
-	OK(cuCtxSynchronize());
+	OK(cuMemFree(allocated(4 * MIB)), cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph), cuCtxSynchronize());
 	must(gcpsim_calls("cuMemAlloc_v2") > 0, "the graph had a segment");
 	(void)allocated_in(stream, 4 * MIB);
 	must(real_calls() == 1, "it comes from that segment");

@@ -12,14 +12,6 @@
 
 #include <cuda_runtime_api.h>
 
-static CUstream stream_new(unsigned int flags)
-{
-	CUstream stream;
-
-	OK(cuStreamCreate(&stream, flags));
-	return stream;
-}
-
 static void *allocated_in(CUstream stream, size_t bytes)
 {
 	void *p = NULL;
@@ -45,7 +37,7 @@ static CUstream warm_stream(unsigned int flags)
 
 	must(cudaSetDevice(0) == cudaSuccess, "cudaSetDevice");
 	primary();
-	stream = stream_new(flags);
+	OK(cuStreamCreate(&stream, flags));
 	for (int i = 0; i < 4; i++)
 		freed_in(stream, allocated_in(stream, MIB));
 	return stream;
@@ -107,10 +99,10 @@ SCENARIO(captured_memory_past_cudart)
 	CUgraph graph;
 	void *p;
 
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	p = allocated_in(stream, MIB);
 	freed_in(stream, p);
-	OK(cuStreamEndCapture(stream, &graph));
+	graph = capture_end(stream);
 	OK(cuGraphGetNodes(graph, nodes, &count));
 	must(count == 2, "the graph has no memory nodes");
 }
@@ -119,12 +111,11 @@ SCENARIO(memory_freed_in_a_capture)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	void *p = allocated_in(stream, MIB);
-	CUgraph graph;
 
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	must(cudaFreeAsync(p, stream) == cudaErrorInvalidValue,
 	     "memory of no graph is freed in a capture");
-	OK(cuStreamEndCapture(stream, &graph));
+	(void)capture_end(stream);
 	freed_in(stream, p);
 }
 
@@ -137,8 +128,7 @@ SCENARIO(another_current_pool_past_cudart)
 	};
 	CUmemoryPool pool;
 
-	OK(cuMemPoolCreate(&pool, &properties));
-	OK(cuDeviceSetMemPool(0, pool));
+	OK(cuMemPoolCreate(&pool, &properties), cuDeviceSetMemPool(0, pool));
 	freed_in(stream, allocated_in(stream, MIB));
 	must(real_calls() == 2, "the default pool serves instead of the current one");
 }
@@ -158,7 +148,7 @@ SCENARIO(option_leaves_the_runtime_to_cuda, "GCPOOL_ASYNC=0")
 SCENARIO(runtime_free_in_a_blocking_stream)
 {
 	CUstream stream = warm_stream(CU_STREAM_DEFAULT);
-	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+	CUstream other = stream_new();
 	void *p;
 
 	gcpsim_set_speed(GCPSIM_NEVER);

@@ -15,10 +15,10 @@ static CUdeviceptr written;
 static void begin(void)
 {
 	(void)primary();
-	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	main_stream = stream_new();
+	side = stream_new();
 	written = allocated(MIB);
-	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(main_stream);
 }
 
 /* One stream waits for all that the other one has so far. */
@@ -26,10 +26,8 @@ static void wait_for(CUstream stream, CUstream other)
 {
 	CUevent event;
 
-	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	OK(cuEventRecord(event, other));
-	OK(cuStreamWaitEvent(stream, event, 0));
-	OK(cuEventDestroy(event));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), cuEventRecord(event, other));
+	OK(cuStreamWaitEvent(stream, event, 0), cuEventDestroy(event));
 }
 
 static CUresult fill(CUdeviceptr p, CUstream stream)
@@ -41,8 +39,7 @@ static CUdeviceptr used_and_freed(CUstream stream)
 {
 	CUdeviceptr p = allocated(BYTES);
 
-	OK(fill(p, stream));
-	OK(cuMemFree(p));
+	OK(fill(p, stream), cuMemFree(p));
 	return p;
 }
 
@@ -51,17 +48,15 @@ static CUgraph ended(void)
 	CUgraph graph;
 
 	wait_for(main_stream, side);
-	OK(cuStreamEndCapture(main_stream, &graph));
+	graph = capture_end(main_stream);
 	return graph;
 }
 
 static void launched_without_a_hazard(CUgraph graph)
 {
-	CUgraphExec exec;
+	CUgraphExec exec = instantiated(graph);
 
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, main_stream));
-	OK(cuStreamSynchronize(main_stream));
+	OK(cuGraphLaunch(exec, main_stream), cuStreamSynchronize(main_stream));
 	must(gcpsim_hazards() == 0, "work on one memory beside each other");
 }
 
@@ -83,10 +78,10 @@ SCENARIO(work_out_of_order_stays_refused)
 	CUdeviceptr p = freed_behind_both();
 
 	must(allocated(BYTES) == p, "the block is used again");
-	gcpsim_fail("cuStreamUpdateCaptureDependencies:1+");
+	calls_fail("cuStreamUpdateCaptureDependencies:1+");
 	for (int i = 0; i < 3; i++)
 		must(fill(p, side) == CUDA_ERROR_OUT_OF_MEMORY, "let through");
-	gcpsim_fail(NULL);
+	calls_fail(NULL);
 	OK(fill(p, side));
 	launched_without_a_hazard(ended());
 }

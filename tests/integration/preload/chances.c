@@ -136,7 +136,7 @@ static void plan(const char *name, int device)
 	char text[100];
 
 	snprintf(text, sizeof(text), "%s:<%dM@%d", name, NEEDED, device);
-	must(gcpsim_fail(text) == 0, "no such plan");
+	calls_fail(text);
 }
 
 static void begin(void)
@@ -144,12 +144,11 @@ static void begin(void)
 	primary();
 	OK(cuModuleLoadData(&module, ""));
 	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	OK(cuCtxSynchronize());
+	graph = capture_end(stream);
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0), cuCtxSynchronize());
 }
 
 /* On plain CUDA that much would be free. */
@@ -168,7 +167,7 @@ static void calls_are_served(void)
 			printf("%s: refused\n", calls[i].name);
 			wrong = true;
 		}
-		must(gcpsim_fail(NULL) == 0, "no plan");
+		calls_fail(NULL);
 	}
 }
 
@@ -193,7 +192,7 @@ SCENARIO(calls_on_a_device_full_of_blocks)
 			printf("%s: not refused\n", calls[i].name);
 			wrong = true;
 		}
-		must(gcpsim_fail(NULL) == 0, "no plan");
+		calls_fail(NULL);
 	}
 	OK(cuMemFree(block));
 }
@@ -209,7 +208,7 @@ static void trims(void)
 }
 
 /* The next call of `name`, of its newest version. */
-static void when_called(const char *name, void (*then)(void))
+static void newest_called(const char *name, void (*then)(void))
 {
 	static const char *const versions[] = {"_v4", "_v2", ""};
 	char symbol[100];
@@ -251,8 +250,7 @@ static void gives_cached_memory_back(void)
 	};
 	CUmemGenericAllocationHandle handle;
 
-	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0));
-	OK(cuMemRelease(handle));
+	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0), cuMemRelease(handle));
 }
 
 static void *pinned;
@@ -264,7 +262,7 @@ static void frees_more(void)
 {
 	tries++;
 	OK(cuMemFree(allocated(2 * MIB)));
-	when_called(refused, frees_more);
+	newest_called(refused, frees_more);
 }
 
 static void gives_more_back(void)
@@ -272,7 +270,7 @@ static void gives_more_back(void)
 	frees_more();
 	meanwhile = trims;
 	meanwhile_elsewhere();
-	when_called(refused, gives_more_back);
+	newest_called(refused, gives_more_back);
 }
 
 static CUresult make_cuMemAllocPitch(void)
@@ -292,16 +290,15 @@ SCENARIO(calls_end_beside_other_threads)
 	for (int i = 0; i < 4; i++) {
 		tries = 0;
 		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
-		must(gcpsim_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2") == 0,
-		     "no such plan");
-		when_called(refused, others[i % 2]);
+		calls_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2");
+		newest_called(refused, others[i % 2]);
 		alarm(10);
 		must((i < 2 ? make_cuMemAllocManaged() : make_cuMemAllocPitch()) ==
 			 CUDA_ERROR_OUT_OF_MEMORY,
 		     "served");
 		must(tries > 1 && tries <= 2100, "not so often");
-		when_called(refused, NULL);
-		must(gcpsim_fail(NULL) == 0, "no plan");
+		newest_called(refused, NULL);
+		calls_fail(NULL);
 	}
 }
 
@@ -309,23 +306,14 @@ SCENARIO(calls_end_beside_other_threads)
 
 static atomic_bool stepped;
 
-static void until_the_next_step(void *unused)
-{
-	(void)unused;
-	while (!atomic_load(&stepped))
-		usleep(1000);
-}
-
 /* What is freed here waits for a fence behind work that does not end. */
 static void free_behind_work(void)
 {
 	CUdeviceptr small = allocated(MIB);
 
 	hold_freed_memory();
-	OK(cuCtxSynchronize());
-	OK(cuMemsetD8Async(small, 1, MIB, stream));
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
-	OK(cuMemFree(small));
+	OK(cuCtxSynchronize(), cuMemsetD8Async(small, 1, MIB, stream));
+	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped), cuMemFree(small));
 	gcpsim_queries_never_wait(true);
 	alarm(100); /* with an emulated processor */
 }
@@ -343,12 +331,10 @@ enum { LOOKS = 20000 }; /* those of two seconds */
 SCENARIO(a_refused_call_waits_for_no_later_work)
 {
 	begin();
-	OK(cuMemHostAlloc(&pinned, MIB, 0));
-	OK(cuMemFreeHost(pinned));
-	OK(cuCtxSynchronize());
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	OK(cuMemHostAlloc(&pinned, MIB, 0), cuMemFreeHost(pinned), cuCtxSynchronize());
+	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	gcpsim_queries_never_wait(true);
-	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
+	calls_fail("cuMemAllocManaged:1+:2");
 	alarm(20);
 	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
 	step();
@@ -364,10 +350,10 @@ SCENARIO(a_served_call_does_not_look)
 	plan("cuEventCreate", 0);
 	meanwhile = gives_cached_memory_back;
 	before = gcpsim_calls("cuEventQuery");
-	when_called("cuEventCreate", meanwhile_elsewhere);
+	newest_called("cuEventCreate", meanwhile_elsewhere);
 	OK(make_cuEventCreate());
 	must(gcpsim_calls("cuEventQuery") - before < LOOKS / 2, "it has looked for it");
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 	step();
 }
 
@@ -383,14 +369,14 @@ static void in_the_drivers_hand(void)
 {
 	uint64_t before;
 
-	must(gcpsim_fail(asked) == 0, "no such plan");
+	calls_fail(asked);
 	before = gcpsim_calls(NULL);
 	must(pthread_create(&asking, NULL, in_another_thread, asking_in) == 0,
 	     "no thread");
 	for (int i = 0; i < 100 && gcpsim_calls(NULL) - before < 3; i++)
 		usleep(1000);
 	usleep(20 * 1000); /* it has found none */
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 }
 
 static void asks_for_an_event(void)
@@ -401,7 +387,7 @@ static void asks_for_an_event(void)
 static void there_is_memory_soon(void)
 {
 	usleep(100 * 1000);
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 }
 
 /* Mapped memory of the context is released after that. */
@@ -410,8 +396,8 @@ static void a_context_has_ended(void)
 	in_the_drivers_hand();
 	if (strcmp(getenv("GCPOOL_BACKEND"), "vmm") != 0)
 		return;
-	must(gcpsim_fail(asked) == 0, "no such plan");
-	when_called("cuMemRelease", there_is_memory_soon);
+	calls_fail(asked);
+	newest_called("cuMemRelease", there_is_memory_soon);
 }
 
 /* A context ends, and its memory with it. */
@@ -425,7 +411,7 @@ SCENARIO(memory_of_a_context_that_ends)
 	hold_freed_memory();
 	asked = "cuEventCreate:1+:2";
 	meanwhile = asks_for_an_event;
-	when_called("cuCtxDestroy", a_context_has_ended);
+	newest_called("cuCtxDestroy", a_context_has_ended);
 	OK(cuCtxDestroy(other));
 	pthread_join(asking, NULL);
 }
@@ -438,8 +424,7 @@ SCENARIO(context_of_another_device)
 	CUcontext other;
 
 	begin();
-	OK(cuCtxCreate(&other, NULL, 0, 1));
-	OK(cuMemFree(allocated(HELD * MIB)));
+	OK(cuCtxCreate(&other, NULL, 0, 1), cuMemFree(allocated(HELD * MIB)));
 	OK(cuCtxSetCurrent(NULL));
 	primary();
 	hold_freed_memory();
@@ -449,8 +434,7 @@ SCENARIO(context_of_another_device)
 	     "memory of a device that is not full was given back");
 	must(gcpsim_memory_used(1) < NEEDED * MIB, "device 1 has kept its memory");
 	plan("cuCtxCreate_v4", 1);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemFree(allocated(HELD * MIB)));
+	OK(cuCtxSetCurrent(other), cuMemFree(allocated(HELD * MIB)));
 	primary();
 	OK(cuCtxCreate(&other, NULL, 0, 1));
 	must(gcpsim_memory_used(0) >= HELD * MIB,

@@ -41,14 +41,6 @@ __attribute__((constructor)) static void pool_load(void)
 	*(void **)&pool.stats = dlsym(library, "gcpool_get_stats");
 }
 
-static CUstream stream_new(void)
-{
-	CUstream stream;
-
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
 static void *taken(size_t bytes, CUstream stream)
 {
 	void *p = NULL;
@@ -122,8 +114,7 @@ SCENARIO(stream_that_is_recorded,
 	third = stream_new();
 	p = taken(MIB, stream);
 	worked(p, MIB, stream);
-	OK(cuStreamSynchronize(stream));
-	OK((CUresult)pool.record(p, other));
+	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
 	OK((CUresult)pool.record(p, third));
 	worked(p, MIB, other);
 	given(p, stream);
@@ -146,12 +137,11 @@ SCENARIO(recorded_block_stays_after_a_free_that_fails,
 	strange = stream_new();
 	p = taken(MIB, stream);
 	worked(p, MIB, stream);
-	OK(cuStreamSynchronize(stream));
-	OK((CUresult)pool.record(p, other));
+	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
 	worked(p, MIB, other);
-	must(gcpsim_fail(plan) == 0, "no such plan");
+	calls_fail(plan);
 	must(pool.free(p, strange) != CUDA_SUCCESS, "the free has not failed");
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 	given(p, stream);
 	must_not_come(p, MIB, stream);
 }
@@ -185,15 +175,6 @@ SCENARIO(streams_recorded_again_take_no_memory)
 
 /* --- captures --------------------------------------------------------------------- */
 
-static CUgraph capture_end(CUstream stream)
-{
-	CUgraph graph = NULL;
-
-	OK(cuStreamEndCapture(stream, &graph));
-	must(gcpsim_invalidated() == 0, "a capture is lost");
-	return graph;
-}
-
 SCENARIO(stream_that_captures,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
@@ -206,7 +187,7 @@ SCENARIO(stream_that_captures,
 	other = stream_new();
 	held = taken(MIB, stream);
 	worked(held, MIB, stream);
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	q = taken(MIB, stream);
 	given(held, stream);
 	p = taken(MIB, other); /* other streams go on */
@@ -216,6 +197,7 @@ SCENARIO(stream_that_captures,
 	worked(q, MIB, stream);
 	given(q, stream);
 	graph = capture_end(stream);
+	must(gcpsim_invalidated() == 0, "a capture is lost");
 	must_not_come(held, MIB, other);
 	OK(cuCtxSynchronize());
 	for (int i = 0; i < 4; i++)
@@ -272,8 +254,7 @@ SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 	given(p, NULL);
 	OK(cuCtxSetCurrent(NULL));
 	q = taken(MIB, stream);
-	OK((CUresult)pool.record(q, stream));
-	OK(cuCtxGetCurrent(&now));
+	OK((CUresult)pool.record(q, stream), cuCtxGetCurrent(&now));
 	must(now == NULL, "a context has become current with a record");
 	given(q, stream);
 	OK(cuCtxGetCurrent(&now));

@@ -19,22 +19,18 @@
 
 /* --- memory beside work that does not end ----------------------------------------- */
 
-static bool capture_begun, capture_over;
+static atomic_bool capture_begun, capture_over;
 
 /* Captures until the main thread is done; plain CUDA lets that go on. */
 static void *capture_long(void *ctx)
 {
 	CUstream stream;
-	CUgraph graph;
 
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx), cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	__atomic_store_n(&capture_begun, true, __ATOMIC_SEQ_CST);
-	while (!__atomic_load_n(&capture_over, __ATOMIC_SEQ_CST))
-		usleep(1000);
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphDestroy(graph));
+	capture_begun = true;
+	wait_for_flag(&capture_over);
+	OK(cuGraphDestroy(capture_end(stream)));
 	return NULL;
 }
 
@@ -43,14 +39,13 @@ static pthread_t capture_start(CUcontext ctx)
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, capture_long, ctx);
-	while (!__atomic_load_n(&capture_begun, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	wait_for_flag(&capture_begun);
 	return thread;
 }
 
-static void capture_end(pthread_t thread)
+static void capture_stop(pthread_t thread)
 {
-	__atomic_store_n(&capture_over, true, __ATOMIC_SEQ_CST);
+	capture_over = true;
 	pthread_join(thread, NULL);
 }
 
@@ -82,8 +77,7 @@ static atomic_bool done;
 /* A thread that keeps a block in its cache. */
 static void *keeps_a_cache(void *ctx)
 {
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuMemFree(allocated(100000)));
+	OK(cuCtxSetCurrent(ctx), cuMemFree(allocated(100000)));
 	atomic_fetch_add(&ready, 1);
 	while (!atomic_load(&done))
 		usleep(1000);
@@ -121,12 +115,11 @@ static void *asks_for_too_much(void *cancelled)
 
 SCENARIO(a_cancelled_thread_leaves_no_lock)
 {
-	pthread_t caches[1], victim;
+	pthread_t caches[1];
 
 	caches_make(primary(), caches, 1);
 	system_call_refuse(SYS_membarrier, EPERM);
-	pthread_create(&victim, NULL, asks_for_too_much, caches);
-	pthread_join(victim, NULL);
+	(void)play_elsewhere(asks_for_too_much, caches);
 	alarm(8); /* a lock that is left taken is waited for without end */
 	(void)asks_for_too_much(NULL);
 	caches_end(caches, 1);
@@ -148,9 +141,8 @@ static void *frees_when_cancelled(void *ctx)
 
 	OK(cuCtxSetCurrent(ctx));
 	p = allocated(MIB);
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuLaunchHostFunc(stream, pauses, NULL));
+	stream = stream_new();
+	OK(cuMemsetD8Async(p, 1, MIB, stream), cuLaunchHostFunc(stream, pauses, NULL));
 	pthread_cancel(pthread_self());
 	OK(cuMemFree(p));
 	freed = true;
@@ -161,13 +153,12 @@ static void *frees_when_cancelled(void *ctx)
 SCENARIO(a_cancelled_thread_leaves_no_pin, "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
 {
 	CUcontext ctx = primary();
-	pthread_t capture = capture_start(ctx), victim;
+	pthread_t capture = capture_start(ctx);
 
 	alarm(8);
-	pthread_create(&victim, NULL, frees_when_cancelled, ctx);
-	pthread_join(victim, NULL);
+	(void)play_elsewhere(frees_when_cancelled, ctx);
 	must(freed, "a thread has ended inside a free");
-	capture_end(capture);
+	capture_stop(capture);
 	OK(cuDevicePrimaryCtxReset(0));
 }
 
@@ -256,8 +247,7 @@ SCENARIO(allocations_after_a_reset)
 	uint64_t calls;
 
 	(void)primary();
-	OK(cuMemFree(allocated(MIB)));
-	OK(cuModuleLoadData(&module, ""));
+	OK(cuMemFree(allocated(MIB)), cuModuleLoadData(&module, ""));
 	OK(cuModuleGetFunction(&trap, module, "gcpt_trap"));
 	OK(cuLaunchKernel(trap, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 	must(cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED, "it did not fail");

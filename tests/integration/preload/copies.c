@@ -27,8 +27,8 @@ static void two_devices(void)
 	for (int i = 0; i < 2; i++) {
 		OK(cuDevicePrimaryCtxRetain(&contexts[i], i));
 		current(i);
-		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-		OK(cuStreamCreate(&others[i], CU_STREAM_NON_BLOCKING));
+		streams[i] = stream_new();
+		others[i] = stream_new();
 	}
 }
 
@@ -56,8 +56,7 @@ static CUdeviceptr block_of(int device, unsigned char value)
 
 	current(device);
 	p = allocated(block_bytes);
-	OK(cuMemsetD8(p, value, block_bytes));
-	OK(cuCtxSynchronize());
+	OK(cuMemsetD8(p, value, block_bytes), cuCtxSynchronize());
 	return p;
 }
 
@@ -79,8 +78,7 @@ static void access_give_and_take(void)
 	block_bytes = MIB / 16;
 	two_devices();
 	access_give(3);
-	OK(cuMemFree(block_of(0, 1)));
-	OK(cuMemFree(block_of(1, 1)));
+	OK(cuMemFree(block_of(0, 1)), cuMemFree(block_of(1, 1)));
 	for (int i = 0; i < 2; i++) {
 		current(i);
 		OK(cuCtxDisablePeerAccess(contexts[1 - i]));
@@ -270,8 +268,7 @@ static void copies_of_all_kinds(void)
 			printf("kind %d in device %d to %d\n", kind, device, to_device);
 			must(false, "it is not copied");
 		}
-		OK(cuMemFree(to));
-		OK(cuMemFree(from));
+		OK(cuMemFree(to), cuMemFree(from));
 	}
 }
 
@@ -304,8 +301,8 @@ static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 	current(0);
 	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
-	OK(cuStreamEndCapture(streams[0], &graph));
-	OK(cuGraphInstantiate(&exec, graph, 0));
+	graph = capture_end(streams[0]);
+	exec = instantiated(graph);
 	OK(cuGraphLaunch(exec, streams[0]));
 }
 
@@ -434,10 +431,8 @@ SCENARIO(a_copy_between_two_others_is_waited_for, "GCPSIM_SPEED=never")
 	two_blocks(3, &to, &from);
 	other = allocated(MIB);
 	freed = allocated(MIB);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
-	OK(cuStreamSynchronize(streams[1]));
-	OK(cuMemFree(freed));
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuStreamSynchronize(streams[1]));
+	OK(cuMemFree(freed), cuMemcpyAsync(to, from, MIB, streams[1]));
 	must(allocated(MIB) == freed, "a free is behind what came after it");
 	OK(copy(ASYNC, 0, other, 1, from, 0));
 	current(1);
@@ -467,8 +462,7 @@ SCENARIO(a_copy_outlives_its_green_context, "GCPSIM_SPEED=never")
 
 	two_blocks(3, &to, &from);
 	green = green_context(1);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
-	OK(cuMemFree(to));
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuMemFree(to));
 	OK(cuGreenCtxDestroy(green));
 	must(allocated(MIB) != to, "memory is given out too early");
 }
@@ -496,11 +490,10 @@ SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
 	CUdeviceptr to, from;
 
 	two_blocks(3, &to, &from);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
-	OK(cuMemFree(to));
-	gcpsim_fail("cuEventQuery:2:900");
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuMemFree(to));
+	calls_fail("cuEventQuery:2:900");
 	must(allocated(MIB) != to, "memory is given out too early");
-	gcpsim_fail(NULL);
+	calls_fail(NULL);
 	must(allocated(MIB) != to, "memory is given out too early");
 }
 
@@ -509,18 +502,16 @@ SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
 static void captured_beside_a_copy(CUdeviceptr from, CUdeviceptr other)
 {
 	CUdeviceptr scratch, again;
-	CUgraph graph;
 
-	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(others[0]);
 	scratch = allocated(MIB);
 	OK(cuMemcpyAsync(scratch, from, MIB, streams[0]));
 	OK(cuMemsetD8Async(other, 2, MIB, others[0])); /* the thread captures */
 	OK(cuMemFree(scratch));
 	again = allocated(MIB);
 	must(again == scratch, "the capture gets other memory");
-	OK(cuMemsetD8Async(again, 9, MIB, others[0]));
-	OK(cuMemFree(again));
-	OK(cuStreamEndCapture(others[0], &graph));
+	OK(cuMemsetD8Async(again, 9, MIB, others[0]), cuMemFree(again));
+	(void)capture_end(others[0]);
 	must(cuStreamQuery(streams[0]) == CUDA_ERROR_NOT_READY,
 	     "the end of a capture waits");
 }
@@ -537,14 +528,12 @@ SCENARIO(a_context_comes_behind_a_copy, "GCPSIM_SPEED=never")
 	from = block_of(1, 7);
 	other = block_of(0, 1);
 	to = block_of(0, 1);
-	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
-	OK(cuMemFree(to));
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]), cuMemFree(to));
 	captured_beside_a_copy(from, other);
 	must(allocated(MIB) == to, "a free is not behind the barrier");
 	OK(cuCtxCreate(&later, NULL, 0, 0));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuMemsetD8Async(to, 9, MIB, stream));
-	OK(cuStreamSynchronize(stream));
+	stream = stream_new();
+	OK(cuMemsetD8Async(to, 9, MIB, stream), cuStreamSynchronize(stream));
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
@@ -555,11 +544,10 @@ SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
 
 	two_blocks(3, &to, &from);
 	OK(cuMemFree(allocated(MIB)));
-	gcpsim_fail("cuEventCreate:1+:2");
+	calls_fail("cuEventCreate:1+:2");
 	OK(copy(ASYNC, 1, to, 1, from, 0));
-	gcpsim_fail(NULL);
-	OK(cuStreamQuery(streams[1]));
-	OK(cuMemFree(to));
+	calls_fail(NULL);
+	OK(cuStreamQuery(streams[1]), cuMemFree(to));
 	take_again(1, to);
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
@@ -572,8 +560,7 @@ static CUdeviceptr to_there, from_here;
 static void *is_cancelled_in_a_copy(void *unused)
 {
 	current(1);
-	must(gcpsim_when_called("cuMemcpyAsync", pthread_testcancel) == 0,
-	     "no such call");
+	when_called("cuMemcpyAsync", pthread_testcancel);
 	pthread_cancel(pthread_self());
 	OK(cuMemcpyAsync(to_there, from_here, block_bytes, streams[1]));
 	pthread_testcancel();
@@ -583,7 +570,6 @@ static void *is_cancelled_in_a_copy(void *unused)
 /* The other device makes the copy. */
 SCENARIO(a_cancelled_thread_leaves_its_copy)
 {
-	pthread_t victim;
 	void *ended;
 
 	block_bytes = MIB / 16;
@@ -592,8 +578,7 @@ SCENARIO(a_cancelled_thread_leaves_its_copy)
 	for (int i = 0; i < 8; i++) {
 		from_here = block_of(0, 7);
 		to_there = block_of(1, 1);
-		pthread_create(&victim, NULL, is_cancelled_in_a_copy, NULL);
-		pthread_join(victim, &ended);
+		ended = play_elsewhere(is_cancelled_in_a_copy, NULL);
 		must(ended == PTHREAD_CANCELED, "it has not ended");
 		OK(cuMemFree(to_there));
 		take_again(1, to_there);

@@ -140,14 +140,12 @@ static void take_turns(int mine)
 static void *work(void *arg)
 {
 	(void)arg;
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuMemsetD8Async(place, 1, 64, captured));
+	OK(cuCtxSetCurrent(ctx), cuMemsetD8Async(place, 1, 64, captured));
 	OK(cuMemAlloc(&given, 4 * MIB));
 	atomic_store(&turn, 2);
 	take_turns(3);
 	CUdeviceptr before = given;
-	OK(cuMemFree(given));
-	OK(cuMemsetD8Async(place, 1, 64, captured));
+	OK(cuMemFree(given), cuMemsetD8Async(place, 1, 64, captured));
 	OK(cuMemAlloc(&given, 4 * MIB));
 	frees = given == before;
 	return NULL;
@@ -161,7 +159,7 @@ static bool is_used_again(CUresult (*submit)(CUstream on), CUstream on,
 	CUgraph graph;
 
 	atomic_store(&turn, 1);
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(captured);
 	pthread_create(&thread, NULL, work, NULL);
 	take_turns(2);
 	if (submit)
@@ -171,9 +169,8 @@ static bool is_used_again(CUresult (*submit)(CUstream on), CUstream on,
 	wrong |= result != CUDA_SUCCESS;
 	atomic_store(&turn, 3);
 	pthread_join(thread, NULL);
-	OK(cuStreamEndCapture(captured, &graph));
-	OK(cuMemFree(given));
-	OK(cuGraphDestroy(graph));
+	graph = capture_end(captured);
+	OK(cuMemFree(given), cuGraphDestroy(graph));
 	return frees;
 }
 
@@ -206,16 +203,16 @@ static void make_things(void)
 	CUgraph graph;
 
 	ctx = primary();
-	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	captured = stream_new();
+	other = stream_new();
 	place = allocated(MIB);
 	from = allocated(MIB);
 	OK(cuModuleLoadData(&module, ""));
 	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(captured);
 	OK(cuMemsetD8Async(place, 1, 64, captured));
-	OK(cuStreamEndCapture(captured, &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	graph = capture_end(captured);
+	exec = instantiated(graph);
 }
 
 SCENARIO(every_submission_is_seen)
@@ -321,7 +318,7 @@ SCENARIO(launches_are_handed_on_as_they_are)
 	launches_check();
 	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	launches_check();
-	OK(cuStreamEndCapture(captured, &graph));
+	graph = capture_end(captured);
 	OK(cuGraphDestroy(graph));
 }
 
@@ -370,7 +367,7 @@ SCENARIO(kernels_that_may_start_early)
 
 	make_things();
 	must(launches_early(captured, 1) == 1, "beside captures it may");
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(captured);
 	must(launches_early(captured, 2) == 1, "a capture without memory lets it");
 	must(is_used_again_here(), "that costs no memory");
 	must(launches_early(captured, 1) == 0,
@@ -379,7 +376,7 @@ SCENARIO(kernels_that_may_start_early)
 	     "it would start beside the block's user");
 	must(is_used_again_here(), "it stands in line: that costs no memory");
 	must(launches_early(other, 1) == 1, "eager work is not concerned");
-	OK(cuStreamEndCapture(captured, &graph));
+	graph = capture_end(captured);
 	OK(cuGraphDestroy(graph));
 }
 
@@ -405,18 +402,12 @@ SCENARIO(each_call_often, "BY=submissions.py")
 		CALLS(X)
 #undef X
 		OK(cuStreamAddCallback(other, nothing_called, NULL, 0));
-		OK(copied_in_a_batch(other));
-		OK(copied_in_a_batch_of_boxes(other));
-		OK(cuCtxSynchronize());
-		OK(cuMemcpy(place, from, 64));
-		OK(cuMemcpyHtoD(place, host, 64));
-		OK(cuMemcpyDtoH(host, from, 64));
-		OK(cuMemsetD8(place, 1, 64));
-		OK(cuMemsetD32(place, 1, 16));
+		OK(copied_in_a_batch(other), copied_in_a_batch_of_boxes(other));
+		OK(cuCtxSynchronize(), cuMemcpy(place, from, 64));
+		OK(cuMemcpyHtoD(place, host, 64), cuMemcpyDtoH(host, from, 64));
+		OK(cuMemsetD8(place, 1, 64), cuMemsetD32(place, 1, 16));
 		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-		OK(cuEventRecord(event, other));
-		OK(cuStreamWaitEvent(captured, event, 0));
-		OK(cuEventDestroy(event));
-		OK(cuCtxSynchronize());
+		OK(cuEventRecord(event, other), cuStreamWaitEvent(captured, event, 0));
+		OK(cuEventDestroy(event), cuCtxSynchronize());
 	}
 }

@@ -31,13 +31,11 @@ SCENARIO(free_where_a_context_cannot_be_entered)
 	(void)context_new(&others);
 	here = context_new(&mine);
 	p = allocated(MIB);
-	must(gcpsim_fail("cuCtxPushCurrent:1+:709") == 0, "no such plan");
+	calls_fail("cuCtxPushCurrent:1+:709");
 	must(cuMemFreeAsync(p, others) == CUDA_ERROR_CONTEXT_IS_DESTROYED,
 	     "freed, though nothing can be put behind the work");
-	must(gcpsim_fail(NULL) == 0, "no plan");
-	OK(cuCtxSetCurrent(here));
-	OK(cuMemsetD8(p, 1, MIB));
-	OK(cuMemFreeAsync(p, others));
+	calls_fail(NULL);
+	OK(cuCtxSetCurrent(here), cuMemsetD8(p, 1, MIB), cuMemFreeAsync(p, others));
 }
 
 /* --- pitched memory -------------------------------------------------------------- */
@@ -56,14 +54,14 @@ SCENARIO(pitch_of_a_wrong_element_in_a_capture)
 	size_t pitch;
 
 	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	allocated(4096);
 	for (int i = 0; i < 3; i++) {
 		OK(cuStreamBeginCapture(stream, modes[i]));
 		must(cuMemAllocPitch(&p, &pitch, 1000, 10, 3) ==
 			 CUDA_ERROR_INVALID_VALUE,
 		     "another code");
-		OK(cuStreamEndCapture(stream, &graph));
+		graph = capture_end(stream);
 		OK(cuGraphDestroy(graph));
 	}
 	must(gcpsim_invalidated() == 0, "a capture was destroyed");
@@ -74,8 +72,7 @@ static void *pitch_elsewhere(void *arg)
 	CUdeviceptr p;
 	size_t pitch;
 
-	OK(cuCtxSetCurrent(arg));
-	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	OK(cuCtxSetCurrent(arg), cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
 	OK(cuMemFree(p));
 	return NULL;
 }
@@ -85,22 +82,18 @@ static void *pitch_elsewhere(void *arg)
 SCENARIO(unknown_pitch_beside_a_capture)
 {
 	CUcontext ctx = primary();
-	CUstream stream;
 	CUdeviceptr p;
-	CUgraph graph;
-	pthread_t thread;
 	size_t pitch;
+	CUstream stream = stream_new();
 
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	allocated(4096);
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	gcpsim_fail("cuMemAllocPitch_v2:1");
+	calls_fail("cuMemAllocPitch_v2:1");
 	must(cuMemAllocPitch(&p, &pitch, 1000, 10, 4) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "a capture was given memory that its graph does not keep");
-	gcpsim_fail("cuMemAllocPitch_v2:1");
-	pthread_create(&thread, NULL, pitch_elsewhere, ctx);
-	pthread_join(thread, NULL);
-	OK(cuStreamEndCapture(stream, &graph));
+	calls_fail("cuMemAllocPitch_v2:1");
+	(void)play_elsewhere(pitch_elsewhere, ctx);
+	(void)capture_end(stream);
 }
 
 /* --- contexts that stay ----------------------------------------------------------- */
@@ -148,16 +141,14 @@ SCENARIO(
 	usleep(100000);
 	fences = gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent");
 	for (int i = 0; i < 200; i++) {
-		OK(cuMemFreeHost(pinned));
-		OK(cuMemAllocHost(&pinned, 4096));
+		OK(cuMemFreeHost(pinned), cuMemAllocHost(&pinned, 4096));
 	}
 	must(gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent") ==
 		 fences,
 	     "a context that is being destroyed was touched");
 	for (int i = 0; i < 200; i++) {
 		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, mine));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, MIB, mine), cuMemFree(p));
 		OK(cuCtxSetCurrent(here));
 	}
 	enough = true;
@@ -167,8 +158,7 @@ SCENARIO(
 	/* And afterwards all is as before. */
 	for (int i = 0; i < 200; i++) {
 		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, mine));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, MIB, mine), cuMemFree(p));
 	}
 	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
 }
@@ -198,17 +188,12 @@ SCENARIO(green_context_that_ends_the_primary)
 	must(cuDevicePrimaryCtxReset(0) == CUDA_ERROR_NOT_PERMITTED, "it was reset");
 	OK(cuDevicePrimaryCtxRelease(0));
 	p = allocated(MIB);
-	OK(cuMemsetD8(p, 1, MIB));
-	OK(cuGreenCtxDestroy(other));
-	OK(cuMemsetD8(p, 1, MIB));
-	OK(cuMemFree(p));
-	OK(cuGreenCtxDestroy(green));
+	OK(cuMemsetD8(p, 1, MIB), cuGreenCtxDestroy(other), cuMemsetD8(p, 1, MIB));
+	OK(cuMemFree(p), cuGreenCtxDestroy(green));
 	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_CONTEXT_IS_DESTROYED, "it lives on");
 	must(primary() == ctx, "another primary context");
 	p = allocated(MIB);
-	OK(cuMemsetD8(p, 1, MIB));
-	OK(cuCtxSynchronize());
-	OK(cuMemFree(p));
+	OK(cuMemsetD8(p, 1, MIB), cuCtxSynchronize(), cuMemFree(p));
 	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
 }
 
@@ -221,8 +206,7 @@ SCENARIO(green_contexts_have_the_pool)
 	OK(cuMemFree(allocated(MIB)));
 	calls = gcpsim_calls("cuMemAlloc_v2");
 	for (int i = 0; i < 2; i++) {
-		OK(cuCtxFromGreenCtx(&green, green_new()));
-		OK(cuCtxSetCurrent(green));
+		OK(cuCtxFromGreenCtx(&green, green_new()), cuCtxSetCurrent(green));
 		OK(cuMemFree(allocated(MIB)));
 	}
 	OK(cuCtxSetCurrent(ctx));
@@ -240,12 +224,11 @@ SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
 	CUdeviceptr p;
 
 	OK(cuCtxCreate(&own, NULL, 0, 0));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	gcpsim_set_speed(GCPSIM_NEVER);
 	for (int i = 0; i < 16; i++) {
 		p = allocated(8 * MIB);
-		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream), cuMemFree(p));
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") > 0, "no barrier was set");
 	p = allocated(8 * MIB);
@@ -260,27 +243,24 @@ SCENARIO(contexts_that_were_not_made, "GCPOOL_TEST_WINDOW=0")
 {
 	CUcontext ctx = primary(), wrong_one = (CUcontext)(uintptr_t)0x10;
 	uint64_t used;
-	CUstream stream;
+	CUstream stream = stream_new();
 
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	must(gcpsim_fail("cuCtxCreate:1+:2,cuCtxFromGreenCtx:1+:2,cuCtxSetCurrent:1+:2,"
-			 "cuCtxPushCurrent:1:2,cuDevicePrimaryCtxRetain:1:2") == 0,
-	     "no such plan");
+	calls_fail("cuCtxCreate:1+:2,cuCtxFromGreenCtx:1+:2,cuCtxSetCurrent:1+:2,"
+		   "cuCtxPushCurrent:1:2,cuDevicePrimaryCtxRetain:1:2");
 	must(cuCtxCreate(&wrong_one, NULL, 0, 0) != CUDA_SUCCESS, "created");
 	must(cuCtxFromGreenCtx(&wrong_one, NULL) != CUDA_SUCCESS, "it is green");
 	must(cuCtxSetCurrent(wrong_one) != CUDA_SUCCESS, "current");
 	must(cuCtxPushCurrent(wrong_one) != CUDA_SUCCESS, "pushed");
 	must(cuDevicePrimaryCtxRetain(&wrong_one, 0) != CUDA_SUCCESS, "retained");
 	must(cuCtxCreate(&ctx, NULL, 0, 0) != CUDA_SUCCESS, "created");
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 	gcpsim_set_speed(GCPSIM_NEVER);
 	OK(cuMemFree(allocated(8 * MIB)));
 	used = gcpsim_memory_used(0);
 	for (int i = 0; i < 32; i++) {
 		CUdeviceptr p = allocated(8 * MIB);
 
-		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream), cuMemFree(p));
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") > 0 &&
 		 gcpsim_memory_used(0) <= used + 64 * MIB,

@@ -17,7 +17,7 @@ static CUstream stream;
 static void start(void)
 {
 	ctx = primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 }
 
 static size_t pools_list(struct gcpool_graph_pool *found, size_t count)
@@ -57,28 +57,14 @@ static void work(void)
 {
 	CUdeviceptr p = allocated(4 * MIB);
 
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuMemFree(p));
-}
-
-static void begin(void)
-{
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-}
-
-static CUgraph ended(void)
-{
-	CUgraph graph = NULL;
-
-	OK(cuStreamEndCapture(stream, &graph));
-	return graph;
+	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
 }
 
 static CUgraph captured(void)
 {
-	begin();
+	capture_begin(stream);
 	work();
-	return ended();
+	return capture_end(stream);
 }
 
 static void captured_into(CUgraph graph)
@@ -86,15 +72,7 @@ static void captured_into(CUgraph graph)
 	OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
 				       CU_STREAM_CAPTURE_MODE_GLOBAL));
 	work();
-	must(ended() == graph, "another graph");
-}
-
-static CUgraphExec instantiated(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	return exec;
+	must(capture_end(stream) == graph, "another graph");
 }
 
 static CUgraph empty(void)
@@ -157,16 +135,14 @@ SCENARIO(nodes_of_any_kind_hold_memory)
 	params.graph.graph = graph = captured();
 	params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
 	OK(cuGraphExecNodeSetParams(other, node, &params));
-	OK(cuGraphExecNodeSetParams(exec, node, &params));
-	OK(cuGraphDestroy(graph));
+	OK(cuGraphExecNodeSetParams(exec, node, &params), cuGraphDestroy(graph));
 	expect(3, "another child holds nothing, or the one before stays");
 	OK(cuGraphExecDestroy(exec));
 	expect(3, "another executable's child holds nothing");
 	OK(cuGraphExecDestroy(other));
 	expect(2, "an executable that is gone holds memory");
 	params.graph.graph = graph = captured();
-	OK(cuGraphNodeSetParams(node, &params));
-	OK(cuGraphDestroy(graph));
+	OK(cuGraphNodeSetParams(node, &params), cuGraphDestroy(graph));
 	OK(cuGraphDestroy(parent));
 	expect(1, "what a node was given is not kept");
 }
@@ -202,8 +178,7 @@ SCENARIO(bodies_belong_to_their_graphs)
 	exec = instantiated(graph);
 	OK(cuGraphDestroy(graph));
 	expect(1, "the executable of a body's graph holds nothing");
-	OK(cuGraphLaunch(exec, stream));
-	OK(cuStreamSynchronize(stream));
+	OK(cuGraphLaunch(exec, stream), cuStreamSynchronize(stream));
 	OK(cuGraphExecDestroy(exec));
 	expect(0, "an executable that is gone holds memory");
 }
@@ -217,8 +192,7 @@ SCENARIO(a_child_that_was_asked_for_is_kept)
 	start();
 	graph = empty();
 	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph));
-	OK(cuGraphDestroy(graph));
-	OK(cuGraphChildGraphNodeGetGraph(node, &child));
+	OK(cuGraphDestroy(graph), cuGraphChildGraphNodeGetGraph(node, &child));
 	captured_into(child);
 	expect(1, "a child holds nothing");
 	OK(cuGraphDestroy(parent));
@@ -236,17 +210,16 @@ SCENARIO(refused_calls_change_nothing)
 	graph = captured();
 	exec = instantiated(graph);
 	OK(cuGraphDestroy(graph));
-	must(gcpsim_fail("cuGraphExecDestroy:1:999,cuGraphClone:1:999") == 0,
-	     "no plan");
+	calls_fail("cuGraphExecDestroy:1:999,cuGraphClone:1:999");
 	must(cuGraphExecDestroy(exec) == CUDA_ERROR_UNKNOWN, "destroyed");
 	expect(1, "an executable that is not gone holds nothing");
-	begin();
+	capture_begin(stream);
 	work();
 	work();
 	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, stream));
-	other = ended();
+	other = capture_end(stream);
 	must(cuGraphClone(&clone, other) == CUDA_ERROR_UNKNOWN, "cloned");
-	must(gcpsim_fail(NULL) == 0, "no plan");
+	calls_fail(NULL);
 	expect(2, "one is gone");
 	must(cuGraphExecUpdate(exec, other, &info) != 0, "updated");
 	OK(cuGraphDestroy(other));
@@ -275,13 +248,10 @@ SCENARIO(an_unknown_call_keeps_all)
 	*(void **)&fill = looked_up("cuMemsetInvented");
 	*(void **)&embed = looked_up("cuGraphEmbedInvented");
 	graph = captured();
-	OK(fill(allocated(MIB), 1, MIB, stream));
-	OK(cuGraphDestroy(graph));
+	OK(fill(allocated(MIB), 1, MIB, stream), cuGraphDestroy(graph));
 	expect(0, "a call that is not on graphs keeps their memory");
 	graph = captured();
-	OK(cuGraphCreate(&parent, 0));
-	OK(cuGraphCreate(&child, 0));
-	OK(embed(parent, child));
+	OK(cuGraphCreate(&parent, 0), cuGraphCreate(&child, 0), embed(parent, child));
 	OK(cuGraphDestroy(graph));
 	expect(1, "what an unknown call may have copied is not kept");
 	captured_into(child);

@@ -113,10 +113,8 @@ static void *sends_a_pair(void *ret)
 static bool answers_pair_of(uid_t user, const struct gcp_ipc_handle *handle)
 {
 	struct pair_of_a_user sent = {.user = user, .handle = handle};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, sends_a_pair, &sent);
-	pthread_join(thread, NULL);
+	(void)play_elsewhere(sends_a_pair, &sent);
 	return answers(sent.end, handle);
 }
 

@@ -32,7 +32,7 @@ static void *opens(void *other_thread)
 
 	if (other_thread)
 		OK(cuCtxSetCurrent(ctx));
-	must(gcpsim_fail("cuIpcOpenMemHandle_v2:1:208") == 0, "no such failure");
+	calls_fail("cuIpcOpenMemHandle_v2:1:208");
 	opened = cuIpcOpenMemHandle_v2(&p, handles[1], LAZY);
 	tries = gcpsim_calls("cuIpcOpenMemHandle_v2") - before;
 	if (opened == CUDA_SUCCESS)
@@ -43,10 +43,7 @@ static void *opens(void *other_thread)
 /* Before the other thread's call has returned. */
 static void opens_meanwhile(void)
 {
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, opens, &ctx);
-	pthread_join(thread, NULL);
+	(void)play_elsewhere(opens, &ctx);
 }
 
 static void open_refused_once(void)
@@ -54,8 +51,7 @@ static void open_refused_once(void)
 	CUdeviceptr p;
 
 	OK(cuIpcOpenMemHandle_v2(&p, handles[0], LAZY));
-	must(gcpsim_when_called("cuIpcCloseMemHandle", opens_meanwhile) == 0,
-	     "no call");
+	when_called("cuIpcCloseMemHandle", opens_meanwhile);
 	OK(cuIpcCloseMemHandle(p));
 	must(opened == CUDA_SUCCESS && tries == 2, "refused for the sake of another's");
 	(void)opens(NULL);

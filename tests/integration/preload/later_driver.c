@@ -36,17 +36,13 @@ static void *frees_often(void *ctx)
 
 static void another_thread_frees(CUcontext ctx)
 {
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, frees_often, ctx);
-	pthread_join(thread, NULL);
+	(void)play_elsewhere(frees_often, ctx);
 }
 
 static CUstream stream_make(void)
 {
-	CUstream stream;
+	CUstream stream = stream_new();
 
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 
@@ -72,8 +68,7 @@ static void capture_by(begin_fn *begin)
 	OK(cuMemsetD8Async(before, 1, MIB, stream));
 	another_thread_frees(ctx);
 	ends_well(stream);
-	OK(cuMemFree(before));
-	OK(cuMemFree(allocated(MIB)));
+	OK(cuMemFree(before), cuMemFree(allocated(MIB)));
 }
 
 static begin_fn *asked_of_the_driver(void)
@@ -151,8 +146,7 @@ SCENARIO(recapture_into_a_graph,
 	OK(((recapture_fn *)found)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, graph, NULL,
 				   NULL));
 	p = allocated(MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuMemFree(p));
+	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
 	another_thread_frees(ctx);
 	must(cuStreamEndCapture(stream, &graph) == 0, "the capture was destroyed");
 	must(allocated(MIB) != p, "memory that the graph addresses");
@@ -230,12 +224,9 @@ SCENARIO(all_passes_through_on_an_old_driver,
 	void *host;
 
 	for (uint64_t i = 1; i <= 40; i++) {
-		OK(cuMemAlloc(&p, MIB));
-		OK(cuMemAllocAsync(&q, MIB, stream));
-		OK(cuMemHostAlloc(&host, MIB, 0));
-		OK(cuMemFreeAsync(q, stream));
-		OK(cuMemFreeHost(host));
-		OK(cuMemFree(p));
+		OK(cuMemAlloc(&p, MIB), cuMemAllocAsync(&q, MIB, stream));
+		OK(cuMemHostAlloc(&host, MIB, 0), cuMemFreeAsync(q, stream));
+		OK(cuMemFreeHost(host), cuMemFree(p));
 		must(gcpsim_calls("cuMemAlloc_v2") == i &&
 			 gcpsim_calls("cuMemFree_v2") == i &&
 			 gcpsim_calls("cuMemAllocAsync") == i &&

@@ -21,8 +21,7 @@ SCENARIO(pinned_memory_beyond_its_quota, "GCPOOL_HOST_QUOTA=2M",
 	must(count == 2, "not as much as the quota allows");
 	must(cuMemAllocHost(&blocks[7], MIB / 2) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "memory beyond the quota");
-	OK(cuMemFreeHost(blocks[0]));
-	OK(cuMemAllocHost(&blocks[7], MIB / 2));
+	OK(cuMemFreeHost(blocks[0]), cuMemAllocHost(&blocks[7], MIB / 2));
 }
 
 /* The host can pin no more beside what is pinned and not in use. */
@@ -32,13 +31,12 @@ SCENARIO(registering_where_unused_memory_is_pinned)
 	void *block;
 
 	(void)primary();
-	OK(cuMemHostAlloc(&block, 64 * MIB, 0));
-	OK(cuMemFreeHost(block));
-	must(gcpsim_fail("cuMemHostRegister_v2:1:2") == 0, "no such plan");
+	OK(cuMemHostAlloc(&block, 64 * MIB, 0), cuMemFreeHost(block));
+	calls_fail("cuMemHostRegister_v2:1:2");
 	OK(cuMemHostRegister(page, sizeof(page), 0));
 	must(gcpsim_memory_used(-1) < MIB, "unused memory stays pinned");
 	OK(cuMemHostUnregister(page));
-	must(gcpsim_fail("cuMemHostRegister_v2:1+:2") == 0, "no such plan");
+	calls_fail("cuMemHostRegister_v2:1+:2");
 	must(cuMemHostRegister(page, sizeof(page), 0) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "another error than CUDA's");
 }
@@ -51,8 +49,7 @@ SCENARIO(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
 	p = allocated(64 * MIB);
 	must(cuMemAlloc(&q, 64 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "memory beyond the quota");
-	OK(cuMemFree(p));
-	OK(cuMemAlloc(&q, 64 * MIB));
+	OK(cuMemFree(p), cuMemAlloc(&q, 64 * MIB));
 }
 
 /* A program that tries how much there is should not wait for what runs. */
@@ -62,7 +59,7 @@ SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=
 	CUstream stream;
 
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	in_use = allocated(600 * MIB);
 	OK(cuMemsetD8Async(in_use, 1, MIB, stream));
 	for (size_t bytes = 600 * MIB; bytes <= 4096 * MIB; bytes += 3496 * MIB) {
@@ -82,8 +79,7 @@ static void *keeps(void *unused)
 	CUdeviceptr blocks[8];
 	CUstream stream;
 
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx), cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < 8; i++)
 			OK(cuMemAllocAsync(&blocks[i], 64 << 10, stream));
@@ -138,8 +134,7 @@ SCENARIO(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 	CUmemGenericAllocationHandle handle;
 
 	(void)primary();
-	OK(cuMemFree(allocated(600 * MIB)));
-	OK(cuCtxSetCurrent(NULL));
+	OK(cuMemFree(allocated(600 * MIB)), cuCtxSetCurrent(NULL));
 	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
 }
 
@@ -187,10 +182,9 @@ SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 	(void)allocated(600 * MIB);
 	once = trims_of_a_refusal();
 	must(once > 0, "nothing is asked of the driver's pools");
-	OK(cuMemPoolCreate(&pool, &properties));
-	OK(cuDeviceSetMemPool(0, pool));
+	OK(cuMemPoolCreate(&pool, &properties), cuDeviceSetMemPool(0, pool));
 	must(trims_of_a_refusal() == 2 * once, "not both pools");
-	must(gcpsim_fail("cuDeviceGetDefaultMemPool:1+:801") == 0, "no such plan");
+	calls_fail("cuDeviceGetDefaultMemPool:1+:801");
 	must(trims_of_a_refusal() == once, "a pool that CUDA does not name");
 }
 
@@ -200,18 +194,16 @@ SCENARIO(exported_block_is_freed_in_a_capture, "GCPSIM_MEMORY=1g GCPSIM_SPEED=ne
 {
 	CUipcMemHandle handle;
 	CUstream stream;
-	CUgraph graph;
 	CUdeviceptr p;
 
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	p = allocated(MIB);
 	OK(cuIpcGetMemHandle(&handle, p));
 	gcpsim_set_memory(0, gcpsim_memory_used(0));
-	must(gcpsim_fail("cuMemHostAlloc:1+:2") == 0, "no such plan");
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuMemFree(p));
-	OK(cuStreamEndCapture(stream, &graph));
+	calls_fail("cuMemHostAlloc:1+:2");
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), cuMemFree(p));
+	(void)capture_end(stream);
 	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 	must(gcpsim_invalidated() == 0, "the capture is lost");
 }

@@ -21,17 +21,21 @@
 
 #include "gcpsim.h"
 
+#include "../../several.h"
+
 #define MIB ((size_t)1 << 20)
 
-#define OK(call)                                                                       \
-	do {                                                                           \
-		CUresult code_ = (call);                                               \
-		if (code_) {                                                           \
-			printf("line %d: %s: error %d\n", __LINE__, #call,             \
-			       (int)code_);                                            \
-			exit(2);                                                       \
-		}                                                                      \
-	} while (0)
+/* Each call must be good. */
+#define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
+#define OK_ONE(call) ok((call), #call, __LINE__)
+
+static inline void ok(CUresult code, const char *call, int line)
+{
+	if (code == CUDA_SUCCESS)
+		return;
+	printf("line %d: %s: error %d\n", line, call, (int)code);
+	exit(2);
+}
 
 static bool wrong;
 
@@ -42,21 +46,100 @@ static void must(bool good, const char *what)
 	wrong |= !good;
 }
 
-__attribute__((unused)) static CUcontext primary(void)
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+/* Device `number` is current, in its primary context. */
+static CUcontext primary_of(int number)
 {
 	CUcontext ctx;
 
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	OK(cuDevicePrimaryCtxRetain(&ctx, number), cuCtxSetCurrent(ctx));
 	return ctx;
 }
 
-__attribute__((unused)) static CUdeviceptr allocated(size_t bytes)
+static CUcontext primary(void)
+{
+	return primary_of(0);
+}
+
+static CUdeviceptr allocated(size_t bytes)
 {
 	CUdeviceptr p;
 
 	OK(cuMemAlloc(&p, bytes));
 	return p;
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static void capture_begin(CUstream stream)
+{
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+static CUgraph capture_end(CUstream stream)
+{
+	CUgraph graph = NULL;
+
+	OK(cuStreamEndCapture(stream, &graph));
+	return graph;
+}
+
+static CUgraphExec instantiated(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+/* Calls of the driver fail by this plan from now on; NULL: none does. */
+static void calls_fail(const char *plan)
+{
+	must(gcpsim_fail(plan) == 0, "no such plan");
+}
+
+static void when_called(const char *call, void (*then)(void))
+{
+	must(gcpsim_when_called(call, then) == 0, "no such call");
+}
+
+/* A thread of its own plays that to its end, and gives what it returned. */
+static void *play_elsewhere(void *(*play)(void *), void *arg)
+{
+	pthread_t thread;
+	void *end;
+
+	must(pthread_create(&thread, NULL, play, arg) == 0 &&
+		 pthread_join(thread, &end) == 0,
+	     "no thread");
+	return end;
+}
+
+/* A host function: the stream does not get on before. */
+static void wait_for_flag(void *flag)
+{
+	while (!atomic_load((atomic_bool *)flag))
+		usleep(1000);
+}
+
+static bool thread_sleeps(int thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	must(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "no state");
+	if (file)
+		fclose(file);
+	return state == 'S';
 }
 
 /* --- scenarios ------------------------------------------------------------------ */

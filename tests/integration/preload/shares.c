@@ -25,8 +25,7 @@ static CUgraph captured(int i)
 
 	OK(cuStreamBeginCapture(streams[i], CU_STREAM_CAPTURE_MODE_GLOBAL));
 	p = allocated((size_t)(i + 1) * 8 * MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, streams[i]));
-	OK(cuMemFree(p));
+	OK(cuMemsetD8Async(p, 1, MIB, streams[i]), cuMemFree(p));
 	if (host)
 		OK(cuLaunchHostFunc(streams[i], host, NULL));
 	OK(cuStreamEndCapture(streams[i], &graph));
@@ -64,12 +63,6 @@ static uint64_t trim(void)
 	return trim_to ? trim_to(0, 0) : 0;
 }
 
-static void wait_for_flag(void *flag)
-{
-	while (!atomic_load((atomic_bool *)flag))
-		sched_yield();
-}
-
 /* Both run in one stream, and the first one is launched into another one. */
 static void launch_across(void)
 {
@@ -77,8 +70,7 @@ static void launch_across(void)
 
 	atomic_store(&flag, false);
 	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuGraphLaunch(execs[0], streams[0]), cuGraphLaunch(execs[1], streams[0]));
 	OK(cuGraphLaunch(execs[0], streams[1]));
 	atomic_store(&flag, true);
 	OK(cuCtxSynchronize());
@@ -105,8 +97,7 @@ SCENARIO(memory_that_only_addresses_hold_is_trimmed)
 {
 	make_graphs();
 	launch_both();
-	OK(cuGraphLaunch(execs[1], streams[0]));
-	OK(cuGraphExecDestroy(execs[1]));
+	OK(cuGraphLaunch(execs[1], streams[0]), cuGraphExecDestroy(execs[1]));
 	OK(cuCtxSynchronize());
 	for (int i = 0; i < 2; i++) {
 		OK(cuGraphLaunch(execs[0], streams[1]));
@@ -226,8 +217,7 @@ static CUgraph make_kept(void)
 	CUgraph graph = captured(1);
 
 	OK(cuGraphExecDestroy(execs[1]));
-	OK(cuGraphInstantiateWithFlags(&execs[1], graph, 0));
-	OK(cuCtxSynchronize());
+	OK(cuGraphInstantiateWithFlags(&execs[1], graph, 0), cuCtxSynchronize());
 	launch_both();
 	must(lanes(found, GRAPHS) == 1 && found[0].graphs == GRAPHS,
 	     "a graph that is kept shares nothing");
@@ -247,8 +237,7 @@ static size_t lanes_after(void (*call)(CUgraph graph), uint64_t *ret_launches)
 	before = stats().graph_launches;
 	launch_both();
 	if (made_exec) {
-		OK(cuGraphLaunch(made_exec, streams[0]));
-		OK(cuCtxSynchronize());
+		OK(cuGraphLaunch(made_exec, streams[0]), cuCtxSynchronize());
 	}
 	*ret_launches = stats().graph_launches - before;
 	count = lanes(NULL, 0);
@@ -410,8 +399,7 @@ SCENARIO(an_unknown_capture_waits_for_no_graph)
 	OK(cuGraphLaunch(execs[1], streams[0]));
 	OK(((begin_fn *)begin)(0.5, streams[1], CU_STREAM_CAPTURE_MODE_RELAXED));
 	must(lanes(NULL, 0) == 1, "not one lane");
-	OK(cuStreamEndCapture(streams[1], &graph));
-	OK(cuGraphDestroy(graph));
+	OK(cuStreamEndCapture(streams[1], &graph), cuGraphDestroy(graph));
 	atomic_store(&flag, true);
 	launch_both();
 }
@@ -429,11 +417,9 @@ SCENARIO(beside_a_capture_the_host_waits_for_no_graph)
 	OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
 	alarm(8);
 	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
-	OK(cuGraphLaunch(execs[0], streams[0]));
-	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuGraphLaunch(execs[0], streams[0]), cuGraphLaunch(execs[1], streams[0]));
 	OK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuGraphLaunch(execs[0], streams[1]));
-	OK(cuStreamEndCapture(capturing, &graph));
+	OK(cuGraphLaunch(execs[0], streams[1]), cuStreamEndCapture(capturing, &graph));
 	OK(cuGraphDestroy(graph));
 	atomic_store(&flag, true);
 	launch_both();
@@ -451,11 +437,9 @@ static CUgraphExec leaves_memory(CUdeviceptr *ret_left)
 	p = allocated(8 * MIB);
 	OK(cuMemAllocAsync(ret_left, MIB, streams[0]));
 	OK(cuMemsetD8Async(p, 7, MIB, streams[0]));
-	OK(cuMemcpyDtoDAsync(*ret_left, p, MIB, streams[0]));
-	OK(cuMemFree(p));
+	OK(cuMemcpyDtoDAsync(*ret_left, p, MIB, streams[0]), cuMemFree(p));
 	OK(cuStreamEndCapture(streams[0], &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, flags));
-	OK(cuGraphDestroy(graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, flags), cuGraphDestroy(graph));
 	return exec;
 }
 
@@ -463,8 +447,7 @@ static void must_have_left(CUdeviceptr left)
 {
 	unsigned char byte = 0;
 
-	OK(cuStreamSynchronize(streams[0]));
-	OK(cuMemcpyDtoH(&byte, left + MIB - 1, 1));
+	OK(cuStreamSynchronize(streams[0]), cuMemcpyDtoH(&byte, left + MIB - 1, 1));
 	must(byte == 7, "its content is not the graph's");
 }
 
@@ -486,8 +469,7 @@ SCENARIO(a_graph_that_leaves_memory_is_launched_again)
 	must(cuGraphLaunch(once, streams[0]) == CUDA_ERROR_INVALID_VALUE,
 	     "launched with its memory not freed");
 	must_have_left(freed);
-	OK(cuMemFreeAsync(freed, streams[0]));
-	OK(cuGraphLaunch(once, streams[0]));
+	OK(cuMemFreeAsync(freed, streams[0]), cuGraphLaunch(once, streams[0]));
 	must_have_left(freed);
 	launch_both();
 	must(gcpsim_hazards() == 0, "a hazard");

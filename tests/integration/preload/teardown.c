@@ -46,19 +46,6 @@ static void *makes_the_next(void *unused)
 	return unused;
 }
 
-static bool maker_sleeps(void)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", next.maker);
-	file = fopen(path, "r");
-	must(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "no state");
-	if (file)
-		fclose(file);
-	return state == 'S';
-}
-
 /* Returns when the context is made, or its maker sleeps on and on: it waits for this
  * call. */
 static void next_is_made(void)
@@ -66,7 +53,7 @@ static void next_is_made(void)
 	pthread_create(&next.thread, NULL, makes_the_next, NULL);
 	for (int looks = 0; looks < 20 && !next.is_made;) {
 		usleep(1000);
-		looks = next.maker && maker_sleeps() ? looks + 1 : 0;
+		looks = next.maker && thread_sleeps(next.maker) ? looks + 1 : 0;
 	}
 }
 
@@ -74,15 +61,13 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 {
 	CUcontext ctx = primary();
 
+	OK(cuMemFree(allocated(MIB)), cuCtxCreate(&next.gone, NULL, 0, 0));
 	OK(cuMemFree(allocated(MIB)));
-	OK(cuCtxCreate(&next.gone, NULL, 0, 0));
-	OK(cuMemFree(allocated(MIB)));
-	must(gcpsim_when_called("cuCtxDestroy_v2", next_is_made) == 0, "no call");
+	when_called("cuCtxDestroy_v2", next_is_made);
 	OK(cuCtxDestroy(next.gone));
 	next.gone_is_over = true;
 	pthread_join(next.thread, NULL);
-	OK(cuCtxSetCurrent(ctx));
-	OK(cuMemFree(allocated(MIB)));
+	OK(cuCtxSetCurrent(ctx), cuMemFree(allocated(MIB)));
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
@@ -97,14 +82,13 @@ static void *ends_a_capture(void *unused)
 	OK(cuCtxSetCurrent(ctx));
 	if (other_begins)
 		OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuStreamEndCapture(first_stream, &(CUgraph){0}));
+	(void)capture_end(first_stream);
 	return unused;
 }
 
 static void ends_meanwhile(void)
 {
-	pthread_create(&next.thread, NULL, ends_a_capture, NULL);
-	pthread_join(next.thread, NULL);
+	(void)play_elsewhere(ends_a_capture, NULL);
 }
 
 /* Another thread ends a capture before that call of this one returns. */
@@ -114,11 +98,11 @@ static void captured_beside(const char *call, bool begins)
 
 	ctx = primary();
 	other_begins = begins;
-	OK(cuStreamCreate(&first_stream, CU_STREAM_NON_BLOCKING));
-	must(gcpsim_when_called(call, ends_meanwhile) == 0, "no call");
+	first_stream = stream_new();
+	when_called(call, ends_meanwhile);
 	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	if (begins)
-		OK(cuStreamEndCapture(first_stream, &(CUgraph){0}));
+		(void)capture_end(first_stream);
 	fences = gcpsim_calls("cuCtxRecordEvent");
 	for (int i = 0; i < 100; i++)
 		OK(cuMemFree(allocated(8 * MIB)));
@@ -144,15 +128,14 @@ static void *frees_beside_a_stream(void *unused)
 
 	OK(cuCtxSetCurrent(ctx));
 	for (int i = 0; i < 64 && side != other_stream; i++)
-		OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+		side = stream_new();
 	must(side == other_stream, "the handle is another one");
-	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
+	main_stream = stream_new();
 	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	first = allocated(3 * MIB);
 	other = allocated(MIB);
-	OK(cuEventRecord(event, main_stream));
-	OK(cuStreamWaitEvent(side, event, 0));
+	OK(cuEventRecord(event, main_stream), cuStreamWaitEvent(side, event, 0));
 	has_joined = true;
 	while (!is_destroyed)
 		sched_yield();
@@ -161,9 +144,8 @@ static void *frees_beside_a_stream(void *unused)
 	OK(cuMemFree(first));
 	second = allocated(3 * MIB);
 	must(first != second, "memory is given out that another stream uses");
-	OK(cuEventRecord(event, side));
-	OK(cuStreamWaitEvent(main_stream, event, 0));
-	OK(cuStreamEndCapture(main_stream, &(CUgraph){0}));
+	OK(cuEventRecord(event, side), cuStreamWaitEvent(main_stream, event, 0));
+	(void)capture_end(main_stream);
 	return unused;
 }
 
@@ -180,15 +162,14 @@ SCENARIO(stream_made_while_its_handle_is_in_another_capture, "GCPSIM_HANDLES=aga
 	CUevent event;
 
 	ctx = primary();
-	OK(cuStreamCreate(&first_stream, CU_STREAM_NON_BLOCKING));
+	first_stream = stream_new();
 	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	OK(cuCtxCreate(&another, NULL, 0, 0));
-	OK(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
-	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING), cuCtxSetCurrent(ctx));
 	OK(cuStreamBeginCapture(first_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuEventRecord(event, first_stream));
 	OK(cuStreamWaitEvent(other_stream, event, 0));
-	must(gcpsim_when_called("cuCtxDestroy_v2", joins_meanwhile) == 0, "call");
+	when_called("cuCtxDestroy_v2", joins_meanwhile);
 	OK(cuCtxDestroy(another));
 	is_destroyed = true;
 	pthread_join(next.thread, NULL);
@@ -220,16 +201,14 @@ static void load_beside(const char *library)
 /* A device that is in no stream's order writes into memory as soon as it has it. */
 static void work_with(bool writes)
 {
-	CUstream stream;
+	CUstream stream = stream_new();
 
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < 300; i++) {
 		CUdeviceptr p = allocated(4 * MIB);
 
 		if (writes)
 			gcpsim_touch(p, 4 * MIB, 1);
-		OK(cuMemsetD8Async(p, 1, 4 * MIB, stream));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, 4 * MIB, stream), cuMemFree(p));
 	}
 	must(gcpsim_hazards() == 0, "it writes into memory that work still uses");
 }
@@ -271,9 +250,8 @@ SCENARIO(stream_ordered_memory_beside_a_network_card,
 	CUdeviceptr p;
 
 	primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuDeviceGetDefaultMemPool(&pool, 0));
-	OK(cuMemPoolSetAccess(pool, &access, 1));
+	stream = stream_new();
+	OK(cuDeviceGetDefaultMemPool(&pool, 0), cuMemPoolSetAccess(pool, &access, 1));
 	OK(cuMemAllocAsync(&p, MIB, stream));
 	must(gcpsim_calls("cuMemAllocAsync") == 0, "it is not served");
 	load_beside("libibverbs-1de1263b.so");

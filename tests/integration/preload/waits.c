@@ -29,13 +29,6 @@ static void pass_ms(long ms)
 	nanosleep(&time, NULL);
 }
 
-static void until_the_next_step(void *unused)
-{
-	(void)unused;
-	while (!atomic_load(&stepped))
-		pass_ms(1);
-}
-
 static void *watch(void *unused)
 {
 	for (int i = 0; i < WATCHDOG_MS / 10 && !atomic_load(&over); i++)
@@ -52,7 +45,7 @@ static pthread_t stand(void)
 
 	atomic_store(&stepped, false);
 	atomic_store(&over, false);
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	must(pthread_create(&watchdog, NULL, watch, NULL) == 0, "no watchdog");
 	return watchdog;
 }
@@ -76,7 +69,7 @@ static size_t device_bytes(void)
 static void begin(void)
 {
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 }
 
 /* Memory of `bytes` that work has used, and a small block that has not been freed with
@@ -86,10 +79,8 @@ static void use_and_free(size_t bytes)
 	CUdeviceptr large = allocated(bytes), small = allocated(4096);
 
 	OK(cuMemsetD8Async(large, 1, MIB, stream));
-	OK(cuMemsetD8Async(small, 1, 4096, stream));
-	OK(cuStreamSynchronize(stream));
-	OK(cuMemFree(large));
-	OK(cuMemFree(small));
+	OK(cuMemsetD8Async(small, 1, 4096, stream), cuStreamSynchronize(stream));
+	OK(cuMemFree(large), cuMemFree(small));
 }
 
 SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
@@ -99,7 +90,7 @@ SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 	CUdeviceptr p;
 
 	begin();
-	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	other = stream_new();
 	use_and_free(device_bytes() / 10 * 6);
 	watchdog = stand();
 	OK(cuMemAllocAsync(&p, device_bytes() / 10 * 7, other));
@@ -134,8 +125,7 @@ static void *frees_and_allocates(void *ctx)
 
 	OK(cuCtxSetCurrent(ctx));
 	p = allocated(600 * MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, stream));
-	OK(cuMemFree(p));
+	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
 	OK(cuMemCreate(&handle, 700 * MIB, &properties, 0));
 	return NULL;
 }
@@ -162,8 +152,7 @@ SCENARIO(release_beside_a_wait)
 	ctx = primary(); /* retained twice */
 	watchdog = stand();
 	thread = wait_in_another_thread(ctx);
-	OK(cuDevicePrimaryCtxRelease(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuDevicePrimaryCtxRelease(0), cuDevicePrimaryCtxRetain(&ctx, 0));
 	step(watchdog);
 	pthread_join(thread, NULL);
 }
@@ -185,8 +174,7 @@ SCENARIO(last_release_beside_a_wait)
 	CUcontext ctx;
 
 	begin();
-	OK(cuCtxGetCurrent(&ctx));
-	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	OK(cuCtxGetCurrent(&ctx), cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	thread = wait_in_another_thread(ctx);
 	pthread_create(&stepper, NULL, look_and_step, &calls);
 	OK(cuDevicePrimaryCtxRelease(0));

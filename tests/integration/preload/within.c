@@ -29,8 +29,7 @@ static void is_pooled(void)
 	for (int i = 0; i < 64; i++) {
 		CUdeviceptr p = allocated(32 * MIB);
 
-		OK(cuMemsetD8Async(p, 1, 32 * MIB, NULL));
-		OK(cuMemFree(p));
+		OK(cuMemsetD8Async(p, 1, 32 * MIB, NULL), cuMemFree(p));
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") > barriers, "no barriers are set any more");
 }
@@ -58,8 +57,7 @@ static struct {
 
 static void *is_cancelled_in_a_call(void *unused)
 {
-	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
-	     "no such call");
+	when_called(cancelled.symbol, pthread_testcancel);
 	pthread_cancel(pthread_self());
 	OK(cancelled.call());
 	pthread_testcancel();
@@ -69,13 +67,11 @@ static void *is_cancelled_in_a_call(void *unused)
 /* In the driver, before the call returns. */
 static void cancel_in(const char *symbol, CUresult (*call)(void))
 {
-	pthread_t victim;
 	void *ended;
 
 	cancelled.symbol = symbol;
 	cancelled.call = call;
-	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
-	pthread_join(victim, &ended);
+	ended = play_elsewhere(is_cancelled_in_a_call, NULL);
 	must(ended == PTHREAD_CANCELED, "it has not ended");
 }
 
@@ -139,7 +135,7 @@ static bool is_fenced(void)
 SCENARIO(a_cancelled_thread_leaves_no_capture)
 {
 	own = primary();
-	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	captured = stream_new();
 	must(is_fenced(), "no fences");
 	cancel_in("cuStreamBeginCapture_v2", begins);
 	must(!is_fenced(), "fences beside a capture");
@@ -165,8 +161,7 @@ static void works_there(void)
 	called = true;
 	OK(cuCtxPushCurrent(made));
 	taken = allocated(MIB);
-	OK(cuMemsetD8(taken, 1, MIB));
-	OK(cuCtxPopCurrent(NULL));
+	OK(cuMemsetD8(taken, 1, MIB), cuCtxPopCurrent(NULL));
 }
 
 static void retains_there(void)
@@ -178,14 +173,13 @@ static void retains_there(void)
 	must(again == made, "it is another context");
 	OK(cuCtxPushCurrent(again));
 	taken = allocated(MIB);
-	OK(cuCtxPopCurrent(NULL));
-	OK(cuDevicePrimaryCtxRelease(0));
+	OK(cuCtxPopCurrent(NULL), cuDevicePrimaryCtxRelease(0));
 }
 
 static void called_while_it_is_made(void (*tool)(void))
 {
 	hang_watch();
-	must(gcpsim_when_called("cuDevicePrimaryCtxRetain", tool) == 0, "no call");
+	when_called("cuDevicePrimaryCtxRetain", tool);
 	OK(cuDevicePrimaryCtxRetain(&made, 0));
 	must(called, "no tool was called");
 	OK(cuCtxSetCurrent(made));

@@ -42,7 +42,7 @@ SCENARIO(other_memory_is_refused)
 	CUdeviceptr p;
 
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	(void)allocated(MIB);
 	must(cuMemAllocAsync(&p, 4096 * MIB, stream) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "more memory than there is");
@@ -66,15 +66,14 @@ SCENARIO(memory_is_out_in_a_capture)
 	CUgraph graph;
 
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	p = allocated(MIB);
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	capture_begin(stream);
 	q = allocated(MIB);
 	OK(cuMemsetD8Async(q, 1, MIB, stream));
 	must(cuMemAlloc(&p, 1024 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "more memory than there is");
-	OK(cuMemsetD8Async(q, 2, MIB, stream));
-	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuMemsetD8Async(q, 2, MIB, stream), cuStreamEndCapture(stream, &graph));
 	must(graph != NULL, "the capture did not survive");
 	OK(cuGraphDestroy(graph));
 }
@@ -116,8 +115,7 @@ SCENARIO(runs_on)
 
 	(void)primary();
 	for (;;) {
-		OK(cuMemFree(allocated(64 * MIB)));
-		OK(cuMemFree(allocated(1000)));
+		OK(cuMemFree(allocated(64 * MIB)), cuMemFree(allocated(1000)));
 		nanosleep(&little, NULL);
 	}
 }
@@ -130,15 +128,13 @@ SCENARIO(nothing_is_kept)
 	void *pinned;
 
 	(void)primary();
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = stream_new();
 	for (int i = 0; i < 20; i++) {
 		large = allocated(64 * MIB);
 		small = allocated(1000);
 		OK(cuMemAllocHost(&pinned, MIB));
 		OK(cuMemsetD8Async(large, 1, MIB, stream));
-		OK(cuMemcpyHtoDAsync(large, pinned, MIB, stream));
-		OK(cuMemFree(small));
-		OK(cuMemFree(large));
-		OK(cuMemFreeHost(pinned));
+		OK(cuMemcpyHtoDAsync(large, pinned, MIB, stream), cuMemFree(small));
+		OK(cuMemFree(large), cuMemFreeHost(pinned));
 	}
 }

@@ -14,6 +14,7 @@
 
 #include <cuda.h>
 
+#include "../../several.h"
 #include "driver.h"
 
 /* Both are a CUipcMemHandle in size and content. */
@@ -64,8 +65,9 @@ int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p);
 int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle);
 int gcpt_ipc_close(void *p);
 
-/* Ends the program with code 2 when `code` is not 0. */
-#define GCPT_OK(call) gcpt_demand((call), #call, __FILE__, __LINE__)
+/* Ends the program with code 2 when a `code` is not 0. */
+#define GCPT_OK(...)      SEVERAL(GCPT_OK_ONE, __VA_ARGS__)
+#define GCPT_OK_ONE(call) gcpt_demand((call), #call, __FILE__, __LINE__)
 void gcpt_demand(int code, const char *call, const char *file, int line);
 
 #endif

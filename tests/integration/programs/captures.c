@@ -243,8 +243,7 @@ static const char *state_name(struct scene *s)
 static void prepare(struct scene *s)
 {
 	s->fresh = s->inner = NULL;
-	GCPT_OK(gcpt_malloc(&s->live, WORDS * 4));
-	GCPT_OK(gcpt_malloc(&s->victim, WORDS * 4));
+	GCPT_OK(gcpt_malloc(&s->live, WORDS * 4), gcpt_malloc(&s->victim, WORDS * 4));
 	GCPT_OK(gcpt_sync());
 }
 
@@ -259,11 +258,9 @@ static void inner_allocate(struct scene *s)
 
 static void clean(struct scene *s)
 {
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_free(s->live));
+	GCPT_OK(gcpt_sync(), gcpt_free(s->live));
 	GCPT_OK(gcpt_free(s->victim)); /* each of them: or nothing */
-	GCPT_OK(gcpt_free(s->inner));
-	GCPT_OK(gcpt_free(s->fresh));
+	GCPT_OK(gcpt_free(s->inner), gcpt_free(s->fresh));
 }
 
 static void print_code(int code)
@@ -323,8 +320,7 @@ int main(int argc, char **argv)
 	bool eager = gcpt_flag(argc, argv, "--eager");
 	struct scene s = {0};
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&s.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&s.kernels));
 	GCPT_OK(gcpt_stream_create(&s.stream));
 	GCPT_OK(gcpt_malloc(&s.wrong, sizeof(unsigned long long)));
 	helper_begin();
@@ -335,7 +331,6 @@ int main(int argc, char **argv)
 					row(&s, modes[m].mode, modes[m].name, elsewhere,
 					    &calls[c]);
 	helper_end();
-	GCPT_OK(gcpt_free(s.wrong));
-	GCPT_OK(gcpt_stream_destroy(s.stream));
+	GCPT_OK(gcpt_free(s.wrong), gcpt_stream_destroy(s.stream));
 	return 0;
 }

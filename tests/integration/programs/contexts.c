@@ -30,13 +30,11 @@ static void use(const char *what, void *p, size_t bytes)
 	struct gcpt_kernels k;
 	void *counter;
 
-	GCPT_OK(gcpt_kernels_load(&k));
-	GCPT_OK(gcpt_malloc(&counter, sizeof(wrong)));
+	GCPT_OK(gcpt_kernels_load(&k), gcpt_malloc(&counter, sizeof(wrong)));
 	GCPT_OK(gcpt_copy(counter, &wrong, sizeof(wrong)));
 	GCPT_OK(gcpt_launch_fill(&k, NULL, p, bytes / 4, 7));
 	GCPT_OK(gcpt_launch_check(&k, NULL, p, bytes / 4, 7, counter));
-	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
-	GCPT_OK(gcpt_free(counter));
+	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)), gcpt_free(counter));
 	GCPT_OK((int)cu.cuModuleUnload(k.module));
 	printf("%-58s %llu wrong words\n", what, wrong);
 }
@@ -46,9 +44,7 @@ static void reset(size_t bytes)
 	void *p, *q;
 
 	printf("-- reset, %zu bytes\n", bytes);
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_malloc(&p, bytes));
-	GCPT_OK(gcpt_malloc(&q, bytes));
+	GCPT_OK(gcpt_use(0), gcpt_malloc(&p, bytes), gcpt_malloc(&q, bytes));
 	GCPT_OK(gcpt_free(q));
 	say("reset", gcpt_device_reset(0));
 	say("the device again", gcpt_use(0));
@@ -85,8 +81,7 @@ static void destroyed(size_t bytes)
 	a = create(0);
 	say("malloc in it", gcpt_malloc(&p, bytes));
 	use("it works", p, bytes);
-	GCPT_OK(gcpt_malloc(&q, bytes));
-	GCPT_OK(gcpt_free(q));
+	GCPT_OK(gcpt_malloc(&q, bytes), gcpt_free(q));
 	say("destroy it with a live block", (int)cu.cuCtxDestroy(a));
 	cu.cuCtxPopCurrent(&ignored);
 	say("the primary context", gcpt_use(0));
@@ -139,8 +134,7 @@ static void threads(size_t bytes)
 	pthread_t thread;
 
 	printf("-- threads, %zu bytes\n", bytes);
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_malloc(&task.p, bytes));
+	GCPT_OK(gcpt_use(0), gcpt_malloc(&task.p, bytes));
 	pthread_create(&thread, NULL, free_elsewhere, &task);
 	pthread_join(thread, NULL);
 	say("free by another thread", task.code);
@@ -152,9 +146,7 @@ static void two_devices(size_t bytes)
 	void *p, *q;
 
 	printf("-- two devices, %zu bytes\n", bytes);
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_malloc(&p, bytes));
-	GCPT_OK(gcpt_use(1));
+	GCPT_OK(gcpt_use(0), gcpt_malloc(&p, bytes), gcpt_use(1));
 	GCPT_OK(gcpt_malloc(&q, bytes));
 	use("device 1's block works", q, bytes);
 	say("copy from device 1 to device 0", gcpt_copy(p, q, bytes));
@@ -164,8 +156,7 @@ static void two_devices(size_t bytes)
 	GCPT_OK(gcpt_use(0));
 	say("free of device 1's block on device 0", gcpt_free(q));
 	say("reset of device 1", gcpt_device_reset(1));
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_malloc(&p, bytes));
+	GCPT_OK(gcpt_use(0), gcpt_malloc(&p, bytes));
 	use("device 0 still works", p, bytes);
 	GCPT_OK(gcpt_free(p));
 }
@@ -175,8 +166,7 @@ int main(int argc, char **argv)
 	static const size_t sizes[] = {1000, 300000, 5 << 20};
 	int count = 0, most = (int)gcpt_arg(argc, argv, "--devices", 2);
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_device_count(&count));
+	GCPT_OK(gcpt_use(0), gcpt_device_count(&count));
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		threads(sizes[i]);
 		reset(sizes[i]);

@@ -58,8 +58,7 @@ static void wrong_frees(size_t bytes)
 	char what[96];
 	void *p, *q;
 
-	GCPT_OK(gcpt_malloc(&p, bytes));
-	GCPT_OK(gcpt_malloc(&q, bytes));
+	GCPT_OK(gcpt_malloc(&p, bytes), gcpt_malloc(&q, bytes));
 	printf("-- blocks of %zu bytes\n", bytes);
 	snprintf(what, sizeof(what), "free of the start + 1");
 	say(what, gcpt_free(at(p, 1)));
@@ -124,12 +123,9 @@ static void after_a_failure(void)
 		GCPT_OK(gcpt_malloc(&p, sizes[i]));
 		GCPT_OK(gcpt_free(p)); /* it is there, for a cache */
 	}
-	GCPT_OK(gcpt_malloc_host(&p, 1000));
-	GCPT_OK(gcpt_free_host(p));
-	GCPT_OK(gcpt_malloc_async(&p, 1000, NULL));
-	GCPT_OK(gcpt_free_async(p, NULL));
-	GCPT_OK(gcpt_kernels_load(&k));
-	GCPT_OK(gcpt_launch_trap(&k, NULL));
+	GCPT_OK(gcpt_malloc_host(&p, 1000), gcpt_free_host(p));
+	GCPT_OK(gcpt_malloc_async(&p, 1000, NULL), gcpt_free_async(p, NULL));
+	GCPT_OK(gcpt_kernels_load(&k), gcpt_launch_trap(&k, NULL));
 	say("synchronize after a trap", gcpt_sync());
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		say("malloc of what was freed", gcpt_malloc(&p, sizes[i]));

@@ -66,16 +66,13 @@ static void capture_work(unsigned number, CUstream stream)
 	uint32_t value = 0x10001u * (number + 1);
 	void *a, *b;
 
-	GCPT_OK(gcpt_malloc(&a, n * 4));
-	GCPT_OK(gcpt_malloc(&b, n * 4));
+	GCPT_OK(gcpt_malloc(&a, n * 4), gcpt_malloc(&b, n * 4));
 	GCPT_OK(gcpt_launch_fill(k, stream, a, n, value));
 	for (unsigned i = 0; i < set.nodes; i++)
 		GCPT_OK(gcpt_launch_spin(k, stream, set.spin_ns));
 	GCPT_OK(gcpt_launch_copy(k, stream, b, a, n));
-	GCPT_OK(gcpt_launch_check(k, stream, a, n, value, counter));
-	GCPT_OK(gcpt_free(a));
-	GCPT_OK(gcpt_launch_check(k, stream, b, n, value, counter));
-	GCPT_OK(gcpt_free(b));
+	GCPT_OK(gcpt_launch_check(k, stream, a, n, value, counter), gcpt_free(a));
+	GCPT_OK(gcpt_launch_check(k, stream, b, n, value, counter), gcpt_free(b));
 }
 
 static CUgraph capture(unsigned number, CUstream stream)
@@ -160,8 +157,7 @@ static unsigned long long wrong_words(void)
 {
 	unsigned long long wrong;
 
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
+	GCPT_OK(gcpt_sync(), gcpt_copy(&wrong, counter, sizeof(wrong)));
 	return wrong;
 }
 
@@ -367,8 +363,7 @@ int main(int argc, char **argv)
 	if (!set.graphs || set.graphs > GRAPHS_MAX || !set.streams || !set.threads ||
 	    set.streams > STREAMS_MAX || set.threads > STREAMS_MAX || set.bytes < 8)
 		return 2;
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	for (unsigned i = 0; i < set.streams || i < 2; i++)
 		GCPT_OK(gcpt_stream_create(&streams[i]));
 	GCPT_OK(gcpt_malloc(&counter, sizeof(zero)));

@@ -91,17 +91,13 @@ static CUgraph capture(struct worker *w)
 	CUgraph graph;
 	void *a, *b;
 
-	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode));
-	GCPT_OK(gcpt_malloc(&a, n * 4));
+	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode), gcpt_malloc(&a, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, a, w->input, n));
-	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
-	GCPT_OK(gcpt_malloc(&b, n * 4));
-	GCPT_OK(gcpt_launch_copy(k, w->stream, b, a, n));
-	GCPT_OK(gcpt_free(a));
+	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS), gcpt_malloc(&b, n * 4));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, b, a, n), gcpt_free(a));
 	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
 	GCPT_OK(gcpt_launch_add(k, w->stream, b, n, DELTA));
-	GCPT_OK(gcpt_launch_copy(k, w->stream, w->output, b, n));
-	GCPT_OK(gcpt_free(b));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, w->output, b, n), gcpt_free(b));
 	GCPT_OK(gcpt_capture_end(w->stream, &graph));
 	w->scratch[0] = a;
 	w->scratch[1] = b;
@@ -245,8 +241,7 @@ static void life_output(struct worker *w)
 	CUgraph graph;
 	void *p;
 
-	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode));
-	GCPT_OK(gcpt_malloc(&p, n * 4));
+	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode), gcpt_malloc(&p, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, p, w->input, n));
 	GCPT_OK(gcpt_capture_end(w->stream, &graph));
 	exec = gcpt_life(graph);
@@ -272,8 +267,7 @@ static void worker_begin(struct worker *w)
 {
 	unsigned long long zero = 0;
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_stream_create(&w->stream));
+	GCPT_OK(gcpt_use(0), gcpt_stream_create(&w->stream));
 	GCPT_OK(gcpt_stream_create(&w->eager_stream));
 	GCPT_OK(gcpt_malloc(&w->input, w->set->words * 4));
 	GCPT_OK(gcpt_malloc(&w->output, w->set->words * 4));
@@ -311,14 +305,10 @@ static void *eager_run(void *arg)
 /* After the threads: no stream captures any more, so waiting is allowed. */
 static unsigned long long worker_end(struct worker *w)
 {
-	GCPT_OK(gcpt_stream_sync(w->stream));
-	GCPT_OK(gcpt_stream_sync(w->eager_stream));
+	GCPT_OK(gcpt_stream_sync(w->stream), gcpt_stream_sync(w->eager_stream));
 	GCPT_OK(gcpt_copy(&w->wrong, w->counter, sizeof(w->wrong)));
-	GCPT_OK(gcpt_stream_destroy(w->stream));
-	GCPT_OK(gcpt_stream_destroy(w->eager_stream));
-	GCPT_OK(gcpt_free(w->input));
-	GCPT_OK(gcpt_free(w->output));
-	GCPT_OK(gcpt_free(w->counter));
+	GCPT_OK(gcpt_stream_destroy(w->stream), gcpt_stream_destroy(w->eager_stream));
+	GCPT_OK(gcpt_free(w->input), gcpt_free(w->output), gcpt_free(w->counter));
 	return w->wrong;
 }
 
@@ -366,15 +356,13 @@ int main(int argc, char **argv)
 
 	if (!set.threads || set.threads > THREADS_MAX || !set.words)
 		return 2;
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	if (set.threads > 1)
 		set.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 	warm = set;
 	warm.rounds = 1;
 	run_all(&warm);
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_mem_info(&before, &total));
+	GCPT_OK(gcpt_sync(), gcpt_mem_info(&before, &total));
 	wrong = run_all(&set);
 	/* CUDA tells of the ends of graphs on a thread of its own. */
 	lost = !gcpt_private_wait(0);

@@ -91,14 +91,12 @@ static void freed(size_t bytes)
 	int on = 1, fd = -1;
 	void *device, *pinned;
 
-	GCPT_OK(gcpt_malloc(&device, bytes));
-	GCPT_OK((int)cu.cuMemAllocHost(&pinned, bytes));
+	GCPT_OK(gcpt_malloc(&device, bytes), (int)cu.cuMemAllocHost(&pinned, bytes));
 	p[0] = (CUdeviceptr)(uintptr_t)device;
 	p[1] = (CUdeviceptr)(uintptr_t)pinned;
 	say_all("held", p[0], false);
 	say_all("pinned and held", p[1], true);
-	GCPT_OK(gcpt_free(device));
-	GCPT_OK((int)cu.cuMemFreeHost(pinned));
+	GCPT_OK(gcpt_free(device), (int)cu.cuMemFreeHost(pinned));
 	say_all("freed", p[0], false);
 	say_all("inside", p[0] + inside, false);
 	printf("set: %d\n", (int)cu.cuPointerSetAttribute(
@@ -155,8 +153,7 @@ static void own_page(void)
 	printf(", opened %d", (int)cu.cuMemSetAccess(at, PAGE, &opened, 1));
 	printf(", its handle %d",
 	       (int)cu.cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)at));
-	GCPT_OK((int)cu.cuMemRelease(told));
-	GCPT_OK((int)cu.cuMemRelease(page));
+	GCPT_OK((int)cu.cuMemRelease(told), (int)cu.cuMemRelease(page));
 	printf(", unmapped %d", (int)cu.cuMemUnmap(at, PAGE));
 	printf(", given back %d\n", (int)cu.cuMemAddressFree(at, PAGE));
 }
@@ -243,20 +240,17 @@ static void current_context(size_t bytes)
 
 	if (!cu.cuCtxCreate)
 		return;
-	GCPT_OK((int)cu.cuCtxGetCurrent(&first));
-	GCPT_OK(gcpt_kernels_load(&k));
+	GCPT_OK((int)cu.cuCtxGetCurrent(&first), gcpt_kernels_load(&k));
 	for (int i = 0; i < BLOCKS; i++) {
 		GCPT_OK(gcpt_malloc(&p[i], bytes));
 		GCPT_OK(gcpt_launch_fill_slow(&k, NULL, p[i], bytes / 4, 1, SLOW_NS));
 	}
 	GCPT_OK((int)cu.cuCtxCreate(&own, NULL, 0, 0));
 	for (int i = 0; i < BLOCKS; i++) {
-		GCPT_OK(gcpt_free(p[i]));
-		GCPT_OK((int)cu.cuCtxGetCurrent(&found));
+		GCPT_OK(gcpt_free(p[i]), (int)cu.cuCtxGetCurrent(&found));
 		changed += found != own;
 	}
-	GCPT_OK((int)cu.cuCtxDestroy(own));
-	GCPT_OK((int)cu.cuCtxSetCurrent(first));
+	GCPT_OK((int)cu.cuCtxDestroy(own), (int)cu.cuCtxSetCurrent(first));
 	GCPT_OK((int)cu.cuModuleUnload(k.module));
 	printf("frees of another context's %zu bytes: %d changed the current one\n",
 	       bytes, changed);
@@ -271,34 +265,23 @@ static void other_context(int other)
 	void *p, *counter;
 	CUstream stream;
 
-	GCPT_OK(gcpt_use(other));
-	GCPT_OK(gcpt_kernels_load(&there));
+	GCPT_OK(gcpt_use(other), gcpt_kernels_load(&there));
 	GCPT_OK(gcpt_malloc(&counter, sizeof(wrong)));
-	GCPT_OK(gcpt_copy(counter, &wrong, sizeof(wrong)));
-	GCPT_OK(gcpt_stream_create(&stream));
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&here));
+	GCPT_OK(gcpt_copy(counter, &wrong, sizeof(wrong)), gcpt_stream_create(&stream));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&here));
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		GCPT_OK(gcpt_use(0));
-		GCPT_OK(gcpt_malloc(&p, WORDS * 4));
+		GCPT_OK(gcpt_use(0), gcpt_malloc(&p, WORDS * 4));
 		GCPT_OK(
 		    gcpt_launch_fill_slow(&here, NULL, p, WORDS, 1000 + i, SLOW_NS));
-		GCPT_OK(gcpt_free(p));
-		GCPT_OK(gcpt_malloc(&p, WORDS * 4));
-		GCPT_OK(gcpt_use(other));
+		GCPT_OK(gcpt_free(p), gcpt_malloc(&p, WORDS * 4), gcpt_use(other));
 		GCPT_OK(gcpt_set_async(p, 7, WORDS * 4, stream));
 		GCPT_OK(
 		    gcpt_launch_check(&there, stream, p, WORDS, 0x07070707, counter));
-		GCPT_OK(gcpt_stream_sync(stream));
-		GCPT_OK(gcpt_free(p));
+		GCPT_OK(gcpt_stream_sync(stream), gcpt_free(p));
 	}
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_use(other));
-	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
-	GCPT_OK(gcpt_free(counter));
-	GCPT_OK(gcpt_stream_destroy(stream));
-	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_use(0), gcpt_sync(), gcpt_use(other));
+	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)), gcpt_free(counter));
+	GCPT_OK(gcpt_stream_destroy(stream), gcpt_use(0));
 	printf("a fresh block written by device %d: %llu wrong words\n", other, wrong);
 }
 
@@ -306,8 +289,7 @@ static bool peers(int other)
 {
 	CUcontext mine = NULL, theirs = NULL;
 
-	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&mine, 0));
-	GCPT_OK(gcpt_use(other));
+	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&mine, 0), gcpt_use(other));
 	if (!cu.cuCtxEnablePeerAccess ||
 	    cu.cuCtxEnablePeerAccess(mine, 0) != CUDA_SUCCESS)
 		return false;
@@ -320,8 +302,7 @@ int main(int argc, char **argv)
 	static const size_t sizes[] = {1000, 20000, 300000, 5 << 20};
 	int count = 0, most = (int)gcpt_arg(argc, argv, "--devices", 2);
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_device_count(&count));
+	GCPT_OK(gcpt_use(0), gcpt_device_count(&count));
 	/* First, while nothing is cached that would do without a barrier. */
 	if (count > 1 && most > 1 && peers(1))
 		other_context(1);

@@ -46,8 +46,7 @@ static unsigned long long count_wrong(const struct gcpt_kernels *k, void *p,
 	GCPT_OK(gcpt_malloc(&counter, sizeof(wrong)));
 	GCPT_OK(gcpt_copy(counter, &wrong, sizeof(wrong)));
 	GCPT_OK(gcpt_launch_check(k, NULL, p, words, expected, counter));
-	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
-	GCPT_OK(gcpt_free(counter));
+	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)), gcpt_free(counter));
 	return wrong;
 }
 
@@ -61,8 +60,7 @@ static int child(int fd)
 
 	if (read(fd, &note, sizeof(note)) != (ssize_t)sizeof(note))
 		return 2;
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&k));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&k));
 	code = gcpt_ipc_open(&p, &note.handle);
 	if (code) {
 		printf("ipc: the child cannot open the handle: %d %s\n", code,
@@ -70,8 +68,7 @@ static int child(int fd)
 		return 3;
 	}
 	wrong = count_wrong(&k, p, note.words, PARENT_VALUE + EXPORTED);
-	GCPT_OK(gcpt_launch_fill(&k, NULL, p, note.words, CHILD_VALUE));
-	GCPT_OK(gcpt_sync());
+	GCPT_OK(gcpt_launch_fill(&k, NULL, p, note.words, CHILD_VALUE), gcpt_sync());
 	GCPT_OK(gcpt_ipc_close(p));
 	printf("ipc: the child found %llu wrong words\n", wrong);
 	return wrong ? 1 : 0;
@@ -141,11 +138,9 @@ int main(int argc, char **argv)
 	if (fd)
 		return child(fd);
 	pid = child_start(argc, argv, &fd);
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&k));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&k));
 	blocks_make(&k, block, size);
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_ipc_get(&note.handle, block[EXPORTED]));
+	GCPT_OK(gcpt_sync(), gcpt_ipc_get(&note.handle, block[EXPORTED]));
 	if (write(fd, &note, sizeof(note)) != (ssize_t)sizeof(note))
 		return 2;
 	if (waitpid(pid, &status, 0) != pid)

@@ -38,8 +38,7 @@ static void work(const char *program)
 
 	GCPT_OK(gcpt_malloc(&p, 1 << 20));
 	GCPT_OK(gcpt_launch_fill_slow(&kernels, stream, p, 1000, 1, 50000));
-	GCPT_OK(gcpt_free(p));
-	GCPT_OK(gcpt_malloc(&q, 1 << 20));
+	GCPT_OK(gcpt_free(p), gcpt_malloc(&q, 1 << 20));
 	GCPT_OK(gcpt_launch_fill_slow(&kernels, stream, q, 1000, 1, 50000));
 	printf("%s: works, and leaves a block and work behind\n", program);
 }
@@ -129,9 +128,7 @@ static int by_atexit(void)
 
 int main(int argc, char **argv)
 {
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&kernels));
-	GCPT_OK(gcpt_stream_create(&stream));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&kernels), gcpt_stream_create(&stream));
 	if (gcpt_flag(argc, argv, "--fork"))
 		return by_fork();
 	if (gcpt_flag(argc, argv, "--spawn"))

@@ -69,8 +69,7 @@ int main(int argc, char **argv)
 	    .kernel = !gcpt_flag(argc, argv, "--no-kernel"),
 	};
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	GCPT_OK(gcpt_stream_create(&set.stream));
 	if (set.async)
 		GCPT_OK(gcpt_async_keep(0));

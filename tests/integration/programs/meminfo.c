@@ -17,8 +17,7 @@ static void say(const char *when)
 {
 	size_t unused, total;
 
-	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_mem_info(&unused, &total));
+	GCPT_OK(gcpt_sync(), gcpt_mem_info(&unused, &total));
 	printf("meminfo: %-24s free %llu KiB of %llu KiB\n", when,
 	       (unsigned long long)(unused >> 10), (unsigned long long)(total >> 10));
 }
@@ -29,8 +28,7 @@ int main(void)
 	size_t unused, total;
 	uint64_t unit;
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_mem_info(&unused, &total));
+	GCPT_OK(gcpt_use(0), gcpt_mem_info(&unused, &total));
 	unit = (total / 128 + 4095) & ~4095ull;
 	say("at the start");
 	for (unsigned i = 0; i < BLOCKS; i++)

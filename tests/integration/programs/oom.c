@@ -133,8 +133,7 @@ int main(int argc, char **argv)
 	struct bag bag = {0};
 	size_t unused, total;
 
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	GCPT_OK(gcpt_mem_info(&unused, &total));
 	set.total = set.limit ? set.limit : total;
 	set.limit = set.limit ? set.limit : UINT64_MAX / 2;

@@ -29,9 +29,7 @@ bool gcpt_private_wait(uint64_t bytes)
 	for (int i = 0; i < 1000; i++) {
 		void *p;
 
-		GCPT_OK(gcpt_sync());
-		GCPT_OK(gcpt_malloc(&p, 512));
-		GCPT_OK(gcpt_free(p));
+		GCPT_OK(gcpt_sync(), gcpt_malloc(&p, 512), gcpt_free(p));
 		if (gcpt_private_bytes() <= bytes)
 			return true;
 		usleep(2000);

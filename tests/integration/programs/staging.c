@@ -163,8 +163,7 @@ static void *worker_run(void *arg)
 	GCPT_OK(gcpt_copy(&wrong, w->counter, sizeof(wrong)));
 	w->wrong += wrong;
 	for (unsigned i = 0; i < w->set->streams; i++) {
-		GCPT_OK(gcpt_free(w->device[i]));
-		GCPT_OK(gcpt_stream_destroy(w->streams[i]));
+		GCPT_OK(gcpt_free(w->device[i]), gcpt_stream_destroy(w->streams[i]));
 	}
 	GCPT_OK(gcpt_free(w->counter));
 	return NULL;
@@ -213,8 +212,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "staging: an argument is out of bounds\n");
 		return 2;
 	}
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	wrong = run_all(&set);
 	printf("staging: %u threads x %u streams x %u rounds: wrong words: %llu\n",
 	       set.threads, set.streams, set.rounds, wrong);

@@ -248,8 +248,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "stress: an argument is out of bounds\n");
 		return 2;
 	}
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set.kernels));
 	wrong = run_all(&set);
 	printf("stress: %u threads x %u streams x %u rounds: wrong words: %llu\n",
 	       set.threads, set.streams, set.rounds, wrong);

@@ -66,8 +66,7 @@ static CUcontext ctx;
 
 static void start(int device)
 {
-	GCPT_OK(gcpt_use(device));
-	GCPT_OK((int)cu.cuCtxGetCurrent(&ctx));
+	GCPT_OK(gcpt_use(device), (int)cu.cuCtxGetCurrent(&ctx));
 	GCPT_OK(gcpt_kernels_load(&kernels));
 }
 
@@ -287,8 +286,7 @@ static void contexts_in(void)
 
 	start(0);
 	take();
-	GCPT_OK((int)cu.cuCtxCreate(&other, NULL, 0, 0));
-	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	GCPT_OK((int)cu.cuCtxCreate(&other, NULL, 0, 0), (int)cu.cuCtxSetCurrent(ctx));
 	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
 	GCPT_OK((int)cu.cuCtxSetCurrent(other));
 	SAY(cu.cuIpcOpenMemHandle(&second, message.handle, LAZY));

@@ -56,8 +56,7 @@ static double run(const struct setting *set, unsigned launches, bool allocate)
 
 static void prepare(struct setting *set)
 {
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&set->kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&set->kernels));
 	for (unsigned s = 0; s < set->streams; s++) {
 		GCPT_OK(gcpt_stream_create(&set->stream[s]));
 		GCPT_OK(gcpt_malloc(&set->fixed[s], set->bytes));

@@ -106,8 +106,7 @@ static void parcel_open(struct worker *w, struct parcel *parcel)
 
 	GCPT_OK((int)cu.cuStreamWaitEvent(stream, parcel->used, 0));
 	check(w, parcel, stream);
-	GCPT_OK(gcpt_free(parcel->p));
-	GCPT_OK((int)cu.cuEventDestroy(parcel->used));
+	GCPT_OK(gcpt_free(parcel->p), (int)cu.cuEventDestroy(parcel->used));
 	free(parcel);
 }
 
@@ -160,8 +159,7 @@ static void capture_body(struct worker *w, CUstream side, CUevent fork, CUevent 
 			GCPT_OK((int)cu.cuStreamWaitEvent(side, fork, 0));
 			fill(w, &other, side);
 			check(w, &other, side);
-			GCPT_OK(gcpt_free(other.p));
-			GCPT_OK((int)cu.cuEventRecord(join, side));
+			GCPT_OK(gcpt_free(other.p), (int)cu.cuEventRecord(join, side));
 			GCPT_OK((int)cu.cuStreamWaitEvent(w->streams[0], join, 0));
 		}
 		check(w, &block, w->streams[0]);
@@ -182,15 +180,13 @@ static void round_capture(struct worker *w)
 	GCPT_OK(gcpt_capture_begin(w->streams[0], mode));
 	capture_body(w, pick(w, 2) ? w->streams[1] : NULL, fork, join);
 	GCPT_OK(gcpt_capture_end(w->streams[0], &graph));
-	GCPT_OK(gcpt_instantiate(&exec, graph));
-	GCPT_OK((int)cu.cuGraphDestroy(graph));
+	GCPT_OK(gcpt_instantiate(&exec, graph), (int)cu.cuGraphDestroy(graph));
 	for (int i = 0; i < REPLAYS; i++) {
 		GCPT_OK(gcpt_graph_launch(exec, w->streams[pick(w, STREAMS)]));
 		GCPT_OK(gcpt_stream_sync(w->streams[0]));
 		GCPT_OK(gcpt_stream_sync(w->streams[1]));
 	}
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
-	GCPT_OK((int)cu.cuEventDestroy(fork));
+	GCPT_OK((int)cu.cuGraphExecDestroy(exec), (int)cu.cuEventDestroy(fork));
 	GCPT_OK((int)cu.cuEventDestroy(join));
 }
 
@@ -303,8 +299,7 @@ int main(int argc, char **argv)
 
 	if (threads > THREADS_MAX)
 		return 2;
-	GCPT_OK(gcpt_use(0));
-	GCPT_OK(gcpt_kernels_load(&kernels));
+	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&kernels));
 	pthread_create(&contexts, NULL, contexts_run, NULL);
 	for (unsigned life = 0; life < lives; life++) {
 		for (unsigned i = 0; i < threads; i++) {
