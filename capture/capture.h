@@ -128,13 +128,11 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
 
 /* --- what the hooks report ------------------------------------------------------ */
 
-/* The thread is about to call the real begin: from here on no fence is set. All that
- * the tracker needs to know of the capture is in *ret_capture already.
- * -ENOMEM: it cannot be followed, and must not begin. */
-int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
+/* The thread is about to call the real begin: from here on no fence is set. into_graph:
+ * the capture goes into a graph that exists already. -ENOMEM: it cannot be followed,
+ * and must not begin. */
+int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 			      struct gcp_capture **ret_capture);
-/* Between prepare and done: it goes into a graph that exists already. */
-void gcp_capture_into_graph(struct gcp_capture *capture);
 
 /* The real begin returned `result` for `stream` of context `ctx`. Each prepare that
  * gave a capture is followed by exactly one of these, on the same thread, which takes

@@ -171,8 +171,8 @@ struct gcp_capture {
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
 	struct gcp_holds holds;
-	/* Allocated before the capture begins, if it joins a graph pool of the program
-	 * as soon as it has: then it cannot be refused any more. */
+	/* Allocated before the capture begins: it may join a graph pool of the program
+	 * as soon as it has, when it cannot be refused any more. */
 	struct gcp_hold *spare_hold;
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
@@ -186,7 +186,6 @@ struct gcp_relaunch {
 	void *stream;
 	uint64_t changes;        /* tracker->changes then: at another one it is void */
 	struct gcp_share *share; /* NULL: it is not counted either */
-	bool ask;                /* whether something else has changed */
 };
 
 enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
@@ -271,14 +270,14 @@ static inline bool gcp_tracker_try(struct gcp_tracker *tracker)
 
 static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 {
+	assert(atomic_load(&tracker->word) == 1);
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
 bool gcp_holds_has(const struct gcp_holds *holds,
 		   const struct gcp_graph_pool *graph_pool);
-/* NULL: no memory. joins: a graph pool, as soon as it begins. The second accepts NULL;
- * the capture has left its pools by then. */
-struct gcp_capture *gcp_capture_create(bool joins);
+/* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
+struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
 
@@ -324,9 +323,6 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 /* A reference was released: with the last one the memory is given up. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool);
-/* It waits no more. */
-void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
-				  struct gcp_graph_pool *graph_pool);
 
 /* --- holders.c; tracker->lock is held ----------------------------------------- */
 
@@ -350,10 +346,8 @@ struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
-/* The one that is the calling thread's default, or NULL. The second: maybe it has one.
- */
+/* The one that is the calling thread's default, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
-bool gcp_graph_pool_is_named(const struct gcp_tracker *tracker);
 /* The capture holds a reference of its own, and its graph one. -ENOMEM. */
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture);

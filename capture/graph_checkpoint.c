@@ -33,6 +33,7 @@ static size_t heap_count(const struct gcp_graph_pool *graph_pool)
 static int checkpoint_fill(struct gcp_graph_pool *graph_pool,
 			   struct gcp_graph_checkpoint **ret_checkpoint)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_checkpoint *checkpoint;
 	struct gcp_graph_heap *entry;
 
@@ -52,6 +53,7 @@ static int checkpoint_fill(struct gcp_graph_pool *graph_pool,
 		}
 		checkpoint->count++;
 	}
+	assert(checkpoint->count == heap_count(graph_pool));
 	*ret_checkpoint = checkpoint;
 	return 0;
 }
@@ -90,6 +92,7 @@ state_of(const struct gcp_graph_checkpoint *checkpoint, const struct gcp_heap *h
 static bool is_current(const struct gcp_graph_pool *graph_pool,
 		       const struct gcp_graph_checkpoint *checkpoint)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
 	size_t found = 0;
 

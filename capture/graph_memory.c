@@ -15,7 +15,6 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 	graph_pool->id = ++tracker->last_pool_id;
 	graph_pool->reuse = GCP_REUSE_FENCED;
 	graph_pool->group = GCP_GROUP_FIRST;
-	SLIST_INIT(&graph_pool->heaps);
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
 	return graph_pool;
 }
@@ -33,6 +32,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 			return 0;
 		}
 	}
+	assert(gcp_graph_pool_references(graph_pool) > 0); /* P2 */
 	entry = malloc(sizeof(*entry));
 	if (!entry)
 		return -ENOMEM;
@@ -56,6 +56,7 @@ int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	int result = 0;
 
+	assert(gcp_graph_pool_references(graph_pool) > 0); /* P2 */
 	if (!graph_pool->pinned_set)
 		result = gcp_pinned_set_create(pools, &graph_pool->pinned_set);
 	*ret_set = graph_pool->pinned_set;
@@ -67,6 +68,8 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
 
+	assert((reuse == GCP_REUSE_FENCED) == (graph_pool->captures == 0)); /* G10 */
+	assert(reuse != GCP_REUSE_NOW || graph_pool->captures == 1);        /* G4 */
 	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
 		reuse = GCP_REUSE_NEVER;
 	assert(!graph_pool->into_existing_graph || reuse == GCP_REUSE_NEVER ||
@@ -84,6 +87,7 @@ uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
 	struct gcp_graph_heap *entry;
 	bool any = false;
 
+	assert(group >= GCP_GROUP_FIRST && graph_pool->captures > 0);
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
 	return any ? group : 0;
@@ -93,6 +97,7 @@ void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t g
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(group < graph_pool->group);
+	assert(graph_pool->captures == 1 && !graph_pool->shared); /* G10 */
 	struct gcp_graph_heap *entry;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
@@ -107,6 +112,7 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_share *share = graph_pool->share;
 	struct gcp_graph_heap *entry;
 
@@ -136,6 +142,7 @@ uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
  * holds follow when freed. */
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits);
 	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
 	if (gcp_graph_pool_has_memory(graph_pool))
@@ -143,7 +150,7 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		    tracker, "graph pool %p released: no graph can run on its memory",
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
-	assert(SLIST_EMPTY(&graph_pool->heaps) && !graph_pool->pinned_set); /* P2 */
+	assert(!graph_pool->share);
 	graph_pool->away = 0;
 	graph_pool->unseen = false;
 	graph_pool->generation++;

@@ -32,7 +32,8 @@ static bool is_invalidated(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
-	if ((uintptr_t)capture->stream == 2 && capture->thread != gcp_thread_number())
+	if ((uintptr_t)capture->stream == GCP_STREAM_PER_THREAD &&
+	    capture->thread != gcp_thread_number())
 		return false;
 	return tracker->driver.capture_state(capture->ctx, capture->stream, &state) ==
 		   0 &&
@@ -47,6 +48,8 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	    capture->spare_hold ? capture->spare_hold : malloc(sizeof(*hold));
 
 	assert(!gcp_holds_has(&capture->holds, graph_pool));
+	assert(capture->ending == 0); /* its graph may be gone a moment later */
+	assert(!graph_pool->once || graph_pool->shared);
 	capture->spare_hold = NULL;
 	if (!hold)
 		return -ENOMEM;
@@ -55,6 +58,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	hold->graph_pool = graph_pool;
 	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;
+	assert(graph_pool->captures <= atomic_load(&tracker->capturing)); /* C3 */
 	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->into_existing_graph |= capture->into_existing_graph;
 	graph_pool->last_capture_id = capture->id;
@@ -73,7 +77,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 
 	while ((hold = SLIST_FIRST(&capture->holds))) {
 		SLIST_REMOVE_HEAD(&capture->holds, link);
-		assert(hold->graph_pool->captures > 0);
+		assert(hold->graph_pool->captures > 0); /* P1 */
 		hold->graph_pool->captures--;
 		if (hold->graph_pool->captures == 0) {
 			/* None goes on: what was freed in them is free. */
@@ -99,15 +103,10 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 	return graph_pool && graph_pool->named ? graph_pool : NULL;
 }
 
-bool gcp_graph_pool_is_named(const struct gcp_tracker *tracker)
-{
-	return thread_default_pool.tracker == tracker && thread_default_pool.id != 0;
-}
-
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return gcp_graph_pool_is_named(tracker)
+	return thread_default_pool.tracker == tracker
 		   ? gcp_graph_pool_named(tracker, thread_default_pool.id)
 		   : NULL;
 }
@@ -147,11 +146,10 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 
 int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 {
-	struct gcp_graph_pool *graph_pool = NULL;
+	struct gcp_graph_pool *graph_pool;
 
 	gcp_tracker_lock(tracker);
-	if (id != 0)
-		graph_pool = gcp_graph_pool_named(tracker, id);
+	graph_pool = gcp_graph_pool_named(tracker, id);
 	gcp_tracker_unlock(tracker);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;
@@ -163,6 +161,7 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 static void info_fill(struct gcp_graph_pool *graph_pool,
 		      struct gcp_graph_pool_info *info)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_share *share = graph_pool->share;
 	struct gcp_graph_heap *entry;
 
@@ -185,6 +184,7 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 		info->launches = share->launches;
 	if (!share || !share->lane)
 		return;
+	assert(!share->track || share->track->lane == share->lane);
 	info->lane = share->track ? share->track->id : ~share->id;
 	info->lane_bytes = gcp_lane_bytes(share->lane);
 }

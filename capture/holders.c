@@ -95,7 +95,9 @@ static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *ha
 static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		     struct gcp_hold *hold)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(!gcp_holds_has(&holder->holds, graph_pool)); /* Y10 */
+	assert(!holder->parent || holder->node);            /* Y11 */
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
 	SLIST_INSERT_HEAD(&holder->holds, hold, link);
@@ -140,6 +142,7 @@ static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 		graph_pool->graphs--;
 		graph_pool->kept |= to->stray;
 		hold_give(to, graph_pool, hold);
+		assert(gcp_holds_has(&to->holds, graph_pool)); /* Y4, Y5 */
 	}
 }
 
@@ -221,25 +224,19 @@ static int holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exe
 
 static void holder_leave(struct gcp_holder *part)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!part->parent)
 		return;
 	LIST_REMOVE(part, part_link);
 	part->parent = NULL;
 }
 
-/* Removes the holder from its handle's list and from its parent. */
-static void holder_detach(struct gcp_tracker *tracker, struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	holder_unlist(tracker, holder);
-	holder_leave(holder);
-}
-
 /* A call that ends it has it still, if it is ending. */
 static void holder_gone(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	holder_detach(tracker, holder);
+	holder_unlist(tracker, holder);
+	holder_leave(holder);
 	if (!holder->ending)
 		gcp_holder_free(tracker, holder);
 }
@@ -252,7 +249,8 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	assert(!holder->ending && !holder->stays);
 	while ((part = LIST_FIRST(&holder->parts)))
 		holder_gone(tracker, part);
-	holder_detach(tracker, holder);
+	holder_unlist(tracker, holder);
+	holder_leave(holder);
 	holds_drop(tracker, holder);
 	assert(SLIST_EMPTY(&holder->holds) && LIST_EMPTY(&holder->parts));
 	free(holder);
@@ -328,11 +326,13 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	struct gcp_hold *hold = holder ? malloc(sizeof(*hold)) : NULL;
 
 	graph_pool->kept |= tracker->keeps_all || !hold;
+	assert(graph_pool->kept || capture->graph); /* Y1 */
 	if (!hold)
 		return;
 	holder = gcp_holder_root(holder);
 	graph_pool->kept |= holder->stray;
 	hold_give(holder, graph_pool, hold);
+	assert(gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
 }
 
 void gcp_graph_capture_begun(struct gcp_tracker *tracker,
@@ -456,6 +456,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	if (!holding && !any_holds(tracker))
 		return;
 	gcp_tracker_lock(tracker);
+	assert(handle && (!holding || !holding->handle));
 	updated = gcp_holder_find(tracker, handle, is_exec) != NULL;
 	handle_is_new(tracker, handle, is_exec);
 	if (holding)
@@ -491,6 +492,8 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 /* Returns the part that was set for the node before, or NULL. */
 static struct gcp_holder *set_find(const struct gcp_holder *exec, const void *node)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(exec->is_exec && node); /* all parts of other graphs have none */
 	struct gcp_holder *part;
 
 	LIST_FOREACH (part, &exec->parts, part_link)
@@ -548,6 +551,7 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 /* Returns true if some of the memory is of another context. */
 static bool holds_are_away(const struct gcp_holder *holder, const void *ctx)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry;
 	const struct gcp_hold *hold;
 
@@ -624,6 +628,7 @@ static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 	holder_leave(part);
 	part->parent = parent;
 	part->stray = !parent;
+	assert(!parent || gcp_holder_root(part) != part); /* Y3, Y11 */
 	if (parent)
 		LIST_INSERT_HEAD(&parent->parts, part, part_link);
 }

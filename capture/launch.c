@@ -131,6 +131,7 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 	bool in_stream, by_exec;
 	int result = 0;
 
+	assert(track->lane == share->lane && !share->own); /* X1, X7 */
 	if (track->stream_id == 0 && !gcp_track_of(tracker, share->pool, stream_id))
 		(void)gcp_track_take(tracker, track, last);
 	if (track->stream_id != stream_id && share->stays == 0 &&
@@ -200,9 +201,11 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 static void launch_follows(struct gcp_share *share, const struct gcp_last *last,
 			   const struct gcp_launch *launch)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = launch->beside ? 0 : last->stream_id;
 
+	assert(last->stream_id != 0 && share->in_progress > 0);
 	share->stream_id = last->stream_id;
 	share->last.stream_id = stream_id;
 	share->last.stream = last->stream;
@@ -274,6 +277,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0 || share->own)
 		return result;
 	launch->stream = stream;
+	assert(!share->track || share->track->lane == share->lane); /* X1 */
 	gcp_launch_count(share, exec, launch);
 	launch_follows(share, &last, launch);
 	/* An event in one stream says nothing of launches beside that. */
@@ -308,6 +312,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			     ? gcp_share_make_own(tracker, share)
 			     : launch_try(tracker, share, exec, stream, launch);
 	} while (result == -EAGAIN);
+	assert(!launch->share || result == 0); /* else its end would not be told */
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);
 	gcp_tracker_unlock(tracker);
@@ -318,6 +323,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 static void launch_ended(struct gcp_share *share, const struct gcp_launch *launch,
 			 bool marked, int result)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = launch->tracked ? share->track : NULL;
 
 	assert(share->in_progress > 0);
@@ -389,9 +395,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	TAILQ_FOREACH (share, &tracker->shares, link)
 		gcp_share_bind(tracker, share, &share->last);
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
-		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
-
-		if (!is_of)
+		if (device >= 0 && gcp_pool_device(track->pool) != device)
 			continue;
 		if (is_looked_at(tracker, track) || !gcp_track_is_idle(tracker, track))
 			bytes += keep_bytes ? 0 : gcp_lane_purge(track->lane, false);

@@ -58,16 +58,9 @@
  *
  * tracker->lock is held.
  */
-#include "capture_types.h"
+#include "share.h"
 
 /* --- open ends ---------------------------------------------------------------- */
-
-/* A special handle (CU_STREAM_PER_THREAD) is another stream in each context and for
- * each thread. */
-static bool is_special(const void *stream)
-{
-	return (uintptr_t)stream <= 2;
-}
 
 static struct gcp_open_end_list *bucket_of(struct gcp_open_end_list *lists,
 					   const void *key)
@@ -83,7 +76,7 @@ struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	if (is_special(stream) || !tracker->driver.contexts_hold())
+	if (gcp_stream_is_default(stream) || !tracker->driver.contexts_hold())
 		return NULL;
 	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
 		if (end->handle == stream && end->capture->ending == 0)
@@ -101,7 +94,7 @@ static struct gcp_open_end *stream_find(struct gcp_tracker *tracker,
 
 	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
 		if (end->handle == stream && end->capture == capture &&
-		    (!is_special(stream) ||
+		    (!gcp_stream_is_default(stream) ||
 		     (end->ctx == ctx && end->thread == gcp_thread_number())))
 			break;
 	return end;
@@ -110,7 +103,7 @@ static struct gcp_open_end *stream_find(struct gcp_tracker *tracker,
 /* Returns true if this thread can ask the stream, or nothing more comes there. */
 static bool end_is_here(const struct gcp_open_end *end)
 {
-	return !end->handle || !is_special(end->handle) ||
+	return !end->handle || !gcp_stream_is_default(end->handle) ||
 	       end->thread == gcp_thread_number();
 }
 
@@ -124,7 +117,7 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 	struct gcp_open_end *end = stream_find(tracker, capture, ctx, stream);
 
 	/* No thread could ask all the streams. */
-	if (is_special(stream) && capture->thread != gcp_thread_number())
+	if (gcp_stream_is_default(stream) && capture->thread != gcp_thread_number())
 		capture->order_unknown = true;
 	if (end)
 		return end;
@@ -135,6 +128,7 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 		capture->order_unknown = true;
 		return NULL;
 	}
+	assert(capture->lines < UINT32_MAX); /* a line is never another's */
 	end->capture = capture;
 	end->ctx = ctx;
 	end->handle = stream;
@@ -163,6 +157,7 @@ void gcp_order_ends_free(struct gcp_capture *capture)
 /* Whether this thread may ask all the streams. */
 static bool ends_are_here(const struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
@@ -215,12 +210,16 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
  * for what is not shared is allocated from it. */
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_graph_pool *own = NULL;
 	struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &capture->holds, link)
-		if (!hold->graph_pool->shared)
-			return hold->graph_pool;
-	return NULL;
+		if (!hold->graph_pool->shared) {
+			assert(!own && hold->graph_pool->captures == 1); /* G10 */
+			own = hold->graph_pool;
+		}
+	return own;
 }
 
 /* Strays that precede an end by now are among the nodes of each later group. */
@@ -312,6 +311,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end 
  * nothing. */
 static void end_drop_handle(struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	end->capture->order_unknown = true;
 	end->resting = false;
 	end->handle = NULL;
@@ -353,6 +353,7 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 		(void)ends_look(tracker, capture, end); /* else more are missing */
 		tracker->driver.contexts_release();
 	}
+	assert(end->capture == capture);
 	missing->count = 0;
 	if (!gcp_nodes_reserve(missing, released->count + 1))
 		return false;
@@ -392,7 +393,8 @@ static bool end_comes_to_rest(struct gcp_tracker *tracker, struct gcp_open_end *
 	struct gcp_capture *capture = end->capture;
 	struct gcp_nodes *ends = &capture->frontier;
 
-	if (end->joined_by == 0 || end->resumed || is_special(end->handle) ||
+	assert(end->handle && !end->resting); /* G5 */
+	if (end->joined_by == 0 || end->resumed || gcp_stream_is_default(end->handle) ||
 	    !tracker->driver.contexts_hold())
 		return false;
 	ends->count = 0;
@@ -415,6 +417,7 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *en
 	int result = end->resting ? end_goes_on(tracker, end) : 0;
 	struct gcp_open_end *other;
 
+	assert(!end->resting || result != 0); /* G6 */
 	end->joined_by = 0;
 	LIST_FOREACH (other, bucket_of(tracker->events, event), event_link)
 		if (other->event == event && other->capture == capture && other != end)
@@ -466,6 +469,7 @@ int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *captur
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_free_group *released = capture->released;
 
+	assert(!released || capture->forked);
 	if (!gcp_nodes_append(&capture->strays, &node, 1))
 		capture->order_unknown = true;
 	return released ? tracker->driver.node_follows(capture->graph, node,
@@ -546,6 +550,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 		capture->released = free_group;
 	}
 	capture->stuck = free_group != NULL;
+	assert(proven == 0 || capture->released->group == proven);
 	if (proven > 0)
 		gcp_graph_pool_release_groups(own_pool(capture), proven);
 }

@@ -22,6 +22,7 @@ bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room)
 		return false;
 	nodes->items = items;
 	nodes->room = room;
+	assert(nodes->count <= room);
 	return true;
 }
 
@@ -64,6 +65,7 @@ static bool reach_grow(struct gcp_reach *reach)
 		if (place->node)
 			*reach_place(&wider, place->node, place->line) = *place;
 	}
+	assert(4 * wider.count < 3 * wider.room); /* a free place ends each search */
 	free(reach->places);
 	*reach = wider;
 	return true;
@@ -84,6 +86,7 @@ static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
 
 bool gcp_reach_has(const struct gcp_reach *reach, const void *node, uint32_t line)
 {
+	assert(line > 0 && node);
 	return reach->room > 0 && reach_place(reach, node, line)->node;
 }
 
@@ -107,6 +110,7 @@ int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 						      items, &count)
 				: driver->node_dependencies(node, items, &count);
 	} while (result == -ERANGE);
+	assert(result != 0 || count <= nodes->room - nodes->count);
 	nodes->count += result == 0 ? count : 0;
 	return result;
 }

@@ -35,6 +35,7 @@ void gcp_tracker_lock(struct gcp_tracker *tracker)
 
 void gcp_tracker_unlock(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_tracker_let(tracker);
 	gcp_mutex_unlock(&tracker->lock);
 }
@@ -87,9 +88,11 @@ void gcp_stream_goes(struct gcp_tracker *tracker, void *stream)
 enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
 				    const void *stream, uint64_t gone)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t now = gcp_tracker_streams_gone(tracker);
 	enum gcp_gone answer = GCP_GONE_NOT;
 
+	assert(gone <= now); /* else the difference wraps: GONE_MAYBE for ever */
 	if (now - gone > GCP_GONE_KEPT)
 		return GCP_GONE_MAYBE;
 	for (; gone < now; gone++) {
@@ -115,17 +118,17 @@ uint64_t gcp_thread_number(void)
 
 /* --- captures -------------------------------------------------------------- */
 
-struct gcp_capture *gcp_capture_create(bool joins)
+struct gcp_capture *gcp_capture_create(void)
 {
 	struct gcp_capture *capture = calloc(1, sizeof(*capture));
 
 	if (!capture)
 		return NULL;
 	STAILQ_INIT(&capture->free_groups);
-	capture->spare_hold = joins ? malloc(sizeof(*capture->spare_hold)) : NULL;
-	if (!joins || capture->spare_hold)
+	capture->spare_hold = malloc(sizeof(*capture->spare_hold));
+	if (capture->spare_hold)
 		return capture;
-	gcp_capture_destroy(capture);
+	free(capture);
 	return NULL;
 }
 
@@ -135,7 +138,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 
 	if (!capture)
 		return;
-	assert(SLIST_EMPTY(&capture->streams));
+	assert(SLIST_EMPTY(&capture->streams) && SLIST_EMPTY(&capture->holds));
 	while ((free_group = STAILQ_FIRST(&capture->free_groups))) {
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(free_group);
@@ -159,6 +162,7 @@ bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
 bool gcp_holds_has(const struct gcp_holds *holds,
 		   const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, holds, link)
@@ -192,6 +196,7 @@ struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *hand
 
 struct gcp_holder *gcp_holder_root(struct gcp_holder *holder)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	while (holder->parent)
 		holder = holder->parent;
 	return holder;

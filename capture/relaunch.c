@@ -43,6 +43,8 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 	const struct gcp_track *track;
 
+	assert(exec); /* an empty place has none */
+
 	if (share && gcp_share_has_own(share))
 		share = NULL;
 	track = share ? share->track : NULL;
@@ -55,7 +57,6 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 	    .stream = stream,
 	    .changes = tracker->changes,
 	    .share = share,
-	    .ask = share && (!share->track || gcp_stream_is_default(stream)),
 	};
 }
 
@@ -68,24 +69,15 @@ static inline bool is_in_line(const struct gcp_share *share)
 	       (track->last.stream_id == track->stream_id && track->crossings == 0);
 }
 
-/* What a default stream's handle means depends on the caller; and a graph that is in no
- * lane may have to be brought into one. */
-static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
-							 struct gcp_share *share,
-							 const void *exec, void *stream,
-							 const void *ctx,
-							 struct gcp_launch *launch)
+/* What a default stream's handle means depends on the caller, whose context this is;
+ * and a graph that is in no lane may have to be brought into one. */
+static bool is_unchanged(const struct gcp_share *share, const void *stream,
+			 const void *ctx)
 {
-	bool is_default = gcp_stream_is_default(stream);
-	bool again =
-	    is_in_line(share) && (share->track || !gcp_share_is_bind_due(share)) &&
-	    (!is_default || (share->stream_id == gcp_stream_default_id(stream) &&
-			     ctx == gcp_pool_context(share->pool)));
-
-	if (again)
-		gcp_launch_count(share, exec, launch);
-	gcp_tracker_let(tracker);
-	return again;
+	return (share->track || !gcp_share_is_bind_due(share)) &&
+	       (!gcp_stream_is_default(stream) ||
+		(share->stream_id == gcp_stream_default_id(stream) &&
+		 ctx == gcp_pool_context(share->pool)));
 }
 
 bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
@@ -103,15 +95,13 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 	if (!gcp_tracker_try(tracker))
 		return false;
 	share = relaunch->share;
-	again = relaunch->exec == exec && relaunch->changes == tracker->changes;
+	again = relaunch->exec == exec && relaunch->changes == tracker->changes &&
+		(!share || (relaunch->stream == stream && is_in_line(share) &&
+			    is_unchanged(share, stream, ctx)));
 	if (again && share) {
-		again = relaunch->stream == stream && is_in_line(share);
+		assert(share->graph_pool->share == share && !share->own); /* X7 */
 		launch->changes = relaunch->changes;
-		if (again && relaunch->ask)
-			return again_if_unchanged(tracker, share, exec, stream, ctx,
-						  launch);
-		if (again)
-			gcp_launch_count(share, exec, launch);
+		gcp_launch_count(share, exec, launch);
 	}
 	gcp_tracker_let(tracker);
 	return again;
@@ -129,6 +119,7 @@ bool gcp_launch_again_ended(struct gcp_tracker *tracker,
 	if (same) {
 		struct gcp_track *track = share->track;
 
+		assert(share->id == launch->share && !launch->crosses);
 		assert(share->in_progress > 0 && (!track || track->in_progress > 0));
 		share->in_progress--;
 		share->last.epoch = gcp_pool_work_now(share->pool);

@@ -65,6 +65,8 @@ struct candidates {
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(candidates->route > 0); /* or none would be added */
 	if (capture->ending || capture->route == candidates->route)
 		return;
 	capture->route = candidates->route;
@@ -74,6 +76,7 @@ static void candidate_add(struct candidates *candidates, struct gcp_capture *cap
 
 static struct gcp_capture *first_of(const struct candidates *candidates)
 {
+	assert(candidates->count > 0);
 	return STAILQ_FIRST(&candidates->captures);
 }
 
@@ -256,6 +259,7 @@ static bool is_small(const struct candidates *candidates, uint64_t bytes)
 	const struct gcp_capture *capture = first_of(candidates);
 	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
 
+	assert(left <= SMALL_BYTES_OF_CAPTURE);
 	return !capture->shared && bytes > 0 && bytes <= left / SMALL_PART;
 }
 
@@ -274,6 +278,7 @@ static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 	if (!small)
 		return NULL;
 	assert(small->given + bytes <= SMALL_BYTES_OF_POOL && !small->named);
+	assert(small->once || gcp_graph_pool_references(small) == 0);
 	small->once = small->shared = true;
 	small->given += bytes;
 	first_of(candidates)->small_bytes += bytes;
@@ -313,9 +318,8 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	if (!hint.named)
 		add_of_thread(tracker, candidates);
 	own = candidates->count;
-	captured = true;
-	if (!is_named(candidates))
-		captured = add_of_stream(tracker, ctx, hint, candidates);
+	captured =
+	    is_named(candidates) || add_of_stream(tracker, ctx, hint, candidates);
 	if (own == 0)
 		captured &= candidates->count > 0 && !any_began_since(candidates, hint);
 	if (is_named(candidates))
@@ -326,6 +330,7 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 		candidates->use = GCP_USE_CAPTURED;
 	else
 		candidates->use = GCP_USE_WATCHED;
+	assert(candidates->use == GCP_USE_ANY || candidates->count > 0); /* G3 */
 	if (candidates->count == 0)
 		add_forbidding(tracker, candidates);
 }
@@ -351,7 +356,8 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 		return -ENOMEM;
 	*ret_use = candidates.use;
 	result = join_all(tracker, &candidates, graph_pool);
-	assert(result != 0 || all_hold(&candidates, graph_pool));
+	assert(result != 0 || all_hold(&candidates, graph_pool)); /* G2 */
+	assert(graph_pool->captures >= candidates.count || result != 0);
 	if (result == 0)
 		*ret_graph_pool = graph_pool;
 	else

@@ -94,6 +94,8 @@ static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *sha
 /* It waits for the work beside the capture, not for the device. */
 static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!share->lane && !share->own && share->stays == 0); /* X2, X7 */
 	int result = gcp_heap_share(share->heap, lane);
 
 	if (result == -EBUSY) {
@@ -106,6 +108,7 @@ static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 static void own_begin(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!share->unbound || !share->lane);
 	gcp_share_unlist(tracker, share);
 	share->own = true;
 	gcp_launches_reset(tracker);
@@ -271,6 +274,7 @@ int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 		return result;
 	}
 	keep(tracker, share, lane);
+	assert(!share->track && gcp_share_has_own(share)); /* X7 */
 	gcp_tracks_tidy(tracker);
 	return 0;
 }
@@ -286,6 +290,7 @@ static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *s
  * -ESTALE: the graph is gone. */
 static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t id = share->id;
 	int result = 0;
 
@@ -346,7 +351,8 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 	}
 	if (result == 0) {
 		keep(tracker, share, lane);
-		track->lane = NULL; /* and goes: it has no graph any more */
+		assert(track->members == 0); /* it goes */
+		track->lane = NULL;
 	}
 	gcp_tracks_tidy(tracker);
 	return result;

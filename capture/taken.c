@@ -52,6 +52,8 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 		if (share)
 			share->own = share->unseen;
 	}
+	assert(result != 0 || !gcp_share_by_id(tracker, id) || /* X7 */
+	       gcp_share_has_own(gcp_share_by_id(tracker, id)));
 	return result;
 }
 
@@ -60,6 +62,7 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 /* Of those whose memory it holds the first that is open, and how many are. */
 static struct gcp_share *share_in(const struct gcp_holder *holding, unsigned *ret_count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *first = NULL;
 	const struct gcp_hold *hold;
 
@@ -107,6 +110,7 @@ int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	}
 	while (result == 0 && (share = share_in(holding, &count)) && count > shared)
 		result = gcp_share_take(tracker, share);
+	assert(result != 0 || !share_in(holding, &count) || count <= shared); /* X4 */
 	if (result == -ENOMEM)
 		return GCP_CUDA_OUT_OF_MEMORY;
 	return result > 0 ? result : 0; /* one whose context is gone needs none */
@@ -122,6 +126,7 @@ void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
 	gcp_launches_reset(tracker);
 	/* Also if the graph is just getting memory of its own. */
 	exec->share = share_in(exec, &count);
+	assert(count <= 1); /* X4: its launches are one graph's */
 	if (exec->share)
 		exec->share->updated = updated;
 }
@@ -130,6 +135,7 @@ void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
 
 static void holding_may_move(struct gcp_holder *holding)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &holding->holds, link) {
@@ -163,6 +169,7 @@ int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	*ret_any = false;
 	if (!holding || !lock_if_any(tracker))
 		return 0;
+	assert(!holding->stays && !holding->handle);
 	holding->stays = true;
 	SLIST_FOREACH (hold, &holding->holds, link)
 		if (hold->graph_pool->share)

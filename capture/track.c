@@ -89,11 +89,13 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	share->lane = track ? track->lane : NULL;
 	if (track)
 		track->members++;
+	assert(!share->track || share->lane); /* X1 */
 }
 
 /* The caller knows that the context is there. */
 static bool event_is_there(const struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return track->event && track->life == gcp_pool_life(track->pool);
 }
 
@@ -117,6 +119,7 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 
 	for (track = TAILQ_FIRST(&tracker->tracks); track; track = next) {
 		next = TAILQ_NEXT(track, link);
+		assert(track->crossings <= track->in_progress); /* X10 */
 		if (track->members > 0 || track->in_progress > 0)
 			continue;
 		event_end(tracker, track);
@@ -179,6 +182,7 @@ static bool event_is_done(struct gcp_tracker *tracker, const struct gcp_track *t
 	void *event = marked_event(track);
 	bool done;
 
+	assert(!event || track->in_progress == 0); /* it is behind the latest launch */
 	if (!event || !gcp_pool_pin(track->pool))
 		return false;
 	done = tracker->driver.event_query(event) == 0;
@@ -217,7 +221,7 @@ bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(track->stream_id == 0);
+	assert(track->stream_id == 0 && track->lane);
 	if (!gcp_track_is_idle(tracker, track))
 		return false;
 	track->stream_id = last->stream_id;
@@ -227,18 +231,26 @@ bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 
 /* --- events ------------------------------------------------------------------- */
 
+static void event_set(struct gcp_track *track, void *event)
+{
+	assert(!event_is_there(track)); /* one in use would be lost */
+	track->marked = false;
+	track->life = gcp_pool_life(track->pool);
+	track->event = event;
+}
+
 /* Of the lane; made if there is none. The caller holds the context. */
 static void *event_of(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	void *event = NULL;
+
 	if (event_is_there(track))
 		return track->event;
-	track->marked = false;
-	track->life = gcp_pool_life(track->pool);
-	if (tracker->driver.event_create(gcp_pool_context(track->pool),
-					 &track->event) != 0)
-		track->event = NULL;
-	return track->event;
+	if (tracker->driver.event_create(gcp_pool_context(track->pool), &event) != 0)
+		event = NULL;
+	event_set(track, event);
+	return event;
 }
 
 /* The lane that has this number, if it has no event yet. */
@@ -252,9 +264,7 @@ static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
 			break;
 	if (!track)
 		return false;
-	track->marked = false;
-	track->life = gcp_pool_life(track->pool);
-	track->event = event;
+	event_set(track, event);
 	return true;
 }
 
@@ -357,12 +367,13 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share = graph_pool->share;
 	struct gcp_lane *own = share && !share->track ? share->lane : NULL;
 
 	if (!share)
 		return;
-	assert(share->graph_pool == graph_pool);
+	assert(share->graph_pool == graph_pool && SLIST_EMPTY(&graph_pool->heaps));
 	assert(share->in_progress == 0 && share->stays == 0);
 	graph_pool->share = NULL;
 	gcp_share_unlist(tracker, share);

@@ -20,14 +20,14 @@
 
 /* --- begin ------------------------------------------------------------------------ */
 
-int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
+int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 			      struct gcp_capture **ret_capture)
 {
-	struct gcp_capture *capture =
-	    gcp_capture_create(gcp_graph_pool_is_named(tracker));
+	struct gcp_capture *capture = gcp_capture_create();
 
 	if (!capture)
 		return -ENOMEM;
+	capture->into_existing_graph = into_graph;
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
@@ -43,15 +43,10 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	return 0;
 }
 
-void gcp_capture_into_graph(struct gcp_capture *capture)
-{
-	capture->into_existing_graph = true;
-}
-
 /* A capture is over, or did not begin: fences may be set again. */
 static void capturing_less(struct gcp_tracker *tracker)
 {
-	assert(atomic_load(&tracker->capturing) > 0);
+	assert(atomic_load(&tracker->capturing) > 0); /* C3 */
 	assert(atomic_load(&tracker->pending_events) >=
 	       atomic_load(&tracker->capturing));
 	gcp_pools_fences_release(tracker->pools);
@@ -62,13 +57,13 @@ static void capturing_less(struct gcp_tracker *tracker)
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(capture->number > 0); /* it is in the list */
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
 			(unsigned long long)capture->id, capture->stream);
 	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
-	assert(SLIST_EMPTY(&capture->holds));
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
@@ -86,6 +81,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 		capturing_less(tracker);
 		return;
 	}
+	assert(stream && capture->number == 0); /* done comes once */
 	capture->ctx = ctx;
 	capture->stream = stream;
 	capture->thread = gcp_thread_number();
@@ -102,6 +98,9 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	(void)gcp_order_stream_joined(tracker, capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
+	assert(TAILQ_EMPTY(&tracker->captures) || /* C4: the latest is last */
+	       TAILQ_LAST(&tracker->captures, gcp_capture_list)->number <
+		   capture->number);
 	gcp_graph_capture_begun(tracker, capture);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
 	assert(!capture->shared || capture->shared->named);
@@ -120,44 +119,24 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 
 /* --- end ---------------------------------------------------------------------- */
 
-enum { BARRIERS_MAX = 16 };
-
-struct barriers {
-	struct gcp_pool *pools[BARRIERS_MAX];
-	size_t count;
-};
-
-static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
+/* Work that the program submitted itself, on any stream, may still touch blocks that
+ * this capture was given after they had been freed. All that is launched later, this
+ * graph too, has to wait for it. */
+static void barriers_are_due(const struct gcp_capture *capture)
 {
-	for (size_t i = 0; i < barriers->count; i++)
-		if (barriers->pools[i] == pool)
-			return;
-	assert(barriers->count < BARRIERS_MAX);
-	barriers->pools[barriers->count++] = pool;
-}
-
-/* Work that the program submitted itself, on any stream, may still touch
- * blocks that this capture was given after they had been freed. All that
- * is launched later, this graph too, has to wait for it. With room for no more,
- * the rest is left for another turn. */
-static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
-{
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 	struct gcp_graph_heap *entry;
 
 	SLIST_FOREACH (hold, &capture->holds, link)
 		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
-			if (barriers->count < BARRIERS_MAX &&
-			    gcp_heap_was_recycled(entry->heap))
-				barrier_add(barriers, entry->pool);
+			gcp_heap_capture_ends(entry->heap);
 }
 
 static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
 {
-	const uintptr_t per_thread = 2; /* CU_STREAM_PER_THREAD: one for each thread */
-
 	return capture->ctx == ctx && capture->stream == stream &&
-	       ((uintptr_t)stream != per_thread ||
+	       ((uintptr_t)stream != GCP_STREAM_PER_THREAD ||
 		capture->thread == gcp_thread_number());
 }
 
@@ -197,31 +176,25 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	       gcp_capture_may_be(capture, state.id);
 }
 
-/* One turn of end_done. True: there was not room for all its barriers. */
-static bool capture_ended(struct gcp_tracker *tracker, uint64_t number,
+static void capture_ended(struct gcp_tracker *tracker, uint64_t number,
 			  enum gcp_end end)
 {
-	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->number == number)
 			break;
+	assert(!capture || capture->ending > 0); /* C4: end_prepare has found it */
 	if (capture && !capture_goes_on(tracker, capture, end)) {
-		barriers_of(capture, &barriers);
-		if (barriers.count < BARRIERS_MAX)
-			capture_finish(tracker, capture);
+		barriers_are_due(capture);
+		capture_finish(tracker, capture);
 	} else if (capture) {
-		assert(capture->ending > 0);
 		capture->ending--; /* it was refused */
 	}
 	gcp_tracker_unlock(tracker);
 	/* Before the hook returns, so before any thread can launch the graph. */
-	for (size_t i = 0; i < barriers.count; i++)
-		(void)gcp_pool_barrier(barriers.pools[i]);
 	gcp_pools_barriers_due(tracker->pools);
-	return barriers.count == BARRIERS_MAX;
 }
 
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
@@ -252,8 +225,8 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 				 false);
 		end = GCP_END_REFUSED; /* or a later one was */
 	}
-	while (number && capture_ended(tracker, number, end))
-		;
+	if (number)
+		capture_ended(tracker, number, end);
 	gcp_tracker_collect(tracker);
 }
 
@@ -306,13 +279,16 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 /* From here on what is freed waits for a proof, or for the capture's end. */
 static void capture_forks(struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
 	if (capture->forked)
 		return;
 	capture->forked = true;
-	SLIST_FOREACH (hold, &capture->holds, link)
+	SLIST_FOREACH (hold, &capture->holds, link) {
 		gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_LATER);
+		assert(hold->graph_pool->reuse != GCP_REUSE_NOW); /* G4 */
+	}
 }
 
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
@@ -326,6 +302,7 @@ static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *captur
 	capture->order_revoked = capture->order_unknown = true;
 	capture->forked = false;
 	capture_forks(capture);
+	assert(capture->forked && capture->order_unknown); /* G7 */
 }
 
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
@@ -366,6 +343,7 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	}
 	if (capture)
 		*ret_end = gcp_order_stream_joined(tracker, capture, ctx, stream);
+	assert(!*ret_end || (*ret_end)->capture == capture);
 	return capture;
 }
 
@@ -446,6 +424,7 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
  * error if its work would have to follow memory that was released. */
 static int end_result(const struct gcp_capture *capture, int result)
 {
+	assert(capture->order_unknown); /* G5: an end that is not known */
 	return capture->released ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
 
@@ -506,27 +485,35 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 
 /* --- allocation --------------------------------------------------------------- */
 
-/* Chooses a heap, or a keep for pinned memory, and holds its graph pool, so that the
- * allocation itself, which may go to the driver, needs no lock. The one that is not
- * wanted is NULL. */
+/* What an allocation belongs to; all zero: the common heap. */
+struct routed {
+	struct gcp_graph_pool *graph_pool;
+	enum gcp_heap_use use;
+	struct gcp_heap *heap; /* or, for pinned memory: */
+	struct gcp_pinned_set *set;
+};
+
+/* Holds the graph pool, so that the allocation itself, which may go to the driver,
+ * needs no lock. pool: NULL, of pinned memory. */
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 			  struct gcp_stream_hint hint, uint64_t bytes,
-			  struct gcp_graph_pool **ret_graph_pool,
-			  enum gcp_heap_use *ret_use, struct gcp_heap **ret_heap,
-			  struct gcp_pinned_set **ret_set)
+			  struct routed *ret)
 {
 	int result;
 
-	assert(!ret_heap != !ret_set); /* one of the two is wanted */
+	*ret = (struct routed){.use = GCP_USE_ANY};
+	gcp_tracker_look(tracker);
+	if (!gcp_tracker_capturing(tracker))
+		return 0;
 	gcp_tracker_lock(tracker);
-	result = gcp_route(tracker, ctx, hint, bytes, ret_graph_pool, ret_use);
-	if (result == 0 && *ret_graph_pool && ret_heap)
-		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
-	if (result == 0 && *ret_graph_pool && ret_set)
-		result =
-		    gcp_graph_pool_pinned_set(*ret_graph_pool, tracker->pools, ret_set);
-	if (result == 0 && *ret_graph_pool)
-		(*ret_graph_pool)->held++;
+	result = gcp_route(tracker, ctx, hint, bytes, &ret->graph_pool, &ret->use);
+	if (result == 0 && ret->graph_pool)
+		result = pool ? gcp_graph_pool_heap(ret->graph_pool, pool, &ret->heap)
+			      : gcp_graph_pool_pinned_set(ret->graph_pool,
+							  tracker->pools, &ret->set);
+	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
+	if (result == 0 && ret->graph_pool)
+		ret->graph_pool->held++;
 	gcp_tracker_unlock(tracker);
 	return result;
 }
@@ -534,7 +521,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	gcp_tracker_lock(tracker);
-	assert(graph_pool->held > 0);
+	assert(graph_pool->held > 0); /* P1 */
 	graph_pool->held--;
 	gcp_graph_pool_ref_released(tracker, graph_pool);
 	gcp_tracker_unlock(tracker);
@@ -543,23 +530,15 @@ static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_p
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr)
 {
-	struct gcp_graph_pool *graph_pool = NULL;
-	enum gcp_heap_use use = GCP_USE_ANY;
-	struct gcp_heap *heap = NULL;
-	int result = 0;
+	struct routed to;
+	int result = route_and_hold(tracker, pool, ctx, hint, bytes, &to);
 
-	gcp_tracker_look(tracker);
-	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, hint, bytes, &graph_pool,
-					&use, &heap, NULL);
 	if (result != 0)
 		return result;
-	if (!graph_pool)
+	if (!to.graph_pool)
 		return gcp_pool_alloc(pool, bytes, ret_addr);
-
-	assert(heap);
-	result = gcp_heap_alloc(heap, bytes, use, ret_addr);
-	hold_end(tracker, graph_pool);
+	result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
+	hold_end(tracker, to.graph_pool);
 	return result;
 }
 
@@ -567,18 +546,13 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p)
 {
-	struct gcp_graph_pool *graph_pool = NULL;
-	struct gcp_pinned_set *set = NULL;
-	enum gcp_heap_use use;
-	int result = 0;
+	struct routed to;
+	int result = route_and_hold(tracker, NULL, ctx, hint, 0, &to);
 
-	gcp_tracker_look(tracker);
-	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, hint, 0, &graph_pool, &use,
-					NULL, &set);
-	if (result == 0)
-		result = gcp_pinned_alloc(pool, bytes, flags, set, ret_p);
-	if (graph_pool && set)
-		hold_end(tracker, graph_pool);
+	if (result != 0)
+		return result;
+	result = gcp_pinned_alloc(pool, bytes, flags, to.set, ret_p);
+	if (to.graph_pool)
+		hold_end(tracker, to.graph_pool);
 	return result;
 }

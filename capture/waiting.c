@@ -15,8 +15,8 @@
  */
 #include "share.h"
 
-void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
-				  struct gcp_graph_pool *graph_pool)
+static void waits_no_more(struct gcp_tracker *tracker,
+			  struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!graph_pool->waits)
@@ -47,11 +47,12 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(gcp_graph_pool_references(graph_pool) == 0);
 	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
-		gcp_graph_pool_waits_no_more(tracker, graph_pool);
+		waits_no_more(tracker, graph_pool);
 		return false;
 	}
 	if (graph_pool->waits)
 		return true;
+	assert(gcp_graph_pool_has_memory(graph_pool)); /* Y7 */
 	graph_pool->waits = true;
 	tracker->waiting_looks = 0;
 	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
@@ -84,7 +85,7 @@ static void release_those_over(struct gcp_tracker *tracker)
 		next = TAILQ_NEXT(graph_pool, waiting_link);
 		if (!held && is_launching(tracker, graph_pool))
 			continue;
-		gcp_graph_pool_waits_no_more(tracker, graph_pool);
+		waits_no_more(tracker, graph_pool);
 		if (!held)
 			gcp_graph_pool_end(tracker, graph_pool);
 	}
@@ -97,8 +98,9 @@ static void dropped_release(struct gcp_tracker *tracker)
 
 	while ((hold = SLIST_FIRST(&tracker->dropped))) {
 		SLIST_REMOVE_HEAD(&tracker->dropped, link);
+		assert(atomic_load(&tracker->waiting_count) > 0);
 		atomic_fetch_sub(&tracker->waiting_count, 1);
-		assert(hold->graph_pool->graphs > 0);
+		assert(hold->graph_pool->graphs > 0); /* P1 */
 		hold->graph_pool->graphs--;
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
 		free(hold);

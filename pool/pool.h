@@ -344,9 +344,10 @@ bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next);
 /* Blocks of closed groups up to `group` may be allocated again at once. */
 void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group);
 
-/* Whether, since the last call, blocks were given out that had been freed without
- * a fence: work that the program submitted itself may still run on them. */
-bool gcp_heap_was_recycled(struct gcp_heap *heap);
+/* A capture that has used the heap ends. If blocks were given out since the latest one
+ * that had been freed without a fence, work that the program submitted itself may still
+ * run on them: a barrier is due. */
+void gcp_heap_capture_ends(struct gcp_heap *heap);
 
 /* Checkpoint and restore of which blocks are live. -ENOMEM. */
 struct gcp_checkpoint;

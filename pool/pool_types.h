@@ -273,7 +273,7 @@ struct gcp_heap {
 	bool loose;    /* common heaps: small blocks lie outside slabs where no slab
 			* finds room, until the pool grows */
 	uint64_t id;   /* tells one life of a heap from another's */
-	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
+	bool recycled; /* a block freed before was given out; gcp_heap_capture_ends */
 	/* Private heaps: the epoch open at the latest free. */
 	uint64_t awaited_epoch;
 	bool sealed; /* private heaps: gcp_heap_seal */
@@ -495,7 +495,8 @@ struct gcp_pool {
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
 	_Atomic uint64_t polled_epoch; /* open when miss.c asked last; a hint */
-	_Atomic bool barrier_due;      /* that of a capture's end; see private.c */
+	_Atomic uint64_t barriers_asked, barriers_set; /* at captures' ends; private.c
+							*/
 	uint64_t giving; /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_maintenance maintenance;
@@ -693,6 +694,12 @@ static inline bool gcp_segment_before(const struct gcp_segment *a,
 GCP_TREAP(gcp_segments, gcp_segment, node, gcp_segment_before, NULL)
 
 /* --- private.c --- */
+
+/* Returns true if no barrier is set that was asked for. */
+static inline bool gcp_pool_barrier_is_due(const struct gcp_pool *pool)
+{
+	return atomic_load(&pool->barriers_set) < atomic_load(&pool->barriers_asked);
+}
 
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);

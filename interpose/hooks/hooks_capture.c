@@ -161,11 +161,9 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool i
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
 	begin.cancel = gcp_cancel_defer();
 	begin.refused =
-	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
+	    gcp_tracker_begin_prepare(gcp_process.tracker, into, &begin.capture) != 0;
 	if (begin.refused)
 		gcp_cancel_restore(begin.cancel);
-	else if (into)
-		gcp_capture_into_graph(begin.capture);
 	return begin;
 }
 

@@ -236,7 +236,7 @@ void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
 		atomic_store(&pool->detaching, false);
 	}
-	if (atomic_exchange(&pool->barrier_due, false))
+	if (gcp_pool_barrier_is_due(pool))
 		(void)gcp_pool_barrier(pool);
 }
 

@@ -149,7 +149,7 @@ static void once_release(struct gcp_heap *heap)
 }
 
 /* A capture whose order is one line begins. What it does with blocks freed before
- * runs behind the barrier at its end (gcp_heap_was_recycled): so their epoch need not
+ * runs behind the barrier at its end (gcp_heap_capture_ends): so their epoch need not
  * be ready. In a class list those that wait stand behind those that are ready. */
 static void past_release(struct gcp_heap *heap)
 {
@@ -265,15 +265,13 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	return 0;
 }
 
-bool gcp_heap_was_recycled(struct gcp_heap *heap)
+void gcp_heap_capture_ends(struct gcp_heap *heap)
 {
-	bool recycled;
-
 	gcp_mutex_lock(&heap->pool->lock);
-	recycled = heap->recycled;
+	if (heap->recycled)
+		atomic_fetch_add(&heap->pool->barriers_asked, 1);
 	heap->recycled = false;
 	gcp_mutex_unlock(&heap->pool->lock);
-	return recycled;
 }
 
 /* Whether the work of a closed epoch is done, or will be in a moment. */
@@ -311,37 +309,33 @@ static int barrier_set(struct gcp_pool *pool)
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool);
-	if (result != 0)
-		atomic_store(&pool->barrier_due, true);
 	return result;
 }
 
 /* A graph pool may hold memory of several contexts, each of which may be gone, or be
  * ending in another thread: if it stays after all, gcp_pool_reattach makes up for it.
  * It stays before it looks whether a barrier is due, so that is said before we look
- * whether it stays: one of us sees the other. */
+ * whether it stays: one of us sees the other. A barrier that another thread is just
+ * setting is none yet. */
 int gcp_pool_barrier(struct gcp_pool *pool)
 {
+	uint64_t asked = atomic_fetch_add(&pool->barriers_asked, 1) + 1;
 	int result;
 
-	atomic_store(&pool->barrier_due, true);
 	if (!gcp_pool_pin_wait(pool))
 		return 0;
-	atomic_store(&pool->barrier_due, false);
 	result = barrier_set(pool);
+	if (result == 0)
+		gcp_raise(&pool->barriers_set, asked);
 	gcp_pool_unpin(pool);
 	return result;
 }
 
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!atomic_load(&pool->barrier_due) || !gcp_pool_pin(pool))
-			continue;
-		if (atomic_exchange(&pool->barrier_due, false))
-			(void)barrier_set(pool); /* an error shows again */
-		gcp_pool_unpin(pool);
-	}
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (gcp_pool_barrier_is_due(pool))
+			(void)gcp_pool_barrier(pool); /* an error shows again */
 }
 
 void gcp_pools_close_full(struct gcp_pools *pools)

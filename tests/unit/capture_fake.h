@@ -169,7 +169,7 @@ static void *begin_with(int i, enum gcp_capture_mode mode)
 	void *graph = (void *)(uintptr_t)(0x9000 + id);
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, false, &capture), 0);
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i), mode, 0);

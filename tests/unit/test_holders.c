@@ -48,9 +48,7 @@ static void begin_graph(int stream, void *graph, bool exists)
 {
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
-	if (exists)
-		gcp_capture_into_graph(capture);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, exists, &capture), 0);
 	fake.capturing++;
 	cuda.streams[stream] =
 	    (struct gcp_capture_state){true, false, ++cuda.last_id, graph};

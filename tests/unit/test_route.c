@@ -125,8 +125,7 @@ static void *begin_into_graph(int i)
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
-	gcp_capture_into_graph(capture);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, true, &capture), 0);
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, cuda.last_id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i),
@@ -169,7 +168,7 @@ TEST(a_capture_that_is_noted_late_ends)
 	struct gcp_capture *capture;
 	uint64_t number;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, false, &capture), 0);
 	assert_null(
 	    gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0), &number));
 	cuda.streams[0] = (struct gcp_capture_state){.active = true, .id = 1};

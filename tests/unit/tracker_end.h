@@ -12,7 +12,6 @@ static void graph_pools_destroy(struct gcp_tracker *tracker)
 	struct gcp_graph_pool *graph_pool;
 
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
-		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 		gcp_graph_memory_release(tracker, graph_pool);
 		free(graph_pool);
