@@ -10,8 +10,6 @@ import hashlib
 import pathlib
 import sys
 
-import section
-
 MARKS = ("<!-- golden files -->\n\n", "\n<!-- end of golden files -->")
 
 
@@ -25,11 +23,16 @@ def table(place):
 
 def main():
     place = pathlib.Path(sys.argv[1]) / "tests" / "sim"
-    made = table(place)
-    return section.keep(
-        place / "golden.md", MARKS, made,
-        lambda said: "\n".join(["a golden file is not the one that was recorded (tests/sim/golden.md):",
-                                *sorted(set(made.splitlines()) ^ set(said.splitlines()))]))
+    path, made = place / "golden.md", table(place)
+    text = path.read_text(encoding="utf-8")
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    if "--write" in sys.argv:
+        path.write_text(text[:start] + made + text[end:], encoding="utf-8")
+    elif text[start:end] != made:
+        print("a golden file is not the one that was recorded (tests/sim/golden.md):",
+              *sorted(set(made.splitlines()) ^ set(text[start:end].splitlines())), sep="\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

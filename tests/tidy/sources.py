@@ -6,6 +6,8 @@
              headings stand on one line
   words      no unfinished business, no machine's paths, no known name in /tmp, which
              another user may have taken
+  vocabulary no words that are out (CONTRIBUTING.md): the subject of a sentence is a
+             thing, the block, the epoch, the caller, the thread
   rooms      a room includes only rooms to its left, through their one header
   names      base names of files and tags of structs and enums are unique in the rooms;
              no getenv, malloc or stdio where forbidden
@@ -219,6 +221,27 @@ def check_words(tree):
                     yield name, "line %d: a path of one machine" % number
             if KNOWN_NAME.search(line) and not name.endswith(".md"):
                 yield name, "line %d: a known name in a directory that all users share" % number
+
+
+# --- vocabulary ------------------------------------------------------------------
+
+# An underscore parts words of a name: gcp_world_lock has "world".
+OUT = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join("""bystander crowd hurried shelf
+shelves tally tallies swallow swallowed surrender surrendered world lodger widened dear regroup
+regrouped regroups settle settled settles visit visits visitor visitors vacate dissolve abandon
+abandoned depart retire patience spoil spoiled nap naps forget forgets forgot forgotten tide tides
+by_hand in_vain let_go who whoever whom nobody no.one somebody someone everybody everyone anybody
+anyone he his him himself""".split()), re.I)
+MAY_SAY = re.compile(r"tests/tidy/sources\.py|CONTRIBUTING\.md|CHANGELOG\.md|debian/"
+                     r"|tests/gpu/(results|bench)\.md|tests/bench/traces/")
+
+
+def check_vocabulary(tree):
+    for name in tree.ending(".c", ".h", ".S", ".cu", ".cpp", ".md", ".py", ".sh", "meson.build") + \
+            tree.scripts(b"/bin/sh") + tree.scripts(b"python3"):
+        text = tree.read(name) if not MAY_SAY.match(name) else ""
+        for found in OUT.finditer(text):
+            yield name, "line %d: %s" % (text.count("\n", 0, found.start()) + 1, found.group())
 
 
 # --- rooms ---------------------------------------------------------------------
