@@ -27,6 +27,9 @@
 #include "../../pool/check/check.h"
 #include "../../pool/pool.h"
 
+/* The pool tells the driver more than this one asks. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 enum {
 	THREADS_MAX = 16,
 	EXTENTS_MAX = 1 << 16,
@@ -185,7 +188,6 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	uint64_t size = (bytes + GRAIN - 1) / GRAIN * GRAIN, at = 1ull << 32;
 	size_t i = 0;
 
-	(void)ctx;
 	host_spend(45 * 1000 + bytes / 8192);
 	if (device.extent_count == EXTENTS_MAX)
 		die("too many driver allocations");
@@ -206,7 +208,6 @@ static int mem_release(void *ctx, gcp_addr addr)
 {
 	size_t i = 0;
 
-	(void)ctx;
 	host_spend(26 * 1000);
 	while (i < device.extent_count && device.extents[i].addr != addr)
 		i++;
@@ -227,13 +228,11 @@ static int mem_free(void *ctx, gcp_addr addr)
 
 static void mem_trim(void *ctx)
 {
-	(void)ctx;
 }
 
 /* A fence is the time at which it is done. */
 static int fence_create(void *ctx, void **ret_fence)
 {
-	(void)ctx;
 	*ret_fence = calloc(1, sizeof(uint64_t));
 	return *ret_fence ? 0 : -1;
 }
@@ -245,14 +244,12 @@ static void fence_destroy(void *fence)
 
 static int fence_record(void *ctx, void *fence)
 {
-	(void)ctx;
 	*(uint64_t *)fence = device_idle_at();
 	return 0;
 }
 
 static int fence_order(void *fence, bool alone)
 {
-	(void)fence, (void)alone;
 	return 0;
 }
 
@@ -269,7 +266,6 @@ static int fence_wait(void *fence)
 
 static int ctx_sync(void *ctx)
 {
-	(void)ctx;
 	device_wait(device_idle_at());
 	return 0;
 }
@@ -287,7 +283,6 @@ static uint64_t clock_ns(void)
 /* Of the GPU on which the traces were recorded. */
 static uint64_t device_memory(int which)
 {
-	(void)which;
 	return 140ull << 30;
 }
 
@@ -301,7 +296,6 @@ static struct {
 
 static bool space_device(int which, uint64_t *ret_granularity, uint64_t *ret_memory)
 {
-	(void)which;
 	*ret_granularity = GRAIN;
 	*ret_memory = 8ull << 30;
 	return true;
@@ -309,7 +303,6 @@ static bool space_device(int which, uint64_t *ret_granularity, uint64_t *ret_mem
 
 static int space_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 {
-	(void)alignment;
 	*ret_addr = (1ull << 40) + space.reserved;
 	space.reserved += bytes;
 	return 0;
@@ -317,13 +310,11 @@ static int space_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 
 static int space_unreserve(gcp_addr addr, uint64_t bytes)
 {
-	(void)addr, (void)bytes;
 	return 0;
 }
 
 static int space_create(int which, uint64_t bytes, uint64_t *ret_handle)
 {
-	(void)which;
 	if (bytes % GRAIN != 0 || space.handles + 1 >= HANDLES)
 		die("strange physical memory");
 	host_spend(CREATE_NS);
@@ -345,7 +336,6 @@ static int space_release(uint64_t handle)
 
 static int space_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	(void)addr;
 	host_spend(MAP_NS);
 	if (space.made[handle] != bytes)
 		die("the pool maps what it does not have");
@@ -354,14 +344,12 @@ static int space_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 static int space_open(int which, gcp_addr addr, uint64_t bytes)
 {
-	(void)which, (void)addr, (void)bytes;
 	host_spend(OPEN_NS);
 	return 0;
 }
 
 static int space_unmap(gcp_addr addr, uint64_t bytes)
 {
-	(void)addr, (void)bytes;
 	host_spend(UNMAP_NS);
 	return 0;
 }

@@ -69,7 +69,6 @@ static int stream_number(void *stream)
 
 static int state_of(void *ctx, void *stream, struct gcp_capture_state *ret_state)
 {
-	(void)ctx;
 	*ret_state = cuda.streams[stream_number(stream)];
 	return 0;
 }
@@ -89,7 +88,6 @@ static int nodes_copy(struct node **from, void **ret_nodes, size_t *count)
 
 static int stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
 {
-	(void)ctx;
 	return nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
 }
 
@@ -99,7 +97,6 @@ static int stream_follow(void *ctx, void *stream, void **nodes, size_t count)
 	int i = stream_number(stream);
 	size_t at = 0;
 
-	(void)ctx;
 	if (cuda.follow_result != 0)
 		return cuda.follow_result;
 	cuda.followed++;
@@ -246,7 +243,6 @@ static uint64_t private_bytes(void)
 
 static void *context_of(void *stream)
 {
-	(void)stream;
 	return FAKE_CTX;
 }
 

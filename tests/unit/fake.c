@@ -31,7 +31,6 @@ void fake_reset(void)
 
 int fake_setup(void **state)
 {
-	(void)state;
 	fake_reset();
 	return 0;
 }
@@ -141,7 +140,6 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
 	int result = fake_begin(&fake.allocs);
 
-	(void)ctx;
 	if (result == 0 && fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	if (result == 0) {
@@ -167,26 +165,22 @@ static int freed(uint64_t *count, gcp_addr addr, uint64_t done)
 
 static int fake_mem_free(void *ctx, gcp_addr addr)
 {
-	(void)ctx;
 	return freed(&fake.frees, addr, fake.submitted);
 }
 
 /* Waits for what barriers wait for, and for nothing else. */
 static int fake_mem_release(void *ctx, gcp_addr addr)
 {
-	(void)ctx;
 	return freed(&fake.releases, addr, fake.barrier);
 }
 
 static bool fake_mem_release_prepare(void *ctx)
 {
-	(void)ctx;
 	return !fake.unprepared;
 }
 
 static int fake_mem_left(void *ctx, uint64_t *ret_bytes)
 {
-	(void)ctx;
 	fake_lock();
 	*ret_bytes = fake.memory_limit > fake.memory_used
 			 ? fake.memory_limit - fake.memory_used
@@ -196,7 +190,6 @@ static int fake_mem_left(void *ctx, uint64_t *ret_bytes)
 
 static void fake_mem_trim(void *ctx)
 {
-	(void)ctx;
 	fake.trims++;
 }
 
@@ -204,7 +197,6 @@ static int fake_fence_create(void *ctx, void **ret_fence)
 {
 	int result = fake_begin(&fake.fences);
 
-	(void)ctx;
 	if (result == 0)
 		*ret_fence = __real_calloc(1, sizeof(struct fence));
 	else
@@ -224,7 +216,6 @@ static int fake_fence_record(void *ctx, void *fence)
 {
 	int result = fake_begin(&fake.records);
 
-	(void)ctx;
 	fake.violations += fake.capturing > 0;
 	result = result ? result : fake.record_result;
 	if (result == 0)
@@ -283,7 +274,6 @@ static int fake_ctx_sync(void *ctx)
 {
 	int result = fake_begin(&fake.syncs);
 
-	(void)ctx;
 	fake.violations += fake.capturing > 0;
 	if (result == 0)
 		fake.done = fake.submitted;
@@ -379,7 +369,6 @@ int fake_setup_open(void **state)
 
 int fake_close(void **state)
 {
-	(void)state;
 	must_be_sound();
 	assert_int_equal(fake.violations, 0);
 	fake.done = fake.submitted;

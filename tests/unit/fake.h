@@ -20,6 +20,9 @@
 #include "../../pool/pool.h"
 #include "../../capture/capture.h"
 
+/* Functions of a driver, and setups of tests, seldom need all that they are given. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 struct fake {
 	uint64_t memory_limit, memory_used; /* bytes */
 	uint64_t next_addr;

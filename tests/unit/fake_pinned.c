@@ -26,7 +26,6 @@ static int fake_pinned_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 	struct header *header;
 	int result = fake_begin(&fake_pinned.calls);
 
-	(void)ctx, (void)flags;
 	if (result == 0) {
 		header = aligned_alloc(HEADER, HEADER + (bytes + 511) / 512 * 512);
 		header->bytes = bytes;

@@ -44,7 +44,6 @@ static uint32_t chunk_at(gcp_addr addr)
 
 static bool fake_vm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
 {
-	(void)device;
 	*ret_granularity = CHUNK;
 	*ret_memory = memory;
 	return true;
@@ -87,7 +86,6 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
 	int result = fake_begin(&fake.creates);
 
-	(void)device;
 	assert_true(bytes > 0 && bytes % CHUNK == 0);
 	if (result == 0 && fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
@@ -155,7 +153,6 @@ static int fake_vm_open(int device, gcp_addr addr, uint64_t bytes)
 	uint32_t first = chunk_at(addr), last = chunk_at(addr + bytes - CHUNK);
 	int result = fake_begin(&fake.opens);
 
-	(void)device;
 	assert_true(is_whole(first, last));
 	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
 		assert_int_not_equal(space.at[i].handle, 0);

@@ -68,7 +68,6 @@ static int joins_behind(void *ctx, void *fence)
 {
 	struct gcp_driver driver = fake_driver();
 
-	(void)ctx;
 	return driver.fence_order(fence, false);
 }
 

@@ -32,7 +32,6 @@ static unsigned long rounds = 1;
 
 static void *own_it(void *arg)
 {
-	(void)arg;
 	while (!atomic_load_explicit(&over, memory_order_relaxed)) {
 		gcp_owner_lock(&own);
 		sum = sum + 1;
@@ -72,7 +71,6 @@ static unsigned long lock_remotely(void)
 
 static void a_remote_thread_sees_an_owner_that_has_just_come(void **state)
 {
-	(void)state;
 	for (unsigned long round = 0; round < rounds; round++) {
 		unsigned long remote_locks;
 		pthread_t thread;
@@ -163,7 +161,6 @@ static int signal_of(void (*locks)(void))
 
 static void locks_are_taken_in_the_order_of_ranks(void **state)
 {
-	(void)state;
 	gcp_mutex_init(&pool_lock, GCP_RANK_POOL);
 	gcp_mutex_init(&fence_lock, GCP_RANK_FENCE);
 	assert_int_equal(signal_of(in_order), 0);

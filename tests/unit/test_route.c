@@ -13,7 +13,6 @@ static gcp_addr elsewhere;
 
 static void *take_elsewhere(void *arg)
 {
-	(void)arg;
 	elsewhere = capture_alloc(3 * MIB);
 	return NULL;
 }
@@ -37,7 +36,6 @@ TEST(an_eager_allocation_never_gets_what_captured_work_has_used)
 
 static void *take_on_captured_stream(void *arg)
 {
-	(void)arg;
 	elsewhere = capture_alloc_on(stream_handle(0), 3 * MIB);
 	return NULL;
 }

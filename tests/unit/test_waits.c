@@ -162,7 +162,6 @@ static void *take_and_free(void *arg)
 {
 	gcp_addr addr;
 
-	(void)arg;
 	if (gcp_pool_alloc(pool, 2 * MIB, &addr) == 0) {
 		fake_submit();
 		must_free(addr);

@@ -154,7 +154,6 @@ static atomic_bool set;
 
 static void *set_own(void *unused)
 {
-	(void)unused;
 	OK(cuDeviceSetMemPool(1, own));
 	atomic_store(&set, true);
 	return NULL;
@@ -241,7 +240,6 @@ static atomic_bool came_back;
 
 static void *is_cancelled_in_a_set(void *unused)
 {
-	(void)unused;
 	when_called("cuDeviceGetMemPool", pthread_testcancel);
 	pthread_cancel(pthread_self());
 	OK(cuDeviceSetMemPool(1, standards[1]));

@@ -127,7 +127,6 @@ SCENARIO(a_cancelled_thread_leaves_no_lock)
 
 static void pauses(void *unused)
 {
-	(void)unused;
 	usleep(1000);
 }
 

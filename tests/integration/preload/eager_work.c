@@ -20,14 +20,10 @@ static void *parameters[] = {&ns};
 
 static void CUDA_CB nothing(void *data)
 {
-	(void)data;
 }
 
 static void CUDA_CB nothing_called(CUstream stream, CUresult result, void *data)
 {
-	(void)stream;
-	(void)result;
-	(void)data;
 }
 
 typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
@@ -139,7 +135,6 @@ static void take_turns(int mine)
 /* Works on the captured stream: allocates; frees; allocates again. */
 static void *work(void *arg)
 {
-	(void)arg;
 	OK(cuCtxSetCurrent(ctx), cuMemsetD8Async(place, 1, 64, captured));
 	OK(cuMemAlloc(&given, 4 * MIB));
 	atomic_store(&turn, 2);

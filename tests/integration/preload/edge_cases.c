@@ -107,7 +107,6 @@ static atomic_bool waited_too_long;
 /* Work that waits for the program's main thread. */
 static void wait_for_enough(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < 10000 && !enough; i++)
 		usleep(1000);
 	waited_too_long = !enough;

@@ -21,7 +21,6 @@ void user_turns(int count); /* learns_user.c */
 #else
 static void user_turns(int count)
 {
-	(void)count;
 }
 #endif
 

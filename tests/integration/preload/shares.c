@@ -247,7 +247,6 @@ static size_t lanes_after(void (*call)(CUgraph graph), uint64_t *ret_launches)
 
 static void given_to_none(CUgraph graph)
 {
-	(void)graph;
 }
 
 static void added(CUgraph graph)
@@ -329,7 +328,6 @@ SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 /* The one that is kept is not asked for. */
 static void read_of_another(CUgraph graph)
 {
-	(void)graph;
 	made = captured(1);
 	read_of(made);
 }
