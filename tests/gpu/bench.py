@@ -79,15 +79,9 @@ class Bench:
         command = [str(word) for word in command]
         try:
             process = subprocess.Popen(
-                command,
-                env=self.environment(library, extra),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                cwd=self.root,
-                start_new_session=True,
-            )
+                command, env=self.environment(library, extra), stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, errors="replace", cwd=self.root,
+                start_new_session=True)
         except OSError as error:
             return Result(127, "", f"{command[0]}: {error}", 0)
         try:
@@ -103,8 +97,7 @@ class Bench:
         """The same plain and under the library."""
         return (
             self.run(command, None, extra, timeout),
-            self.run(command, self.library, extra, timeout),
-        )
+            self.run(command, self.library, extra, timeout))
 
 
 def number(text, before):

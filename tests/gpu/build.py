@@ -12,8 +12,7 @@ STYLES = {
     "static": (["api_runtime.c", "driver.c"], ["-lcudart_static"], []),
     "shared": (["api_runtime.c", "driver.c"], ["-lcudart"], []),
     "linked": (["api_driver.c", "driver.c"], ["-lcuda"], ["-DGCPT_LINKED"]),
-    "dlsym": (["api_driver.c", "driver.c"], [], []),
-}
+    "dlsym": (["api_driver.c", "driver.c"], [], [])}
 
 SOURCES = os.path.join(os.path.dirname(__file__), "..", "integration")
 sys.path.append(os.path.join(SOURCES, "preload"))

@@ -17,13 +17,9 @@ from bench import FAIL, SKIPPED, Row, verdict
 
 # In the order of creation: the first one does the work.
 LIBRARIES = {
-    "cublas": "libcublas.so.1[23]",
-    "cublasLt": "libcublasLt.so.1[23]",
-    "cudnn": "libcudnn.so.9",
-    "cusolverDn": "libcusolver.so.1[12]",
-    "cusolverSp": "libcusolver.so.1[12]",
-    "cusparse": "libcusparse.so.12",
-}
+    "cublas": "libcublas.so.1[23]", "cublasLt": "libcublasLt.so.1[23]", "cudnn": "libcudnn.so.9",
+    "cusolverDn": "libcusolver.so.1[12]", "cusolverSp": "libcusolver.so.1[12]",
+    "cusparse": "libcusparse.so.12"}
 PAIR_US, BUSY_US = 2, 5
 
 

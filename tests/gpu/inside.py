@@ -105,15 +105,13 @@ def debug_stress(bench):
 ROUND = {"GCPOOL_TRACE_SIZE": "8M"}
 FRAMES = {"GCPOOL_TRACE_STACKS": "8"}
 WAYS = {
-    "off": {},
-    "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"},
+    "off": {}, "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"},
     "GCPOOL_TRACE, goes round": {"GCPOOL_TRACE": "?", **ROUND},
     "GCPOOL_TRACE, grows": {"GCPOOL_TRACE": "?"},
     "and 8 frames": {"GCPOOL_TRACE": "?", **ROUND, **FRAMES},
     "GCPOOL_DEBUG=leaks": {"GCPOOL_DEBUG": "leaks"},
     "GCPOOL_DEBUG=guard": {"GCPOOL_DEBUG": "guard"},
-    "GCPOOL_DEBUG=poison": {"GCPOOL_DEBUG": "poison"},
-}
+    "GCPOOL_DEBUG=poison": {"GCPOOL_DEBUG": "poison"}}
 
 
 def pair_ns(bench, extra, place):

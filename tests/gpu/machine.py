@@ -59,12 +59,10 @@ def commit_of(root):
 
 def describe(root, sim):
     return {
-        "device": "simulated" if sim else devices(),
-        "date": datetime.date.today().isoformat(),
+        "device": "simulated" if sim else devices(), "date": datetime.date.today().isoformat(),
         "commit": commit_of(root),
         "CUDA": words_of(["nvcc", "--version"]).split("release ")[-1].split(",")[0] or "?",
-        "system": f"{platform.libc_ver()[1]} glibc, {os.cpu_count()} cores",
-    }
+        "system": f"{platform.libc_ver()[1]} glibc, {os.cpu_count()} cores"}
 
 
 COLUMNS = ("check", "plain", "with library", "wanted", "verdict")

@@ -49,10 +49,8 @@ def transcripts(name):
 
 # Programs that count wrong words: the words before the number, arguments, styles.
 COUNTED = {
-    "stress": ("stress", [], STYLES),
-    "stress-async": ("stress", ["--async"], ("static", "shared")),
-    "staging": ("staging", [], STYLES),
-}
+    "stress": ("stress", [], STYLES), "stress-async": ("stress", ["--async"], ("static", "shared")),
+    "staging": ("staging", [], STYLES)}
 
 
 def counted(name):

@@ -54,11 +54,9 @@ def held(bench):
 
 
 ORDERS = {
-    "one stream": ["--order", "one"],
-    "streams in turn": ["--order", "turn"],
+    "one stream": ["--order", "one"], "streams in turn": ["--order", "turn"],
     "threads at the same time": ["--order", "threads"],
-    "threads, each on all streams": ["--order", "threads", "--every-stream"],
-}
+    "threads, each on all streams": ["--order", "threads", "--every-stream"]}
 
 
 def launches(bench):

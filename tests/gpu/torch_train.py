@@ -41,9 +41,7 @@ def train(width, depth, batch, steps):
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / steps * 1e6)
     return {
-        "losses": [loss.item() for loss in losses],
-        "step_us": statistics.median(times),
-    }
+        "losses": [loss.item() for loss in losses], "step_us": statistics.median(times)}
 
 
 def main():
@@ -52,8 +50,7 @@ def main():
     arguments = parser.parse_args()
     models = {
         "MLP": train(width=2048, depth=8, batch=1024, steps=arguments.steps),
-        "small MLP": train(width=256, depth=6, batch=64, steps=arguments.steps),
-    }
+        "small MLP": train(width=256, depth=6, batch=64, steps=arguments.steps)}
     print(json.dumps({"models": models}))
 
 

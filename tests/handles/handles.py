@@ -189,14 +189,8 @@ def lookups_check(checks, plain, pooled, sync):
 
 
 MORE_CHECKS = {
-    "order": order_check,
-    "shared": shared_check,
-    "ahead": ahead_check,
-    "fork": fork_check,
-    "plugin": plugin_check,
-    "versions": versions_check,
-    "lookups": lookups_check,
-}
+    "order": order_check, "shared": shared_check, "ahead": ahead_check, "fork": fork_check,
+    "plugin": plugin_check, "versions": versions_check, "lookups": lookups_check}
 
 
 # --- further tests, with an environment of their own ----------------------------------

@@ -13,13 +13,9 @@ import sys
 
 SKIP = 77
 LIBRARIES = {
-    "cublas": "libcublas.so.1[23]",
-    "cublasLt": "libcublasLt.so.1[23]",
-    "cudnn": "libcudnn.so.9",
-    "cusolverDn": "libcusolver.so.1[12]",
-    "cusolverSp": "libcusolver.so.1[12]",
-    "cusparse": "libcusparse.so.12",
-}
+    "cublas": "libcublas.so.1[23]", "cublasLt": "libcublasLt.so.1[23]", "cudnn": "libcudnn.so.9",
+    "cusolverDn": "libcusolver.so.1[12]", "cusolverSp": "libcusolver.so.1[12]",
+    "cusparse": "libcusparse.so.12"}
 
 
 def exported(path):

@@ -116,10 +116,8 @@ def measured(tree, names, options):
         elif kind == "text" and options.library:
             found[name] = text_kilobytes(options.library)
     found.update({
-        "constants in pool": constants(tree),
-        "includes upwards": includes_upwards(tree),
-        "files in circles": files_in_circles(tree),
-    })
+        "constants in pool": constants(tree), "includes upwards": includes_upwards(tree),
+        "files in circles": files_in_circles(tree)})
     return {name: value for name, value in found.items() if name in names}
 
 

@@ -78,8 +78,7 @@ class Installed(unittest.TestCase):
             ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man1/gcpool-trace.1"),
             ("BINDIR", "gcpool-trace"), ("LIBDIR", "gcpool/gcpool_trace/recording.py"),
             ("LIBDIR", "gcpool/gcpool_trace/live.py"), ("LIBDIR", "libgcpool-observe.so"),
-            ("DATADIR", "bash-completion/completions/gcpool-trace"),
-            ("MANDIR", "man7/gcpool.7"),
+            ("DATADIR", "bash-completion/completions/gcpool-trace"), ("MANDIR", "man7/gcpool.7"),
             ("DATADIR", "bash-completion/completions/gcpool"),
             ("DATADIR", "zsh/site-functions/_gcpool"),
             ("DATADIR", "zsh/site-functions/_gcpool-compare"),
@@ -89,8 +88,7 @@ class Installed(unittest.TestCase):
             ("DATADIR", "fish/vendor_completions.d/gcpool-trace.fish"),
             ("DATADIR", "doc/gcpool/README.md"), ("DATADIR", "doc/gcpool/COPYING"),
             ("DATADIR", "doc/gcpool/CHANGELOG.md"), ("DATADIR", "doc/gcpool/SECURITY.md"),
-            ("DATADIR", "doc/gcpool/docs/install.md"),
-            ("DATADIR", "doc/gcpool/examples/README.md"),
+            ("DATADIR", "doc/gcpool/docs/install.md"), ("DATADIR", "doc/gcpool/examples/README.md"),
         ):
             self.assertTrue(os.path.isfile(self.at(where, name)), name)
 

@@ -52,19 +52,13 @@ def mistakes_are_said_in_one_line(checks, _):
                 extra,
             )
             one_line(
-                checks,
-                "overrun_of_a_size_class",
-                words,
+                checks, "overrun_of_a_size_class", words,
                 "overrun of BLOCK of 65536 bytes WHERE: 1 byte written, the first at offset 65536;",
-                extra,
-            )
+                extra)
             one_line(
-                checks,
-                "overrun_in_a_stream",
-                words,
+                checks, "overrun_in_a_stream", words,
                 "overrun of BLOCK of 5000 bytes WHERE: 1 byte written, the first at offset 5000;",
-                extra,
-            )
+                extra)
         for words, extra in (("poison", {"GCPSIM_SPEED": "never"}), ("poison,guard", STACKS)):
             extra = {"GCPOOL_BACKEND": backend, **extra}
             one_line(
@@ -76,26 +70,17 @@ def mistakes_are_said_in_one_line(checks, _):
                 extra,
             )
             one_line(
-                checks,
-                "use_after_free_in_a_stream",
-                words,
+                checks, "use_after_free_in_a_stream", words,
                 "use after free of BLOCK of 100000 bytes WHERE: 1 byte written, the first at offset 5;",
-                extra,
-            )
+                extra)
             one_line(
-                checks,
-                "use_after_free_of_a_part",
-                words,
+                checks, "use_after_free_of_a_part", words,
                 "use after free of BLOCK of 1048576 bytes WHERE: 4 bytes written, the first at offset 70000;",
-                extra,
-            )
+                extra)
             one_line(
-                checks,
-                "use_after_free_of_the_rest",
-                words,
+                checks, "use_after_free_of_the_rest", words,
                 "use after free of BLOCK of 6291456 bytes WHERE: 4 bytes .* at offset 3145728",
-                extra,
-            )
+                extra)
 
 
 def a_wrong_free_through_cudart_is_noted_once(checks, directory):
@@ -171,22 +156,13 @@ def stacks_name_call_sites(checks, _):
 
 def correct_programs_are_left_alone(checks, directory):
     for scenario in (
-        "new_memory_has_a_pattern",
-        "sizes_are_those_of_the_program",
-        "allocations_wait_for_no_work",
-        "plain_free_of_streamed_memory",
-        "free_comes_after_all_work",
-        "free_in_a_stream_of_another_context",
-        "captures_are_left_alone",
-        "contexts_that_come_and_go",
-        "memory_that_was_given_back",
-    ):
+        "new_memory_has_a_pattern", "sizes_are_those_of_the_program",
+        "allocations_wait_for_no_work", "plain_free_of_streamed_memory",
+        "free_comes_after_all_work", "free_in_a_stream_of_another_context",
+        "captures_are_left_alone", "contexts_that_come_and_go", "memory_that_was_given_back"):
         for extra in (
-            {},
-            {"GCPOOL_BACKEND": "vmm"},
-            {"GCPOOL_REUSE": "completed"},
-            {"GCPOOL_DECAY": "1", "GCPSIM_MEMORY": "2G"},
-        ):
+            {}, {"GCPOOL_BACKEND": "vmm"}, {"GCPOOL_REUSE": "completed"},
+            {"GCPOOL_DECAY": "1", "GCPSIM_MEMORY": "2G"}):
             name, run, said, _ = played(checks, scenario, "poison,guard", extra)
             checks.equal(f"{name}: lines", [], said)
             checks.clean(run, name)
@@ -195,12 +171,8 @@ def correct_programs_are_left_alone(checks, directory):
 def programs_do_the_same(checks, directory):
     """Others of the tests, which look at their results themselves."""
     for words in (
-        ["solver-shared", "--steps", "10", "--size", "64k"],
-        ["solver-static", "--steps", "5"],
-        ["stress-shared"],
-        ["graphs-shared"],
-        ["life-shared"],
-    ):
+        ["solver-shared", "--steps", "10", "--size", "64k"], ["solver-static", "--steps", "5"],
+        ["stress-shared"], ["graphs-shared"], ["life-shared"]):
         command = [look.program(words[0]), *words[1:]]
         plain = preload.run(command, preload.library())
         for extra in ({"GCPSIM_SPEED": "random", "GCPSIM_SEED": "7"}, {"GCPOOL_BACKEND": "vmm"}):
@@ -213,12 +185,8 @@ def programs_do_the_same(checks, directory):
 
 TESTS = {
     "mistakes": [
-        mistakes_are_said_in_one_line,
-        wrong_frees_are_said_with_both_stacks,
-        a_wrong_free_through_cudart_is_noted_once,
-        leaks_are_said_at_exit,
-        stacks_name_call_sites,
-    ],
+        mistakes_are_said_in_one_line, wrong_frees_are_said_with_both_stacks,
+        a_wrong_free_through_cudart_is_noted_once, leaks_are_said_at_exit, stacks_name_call_sites],
     "correct": [correct_programs_are_left_alone],
     "others": [programs_do_the_same],
 }

@@ -45,12 +45,8 @@ class Running:
         env = preload.environment(None if loaded else preload.library(),
                                   {"GCPOOL_LIVE": "1", **(extra or {})})
         self.process = subprocess.Popen(
-            loaded or [program or look.program("loop-shared"), *self.LOOP],
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            loaded or [program or look.program("loop-shared"), *self.LOOP], env=env,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.pid = self.process.pid
 
     def __enter__(self):
@@ -172,17 +168,13 @@ def requests_are_done_in_the_next_call(checks, directory):
         checks.equal("reserved", running.figures()["devices"][0]["reserved_bytes"], reserved)
         checks.that(
             all(sum(b["size"] for b in s["blocks"]) == s["total_size"] for s in shot["segments"]),
-            "sizes",
-        )
+            "sizes")
         trims = running.figures()["devices"][0]["trims"]
         code, out, err = gcpool("ctl", str(running.pid), "trim")
         checks.that(code == 0 and "went back" in out, f"{out}{err}")
         checks.that(running.figures()["devices"][0]["trims"] > trims, "nothing was given back")
         checks.equal(
-            "left in /dev/shm",
-            [],
-            glob.glob(f"{page_path(running.pid)}.*"),
-        )
+            "left in /dev/shm", [], glob.glob(f"{page_path(running.pid)}.*"))
 
 
 def a_process_that_makes_no_call_is_said(checks, directory):
@@ -227,9 +219,7 @@ def dead_processes_are_told_from_living_ones(checks, directory):
 def the_page_goes_with_the_process(checks, directory):
     env = preload.environment(preload.library(), {"GCPOOL_LIVE": "1"})
     for words in (
-        ["loop-shared", "--iterations", "5"],
-        ["life-shared", "--fork"],
-    ):
+        ["loop-shared", "--iterations", "5"], ["life-shared", "--fork"]):
         process = subprocess.Popen(
             [look.program(words[0]), *words[1:]], env=env, stdout=subprocess.DEVNULL
         )
@@ -237,11 +227,8 @@ def the_page_goes_with_the_process(checks, directory):
         checks.that(not os.path.exists(page_path(process.pid)), f"{words}: the page is still there")
     off = preload.environment(preload.library(), {"GCPOOL_LIVE": "1", "GCPOOL_MODE": "off"})
     subprocess.run(
-        [look.program("loop-shared"), "--iterations", "5"],
-        env=off,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+        [look.program("loop-shared"), "--iterations", "5"], env=off, stdout=subprocess.DEVNULL,
+        check=True)
     subprocess.run(["true"], env=env, check=True)
 
 
@@ -285,8 +272,7 @@ def containers_keep_their_pages(checks, directory):
     checks.equal("pages of the first", 1, len(found))
     for what, words in (
         ("another one ends", [look.program("loop-shared"), "--iterations", "5"]),
-        ("another one looks", [GCPOOL, "top", "--once"]),
-    ):
+        ("another one looks", [GCPOOL, "top", "--once"])):
         subprocess.run([*apart, *words], env=env, stdout=subprocess.DEVNULL, check=True)
         still = {path: os.stat(path).st_ino for path in set(glob.glob(pages)) - before}
         checks.equal(what, found, still)
@@ -339,9 +325,7 @@ def a_row_fits_its_terminal(checks, directory):
         for width, there, left in (
             (45, ("PID", "USED", "PROGRAM"), ("CACHED", "PCI")),
             (80, ("PID", "USER", "GPU", "USED", "CACHED", "RESERVED", "ALLOC/S", "PROGRAM"), ("PCI",)),
-            (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)),
-            (170, ("PCI", "UUID"), ()),
-        ):
+            (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)), (170, ("PCI", "UUID"), ())):
             done = subprocess.run([GCPOOL, "top", "--once"], capture_output=True, text=True,
                                   env={**os.environ, "COLUMNS": str(width)})
             head, *rows = done.stdout.splitlines()
@@ -484,13 +468,8 @@ def keys_sort_filter_and_trim(checks, directory):
             return
         checks.that(b"ALLOC/S" in terminal.sees(b"ALLOC/S", b"q quit"), "no list")
         for keys, wanted in (
-            (b"/", b"filter by"),
-            (b"filtered-p\r", b"filter: filtered-p"),
-            (b"\r", b"per second"),
-            (b"t", b"y/n"),
-            (b"y", b"went back to the driver"),
-            (b"\x1b", b"PROGRAM"),
-        ):
+            (b"/", b"filter by"), (b"filtered-p\r", b"filter: filtered-p"), (b"\r", b"per second"),
+            (b"t", b"y/n"), (b"y", b"went back to the driver"), (b"\x1b", b"PROGRAM")):
             terminal.types(keys)
             seen = terminal.sees(wanted)
             checks.that(wanted in seen, f"{keys}: {seen[-400:]}")
@@ -501,11 +480,8 @@ def keys_sort_filter_and_trim(checks, directory):
 
 def wrong_words_are_one_line(checks, directory):
     for words, code in (
-        (("ctl", "1", "stats"), 1),
-        (("top", "1"), 1),
-        (("ctl", "1", "explode"), 2),
-        (("top", "x"), 2),
-    ):
+        (("ctl", "1", "stats"), 1), (("top", "1"), 1), (("ctl", "1", "explode"), 2),
+        (("top", "x"), 2)):
         found, _, err = gcpool(*words)
         checks.that(found == code and "Traceback" not in err, f"{words}: {found} {err}")
     for word in ("inf", "nan", "-1", "0", "1e30", "soon"):
@@ -521,14 +497,12 @@ def wrong_words_are_one_line(checks, directory):
             (("trim", "1e30"), "gcpool ctl: '1e30' is no number of bytes, as 1G or 500M\n"),
             (("trim", "-5"), "gcpool ctl: '-5' is no number of bytes, as 1G or 500M\n"),
             (
-                ("stats", "all"),
-                "gcpool ctl: stats takes no word behind it, and there is 'all'\n",
+                ("stats", "all"), "gcpool ctl: stats takes no word behind it, and there is 'all'\n",
             ),
             (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
             (
                 ("snapshot", f"{directory}/none/x"),
-                f"gcpool ctl: cannot write {directory}/none/x: No such file or directory\n",
-            ),
+                f"gcpool ctl: cannot write {directory}/none/x: No such file or directory\n"),
         ):
             found, _, err = gcpool("ctl", str(running.pid), *words)
             checks.equal(words, (1, line), (found, err))

@@ -39,12 +39,8 @@ def program(name):
 def tool(*words, **more):
     """gcpool-trace: (exit code, output, errors)."""
     done = subprocess.run(
-        [sys.executable, "-S", os.path.join(SCRIPTS, "gcpool-trace"), *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **more,
-    )
+        [sys.executable, "-S", os.path.join(SCRIPTS, "gcpool-trace"), *words], capture_output=True,
+        text=True, timeout=300, **more)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -59,11 +55,8 @@ class Recorded:
             command,
             preload.library(),
             {
-                "GCPOOL_TRACE": self.path,
-                "GCPOOL_STATS": "json",
-                "GCPOOL_STATS_FILE": stats,
-                **(extra or {}),
-            },
+                "GCPOOL_TRACE": self.path, "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats,
+                **(extra or {})},
         )
         self.stats = None
         if os.path.exists(stats):

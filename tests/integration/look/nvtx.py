@@ -126,9 +126,7 @@ def threads_that_are_cancelled_leave_no_lock(checks, directory):
 def a_tool_is_loaded_while_a_constructor_calls(checks, directory):
     """The loader's lock is held by the constructor."""
     extra = {
-        "NVTX_INJECTION64_PATH": sys.argv[1],
-        "NVTX_TOOL_LOG": os.path.join(directory, "told"),
-    }
+        "NVTX_INJECTION64_PATH": sys.argv[1], "NVTX_TOOL_LOG": os.path.join(directory, "told")}
     done = preload.run([sys.argv[2], sys.argv[3]], preload.library(), extra)
     checks.equal(f"exit code {done.out}{done.err}", 0, done.code)
 
@@ -149,10 +147,8 @@ def a_tool_that_hears_nothing_changes_nothing(checks, directory):
     """A profiler's library, which knows nothing of memory, and a path that leads nowhere."""
     for tool in (os.path.join(directory, "none.so"), preload.library()):
         done = preload.run(
-            [look.program("solver-shared"), "--steps", "5", "--size", "64k"],
-            preload.library(),
-            {"NVTX_INJECTION64_PATH": tool},
-        )
+            [look.program("solver-shared"), "--steps", "5", "--size", "64k"], preload.library(),
+            {"NVTX_INJECTION64_PATH": tool})
         checks.equal(f"{tool}: exit code", 0, done.code)
         checks.equal(f"{tool}: messages", "", done.err)
         checks.clean(done, tool)

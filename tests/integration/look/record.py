@@ -62,8 +62,7 @@ def stacks_name_call_sites(checks, directory):
     paths = [[f.function for f in symbols.frames(s)] for s in found.recording.stacks]
     checks.that(
         any(path[:3] == ["level_pass", "level_pass", "main"] for path in paths),
-        f"no stack is level_pass < level_pass < main: {paths[:3]}",
-    )
+        f"no stack is level_pass < level_pass < main: {paths[:3]}")
     names = {name for path in paths for name in path}
     checks.that(not any("gcp_" in name for name in names), "frames of the library itself")
 
@@ -148,11 +147,7 @@ def start_long(path, extra=None, iterations=100000000):
     env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, **(extra or {})})
     return subprocess.Popen(
         [look.program("loop-shared"), "--no-kernel", "--size", "64k", "--iterations", str(iterations)],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_events(path, least=200000):
@@ -198,8 +193,7 @@ def a_file_that_is_cut_off_is_read_as_far_as_it_goes(checks, directory):
         if length < 4096:
             checks.that(
                 code == 1 and err.count("\n") == 1 and "gcpool-trace: " in err,
-                f"cut to {length}: {code} {err}",
-            )
+                f"cut to {length}: {code} {err}")
         else:
             checks.that(code == 0 and out.count("cut off") == 1, f"cut to {length}: {code} {err} {out[:200]}")
             events = len(look.Recording(cut).events)
@@ -228,8 +222,7 @@ def a_full_file_keeps_the_newest(checks, directory):
     found = look.Recorded(
         directory,
         [look.program("loop-shared"), "--no-kernel", "--size", "64k", "--iterations", "250000"],
-        {"GCPOOL_TRACE_SIZE": "8M"},
-    )
+        {"GCPOOL_TRACE_SIZE": "8M"})
     checks.that(os.path.getsize(found.path) <= (8 << 20) + 4096, "the file is larger than it may be")
     checks.that(
         found.recording.lost > 0 and any("overwritten" in n for n in found.recording.notes), "lost"
@@ -238,8 +231,7 @@ def a_full_file_keeps_the_newest(checks, directory):
     last = [e for e in found.recording.events if e.kind == "free"][-1]
     checks.that(
         first.time > found.recording.start_ns + (last.time - found.recording.start_ns) // 4,
-        "the oldest events are still there",
-    )
+        "the oldest events are still there")
     checks.equal("live at the end", 0, found.device().live)
     checks.that(found.history.segments, "a segment was overwritten")
 
@@ -273,9 +265,7 @@ def a_full_disk_is_one_line(checks, directory):
         return
     command = f"{look.program('loop-shared')} --no-kernel --size 64k --iterations 150000"
     for size, words, left in (
-        ("5m", "keeping the newest", ["x.trace"]),
-        ("8k", "recording nothing", []),
-    ):
+        ("5m", "keeping the newest", ["x.trace"]), ("8k", "recording nothing", [])):
         script = (
             f"mount -t tmpfs -o size={size} none {directory}; {command} >&2; "
             f"ls {directory}; exec {sys.executable} {look.SCRIPTS}/gcpool-trace {directory}/x.trace"
@@ -408,9 +398,7 @@ def memory_that_is_out_is_recorded(checks, directory):
 def segments_that_go_back_are_recorded(checks, directory):
     """Whether the driver takes them without a wait, or refuses that (its cuMemFreeAsync)."""
     for name, extra in (
-        ("without", {}),
-        ("refused", {"GCPSIM_FAIL": "cuMemFreeAsync:1+:1"}),
-    ):
+        ("without", {}), ("refused", {"GCPSIM_FAIL": "cuMemFreeAsync:1+:1"})):
         extra = {"GCPSIM_MEMORY": "256M", "GCPOOL_BACKEND": "segments", **extra}
         found = look.Recorded(directory, [look.program("oom-shared")], extra, name)
         device, stats = found.device(), found.stats["devices"][0]

@@ -83,12 +83,8 @@ def document_of(path):
         command += [f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND"]
         command += ["--enable-logging=stderr", "--virtual-time-budget=20000", "--window-size=1280,2400"]
         done = subprocess.run(
-            [*command, "--dump-dom", f"file://{path}"],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            errors="replace",
-        )
+            [*command, "--dump-dom", f"file://{path}"], capture_output=True, text=True, timeout=180,
+            errors="replace")
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line or "SCRIPT ERROR" in line]
     return done.stdout, said
 
@@ -143,10 +139,8 @@ def numbers_are_those_of_the_recording(checks, directory):
             checks.equal(f"{name}: live", f"{peak / 2**20:.1f} MiB", values.get("live at most"))
         checks.that("live at most" in facts, f"{name}: facts are {facts[:200]}")
         site = {
-            "solver-shared": "level_pass",
-            "graphs-shared": "capture at",
-            "stress-shared": "round_keep",
-        }
+            "solver-shared": "level_pass", "graphs-shared": "capture at",
+            "stress-shared": "round_keep"}
         checks.that(site[name] in text_of(document, "sites"), f"{name}: call sites")
 
 

@@ -45,10 +45,7 @@ def snapshot_of(checks, directory, found, when):
 
 def snapshots_add_up(checks, directory):
     for name, extra in (
-        ("solver-shared", {}),
-        ("graphs-shared", {}),
-        ("stress-shared", {"GCPOOL_BACKEND": "vmm"}),
-    ):
+        ("solver-shared", {}), ("graphs-shared", {}), ("stress-shared", {"GCPOOL_BACKEND": "vmm"})):
         steps = ["--steps", "20", "--size", "256k"] if name.startswith("solver") else []
         found = look.Recorded(
             directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **extra}, name
@@ -113,10 +110,8 @@ def chrome_trace_is_whole(checks, directory):
 
 def summary_says_the_figures(checks, directory):
     found = look.Recorded(
-        directory,
-        [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
-        {"GCPOOL_TRACE_STACKS": "8"},
-    )
+        directory, [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
+        {"GCPOOL_TRACE_STACKS": "8"})
     code, out, err = look.tool(found.path)
     checks.that(code == 0 and not err, err)
     checks.that(f"{found.history.counts['allocations']:,} allocations" in out, out)
@@ -139,17 +134,11 @@ def names_are_no_orders_to_a_terminal(checks, directory):
 
 def a_comparison_names_the_call_site(checks, directory):
     small = look.Recorded(
-        directory,
-        [look.program("solver-shared"), "--steps", "20", "--size", "256k"],
-        {"GCPOOL_TRACE_STACKS": "8"},
-        "small",
-    )
+        directory, [look.program("solver-shared"), "--steps", "20", "--size", "256k"],
+        {"GCPOOL_TRACE_STACKS": "8"}, "small")
     large = look.Recorded(
-        directory,
-        [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
-        {"GCPOOL_TRACE_STACKS": "8"},
-        "large",
-    )
+        directory, [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
+        {"GCPOOL_TRACE_STACKS": "8"}, "large")
     code, out, err = look.tool("compare", small.path, large.path)
     checks.that(code == 0 and not err, err)
     change = large.device().peak - small.device().peak
@@ -162,9 +151,7 @@ def a_comparison_names_the_call_site(checks, directory):
 
 def wrong_frees_are_told_with_their_stacks(checks, directory):
     for misuse, what, stacks in (
-        ("double_free", "is freed already", 2),
-        ("interior_free", "is the middle of a block", 1),
-    ):
+        ("double_free", "is freed already", 2), ("interior_free", "is the middle of a block", 1)):
         path = os.path.join(directory, f"{misuse}.trace")
         env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, "GCPOOL_TRACE_STACKS": "8"})
         subprocess.run([os.environ["GCPT_MISUSE"], misuse], env=env, capture_output=True)
@@ -205,8 +192,7 @@ def wrong_calls_are_one_line(checks, directory):
         (("/nonexistent/x",), "gcpool-trace: cannot read /nonexistent/x: No such file or directory\n"),
         (
             (found.path, "/nonexistent/x"),
-            "gcpool-trace: cannot write /nonexistent/x: No such file or directory\n",
-        ),
+            "gcpool-trace: cannot write /nonexistent/x: No such file or directory\n"),
     ):
         checks.equal(words, (1, "", line), look.tool(*words))
     for word in ("-3", "many", ""):

@@ -20,11 +20,9 @@ COMMANDS = {
     "git in a repository": ["bash", "-c", "git init -q r && cd r && git status --short && git log"],
     "python": ["python3", "-c", "import sys, ctypes, threading; print(sys.argv); sys.exit(4)"],
     "gcc": ["bash", "-c", "gcc -o made made.c && ./made"],
-    "missing file": ["cat", "/does/not/exist"],
-    "ls": ["ls", "-l", "/proc/self/fd/"],
+    "missing file": ["cat", "/does/not/exist"], "ls": ["ls", "-l", "/proc/self/fd/"],
     "environment": ["env"],
-    "a program that dlopens": ["python3", "-c", "import sqlite3, ssl, json; print('loaded')"],
-}
+    "a program that dlopens": ["python3", "-c", "import sqlite3, ssl, json; print('loaded')"]}
 
 MAPS = "cat /proc/self/maps"
 FILES = "import os; print(sorted(os.listdir('/proc/self/fd')))"

@@ -33,8 +33,7 @@ FAST_SCHEDULES = [
     {"GCPSIM_SPEED": "2000", "GCPOOL_BACKEND": "vmm", "GCPOOL_DECAY": "5"},
     {"GCPSIM_SPEED": "random", "GCPOOL_THREAD": "1", "GCPOOL_DECAY": "3"},
     {"GCPSIM_SPEED": "2000", "GCPOOL_BACKEND": "vmm", "GCPOOL_GRAPH_SHARE": "1"},
-    {"GCPSIM_SPEED": "2000"},
-]
+    {"GCPSIM_SPEED": "2000"}]
 
 
 def main():

@@ -21,11 +21,8 @@ RUNS = [f"graph_scratch {GRAPHS} once --every-stream", "threads --rounds 60 --li
         f"graph_scratch {GRAPHS} kept --every-stream", f"stress {STRESS}",
         f"graph_scratch {GRAPHS} all", f"stress {STRESS} --async"]
 SETTINGS = {
-    "GCPSIM_SPEED": ["never", "random", "2000"],
-    "GCPOOL_BACKEND": ["vmm", "segments"],
-    "GCPOOL_DECAY": ["10000", "5"],
-    "GCPOOL_TEST_WINDOW": ["64M", "0"],
-}
+    "GCPSIM_SPEED": ["never", "random", "2000"], "GCPOOL_BACKEND": ["vmm", "segments"],
+    "GCPOOL_DECAY": ["10000", "5"], "GCPOOL_TEST_WINDOW": ["64M", "0"]}
 # Only mapped memory is shared by graphs, and a busy device has them overlap.
 GRAPHS_SETTINGS = {"GCPSIM_SPEED": ["never", "random"], "GCPOOL_BACKEND": ["vmm"]}
 
