@@ -101,6 +101,7 @@ bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool name
 	struct async_device *device = device_of(number);
 	uint32_t state = device ? state_of(device) : 0;
 
+	assert(pool && (!(state & DEVICE_KNOWN) || device->standard));
 	if (state == (DEVICE_KNOWN | DEVICE_LONE) && !named)
 		return true; /* as in most processes */
 	state = device ? state_learnt(device) : 0;

@@ -76,6 +76,7 @@ static __thread struct {
 
 void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count)
 {
+	assert(gcp_context_count == 0); /* none has joined without them */
 	observers = all;
 	observer_count = count;
 }
@@ -315,6 +316,7 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 		context->kind = GCP_CONTEXT_DOUBT;
 		return false;
 	}
+	assert(!primary || primary->kind == GCP_CONTEXT_PRIMARY); /* K5 */
 	*ret_home = primary ? primary->handle : NULL;
 	return primary != NULL;
 }
@@ -380,6 +382,7 @@ void gcp_contexts_lock(void)
 
 void gcp_contexts_unlock(void)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	gcp_mutex_unlock(&contexts_lock);
 }
 
@@ -517,6 +520,7 @@ static void contexts_remove(struct gcp_context *context)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(context >= contexts && context < contexts + gcp_context_count);
+	assert(!context->unjoined || atomic_load(&unjoined_count) > 0);
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);
 	*context = contexts[--gcp_context_count];
@@ -534,6 +538,7 @@ static void ending_begin(CUcontext ctx)
 			observers[i].ending(ctx);
 	gcp_contexts_lock();
 	context = contexts_find(ctx);
+	assert(ending_count >= 0 && (!context || context->ending >= 0));
 	if (context)
 		context->ending++;
 	if (ending_count++ == 0)
@@ -683,6 +688,7 @@ static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	if (result == CUDA_SUCCESS && ret_ctx)
 		primary_seen(*ret_ctx, device);
+	assert(result != CUDA_SUCCESS || device >= 0);
 	if (result == CUDA_SUCCESS && device < DEVICES_MAX)
 		primary_retains[device]++;
 	primary_unclaim(device);

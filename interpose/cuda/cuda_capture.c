@@ -45,6 +45,8 @@ static int driver_capture_state(void *ctx, void *stream,
 
 static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(count > 0); /* none would be followed by nothing */
 	return GCP_WITHIN(ctx, gcp_real.cuStreamUpdateCaptureDependencies_v2(
 				   stream, (CUgraphNode *)nodes, NULL, count,
 				   CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
@@ -52,6 +54,7 @@ static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t co
 
 static int driver_node_follows(void *graph, void *node, void **nodes, size_t count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	for (size_t i = 0; i < count; i++) {
 		const CUgraphNode from = nodes[i], to = node;
 		CUresult result =
@@ -115,6 +118,8 @@ static int ends_read(CUstream stream, void **ret_nodes, size_t *count)
 
 static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_assert_held(GCP_RANK_CONTEXTS); /* K4 */
 	struct gcp_ctx_scope scope;
 	int result = gcp_ctx_scope_enter(&scope, ctx);
 
@@ -127,6 +132,7 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 
 static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
 	CUgraphNode *nodes = (CUgraphNode *)ret_nodes;
 	size_t room = *count, found = 0;
@@ -145,6 +151,7 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 	else if (result == 0 && found > 0)
 		result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges,
 								     &found);
+	assert(result != 0 || (*count <= room && *count == found)); /* G5 */
 	if (edges != few)
 		free(edges);
 	gcp_ctx_scope_end(&scope);
@@ -210,6 +217,7 @@ static void *driver_stream_context(void *stream)
 
 static int driver_stream_query(void *ctx, void *stream)
 {
+	gcp_assert_held(GCP_RANK_CONTEXTS); /* K4 */
 	return GCP_WITHIN(ctx, gcp_real.cuStreamQuery(stream));
 }
 
@@ -221,11 +229,7 @@ static int driver_event_create(void *ctx, void **ret_event)
 
 static void driver_event_destroy(void *event)
 {
-	struct gcp_ctx_scope scope;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	(void)gcp_real.cuEventDestroy_v2(event);
-	gcp_ctx_scope_end(&scope);
+	(void)GCP_WITHIN(NULL, gcp_real.cuEventDestroy_v2(event));
 }
 
 /* In the caller's context: a default stream is that of the current one. */
@@ -241,6 +245,7 @@ static int driver_event_query(void *event)
 
 static int driver_event_wait(void *stream, void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return GCP_WITHIN(NULL, gcp_real.cuStreamWaitEvent(stream, event, 0));
 }
 
@@ -253,6 +258,8 @@ static bool driver_launches_are_done(uint64_t number)
 
 static int driver_event_wait_all(void *ctx, void *event)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(ctx && event);
 	return GCP_WITHIN(NULL, gcp_real.cuCtxWaitEvent(ctx, event));
 }
 

@@ -52,6 +52,7 @@ static inline void gcp_stream_seen(CUstream stream, bool per_thread)
  * not captured. Only while pooling. */
 static inline void gcp_stream_work_given(CUstream stream, bool eager)
 {
+	assert(gcp_process_pooling());
 	gcp_thread.stream.stream = stream;
 	gcp_thread.stream.eager = eager;
 	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);

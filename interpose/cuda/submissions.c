@@ -70,5 +70,6 @@ CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 		gcp_stream_work_given(named, false);
 		break;
 	}
+	assert(gcp_thread.stream.stream == named); /* route.c asks that one */
 	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, named);
 }

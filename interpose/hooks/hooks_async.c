@@ -87,16 +87,25 @@ static CUresult alloc_pass(const struct alloc_call *call)
 	return result;
 }
 
-/* Whether the stream captures, or CUDA has something to say about that. */
-static bool stream_captures(CUstream stream)
+static CUresult capture_ask(CUstream stream, bool *ret_captures)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = CUDA_SUCCESS;
 	cuuint64_t id;
 
-	if (!gcp_process_capturing())
-		return false;
-	return gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) != CUDA_SUCCESS ||
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+	if (gcp_process_capturing())
+		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	*ret_captures =
+	    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+	return result;
+}
+
+/* Returns true if the stream captures, or CUDA has something to say about that. */
+static bool stream_captures(CUstream stream)
+{
+	bool captures;
+
+	return capture_ask(stream, &captures) != CUDA_SUCCESS || captures;
 }
 
 /* The same, of a stream that the thread gives work to: what the thread allocates next
@@ -143,6 +152,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	struct gcp_tries tries = {0};
 	int result = gcp_thread_take_refusal();
 
+	assert(ref->pool && (order == 0 || order == ref->id)); /* U1 */
 	if (gcp_process_has_pending_events())
 		gcp_tracker_look(gcp_process.tracker);
 	if (!result)
@@ -234,6 +244,7 @@ static CUresult memory_detach_stream(CUstream stream, void *owner)
 	CUresult result;
 	int device;
 
+	assert(owner); /* U2: NULL would count nowhere */
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		result = gcp_real.cuCtxGetCurrent(&ctx);
 	else
@@ -251,21 +262,16 @@ static CUresult memory_detach_stream(CUstream stream, void *owner)
  * measured). */
 static CUresult memory_refuse_captured(CUstream stream)
 {
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result;
-	cuuint64_t id;
+	bool captures = false;
+	CUresult result = capture_ask(stream, &captures);
 
-	if (!gcp_tracker_capturing(gcp_process.tracker))
-		return CUDA_SUCCESS;
-	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
-	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-		result = CUDA_ERROR_INVALID_VALUE;
-	return result;
+	return captures ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* Puts an operation into a stream that is tied to the legacy one: see the top. */
 static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
 {
+	assert(ref->marker && ref->kind != GCP_STREAM_APART);
 	CUresult result = gcp_real.cuEventRecord(ref->marker, stream);
 
 	if (result == CUDA_SUCCESS && ref->kind == GCP_STREAM_JOINED)

@@ -30,6 +30,7 @@ static bool stream_may_capture(CUstream stream, bool per_thread)
 static CUresult stream_waited(CUresult result, CUstream stream, bool per_thread,
 			      CUevent event)
 {
+	assert(gcp_process_pooling() && gcp_thread.stream.stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	return (CUresult)gcp_tracker_joined(
@@ -162,6 +163,7 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool i
 	begin.cancel = gcp_cancel_defer();
 	begin.refused =
 	    gcp_tracker_begin_prepare(gcp_process.tracker, into, &begin.capture) != 0;
+	assert(begin.refused == !begin.capture); /* C3: never begun and not counted */
 	if (begin.refused)
 		gcp_cancel_restore(begin.cancel);
 	return begin;
@@ -260,6 +262,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	cancel = gcp_cancel_defer(); /* else the capture would stay in the books */
 	ctx = gcp_stream_context(named);
 	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
+	assert(!graph || number > 0); /* Y6 */
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
@@ -292,6 +295,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream,
 						  &number);
 	result = real(stream);
+	assert(!graph || number > 0); /* C4 */
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (number)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, number,

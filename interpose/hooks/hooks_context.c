@@ -175,6 +175,7 @@ static __thread struct {
 
 static CUresult green_destroy(CUdevice device)
 {
+	assert(leaving.green && device == leaving.device);
 	(void)device;
 	return gcp_real.cuGreenCtxDestroy(leaving.green);
 }

@@ -264,6 +264,7 @@ static void contexts_name(struct copy *copy, const struct side *to,
 {
 	CUDA_MEMCPY3D_PEER *what = &copy->what;
 
+	assert(copy->executing && !copy->names_contexts);
 	if (what->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
 		what->dstHost =
 		    (void *)what->dstDevice; // NOLINT(performance-no-int-to-ptr)
@@ -291,6 +292,7 @@ static bool copy_is_between(struct copy *copy)
 {
 	struct side sides[2];
 
+	assert(gcp_process_pooling());
 	if (!executing_find(copy))
 		return false;
 	sides[0] = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
@@ -323,17 +325,13 @@ static void open_everywhere(void)
 /* In a stream it is as safe beside captures of other threads as the program's own. */
 static CUresult copy_in_stream(const struct copy *copy)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return GCP_WITHIN(NULL,
+			  gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream));
 }
 
 static CUresult copy_call(const struct copy *copy)
 {
+	assert(copy->rewritten && copy->executing); /* the fields say the contexts */
 	if (copy->in_stream)
 		return copy_in_stream(copy);
 	if (copy->stream == CU_STREAM_PER_THREAD)
@@ -355,6 +353,7 @@ static void copy_make(struct copy *copy)
 {
 	bool captured = copy->in_stream && gcp_stream_captures(copy->stream);
 
+	assert(!copy->made && copy->executing);
 	if (captured)
 		copy->executing = NULL; /* no work yet */
 	if (!copy->rewritten)
@@ -396,6 +395,7 @@ static void copy_cover(const struct copy *copy)
 	CUcontext contexts[3] = {NULL};
 	int device;
 
+	assert(copy->result == CUDA_SUCCESS); /* else there may be no work */
 	if (!copy->executing || (!copy->in_stream && copy->of_host && !opens_more()))
 		return;
 	for (int i = 0; i < 2; i++)
@@ -495,6 +495,7 @@ static bool batch_add(struct copy *copy, const CUdeviceptr *to, const CUdevicept
 	const CUdeviceptr *at[] = {to, from};
 	bool elsewhere = false;
 
+	assert(copy->executing && copy->in_stream);
 	for (int i = 0; i < 2; i++) {
 		struct side side = {.device = ON_UNKNOWN};
 

@@ -69,6 +69,7 @@ static CUresult holding_begin(const void *graph, enum gcp_making making,
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 			    const void *handle, bool is_exec)
 {
+	assert(!holding || gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		gcp_holding_end(gcp_process.tracker, holding);
 	else if (gcp_process_pooling())
@@ -79,6 +80,7 @@ static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 			    const void *handle, bool is_exec)
 {
+	assert(!holding || handle); /* Y3 */
 	if (result != CUDA_SUCCESS)
 		gcp_holding_end(gcp_process.tracker, holding);
 	else
@@ -137,6 +139,7 @@ static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
 		return refused;
 	GCP_CALL_AGAIN(result, "cuGraphInstantiate",
 		       owned(gcp_share_stays(gcp_process.tracker, holding, ret_again)));
+	assert(!*ret_again || result == CUDA_SUCCESS); /* else it would stay there */
 	return result == CUDA_SUCCESS ? refused : result;
 }
 
@@ -590,6 +593,7 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 					       GCP_MAKING_AWAY, &holding)));
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
+	assert(!holding || ctx); /* Y8 */
 	if (result == CUDA_SUCCESS && holding)
 		(void)gcp_foreign_work_submitted(ctx, named, &(CUcontext){NULL}, 1);
 	gcp_launch_away_end(gcp_process.tracker, holding,
@@ -634,6 +638,7 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	}
 	if (result == CUDA_SUCCESS)
 		gcp_copy_graph_launched(gcp_stream_named(stream, per_thread));
+	assert(!launch.share || guarded); /* X10: cancelled, its end is not told */
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
 	if (guarded)

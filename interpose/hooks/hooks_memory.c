@@ -66,6 +66,7 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
+	assert(why < 0); /* what the driver has refused is not tried again */
 	if (why != -ENOTSUP && gcp_process_capturing()) {
 		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -190,6 +191,7 @@ static size_t pitch_of(struct gcp_pool *pool, size_t width, unsigned int element
 	}
 	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
 		return 0;
+	assert((step & (step - 1)) == 0 && (pitch & ~(step - 1)) >= width);
 	return pitch & ~(step - 1);
 }
 
@@ -344,6 +346,7 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 				? available + (size_t)reclaimable
 				: total;
 	}
+	assert(available <= total);
 	*ret_free = available;
 	*ret_total = total;
 	return CUDA_SUCCESS;
@@ -415,22 +418,19 @@ static CUdevice device_here(void)
 	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* What others gave needs no wait; at first it may have been before the call. */
-static bool others_are_enough(struct gcp_tries *tries)
-{
-	return gcp_search_others(gcp_process.pools, &tries->search) &&
-	       may_try_again(tries, GCP_RELIEF_OTHERS);
-}
-
-static bool reclaim_on(struct gcp_tries *tries, CUdevice device)
+/* host: pinned memory; memory that graphs share does not go back for that. What others
+ * gave needs no wait; at first it may have been before the call. */
+static bool reclaim(struct gcp_tries *tries, CUdevice device, bool host)
 {
 	enum gcp_relief relief;
 
-	if (others_are_enough(tries))
+	if (gcp_search_others(gcp_process.pools, &tries->search) &&
+	    may_try_again(tries, GCP_RELIEF_OTHERS))
 		return true;
-	relief = gcp_pools_relieve(gcp_process.pools, device, &tries->search);
+	relief = host ? gcp_pools_relieve_host(gcp_process.pools, &tries->search)
+		      : gcp_pools_relieve(gcp_process.pools, device, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(tries, device);
+		relief = graphs_relieve(tries, host ? -1 : device);
 	return may_try_again(tries, relief);
 }
 
@@ -438,27 +438,14 @@ bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return reclaim_on(tries, device_here());
-}
-
-/* Memory that graphs share does not go back for it. */
-static bool reclaim_host(struct gcp_tries *tries)
-{
-	enum gcp_relief relief;
-
-	if (others_are_enough(tries))
-		return true;
-	relief = gcp_pools_relieve_host(gcp_process.pools, &tries->search);
-	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(tries, -1);
-	return may_try_again(tries, relief);
+	return reclaim(tries, device_here(), false);
 }
 
 bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return reclaim_host(tries);
+	return reclaim(tries, -1, true);
 }
 
 /* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
@@ -469,7 +456,7 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult r
 	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1) ||
 	    !gcp_process_pooling())
 		return false;
-	if (gcp_process_capturing() ? reclaim_host(tries) : reclaim_on(tries, device))
+	if (reclaim(tries, device, gcp_process_capturing()))
 		return true;
 	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
 	return false;

@@ -37,6 +37,7 @@ struct host_request {
 
 static CUresult host_real(const struct host_request *request)
 {
+	assert(!request->plain || request->flags == 0);
 	return request->plain
 		   ? gcp_real.cuMemAllocHost_v2(request->ret_ptr, request->bytes)
 		   : gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes,
@@ -78,6 +79,7 @@ static CUresult host_pass_relaxed(const struct host_request *request)
 static int host_take(struct gcp_pool *pool, const struct host_request *request,
 		     void **ret_ptr)
 {
+	assert(request->bytes > 0 && !(request->flags & ~GCP_PINNED_FLAGS));
 	if (gcp_tracker_has_pending_events(gcp_process.tracker))
 		return gcp_tracker_host_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					      gcp_thread.stream, request->bytes,

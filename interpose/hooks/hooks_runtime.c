@@ -52,10 +52,7 @@ struct gcp_runtime {
 	int (*cudaFree)(void *ptr);
 	int (*cudaSetDevice)(int device);
 	struct gcp_runtime_streamed streamed, streamed_ptsz;
-	/* The first bytes of cudaMalloc and cudaFree, and what they are while no
-	 * library has patched them. Never equal: there is no short cut. */
-	const uint64_t *malloc_code, *free_code;
-	uint64_t malloc_bytes, free_bytes;
+	struct gcp_code malloc_code, free_code; /* never equal: no short cut */
 };
 
 static const uint64_t no_code;
@@ -65,23 +62,21 @@ static const uint64_t no_code;
 	}
 #define GCP_NO_RUNTIME                                                                 \
 	{                                                                              \
-		.malloc_code = &no_code, .free_code = &no_code, .malloc_bytes = 1,     \
-		.free_bytes = 1, .streamed = GCP_NO_STREAMED,                          \
-		.streamed_ptsz = GCP_NO_STREAMED                                       \
+		.malloc_code = {&no_code, 1}, .free_code = {&no_code, 1},              \
+		.streamed = GCP_NO_STREAMED, .streamed_ptsz = GCP_NO_STREAMED          \
 	}
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
 /* What the code at `function` begins with, and must begin with later, too. Code that
  * jumps away at once is patched already. */
-static void code_remember(void *function, const uint64_t **ret_code,
-			  uint64_t *ret_bytes)
+static void code_remember(void *function, struct gcp_code *ret_code)
 {
 	uint64_t bytes;
 
+	assert(function);
 	memcpy(&bytes, function, sizeof(bytes));
-	*ret_code = function;
-	*ret_bytes = gcp_code_jumps(bytes) ? ~bytes : bytes;
+	*ret_code = (struct gcp_code){function, gcp_code_jumps(bytes) ? ~bytes : bytes};
 }
 
 static void *streamed_function(const struct gcp_elf *elf, const char *name,
@@ -90,7 +85,7 @@ static void *streamed_function(const struct gcp_elf *elf, const char *name,
 	void *function = gcp_elf_symbol(elf, name);
 
 	if (function)
-		code_remember(function, &ret_code->at, &ret_code->bytes);
+		code_remember(function, ret_code);
 	return function;
 }
 
@@ -118,9 +113,8 @@ static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 	*(void **)&found.cudaSetDevice = gcp_elf_symbol(elf, "cudaSetDevice");
 	if (!found.cudaMalloc || !found.cudaFree || !found.cudaSetDevice)
 		return false;
-	code_remember((void *)found.cudaMalloc, &found.malloc_code,
-		      &found.malloc_bytes);
-	code_remember((void *)found.cudaFree, &found.free_code, &found.free_bytes);
+	code_remember((void *)found.cudaMalloc, &found.malloc_code);
+	code_remember((void *)found.cudaFree, &found.free_code);
 	streamed_fill(&found, elf);
 	*runtime = found;
 	return true;
@@ -174,14 +168,14 @@ static inline bool malloc_is_patched(const struct gcp_runtime *runtime)
 {
 	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemAlloc_v2,
 			GCP_ENTRY_CODE) ||
-	       !code_is(runtime->malloc_code, runtime->malloc_bytes);
+	       !code_is(runtime->malloc_code.at, runtime->malloc_code.bytes);
 }
 
 static inline bool free_is_patched(const struct gcp_runtime *runtime)
 {
 	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemFree_v2,
 			GCP_ENTRY_CODE) ||
-	       !code_is(runtime->free_code, runtime->free_bytes);
+	       !code_is(runtime->free_code.at, runtime->free_code.bytes);
 }
 
 /* The short cuts, in each entry. < 0: the real function is needed. */
@@ -193,6 +187,7 @@ GCP_SHORT runtime_alloc(struct gcp_pool *pool, void **ret_ptr, size_t bytes)
 	gcp_addr addr;
 	int result = pool ? gcp_memory_alloc(pool, bytes, &addr) : -1;
 
+	assert(bytes > 0 && gcp_process_pooling());
 	if (__builtin_expect(result != 0, 0)) {
 		gcp_thread.runtime_refused = result > 0 ? result : 0;
 		return -1;
@@ -316,15 +311,20 @@ static bool runtime_is_observed(void)
 static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 				       size_t bytes)
 {
+	int saved = errno, result;
+
 	if (!ret_ptr || !bytes || !runtime_is_observed() || malloc_is_patched(real))
 		return -1;
-	return runtime_alloc(gcp_thread_pool(), ret_ptr, bytes);
+	result = runtime_alloc(gcp_thread_pool(), ret_ptr, bytes);
+	errno = saved; /* instruments leave that to the entries */
+	return result;
 }
 
 static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
 	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
 	struct gcp_block_info info;
+	int saved = errno, result;
 
 	if (!ptr || !runtime_is_observed() || free_is_patched(real))
 		return -1;
@@ -332,7 +332,9 @@ static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 	 */
 	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
 		return -1;
-	return gcp_memory_free(addr);
+	result = gcp_memory_free(addr);
+	errno = saved;
+	return result;
 }
 
 /* --- the long way --------------------------------------------------------- */

@@ -72,6 +72,7 @@ static bool handle_encode(CUipcMemHandle *handle, uint64_t offset)
 {
 	uint64_t units = offset / GCP_IPC_UNIT;
 
+	assert(offset > 0); /* I4: 0 is read as a plain handle */
 	if (handle_tail(handle) != 0 || offset % GCP_IPC_UNIT != 0 ||
 	    units >> GCP_IPC_SHIFT != 0)
 		return false;
@@ -114,6 +115,7 @@ static CUresult export_mapped(CUipcMemHandle *ret_handle,
 	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
 	int added;
 
+	assert(info->mapped && !info->async);
 	if (result == CUDA_SUCCESS && !ctx)
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	if (result != CUDA_SUCCESS)
@@ -134,6 +136,7 @@ static CUresult export_of_driver(CUipcMemHandle *ret_handle,
 	CUresult result = gcp_real.cuIpcGetMemHandle(ret_handle, info->addr);
 	uint64_t id;
 
+	assert(info->addr - info->segment_addr + info->size <= info->segment_size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (info->addr != info->segment_addr &&
@@ -197,6 +200,7 @@ open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int)
 		result = real(ret_ptr, handle, flags);
 		alone = atomic_load(&calls_begun) == over + 1;
 		atomic_fetch_add(&calls_over, 1);
+		assert(atomic_load(&calls_over) <= atomic_load(&calls_begun));
 	}
 	return result;
 }
@@ -211,6 +215,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	bool is_mapped = gcp_ipc_handle_read(&given, &mapped);
 	CUresult result;
 
+	assert(!is_mapped || offset == 0); /* one form or the other */
 	/* Decided now, since the pointer that comes of it passes us at its close. */
 	if ((offset > 0 || is_mapped) && gcp_process_started_mode() == GCP_RUN_PASSIVE)
 		return real(ret_ptr, given, flags);

@@ -59,6 +59,7 @@ static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 						  .async = info.async,
 						  .device = info.device,
 						  .id = info.id};
+	assert(result != 0 || (ret_range->bytes > 0 && ret_range->addr <= ptr));
 	return result;
 }
 
@@ -72,6 +73,7 @@ static int range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
 	if (gcp_process_pooling())
 		result = gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base,
 					 &requested);
+	assert(result != 0 || requested > 0);
 	if (result == 0)
 		*ret_range = (struct asked_range){.addr = base, .bytes = requested};
 	return result;
@@ -129,6 +131,7 @@ CUresult gcp_memory_complete(CUdeviceptr ptr)
 	if (!gcp_process_pooling() ||
 	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0)
 		return CUDA_SUCCESS;
+	assert(info.addr <= ptr && ptr - info.addr < info.size);
 	result = gcp_pools_complete(gcp_process.pools, info.addr);
 	if (result > 0)
 		return (CUresult)result;
@@ -206,6 +209,7 @@ static void mapping_correct(void *value, int attribute, const struct asked_range
 	const size_t page = (size_t)2 << 20;
 	bool shares = range->bytes <= page;
 
+	assert(attribute == MAPPING_SIZE || attribute == MAPPING_BASE_ADDR);
 	if (attribute == MAPPING_SIZE)
 		*(size_t *)value =
 		    shares ? page : (range->bytes + page - 1) / page * page;
@@ -222,6 +226,7 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 {
 	if (!value)
 		return;
+	assert(range->bytes > 0); /* it was found */
 	if (is_malloced(range) &&
 	    ((int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR))
 		mapping_correct(value, (int)attribute, range, ptr);

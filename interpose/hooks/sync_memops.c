@@ -72,6 +72,8 @@ static bool marked_put(CUdeviceptr addr, uint64_t id)
 			(marked_count++ - i) * sizeof(*marked));
 	}
 	marked[i] = (struct marked){addr, id};
+	assert(i == 0 || marked[i - 1].addr < addr); /* by address */
+	assert(i + 1 == marked_count || addr < marked[i + 1].addr);
 	return true;
 }
 
@@ -112,12 +114,10 @@ static bool synchronizes(CUdeviceptr ptr)
 CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
 			      bool per_thread)
 {
-
 	if (result != CUDA_SUCCESS || !gcp_sync_memops_any() ||
 	    !gcp_process_pooling() || !(synchronizes(to) || synchronizes(from)))
 		return result;
-	result =
-	    GCP_WITHIN(NULL, gcp_real.cuStreamSynchronize(
-				 per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
-	return result;
+	return GCP_WITHIN(NULL,
+			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
+								  : CU_STREAM_LEGACY));
 }

@@ -51,7 +51,7 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;
-	assert(!pool || device >= 0);
+	assert(!pool || (device >= 0 && gcp_thread.ctx == ctx && home));
 	if (pool && gcp_process.options.thread)
 		gcp_poller_start();
 	if (pool) {
@@ -85,6 +85,7 @@ void gcp_thread_note_gpu(int device)
 	size_t bytes = 0;
 	CUuuid uuid;
 
+	assert(device >= 0);
 	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_process.observer) ||
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)

@@ -133,6 +133,7 @@ static struct releaser *releaser_create(CUcontext ctx)
 		free(releaser);
 		return NULL;
 	}
+	assert(ctx && releaser->stream); /* 0 would be the program's own */
 	releaser->ctx = ctx;
 	releaser->next = releasers;
 	releasers = releaser;
@@ -268,7 +269,7 @@ static int fence_order_in(void *handle, CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	const struct context_fence *fence = handle;
-	assert(ctx && fence->event);
+	assert(ctx && fence->event && fence->ctx);
 	CUresult result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
 
 	return result == CUDA_SUCCESS

@@ -110,6 +110,7 @@ static uint64_t margin_wanted(void)
 /* Tells what an allocation has given. */
 static int told(int result, const gcp_addr *addr, struct gcp_observed_order order)
 {
+	assert(result != 0 || *addr); /* 0 says that it has failed */
 	if (gcp_process.observer)
 		gcp_process.observer->allocated(result == 0 ? *addr : 0, order);
 	return result;

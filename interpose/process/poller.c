@@ -57,6 +57,7 @@ static void *poller_run(void *unused)
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
 		delay.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
 		gcp_pools_decay(gcp_process.pools, within_context);
+		assert(gcp_ranks_held == 0); /* no lock while it sleeps */
 		nanosleep(&delay, NULL);
 	}
 	return NULL;

@@ -125,6 +125,7 @@ static enum gcp_run_mode start_pooling(void)
 			-result);
 		return GCP_RUN_PASSIVE;
 	}
+	assert(gcp_process.pools && gcp_process.tracker);
 	if (!gcp_process.observer)
 		gcp_process.pending_events =
 		    gcp_tracker_pending_events(gcp_process.tracker);
@@ -143,6 +144,7 @@ static enum gcp_run_mode start_pooling(void)
 static void thread_exit(void *data)
 {
 	(void)data;
+	assert(gcp_ranks_held == 0); /* K7: no lock stays taken */
 	gcp_thread.exit_registered = false;
 	gcp_thread.free_direct = false;
 	gcp_thread.ctx = NULL;
