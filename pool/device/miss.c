@@ -241,7 +241,7 @@ static int take_gathered(struct gcp_request *request)
 		return 0;
 	gcp_caches_flush(pool);
 	if (all) {
-		if (request->size_class != GCP_CLASS_NONE) /* its cache could serve */
+		if (gcp_request_cache(request)) /* it could serve */
 			gcp_window_starved(pool);
 		result = close_pending(pool);
 		result = result == 0 ? gcp_timeline_poll_all(pool) : result;

@@ -184,6 +184,8 @@ struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
 uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
 /* How many blocks of `size` the window has room for: one at least. */
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
+/* Returns true if so few threads allocate that they hardly meet at locks. */
+bool gcp_window_has_few_threads(const struct gcp_pool *pool);
 /* How often the limits were doubled. */
 uint32_t gcp_window_scale(const struct gcp_pool *pool);
 /* Returns true if little of the pool's memory need wait: it is mapped, and can serve

@@ -74,15 +74,15 @@ static uint32_t streams_count(struct gcp_pools *pools)
 }
 
 /* A training program allocates in two. */
-static bool has_few_threads(const struct gcp_pool *pool)
+bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 {
 	return LOAD(pool->cache_count) <= THREADS_FEW;
 }
 
 bool gcp_window_is_narrow(const struct gcp_pool *pool)
 {
-	return pool->vmm && has_few_threads(pool) && LOAD(pool->limits.streams) <= 1 &&
-	       LOAD(pool->limits.scale) == 0;
+	return pool->vmm && gcp_window_has_few_threads(pool) &&
+	       LOAD(pool->limits.streams) <= 1 && LOAD(pool->limits.scale) == 0;
 }
 
 /* How much may wait. */
@@ -98,7 +98,7 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 		return most <= UINT64_MAX >> scale ? most << scale : most;
 	if (bytes < ONE_STREAM_LEAST)
 		bytes = ONE_STREAM_LEAST;
-	if (has_few_threads(pool) && most > ONE_STREAM_MOST)
+	if (gcp_window_has_few_threads(pool) && most > ONE_STREAM_MOST)
 		most = ONE_STREAM_MOST;
 	return bytes << scale < most ? bytes << scale : most;
 }

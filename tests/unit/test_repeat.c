@@ -62,3 +62,27 @@ TEST(a_block_of_another_size_goes_to_the_heap)
 	must_free(other);
 	assert_false(is_cached(other));
 }
+
+/* Each turn of the loop would close an epoch. */
+TEST(a_loop_over_a_large_size_gets_a_wider_window)
+{
+	for (int i = 0; i < 64; i++) {
+		fake.done = fake_submit();
+		must_free(must_alloc(pool, 4 * MIB));
+	}
+	assert_true(atomic_load(&pool->limits.scale) > 0);
+}
+
+/* They would take from each other at each miss what each of them needs next. */
+TEST(a_miss_of_many_threads_empties_no_caches)
+{
+	gcp_addr small = (must_alloc(pool, 4 * MIB), must_alloc(pool, 4096));
+
+	must_free(small);
+	atomic_store(&pool->cache_count, 3);
+	must_alloc(pool, 8 * MIB);
+	assert_true(is_cached(small));
+	atomic_store(&pool->cache_count, 1);
+	must_alloc(pool, 16 * MIB);
+	assert_null(gcp_map_find(pools->map, small)); /* merged with what is free */
+}

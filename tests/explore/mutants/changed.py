@@ -82,11 +82,6 @@ class Copy:
                 return done.stdout
         return None
 
-    def restore(self, source):
-        shutil.copyfile(os.path.join(ROOT, source), os.path.join(self.place, source))
-        for target in self.build.objects_of(source):
-            self.objects.pop(target, None)
-
     def link(self, target):
         """The path of a product of the build, linked with the changed objects; None: it has
         none of these, or does not link."""
