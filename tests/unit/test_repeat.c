@@ -66,10 +66,8 @@ TEST(a_block_of_another_size_goes_to_the_heap)
 /* Each turn of the loop would close an epoch. */
 TEST(a_loop_over_a_large_size_gets_a_wider_window)
 {
-	for (int i = 0; i < 64; i++) {
-		fake.done = fake_submit();
+	for (int i = 0; i < 64; i++, fake.done = fake_submit())
 		must_free(must_alloc(pool, 4 * MIB));
-	}
 	assert_true(atomic_load(&pool->limits.scale) > 0);
 }
 
