@@ -49,6 +49,7 @@ static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 {
 	struct gcp_block *first = chain->first;
 
+	assert(chain->count > 0 && first->size_class != GCP_CLASS_NONE);
 	first->batch.last = chain->last;
 	first->batch.count = chain->count;
 	if (!depot->first || first->epoch < depot->first->epoch) {

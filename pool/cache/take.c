@@ -39,6 +39,8 @@ static void count_taken(struct gcp_request *request, bool hit)
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->block;
 
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(block->size >= request->bytes && block->segment->pool == heap->pool);
 	if (heap->private) {
 		block->watched = request->use == GCP_USE_CAPTURED
 				     ? 0

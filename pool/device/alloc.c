@@ -12,8 +12,8 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
-static int alloc_from(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
-		      gcp_addr *ret_addr)
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		   gcp_addr *ret_addr)
 {
 	struct gcp_request request;
 	int result = gcp_request_init(&request, heap, bytes);
@@ -41,7 +41,8 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 			    gcp_cache_take(cache, gcp_class_of(classes, bytes), bytes);
 	}
 	if (__builtin_expect(!block, 0))
-		return alloc_from(&pool->common, bytes, GCP_USE_CAPTURED, ret_addr);
+		return gcp_heap_alloc(&pool->common, bytes, GCP_USE_CAPTURED, ret_addr);
+	assert(block->size >= bytes && block->segment->pool == pool);
 	*ret_addr = block->addr;
 	return 0;
 }
@@ -59,12 +60,6 @@ int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 		return gcp_alloc_slow(&request, ret_addr);
 	*ret_addr = request.block->addr;
 	return 0;
-}
-
-int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
-		   gcp_addr *ret_addr)
-{
-	return alloc_from(heap, bytes, use, ret_addr);
 }
 
 /* --- free ---------------------------------------------------------------- */
@@ -166,6 +161,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 	struct gcp_cache *cache;
 	bool close;
 
+	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
 	block->epoch = epoch;
 	gcp_free_count_deferred(pool);
 	/* No class is beyond all of them. */

@@ -61,8 +61,10 @@ bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr)
 /* Its heap counts it as lent, or as the program's. pool->lock is held. */
 static void lent_add(struct gcp_block *block, bool lent)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
+	assert(lent || heap->lent_bytes >= block->size);
 	heap->lent_bytes += lent ? block->size : -block->size;
 	if (heap->private) {
 		heap->used_bytes += lent ? -block->size : block->size;

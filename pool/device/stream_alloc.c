@@ -122,6 +122,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	bool full = false, due = limit_is_due(pool, block->size), filled;
 	uint64_t bytes = 0;
 
+	assert(block->async); /* U1: else its uses are in no stream's order */
 	gcp_chain_init(&excess);
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
 	gcp_free_count_deferred(pool);

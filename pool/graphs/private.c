@@ -97,6 +97,9 @@ static void refusal_count(struct gcp_pool *pool, bool once)
 /* Waits in `deferred` for the release of the open group. */
 static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(TAILQ_EMPTY(&heap->deferred) || /* by group, growing */
+	       TAILQ_LAST(&heap->deferred, gcp_block_list)->group <= heap->group);
 	block->group = heap->group;
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
@@ -174,6 +177,7 @@ static void past_release(struct gcp_heap *heap)
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
 	gcp_mutex_lock(&heap->pool->lock);
+	assert(group >= heap->group && group > heap->group_past);
 	if (reuse == GCP_REUSE_FENCED) {
 		groups_release(heap, UINT64_MAX);
 		once_release(heap);
@@ -248,6 +252,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	if (heap->private) {
 		if (!late)
 			heap->awaited_epoch = epoch;
+		assert(heap->used_blocks > 0 && heap->used_bytes >= block->size);
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}

@@ -72,6 +72,7 @@ static int context_sync(struct gcp_timeline *timeline)
 /* If waiting for the context works, the device reports no error: fences are refused. */
 static int context_failed(struct gcp_timeline *timeline, int failure)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	int result = gcp_timeline_close_waiting(timeline);
 
 	(void)failure;
@@ -99,6 +100,7 @@ static bool context_overfull(const struct gcp_timeline *timeline)
  * barrier is for: contexts that join have to stand behind it. */
 static bool context_keeps(const struct gcp_timeline *timeline, uint64_t epoch)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	return epoch == timeline->awaitable || epoch == timeline->freed ||
 	       epoch == timeline->ordered;
 }
@@ -133,6 +135,7 @@ static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
 /* alone: -EXDEV where a context would wait for another's work. */
 static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 
@@ -149,6 +152,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 		return result == -EXDEV ? result : -EBUSY;
 	gcp_window_starved(pool);
 	gcp_timeline_mark_ordered(timeline, covered);
+	assert(gcp_epoch_ready(pool, epoch) && timeline->ordered <= timeline->freed);
 	return 0;
 }
 
@@ -193,6 +197,7 @@ uint64_t gcp_timeline_advance(struct gcp_pool *pool)
 static int wait_own_locked(struct gcp_timeline *timeline,
 			   struct gcp_closed_epoch closed)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	int result = gcp_timeline_wait_locked(timeline, closed, pool_of(timeline)->ctx);
 	struct gcp_closed_epoch *left;
 	bool advanced;
@@ -208,6 +213,7 @@ static int wait_own_locked(struct gcp_timeline *timeline,
  * would have waited for all of it. fence_lock is not held meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	struct gcp_timeline *timeline = &pool->timeline;
 	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
 	uint32_t i = timeline->count;
@@ -253,7 +259,8 @@ static int close_early_locked(struct gcp_timeline *timeline)
 	timeline->freed = freed;
 	timeline->awaitable = awaitable;
 	if (result != 0 || atomic_load(&timeline->open) == open)
-		return result; /* it counts as it did */
+		return result;                       /* it counts as it did */
+	assert(freed <= open && awaitable <= freed); /* W1 */
 	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
 	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
 	return result;
@@ -296,8 +303,10 @@ int gcp_timeline_poll_all(struct gcp_pool *pool)
 static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch closed,
 			     uint64_t epoch)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	int result;
 
+	assert(closed.epoch >= epoch && epoch <= pool->timeline.freed); /* W1 */
 	if (!atomic_load(&pool->pools->completed_only))
 		return order_locked(pool, epoch, true);
 	result = wait_own_locked(&pool->timeline, closed);
@@ -326,6 +335,7 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 /* Closes the epoch, if it is open, and sets a barrier behind it. */
 static int barrier_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	uint64_t awaitable = timeline->awaitable;
@@ -379,6 +389,7 @@ int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
 {
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	int result = gcp_timeline_complete_locked(&pool->timeline, epoch);
+	assert(result != 0 || gcp_timeline_is_completed(&pool->timeline, epoch));
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
@@ -408,6 +419,7 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
 {
 	gcp_mutex_lock(&pool->pools->fence_lock);
+	assert(epoch <= atomic_load(&pool->timeline.open)); /* stamped before */
 	gcp_timeline_mark_completed(&pool->timeline, epoch);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
@@ -468,6 +480,7 @@ int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	struct gcp_closed_epoch *closed = closed_epoch_ordered(timeline);
+	assert(!closed || closed->epoch <= timeline->ordered); /* R3 */
 	if (closed &&
 	    (gcp_timeline_is_held(timeline) || order(ctx, closed->fence->handle) != 0))
 		result = gcp_timeline_wait_locked(timeline, *closed, NULL);

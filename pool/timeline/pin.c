@@ -24,6 +24,7 @@ bool gcp_pool_pin(struct gcp_pool *pool)
 
 void gcp_pool_unpin(struct gcp_pool *pool)
 {
+	assert(atomic_load(&pool->pins) > 0); /* K4 */
 	atomic_fetch_sub(&pool->pins, 1);
 }
 

@@ -46,6 +46,7 @@ uint64_t gcp_quota_left(struct gcp_pool *pool)
 
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
 {
+	assert(bytes <= UINT64_MAX / 2); /* the sum must not wrap */
 	bool allowed = pool->quota == GCP_LIMIT_NONE ||
 		       reserved_on(pool->pools, pool->device) + bytes <= pool->quota;
 

@@ -100,6 +100,7 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 		bytes = ONE_STREAM_LEAST;
 	if (gcp_window_has_few_threads(pool) && most > ONE_STREAM_MOST)
 		most = ONE_STREAM_MOST;
+	assert(bytes <= UINT64_MAX >> scale);
 	return bytes << scale < most ? bytes << scale : most;
 }
 
@@ -198,6 +199,7 @@ void gcp_window_starved(struct gcp_pool *pool)
  * would only be waited with more memory in hand. */
 static bool may_grow(struct gcp_pool *pool)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	uint64_t completed = LOAD(pool->timeline.completed);
 	bool progress = completed > pool->pressure.had_completed;
 
@@ -277,6 +279,7 @@ uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
 {
 	uint64_t blocks = window->bytes / size;
 
+	assert(window->blocks > 0); /* none would be given to the heap for ever */
 	if (blocks > window->blocks)
 		return window->blocks;
 	return blocks ? (uint32_t)blocks : 1;
