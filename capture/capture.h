@@ -257,7 +257,7 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
 /* Where there are several contexts, before a launch into a stream of `ctx`: returns
  * true if the executable may run on memory of others, whose fences do not cover the
  * launch. Then gcp_holding_begin holds that during the real launch, and the second
- * function takes it; accepts NULL. number: of the launch; they rise. 0: it has failed.
+ * function takes it. number: of the latest launch.
  */
 bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx);
 void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,

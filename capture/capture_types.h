@@ -158,6 +158,7 @@ struct gcp_capture {
 	bool graph_taken;         /* the program has got its graph, or may have */
 	bool graph_gone;          /* its handle is another graph's by now */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
+	struct gcp_open_end first; /* of `streams`: that which it was begun on */
 	SLIST_HEAD(, gcp_open_end) streams;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */

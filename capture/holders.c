@@ -553,27 +553,28 @@ static bool holds_are_away(const struct gcp_holder *holder, const void *ctx)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry;
+	const struct gcp_holder *part;
 	const struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &holder->holds, link)
 		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
 			if (gcp_pool_context(entry->pool) != ctx)
 				return true;
+	LIST_FOREACH (part, &holder->parts, part_link)
+		if (holds_are_away(part, ctx))
+			return true;
 	return false;
 }
 
 bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx)
 {
-	const struct gcp_holder *holder, *part;
+	const struct gcp_holder *holder;
 	bool away;
 
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec);
 	away = tracker->unseen || (holder && holds_are_away(holder, ctx));
-	if (holder)
-		LIST_FOREACH (part, &holder->parts, part_link)
-			away |= holds_are_away(part, ctx);
 	gcp_tracker_unlock(tracker);
 	return away;
 }
@@ -583,8 +584,6 @@ void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding
 {
 	struct gcp_hold *hold;
 
-	if (!holding)
-		return;
 	gcp_tracker_lock(tracker);
 	assert(!holding->handle && !holding->parent);
 	SLIST_FOREACH (hold, &holding->holds, link)

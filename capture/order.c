@@ -121,7 +121,7 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 		capture->order_unknown = true;
 	if (end)
 		return end;
-	end = calloc(1, sizeof(*end));
+	end = capture->lines == 0 ? &capture->first : calloc(1, sizeof(*end));
 	if (!end || capture->released)
 		atomic_store(&tracker->any_resting, true);
 	if (!end) {
@@ -150,7 +150,8 @@ void gcp_order_ends_free(struct gcp_capture *capture)
 		LIST_REMOVE(end, handle_link);
 		if (end->event)
 			LIST_REMOVE(end, event_link);
-		free(end);
+		if (end != &capture->first)
+			free(end);
 	}
 }
 

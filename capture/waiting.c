@@ -41,33 +41,23 @@ static bool is_launching(struct gcp_tracker *tracker,
 		!tracker->driver.launches_are_done(graph_pool->away)); /* Y8 */
 }
 
-/* Whether it has to wait for more than a fence of its own context. */
-static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(gcp_graph_pool_references(graph_pool) == 0);
-	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
-		waits_no_more(tracker, graph_pool);
-		return false;
-	}
-	if (graph_pool->waits)
-		return true;
-	assert(gcp_graph_pool_has_memory(graph_pool)); /* Y7 */
-	graph_pool->waits = true;
-	tracker->waiting_looks = 0;
-	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
-	atomic_fetch_add(&tracker->waiting_count, 1);
-	atomic_fetch_add(&tracker->pending_events, 1);
-	return true;
-}
-
+/* From here on, also if it waited before and has been used since. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (gcp_graph_pool_references(graph_pool) == 0 &&
-	    !memory_waits(tracker, graph_pool))
+	if (gcp_graph_pool_references(graph_pool) > 0)
+		return;
+	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
+		waits_no_more(tracker, graph_pool);
 		gcp_graph_pool_end(tracker, graph_pool);
+	} else if (!graph_pool->waits) {
+		graph_pool->waits = true;
+		tracker->waiting_looks = 0;
+		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
+		atomic_fetch_add(&tracker->waiting_count, 1);
+		atomic_fetch_add(&tracker->pending_events, 1);
+	}
 }
 
 /* --- what is over ------------------------------------------------------------- */
@@ -79,15 +69,12 @@ static void release_those_over(struct gcp_tracker *tracker)
 
 	for (graph_pool = TAILQ_FIRST(&tracker->waiting); graph_pool;
 	     graph_pool = next) {
-		bool held = gcp_graph_pool_references(graph_pool) > 0;
-
 		assert(graph_pool->waits);
 		next = TAILQ_NEXT(graph_pool, waiting_link);
-		if (!held && is_launching(tracker, graph_pool))
-			continue;
-		waits_no_more(tracker, graph_pool);
-		if (!held)
-			gcp_graph_pool_end(tracker, graph_pool);
+		if (gcp_graph_pool_references(graph_pool) > 0)
+			waits_no_more(tracker, graph_pool);
+		else
+			gcp_graph_pool_ref_released(tracker, graph_pool);
 	}
 }
 

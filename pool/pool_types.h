@@ -258,7 +258,7 @@ struct gcp_class_list {
 	uint64_t count;
 };
 
-enum { GCP_HANDLE_MOST = 16 }; /* chunks of a handle */
+enum { GCP_HANDLE_MOST = 32 }; /* chunks of a handle */
 enum { GCP_STREAMED = 256 };   /* lists of blocks by stream */
 
 /* Segments and their free blocks. All fields: pool->lock.

@@ -568,8 +568,7 @@ static bool is_away(CUgraphExec exec, CUstream stream, CUcontext ctx)
 	CUcontext home;
 	int device;
 
-	return gcp_process_pooling() && gcp_contexts_are_several() &&
-	       gcp_tracker_holds(gcp_process.tracker) &&
+	return ctx && gcp_process_pooling() && gcp_tracker_holds(gcp_process.tracker) &&
 	       gcp_exec_is_away(gcp_process.tracker, exec, ctx) &&
 	       !(gcp_contexts_home(ctx, &home, &device) && home != ctx &&
 		 !gcp_exec_is_away(gcp_process.tracker, exec, home)) &&
@@ -596,8 +595,9 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	assert(!holding || ctx); /* Y8 */
 	if (result == CUDA_SUCCESS && holding)
 		(void)gcp_foreign_work_submitted(ctx, named, &(CUcontext){NULL}, 1);
-	gcp_launch_away_end(gcp_process.tracker, holding,
-			    result == CUDA_SUCCESS ? gcp_foreign_work_latest() : 0);
+	if (holding)
+		gcp_launch_away_end(gcp_process.tracker, holding,
+				    gcp_foreign_work_latest());
 	return result;
 }
 

@@ -10,19 +10,21 @@
 #include <unistd.h>
 #include <sys/syscall.h>
 
+/* How often it is deferred, and the state before that. */
+static __thread int deferred __attribute__((tls_model("initial-exec")));
+static __thread int before __attribute__((tls_model("initial-exec")));
+
 int gcp_cancel_defer(void)
 {
-	int state = PTHREAD_CANCEL_ENABLE;
-
-	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	return state;
+	if (deferred++ == 0)
+		(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
 }
 
 void gcp_cancel_restore(int state)
 {
-	int before;
-
-	(void)pthread_setcancelstate(state, &before);
+	if (--deferred == 0)
+		(void)pthread_setcancelstate(before, &state);
 }
 
 /* The system call itself: nanosleep of libc is a cancellation point. */

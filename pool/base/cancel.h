@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 /* Until gcp_cancel_restore, which gets what the first one gave, a cancellation of the
- * calling thread stays pending. They nest. Some nanoseconds; errno stays. */
+ * calling thread stays pending. They nest, and the inner ones cost nothing; errno
+ * stays. */
 int gcp_cancel_defer(void);
 void gcp_cancel_restore(int state);
 

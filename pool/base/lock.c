@@ -35,15 +35,14 @@ __asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.17");
 
 void gcp_mutex_lock(struct gcp_mutex *mutex)
 {
-	int state = gcp_mutex_defers(mutex) ? gcp_cancel_defer() : 0;
-
+	if (gcp_mutex_defers(mutex))
+		gcp_cancel_defer();
 	gcp_rank_take(mutex->rank);
 	if (!gives_up || !pthread_mutex_trylock)
 		pthread_mutex_lock(&mutex->mutex);
 	else
 		for (int turn = 0; pthread_mutex_trylock(&mutex->mutex) != 0; turn++)
 			gcp_pause(turn);
-	mutex->cancel = state;
 }
 
 /* --- waiting -------------------------------------------------------------- */

@@ -125,7 +125,6 @@ static inline void gcp_rank_drop(enum gcp_rank rank)
 struct gcp_mutex {
 	pthread_mutex_t mutex;
 	enum gcp_rank rank; /* constant */
-	int cancel;         /* what its holder gives to gcp_cancel_restore */
 };
 
 /* The initial value of a variable; GCP_RANK_POOL and GCP_RANK_FENCE have none. */
@@ -148,22 +147,18 @@ void gcp_mutex_lock(struct gcp_mutex *mutex);
 static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
 {
 	bool defers = gcp_mutex_defers(mutex);
-	int state = mutex->cancel;
 
 	pthread_mutex_unlock(&mutex->mutex);
 	gcp_rank_drop(mutex->rank);
 	if (defers)
-		gcp_cancel_restore(state);
+		gcp_cancel_restore(0);
 }
 
 /* Called with the mutex held, one that defers. Waits for the condition; other threads
- * hold the mutex meanwhile, each with a cancellation state of its own. */
+ * hold the mutex meanwhile. */
 static inline void gcp_mutex_wait(struct gcp_mutex *mutex, pthread_cond_t *condition)
 {
-	int state = mutex->cancel;
-
 	pthread_cond_wait(condition, &mutex->mutex);
-	mutex->cancel = state;
 }
 
 /* --- waiting -------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
  */
 #include "lane.h"
 
-enum { RUN_PARTS = 32 }; /* a run is made of so many handles, or of chunks */
+enum { RUN_PARTS = 16 }; /* a run is made of so many handles, or of chunks */
 
 /* How many handles of each size are taken from where. */
 enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };

@@ -14,7 +14,7 @@
 
 #include <sys/mman.h>
 
-enum { HANDLE_PARTS = 4, PRIVATE_PARTS = 32 }; /* graphs share handles of any sizes */
+enum { HANDLE_PARTS = 4, PRIVATE_PARTS = 16 }; /* graphs share handles of any sizes */
 
 static uint32_t clamp(uint64_t chunks, uint32_t most)
 {
@@ -86,10 +86,11 @@ int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t c
 		     bool private)
 {
 	uint32_t parts = private ? PRIVATE_PARTS : HANDLE_PARTS;
-	uint32_t most = clamp(count / parts, GCP_HANDLE_MOST), size;
+	uint32_t most = GCP_HANDLE_MOST / (private ? 1 : 2), size;
 	uint64_t handle;
 
 	gcp_assert_held(GCP_RANK_VMM);
+	most = clamp(count / parts, most);
 	assert(most > 0 && most <= GCP_HANDLE_MOST);
 	for (uint64_t i = 0; i < count; i += size) {
 		size = clamp(count - i, most);

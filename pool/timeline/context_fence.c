@@ -269,11 +269,12 @@ static int close_early_locked(struct gcp_timeline *timeline)
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 {
 	int64_t least = full ? (int64_t)gcp_window(pool).epoch_bytes : INT64_MIN;
-	int result = 0;
+	int result;
 
+	if (gcp_timeline_filled(&pool->timeline) < least)
+		return 0;
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	if (gcp_timeline_filled(&pool->timeline) >= least)
-		result = close_early_locked(&pool->timeline);
+	result = close_early_locked(&pool->timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }

@@ -487,7 +487,9 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 
 int gcp_timeline_advance_all(struct gcp_timeline *timeline)
 {
-	bool advanced = true;
+	/* Else none is closed. */
+	bool advanced =
+	    atomic_load(&timeline->completed) + 1 < atomic_load(&timeline->open);
 	int result = 0;
 
 	for (uint32_t depth = 0; result == 0 && advanced; depth = 2 * depth + 1) {
