@@ -23,9 +23,8 @@ static void memory_is_refused(void)
 
 /* --- descriptor 2 ----------------------------------------------------------------- */
 
-SCENARIO(probes_for_memory)
+SCENARIO_PRIMARY(probes_for_memory)
 {
-	(void)primary();
 	memory_is_refused();
 }
 
@@ -65,9 +64,8 @@ SCENARIO(a_file_takes_the_place_of_stderr)
 	records_written(database_open(0), -1);
 }
 
-SCENARIO(a_file_takes_it_after_an_allocation)
+SCENARIO_PRIMARY(a_file_takes_it_after_an_allocation)
 {
-	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
 	stderr_closed();
 	records_written(database_open(0), -1);
@@ -98,11 +96,10 @@ enum { ALLOWED_KIB = 8 << 10, SKIP = 77 };
 /* --- processes -------------------------------------------------------------------- */
 
 /* Allocates and frees until its stdin ends. */
-SCENARIO(works_until_told)
+SCENARIO_PRIMARY(works_until_told)
 {
 	char byte;
 
-	(void)primary();
 	(void)fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 	do {
 		OK(cuMemFree(allocated(MIB)));
@@ -147,11 +144,10 @@ static void stay(int number)
 
 /* The handler has interrupted another thread, and never returns. All that is loaded
  * when first needed is there: with the loader's lock taken no process can end. */
-SCENARIO(ends_beside_a_signal_handler)
+SCENARIO_PRIMARY(ends_beside_a_signal_handler)
 {
 	pthread_t thread;
 
-	(void)primary();
 	OK(cuMemFree(allocated(1000)));
 	signal(SIGALRM, stay);
 	pthread_create(&thread, NULL, allocates_for_ever, NULL);
@@ -166,9 +162,8 @@ SCENARIO(ends_beside_a_signal_handler)
 enum { USER = 65534, OTHER = 65533 };
 
 /* A service of root's allocates first while it acts for a user. */
-SCENARIO(acts_for_a_user_at_first)
+SCENARIO_PRIMARY(acts_for_a_user_at_first)
 {
-	(void)primary();
 	must(seteuid(USER) == 0, "the user");
 	OK(cuMemFree(allocated(1000)));
 	must(seteuid(0) == 0, "root again");
@@ -176,9 +171,8 @@ SCENARIO(acts_for_a_user_at_first)
 }
 
 /* It has a page of the user's, and more rights than the user later. */
-SCENARIO(user_becomes_root)
+SCENARIO_PRIMARY(user_becomes_root)
 {
-	(void)primary();
 	must(setresuid(USER, USER, 0) == 0, "the user");
 	OK(cuMemFree(allocated(1000)));
 	must(setresuid(0, 0, 0) == 0, "root");
@@ -188,5 +182,6 @@ SCENARIO(user_becomes_root)
 SCENARIO(is_another_user)
 {
 	must(setresuid(OTHER, OTHER, OTHER) == 0, "the user");
+	(void)primary();
 	works_until_told();
 }

@@ -80,17 +80,15 @@ SCENARIO(threads_of_many_contexts_share_no_event)
 
 /* --- what is CUDA's ----------------------------------------------------------- */
 
-SCENARIO(captured_stream_is_cudas)
+SCENARIO_PRIMARY(captured_stream_is_cudas)
 {
 	CUgraphNodeType type;
 	CUgraphNode nodes[8];
 	size_t count = 8, found = 0;
-	CUstream stream;
 	CUgraph graph;
 	CUdeviceptr p;
+	CUstream stream = stream_new();
 
-	primary();
-	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	capture_begin(stream);
 	p = allocated_in(stream, MIB);
@@ -124,15 +122,13 @@ static uint64_t real_calls(void)
 	       gcpsim_calls("cuMemAllocFromPoolAsync");
 }
 
-SCENARIO(other_pools_are_cudas)
+SCENARIO_PRIMARY(other_pools_are_cudas)
 {
-	CUmemoryPool pool, standard;
-	CUstream stream;
+	CUmemoryPool standard;
 	CUdeviceptr p;
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new();
 
-	primary();
-	stream = stream_new();
-	pool = pool_new();
 	OK(cuDeviceGetDefaultMemPool(&standard, 0));
 	OK(cuMemAllocFromPoolAsync(&p, MIB, standard, stream));
 	OK(cuMemFreeAsync(p, stream));
@@ -270,14 +266,12 @@ SCENARIO(own_contexts_are_cudas)
 	must(real_calls() == 1, "memory that would go with its context");
 }
 
-SCENARIO(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
+SCENARIO_PRIMARY(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
 {
 	cuuint64_t threshold = 1;
 	CUmemoryPool pool;
-	CUstream stream;
+	CUstream stream = stream_new();
 
-	primary();
-	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1 && gcpsim_calls("cuMemFreeAsync") == 1, "it is served");
 	must(gcpsim_calls("cuMemPoolSetAttribute") == 0, "CUDA's pool is changed");
@@ -298,15 +292,13 @@ static uint64_t attribute(CUmemPool_attribute which)
 	return value;
 }
 
-SCENARIO(figures_of_the_default_pool)
+SCENARIO_PRIMARY(figures_of_the_default_pool)
 {
 	cuuint64_t zero = 0, most = ~(cuuint64_t)0;
 	CUmemoryPool pool;
-	CUstream stream;
 	CUdeviceptr p, small;
+	CUstream stream = stream_new();
 
-	primary();
-	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	p = allocated_in(stream, 70 * MIB);
 	small = allocated_in(stream, 100);
@@ -330,13 +322,11 @@ SCENARIO(figures_of_the_default_pool)
 	OK(cuMemFreeAsync(small, stream));
 }
 
-SCENARIO(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
+SCENARIO_PRIMARY(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
 {
 	CUmemoryPool pool;
-	CUstream stream;
+	CUstream stream = stream_new();
 
-	primary();
-	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	freed_bytes(stream, 64 * MIB);
@@ -359,7 +349,7 @@ static void used_by_another(CUdeviceptr p)
 }
 
 /* To what is there, and what will be. */
-SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
+SCENARIO_PRIMARY(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 {
 	CUmemAccessDesc access = {
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
@@ -369,7 +359,6 @@ SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	CUmemoryPool pool;
 	CUstream stream;
 
-	primary();
 	stream = stream_new();
 	old = allocated_in(stream, MIB);
 	OK(cuDeviceGetDefaultMemPool(&pool, 0), cuMemPoolSetAccess(pool, &access, 1));
@@ -381,14 +370,12 @@ SCENARIO(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 
 /* What a capture may use for any work lies in ordinary segments, which the graph leaves
  * to the pool: other devices that get access to the default pool do not reach them. */
-SCENARIO(what_a_graph_leaves_is_not_for_other_devices,
-	 "GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2")
+SCENARIO_PRIMARY(what_a_graph_leaves_is_not_for_other_devices,
+		 "GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2")
 {
-	CUstream stream;
 	CUgraph graph;
+	CUstream stream = stream_new();
 
-	primary();
-	stream = stream_new();
 	(void)allocated(1024);
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemFree(allocated(4 * MIB)), cuStreamEndCapture(stream, &graph));

@@ -28,12 +28,6 @@ static CUgraphExec exec;
 
 /* --- the calls -------------------------------------------------------------------- */
 
-#define CALL(name, call)                                                               \
-	static CUresult make_##name(void)                                              \
-	{                                                                              \
-		return call;                                                           \
-	}
-
 static CUcontext context;
 static CUmodule loaded;
 static CUlibrary library;
@@ -58,73 +52,51 @@ static CUdevResourceDesc resources(void)
 	return description;
 }
 
-CALL(cuCtxCreate, cuCtxCreate(&context, NULL, 0, 0))
-CALL(cuGreenCtxCreate,
-     cuGreenCtxCreate(&green, resources(), 0, CU_GREEN_CTX_DEFAULT_STREAM))
-CALL(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain(&context, 0))
-CALL(cuCtxSetLimit, cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096))
-CALL(cuModuleLoad, cuModuleLoad(&loaded, "file"))
-CALL(cuModuleLoadData, cuModuleLoadData(&loaded, ""))
-CALL(cuModuleLoadDataEx, cuModuleLoadDataEx(&loaded, "", 0, NULL, NULL))
-CALL(cuModuleLoadFatBinary, cuModuleLoadFatBinary(&loaded, ""))
-CALL(cuModuleGetFunction, cuModuleGetFunction(&found, module, "gcpt_spin"))
-CALL(cuLibraryLoadData, cuLibraryLoadData(&library, "", NULL, NULL, 0, NULL, NULL, 0))
-CALL(cuKernelGetFunction, cuKernelGetFunction(&found, (CUkernel)function))
-CALL(cuFuncGetAttribute,
-     cuFuncGetAttribute(&number, CU_FUNC_ATTRIBUTE_NUM_REGS, function))
-CALL(cuFuncSetAttribute,
-     cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-			0))
-CALL(cuStreamCreate, cuStreamCreate(&made, CU_STREAM_NON_BLOCKING))
-CALL(cuStreamCreateWithPriority,
-     cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0))
-CALL(cuEventCreate, cuEventCreate(&event, 0))
-CALL(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags(&instance, graph, 0))
-CALL(cuGraphInstantiateWithParams,
-     cuGraphInstantiateWithParams(&instance, graph, &instantiation))
-CALL(cuGraphExecUpdate, cuGraphExecUpdate(exec, graph, &update))
-CALL(cuGraphUpload, cuGraphUpload(exec, stream))
-CALL(cuGraphLaunch, cuGraphLaunch(exec, stream))
-CALL(cuLaunchKernel,
-     cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL))
-CALL(cuLaunchCooperativeKernel,
-     cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters))
+#define CALLS_OF(X)                                                                    \
+	X(cuCtxSetLimit, (CU_LIMIT_STACK_SIZE, 4096))                                  \
+	X(cuModuleLoad, (&loaded, "file"))                                             \
+	X(cuModuleLoadData, (&loaded, ""))                                             \
+	X(cuModuleLoadDataEx, (&loaded, "", 0, NULL, NULL))                            \
+	X(cuModuleLoadFatBinary, (&loaded, ""))                                        \
+	X(cuModuleGetFunction, (&found, module, "gcpt_spin"))                          \
+	X(cuLibraryLoadData, (&library, "", NULL, NULL, 0, NULL, NULL, 0))             \
+	X(cuKernelGetFunction, (&found, (CUkernel)function))                           \
+	X(cuFuncGetAttribute, (&number, CU_FUNC_ATTRIBUTE_NUM_REGS, function))         \
+	X(cuFuncSetAttribute,                                                          \
+	  (function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 0))           \
+	X(cuStreamCreate, (&made, CU_STREAM_NON_BLOCKING))                             \
+	X(cuStreamCreateWithPriority, (&made, CU_STREAM_NON_BLOCKING, 0))              \
+	X(cuEventCreate, (&event, 0))                                                  \
+	X(cuGraphInstantiateWithFlags, (&instance, graph, 0))                          \
+	X(cuGraphInstantiateWithParams, (&instance, graph, &instantiation))            \
+	X(cuGraphExecUpdate, (exec, graph, &update))                                   \
+	X(cuGraphUpload, (exec, stream))                                               \
+	X(cuGraphLaunch, (exec, stream))                                               \
+	X(cuLaunchKernel, (function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL))   \
+	X(cuLaunchCooperativeKernel,                                                   \
+	  (function, 1, 1, 1, 1, 1, 1, 0, stream, parameters))                         \
+	X(cuGreenCtxCreate, (&green, resources(), 0, CU_GREEN_CTX_DEFAULT_STREAM))     \
+	X(cuDevicePrimaryCtxRetain, (&context, 0))                                     \
+	X(cuCtxCreate, (&context, NULL, 0, 0)) /* and current from then on */
+
+#define MAKE(name, arguments)                                                          \
+	static CUresult make_##name(void)                                              \
+	{                                                                              \
+		return name arguments;                                                 \
+	}
+CALLS_OF(MAKE)
 
 static const struct {
 	const char *name;
 	CUresult (*make)(void);
 } calls[] = {
-#define ROW(name)                                                                      \
-	{                                                                              \
-#name, make_##name                                                     \
-	}
-    ROW(cuCtxSetLimit),
-    ROW(cuModuleLoad),
-    ROW(cuModuleLoadData),
-    ROW(cuModuleLoadDataEx),
-    ROW(cuModuleLoadFatBinary),
-    ROW(cuModuleGetFunction),
-    ROW(cuLibraryLoadData),
-    ROW(cuKernelGetFunction),
-    ROW(cuFuncGetAttribute),
-    ROW(cuFuncSetAttribute),
-    ROW(cuStreamCreate),
-    ROW(cuStreamCreateWithPriority),
-    ROW(cuEventCreate),
-    ROW(cuGraphInstantiateWithFlags),
-    ROW(cuGraphInstantiateWithParams),
-    ROW(cuGraphExecUpdate),
-    ROW(cuGraphUpload),
-    ROW(cuGraphLaunch),
-    ROW(cuLaunchKernel),
-    ROW(cuLaunchCooperativeKernel),
-    ROW(cuGreenCtxCreate),
-    ROW(cuDevicePrimaryCtxRetain),
-    ROW(cuCtxCreate), /* and current from then on */
+#define X(name, arguments) {#name, make_##name},
+    CALLS_OF(X)
+#undef X
 };
 
 static CUdeviceptr managed;
-CALL(cuMemAllocManaged, cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL))
+MAKE(cuMemAllocManaged, (&managed, MIB, CU_MEM_ATTACH_GLOBAL))
 
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 

@@ -162,22 +162,20 @@ SCENARIO(a_cancelled_thread_leaves_no_pin, "GCPSIM_SPEED=never GCPOOL_BLOCKING_F
 }
 
 /* Of such memory a graph could copy nothing to that device. */
-SCENARIO(
+SCENARIO_PRIMARY(
     auto_maps_nothing_where_a_device_is_out_of_reach,
     "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto GCPSIM_FAIL=cuDeviceCanAccessPeer:1+:801")
 {
-	(void)primary();
 	(void)allocated(MIB);
 	must(gcpsim_calls("cuMemMap") == 0, "memory is mapped");
 }
 
 /* Rows are as wide as that driver makes them, which is no rounding to a power of two.
  */
-SCENARIO(rows_of_a_driver_with_another_rule, "GCPSIM_PITCH=768")
+SCENARIO_PRIMARY(rows_of_a_driver_with_another_rule, "GCPSIM_PITCH=768")
 {
 	static const size_t widths[] = {1, 700, 769, 5000, 100000};
 
-	(void)primary();
 	for (unsigned turn = 0; turn < 2; turn++) {
 		for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
 			size_t pitch = 0;
@@ -205,14 +203,13 @@ SCENARIO(a_recording_where_files_cannot_be_allocated, "BY=look")
 	must(about.st_blocks * 512 >= about.st_size, "its disk space");
 }
 
-SCENARIO(many_blocks_synchronize, "GCPSIM_SPEED=never")
+SCENARIO_PRIMARY(many_blocks_synchronize, "GCPSIM_SPEED=never")
 {
 	enum { BLOCKS = 300 };
 	CUdeviceptr block[BLOCKS];
 	unsigned value, bad = 0;
 	int set = 1;
 
-	(void)primary();
 	for (int i = 0; i < BLOCKS; i++)
 		block[i] = allocated(1000);
 	for (int i = BLOCKS - 1; i >= 0; i -= 2)
@@ -238,14 +235,13 @@ SCENARIO(many_blocks_synchronize, "GCPSIM_SPEED=never")
 }
 
 /* The context's work fails, and the program makes it anew. */
-SCENARIO(allocations_after_a_reset)
+SCENARIO_PRIMARY(allocations_after_a_reset)
 {
 	CUdeviceptr block;
 	CUmodule module;
 	CUfunction trap;
 	uint64_t calls;
 
-	(void)primary();
 	OK(cuMemFree(allocated(MIB)), cuModuleLoadData(&module, ""));
 	OK(cuModuleGetFunction(&trap, module, "gcpt_trap"));
 	OK(cuLaunchKernel(trap, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));

@@ -272,23 +272,10 @@ static void copies_of_all_kinds(void)
 	}
 }
 
-SCENARIO(copies_are_made)
+SCENARIO(copies_are_made, "GCPT_ACCESS=0", "GCPT_ACCESS=1", "GCPT_ACCESS=3")
 {
 	two_devices();
-	copies_of_all_kinds();
-}
-
-SCENARIO(copies_are_made_with_access_one_way)
-{
-	two_devices();
-	access_give(1);
-	copies_of_all_kinds();
-}
-
-SCENARIO(copies_are_made_with_access_both_ways)
-{
-	two_devices();
-	access_give(3);
+	access_give(atoi(getenv("GCPT_ACCESS")));
 	copies_of_all_kinds();
 }
 
@@ -332,38 +319,21 @@ static void frees_beside_copies_of(int state)
 	}
 }
 
-static void frees_beside_copies(int state)
-{
-	block_bytes = MIB / 16;
-	two_devices();
-	access_give(state);
-	frees_beside_copies_of(state);
-}
-
 SCENARIO(frees_beside_copies_with_access_no_more)
 {
 	access_give_and_take();
 	frees_beside_copies_of(0);
 }
 
-SCENARIO(frees_beside_copies_without_access)
+SCENARIO(frees_beside_copies, "GCPT_ACCESS=0", "GCPT_ACCESS=1", "GCPT_ACCESS=2",
+	 "GCPT_ACCESS=3")
 {
-	frees_beside_copies(0);
-}
+	int state = atoi(getenv("GCPT_ACCESS"));
 
-SCENARIO(frees_beside_copies_with_access_one_way)
-{
-	frees_beside_copies(1);
-}
-
-SCENARIO(frees_beside_copies_with_access_the_other_way)
-{
-	frees_beside_copies(2);
-}
-
-SCENARIO(frees_beside_copies_with_access_both_ways)
-{
-	frees_beside_copies(3);
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(state);
+	frees_beside_copies_of(state);
 }
 
 /* Another device than the one that has the graph's stream. */

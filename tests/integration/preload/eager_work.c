@@ -45,13 +45,7 @@ static CUresult invented(CUstream stream, bool driver)
 
 static CUresult launched_by_config(CUstream stream)
 {
-	CUlaunchConfig config = {.gridDimX = 1,
-				 .gridDimY = 1,
-				 .gridDimZ = 1,
-				 .blockDimX = 1,
-				 .blockDimY = 1,
-				 .blockDimZ = 1,
-				 .hStream = stream};
+	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, .hStream = stream};
 
 	return cuLaunchKernelEx(&config, function, parameters, NULL);
 }
@@ -279,14 +273,7 @@ static void cooperative_check(const char *name)
 static void config_check(const char *name)
 {
 	config_fn *launch = (config_fn *)dlsym(RTLD_DEFAULT, name);
-	CUlaunchConfig config = {.gridDimX = 2,
-				 .gridDimY = 3,
-				 .gridDimZ = 4,
-				 .blockDimX = 5,
-				 .blockDimY = 6,
-				 .blockDimZ = 7,
-				 .sharedMemBytes = 8,
-				 .hStream = other};
+	CUlaunchConfig config = {2, 3, 4, 5, 6, 7, 8, .hStream = other};
 
 	OK(launch(&config, function, parameters, NULL));
 	sizes_check(name);
@@ -322,15 +309,8 @@ SCENARIO(launches_are_handed_on_as_they_are)
 static uint64_t launches_early(CUstream stream, unsigned attribute_count)
 {
 	static CUlaunchAttribute attributes[80];
-	CUlaunchConfig config = {.gridDimX = 1,
-				 .gridDimY = 1,
-				 .gridDimZ = 1,
-				 .blockDimX = 1,
-				 .blockDimY = 1,
-				 .blockDimZ = 1,
-				 .hStream = stream,
-				 .attrs = attributes,
-				 .numAttrs = attribute_count};
+	CUlaunchConfig config = {1, 1, 1,      1,          1,
+				 1, 0, stream, attributes, attribute_count};
 	uint64_t before = gcpsim_early_launches();
 	CUlaunchAttribute *last = &attributes[attribute_count - 1];
 

@@ -41,7 +41,7 @@ SCENARIO(free_where_a_context_cannot_be_entered)
 /* --- pitched memory -------------------------------------------------------------- */
 
 /* What CUDA says of a wrong element does not depend on captures. */
-SCENARIO(pitch_of_a_wrong_element_in_a_capture)
+SCENARIO_PRIMARY(pitch_of_a_wrong_element_in_a_capture)
 {
 	static const CUstreamCaptureMode modes[] = {
 	    CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -53,7 +53,6 @@ SCENARIO(pitch_of_a_wrong_element_in_a_capture)
 	CUgraph graph;
 	size_t pitch;
 
-	primary();
 	stream = stream_new();
 	allocated(4096);
 	for (int i = 0; i < 3; i++) {

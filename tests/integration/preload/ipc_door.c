@@ -174,13 +174,12 @@ static bool file_arrives(int to, const void *message)
 }
 
 /* A file that the exporter's threads had to close could take them any time. */
-SCENARIO(a_stranger_sends_the_exporter_no_file)
+SCENARIO_PRIMARY(a_stranger_sends_the_exporter_no_file)
 {
 	struct gcp_ipc_handle handle;
 	uint32_t words[4];
 	int to;
 
-	(void)primary();
 	handle = handle_of(allocated(4096));
 	door_watched = door_end();
 	to = stranger(door_watched);
@@ -262,9 +261,8 @@ static CUresult answer_of(uid_t user)
 }
 
 /* It may have taken the name of a process that is gone. */
-SCENARIO(another_users_answer_is_not_taken)
+SCENARIO_PRIMARY(another_users_answer_is_not_taken)
 {
-	(void)primary();
 	play_exporter();
 	must(answer_of(ANOTHER) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another user's answer was taken");
@@ -359,11 +357,10 @@ static void open_beside_a_stranger(CUresult wanted)
 	pthread_join(thread, NULL);
 }
 
-SCENARIO(a_strangers_answer_never_arrives_and_leaves_no_file)
+SCENARIO_PRIMARY(a_strangers_answer_never_arrives_and_leaves_no_file)
 {
 	int before;
 
-	(void)primary();
 	open_beside_a_stranger(CUDA_ERROR_INVALID_HANDLE);
 	before = files_open();
 	open_beside_a_stranger(CUDA_ERROR_INVALID_HANDLE);
@@ -457,8 +454,11 @@ SCENARIO(open_by_a_slow_door_ends_as_soon)
 
 /* --- an exporter that closes its files --- */
 
-static void a_door_is_opened_again(bool replaced)
+/* With another file in its place, or without. */
+SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use, "GCPT_REPLACED=0",
+	 "GCPT_REPLACED=1")
 {
+	bool replaced = atoi(getenv("GCPT_REPLACED"));
 	struct gcp_ipc_handle handle, before;
 	int end, ends[2];
 	CUdeviceptr p;
@@ -475,14 +475,4 @@ static void a_door_is_opened_again(bool replaced)
 	must(memcmp(&handle, &before, sizeof(handle)) == 0, "another handle");
 	must(answers(connected(&handle), &handle), "nothing answers");
 	must(!replaced || fcntl(end, F_GETFD) >= 0, "the program's file is closed");
-}
-
-SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use)
-{
-	a_door_is_opened_again(false);
-}
-
-SCENARIO(a_file_in_the_doors_place_holds_up_no_handle)
-{
-	a_door_is_opened_again(true);
 }

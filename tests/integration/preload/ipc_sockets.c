@@ -96,15 +96,13 @@ static void threads_get(size_t stack)
 	must(pthread_setattr_default_np(&attributes) == 0, "no such stack");
 }
 
-SCENARIO(a_thread_that_did_not_start_is_started_later)
+SCENARIO_PRIMARY(a_thread_that_did_not_start_is_started_later)
 {
 	CUipcMemHandle handle;
-	CUdeviceptr p;
-	int free_before, free_after;
+	int free_after;
+	CUdeviceptr p = allocated(4096);
+	int free_before = dup(0);
 
-	(void)primary();
-	p = allocated(4096);
-	free_before = dup(0);
 	threads_get((size_t)1 << 56); /* more than there are addresses */
 	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "there is a thread");
@@ -263,8 +261,12 @@ static void opens_one_of_two(int from, int to, bool has_files)
 	_exit(wrong);
 }
 
-static void open_that_fails(bool refused)
+/* Refused, or without a file that is left. */
+SCENARIO_BEFORE_CUDA(memory_whose_open_failed_is_used_again,
+		     "GCPSIM_MEMORY=1G GCPT_REFUSED=1",
+		     "GCPSIM_MEMORY=1G GCPT_REFUSED=0")
 {
+	bool refused = atoi(getenv("GCPT_REFUSED"));
 	int down[2], up[2];
 	CUipcMemHandle both[2];
 	CUdeviceptr p;
@@ -290,17 +292,6 @@ static void open_that_fails(bool refused)
 	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
 	close(down[1]);
 	ends_well(child);
-}
-
-SCENARIO_BEFORE_CUDA(memory_whose_open_was_refused_is_used_again, "GCPSIM_MEMORY=1G")
-{
-	open_that_fails(true);
-}
-
-SCENARIO_BEFORE_CUDA(memory_whose_importer_had_no_file_is_used_again,
-		     "GCPSIM_MEMORY=1G")
-{
-	open_that_fails(false);
 }
 
 static void *opens_for_two_devices(void *unused)
@@ -346,14 +337,13 @@ static void answer_with(int fd, int memory)
 }
 
 /* The answer to the second open says nothing: it may have been a refusal. */
-SCENARIO(memory_open_for_another_device_stays_open, "GCPSIM_DEVICES=2")
+SCENARIO_PRIMARY(memory_open_for_another_device_stays_open, "GCPSIM_DEVICES=2")
 {
 	struct gcp_ipc_request request;
 	pthread_t thread;
-	int memory, fd;
+	int fd;
+	int memory = memory_new();
 
-	(void)primary();
-	memory = memory_new();
 	play_exporter();
 	pthread_create(&thread, NULL, opens_for_two_devices, NULL);
 	fd = connection_of_door(5000);
@@ -370,15 +360,13 @@ SCENARIO(memory_open_for_another_device_stays_open, "GCPSIM_DEVICES=2")
 
 /* --- an importer that gives up --- */
 
-SCENARIO(memory_whose_importer_gave_up_is_used_again, "GCPSIM_MEMORY=1G")
+SCENARIO_PRIMARY(memory_whose_importer_gave_up_is_used_again, "GCPSIM_MEMORY=1G")
 {
 	struct gcp_ipc_request request;
 	struct gcp_ipc_handle handle;
 	struct pollfd ended = {.events = 0};
-	CUdeviceptr p;
+	CUdeviceptr p = allocated(600 * MIB);
 
-	(void)primary();
-	p = allocated(600 * MIB);
 	handle = handle_of(p);
 	ended.fd = connected(&handle);
 	must(ended.fd >= 0, "no connection");
@@ -431,8 +419,11 @@ static void memory_comes_back(void)
 	must(tries < 100, "it counts as open");
 }
 
-static void importer_closes_its_files(bool seen)
+/* It lives on, and so does its work. */
+SCENARIO_BEFORE_CUDA(memory_of_a_process_that_closed_its_files_is_kept,
+		     "GCPSIM_MEMORY=1G GCPT_SEEN=1", "GCPSIM_MEMORY=1G GCPT_SEEN=0")
 {
+	bool seen = atoi(getenv("GCPT_SEEN"));
 	int down[2], up[2];
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -461,18 +452,6 @@ static void importer_closes_its_files(bool seen)
 	else
 		must(cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS,
 		     "what may be open is given out");
-}
-
-/* It lives on, and so does its work. */
-SCENARIO_BEFORE_CUDA(memory_of_a_process_that_closed_its_files_is_kept,
-		     "GCPSIM_MEMORY=1G")
-{
-	importer_closes_its_files(true);
-}
-
-SCENARIO_BEFORE_CUDA(memory_of_a_process_that_is_not_seen_is_kept, "GCPSIM_MEMORY=1G")
-{
-	importer_closes_its_files(false);
 }
 
 /* --- an exporter that is stopped --- */

@@ -34,18 +34,6 @@ static void *frees_often(void *ctx)
 	return NULL;
 }
 
-static void another_thread_frees(CUcontext ctx)
-{
-	(void)play_elsewhere(frees_often, ctx);
-}
-
-static CUstream stream_make(void)
-{
-	CUstream stream = stream_new();
-
-	return stream;
-}
-
 static void ends_well(CUstream stream)
 {
 	CUgraph graph;
@@ -58,15 +46,15 @@ static void ends_well(CUstream stream)
 static void capture_by(begin_fn *begin)
 {
 	CUcontext ctx = primary();
-	CUstream stream = stream_make();
+	CUstream stream = stream_new();
 	CUdeviceptr before = allocated(MIB);
 
-	another_thread_frees(ctx);
+	(void)play_elsewhere(frees_often, ctx);
 	for (int i = 0; i < HELD; i++)
 		held[i] = allocated(MIB);
 	OK(begin(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	OK(cuMemsetD8Async(before, 1, MIB, stream));
-	another_thread_frees(ctx);
+	(void)play_elsewhere(frees_often, ctx);
 	ends_well(stream);
 	OK(cuMemFree(before), cuMemFree(allocated(MIB)));
 }
@@ -113,14 +101,12 @@ SCENARIO(unknown_begin_that_is_never_called,
 }
 
 /* Plain CUDA refuses it and destroys the capture; so does the library by now. */
-SCENARIO(allocation_in_an_unknown_capture, "SAYS=1")
+SCENARIO_PRIMARY(allocation_in_an_unknown_capture, "SAYS=1")
 {
-	CUstream stream;
 	CUdeviceptr p;
 	CUgraph graph;
+	CUstream stream = stream_new();
 
-	(void)primary();
-	stream = stream_make();
 	OK(cuMemFree(allocated(MIB)));
 	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
@@ -135,7 +121,7 @@ SCENARIO(recapture_into_a_graph,
 {
 	CUcontext ctx = primary();
 	CUdriverProcAddressQueryResult status;
-	CUstream stream = stream_make();
+	CUstream stream = stream_new();
 	void *found = NULL;
 	CUgraph graph;
 	CUdeviceptr p;
@@ -147,7 +133,7 @@ SCENARIO(recapture_into_a_graph,
 				   NULL));
 	p = allocated(MIB);
 	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
-	another_thread_frees(ctx);
+	(void)play_elsewhere(frees_often, ctx);
 	must(cuStreamEndCapture(stream, &graph) == 0, "the capture was destroyed");
 	must(allocated(MIB) != p, "memory that the graph addresses");
 	OK(cuGraphDestroy(graph));
@@ -175,9 +161,8 @@ static bool answers_the_drivers(const char *name, int version)
 }
 
 /* A version of a known function that is younger than the library. */
-SCENARIO(later_versions_are_unknown, "GCPSIM_DRIVER_VERSION=13040")
+SCENARIO_PRIMARY(later_versions_are_unknown, "GCPSIM_DRIVER_VERSION=13040")
 {
-	(void)primary();
 	must(is_the_drivers("cuGraphNodeGetType"), "the known one");
 	must(!is_the_drivers("cuGraphNodeGetType_v2"), "it is not seen");
 	must(answers_the_drivers("cuGraphNodeGetType", 12000), "the known one");
@@ -188,14 +173,13 @@ SCENARIO(later_versions_are_unknown, "GCPSIM_DRIVER_VERSION=13040")
 
 /* Nothing stands between the program and what the library knows to give the device no
  * work, in any version and stream flavour; all else is seen. */
-SCENARIO(known_functions_are_the_drivers)
+SCENARIO_PRIMARY(known_functions_are_the_drivers)
 {
 	static const char *const names[] = {
 	    "cuModuleUnload",     "cuStreamGetPriority", "cuStreamGetPriority_ptsz",
 	    "cuDeviceGetUuid_v2", "cuEventElapsedTime",  "cuEventElapsedTime_v2",
 	};
 
-	(void)primary();
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		must(is_the_drivers(names[i]), names[i]);
 	must(!is_the_drivers("cuMemsetInvented"), "it is not seen");

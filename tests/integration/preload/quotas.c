@@ -9,13 +9,12 @@
 
 /* 2 MiB of pinned memory: what is beyond it comes from nowhere, and what is freed
  * makes room again. */
-SCENARIO(pinned_memory_beyond_its_quota, "GCPOOL_HOST_QUOTA=2M",
-	 "GCPOOL_TEST_CLASS_MIN=32M GCPOOL_HOST_QUOTA=2M")
+SCENARIO_PRIMARY(pinned_memory_beyond_its_quota, "GCPOOL_HOST_QUOTA=2M",
+		 "GCPOOL_TEST_CLASS_MIN=32M GCPOOL_HOST_QUOTA=2M")
 {
 	void *blocks[8] = {NULL};
 	int count = 0;
 
-	(void)primary();
 	while (count < 8 && cuMemHostAlloc(&blocks[count], MIB, 0) == 0)
 		count++;
 	must(count == 2, "not as much as the quota allows");
@@ -25,12 +24,11 @@ SCENARIO(pinned_memory_beyond_its_quota, "GCPOOL_HOST_QUOTA=2M",
 }
 
 /* The host can pin no more beside what is pinned and not in use. */
-SCENARIO(registering_where_unused_memory_is_pinned)
+SCENARIO_PRIMARY(registering_where_unused_memory_is_pinned)
 {
 	static char page[4096] __attribute__((aligned(4096)));
 	void *block;
 
-	(void)primary();
 	OK(cuMemHostAlloc(&block, 64 * MIB, 0), cuMemFreeHost(block));
 	calls_fail("cuMemHostRegister_v2:1:2");
 	OK(cuMemHostRegister(page, sizeof(page), 0));
@@ -41,26 +39,24 @@ SCENARIO(registering_where_unused_memory_is_pinned)
 	     "another error than CUDA's");
 }
 
-SCENARIO(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
+SCENARIO_PRIMARY(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
 {
-	CUdeviceptr p, q;
+	CUdeviceptr q;
+	CUdeviceptr p = allocated(64 * MIB);
 
-	(void)primary();
-	p = allocated(64 * MIB);
 	must(cuMemAlloc(&q, 64 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "memory beyond the quota");
 	OK(cuMemFree(p), cuMemAlloc(&q, 64 * MIB));
 }
 
 /* A program that tries how much there is should not wait for what runs. */
-SCENARIO(a_failing_allocation_waits_for_nothing, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
+SCENARIO_PRIMARY(a_failing_allocation_waits_for_nothing,
+		 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
 {
-	CUdeviceptr p, in_use;
-	CUstream stream;
+	CUdeviceptr p;
+	CUstream stream = stream_new();
+	CUdeviceptr in_use = allocated(600 * MIB);
 
-	(void)primary();
-	stream = stream_new();
-	in_use = allocated(600 * MIB);
 	OK(cuMemsetD8Async(in_use, 1, MIB, stream));
 	for (size_t bytes = 600 * MIB; bytes <= 4096 * MIB; bytes += 3496 * MIB) {
 		must(cuMemAlloc(&p, bytes) == CUDA_ERROR_OUT_OF_MEMORY,
@@ -107,14 +103,13 @@ SCENARIO(threads_keep_no_more_than_the_limit,
 }
 
 /* It may make room that it does not count as free, out of managed memory. */
-SCENARIO(the_driver_is_asked_before_memory_is_out,
-	 "GCPSIM_MEMORY=1g GCPOOL_BACKEND=vmm")
+SCENARIO_PRIMARY(the_driver_is_asked_before_memory_is_out,
+		 "GCPSIM_MEMORY=1g GCPOOL_BACKEND=vmm")
 {
 	size_t left, total;
 	uint64_t asked;
 	CUdeviceptr p;
 
-	(void)primary();
 	OK(cuMemGetInfo(&left, &total));
 	(void)allocated(4096);
 	asked = gcpsim_calls("cuMemAlloc_v2");
@@ -125,7 +120,7 @@ SCENARIO(the_driver_is_asked_before_memory_is_out,
 /* --- memory that goes to CUDA as the program's call would --------------------- */
 
 /* Most of the device is cached; cuMemCreate needs no current context. */
-SCENARIO(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
+SCENARIO_PRIMARY(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 {
 	const CUmemAllocationProp properties = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -133,13 +128,12 @@ SCENARIO(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 	};
 	CUmemGenericAllocationHandle handle;
 
-	(void)primary();
 	OK(cuMemFree(allocated(600 * MIB)), cuCtxSetCurrent(NULL));
 	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
 }
 
 /* No sum of theirs with a granularity is a small number. */
-SCENARIO(more_memory_than_can_be, "GCPSIM_MEMORY=1g GCPOOL_DEBUG=guard")
+SCENARIO_PRIMARY(more_memory_than_can_be, "GCPSIM_MEMORY=1g GCPOOL_DEBUG=guard")
 {
 	static const size_t sizes[] = {(size_t)1 << 46, ((size_t)1 << 46) + 1,
 				       (size_t)1 << 63, SIZE_MAX - 4 * MIB,
@@ -147,7 +141,6 @@ SCENARIO(more_memory_than_can_be, "GCPSIM_MEMORY=1g GCPOOL_DEBUG=guard")
 	size_t pitch;
 	CUdeviceptr p;
 
-	(void)primary();
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		must(cuMemAlloc(&p, sizes[i]) == CUDA_ERROR_OUT_OF_MEMORY,
 		     "more memory than there is");
@@ -169,7 +162,7 @@ static uint64_t trims_of_a_refusal(void)
 
 /* The driver's default pool gives back as well where the program has chosen another,
  * and is not asked twice, nor where CUDA does not say which it is. */
-SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
+SCENARIO_PRIMARY(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 {
 	const CUmemPoolProps properties = {
 	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -178,7 +171,6 @@ SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 	CUmemoryPool pool;
 	uint64_t once;
 
-	(void)primary();
 	(void)allocated(600 * MIB);
 	once = trims_of_a_refusal();
 	must(once > 0, "nothing is asked of the driver's pools");
@@ -190,15 +182,13 @@ SCENARIO(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 
 /* The free waits as in plain CUDA, and in a capture that takes memory. There is none
  * left, on the device and on the host: the block is free all the same. */
-SCENARIO(exported_block_is_freed_in_a_capture, "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
+SCENARIO_PRIMARY(exported_block_is_freed_in_a_capture,
+		 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
 {
 	CUipcMemHandle handle;
-	CUstream stream;
-	CUdeviceptr p;
+	CUstream stream = stream_new();
+	CUdeviceptr p = allocated(MIB);
 
-	(void)primary();
-	stream = stream_new();
-	p = allocated(MIB);
 	OK(cuIpcGetMemHandle(&handle, p));
 	gcpsim_set_memory(0, gcpsim_memory_used(0));
 	calls_fail("cuMemHostAlloc:1+:2");

@@ -149,37 +149,41 @@ static bool thread_sleeps(int thread)
 
 /*
  * SCENARIO(name, "VARIABLE=value ...", ...) { body } defines one. It is played once for
- * each string, with these variables set; once if there is none. scenarios.py reads
- * them, and what the first comment of the program says of all its scenarios:
+ * each string, with these variables set; once if there is none. SCENARIO_PRIMARY begins
+ * with the primary context current. scenarios.py reads them, and what the first comment
+ * of the program says of all its scenarios:
  *
- *   Needs: FILE.c ... cudart  what it is built with: sources of the library, the
- * runtime Environment: VARIABLE=value ...  set for all Ways: A, B                each
- * is played once with A and once with B Says: LINE                what the library says
- * where SAYS=1 is among the variables; else it says nothing
+ *   Needs: FILE.c ... cudart   what it is built with: sources of the library, the
+ * runtime Environment: VARIABLE=value ...   set for all Ways: A, B                 each
+ * is played once with A and once with B Says: LINE                 what the library
+ * says where SAYS=1 is among the variables; else it says nothing
  *
  * Variables that are none: SAYS=1; LOADED=1 (the library is not preloaded); FORM=x (the
  * program PROGRAM_x plays it); BY=x (the script x plays it).
  */
+enum beginning { BEFORE_CUDA, WITHOUT_CONTEXT, IN_PRIMARY };
+
 struct scenario {
 	const char *name;
 	void (*play)(void);
-	bool before_cuda; /* it calls cuInit itself, or forks first */
+	enum beginning begins;
 	struct scenario *next;
 };
 
 static struct scenario *scenarios;
 
-#define SCENARIO_OF(name_, before_)                                                    \
+#define SCENARIO_OF(name_, begins_)                                                    \
 	static void name_(void);                                                       \
 	__attribute__((constructor)) static void name_##_is_listed(void)               \
 	{                                                                              \
-		static struct scenario it = {#name_, name_, before_, NULL};            \
+		static struct scenario it = {#name_, name_, begins_, NULL};            \
 		it.next = scenarios;                                                   \
 		scenarios = &it;                                                       \
 	}                                                                              \
 	static void name_(void)
-#define SCENARIO(name_, ...)             SCENARIO_OF(name_, false)
-#define SCENARIO_BEFORE_CUDA(name_, ...) SCENARIO_OF(name_, true)
+#define SCENARIO(name_, ...)             SCENARIO_OF(name_, WITHOUT_CONTEXT)
+#define SCENARIO_PRIMARY(name_, ...)     SCENARIO_OF(name_, IN_PRIMARY)
+#define SCENARIO_BEFORE_CUDA(name_, ...) SCENARIO_OF(name_, BEFORE_CUDA)
 
 static inline void hangs(int number)
 {
@@ -202,8 +206,10 @@ int main(int argc, char **argv)
 	alarm(120);
 	for (struct scenario *s = scenarios; s; s = s->next) {
 		if (argc == 2 && !strcmp(argv[1], s->name)) {
-			if (!s->before_cuda)
+			if (s->begins != BEFORE_CUDA)
 				OK(cuInit(0));
+			if (s->begins == IN_PRIMARY)
+				(void)primary();
 			s->play();
 			return wrong;
 		}

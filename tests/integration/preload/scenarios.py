@@ -10,7 +10,7 @@ import sys
 
 import preload
 
-SCENARIO = re.compile(r'^SCENARIO(?:_BEFORE_CUDA)?\(\s*(\w+)((?:,\s*(?:"[^"]*"\s*)+)*)\)', re.M)
+SCENARIO = re.compile(r'^SCENARIO(?:_BEFORE_CUDA|_PRIMARY)?\(\s*(\w+)((?:,\s*(?:"[^"]*"\s*)+)*)\)', re.M)
 
 
 def variables(text):

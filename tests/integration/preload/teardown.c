@@ -221,12 +221,10 @@ static void work_beside(const char *library, bool writes)
 }
 
 /* What it is given from then on is no memory that was mapped for the program. */
-SCENARIO(network_card_loaded_later, "BY=backends.py")
+SCENARIO_PRIMARY(network_card_loaded_later, "BY=backends.py")
 {
-	CUdeviceptr kept;
+	CUdeviceptr kept = allocated(4 * MIB);
 
-	primary();
-	kept = allocated(4 * MIB);
 	work_beside("libibverbs-1de1263b.so", true);
 	OK(cuMemFree(kept));
 }
@@ -239,8 +237,8 @@ SCENARIO(network_card_of_a_bundled_library)
 
 /* Another device has access to the default pool: to mapped memory, which the library
  * can open, and to CUDA's. */
-SCENARIO(stream_ordered_memory_beside_a_network_card,
-	 "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto")
+SCENARIO_PRIMARY(stream_ordered_memory_beside_a_network_card,
+		 "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto")
 {
 	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -249,7 +247,6 @@ SCENARIO(stream_ordered_memory_beside_a_network_card,
 	CUstream stream;
 	CUdeviceptr p;
 
-	primary();
 	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0), cuMemPoolSetAccess(pool, &access, 1));
 	OK(cuMemAllocAsync(&p, MIB, stream));
@@ -279,34 +276,31 @@ SCENARIO(storage_that_is_read_through_the_host)
 
 /* A card whose driver no known library speaks to: video, or one of the program's own.
  * It is told of a block, and the next ones it may find by itself. */
-SCENARIO(card_is_told_of_synchronous_memory)
+SCENARIO_PRIMARY(card_is_told_of_synchronous_memory)
 {
 	int set = 1;
 
-	primary();
 	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
 				 allocated(MIB)));
 	work_with(true);
 }
 
-SCENARIO(card_is_told_of_a_handle)
+SCENARIO_PRIMARY(card_is_told_of_a_handle)
 {
 	int fd;
 
-	primary();
 	OK(cuMemGetHandleForAddressRange(&fd, allocated(2 * MIB), 2 * MIB,
 					 CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	close(fd);
 	work_with(true);
 }
 
-SCENARIO(card_is_told_of_tokens_among_others)
+SCENARIO_PRIMARY(card_is_told_of_tokens_among_others)
 {
 	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
 	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
 	void *value = &tokens;
 
-	primary();
 	(void)cuPointerGetAttributes(1, &attribute, &value, allocated(MIB));
 	work_with(true);
 }

@@ -16,58 +16,51 @@
 enum { PROBES = 100 };
 
 /* A program that finds out how much there is by asking for too much. */
-SCENARIO(probes)
+SCENARIO_PRIMARY(probes)
 {
 	CUdeviceptr p;
 
-	(void)primary();
 	for (int i = 0; i < PROBES; i++)
 		must(cuMemAlloc(&p, 4096 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 		     "more memory than there is");
 }
 
-SCENARIO(a_quota_is_used_up)
+SCENARIO_PRIMARY(a_quota_is_used_up)
 {
 	CUdeviceptr p;
 
-	(void)primary();
 	(void)allocated(256 * MIB);
 	must(cuMemAlloc(&p, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "more memory than the quota");
 }
 
-SCENARIO(other_memory_is_refused)
+SCENARIO_PRIMARY(other_memory_is_refused)
 {
-	CUstream stream;
 	CUdeviceptr p;
+	CUstream stream = stream_new();
 
-	(void)primary();
-	stream = stream_new();
 	(void)allocated(MIB);
 	must(cuMemAllocAsync(&p, 4096 * MIB, stream) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "more memory than there is");
 }
 
-SCENARIO(pinned_memory_is_refused)
+SCENARIO_PRIMARY(pinned_memory_is_refused)
 {
 	void *p;
 
-	(void)primary();
 	OK(cuMemAllocHost(&p, MIB));
 	must(cuMemHostAlloc(&p, 64 * MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "memory beyond the quota");
 }
 
 /* The line asks CUDA how much there is: no capture may die of that. */
-SCENARIO(memory_is_out_in_a_capture)
+SCENARIO_PRIMARY(memory_is_out_in_a_capture)
 {
-	CUdeviceptr p, q;
-	CUstream stream;
+	CUdeviceptr q;
 	CUgraph graph;
+	CUstream stream = stream_new();
+	CUdeviceptr p = allocated(MIB);
 
-	(void)primary();
-	stream = stream_new();
-	p = allocated(MIB);
 	capture_begin(stream);
 	q = allocated(MIB);
 	OK(cuMemsetD8Async(q, 1, MIB, stream));
@@ -78,29 +71,26 @@ SCENARIO(memory_is_out_in_a_capture)
 	OK(cuGraphDestroy(graph));
 }
 
-SCENARIO(blocks_are_left)
+SCENARIO_PRIMARY(blocks_are_left)
 {
-	(void)primary();
 	(void)allocated(3 * MIB);
 	(void)allocated(1000);
 	(void)allocated(5 * MIB);
 	OK(cuMemFree(allocated(700)));
 }
 
-SCENARIO(ends_quickly)
+SCENARIO_PRIMARY(ends_quickly)
 {
-	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
 	quick_exit(0);
 }
 
 /* A child has no statistics of its own, though no handler of pthread_atfork runs. */
-SCENARIO(forks)
+SCENARIO_PRIMARY(forks)
 {
 	pid_t child;
 	int status;
 
-	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
 	child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (child == 0)
@@ -109,11 +99,10 @@ SCENARIO(forks)
 }
 
 /* Frees for ever; once in a while one is large enough to close an epoch. */
-SCENARIO(runs_on)
+SCENARIO_PRIMARY(runs_on)
 {
 	const struct timespec little = {.tv_nsec = 1000 * 1000};
 
-	(void)primary();
 	for (;;) {
 		OK(cuMemFree(allocated(64 * MIB)), cuMemFree(allocated(1000)));
 		nanosleep(&little, NULL);
@@ -121,14 +110,12 @@ SCENARIO(runs_on)
 }
 
 /* With limits of 0 what is freed is the driver's again, also what work still uses. */
-SCENARIO(nothing_is_kept)
+SCENARIO_PRIMARY(nothing_is_kept)
 {
 	CUdeviceptr large, small;
-	CUstream stream;
 	void *pinned;
+	CUstream stream = stream_new();
 
-	(void)primary();
-	stream = stream_new();
 	for (int i = 0; i < 20; i++) {
 		large = allocated(64 * MIB);
 		small = allocated(1000);
