@@ -220,9 +220,9 @@ bool gcp_lane_has_ended(const struct gcp_lane *lane)
 	struct gcp_pools *pools = lane->pool->pools;
 
 	gcp_mutex_lock(&pools->vmm_lock);
-	bool ended = lane->ended > atomic_load(&lane->pool->timeline.completed);
+	uint64_t ended = lane->ended;
 	gcp_mutex_unlock(&pools->vmm_lock);
-	return ended;
+	return !gcp_pool_work_is_done(lane->pool, ended, true);
 }
 
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool)

@@ -242,11 +242,6 @@ static struct gcp_holder *launching(void *exec)
 	return holding;
 }
 
-static void launched_away(void *exec, uint64_t number)
-{
-	gcp_launch_away_end(tracker, launching(exec), number);
-}
-
 static uint64_t private_bytes_looked(void)
 {
 	gcp_tracker_collect(tracker);
@@ -258,7 +253,7 @@ CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
 {
 	void *graph = captured(), *exec = made(7, graph, true), *other;
 
-	launched_away(exec, 3);
+	gcp_launch_away_end(tracker, launching(exec), 3);
 	graph_destroy(graph);
 	holder_destroy(exec, true);
 	assert_true(private_bytes_looked() > 0);
@@ -297,7 +292,7 @@ CASE(memory_waits_for_launches_that_are_not_seen, several_setup, teardown)
 	    gcp_holding_begin(tracker, graph, false, GCP_MAKING_UNSEEN, &holding), 0);
 	gcp_holding_new(tracker, holding, (void *)0x77, true);
 	assert_true(gcp_exec_is_away(tracker, exec, FAKE_CTX));
-	launched_away(exec, 1);
+	gcp_launch_away_end(tracker, launching(exec), 1);
 	graph_destroy(graph);
 	holder_destroy((void *)0x77, true);
 	assert_int_equal(graph_pools(), 2);

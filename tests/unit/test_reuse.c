@@ -27,21 +27,6 @@ static int teardown_end(void **state)
 
 /* --- reuse inside a capture --------------------------------------------------- */
 
-CAPTURED(a_capture_of_one_line_reuses_at_once)
-{
-	gcp_addr addr = capture_alloc(3 * MIB);
-
-	for (int i = 0; i < 100; i++) {
-		must_free(addr);
-		assert_int_equal(capture_alloc(3 * MIB), addr);
-	}
-	use_up_what_is_shared();
-	gcp_addr small = capture_alloc(5000);
-	must_free(small);
-	assert_int_equal(capture_alloc(5000), small);
-	assert_int_equal(must_stats().reuse_order_unknown, 0);
-}
-
 CAPTURED(a_capture_that_forked_does_not_reuse)
 {
 	gcp_addr before = capture_alloc(3 * MIB), after = capture_alloc(3 * MIB);

@@ -236,7 +236,7 @@ static void instantiate(struct graph *graph)
 	assert_int_equal(
 	    gcp_holding_begin(tracker, graph->graph, false, GCP_MAKING_EXEC, &holding),
 	    0);
-	graph->exec = (void *)((uintptr_t)graph->graph | 0x10000);
+	graph->exec = graph;
 	gcp_holding_new(tracker, holding, graph->exec, true);
 }
 
@@ -525,6 +525,26 @@ TEST(what_a_graph_that_ended_runs_on_is_waited_for)
 	gcp_tracker_collect(tracker);
 	gcp_share_all_taken(tracker);
 	assert_true(fake.done >= work);
+}
+
+/* Its end is long ago: the executables of another graph need no order. */
+TEST(what_a_graph_that_ended_ran_on_is_in_no_order)
+{
+	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB), twin;
+
+	instantiate(b);
+	twin = *b;
+	instantiate(&twin);
+	drop(b);
+	fake.stuck = true;
+	launch(b, 0);
+	launch(a, 0);
+	gcp_holding_new(tracker, NULL, a->exec, true);
+	fake.done = fake.submitted;
+	launch(b, 0);
+	launch(&twin, 1);
+	assert_int_equal(must_stats().graph_waits, 0);
+	holder_destroy(twin.exec, true);
 }
 
 /* --- ends --- */
