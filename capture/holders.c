@@ -525,10 +525,10 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		holds_move(holding, part);
 		gcp_holder_free(tracker, holding);
 	} else if (holder && holding) {
-		assert(!holding->handle && LIST_EMPTY(&holding->parts));
 		holding->node = node;
 		holding->parent = holder;
 		LIST_INSERT_HEAD(&holder->parts, holding, part_link);
+		assert(holding->node && !holding->handle);
 	} else if (holding) { /* no memory for one that could let go of it earlier */
 		holder_list(tracker, holding, exec, true);
 	}

@@ -541,7 +541,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 
 	if (capture->stuck || !free_group_close(tracker, capture, true))
 		return;
-	assert(capture->forked && !capture->order_unknown); /* G7 */
+	assert(!capture->order_unknown && !capture->into_existing_graph); /* G7 */
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
 	       free_group_is_proven(tracker, capture, free_group)) {
 		assert(free_group->group > proven);

@@ -520,9 +520,9 @@ static void contexts_remove(struct gcp_context *context)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(context >= contexts && context < contexts + gcp_context_count);
-	assert(!context->unjoined || atomic_load(&unjoined_count) > 0);
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);
+	assert(atomic_load(&unjoined_count) >= 0);
 	*context = contexts[--gcp_context_count];
 	contexts_changed();
 }

@@ -177,7 +177,7 @@ static void past_release(struct gcp_heap *heap)
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
 	gcp_mutex_lock(&heap->pool->lock);
-	assert(group >= heap->group && group > heap->group_past);
+	assert(group >= heap->group + (reuse == GCP_REUSE_FENCED));
 	if (reuse == GCP_REUSE_FENCED) {
 		groups_release(heap, UINT64_MAX);
 		once_release(heap);
@@ -209,6 +209,7 @@ bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
 void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 {
 	gcp_mutex_lock(&heap->pool->lock);
+	assert(group < heap->group); /* it is closed: no free gets it any more */
 	groups_release(heap, group);
 	gcp_mutex_unlock(&heap->pool->lock);
 }
