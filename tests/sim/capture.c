@@ -101,35 +101,31 @@ CUresult sim_capture_unsafe(void)
 	return result;
 }
 
+/* Whether streams of the context, or those that block, capture. */
+static bool of_context(struct sim_ctx *ctx, bool blocking, bool lost)
+{
+	bool found = false;
+
+	for (struct sim_stream *s = captures ? ctx->streams : NULL; s; s = s->next) {
+		if (!s->capture || (blocking && !s->blocking))
+			continue;
+		found = true;
+		if (lost)
+			invalidate(s->capture);
+	}
+	return found;
+}
+
 CUresult sim_capture_conflict(struct sim_ctx *ctx)
 {
-	CUresult result = CUDA_SUCCESS;
-
-	if (!captures)
-		return CUDA_SUCCESS;
-	for (struct sim_stream *s = ctx->streams; s; s = s->next) {
-		if (!s->capture)
-			continue;
-		invalidate(s->capture);
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	return result;
+	return of_context(ctx, false, true) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+					    : CUDA_SUCCESS;
 }
 
 CUresult sim_capture_implicit(struct sim_ctx *ctx, bool query)
 {
-	CUresult result = CUDA_SUCCESS;
-
-	if (!captures)
-		return CUDA_SUCCESS;
-	for (struct sim_stream *s = ctx->streams; s; s = s->next) {
-		if (!s->blocking || !s->capture)
-			continue;
-		if (!query)
-			invalidate(s->capture);
-		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-	}
-	return result;
+	return of_context(ctx, true, !query) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+					     : CUDA_SUCCESS;
 }
 
 CUresult sim_capture_refuse(struct sim_stream *stream)

@@ -208,13 +208,6 @@ SIM_ENTRY(cuGreenCtxCreate)
 	return CUDA_SUCCESS;
 }
 
-CUgreenCtx gcpsim_green_context(int device)
-{
-	SIM_HOLD;
-
-	return green_create(device);
-}
-
 static CUresult green_check(CUgreenCtx handle, struct sim_ctx **ret_ctx)
 {
 	SIM_TRY(sim_ctx_check((CUcontext)handle, ret_ctx));

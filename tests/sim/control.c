@@ -204,8 +204,6 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_PITCH");
 	if (text && parse_bytes(text) > 0)
 		sim.pitch = parse_bytes(text);
-	text = getenv("GCPSIM_DECOMPRESS");
-	sim.decompress = text ? atoi(text) : 0;
 	text = getenv("GCPSIM_VMM");
 	sim.no_vmm = text && strcmp(text, "0") == 0;
 	text = getenv("GCPSIM_HANDLES");

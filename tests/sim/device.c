@@ -92,14 +92,10 @@ static int device_attribute(CUdevice_attribute attrib)
 
 SIM_ENTRY(cuDeviceGetAttribute)
 {
-	SIM_FAIL_IF(INVALID_VALUE, !pi || attrib <= 0 ||
-				       (attrib >= CU_DEVICE_ATTRIBUTE_MAX &&
-					!(sim.decompress > 0 && attrib == 136)));
+	SIM_FAIL_IF(INVALID_VALUE,
+		    !pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX);
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
-	/* CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, for older headers, too */
-	*pi = attrib != 136        ? device_attribute(attrib)
-	      : sim.decompress > 0 ? sim.decompress
-				   : 0;
+	*pi = device_attribute(attrib);
 	return CUDA_SUCCESS;
 }
 

@@ -19,9 +19,6 @@
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_PITCH=BYTES        rows of cuMemAllocPitch are multiples of it
- *   GCPSIM_DECOMPRESS=MASK    the algorithms of CUmemDecompressAlgorithm that devices
- *                             decompress by themselves (default: none); -1: memory
- *                             cannot be mapped for it either
  *   GCPSIM_VMM=0              devices say that they have no virtual memory management
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
@@ -60,10 +57,6 @@ enum gcpsim_speed {
 /* Pairs of operations that may overlap in time and touch the same bytes, at
  * least one of them writing. */
 GCPSIM_API uint64_t gcpsim_hazards(void);
-
-/* A green context that no call of the program has created: code that the library does
- * not see has. */
-GCPSIM_API struct CUgreenCtx_st *gcpsim_green_context(int device);
 
 /* Operations that, when they ran, did not find memory as the operations before
  * them left it: overtaken in this very run. Found by data tags, independently

@@ -239,16 +239,12 @@ static bool range_access(uint64_t addr, uint64_t bytes, const struct mark *mark,
 {
 	bool fine = true;
 
-	while (bytes > 0) {
-		uint64_t lo = addr % SIM_CHUNK;
-		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
+	SIM_EACH_CHUNK (addr, bytes, lo, n) {
 		struct page *page = page_find(addr / SIM_CHUNK, true);
 
 		if (!page_access(page, (uint32_t)lo, (uint32_t)(lo + n), mark, vc,
 				 report && fine))
 			fine = false;
-		addr += n;
-		bytes -= n;
 	}
 	return fine;
 }
@@ -297,9 +293,7 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 /* False: something may still run there. */
 static bool host_access(uint64_t addr, uint64_t bytes, const struct mark *mark)
 {
-	while (bytes > 0) {
-		uint64_t lo = addr % SIM_CHUNK;
-		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
+	SIM_EACH_CHUNK (addr, bytes, lo, n) {
 		const struct page *page = page_find(addr / SIM_CHUNK, false);
 		uint32_t i = page ? segment_at(page, (uint32_t)lo) : 0;
 
@@ -307,8 +301,6 @@ static bool host_access(uint64_t addr, uint64_t bytes, const struct mark *mark)
 			if (!check_segment(&page->at[i], page->number * SIM_CHUNK, mark,
 					   &sim.host))
 				return false;
-		addr += n;
-		bytes -= n;
 	}
 	return true;
 }
@@ -344,9 +336,7 @@ void sim_hazard_mapping(uint64_t addr, uint64_t bytes, const char *what)
 
 void sim_hazard_reset(uint64_t addr, uint64_t bytes)
 {
-	while (bytes > 0) {
-		uint64_t lo = addr % SIM_CHUNK;
-		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
+	SIM_EACH_CHUNK (addr, bytes, lo, n) {
 		struct page *page = page_find(addr / SIM_CHUNK, false);
 
 		if (page && page->count) {
@@ -358,7 +348,5 @@ void sim_hazard_reset(uint64_t addr, uint64_t bytes)
 				last++;
 			segments_remove(page, first, last);
 		}
-		addr += n;
-		bytes -= n;
 	}
 }

@@ -331,6 +331,14 @@ struct sim_alloc {
 
 enum { SIM_CHUNK = 2 << 20 };
 
+/* For each chunk of a range: the range goes on from `lo` in it, for `n` bytes. */
+#define SIM_EACH_CHUNK(addr, bytes, lo, n)                                             \
+	for (uint64_t lo, n;                                                           \
+	     (bytes) > 0 &&                                                            \
+	     (lo = (addr) % SIM_CHUNK,                                                 \
+	     n = SIM_CHUNK - lo < (bytes) ? SIM_CHUNK - lo : (bytes), true);           \
+	     (addr) += n, (bytes) -= n)
+
 /* The memory of a device: which addresses are whose, and how much is used. (space.c) */
 struct sim_space {
 	uint64_t limit, used, peak; /* bytes of physical memory */
@@ -613,8 +621,7 @@ struct sim_process {
 	bool initialized, exited, forked;
 	uint64_t pitch; /* what rows are multiples of */
 	int devices, driver_version;
-	int decompress; /* GCPSIM_DECOMPRESS */
-	bool no_vmm;    /* GCPSIM_VMM=0 */
+	bool no_vmm; /* GCPSIM_VMM=0 */
 	bool quiet, staging;
 	const char *report_path;
 	bool failures_planned;

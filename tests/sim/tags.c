@@ -117,15 +117,11 @@ static void page_set(struct page *page, uint32_t lo, uint32_t hi, uint64_t tag)
 
 static void book_set(struct book *book, uint64_t addr, uint64_t bytes, uint64_t tag)
 {
-	while (bytes > 0) {
-		uint64_t lo = addr % SIM_CHUNK;
-		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
+	SIM_EACH_CHUNK (addr, bytes, lo, n) {
 		struct page *page = page_get(book, addr / SIM_CHUNK, tag != 0);
 
 		if (page)
 			page_set(page, (uint32_t)lo, (uint32_t)(lo + n), tag);
-		addr += n;
-		bytes -= n;
 	}
 }
 

@@ -118,8 +118,7 @@ static void physical_release(struct sim_physical *physical)
 
 SIM_ENTRY(cuMemCreate)
 {
-	/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
-	unsigned usages = sim.decompress >= 0 ? 0x2 : 0;
+	const unsigned usages = 0x2; /* CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
 	struct sim_physical *physical;
 
 	SIM_FAIL_IF(INVALID_VALUE, !handle || !prop || flags != 0 || size == 0 ||
