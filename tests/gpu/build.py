@@ -102,7 +102,6 @@ def build_extra(bench):
                                "-fPIC"),
         "answers": nvcc(bench, f"{here}/answers.cu", "answers",
                         *[f for f in links if f.startswith("-L")], "-lcuda"),
-        "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
     }
 
 

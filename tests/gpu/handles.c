@@ -3,34 +3,65 @@
  * handles.c - what creating and destroying handles of the real libraries costs, and
  * whether they come back as new. Built and run by handles.py:
  *
- *   handles pairs|busy|roundtrip|workspace|threads|stress KIND=LIBRARY...
+ *   handles pairs|roundtrip|workspace|stress KIND=LIBRARY...
  *
  * loads each library from its file and prints lines of words and numbers. Exit code 1:
  * something was wrong, and is said in a line that begins with WRONG.
  */
+#include <cuda.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "handles.h"
+#include "../../interpose/handles/handles_table.h"
+#include "../several.h"
 
-struct driver cu;
+#define DRIVER(X)                                                                      \
+	X(cuInit, (unsigned))                                                          \
+	X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                           \
+	X(cuCtxSetCurrent, (CUcontext))                                                \
+	X(cuCtxSynchronize, (void))                                                    \
+	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                      \
+	X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                             \
+	X(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                 \
+	X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                              \
+	X(cuStreamCreate, (CUstream *, unsigned))                                      \
+	X(cuStreamSynchronize, (CUstream))
+
+struct driver {
+#define FIELD(name, parameters) CUresult(*name) parameters;
+	DRIVER(FIELD)
+};
+static struct driver cu;
+
+struct library {
+	const struct gcp_handle_kind *kind;
+	void *loaded;
+	int (*create)(void **);
+	int (*destroy)(void *);
+	int (*set_stream)(void *, CUstream);
+};
 
 typedef int sgemm_fn(void *, int, int, int, int, int, const float *, const float *, int,
 		     const float *, int, const float *, float *, int);
 
-enum { BIG = 8192 };
+enum { LIBRARIES_MAX = 8 };
 
-struct library libraries[LIBRARIES_MAX];
-int library_count;
-CUcontext primary;
+static struct library libraries[LIBRARIES_MAX];
+static int library_count;
+static CUcontext primary;
 static sgemm_fn *sgemm;
 static atomic_int wrong;
 
-void complain(const char *format, ...)
+/* Says what is wrong; the program will end with 1. */
+__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
 {
 	va_list list;
 
@@ -42,7 +73,16 @@ void complain(const char *format, ...)
 	wrong = 1;
 }
 
-double now_us(void)
+#define MUST(...)      SEVERAL(MUST_ONE, __VA_ARGS__)
+#define MUST_ONE(call) must((int)(call), #call, __LINE__)
+
+static void must(int result, const char *call, int line)
+{
+	if (result)
+		complain("line %d: %s gives %d", line, call, result);
+}
+
+static double now_us(void)
 {
 	struct timespec now;
 
@@ -115,7 +155,7 @@ static void driver_open(void)
 	MUST(cu.cuCtxSetCurrent(primary));
 }
 
-void *create(const struct library *library)
+static void *create(const struct library *library)
 {
 	void *handle = NULL;
 
@@ -123,7 +163,7 @@ void *create(const struct library *library)
 	return handle;
 }
 
-CUstream stream_new(void)
+static CUstream stream_new(void)
 {
 	CUstream stream = NULL;
 
@@ -144,50 +184,13 @@ static double median(double *values, int count)
 	return values[count / 2];
 }
 
-/* --- work ------------------------------------------------------------------------ */
-
-static CUdeviceptr big[3];
-static void *big_handle;
-static CUstream big_stream;
-
-static void big_prepare(void)
-{
-	big_stream = stream_new();
-	for (int i = 0; i < 3; i++) {
-		MUST(cu.cuMemAlloc_v2(&big[i], (size_t)BIG * BIG * 4));
-		MUST(cu.cuMemsetD32_v2(big[i], 0, (size_t)BIG * BIG));
-	}
-	big_handle = create(&libraries[0]);
-	MUST(libraries[0].set_stream(big_handle, big_stream));
-}
-
-void multiply(void *handle, int m, int n, int k, CUdeviceptr a, CUdeviceptr b,
-	      CUdeviceptr c)
+static void multiply(void *handle, int m, int n, int k, CUdeviceptr a, CUdeviceptr b,
+		     CUdeviceptr c)
 {
 	static const float one = 1, zero = 0;
 
 	MUST(sgemm(handle, 0, 0, m, n, k, &one, (const float *)a, m, (const float *)b,
 		   k, &zero, (float *)c, m));
-}
-
-/* Some 400 ms of matrix products, counted out at the first call. */
-static void big_submit(void)
-{
-	static int count;
-
-	if (count == 0) {
-		double start;
-
-		multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
-		MUST(cu.cuCtxSynchronize());
-		start = now_us();
-		for (int i = 0; i < 4; i++)
-			multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
-		MUST(cu.cuCtxSynchronize());
-		count = (int)(400e3 / ((now_us() - start) / 4)) + 1;
-	}
-	for (int i = 0; i < count; i++)
-		multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
 }
 
 /* --- what it costs --------------------------------------------------------------- */
@@ -217,46 +220,6 @@ static void run_pairs(void)
 		       library->kind->name, median(pairs, PAIRS),
 		       median(creates, PAIRS), median(destroys, PAIRS), begun);
 	}
-}
-
-/* The median of some rounds: the first one finds cold what the others find warm. */
-static void busy_of(const struct library *library)
-{
-	enum { ROUNDS = 5 };
-	double firsts[ROUNDS], destroys[ROUNDS], creates[ROUNDS];
-	bool pending = true;
-	void *handle = create(library);
-
-	for (int i = 0; i < ROUNDS; i++) {
-		double start;
-
-		MUST(cu.cuCtxSynchronize());
-		big_submit();
-		start = now_us();
-		MUST(library->destroy(handle));
-		firsts[i] = now_us() - start;
-		handle = create(library);
-		start = now_us();
-		MUST(library->destroy(handle));
-		destroys[i] = now_us() - start;
-		if (cu.cuStreamQuery(big_stream) != CUDA_ERROR_NOT_READY)
-			pending = false;
-		start = now_us();
-		handle = create(library);
-		creates[i] = now_us() - start;
-	}
-	/* The first call after a wait for the device meets cold caches. */
-	printf("busy %s: destroy %.2f us, first %.2f, create %.2f, %s\n",
-	       library->kind->name, median(destroys, ROUNDS), median(firsts, ROUNDS),
-	       median(creates, ROUNDS), pending ? "pending" : "done");
-	MUST(library->destroy(handle));
-}
-
-static void run_busy(void)
-{
-	big_prepare();
-	for (int l = 0; l < library_count; l++)
-		busy_of(&libraries[l]);
 }
 
 /* --- as new ---------------------------------------------------------------------- */
@@ -384,15 +347,92 @@ static void run_workspace(void)
 	MUST(libraries[0].destroy(handle));
 }
 
+/* --- threads --------------------------------------------------------------------- */
+
+/* Products of many threads, through handles that come and go behind pending work.
+ * Each shape needs a workspace; each product has its own right answer. */
+enum { STRESS_THREADS = 8, STRESS_M = 64, STRESS_K = 1 << 16, STRESS_DEPTH = 8 };
+
+static int stress_rounds = 60;
+
+static unsigned float_bits(float value)
+{
+	unsigned bits;
+
+	memcpy(&bits, &value, 4);
+	return bits;
+}
+
+static void stress_check(CUdeviceptr c, float wanted)
+{
+	float host[STRESS_M * STRESS_M];
+	int bad = 0;
+
+	MUST(cu.cuMemcpyDtoH_v2(host, c, sizeof(host)));
+	for (int i = 0; i < STRESS_M * STRESS_M; i++)
+		bad += host[i] != wanted;
+	if (bad)
+		complain("%d of %d words are not %g (one is %g)", bad,
+			 STRESS_M * STRESS_M, (double)wanted, (double)host[0]);
+}
+
+static void *stress_run(void *arg)
+{
+	int me = (int)(intptr_t)arg;
+	CUdeviceptr a, b, c[STRESS_DEPTH];
+	CUstream stream;
+
+	MUST(cu.cuCtxSetCurrent(primary));
+	stream = stream_new();
+	MUST(cu.cuMemAlloc_v2(&a, (size_t)STRESS_M * STRESS_K * 4));
+	MUST(cu.cuMemAlloc_v2(&b, (size_t)STRESS_M * STRESS_K * 4));
+	for (int i = 0; i < STRESS_DEPTH; i++)
+		MUST(cu.cuMemAlloc_v2(&c[i], (size_t)STRESS_M * STRESS_M * 4));
+	for (int round = 0; round < stress_rounds; round++) {
+		int x = 1 + (me + round) % 7;
+
+		MUST(cu.cuMemsetD32Async(a, float_bits((float)x),
+					 (size_t)STRESS_M * STRESS_K, stream));
+		MUST(cu.cuMemsetD32Async(b, float_bits(1), (size_t)STRESS_M * STRESS_K,
+					 stream));
+		for (int i = 0; i < STRESS_DEPTH; i++) {
+			void *handle = create(&libraries[0]);
+
+			MUST(libraries[0].set_stream(handle, stream));
+			multiply(handle, STRESS_M, STRESS_M, STRESS_K, a, b, c[i]);
+			MUST(libraries[0].destroy(handle));
+		}
+		MUST(cu.cuStreamSynchronize(stream));
+		for (int i = 0; i < STRESS_DEPTH; i++)
+			stress_check(c[i], (float)x * STRESS_K);
+	}
+	return NULL;
+}
+
+static void run_stress(void)
+{
+	pthread_t threads[STRESS_THREADS];
+	double start = now_us();
+
+	for (int i = 0; i < STRESS_THREADS; i++)
+		pthread_create(&threads[i], NULL, stress_run, (void *)(intptr_t)i);
+	for (int i = 0; i < STRESS_THREADS; i++)
+		pthread_join(threads[i], NULL);
+	printf("stress: %d products, %.1f us each\n",
+	       STRESS_THREADS * stress_rounds * STRESS_DEPTH,
+	       (now_us() - start) / (STRESS_THREADS * stress_rounds * STRESS_DEPTH));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
 	} runs[] = {
-	    {"pairs", run_pairs},         {"busy", run_busy},
-	    {"roundtrip", run_roundtrip}, {"workspace", run_workspace},
-	    {"threads", run_threads},     {"stress", run_stress},
+	    {"pairs", run_pairs},
+	    {"roundtrip", run_roundtrip},
+	    {"workspace", run_workspace},
+	    {"stress", run_stress},
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);

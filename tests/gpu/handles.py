@@ -20,7 +20,7 @@ LIBRARIES = {
     "cublas": "libcublas.so.1[23]", "cublasLt": "libcublasLt.so.1[23]", "cudnn": "libcudnn.so.9",
     "cusolverDn": "libcusolver.so.1[12]", "cusolverSp": "libcusolver.so.1[12]",
     "cusparse": "libcusparse.so.12"}
-PAIR_US, BUSY_US = 2, 5
+PAIR_US = 2
 
 
 def directories(toolkit):
@@ -52,8 +52,8 @@ def program_build(bench):
     program = bench.program("handles")
     command = ["gcc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem",
                f"{bench.toolkit}/include", f"{bench.here}/handles.c",
-               f"{bench.here}/handles_threads.c", f"{interpose}/handles/handles_table.c",
-               f"{interpose}/base/elfwalk.c", "-o", program, "-ldl", "-lpthread"]
+               f"{interpose}/handles/handles_table.c", f"{interpose}/base/elfwalk.c",
+               "-o", program, "-ldl", "-lpthread"]
     os.makedirs(bench.programs, exist_ok=True)
     done = subprocess.run(command, capture_output=True, text=True)
     return program if done.returncode == 0 else Row("built: handles", verdict=FAIL,
@@ -94,50 +94,16 @@ def broken(name, result):
     return Row(name, verdict=FAIL, details=result.tail())
 
 
-def times(text, head):
-    """{kind: {word: number}} of lines 'head kind: X us, word Y, ...'."""
-    found = {}
-    for kind, rest in re.findall(rf"^{head} (\w+): (.*)$", text, re.M):
-        found[kind] = {word: float(number)
-                       for word, number in re.findall(r"(\w+) ([\d.]+)", rest)}
-        first = re.match(r"([\d.]+) us", rest)
-        if first:
-            found[kind]["all"] = float(first.group(1))
-        found[kind]["pending"] = "pending" in rest
-    return found
-
-
 def pairs(runs):
     plain, pooled = runs.run("pairs", False)[0], runs.run("pairs", True)[0]
     if plain.code or pooled.code:
         return [broken("pairs", result) for result in (plain, pooled) if result.code]
-    before, after = times(plain.out, "pair"), times(pooled.out, "pair")
-    return [Row(f"{kind}: create and destroy, warm",
-                f"{before[kind]['all']:.1f} us", f"{after[kind]['all']:.2f} us",
-                f"at most {PAIR_US} us", verdict(after[kind]["all"] <= PAIR_US),
+    before, after = (dict(re.findall(r"^pair (\w+): ([\d.]+) us", run.out, re.M))
+                     for run in (plain, pooled))
+    return [Row(f"{kind}: create and destroy, warm", f"{before[kind]} us", f"{after[kind]} us",
+                f"at most {PAIR_US} us", verdict(float(after[kind]) <= PAIR_US),
                 "\n".join(re.findall(rf"^pair {kind}:.*$", plain.out + pooled.out, re.M)))
             for kind in runs.kinds()]
-
-
-def busy(runs):
-    plain, pooled = runs.run("busy", False)[0], runs.run("busy", True)[0]
-    sync = runs.run("busy", True, extra={"GCPOOL_HANDLES": "sync"})[0]
-    bad = [broken("busy", result) for result in (plain, pooled, sync) if result.code]
-    if bad:
-        return bad
-    tables = [times(result.out, "busy") for result in (plain, pooled, sync)]
-    rows = []
-    for kind in runs.kinds():
-        before, after, waits = (table[kind] for table in tables)
-        rows.append(Row(f"{kind}: destroy behind 400 ms of work",
-                        f"{before['first']:.0f} us",
-                        f"{after['destroy']:.2f} us; the first call after a wait for the "
-                        f"device {after['first']:.2f} (sync: {waits['first']:.0f})",
-                        f"at most {BUSY_US} us",
-                        verdict(after["destroy"] <= BUSY_US and after["pending"]),
-                        f"then create: {before['create']:.1f} / {after['create']:.1f} us\n"
-                        + "\n".join(re.findall(rf"^busy {kind}:.*$", pooled.out, re.M))))
-    return rows
 
 
 def roundtrip(runs):
@@ -159,28 +125,6 @@ def roundtrip(runs):
                     pooled.out.strip(), "0 by the next owner",
                     verdict(plain.code == 0 and pooled.code == 0),
                     plain.tail() + pooled.tail()))
-    return rows
-
-
-def threads(runs):
-    plain, pooled = runs.run("threads", False)[0], runs.run("threads", True)
-    pooled, counts = pooled
-    rows = []
-    for kind in runs.kinds():
-        # cuSOLVER creates cuBLAS handles, too: they count, but the program has 4.
-        # cuBLASLt (13.0) has one handle for all.
-        seen = set(re.findall(rf"^threads \w+ {kind}: (\d+) addresses", pooled.out, re.M))
-        row = counts.get(kind, {})
-        created, peak = row.get("created", -1), row.get("peak", -2)
-        rows.append(Row(f"{kind}: 200 threads that come and go, 4 at a time",
-                        "200 created",
-                        f"{created} created, {row.get('reused')} reused, peak {peak}",
-                        "4 handles, created <= peak",
-                        verdict(seen in ({"4"}, {"1"}) and 1 <= created <= peak),
-                        pooled.tail()))
-    rows.append(Row("the same: a thread's context", "as below" if plain.code else "the same",
-                    "DIFFERS" if pooled.code else "the same", "as plain",
-                    verdict(plain.code == pooled.code == 0), plain.tail() + pooled.tail()))
     return rows
 
 
@@ -209,7 +153,7 @@ def pytorch(runs):
                 plain.tail() + pooled.tail())]
 
 
-PARTS = [pairs, busy, roundtrip, threads, stress, pytorch]
+PARTS = [pairs, roundtrip, stress, pytorch]
 
 
 def check(bench):

@@ -1,30 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Checks of how memory is got from the driver: a stress whose blocks are so large that
-mapped chunks move while work is pending; and the speed of blocks of mixed sizes."""
+"""A stress whose blocks are so large that mapped chunks move while work is pending."""
 
 import json
 
-from bench import Row, median, number, verdict
-
-
-def mixed(bench):
-    """Threads with blocks of all sizes: mapped memory against segments, in turn."""
-    rows = []
-    for threads in (1, 4, 16):
-        times = {"vmm": [], "segments": []}
-        failed = 0
-        for _ in range(bench.scale(5, 3)):
-            for backend, found in times.items():
-                result = bench.run([bench.program("mixed"), threads, 1], bench.library,
-                                   {"GCPOOL_BACKEND": backend})
-                failed += result.code != 0
-                found.append(number(result.out, "pair:"))
-        mapped, segments = (median(found) / 1000 for found in times.values())
-        rows.append(Row(f"free and malloc, 512 B to 8 MiB, 64 live, {threads} threads",
-                        f"segments: {segments:.2f} us", f"{mapped:.2f} us",
-                        "<= 1.5 of segments",
-                        verdict(not failed and mapped <= 1.5 * segments)))
-    return rows
+from bench import Row, number, verdict
 
 
 def remap(bench):

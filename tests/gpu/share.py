@@ -2,11 +2,9 @@
 """Checks that graphs which never run at the same time share the memory of their
 temporaries (GCPOOL_GRAPH_SHARE=1), and that graphs which do run so stay apart."""
 
-import json
 import os
-import sys
 
-from bench import FAIL, INFO, SKIPPED, Row, number, verdict
+from bench import INFO, Row, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
 ALONE = {"GCPOOL_GRAPH_SHARE": "0", "GCPOOL_BACKEND": "auto"}
@@ -154,74 +152,3 @@ def trim(bench):
                 f"{totals[-1][0]:.2f} ms in {len(totals)} runs" if good else "fails",
                 "<= 2 ms together", verdict(good and (bench.sim or middle[0] <= 2)),
                 "" if good else result.tail())]
-
-
-# --- PyTorch ---------------------------------------------------------------------
-
-
-def told(bench, words, pooled):
-    """What a script of PyTorch says in JSON, or None; and the run. Pooled: without PyTorch's
-    cache, with the library."""
-    command = [sys.executable, os.path.join(bench.here, words[0]), *words[1:]]
-    extra = {**SHARE, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if pooled else {}
-    result = bench.run(command, bench.library if pooled else None, extra, 200)
-    try:
-        return json.loads(result.out.splitlines()[-1]), result
-    except (ValueError, IndexError):
-        return None, result
-
-
-def shapes(bench, what, order, mode, *more):
-    """(MiB held, MiB of the first capture, wrong replays) or None; and the run."""
-    words = ["torch_shapes.py", what, "--order", order, "--mode", mode, *more]
-    return told(bench, words + (["--quick"] if bench.quick else []), mode == "none")
-
-
-def torch_peak(order, private, none):
-    """A capture alone, so that no other graph's memory is there to be shared."""
-    return Row(f"PyTorch, a training step's graph alone, {order}",
-               f"private pool {private['largest']:.0f} MiB", f"{none['largest']:.0f} MiB",
-               "<= 1.05 of the private pool",
-               verdict(none["largest"] <= 1.05 * private["largest"]))
-
-
-def torch_bound(private):
-    """MiB that sharing graphs may hold, and of what. A forward graph leaves tensors for its
-    backward graph, and all forward graphs may be launched before the first of those."""
-    if "saved" not in private:
-        return private["largest"] * 1.1 + 64, "the largest alone"
-    temporaries = private["largest"] - private["saved_largest"]
-    return ((private["saved"] + temporaries) * 1.1 + 64,
-            "what is saved of each, and the largest's temporaries")
-
-
-def torch_rows(bench, what, order):
-    private, shared, none = ((shapes(bench, what, order, mode)
-                              for mode in ("private", "shared", "none")))
-    if not private[0] and "No module named" in private[1].err:
-        return [Row(f"PyTorch, {what}, {order}", "", "no PyTorch", "", SKIPPED)]
-    text = [f"{run[0]['held']:.0f} MiB" if run[0] else f"code {run[1].code}"
-            for run in (private, shared, none)]
-    runs = [run[0] for run in (private, shared, none)]
-    if not all(runs):
-        return [Row(f"PyTorch, {what}, {order}", f"{text[0]} / {text[1]}", text[2], "", FAIL,
-                    none[1].tail())]
-    bound, words = torch_bound(runs[0])
-    good = none[0]["wrong"] == 0 and none[0]["held"] <= bound
-    # Of few shapes what comes once is more than a tenth: the row only tells.
-    bad = INFO if bench.quick and "saved" in runs[0] and none[0]["wrong"] == 0 else FAIL
-    rows = [Row(f"PyTorch, {what} at eleven shapes, {order}",
-                f"private pools {text[0]}, one pool {text[1]}",
-                f"{text[2]}, {none[0]['wrong']} wrong",
-                f"<= {bound:.0f} MiB ({words}), 0 wrong",
-                verdict(True) if good else bad, "" if good else none[1].tail())]
-    # The largest first: later ones find memory that they share.
-    alone = what == "step" and order == "down"
-    return rows + ([torch_peak(order, runs[0], runs[2])] if alone else [])
-
-
-def torch(bench):
-    """Graphs of PyTorch at eleven shapes: its private pools, one pool that the program
-    shares by hand, and no cache of PyTorch's own but the library."""
-    return [row for what in ("forward", "callables", "step") for order in ("up", "down")
-            for row in torch_rows(bench, what, order)]

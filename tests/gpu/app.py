@@ -1,0 +1,559 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""app.py NAME [WAY] [--rounds N]: one program of those that people run, as apps.py tells it.
+
+A function returns one round of the program's work, after its imports and its data on the CPU.
+What a round returns is hashed. Says "ready", waits for a line, plays a warm-up and N rounds,
+and prints one line of JSON. Knows nothing of libgcpool."""
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy
+
+
+def numbers(seed, *shape):
+    return numpy.random.default_rng(seed).random(shape, dtype=numpy.float32)
+
+
+def xgboost(way):
+    import cupy
+    import xgboost
+    rows, truth = numbers(0, 1_000_000, 32), numbers(1, 32)
+    label = rows @ truth + numpy.sin(8 * rows[:, 0])
+    arguments = {"device": "cuda", "max_depth": 8, "seed": 0}
+
+    def round_():
+        data = xgboost.QuantileDMatrix(cupy.asarray(rows), label)
+        model = xgboost.train(arguments, data, num_boost_round=20)
+        return {"predictions": model.inplace_predict(cupy.asarray(rows)).get(),
+                "from a DMatrix": model.predict(xgboost.DMatrix(rows[:200_000]))}
+    return round_, xgboost
+
+
+def catboost(way):
+    import catboost
+    rows, truth = numbers(0, 1_000_000, 32), numbers(1, 32)
+    label = rows @ truth
+
+    def round_():
+        model = catboost.CatBoostRegressor(task_type="GPU", devices="0", iterations=100, depth=6,
+                                           random_seed=0, verbose=False, boost_from_average=True,
+                                           allow_writing_files=False)
+        return {"predictions": model.fit(rows, label).predict(rows[:200_000])}
+    return round_, catboost
+
+
+def arrays(cupy):
+    """Array code, as it is written without thought for memory."""
+    random = cupy.random.RandomState(7)
+    found = cupy.zeros(512, dtype=cupy.float32)
+    for step in range(60):
+        rows = random.rand(4000 + 64 * step, 512, dtype=cupy.float32)
+        centred = rows - rows.mean(axis=0)
+        order = cupy.argsort(centred[:, step])
+        found += cupy.cumsum(centred[order] * centred, axis=0)[-1]
+        found += cupy.sqrt(cupy.abs(centred @ centred.T[:, :512])).sum(axis=0)
+    return {"sums": found.get(), "order": order.get()}
+
+
+def cupy(way):
+    import cupy
+    if way == "no pool":
+        cupy.cuda.set_allocator(None)
+    elif way == "async pool":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    return lambda: arrays(cupy), cupy
+
+
+tools = cupy
+
+
+def rmm(way):
+    import cupy
+    import rmm.allocators.cupy
+    import rmm.mr
+
+    def round_():
+        made = rmm.mr.CudaAsyncMemoryResource() if way == "async" else rmm.mr.CudaMemoryResource()
+        rmm.mr.set_current_device_resource(
+            rmm.mr.PoolMemoryResource(made, 1 << 28) if way == "pool" else made)
+        cupy.cuda.set_allocator(rmm.allocators.cupy.rmm_cupy_allocator)
+        for size in list(range(1 << 10, 1 << 20, 1 << 10)) * 3:
+            rmm.DeviceBuffer(size=size)
+        return arrays(cupy)
+    return round_, rmm
+
+
+def openmm(way):
+    """A box of water, particle mesh Ewald, forces in a fixed order."""
+    import openmm
+    from openmm import app, unit
+    field, water = app.ForceField("tip3p.xml"), app.Modeller(app.Topology(), [])
+    water.addSolvent(field, boxSize=openmm.Vec3(6, 6, 6))
+    system = field.createSystem(water.topology, nonbondedMethod=app.PME, rigidWater=True)
+
+    def round_():
+        mover = openmm.LangevinMiddleIntegrator(300, 20, 0.0005)
+        mover.setRandomNumberSeed(1)
+        context = openmm.Context(system, mover, openmm.Platform.getPlatformByName("CUDA"),
+                                 {"DeterministicForces": "true", "Precision": "mixed"})
+        context.setPositions(water.positions)
+        context.setVelocitiesToTemperature(300, 1)
+        mover.step(2000)
+        state = context.getState(energy=True, positions=True)
+        energy = state.getPotentialEnergy().value_in_unit(unit.kilojoule_per_mole)
+        return {"energy": f"{energy:.4g} kJ/mol",  # a sum in any order
+                "positions": state.getPositions(asNumpy=True)._value}
+    return round_, openmm
+
+
+def warp(way):
+    import warp
+
+    @warp.kernel
+    def relax(old: warp.array2d[float], new: warp.array2d[float]):
+        i, j = warp.tid()
+        n = old.shape[0]
+        new[i, j] = 0.25 * (old[(i + 1) % n, j] + old[(i + n - 1) % n, j] +
+                            old[i, (j + 1) % n] + old[i, (j + n - 1) % n])
+
+    @warp.kernel
+    def count(left: warp.array[int]):
+        left[0] = left[0] - 1
+
+    start = numbers(0, 1024, 1024)
+
+    def round_():
+        warp.set_mempool_enabled("cuda:0", way == "memory pools")
+        with warp.ScopedDevice("cuda:0"):
+            grid, left = warp.array(start), warp.array([50], dtype=int)
+            eager = warp.array(start)
+            for _ in range(300):  # temporaries, eager
+                other = warp.empty_like(eager)
+                warp.launch(relax, dim=eager.shape, inputs=[eager, other])
+                eager = other
+            spare = warp.empty_like(grid)
+
+            def body():
+                new = warp.empty_like(grid) if way == "memory pools" else spare
+                warp.launch(relax, dim=grid.shape, inputs=[grid, new])
+                warp.launch(relax, dim=grid.shape, inputs=[new, grid])
+                warp.launch(count, dim=1, inputs=[left])
+            with warp.ScopedCapture() as plain:
+                body()
+            with warp.ScopedCapture() as loop:
+                warp.capture_while(left, lambda: (
+                    warp.launch(relax, dim=grid.shape, inputs=[grid, spare]),
+                    warp.launch(relax, dim=grid.shape, inputs=[spare, grid]),
+                    warp.launch(count, dim=1, inputs=[left])))
+            for turn in range(20):
+                warp.capture_launch(plain.graph)
+                left.fill_(20 + turn)
+                warp.capture_launch(loop.graph)
+            return {"eager": eager.numpy(), "captured": grid.numpy()}
+    return round_, warp
+
+
+def warp_tests(way):
+    import warp
+    names = [f"warp.tests.cuda.test_{name}" for name in (
+        "mempool", "conditional_captures", "capture_mode", "capture_release")]
+
+    def round_():
+        done = unittest.TextTestRunner(stream=sys.stderr).run(
+            unittest.defaultTestLoader.loadTestsFromNames(names))
+        bad = sorted(case.id() for case, _ in done.failures + done.errors)
+        return {"tests": done.testsRun, "failed": " ".join(bad) or "none"}
+    return round_, warp
+
+
+def taichi(way):
+    import taichi
+
+    def round_():
+        taichi.init(arch=taichi.cuda, random_seed=0, offline_cache=False, log_level="warn",
+                    device_memory_GB=1)
+        old, new = (taichi.field(taichi.f32, (2048, 2048)) for _ in range(2))
+
+        @taichi.kernel
+        def relax(source: taichi.template(), target: taichi.template()):
+            for i, j in source:
+                target[i, j] = 0.25 * (source[(i + 1) % 2048, j] + source[(i + 2047) % 2048, j] +
+                                       source[i, (j + 1) % 2048] + source[i, (j + 2047) % 2048])
+        old.from_numpy(numbers(0, 2048, 2048))
+        for _ in range(300):
+            relax(old, new)
+            relax(new, old)
+        found = old.to_numpy()
+        taichi.reset()
+        return {"field": found}
+    return round_, taichi
+
+
+def numba(way):
+    numpy.row_stack = numpy.vstack  # numba-cuda before it knows numpy 2.5
+    import numba
+    from numba import cuda
+
+    @cuda.jit
+    def scale(source, target, factor):
+        i = cuda.grid(1)
+        if i < source.size:
+            target[i] = source[i] * factor + 1
+
+    start = numbers(0, 1 << 20)
+
+    def round_():
+        values = cuda.to_device(start)
+        for step in range(2000):
+            target = cuda.device_array_like(values)
+            scale[values.size // 256, 256](values, target, numpy.float32(0.5 + step % 2))
+            values = target
+        return {"values": values.copy_to_host()}
+    return round_, numba
+
+
+def jax(way):
+    import jax
+    import jax.numpy as jnp
+    data, wanted = numbers(0, 4096, 512), numbers(1, 4096, 16)
+
+    @jax.jit
+    def step(weights, x, y):
+        def loss(weights):
+            rows = x
+            for weight in weights[:-1]:
+                rows = jnp.tanh(rows @ weight)
+            return ((rows @ weights[-1] - y) ** 2).mean()
+        value, slope = jax.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, slope)], value
+
+    def round_():
+        keys = jax.random.split(jax.random.key(0), 5)
+        weights = [jax.random.normal(key, (512, 512)) * 0.05 for key in keys]
+        weights.append(jax.random.normal(keys[0], (512, 16)) * 0.05)
+        losses = []
+        for turn in range(120):
+            rows = 2048 + 512 * (turn % 4)  # four shapes
+            weights, value = step(weights, jnp.asarray(data[:rows]), jnp.asarray(wanted[:rows]))
+            losses.append(value)
+        return {"losses": numpy.array([float(value) for value in losses])}
+    return round_, jax
+
+
+def shapes(way):
+    """One network of convolutions, captured at eleven image sizes."""
+    import torch
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+
+    @torch.no_grad()
+    def round_():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 48, 3, padding=1), *[
+            layer for _ in range(5) for layer in (torch.nn.Conv2d(48, 48, 3, padding=1),
+                                                  torch.nn.GELU())]).cuda()
+        found, graphs = [], []
+        for size in range(256, 928, 64):
+            image = torch.rand(4, 3, size, size, device="cuda")
+            model(image)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                answer = model(image).mean((2, 3))
+            graphs.append((graph, image, answer))
+        for graph, _, answer in graphs * 3:
+            graph.replay()
+            found.append(answer.clone())
+        return {"outputs": torch.stack(found).cpu().numpy()}
+    return round_, torch
+
+
+def torch(way):
+    """A network of linear layers: training steps, eager or captured; graphed callables."""
+    import torch
+    capture = way.startswith("captured")
+
+    def round_():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*[layer for _ in range(8) for layer in (
+            torch.nn.Linear(2048, 2048), torch.nn.GELU())]).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=capture)
+        x, wanted = (torch.randn(1024, 2048, device="cuda") for _ in range(2))
+        forward = torch.cuda.make_graphed_callables(
+            model, (x.clone(),)) if capture else model
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.mse_loss(forward(x), wanted)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        losses = [step() for _ in range(60)]
+        if capture:
+            forward = functools.partial(torch.nn.Sequential.forward, model)
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                step()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                loss = step()
+            for _ in range(60):
+                graph.replay()
+                losses.append(loss.clone())
+        return {"losses": torch.stack(losses).cpu().numpy()}
+    return round_, torch
+
+
+def llama(torch, transformers, depth=8):
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    config = transformers.LlamaConfig(hidden_size=1024, intermediate_size=2816,
+                                      num_hidden_layers=depth, num_attention_heads=16,
+                                      vocab_size=8192, max_position_embeddings=2048,
+                                      attn_implementation="eager")
+    return transformers.LlamaForCausalLM(config)
+
+
+def generate(way):
+    """Greedy tokens: eager with a growing cache, and a captured step with a static one."""
+    import torch
+    import transformers
+    cpu = llama(torch, transformers)
+    prompt = torch.randint(0, 8192, (8, 256), generator=torch.Generator().manual_seed(1))
+
+    @torch.no_grad()
+    def round_():
+        model, ids = cpu.to("cuda").eval(), prompt.cuda()
+        grown = model.generate(ids, max_new_tokens=96, do_sample=False, pad_token_id=0,
+                               attention_mask=torch.ones_like(ids))
+        tokens = []
+        for length in (512, 1024):  # two graphs, as servers keep one for each size
+            cache = transformers.StaticCache(config=model.config, max_cache_len=length)
+            places = torch.arange(length, device="cuda")
+            seen = (places <= torch.arange(256, device="cuda")[:, None]).expand(8, 1, 256, length)
+            token = model(ids, attention_mask=seen, past_key_values=cache).logits[:, -1:].argmax(-1)
+            mask = (places <= 256).repeat(8, 1, 1, 1)
+            position = torch.full((8, 1), 256, device="cuda")
+
+            def step():
+                out = model(token, attention_mask=mask, position_ids=position,
+                            past_key_values=cache)
+                token.copy_(out.logits[:, -1:].argmax(-1))
+                position.add_(1)
+                mask.copy_(places <= position[:, :, None, None])
+            step()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            for _ in range(96):
+                graph.replay()
+                tokens.append(token.clone())
+        return {"eager": grown.cpu().numpy(), "captured": torch.cat(tokens, 1).cpu().numpy()}
+    return round_, transformers
+
+
+def train(way):
+    import bitsandbytes
+    import torch
+    import transformers
+    cpu = llama(torch, transformers, 4)
+    weights = {name: value.clone() for name, value in cpu.state_dict().items()}
+    text = torch.randint(0, 8192, (16, 8, 512), generator=torch.Generator().manual_seed(1))
+
+    def round_():
+        cpu.load_state_dict(weights)
+        model = cpu.to("cuda").train()
+        optimizer = bitsandbytes.optim.AdamW8bit(model.parameters(), lr=1e-4)
+        losses = []
+        for turn in range(48):
+            ids = text[turn % 16, :, :512 - 64 * (turn % 3)].cuda()  # three lengths
+            loss = model(ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+        return {"losses": torch.stack(losses).float().cpu().numpy()}
+    return round_, bitsandbytes
+
+
+def llama_cpp(way):
+    """Greedy tokens of a small model, its weights made at random."""
+    import gguf
+    import llama_cpp
+    width, inner, heads, layers, words = 1024, 2816, 16, 8, 4096
+    path = os.path.join(tempfile.mkdtemp(), "random.gguf")
+    made = gguf.GGUFWriter(path, "llama")
+    for name, value in (("context_length", 2048), ("embedding_length", width),
+                        ("block_count", layers), ("feed_forward_length", inner),
+                        ("head_count", heads), ("head_count_kv", heads),
+                        ("layer_norm_rms_eps", 1e-5), ("vocab_size", words)):
+        getattr(made, f"add_{name}")(value)
+    made.add_tokenizer_model("llama")
+    made.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)),
+                         *(f"w{number}" for number in range(259, words))])
+    made.add_token_scores([0.0] * words)
+    made.add_token_types([2, 3, 3, *[6] * 256, *[1] * (words - 259)])
+    shapes = {"token_embd": (words, width), "output_norm": (width,), "output": (words, width)}
+    for layer in range(layers):
+        shapes.update({f"blk.{layer}.{name}": shape for name, shape in (
+            *((f"attn_{part}", (width, width)) for part in ("q", "k", "v", "output")),
+            *((f"{part}_norm", (width,)) for part in ("attn", "ffn")),
+            ("ffn_gate", (inner, width)), ("ffn_up", (inner, width)),
+            ("ffn_down", (width, inner)))})
+    for seed, (name, shape) in enumerate(shapes.items()):
+        made.add_tensor(f"{name}.weight", numpy.ones(shape, numpy.float32) if len(shape) == 1
+                        else ((numbers(seed, *shape) - 0.5) * 0.1).astype(numpy.float16))
+    made.write_header_to_file()
+    made.write_kv_data_to_file()
+    made.write_tensors_to_file()
+    made.close()
+
+    def round_():
+        model = llama_cpp.Llama(path, n_gpu_layers=-1, n_ctx=1024, seed=0, verbose=False)
+        tokens = model.generate(list(range(300, 600)), temp=0.0)
+        found = numpy.array([next(tokens) for _ in range(300)])
+        model.close()
+        return {"tokens": found}
+    return round_, llama_cpp
+
+
+def onnxruntime(way):
+    """A network of convolutions: many sizes from the arena, or one as a CUDA graph."""
+    import onnx
+    import onnxruntime
+    from onnx import helper
+    weights, nodes, name = [], [], "x"
+    for layer in range(12):
+        kernel = (numbers(layer, 64, 64 if layer else 3, 3, 3) - 0.5) * 0.2
+        weights.append(onnx.numpy_helper.from_array(kernel, f"w{layer}"))
+        nodes += [helper.make_node("Conv", [name, f"w{layer}"], [f"c{layer}"], pads=[1] * 4),
+                  helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"])]
+        name = f"r{layer}"
+    nodes.append(helper.make_node("GlobalAveragePool", [name], ["y"]))
+    ends = [[helper.make_tensor_value_info(*end)] for end in (
+        ("x", 1, ["n", 3, "h", "h"]), ("y", 1, ["n", 64, 1, 1]))]  # 1: float
+    model = helper.make_model(helper.make_graph(nodes, "g", *ends, weights), ir_version=10,
+                              opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    options = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0",
+               "enable_cuda_graph": str(int(way == "graph"))}
+    onnxruntime.preload_dlls()
+
+    def round_():
+        session = onnxruntime.InferenceSession(
+            model, providers=[("CUDAExecutionProvider", options)])
+        if session.get_providers()[0] != "CUDAExecutionProvider":
+            raise RuntimeError("no CUDA execution provider")
+        if way == "arena":
+            return {str(size): session.run(None, {"x": numbers(size, 8, 3, size, size)})[0]
+                    for size in [64, 96, 160, 224, 128, 256] * 5}
+        place, answer = (onnxruntime.OrtValue.ortvalue_from_numpy(value, "cuda", 0)
+                         for value in (numbers(0, 8, 3, 160, 160), numbers(0, 8, 64, 1, 1)))
+        binding, found = session.io_binding(), []
+        binding.bind_ortvalue_input("x", place)
+        binding.bind_ortvalue_output("y", answer)
+        for turn in range(30):
+            place.update_inplace(numbers(turn, 8, 3, 160, 160))
+            session.run_with_iobinding(binding)
+            found.append(answer.numpy())
+        return {"outputs": numpy.stack(found)}
+    return round_, onnxruntime
+
+
+def memory_saver(way):
+    """Pause gives memory back, resume brings it with what was in it."""
+    import torch
+    import torch_memory_saver
+    saver = torch_memory_saver.torch_memory_saver
+    saver.hook_mode = "preload"
+
+    def round_():
+        with saver.region(enable_cpu_backup=True):
+            kept = torch.arange(1 << 28, device="cuda", dtype=torch.int32)
+        torch.cuda.synchronize()
+        before = torch.cuda.mem_get_info()[0]
+        saver.pause()
+        back = torch.cuda.mem_get_info()[0] - before > 1 << 29
+        saver.resume()
+        good = bool((kept == torch.arange(1 << 28, device="cuda", dtype=torch.int32)).all())
+        return {"memory comes back": back, "content is kept": good}
+    return round_, torch_memory_saver
+
+
+def checkpoint(way):
+    """Another process is checkpointed by the driver, and goes on with its data."""
+    import ctypes
+
+    import cupy
+    import pynvml
+    code = ("import cupy, sys\nkept = cupy.arange(1 << 27)\n"
+            "other = cupy.ones(1 << 20); del other\ncupy.cuda.Device().synchronize()\n"
+            "print('up', flush=True); sys.stdin.readline()\n"
+            "more = cupy.arange(1 << 27)\nprint(bool((kept == more).all()))")
+
+    def used():
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used
+
+    def round_():
+        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda.cuInit(0)
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        child.stdout.readline()
+        before, nothing, errors, held = used(), ctypes.create_string_buffer(256), [], []
+        for call in ("Lock", "Checkpoint", "Restore", "Unlock"):
+            errors.append(getattr(cuda, f"cuCheckpointProcess{call}")(child.pid, nothing))
+            held.append(used())
+        if any(errors):
+            child.kill()
+        return {"errors": str(errors), "memory comes back": before - held[1] > 1 << 29,
+                "content is kept": child.communicate("go\n")[0].strip()}
+    return round_, cupy
+
+
+def digest(value):
+    """[hash, sum]: the sum is for results that differ from run to run."""
+    if isinstance(value, (str, bool, int)):
+        return [str(value), 0.0]
+    value = numpy.ascontiguousarray(value)
+    return [hashlib.sha256(value.tobytes()).hexdigest()[:16],
+            float(numpy.abs(value.astype(numpy.float64)).sum())]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("way", nargs="?", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="only imports and data")
+    arguments = parser.parse_args()
+    round_, module = globals()[arguments.name](arguments.way)
+    print("ready", flush=True)
+    if arguments.cpu or not sys.stdin.readline():
+        return
+    times, results = [], []
+    for _ in range(1 + arguments.rounds):
+        start = time.perf_counter()
+        found = round_()
+        times.append(time.perf_counter() - start)
+        results.append({name: digest(value) for name, value in found.items()})
+    version = getattr(module, "__version__", "")
+    version = version if isinstance(version, str) else ".".join(map(str, version))
+    print("\nresult " + json.dumps({"times": times, "results": results,
+                                    "version": version}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
