@@ -84,6 +84,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 			hold->graph_pool->shared = false;
 			hold->graph_pool->into_existing_graph = false;
 			gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_FENCED);
+			assert(!hold->graph_pool->share || !hold->graph_pool->named);
 		}
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
 		free(hold);

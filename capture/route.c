@@ -171,6 +171,7 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
+	assert(candidates->count == 0); /* it belongs to none by what is known */
 	if (tracker->driver.thread_mode() != GCP_CAPTURE_GLOBAL)
 		return;
 	TAILQ_FOREACH (capture, &tracker->captures, link)

@@ -207,6 +207,7 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	nodes = nodes_of(tracker, graph);
 	gcp_tracker_lock(tracker);
 	while ((share = share_unconfirmed(tracker, graph))) {
+		assert(share->graph_pool->captures == 0); /* after end_done */
 		share->confirmed = true;
 		share->nodes = nodes;
 		nodes = NULL;
