@@ -52,8 +52,8 @@ class Running:
     def __enter__(self):
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            found = [page for page in json.loads(gcpool("top", "--json")[1]) if page["pid"] == self.pid]
-            if found and found[0]["devices"] and found[0]["devices"][0]["hits"] > 1000:
+            found = [page.devices for page in live.pages() if page.pid == self.pid]
+            if found and found[0] and found[0][0]["hits"] > 1000:
                 return self
             time.sleep(0.05)
         raise TimeoutError(f"no page of process {self.pid} with a device and hits: {found}")
