@@ -40,6 +40,10 @@ static int parse(char *const *environment)
 
 #define PARSE(...) parse((char *const[]){__VA_ARGS__, NULL})
 
+#define ALONE_WRONG(...)                                                               \
+	for (char *const *pair = (char *const[]){__VA_ARGS__, NULL}; *pair; pair++)    \
+	assert_int_equal(PARSE(*pair), 1)
+
 static uint64_t field(const struct gcp_option *option, const struct gcp_options *from)
 {
 	uint64_t number = 0;
@@ -119,10 +123,8 @@ TEST(sizes_take_suffixes)
 	assert_int_equal(options.pool.thread_cache_bytes, 2048);
 	assert_int_equal(options.pool.cache_limit, 1ull << 40);
 	assert_int_equal(options.pool.slab_max, 1000);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=3Q"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1K"), 1);
+	ALONE_WRONG("GCPOOL_QUOTA=3Q", "GCPOOL_QUOTA=3M ", "GCPOOL_QUOTA=M",
+		    "GCPOOL_TEST_FENCE_BATCH=1K");
 }
 
 TEST(sizes_may_be_fractions)
@@ -133,11 +135,8 @@ TEST(sizes_may_be_fractions)
 	assert_int_equal(options.pool.quota, 3ull << 29);
 	assert_int_equal(options.pool.cache_limit, 307);
 	assert_int_equal(options.pool.segment_bytes, 2 << 20);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.G"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=.5G"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5.5G"), 1);
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=1.5"), 1);
+	ALONE_WRONG("GCPOOL_QUOTA=1.5", "GCPOOL_QUOTA=1.G", "GCPOOL_QUOTA=.5G",
+		    "GCPOOL_QUOTA=1.5.5G", "GCPOOL_TEST_FENCE_BATCH=1.5");
 	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
 }
 
@@ -159,13 +158,9 @@ TEST(limits_may_be_shares_or_none)
 		assert_true(options.pool.quota == GCP_LIMIT_NONE);
 		assert_true(options.pool.pinned_cache_limit == GCP_LIMIT_NONE);
 	}
-	assert_int_equal(PARSE("GCPOOL_QUOTA=101%"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=100.01%"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=80%%"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=80 %"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=%"), 1);
-	assert_int_equal(PARSE("GCPOOL_QUOTA=0%"), 1);
-	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=0.00%"), 1);
+	ALONE_WRONG("GCPOOL_QUOTA=101%", "GCPOOL_QUOTA=100.01%", "GCPOOL_QUOTA=80%%",
+		    "GCPOOL_QUOTA=80 %", "GCPOOL_QUOTA=%", "GCPOOL_QUOTA=0%",
+		    "GCPOOL_HOST_QUOTA=0.00%");
 	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=99999999999999999999%"), 1);
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=50%"), 1);
@@ -214,8 +209,9 @@ TEST(the_help_shows_every_row_and_marks_changes)
 {
 	char bytes[8192];
 	struct gcp_text text;
+	long now;
 
-	PARSE("GCPOOL_MODE=off");
+	PARSE("GCPOOL_MODE=off", "GCPOOL_QUOTA=1234567");
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_options_show(&options, &text);
 	assert_false(text.cut);
@@ -224,18 +220,7 @@ TEST(the_help_shows_every_row_and_marks_changes)
 		assert_non_null(strstr(bytes, gcp_option_table[i].meaning));
 	}
 	assert_non_null(strstr(bytes, "\n* GCPOOL_MODE              pool      off\n"));
-}
-
-/* Values under their headings. */
-TEST(the_help_is_aligned)
-{
-	char bytes[8192];
-	struct gcp_text text;
-	long now;
-
-	PARSE("GCPOOL_QUOTA=1234567");
-	gcp_text_init(&text, bytes, sizeof(bytes));
-	gcp_options_show(&options, &text);
+	/* Values under their headings. */
 	now = strstr(bytes, "NOW") - strstr(bytes, "  NAME");
 	assert_memory_equal(strstr(bytes, "* GCPOOL_QUOTA") + now, "1234567\n", 8);
 	assert_null(strstr(bytes, "GCPOOL_TEST_"));

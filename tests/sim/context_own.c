@@ -191,20 +191,16 @@ SIM_ENTRY(cuDevResourceGenerateDesc)
 	return CUDA_SUCCESS;
 }
 
-static CUgreenCtx green_create(CUdevice device)
-{
-	struct sim_ctx *parent = sim_primary_open(device);
-
-	parent->greens++;
-	return (CUgreenCtx)sim_ctx_new(device, 0, parent);
-}
-
 SIM_ENTRY(cuGreenCtxCreate)
 {
+	struct sim_ctx *parent;
+
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM);
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
-	*phCtx = green_create(dev);
+	parent = sim_primary_open(dev);
+	parent->greens++;
+	*phCtx = (CUgreenCtx)sim_ctx_new(dev, 0, parent);
 	return CUDA_SUCCESS;
 }
 
