@@ -73,7 +73,7 @@ struct gcp_config {
 				   * wait for the device and give back, as cudaFree */
 	uint32_t decay_ms;        /* milliseconds that memory stays idle before it
 				   * goes back; 0: for ever */
-	uint64_t quota;           /* a limit: most reserved bytes per device */
+	uint64_t quota;           /* a limit: most bytes taken per device, at first */
 	bool blocking_free;       /* a free waits for the device, as cudaFree does */
 	enum gcp_backend backend; /* what segments are made of */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
@@ -499,14 +499,11 @@ enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 				       struct gcp_search *search);
 
-/* Gives unused memory back until at most `keep_bytes` of it stay cached in each context
- * of `device` (-1: each). Waits on the host for work of these contexts, also while a
- * stream is being captured. Returns the bytes given back. */
-uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
-
-/* The same of what the device is done with: waits for nothing. */
-uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
-				  uint64_t keep_bytes);
+/* Gives unused memory back until at most `keep` bytes of it stay cached in each context
+ * of `device` (-1: each). wait: waits on the host for work of these contexts, also
+ * while a stream is being captured; else only what the device is done with goes back.
+ * Returns the bytes given back. */
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep, bool wait);
 
 /* Bytes on `device` (-1: each) that are reserved and that neither a block of the
  * program holds nor a live graph keeps or shares, nor another process alone has. */
@@ -522,8 +519,18 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 enum gcp_refusal { GCP_REFUSED_BY_DRIVER, GCP_REFUSED_BY_QUOTA };
 enum gcp_refusal gcp_pools_refusal(void);
 
-/* The quota of `device` in bytes; GCP_LIMIT_NONE: it has none, or no pool yet. */
-uint64_t gcp_pools_quota(struct gcp_pools *pools, int device);
+/* The quota of a device that has `memory` bytes; GCP_LIMIT_NONE: all of these. */
+uint64_t gcp_pools_quota(const struct gcp_pools *pools, uint64_t memory);
+/* Sets it to a limit, from now on. What is unused beyond it goes back, now or when the
+ * device is done with it; waits for nothing. */
+void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit);
+
+/* The program is about to get `bytes` of the device from the driver itself, which count
+ * until it has given them back (bytes < 0). False: they are beyond the quota, and do
+ * not count. */
+bool gcp_pools_pass(struct gcp_pools *pools, int device, int64_t bytes);
+/* These and what the pools have taken: what counts against the quota. */
+uint64_t gcp_pools_taken(const struct gcp_pools *pools, int device);
 
 /* --- mapped segments -------------------------------------------------------- */
 

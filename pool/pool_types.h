@@ -258,8 +258,8 @@ struct gcp_class_list {
 	uint64_t count;
 };
 
-enum { GCP_HANDLE_MOST = 32 }; /* chunks of a handle */
-enum { GCP_STREAMED = 256 };   /* lists of blocks by stream */
+/* Chunks of a handle; lists of blocks by stream. */
+enum { GCP_HANDLE_MOST = 32, GCP_STREAMED = 256 };
 
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
@@ -475,9 +475,9 @@ struct gcp_pool {
 	uint64_t key;      /* of no other pool in this process's life */
 	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
-	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
-				      * GCP_LIMIT_NONE; constant after create */
-	uint64_t memory; /* bytes that the device has, or UINT64_MAX; constant */
+	/* Bytes that the device has, or UINT64_MAX; those of the configuration, or
+	 * GCP_LIMIT_NONE. Constant after create. */
+	uint64_t memory, cache_limit;
 	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
@@ -558,6 +558,9 @@ struct gcp_pools {
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
 	_Atomic bool eager_work_unseen; /* that is not all of them; for good */
 	_Atomic uint64_t searches;      /* calls that found no memory, until now */
+	/* A limit; bytes of each device (by 6 bits of its number) that the program has
+	 * and that no pool has taken, which grow under vmm_lock. */
+	_Atomic uint64_t quota, passed[64];
 	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */

@@ -36,7 +36,7 @@ const struct gcp_option gcp_option_table[] = {
      .share_of = GCP_SHARE_DEVICE},
     {"GCPOOL_DECAY", "milliseconds after which memory that nothing used goes back",
      GCP_OPTION_COUNT, FIELD(pool.decay_ms), .max = 1 << 30, .nothing = "never"},
-    {"GCPOOL_QUOTA", "most memory taken from a device", GCP_OPTION_LIMIT,
+    {"GCPOOL_QUOTA", "how large a device is to the program", GCP_OPTION_LIMIT,
      FIELD(pool.quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_DEVICE},
     {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
      GCP_OPTION_BOOL, FIELD(pool.blocking_free)},

@@ -373,7 +373,7 @@ CUresult gcp_hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 	if (result != CUDA_SUCCESS || !(device = device_served(pool)))
 		return result;
 	used = served_by(device).used;
-	(void)gcp_pools_trim_completed(gcp_process.pools, (int)(device - devices),
-				       keep_bytes > used ? keep_bytes - used : 0);
+	(void)gcp_pools_trim(gcp_process.pools, (int)(device - devices),
+			     keep_bytes > used ? keep_bytes - used : 0, false);
 	return result;
 }

@@ -82,7 +82,9 @@ typedef CUresult gcp_recapture_callback(void *);
 	   unsigned int element),                                                      \
 	  (ret_ptr, ret_pitch, width, height, element))                                \
 	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_REQUIRED,                        \
-	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))
+	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))                \
+	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_REQUIRED,                \
+	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))
 
 /* Creators of memory that pass through, and are made again while some may come back. */
 #define GCP_HOOKS_CREATORS(X)                                                          \
@@ -103,6 +105,15 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUmipmappedArray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,     \
 	   unsigned int levels),                                                       \
 	  (ret_array, descriptor, levels))
+
+/* What gives such memory back. */
+#define GCP_HOOKS_DESTROYERS(X)                                                        \
+	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_REQUIRED,                          \
+	  (CUmemGenericAllocationHandle handle), (handle))                             \
+	X(cuArrayDestroy, cuArrayDestroy, 2000, 0, GCP_OPTIONAL, (CUarray array),      \
+	  (array))                                                                     \
+	X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0, GCP_OPTIONAL,     \
+	  (CUmipmappedArray array), (array))
 
 /* Functions that make something for which the driver may take memory of the device, by
  * themselves or because they load code that was left for later. They are hooked to be
@@ -472,6 +483,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
+	GCP_HOOKS_DESTROYERS(X)                                                        \
 	GCP_HOOKS_CODE(X)                                                              \
 	GCP_HOOKS_MAKERS(X)                                                            \
 	GCP_HOOKS_MAPPINGS(X)                                                          \
@@ -529,8 +541,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (char *ret_id, int capacity, CUdevice device), (ret_id, capacity, device))   \
 	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_REQUIRED,               \
 	  (int *ret_version), (ret_version))                                           \
-	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_REQUIRED,                \
-	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))                   \
 	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0,      \
 	  GCP_REQUIRED,                                                                \
 	  (size_t *ret_bytes, const CUmemAllocationProp *properties,                   \
@@ -540,8 +550,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUdeviceptr *ret_ptr, size_t bytes, size_t alignment, CUdeviceptr wish,     \
 	   unsigned long long flags),                                                  \
 	  (ret_ptr, bytes, alignment, wish, flags))                                    \
-	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_REQUIRED,                          \
-	  (CUmemGenericAllocationHandle handle), (handle))                             \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0,        \
 	  GCP_REQUIRED,                                                                \
 	  (void *ret_fd, CUmemGenericAllocationHandle handle,                          \

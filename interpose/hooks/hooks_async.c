@@ -65,28 +65,6 @@ static CUresult alloc_real(const struct alloc_call *call)
 							     call->stream);
 }
 
-/* Made again while memory may come back: hooks_memory.c. */
-static CUresult alloc_pass(const struct alloc_call *call)
-{
-	uint64_t start = gcp_clock_ns();
-	struct gcp_tries tries = {0};
-	CUresult result;
-
-	if (gcp_process_passive())
-		return alloc_real(call);
-	do
-		result = alloc_real(call);
-	while (gcp_passthrough_reclaim(&tries, result));
-	gcp_call_stats_add(call->pool ? GCP_COUNTED_mem_alloc_from_pool
-				      : GCP_COUNTED_mem_alloc_async,
-			   start, call->bytes, (int)result);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		gcp_shortage_say(call->pool ? "cuMemAllocFromPoolAsync"
-					    : "cuMemAllocAsync",
-				 call->bytes, GCP_SHORTAGE_DRIVER);
-	return result;
-}
-
 static CUresult capture_ask(CUstream stream, bool *ret_captures)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -106,6 +84,26 @@ static bool stream_captures(CUstream stream)
 	bool captures;
 
 	return capture_ask(stream, &captures) != CUDA_SUCCESS || captures;
+}
+
+/* Made again while memory may come back: hooks_memory.c. */
+static CUresult alloc_pass(const struct alloc_call *call)
+{
+	struct gcp_pass pass = {.call_name = call->pool ? "cuMemAllocFromPoolAsync"
+							: "cuMemAllocAsync",
+				.memory = {call->pool ? GCP_COUNTED_mem_alloc_from_pool
+						      : GCP_COUNTED_mem_alloc_async,
+					   -1, call->bytes}};
+	bool captures;
+	CUresult result;
+
+	if (gcp_process_passive())
+		return alloc_real(call);
+	captures = stream_captures(gcp_stream_named(call->stream, call->per_thread));
+	if (!captures)
+		pass.memory.device = gcp_device_here();
+	result = GCP_PASS(&pass, alloc_real(call));
+	return gcp_pass_end(&pass, result, result || captures ? 0 : *call->ret_ptr);
 }
 
 /* The same, of a stream that the thread gives work to: what the thread allocates next
@@ -356,6 +354,7 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	start = gcp_clock_ns();
+	gcp_passed_drop(GCP_PASSED_ADDRESS, ptr, 1);
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
 	if (result == CUDA_ERROR_INVALID_VALUE)

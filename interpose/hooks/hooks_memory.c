@@ -12,6 +12,7 @@
 #include "../base/clock.h"
 #include "../cuda/async_pools.h"
 #include "../cuda/ctx_scope.h"
+#include "../cuda/contexts.h"
 #include "hooks.h"
 #include "ipc.h"
 #include "../process/calling_thread.h"
@@ -29,25 +30,25 @@
 
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
-	uint64_t start = gcp_clock_ns();
-	struct gcp_tries tries = {0};
+	struct gcp_pass pass = {
+	    .call_name = "cuMemAlloc",
+	    .memory = {GCP_COUNTED_mem_alloc, gcp_device_here(), bytes}};
 	CUresult result;
 
 	gcp_assert_driver_call();
-	do
-		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
-	while (gcp_passthrough_reclaim(&tries, result));
-	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
+	result = GCP_PASS(&pass, gcp_real.cuMemAlloc_v2(ret_ptr, bytes));
 	if (result == CUDA_SUCCESS && ret_ptr)
-		gcp_observe_call(GCP_TRACE_pass_alloc, *ret_ptr, bytes, start, 0);
-	return result;
+		gcp_observe_call(GCP_TRACE_pass_alloc, *ret_ptr, bytes, pass.start, 0);
+	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
 }
 
 CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 {
 	uint64_t start = gcp_clock_ns();
-	CUresult result = gcp_real.cuMemFree_v2(ptr);
+	CUresult result;
 
+	gcp_passed_drop(GCP_PASSED_ADDRESS, ptr, 1);
+	result = gcp_real.cuMemFree_v2(ptr);
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
 	if (result == CUDA_SUCCESS && ptr)
 		gcp_observe_call(GCP_TRACE_pass_free, ptr, 0, start, 0);
@@ -76,21 +77,10 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 		return result;
 	result = gcp_memory_pass_alloc(ret_ptr, bytes);
 	gcp_ctx_scope_end(&scope);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 
 /* More than any device has, or not from a pool: CUDA decides. */
-static CUresult memory_pass_plain(CUdeviceptr *ret_ptr, size_t bytes)
-{
-	CUresult result = gcp_memory_pass_alloc(ret_ptr, bytes);
-
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
-	return result;
-}
-
 CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	struct gcp_pool *pool;
@@ -99,12 +89,12 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
 	    bytes > GCP_BYTES_MAX)
-		return memory_pass_plain(ret_ptr, bytes);
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	pool = gcp_thread_pool();
 	gcp_thread.runtime_confirmed =
 	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
-		return memory_pass_plain(ret_ptr, bytes);
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	result = gcp_thread_take_refusal();
 	if (__builtin_expect(!result, 1))
 		result = gcp_memory_alloc(pool, bytes, &addr);
@@ -199,18 +189,14 @@ static size_t pitch_of(struct gcp_pool *pool, size_t width, unsigned int element
 static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 			   size_t height, unsigned int element)
 {
-	uint64_t start = gcp_clock_ns();
-	struct gcp_tries tries = {0};
-	CUresult result;
-	size_t bytes;
+	struct gcp_pass pass = {
+	    .call_name = "cuMemAllocPitch",
+	    .memory = {GCP_COUNTED_mem_alloc_pitch, gcp_device_here(), width * height}};
+	CUresult result =
+	    GCP_PASS(&pass, gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width,
+							height, element));
 
-	do
-		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
-						     element);
-	while (gcp_passthrough_reclaim(&tries, result));
-	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
-	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
-	return result;
+	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
 }
 
 /* Whether memory of now would belong to a capture: a small block tells. */
@@ -246,8 +232,6 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		return result;
 	result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
 	gcp_ctx_scope_end(&scope);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 
@@ -321,37 +305,6 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 	return gcp_memory_freed(ptr, result);
 }
 
-/* --- how much there is ---------------------------------------------------------- */
-
-/* What the pools could give back counts as free: programs size their own
- * caches by this. */
-CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
-{
-	uint64_t start = gcp_clock_ns(), reclaimable;
-	size_t available = 0, total = 0;
-	CUresult result;
-
-	if (!ret_free || !ret_total)
-		return gcp_real.cuMemGetInfo_v2(ret_free, ret_total);
-	result = gcp_real.cuMemGetInfo_v2(&available, &total);
-	gcp_call_stats_add(GCP_COUNTED_mem_get_info, start, 0, result);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (gcp_process_pooling() && gcp_thread_pool()) {
-		gcp_tracker_look(gcp_process.tracker);
-		reclaimable =
-		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device) +
-		    gcp_async_kept(gcp_thread.device);
-		available = reclaimable < total - available
-				? available + (size_t)reclaimable
-				: total;
-	}
-	assert(available <= total);
-	*ret_free = available;
-	*ret_total = total;
-	return CUDA_SUCCESS;
-}
-
 /* --- memory of other kinds ---------------------------------------------------- */
 
 /* More than there are epochs to wait for, one at a time (GCP_FENCE_QUEUE). */
@@ -411,13 +364,6 @@ int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
  * may help (struct gcp_tries). The last result is the program's. Such a call has
  * done nothing, so that it can be made again. */
 
-static CUdevice device_here(void)
-{
-	CUdevice device;
-
-	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
-}
-
 /* host: pinned memory; memory that graphs share does not go back for that. What others
  * gave needs no wait; at first it may have been before the call. */
 static bool reclaim(struct gcp_tries *tries, CUdevice device, bool host)
@@ -438,7 +384,7 @@ bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return reclaim(tries, device_here(), false);
+	return reclaim(tries, gcp_device_here(), false);
 }
 
 bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
@@ -465,7 +411,7 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult r
 bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result)
 {
 	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_maker_reclaims_on(tries, call, result, device_here());
+	       gcp_maker_reclaims_on(tries, call, result, gcp_device_here());
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -483,6 +429,12 @@ GCP_HOOKS_CODE(GCP_X)
 GCP_HOOKS_MAKERS(GCP_X)
 #undef GCP_X
 
+/* What a call maps of memory of cuMemCreate. */
+#define GCP_MAPS_cuMemMap         gcp_passed_map(handle, ptr)
+#define GCP_MAPS_cuMemSetAccess   (void)0
+#define GCP_MAPS_cuMemUnmap       (void)0
+#define GCP_MAPS_cuMemAddressFree (void)0
+
 /* Memory of cudaMalloc is not the program's to map, and CUDA refuses it. */
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
@@ -492,43 +444,60 @@ GCP_HOOKS_MAKERS(GCP_X)
                                                                                        \
 		if (gcp_memory_overlaps(ptr, bytes))                                   \
 			return CUDA_ERROR_INVALID_VALUE;                               \
+		if (__builtin_strcmp(#name, "cuMemUnmap") == 0)                        \
+			gcp_passed_drop(GCP_PASSED_MAPPING, ptr, bytes);               \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
 		while (gcp_maker_reclaims(&tries, #base, result));                     \
+		if (result == CUDA_SUCCESS)                                            \
+			GCP_MAPS_##name;                                               \
 		return result;                                                         \
 	}
 GCP_HOOKS_MAPPINGS(GCP_X)
 #undef GCP_X
 
-/* Which statistics a call belongs to, and the bytes it asks for. */
-#define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
-#define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes
-#define GCP_COUNTED_OF_cuArrayCreate_v2       GCP_COUNTED_array_create, 0
-#define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0
-#define GCP_COUNTED_OF_cuMipmappedArrayCreate GCP_COUNTED_array_create, 0
-
-static void creators_count(const char *call, uint64_t start, CUresult result,
-			   enum gcp_counted_call call_stats, uint64_t bytes)
-{
-	gcp_call_stats_add(call_stats, start, bytes, (int)result);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		gcp_shortage_say(call, bytes, GCP_SHORTAGE_DRIVER);
-}
+/* Which statistics a call belongs to, the device whose quota counts it, and the bytes
+ * it asks for (of an array without its smaller levels); by what that goes back. Managed
+ * memory lies where it is used. */
+#define GCP_ARRAY(depth)                                                               \
+	.kind = GCP_PASSED_ARRAY,                                                      \
+	.memory = {GCP_COUNTED_array_create, gcp_device_here(),                        \
+		   descriptor ? gcp_passed_array_bytes(                                \
+				    descriptor->Width, descriptor->Height, depth,      \
+				    descriptor->Format, descriptor->NumChannels)       \
+			      : 0}
+#define GCP_PASS_cuMemAllocManaged .memory = {GCP_COUNTED_mem_alloc_managed, -1, bytes}
+#define GCP_PASS_cuMemCreate                                                           \
+	.kind = GCP_PASSED_HANDLE,                                                     \
+	.memory = {GCP_COUNTED_mem_create, gcp_passed_device(properties), bytes}
+#define GCP_PASS_cuArrayCreate_v2       GCP_ARRAY(1)
+#define GCP_PASS_cuArray3DCreate_v2     GCP_ARRAY(descriptor->Depth)
+#define GCP_PASS_cuMipmappedArrayCreate GCP_ARRAY(descriptor->Depth)
+#define GCP_FIRST(argument, ...)        ((uint64_t)(uintptr_t) * (argument))
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
-		struct gcp_tries tries = {0};                                          \
-		uint64_t start;                                                        \
+		struct gcp_pass pass = {.call_name = #base, GCP_PASS_##name};          \
 		CUresult result;                                                       \
                                                                                        \
 		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
 			return gcp_real.name arguments;                                \
-		start = gcp_clock_ns();                                                \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (gcp_passthrough_reclaim(&tries, result));                       \
-		creators_count(#base, start, result, GCP_COUNTED_OF_##name);           \
-		return result;                                                         \
+		result = GCP_PASS(&pass, gcp_real.name arguments);                     \
+		return gcp_pass_end(&pass, result, result ? 0 : GCP_FIRST arguments);  \
 	}
 GCP_HOOKS_CREATORS(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		if (gcp_process_pooling())                                             \
+			gcp_passed_drop(GCP_KIND_##name,                               \
+					(uint64_t)(uintptr_t)arguments, 1);            \
+		return gcp_real.name arguments;                                        \
+	}
+#define GCP_KIND_cuMemRelease            GCP_PASSED_HANDLE
+#define GCP_KIND_cuArrayDestroy          GCP_PASSED_ARRAY
+#define GCP_KIND_cuMipmappedArrayDestroy GCP_PASSED_ARRAY
+GCP_HOOKS_DESTROYERS(GCP_X)

@@ -11,6 +11,7 @@
 
 #include "../../pool/pool.h"
 #include "../process/observe.h"
+#include "../process/passed.h"
 #include "../base/process.h"
 #include "../cuda/symbols.h"
 
@@ -52,6 +53,20 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 		result = gcp_memory_alloc_again(pool, bytes, result, ret_addr);
 	return result;
 }
+
+/* A call for memory that passes through, made again while memory may come back. */
+#define GCP_PASS(pass, call)                                                           \
+	({                                                                             \
+		struct gcp_tries tries_ = {0};                                         \
+		CUresult tried_;                                                       \
+		(pass)->start = gcp_clock_ns();                                        \
+		do                                                                     \
+			tried_ = gcp_pass_tried(pass, gcp_pass_may(pass)               \
+							  ? (call)                     \
+							  : CUDA_ERROR_OUT_OF_MEMORY); \
+		while (gcp_passthrough_reclaim(&tries_, tried_));                      \
+		tried_;                                                                \
+	})
 
 /* The real functions, with their call counted. */
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);

@@ -224,29 +224,16 @@ static int snapshot_reply(void)
 	return error;
 }
 
-static uint64_t trim_all(uint64_t keep)
-{
-	uint64_t bytes = 0;
-
-	for (int device = 0; device <= gcp.pools_device_max(gcp.process->pools);
-	     device++)
-		bytes += gcp.trim(device, keep);
-	return bytes;
-}
-
 /* busy is held. */
 static int request_serve(void)
 {
 	switch (page->kind) {
-	case GCP_LIVE_TRIM:
-		page->answer = trim_all(page->argument);
-		return 0;
 	case GCP_LIVE_STATS:
 		return stats_reply();
 	case GCP_LIVE_SNAPSHOT:
 		return snapshot_reply();
 	default:
-		return ENOSYS;
+		return gcp.request(page->kind, page->argument, &page->answer);
 	}
 }
 

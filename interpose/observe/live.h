@@ -35,6 +35,7 @@ enum gcp_live_kind {
 	GCP_LIVE_TRIM,     /* gcpool_trim of each device; argument: bytes to keep */
 	GCP_LIVE_STATS,    /* the report as JSON, into the reply */
 	GCP_LIVE_SNAPSHOT, /* all blocks, into the reply: struct gcp_live_block */
+	GCP_LIVE_QUOTA,    /* argument: the quota from now on, a limit of pool.h */
 };
 
 /* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the

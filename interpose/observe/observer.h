@@ -97,7 +97,6 @@ struct gcp_observer {
 	X(process_namespace)                                                           \
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \
-	X(report_add)                                                                  \
 	X(sleep)                                                                       \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \
@@ -109,7 +108,9 @@ struct gcp_observer {
 struct gcp_services {
 	const struct gcp_process *process;
 	const struct gcp_real *real;
-	__typeof__(gcpool_trim) *trim;
+	/* What live.h asks of the pools. 0, or an errno. */
+	int (*request)(uint32_t kind, uint64_t argument, uint64_t *ret_answer);
+	__typeof__(gcp_report_add) *report_add; /* in a call of the program */
 	/* Of the calling thread: lock.h, process.h. */
 	uint64_t (*ranks_held)(void);
 	int (*device)(void);

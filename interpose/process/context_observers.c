@@ -13,6 +13,7 @@
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
 #include "../observe/observer.h"
+#include "passed.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
@@ -82,6 +83,7 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},
+    {.gone = gcp_passed_context_gone},
     {.gone = gcp_exports_context_gone, .stays = gcp_exports_context_stays},
     {.gone = gcp_imports_context_gone},
     {.gone = gcp_ipc_opened_context_gone},

@@ -10,6 +10,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "calling_thread.h"
+#include "../observe/live.h"
 #include "observe.h"
 
 #define LIBRARY "libgcpool-observe.so"
@@ -31,11 +33,35 @@ static int thread_device(void)
 	return gcp_thread.device;
 }
 
+static int request_serve(uint32_t kind, uint64_t argument, uint64_t *ret_answer)
+{
+	if (kind == GCP_LIVE_QUOTA && argument) {
+		gcp_pools_set_quota(gcp_process.pools, argument);
+		return 0;
+	}
+	if (kind != GCP_LIVE_TRIM)
+		return ENOSYS;
+	*ret_answer = 0;
+	for (int device = 0; device <= gcp_pools_device_max(gcp_process.pools);
+	     device++)
+		*ret_answer += gcpool_trim(device, argument);
+	return 0;
+}
+
+static void report_add_now(const struct gcp_report *report, bool json,
+			   struct gcp_text *text)
+{
+	if (gcp_thread_pool())
+		gcp_thread_note_others(gcp_thread.device);
+	gcp_report_add(report, json, text);
+}
+
 #define GCP_X(name) .name = gcp_##name,
 static const struct gcp_services services = {
     .process = &gcp_process,
     .real = &gcp_real,
-    .trim = gcpool_trim,
+    .request = request_serve,
+    .report_add = report_add_now,
     .ranks_held = ranks_held,
     .device = thread_device,
     GCP_SERVICES(GCP_X) /* the others */

@@ -37,27 +37,28 @@ static void part_add(struct gcp_text *text, const char *words, uint64_t bytes)
 	gcp_text_add_bytes(text, bytes);
 }
 
-/* What the driver has, as it says. */
-static void driver_add(struct gcp_text *text)
+/* What the driver has, as it says. Returns all of it, or UINT64_MAX. */
+static uint64_t driver_add(struct gcp_text *text)
 {
 	size_t available = 0, total = 0;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
-		return;
+		return UINT64_MAX;
 	result = gcp_real.cuMemGetInfo_v2(&available, &total);
 	gcp_ctx_scope_end(&scope);
 	if (result != CUDA_SUCCESS)
-		return;
+		return UINT64_MAX;
 	part_add(text, "; the device has ", total);
 	part_add(text, ", of which free ", available);
+	return total;
 }
 
-static void pools_add(struct gcp_text *text, int device)
+static void pools_add(struct gcp_text *text, int device, uint64_t memory)
 {
 	struct gcp_pools *pools = gcp_process.pools;
-	uint64_t quota = gcp_pools_quota(pools, device);
+	uint64_t quota = gcp_pools_quota(pools, memory);
 	struct gcp_stats stats;
 
 	if (gcp_pools_stats(pools, device, &stats) != 0)
@@ -113,8 +114,7 @@ void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 	gcp_text_init(&text, line, sizeof(line));
 	request_add(&text, call, bytes);
 	gcp_text_add(&text, " on device %d refused by %s", (int)device, refused_by);
-	driver_add(&text);
-	pools_add(&text, device);
+	pools_add(&text, device, driver_add(&text));
 	count_add(&text, number);
 	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
 	errno = saved;

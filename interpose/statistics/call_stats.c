@@ -11,7 +11,7 @@
 static struct {
 	_Atomic(uint64_t) start_ns;
 	struct {
-		_Atomic(uint64_t) count, failed, bytes, ns;
+		_Atomic(uint64_t) count, failed, bytes, ns, held;
 	} calls[GCP_COUNTED_CALL_COUNT];
 } call_stats;
 
@@ -45,10 +45,16 @@ void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t 
 					  memory_order_relaxed);
 }
 
+void gcp_call_stats_hold(enum gcp_counted_call call, int64_t bytes)
+{
+	atomic_fetch_add(&call_stats.calls[call].held, bytes);
+}
+
 void gcp_call_stats_get(enum gcp_counted_call call, struct gcp_call_stats_sum *ret_sum)
 {
 	ret_sum->count = atomic_load(&call_stats.calls[call].count);
 	ret_sum->failed = atomic_load(&call_stats.calls[call].failed);
 	ret_sum->bytes = atomic_load(&call_stats.calls[call].bytes);
 	ret_sum->ns = atomic_load(&call_stats.calls[call].ns);
+	ret_sum->held = atomic_load(&call_stats.calls[call].held);
 }

@@ -140,28 +140,6 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 	return reached;
 }
 
-static uint64_t mean_ns(uint64_t ns, uint64_t count)
-{
-	return count ? ns / count : 0;
-}
-
-/* Driver calls that the pool made needless, and what they would have cost. */
-static void saved_write(struct gcp_writer *writer, const struct gcp_stats *stats)
-{
-	const struct gcp_call_cost *alloc = &stats->mem_alloc, *free = &stats->mem_free;
-	uint64_t freed = stats->allocation.freed;
-	uint64_t frees = freed > free->count ? freed - free->count : 0;
-
-	gcp_write_line(writer, "saved", '{');
-	gcp_write_number(writer, "allocs", "", stats->hits);
-	gcp_write_number(writer, "frees", "", frees);
-	gcp_write_number(writer, "estimated_ns", "",
-			 stats->hits * mean_ns(alloc->ns, alloc->count) +
-			     frees * mean_ns(free->ns, free->count));
-	gcp_write_number(writer, "estimated_from", "", alloc->count + free->count);
-	gcp_write_close(writer, '}');
-}
-
 /* --- the parts of a report ----------------------------------------------------- */
 
 static void row_write(struct gcp_writer *writer, const struct row *row,
@@ -181,11 +159,11 @@ static void row_write(struct gcp_writer *writer, const struct row *row,
 		gcp_write_row(writer, row->name, row->meaning, "count ns ", value);
 		break;
 	case TIME:
-		gcp_write_row(writer, row->name, row->meaning,
-			      "count ns mean_ns min_ns max_ns ",
-			      (uint64_t[]){time->count, time->total_ns,
-					   mean_ns(time->total_ns, time->count),
-					   time->min_ns, time->max_ns});
+		gcp_write_row(
+		    writer, row->name, row->meaning, "count ns mean_ns min_ns max_ns ",
+		    (uint64_t[]){time->count, time->total_ns,
+				 time->count ? time->total_ns / time->count : 0,
+				 time->min_ns, time->max_ns});
 		break;
 	}
 }
@@ -225,10 +203,6 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_report_gpu(writer, device);
 	gcp_write_title(writer, "  memory", GAUGE_COLUMNS);
 	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
-	if (writer->json) { /* names of version 0.1 */
-		gcp_write_number(writer, "pages", "", stats->epochs);
-		gcp_write_number(writer, "held_frees", "", stats->deferred_frees);
-	}
 	if (!report->brief)
 		gcp_report_blocks(writer, report, device);
 	gcp_write_number(writer, "largest_free_bytes", "in one block",
@@ -237,7 +211,9 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 			 stats->reserved_at_peak_bytes);
 	gcp_write_number(writer, "mapped_bytes", "of reserved_bytes",
 			 stats->mapped_bytes);
-	saved_write(writer, stats);
+	gcp_write_number(writer, "passed_bytes", "the program's from the driver itself",
+			 gcp_pools_taken(report->pools, device) -
+			     stats->reserved_bytes.current);
 	gcp_write_close(writer, '}');
 }
 
@@ -272,15 +248,16 @@ static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats 
 
 static void calls_write(struct gcp_writer *writer)
 {
-	static const char columns[] = "count failed bytes ns ";
+	static const char columns[] = "count failed bytes ns held_bytes ";
 	struct gcp_call_stats_sum sum;
 
 	gcp_write_open(writer, "calls", '{');
 	gcp_write_title(writer, "passed through", columns);
 	for (int i = 0; i < GCP_COUNTED_CALL_COUNT; i++) {
 		gcp_call_stats_get((enum gcp_counted_call)i, &sum);
-		gcp_write_row(writer, call_names[i], call_words[i], columns,
-			      (uint64_t[]){sum.count, sum.failed, sum.bytes, sum.ns});
+		gcp_write_row(
+		    writer, call_names[i], call_words[i], columns,
+		    (uint64_t[]){sum.count, sum.failed, sum.bytes, sum.ns, sum.held});
 	}
 	gcp_write_close(writer, '}');
 }

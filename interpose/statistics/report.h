@@ -12,7 +12,7 @@
  * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
  * (several processes: one line each). Names stay; new ones may come.
  *
- *   schema             1; grows when a name goes or changes its meaning
+ *   schema             2; grows when a name goes or changes its meaning
  *   library, version   "libgcpool", "0.2.0"
  *   commit             that it was built from, "b56b6bd0"; absent: unknown
  *   mode               "pool"
@@ -26,8 +26,8 @@
  *   options            { NAME: value }: options in force that are not the default
  *   reached            {count, ns}: all calls that reached the driver, of the
  *                      program and of the library
- *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns} }; bytes
- *                      of those that succeeded
+ *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns,
+ *                      held_bytes} }; bytes of those that succeeded; held: now
  *   host               pinned memory, if there was any:
  *     GAUGE of pool.h's GCP_PINNED_ tables  {current, peak, allocated, freed}
  *     COUNTER            number
@@ -40,20 +40,18 @@
  *                        of the device; absent: unknown
  *     GAUGE of pool.h    {current, peak, allocated, freed}
  *     COUNTER of pool.h  number
- *     pages, held_frees  epochs and deferred_frees by the names that version 0.1 gave
- *                        them; they go with version 0.3
  *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library
  *     largest_free_bytes, reserved_at_peak_bytes, mapped_bytes
+ *     passed_bytes       of the device, of what passes through and counts against the
+ *                        quota, in whole 2 MiB: all but managed memory
+ *     other_bytes        used on the device beside reserved_bytes and passed_bytes when
+ *                        the library asked last: CUDA's own, managed memory, what the
+ *                        driver's pools keep, and that of other processes
  *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
  *                        blocks of each class when the report was made; beyond the
  *                        classes, those held of bytes to twice as much
  *     unfreed            {blocks, bytes, largest: [ {address, bytes} ]}: what the
  *                        program holds
- *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
- *                        calls that the pool made needless, and an ESTIMATE of
- *                        their time: their number times the mean cost of the
- *                        estimated_from real calls made here (none: 0). Those
- *                        are mostly large, so it tends to be high
  *   ]
  */
 #ifndef GCP_INTERPOSE_REPORT_H
@@ -128,6 +126,8 @@ struct gcp_gpu {
 	int cuda; /* 13000: CUDA 13.0; 0: unknown */
 };
 bool gcp_report_knows_gpu(int device);
+/* So many bytes of it are used by none of what is counted. */
+void gcp_report_note_others(int device, uint64_t bytes);
 void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where

@@ -3,7 +3,7 @@
  * report_process.c - what the report says of the process, its host and its devices.
  * See report.h.
  *
- * CUDA is not called here: the hooks hand over what it says of a device while the
+ * A report does not call CUDA: the hooks hand over what it says of a device while the
  * program is in a call of its own (gcp_report_note_gpu).
  */
 #include <errno.h>
@@ -25,6 +25,7 @@ static struct {
 	struct gcp_gpu gpus[GPUS_MAX];
 	_Atomic(uint64_t) known; /* bit per device that is filled in */
 	_Atomic(int) cuda;       /* as in struct gcp_gpu */
+	_Atomic(uint64_t) others[GPUS_MAX];
 } noted;
 
 bool gcp_report_knows_gpu(int device)
@@ -45,6 +46,12 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 		noted.known |= 1ull << device; /* what is known stays as it is */
 	}
 	gcp_mutex_unlock(&noted_lock);
+}
+
+void gcp_report_note_others(int device, uint64_t bytes)
+{
+	if (device >= 0 && device < GPUS_MAX)
+		noted.others[device] = bytes;
 }
 
 /* --- what the system knows ------------------------------------------------ */
@@ -174,7 +181,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 
 	gcp_write_title(writer, "libgcpool", "");
 	if (writer->json) {
-		gcp_write_number(writer, "schema", "", 1);
+		gcp_write_number(writer, "schema", "", 2);
 		gcp_write_string(writer, "library", "libgcpool");
 		gcp_write_string(writer, "mode", "pool");
 	}
@@ -208,4 +215,7 @@ void gcp_report_gpu(struct gcp_writer *writer, int device)
 	gcp_write_string(writer, "uuid", gpu->uuid);
 	gcp_write_string(writer, "pci", gpu->pci);
 	gcp_write_number(writer, "memory_bytes", "of the device", gpu->bytes);
+	gcp_write_number(writer, "other_bytes",
+			 "used beside these: CUDA, other processes",
+			 noted.others[device]);
 }

@@ -65,6 +65,7 @@ enum gcp_rank {
 	GCP_RANK_IMPORTS,
 	GCP_RANK_OPENED,
 	GCP_RANK_FRAMEWORK_MARKS,
+	GCP_RANK_PASSED,
 	GCP_RANK_TRACKER,      /* tracker->lock */
 	GCP_RANK_VMM,          /* pools->vmm_lock */
 	GCP_RANK_REGISTRY,     /* pools->registry_lock */

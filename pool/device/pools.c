@@ -12,13 +12,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
-static void config_complete(struct gcp_config *config)
-{
-	if (config->cache_limit == 0)
-		config->blocking_free = true;
-}
-
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools)
 {
@@ -33,8 +26,12 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 		return -ENOMEM;
 	pools->id = atomic_fetch_add(&last_id, 1) + 1;
 	pools->config = *config;
-	config_complete(&pools->config);
+	/* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all
+	 * back. */
+	if (config->cache_limit == 0)
+		pools->config.blocking_free = true;
 	pools->driver = *driver;
+	pools->quota = config->quota;
 	pools->completed_only = config->completed_only;
 	gcp_descriptor_pool_init(&pools->block_descriptors, sizeof(struct gcp_block));
 	gcp_descriptor_pool_init(&pools->segment_descriptors,
@@ -118,23 +115,11 @@ static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
 	return pool;
 }
 
-static uint64_t limit_bytes(const struct gcp_pools *pools, int device, uint64_t limit)
-{
-	uint64_t memory = 0;
-
-	if (limit < GCP_LIMIT_SHARES || limit == GCP_LIMIT_NONE)
-		return limit;
-	if (pools->driver.device_memory)
-		memory = pools->driver.device_memory(device);
-	return memory ? memory / 10000 * (limit - GCP_LIMIT_SHARES) : GCP_LIMIT_NONE;
-}
-
 static uint64_t device_bytes(const struct gcp_pools *pools, int device)
 {
-	uint64_t bytes = 0;
+	uint64_t (*ask)(int device) = pools->driver.device_memory;
+	uint64_t bytes = ask ? ask(device) : 0;
 
-	if (pools->driver.device_memory)
-		bytes = pools->driver.device_memory(device);
 	return bytes ? bytes : UINT64_MAX;
 }
 
@@ -156,10 +141,9 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	gcp_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
-		pool->quota = limit_bytes(pools, device, pools->config.quota);
-		pool->cache_limit =
-		    limit_bytes(pools, device, pools->config.cache_limit);
 		pool->memory = device_bytes(pools, device);
+		pool->cache_limit =
+		    gcp_limit_bytes(pools->config.cache_limit, pool->memory);
 		gcp_vmm_init(pool);
 		atomic_store(&pool->next, atomic_load(&pools->first));
 		atomic_store_explicit(&pools->first, pool, memory_order_release);
@@ -205,6 +189,24 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	if (result == 0)
 		*ret_pool = pool;
 	return result;
+}
+
+/* --- what passes through -------------------------------------------------- */
+
+bool gcp_pools_pass(struct gcp_pools *pools, int device, int64_t bytes)
+{
+	uint64_t quota = GCP_LIMIT_NONE;
+
+	if (bytes > 0 && atomic_load(&pools->quota) != GCP_LIMIT_NONE)
+		quota = gcp_pools_quota(pools, device_bytes(pools, device));
+	gcp_mutex_lock(&pools->vmm_lock);
+	bool allowed = quota == GCP_LIMIT_NONE ||
+		       gcp_pools_taken(pools, device) + (uint64_t)bytes <= quota;
+	if (allowed)
+		atomic_fetch_add(&pools->passed[device & 63], bytes);
+	gcp_mutex_unlock(&pools->vmm_lock);
+	gcp_refusal_set(allowed ? GCP_REFUSED_BY_DRIVER : GCP_REFUSED_BY_QUOTA);
+	return allowed;
 }
 
 /* --- the end of a context ------------------------------------------------- */

@@ -65,7 +65,7 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool quota = pool->quota != GCP_LIMIT_NONE;
+	bool quota = gcp_quota_left(pool) != INT64_MAX;
 	gcp_addr refused = 0;
 
 	if (!gcp_timeline_is_held(&pool->timeline))

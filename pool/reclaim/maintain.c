@@ -101,10 +101,16 @@ static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *pu
 
 /* --- the step ----------------------------------------------------------------- */
 
+/* While more is taken than a quota that has become smaller nothing unused is kept. */
+static uint64_t limit_now(const struct gcp_pool *pool)
+{
+	return gcp_quota_left(pool) < 0 ? 0 : pool->cache_limit;
+}
+
 /* Chooses the unused memory beyond the limit. */
 static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 {
-	uint64_t limit = pool->cache_limit;
+	uint64_t limit = limit_now(pool);
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
@@ -143,7 +149,7 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	uint64_t now = pool->pools->driver.clock_ns();
 
 	return maintain(pool, !held && turn_is_over(pool, now), now,
-			pool->cache_limit != GCP_LIMIT_NONE, false);
+			limit_now(pool) != GCP_LIMIT_NONE, false);
 }
 
 static bool may_decay(const struct gcp_pool *pool)
@@ -154,8 +160,20 @@ static bool may_decay(const struct gcp_pool *pool)
 
 void gcp_pool_keep_limit(struct gcp_pool *pool)
 {
-	if (pool->cache_limit != GCP_LIMIT_NONE && may_decay(pool))
+	if (limit_now(pool) != GCP_LIMIT_NONE && may_decay(pool))
 		(void)maintain(pool, false, 0, true, true); /* an error shows again */
+}
+
+void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
+{
+	atomic_store(&pools->quota, limit);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		gcp_tight_out(pool);
+		if (gcp_pool_pin(pool)) {
+			gcp_pool_keep_limit(pool);
+			gcp_pool_unpin(pool);
+		}
+	}
 }
 
 /* No free has begun the turn for so long that none may come. */
@@ -170,12 +188,9 @@ static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
 
 void gcp_pool_decay(struct gcp_pool *pool)
 {
-	uint64_t now;
+	uint64_t now = pool->pools->driver.clock_ns();
 
-	if (!may_decay(pool))
-		return;
-	now = pool->pools->driver.clock_ns();
-	if (turn_is_late(pool, now)) /* an error shows again */
+	if (may_decay(pool) && turn_is_late(pool, now)) /* an error shows again */
 		(void)maintain(pool, true, now, false, true);
 }
 

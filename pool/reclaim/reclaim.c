@@ -29,8 +29,8 @@
  *                                  device, on each, and then pinned memory of contexts
  *                                  that are idle; the stage OPEN once in a call
  *      gcp_pools_relieve_host      one for pinned memory, without CLOSED and OPEN
- *      gcp_pools_trim              the program, as far as it says; waits for all work
- *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
+ *      gcp_pools_trim              the program, as far as it says; waits for all work,
+ *                                  or of what is completed and for nothing
  *      gcp_pool_complete_by_free   a wait during a capture, on a full device
  *
  * Memory of live graphs is never given back. Called with no lock held.
@@ -452,7 +452,7 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 				       struct gcp_search *search)
 {
 	if (gcp_pinned_release_idle(pools) > 0 ||
-	    gcp_pools_trim_completed(pools, -1, 0) > 0 ||
+	    gcp_pools_trim(pools, -1, 0, false) > 0 ||
 	    (pools->driver.mem_release &&
 	     reclaim(pools, EACH, NONE, STAGES_PLAIN, search) > 0))
 		return GCP_RELIEF_POOLS;
@@ -461,12 +461,6 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 }
 
 /* --- the program trims -------------------------------------------------------- */
-
-/* What could go back. */
-static uint64_t pool_unheld(struct gcp_pool *pool)
-{
-	return pool_unused(pool, NULL);
-}
 
 /* Waits for all work that memory may still be used by. */
 static void complete_all(struct gcp_pool *pool)
@@ -491,7 +485,7 @@ static void complete_if_done(struct gcp_pool *pool)
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
-	uint64_t unheld = pool_unheld(pool), given = 0;
+	uint64_t unheld = pool_unused(pool, NULL), given = 0;
 
 	if (!may_wait && unheld > keep_bytes)
 		complete_if_done(pool);
@@ -512,29 +506,17 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 	return given;
 }
 
-static uint64_t pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes,
-			   bool may_wait)
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep, bool wait)
 {
 	uint64_t given = 0;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
 			continue;
-		given += pool_trim(pool, keep_bytes, may_wait);
+		given += pool_trim(pool, keep, wait);
 		gcp_pool_unpin(pool);
 	}
 	return given;
-}
-
-uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes)
-{
-	return pools_trim(pools, device, keep_bytes, true);
-}
-
-uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
-				  uint64_t keep_bytes)
-{
-	return pools_trim(pools, device, keep_bytes, false);
 }
 
 uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
@@ -543,7 +525,7 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
 		if (pool->live && (device < 0 || pool->device == device))
-			bytes += pool_unheld(pool);
+			bytes += pool_unused(pool, NULL);
 	return bytes;
 }
 

@@ -21,6 +21,8 @@
  *  Q3 a full device gets back what all its contexts have cached
  *  Q4 before memory is out the driver's own caches are emptied
  *  Q5 with a limit of 0 nothing that is unused is kept
+ *  Q6 what passes through counts against the quota
+ *  Q7 while more is taken than the quota nothing that is unused is kept
  */
 #include "reclaim.h"
 

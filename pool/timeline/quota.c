@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quota.c - how much of a device the pools may take (GCPOOL_QUOTA), and why the calling
- * thread's latest request was refused.
+ * quota.c - how much of a device the program may have (GCPOOL_QUOTA), and why the
+ * calling thread's latest request was refused.
  *
- * Called with no lock of the room but vmm_lock held. Never calls the driver.
+ * What the pools have taken counts, and what passes through (gcp_pools_pass in
+ * pools.c). A quota
+ * counts in whole chunks, as memory is taken; one that is not smaller than the device
+ * is none. It may change at any time, also to less than is taken.
+ *
+ * Called with no lock of the room but vmm_lock held, under which memory is taken and
+ * counted. Never calls the driver.
  */
 #include "timeline.h"
-
-static uint64_t reserved_on(struct gcp_pools *pools, int device)
-{
-	uint64_t bytes = 0;
-
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!pool->live || pool->device != device)
-			continue;
-		gcp_mutex_lock(&pool->lock);
-		bytes += pool->stats.reserved_bytes.current;
-		gcp_mutex_unlock(&pool->lock);
-	}
-	return bytes;
-}
 
 static __thread enum gcp_refusal thread_refusal
     __attribute__((tls_model("initial-exec")));
@@ -34,34 +26,49 @@ enum gcp_refusal gcp_pools_refusal(void)
 	return thread_refusal;
 }
 
-uint64_t gcp_quota_left(struct gcp_pool *pool)
+uint64_t gcp_limit_bytes(uint64_t limit, uint64_t memory)
 {
-	uint64_t reserved;
-
-	if (pool->quota == GCP_LIMIT_NONE)
-		return UINT64_MAX;
-	reserved = reserved_on(pool->pools, pool->device);
-	return reserved < pool->quota ? pool->quota - reserved : 0;
+	if (limit < GCP_LIMIT_SHARES || limit == GCP_LIMIT_NONE)
+		return limit;
+	return memory < UINT64_MAX ? memory * (limit - GCP_LIMIT_SHARES) / 10000
+				   : GCP_LIMIT_NONE;
 }
 
-bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
+uint64_t gcp_pools_quota(const struct gcp_pools *pools, uint64_t memory)
 {
-	assert(bytes <= UINT64_MAX / 2); /* the sum must not wrap */
-	bool allowed = pool->quota == GCP_LIMIT_NONE ||
-		       reserved_on(pool->pools, pool->device) + bytes <= pool->quota;
+	uint64_t bytes = gcp_limit_bytes(atomic_load(&pools->quota), memory);
+
+	return bytes < memory ? bytes / GCP_CHUNK * GCP_CHUNK : GCP_LIMIT_NONE;
+}
+
+uint64_t gcp_pools_taken(const struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = atomic_load(&pools->passed[device & 63]);
+
+	bytes = gcp_round_up(bytes, GCP_CHUNK);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live && pool->device == device)
+			bytes += atomic_load(&pool->reserved_hint);
+	return bytes;
+}
+
+int64_t gcp_quota_left(const struct gcp_pool *pool)
+{
+	uint64_t quota = gcp_pools_quota(pool->pools, pool->memory);
+
+	if (quota == GCP_LIMIT_NONE)
+		return INT64_MAX;
+	return (int64_t)(quota - gcp_pools_taken(pool->pools, pool->device));
+}
+
+bool gcp_quota_allows(const struct gcp_pool *pool, uint64_t bytes)
+{
+	assert(bytes <= INT64_MAX);
+	bool allowed = (int64_t)bytes <= gcp_quota_left(pool);
 
 	gcp_refusal_set(allowed ? GCP_REFUSED_BY_DRIVER : GCP_REFUSED_BY_QUOTA);
 	if (!allowed)
 		GCP_LOG(pool->pools, "device %d: %llu KiB more are beyond the quota",
 			pool->device, GCP_ULL(bytes >> 10));
 	return allowed;
-}
-
-uint64_t gcp_pools_quota(struct gcp_pools *pools, int device)
-{
-	struct gcp_pool *pool = pools->first;
-
-	while (pool && pool->device != device)
-		pool = pool->next;
-	return pool ? pool->quota : GCP_LIMIT_NONE;
 }

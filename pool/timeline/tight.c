@@ -18,8 +18,6 @@ enum {
 	ASK_PART = 32,
 	/* or when so many frees have closed their epochs. */
 	ASK_FREES = 256,
-	/* Where the driver cannot say, so many do. */
-	TIGHT_FREES = 4096,
 	/* Segments are as large as their one block when this part of it is taken, and
 	 * can go back without a wait. */
 	MUCH_PART = 8,
@@ -29,21 +27,19 @@ enum {
 #define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
 
-/* What the pool may have at most. */
+/* What the program may have at most. */
 static uint64_t all_bytes(const struct gcp_pool *pool)
 {
-	return pool->quota < pool->memory ? pool->quota : pool->memory;
+	uint64_t quota = gcp_pools_quota(pool->pools, pool->memory);
+
+	return quota < pool->memory ? quota : pool->memory;
 }
 
 /* All contexts of the device share its memory. */
 bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
 {
-	const struct gcp_pool *other = pool->pools->first;
-
-	for (; other; other = other->next)
-		if (other->device == pool->device && LOAD(other->live))
-			bytes += LOAD(other->reserved_hint);
-	return bytes > all_bytes(pool) / MUCH_PART;
+	return gcp_pools_taken(pool->pools, pool->device) + bytes >
+	       all_bytes(pool) / MUCH_PART;
 }
 
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
@@ -55,11 +51,14 @@ bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 uint64_t gcp_pool_left(struct gcp_pool *pool)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
-	uint64_t left = UINT64_MAX, quota_left = gcp_quota_left(pool);
+	int64_t quota_left = gcp_quota_left(pool);
+	uint64_t left = UINT64_MAX;
 
+	if (quota_left <= 0)
+		return 0;
 	if (!driver->mem_left || driver->mem_left(pool->ctx, &left) != 0)
 		left = UINT64_MAX;
-	return left < quota_left ? left : quota_left;
+	return left < (uint64_t)quota_left ? left : (uint64_t)quota_left;
 }
 
 static uint64_t least_left(const struct gcp_pool *pool)
@@ -101,9 +100,8 @@ void gcp_tight_freed(struct gcp_pool *pool)
 	uint32_t frees =
 	    atomic_fetch_add_explicit(&pool->tightness.frees, 1, memory_order_relaxed) +
 	    1;
-	bool asks = pool->pools->driver.mem_left != NULL;
 
-	if (frees % (asks ? ASK_FREES : TIGHT_FREES) == 0)
+	if (frees % ASK_FREES == 0)
 		tight_ask(pool);
 }
 

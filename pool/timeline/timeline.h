@@ -244,10 +244,13 @@ bool gcp_pool_pin_wait(struct gcp_pool *pool);
 
 /* --- quota.c ---------------------------------------------------------------------- */
 
-/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
- * is the calling thread's gcp_pools_refusal. */
-bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
-/* Bytes that the device's quota leaves; UINT64_MAX: it has none. No lock held. */
-uint64_t gcp_quota_left(struct gcp_pool *pool);
+/* Whether the device's quota leaves room for `bytes` more. What it says is the calling
+ * thread's gcp_pools_refusal. */
+bool gcp_quota_allows(const struct gcp_pool *pool, uint64_t bytes);
+/* Bytes that the device's quota leaves; below 0: so many are taken beyond it;
+ * INT64_MAX: it has none. */
+int64_t gcp_quota_left(const struct gcp_pool *pool);
+/* A limit, of a device of so many bytes (UINT64_MAX: it is not known). */
+uint64_t gcp_limit_bytes(uint64_t limit, uint64_t memory);
 
 #endif

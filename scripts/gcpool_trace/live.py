@@ -35,7 +35,7 @@ REQUEST = struct.calcsize("<8s2I")
 SEQUENCE = struct.calcsize("<8s6I3Q")
 PAGE = 1 << 17
 BLOCK = struct.Struct("<3Q2I")
-KINDS = {"trim": 1, "stats": 2, "snapshot": 3}
+KINDS = {"trim": 1, "stats": 2, "snapshot": 3, "quota": 4}
 ANSWER_S = 10
 
 
@@ -271,7 +271,9 @@ class Page:
         self.put("<Q", REQUEST + 16, argument)
         self.put("<I", REQUEST, asked)
         end = time.monotonic() + ANSWER_S
-        while time.monotonic() < end and self.lives():
+        lives = True
+        while time.monotonic() < end and lives:
+            lives = self.lives()  # it may have ended by what it was asked for
             _, done, _, result, _, answer = self.words("<4I2Q", REQUEST)
             if done == asked:
                 return result, answer
@@ -346,10 +348,6 @@ def short(value, step=1000, units=("", "k", "M", "G", "T")):
     return f"{value:.1f}{unit}" if unit and round(value, 1) < 10 else f"{value:.0f}{unit}"
 
 
-def rate(value):
-    return short(value)
-
-
 def memory(value):
     """Bytes: 14M."""
     return short(value, 1024, ("", "K", "M", "G", "T"))
@@ -385,12 +383,12 @@ COLUMNS = (
     ("USED", 6, lambda row: memory(row.used)),
     ("CACHED", 6, lambda row: memory(row.cached)),
     ("RESERVED", 8, lambda row: memory(row.device["reserved_bytes"])),
-    ("ALLOC/S", 7, lambda row: rate(row.rates["allocations"])),
+    ("ALLOC/S", 7, lambda row: short(row.rates["allocations"])),
 )
 MORE = (
     ("PENDING", 7, lambda row: memory(row.pending)),
     ("GRAPHS", 6, lambda row: memory(row.graphs)),
-    ("DRIVER/S", 8, lambda row: rate(row.rates["driver_calls"])),
+    ("DRIVER/S", 8, lambda row: short(row.rates["driver_calls"])),
     ("AGE", 5, lambda row: f"{row.page.updated:.1f}s"),
     ("PCI", -12, lambda row: row.device["pci"]),
     ("UUID", -40, lambda row: row.device["uuid"]),
@@ -524,7 +522,7 @@ def device_lines(device, width, now):
             f"{name.replace('_', ' ')} {count:,}" for count, name in refused
         )
     yield from flow(
-        width, "per second:", *(f"{name.replace('_', ' ')} {rate(now[name])}" for name in RATES)
+        width, "per second:", *(f"{name.replace('_', ' ')} {short(now[name])}" for name in RATES)
     )
 
 
@@ -792,11 +790,7 @@ def snapshot_of(raw, pid):
             last = {
                 "device": device,
                 "address": addr,
-                "total_size": 0,
-                "allocated_size": 0,
-                "active_size": 0,
-                "requested_size": 0,
-                "stream": 0,
+                "total_size": 0, "allocated_size": 0, "active_size": 0, "requested_size": 0, "stream": 0,
                 "segment_type": "large",
                 "segment_pool_id": (0, 0),
                 "is_expandable": False,
@@ -838,6 +832,17 @@ def bytes_of(word):
         raise Wrong(f"'{word}' is no number of bytes, as 1G or 500M") from None
 
 
+def limit_of(word):
+    """As GCPOOL_QUOTA is written; for the library as pool.h says."""
+    if word in ("none", "unlimited"):
+        return (1 << 64) - 1
+    percent = word.endswith("%")
+    count = bytes_of(word[:-1] if percent else word)
+    if not 0 < count <= (100 if percent else 16 << 40):
+        raise Wrong(f"a quota is 1 to 16T, 1% to 100%, or none, and not '{word}'")
+    return (1 << 63) + 100 * count if percent else count
+
+
 def ask(page, command, argument=0):
     """The answer, and what the process has written."""
     page.remove(".reply")
@@ -848,7 +853,7 @@ def ask(page, command, argument=0):
             raise Wrong(f"process {page.pid} made {what} within {ANSWER_S} s, and is not asked again")
         if found[0]:
             raise Wrong(f"process {page.pid} could not: {os.strerror(found[0])}")
-        if command == "trim":
+        if command in ("trim", "quota"):
             return found[1], b""
         with os.fdopen(page.open(".reply", os.O_RDONLY), "rb") as file:
             return found[1], file.read()
@@ -861,6 +866,9 @@ def control(arguments):
     if arguments.command == "trim":
         given, _ = ask(page, "trim", bytes_of(arguments.argument or "0"))
         print(f"{size(given)} went back to the driver")
+    elif arguments.command == "quota":
+        ask(page, "quota", limit_of(arguments.argument or ""))
+        print(f"the quota is {arguments.argument}")
     elif arguments.command == "stats":
         if arguments.argument:
             raise Wrong(f"stats takes no word behind it, and there is {arguments.argument!r}")
@@ -896,21 +904,17 @@ def parser_make():
     commands = parser.add_subparsers(dest="what", required=True)
     command = commands.add_parser("top", help="show them, or one of them")
     command.add_argument("pid", nargs="?", type=int, metavar="PID")
-    command.add_argument(
-        "--once", action="store_true", help="print once instead of filling the terminal"
-    )
+    command.add_argument("--once", action="store_true", help="print once instead of filling the terminal")
     command.add_argument("--json", action="store_true", help="print once, as JSON")
-    command.add_argument(
-        "--sites", action="store_true", help="and the largest call sites of the recording"
-    )
+    command.add_argument("--sites", action="store_true", help="and the largest call sites of the recording")
     command.add_argument("--prometheus", metavar="FILE", help="write metrics there, again and again")
     command.add_argument(
         "--interval", type=interval, default=1.0, metavar="S", help="seconds between two looks"
     )
     command = commands.add_parser("ctl", help="ask one of them for something")
     command.add_argument("pid", type=int, metavar="PID")
-    command.add_argument("command", choices=sorted(KINDS), metavar="trim|stats|snapshot")
-    command.add_argument("argument", nargs="?", help="trim: bytes to keep; snapshot: the file")
+    command.add_argument("command", choices=sorted(KINDS), metavar="|".join(KINDS))
+    command.add_argument("argument", nargs="?", help="trim: bytes to keep; snapshot: a file; quota: as --as")
     return parser
 
 

@@ -77,7 +77,7 @@ cudaError_t cudaFreeAsync_ptsz(void *p, cudaStream_t stream)
 	return cudaFreeAsync(p, stream ? stream : cudaStreamPerThread);
 }
 
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned int flags)
+cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
 	if (!p)
 		return cudart_keep(cudaErrorInvalidValue);
@@ -85,12 +85,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned int flags)
 		*p = NULL;
 		return cudart_keep(cudart_enter());
 	}
-	CUDART_CALL(cuMemHostAlloc, p, bytes, flags);
-}
-
-cudaError_t cudaMallocHost(void **p, size_t bytes)
-{
-	return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
+	CUDART_CALL(cuMemHostAlloc, p, bytes, 0);
 }
 
 cudaError_t cudaFreeHost(void *p)

@@ -481,18 +481,21 @@ static uint64_t bytes_taken(const struct model *w, int device)
 
 static void mem_info(struct thread *t)
 {
-	size_t left = 0, total = 0;
+	const struct setting *setting = t->model->setting;
+	size_t left = 0, total = 0, memory = setting->memory, taken;
 
+	if (setting->quota && setting->quota < memory && !setting->plain)
+		memory = setting->quota >> 21 << 21; /* in steps of 2 MiB */
 	if (!FINE(t, cuMemGetInfo(&left, &total)))
 		return;
-	if (left > total || total != t->model->setting->memory)
+	if (left > total || total != memory)
 		failure(t->model, "cuMemGetInfo says %lu of %lu", left, total);
-	if (t->model->setting->memory_small || t->model->setting->leak)
+	if (setting->memory_small || setting->leak)
 		return;
-	if (left > total - bytes_taken(t->model, t->model->contexts[t->context].device))
+	taken = bytes_taken(t->model, t->model->contexts[t->context].device);
+	if (left + taken > total)
 		failure(t->model, "cuMemGetInfo says %lu of %lu, and %lu are taken",
-			left, total,
-			bytes_taken(t->model, t->model->contexts[t->context].device));
+			left, total, taken);
 }
 
 /* The books are looked at before: peaks are of what was live since. */

@@ -50,7 +50,7 @@ def transcripts(name):
 # Programs that count wrong words: the words before the number, arguments, styles.
 COUNTED = {
     "stress": ("stress", [], STYLES), "stress-async": ("stress", ["--async"], ("static", "shared")),
-    "staging": ("staging", [], STYLES)}
+    "staging": ("staging", [], STYLES), "quota": ("quota", ["--total", "12g"], STYLES)}
 
 
 def counted(name):
@@ -64,7 +64,7 @@ def counted(name):
             if program in ("stress", "staging"):
                 command += ["--rounds", bench.scale(3000, 600) if not bench.sim else 60]
                 command += ["--max", "64k"] if bench.sim else []
-            result = bench.run(command, bench.library)
+            result = bench.run(command, bench.library, {"GCPOOL_QUOTA": "12G"} if name == "quota" else {})
             rows.append(Row(f"{name}, {style}", "", (result.out.strip().splitlines() or ["nothing"])
                             [-1][-80:], "nothing wrong", verdict(result.code == 0),
                             "" if result.code == 0 else result.tail()))
@@ -224,21 +224,6 @@ def oom(bench):
                         f"{sum(b) / 1024:.1f} GiB in {pooled.seconds:.1f} s; least {least:.4f}",
                         "each phase >= 0.995 of plain", verdict(good),
                         "" if good else plain.out + plain.err + pooled.out + pooled.err))
-    return rows
-
-
-def meminfo(bench):
-    """cudaMemGetInfo counts the cache as free."""
-    rows = []
-    for style in ("static", "linked"):
-        plain, pooled = bench.pair([bench.program(f"meminfo-{style}")])
-        a, b = ([number(line, " free ") for line in r.out.splitlines() if " free " in line]
-                for r in (plain, pooled))
-        most = max((abs(y - x) / x for x, y in zip(a, b)), default=1)
-        good = pooled.code == plain.code == 0 and len(a) == len(b) and most <= 0.05
-        rows.append(Row(f"cudaMemGetInfo at {len(a)} moments, {style}", "",
-                        f"differs by at most {most * 100:.2f} %", "<= 5 %", verdict(good),
-                        "" if good else plain.out + pooled.out + pooled.err))
     return rows
 
 

@@ -61,13 +61,10 @@ TEST(the_json_names_everything_that_is_counted)
 	GCP_COUNTERS(GCP_X)
 	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
-	NAMED(pages) /* names of version 0.1 */
-	NAMED(held_frees)
 	GCP_DRIVER_CALLS(NAMED)
 	NAMED(largest_free_bytes)
 	NAMED(reserved_at_peak_bytes)
 	NAMED(mapped_bytes)
-	NAMED(saved)
 	NAMED(final)
 	NAMED(arguments)
 	NAMED(hostname)

@@ -113,7 +113,7 @@ CASE(a_wait_for_work_holds_no_thread_back, fake_setup, fake_close)
 	fake_submit();
 	waiter.epoch = gcp_timeline_stamp(pool);
 	must_free(addr);
-	assert_true(gcp_pools_trim(pools, 0, 0) > 0);
+	assert_true(gcp_pools_trim(pools, 0, 0, true) > 0);
 	assert_int_equal(waiter.waits, 1);
 	assert_int_equal(waiter.result, -EBUSY);
 	assert_int_equal(fake.orders, 0);

@@ -64,7 +64,7 @@ CASE(barriers_in_quick_succession_widen_the_window, fake_setup_open, fake_close)
 	assert_true(fake.orders <= 1000 / 3);
 	keep_streams_busy(1, 1000);
 	fake.done = fake.submitted;
-	gcp_pools_trim(pools, 0, 0);
+	gcp_pools_trim(pools, 0, 0, true);
 	keep_streams_busy(1, 1000);
 	assert_true(fake.memory_used <= 32 * MIB);
 }
@@ -154,7 +154,7 @@ TEST(a_context_where_fences_fail_passes_through)
 	assert_int_equal(fake.records, 1);
 	assert_true(fake.syncs > 0);
 	assert_int_equal(fake.memory_used, 32 * MIB);
-	assert_int_equal(gcp_pools_trim_completed(pools, -1, 0), 32 * MIB);
+	assert_int_equal(gcp_pools_trim(pools, -1, 0, false), 32 * MIB);
 }
 
 TEST(a_sticky_error_reaches_the_program)

@@ -73,11 +73,11 @@ TEST(a_context_about_to_go_is_left_alone)
 	must_free(addr);
 	gcp_pool_detach(pools, FAKE_CTX);
 	calls = driver_calls();
-	assert_int_equal(gcp_pools_trim(pools, -1, 0), 0);
+	assert_int_equal(gcp_pools_trim(pools, -1, 0, true), 0);
 	assert_false(gcp_pools_relieve(pools, 0, &(struct gcp_search){0}));
 	assert_int_equal(driver_calls(), calls);
 	gcp_pool_reattach(pools, FAKE_CTX); /* it was refused */
-	assert_true(gcp_pools_trim(pools, -1, 0) > 0);
+	assert_true(gcp_pools_trim(pools, -1, 0, true) > 0);
 
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pool_reset(pools, FAKE_CTX);
@@ -253,4 +253,33 @@ CASE(the_order_holds_whatever_comes_and_goes, pending_setup, pending_teardown)
 		must_be_ordered(EACH - 1 - i);
 	}
 	assert_int_equal(heap->pending_bytes, 0);
+}
+
+/* --- a quota -------------------------------------------------------------------- */
+
+static int refused(uint64_t bytes)
+{
+	gcp_addr addr;
+
+	return gcp_pool_alloc(pool, bytes, &addr) == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_pools_refusal() == GCP_REFUSED_BY_QUOTA;
+}
+
+/* Nothing that the program holds is taken away. */
+TEST(a_smaller_quota_gives_back_what_is_unused_and_then_refuses)
+{
+	gcp_addr held = must_alloc(pool, 40 * MIB), other = must_alloc(pool, 40 * MIB);
+
+	must_free(must_alloc(pool, 40 * MIB));
+	fake.done = fake.submitted;
+	gcp_pools_set_quota(pools, 50 * MIB);
+	assert_int_equal(fake.memory_used, 80 * MIB);
+	assert_true(refused(2 * MIB));
+	/* And what is freed goes back until no more than that is taken. */
+	must_free(other);
+	assert_int_equal(fake.memory_used, 40 * MIB);
+	must_free(held);
+	must_free(must_alloc(pool, 50 * MIB));
+	gcp_pools_set_quota(pools, GCP_LIMIT_NONE);
+	must_free(must_alloc(pool, 100 * MIB));
 }

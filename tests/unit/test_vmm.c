@@ -80,7 +80,7 @@ TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 	assert_int_equal(gcp_pools_complete(pools, large), 0);
 	assert_true(fake.done >= touched[touched_count - 1].work);
 	must_free(blocks[1]);
-	gcp_pools_trim(pools, 0, 0);
+	gcp_pools_trim(pools, 0, 0, true);
 	assert_true(fake.unmaps > 1);
 	assert_int_equal(fake.memory_used, used - 4 * MIB);
 }
@@ -113,7 +113,7 @@ TEST(memory_of_graphs_does_not_move)
 	b = must_alloc(pool, 8 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	assert_int_equal(fake.unmaps, 0);
-	gcp_pools_trim(pools, 0, 0);
+	gcp_pools_trim(pools, 0, 0, true);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	/* Once it belongs to no graph, it does. */
 	gcp_heap_release(heap);
@@ -129,7 +129,7 @@ TEST(a_segment_in_use_gives_its_unused_chunks_back)
 
 	checkerboard(blocks);
 	fake.done = fake.submitted;
-	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
+	assert_int_equal(gcp_pools_trim(pools, 0, 0, true), 16 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	assert_int_equal(must_stats().reserved_bytes.current, 16 * MIB);
 }
@@ -252,7 +252,7 @@ TEST_OF_DRIVER(what_a_peer_cannot_reach_is_ordinary_memory)
 	for (int i = 0; i < 3; i++)
 		must_free(blocks[i]);
 	fake.done = fake.submitted;
-	gcp_pools_trim(pools, 0, 0);
+	gcp_pools_trim(pools, 0, 0, true);
 	assert_int_equal(fake.memory_used, 0);
 }
 
@@ -291,7 +291,7 @@ static bool survives_failure(uint64_t number, bool for_good)
 			(void)gcp_pools_free(pools, blocks[i]);
 	(void)gcp_pool_alloc(pool, 24 * MIB, &large);
 	must_be_sound();
-	(void)gcp_pools_trim(pools, 0, 0);
+	(void)gcp_pools_trim(pools, 0, 0, true);
 	must_be_sound();
 	bool failed = fake.calls >= number;
 	fake.fail_at = 0;

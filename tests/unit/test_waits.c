@@ -85,7 +85,7 @@ TEST(what_cannot_go_back_without_a_wait_stays)
 	fake.unprepared = true;
 	uint64_t later = stand();
 	must_be_out(70 * MIB);
-	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
+	assert_int_equal(gcp_pools_trim(pools, 0, 0, false), 0);
 	assert_true(fake.done < later);
 	assert_int_equal(fake.frees + fake.releases, 0);
 	fake.unprepared = false;

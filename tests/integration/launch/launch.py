@@ -89,6 +89,7 @@ class Launcher(unittest.TestCase):
         self.assertEqual(launched("--stats", "json")["GCPOOL_STATS"], "json")
         self.assertEqual(launched("--stats=json")["GCPOOL_STATS"], "json")
         self.assertEqual(launched("--off")["GCPOOL_MODE"], "off")
+        self.assertEqual(launched("--as", "24G")["GCPOOL_QUOTA"], "24G")
         self.assertEqual(launched("--handles")["LD_PRELOAD"].split(":")[-2:], [
             LIBRARY, os.path.join(os.path.dirname(LIBRARY), "libgcpool-handles.so")])
 
@@ -160,8 +161,6 @@ class Compare(unittest.TestCase):
         plain, pool = result["plain"], result["pool"]
         self.assertEqual(result["agree"], {"exit_code": "same", "output": "same"})
         self.assertLess(pool["driver_calls"], (pool["allocations"] + pool["frees"]) / 2)
-        saved = pool["reports"][0]["devices"][0]["saved"]
-        self.assertEqual(saved["allocs"], pool["hits"])
         for side in (plain, pool):
             self.assertGreater(side["seconds"], 0)
             self.assertGreater(side["peak_host_bytes"], 1 << 20)

@@ -39,16 +39,6 @@ SCENARIO_PRIMARY(registering_where_unused_memory_is_pinned)
 	     "another error than CUDA's");
 }
 
-SCENARIO_PRIMARY(device_memory_beyond_its_quota, "GCPOOL_QUOTA=96M")
-{
-	CUdeviceptr q;
-	CUdeviceptr p = allocated(64 * MIB);
-
-	must(cuMemAlloc(&q, 64 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "memory beyond the quota");
-	OK(cuMemFree(p), cuMemAlloc(&q, 64 * MIB));
-}
-
 /* A program that tries how much there is should not wait for what runs. */
 SCENARIO_PRIMARY(a_failing_allocation_waits_for_nothing,
 		 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")

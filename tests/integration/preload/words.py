@@ -99,7 +99,7 @@ class Words:
 
     def check_report(self):
         report = self.report("blocks_are_left", GCPOOL_TEST_FENCE_BATCH="7")
-        self.checks.equal("schema", 1, report["schema"])
+        self.checks.equal("schema", 2, report["schema"])
         self.checks.equal("arguments", [self.program, "blocks_are_left"], report["arguments"])
         self.checks.equal("host", socket.gethostname(), report["hostname"])
         self.checks.equal("option", "7", report["options"].get("GCPOOL_TEST_FENCE_BATCH"))

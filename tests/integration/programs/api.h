@@ -42,6 +42,7 @@ int gcpt_free_async(void *p, CUstream stream);
 int gcpt_malloc_host(void **ret_p, size_t bytes);
 int gcpt_free_host(void *p);
 int gcpt_mem_info(size_t *ret_free, size_t *ret_total);
+int gcpt_device_memory(int device, size_t *ret_total);
 
 /* Lets the driver's own stream-ordered pool keep what was freed. */
 int gcpt_async_keep(int device);

@@ -85,6 +85,8 @@ CALL(gcpt_malloc_host, (void **ret_p, size_t bytes), cu.cuMemAllocHost(ret_p, by
 CALL(gcpt_free_host, (void *p), cu.cuMemFreeHost(p))
 CALL(gcpt_mem_info, (size_t * ret_free, size_t *ret_total),
      cu.cuMemGetInfo(ret_free, ret_total))
+CALL(gcpt_device_memory, (int device, size_t *ret_total),
+     cu.cuDeviceTotalMem(ret_total, device))
 
 int gcpt_async_keep(int device)
 {

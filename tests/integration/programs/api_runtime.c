@@ -63,6 +63,15 @@ CALL(gcpt_free_host, (void *p), cudaFreeHost(p))
 CALL(gcpt_mem_info, (size_t * ret_free, size_t *ret_total),
      cudaMemGetInfo(ret_free, ret_total))
 
+int gcpt_device_memory(int device, size_t *ret_total)
+{
+	struct cudaDeviceProp properties;
+	cudaError_t result = cudaGetDeviceProperties(&properties, device);
+
+	*ret_total = properties.totalGlobalMem;
+	return result;
+}
+
 int gcpt_async_keep(int device)
 {
 	unsigned long long all = ~0ull;

@@ -16,12 +16,9 @@
 
 #define GCPT_DRIVER_CALLS(X)                                                           \
 	X(cuInit)                                                                      \
-	X(cuDriverGetVersion)                                                          \
 	X(cuDeviceGetCount)                                                            \
 	X(cuDevicePrimaryCtxRetain)                                                    \
-	X(cuDevicePrimaryCtxRelease)                                                   \
 	X(cuDevicePrimaryCtxReset)                                                     \
-	X(cuDevicePrimaryCtxGetState)                                                  \
 	X(cuDeviceGetDevResource)                                                      \
 	X(cuDevResourceGenerateDesc)                                                   \
 	X(cuGreenCtxCreate)                                                            \
@@ -31,7 +28,6 @@
 	X(cuCtxDestroy)                                                                \
 	X(cuCtxSetCurrent)                                                             \
 	X(cuCtxGetCurrent)                                                             \
-	X(cuCtxPushCurrent)                                                            \
 	X(cuCtxPopCurrent)                                                             \
 	X(cuCtxEnablePeerAccess)                                                       \
 	X(cuCtxSynchronize)                                                            \
@@ -43,11 +39,15 @@
 	X(cuMemFree)                                                                   \
 	X(cuMemAllocPitch)                                                             \
 	X(cuMemAllocManaged)                                                           \
+	X(cuArrayCreate)                                                               \
+	X(cuArrayDestroy)                                                              \
 	X(cuMemAllocAsync)                                                             \
 	X(cuMemFreeAsync)                                                              \
 	X(cuMemAllocHost)                                                              \
 	X(cuMemFreeHost)                                                               \
 	X(cuMemGetInfo)                                                                \
+	X(cuDeviceTotalMem)                                                            \
+	X(cuGetProcAddress)                                                            \
 	X(cuMemGetAddressRange)                                                        \
 	X(cuPointerGetAttribute)                                                       \
 	X(cuPointerGetAttributes)                                                      \
@@ -65,7 +65,6 @@
 	X(cuMemSetAccess)                                                              \
 	X(cuMemGetAccess)                                                              \
 	X(cuMemRetainAllocationHandle)                                                 \
-	X(cuMemsetD8)                                                                  \
 	X(cuMemcpy)                                                                    \
 	X(cuMemcpyAsync)                                                               \
 	X(cuMemsetD8Async)                                                             \
@@ -76,14 +75,12 @@
 	X(cuStreamWaitEvent)                                                           \
 	X(cuEventCreate)                                                               \
 	X(cuEventRecord)                                                               \
-	X(cuEventQuery)                                                                \
 	X(cuEventDestroy)                                                              \
 	X(cuDeviceGetDefaultMemPool)                                                   \
 	X(cuMemPoolSetAttribute)                                                       \
 	X(cuStreamIsCapturing)                                                         \
 	X(cuStreamBeginCapture)                                                        \
 	X(cuStreamEndCapture)                                                          \
-	X(cuStreamGetCaptureInfo)                                                      \
 	X(cuThreadExchangeStreamCaptureMode)                                           \
 	X(cuGraphCreate)                                                               \
 	X(cuGraphClone)                                                                \
