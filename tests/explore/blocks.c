@@ -415,8 +415,11 @@ bool block_free(struct thread *t, struct block *block)
 	    (w->setting->devices > 1 || w->freed_elsewhere))
 		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	plain_closes(w, block, !block->async);
+	uint64_t fences = calls_now().fences;
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
+	if (calls_now().fences != fences && !block->async && !w->setting->host_thread)
+		plain_closed(w, block->context);
 	if (!left)
 		plain_free(t, block);
 	block->live = false;

@@ -406,6 +406,8 @@ bool fault_gives(const struct model *w, CUresult result);
 /* The program is about to free the block, by a call in which plain CUDA waits or not.
  */
 void plain_closes(struct model *w, struct block *block, bool waits);
+/* A free has closed the epoch, maybe sooner than it has to: its fence was seen. */
+void plain_closed(struct model *w, int context);
 /* Fails if something has waited for work that plain CUDA would not have waited for. */
 void plain_waits_check(struct model *w);
 /* A step is over: what graphs and streams keep no more is free. */

@@ -337,11 +337,12 @@ static uint64_t held_by_failed_updates(const struct model *w)
 
 /* --- the library is short of memory ---------------------------------------------- */
 
-/* docs/limits.md: an allocation waits for work that plain CUDA has not waited for if it
- * needs memory of an epoch that no free has closed, or a graph's. A free closes one
- * where the device is nearly full (pool/timeline/tight.c), and where half of the window
- * has been freed; but not beside a capture, nor on a stream. No free tells when memory
- * of a graph that is gone may be used. */
+/* docs/limits.md: an allocation waits for work that plain CUDA has not waited for if
+ * it needs memory of an epoch that no free has closed, or a graph's. A free closes one
+ * where the device is nearly full (pool/timeline/tight.c), and where half of the
+ * window has been freed, or all of a small one (window.c: with one stream); but not
+ * beside a capture, nor on a stream. No free tells when memory of a graph that is gone
+ * may be used. */
 
 enum { NEARLY_FULL_PART = 64 };
 
@@ -382,7 +383,8 @@ static uint64_t used_again(const struct model *w, const struct block *block)
 }
 
 /* Bytes that count towards the epoch that is open in a context: what is used again is
- * of one that was closed for that. */
+ * of one that was closed for that. Not the block that is being freed: with one stream
+ * an epoch takes two blocks. */
 static uint64_t epoch_bytes(const struct model *w, int context)
 {
 	uint64_t bytes = 0;
@@ -395,6 +397,14 @@ static uint64_t epoch_bytes(const struct model *w, int context)
 	return bytes;
 }
 
+void plain_closed(struct model *w, int context)
+{
+	w->graphs_gone = 0;
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->context == context)
+			block->unclosed = false;
+}
+
 void plain_closes(struct model *w, struct block *block, bool waits)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
@@ -403,14 +413,10 @@ void plain_closes(struct model *w, struct block *block, bool waits)
 		return;
 	graphs_gone_count(w);
 	block->unclosed = true;
-	if (!waits || !all_is_calm(w) ||
-	    (!is_nearly_full(w, block->device) &&
-	     epoch_bytes(w, block->context) < window / 2))
-		return;
-	w->graphs_gone = 0;
-	for (struct block *other = w->blocks; other; other = other->next)
-		if (other->context == block->context)
-			other->unclosed = false;
+	if (waits && all_is_calm(w) &&
+	    (is_nearly_full(w, block->device) ||
+	     epoch_bytes(w, block->context) >= window / (window > MIB ? 2 : 1)))
+		plain_closed(w, block->context);
 }
 
 /* What a wait for later work may give: with a block all that it lies in, and that no
@@ -739,20 +745,10 @@ void plain_may_wait(struct model *w, enum excuse excuse)
 		w->may_wait |= EXCUSE_BIT(excuse);
 }
 
-/* By a free of the driver's, and by nothing else that an allocation might do. */
-static bool is_pinned_free(const char *report)
+/* Returns true if the host waited in that call. */
+static bool waited_in(const char *call)
 {
-	static const char call[] = "cuMemFreeHost: the host ";
-
-	return strncmp(report, call, sizeof(call) - 1) == 0;
-}
-
-/* In the order of a stream of the library's own, which a barrier holds back. */
-static bool is_segment_release(const char *report)
-{
-	static const char call[] = "cuStreamSynchronize: the host ";
-
-	return strncmp(report, call, sizeof(call) - 1) == 0;
+	return strncmp(gcpsim_last_report(), call, strlen(call)) == 0;
 }
 
 void plain_waits_check(struct model *w)
@@ -765,10 +761,11 @@ void plain_waits_check(struct model *w)
 		plain_may_wait(w, EXCUSE_FAULT);
 	may_wait = w->may_wait;
 
+	/* In the order of a stream of the library's own, which a barrier holds back. */
 	if (waits != looks && all_is_calm(w) &&
-	    !(has_barrier(w) && is_segment_release(gcpsim_last_report())))
+	    !(has_barrier(w) && waited_in("cuStreamSynchronize: the host ")))
 		may_wait &= ~EXCUSE_BIT(EXCUSE_WAIT_FULL);
-	if (!is_pinned_free(gcpsim_last_report()))
+	if (!waited_in("cuMemFreeHost: the host "))
 		may_wait &= ~EXCUSE_BIT(EXCUSE_WAIT_PINNED);
 	w->may_wait = 0;
 	if (waits == 0)
