@@ -103,9 +103,8 @@ struct gcp_capture_driver {
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Returns true if the launches up to this number (gcp_launch_away_end) are
-	 * done. */
-	bool (*launches_are_done)(uint64_t number);
+	/* Launches up to the number that it returns (gcp_launch_away_end) are done. */
+	uint64_t (*launches_done)(void);
 
 	/* One line of debugging; NULL unless asked for. Locks may be held. */
 	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));

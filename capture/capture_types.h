@@ -243,7 +243,8 @@ struct gcp_tracker {
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
 	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
-	bool unseen;            /* there are, or were, graph pools that are */
+	uint32_t unseen;        /* graph pools that are */
+	uint64_t launches_done; /* when it was asked last */
 };
 
 /* --- records.c ------------------------------------------------------------------- */

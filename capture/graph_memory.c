@@ -152,6 +152,7 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	gcp_graph_memory_release(tracker, graph_pool);
 	assert(!graph_pool->share);
 	graph_pool->away = 0;
+	tracker->unseen -= graph_pool->unseen;
 	graph_pool->unseen = false;
 	graph_pool->generation++;
 	if (graph_pool->named)

@@ -389,9 +389,10 @@ static void holds_unseen(struct gcp_tracker *tracker, const struct gcp_holds *ho
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_hold *hold;
 
-	tracker->unseen = true;
-	SLIST_FOREACH (hold, holds, link)
+	SLIST_FOREACH (hold, holds, link) {
+		tracker->unseen += !hold->graph_pool->unseen;
 		hold->graph_pool->unseen = true;
+	}
 }
 
 /* Adds what each launch may run on. */
@@ -402,7 +403,7 @@ static int holds_of_unseen(struct gcp_tracker *tracker, struct gcp_holder *to)
 	int result = 0;
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (graph_pool->unseen && result == 0 &&
+		if (graph_pool->unseen && graph_pool->graphs > 0 && result == 0 &&
 		    !gcp_holds_has(&to->holds, graph_pool))
 			result = hold_copy(to, graph_pool);
 	return result;
@@ -509,7 +510,7 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding && !gcp_tracker_holds(tracker))
 		return;
-	if (!exec) {
+	if (!exec || !node) { /* the call is refused */
 		gcp_holding_end(tracker, holding);
 		return;
 	}
@@ -574,7 +575,7 @@ bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void 
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec);
-	away = tracker->unseen || (holder && holds_are_away(holder, ctx));
+	away = tracker->unseen > 0 || (holder && holds_are_away(holder, ctx));
 	gcp_tracker_unlock(tracker);
 	return away;
 }

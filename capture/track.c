@@ -289,7 +289,7 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 		result = -ESTALE;
 	}
 	gcp_pool_unpin(pool);
-	gcp_cancel_restore(state);
+	gcp_cancel_restore(&state);
 	return result == 0 ? event : NULL;
 }
 

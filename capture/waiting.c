@@ -31,14 +31,13 @@ static void waits_no_more(struct gcp_tracker *tracker,
 
 /* Returns true if a launch may not have returned, or is another context's and may not
  * be done. */
-static bool is_launching(struct gcp_tracker *tracker,
+static bool is_launching(const struct gcp_tracker *tracker,
 			 const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);
 	return (graph_pool->share && graph_pool->share->in_progress > 0) ||
-	       (graph_pool->away &&
-		!tracker->driver.launches_are_done(graph_pool->away)); /* Y8 */
+	       graph_pool->away > tracker->launches_done; /* Y8 */
 }
 
 /* From here on, also if it waited before and has been used since. */
@@ -116,14 +115,17 @@ void gcp_tracker_look(struct gcp_tracker *tracker)
 {
 	if (!lock_if_any(tracker))
 		return;
-	if (is_look_due(tracker))
+	if (is_look_due(tracker)) {
+		tracker->launches_done = tracker->driver.launches_done();
 		release_those_over(tracker);
+	}
 	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
 	if (lock_if_any(tracker)) {
+		tracker->launches_done = tracker->driver.launches_done();
 		dropped_release(tracker);
 		release_those_over(tracker);
 		gcp_tracker_unlock(tracker);

@@ -78,11 +78,11 @@ static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
-	int saved = errno, cancel;
+	int saved = errno;
 
 	if (inside)
 		return;
-	cancel = gcp_cancel_defer(); /* any lock may be held */
+	GCP_CANCEL_LATER; /* any lock may be held */
 	inside = true;
 	gcp_text_init(&text, line, sizeof(line) - 1);
 	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
@@ -92,7 +92,6 @@ static void line_say(const char *format, va_list list, const char *end)
 	line[text.length++] = '\n';
 	line_write(&text);
 	inside = false;
-	gcp_cancel_restore(cancel);
 	errno = saved;
 }
 

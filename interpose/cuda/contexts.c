@@ -574,19 +574,17 @@ static void ending_done(CUcontext ctx, bool gone)
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
-	int cancel = gcp_cancel_defer();
-	CUresult result;
+	GCP_CANCEL_LATER;
 
 	ending_begin(ctx);
-	result = real(ctx);
+	CUresult result = real(ctx);
 	ending_done(ctx, result == CUDA_SUCCESS);
-	gcp_cancel_restore(cancel);
 	return result;
 }
 
 CUresult gcp_contexts_detach(CUcontext ctx)
 {
-	int cancel = gcp_cancel_defer();
+	GCP_CANCEL_LATER;
 	struct gcp_context *context;
 	bool ended = false;
 	CUresult result;
@@ -600,7 +598,6 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 		context->attached--;
 	gcp_contexts_unlock();
 	ending_done(ctx, ended);
-	gcp_cancel_restore(cancel);
 	return result;
 }
 
@@ -697,11 +694,9 @@ static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
 
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 {
-	int cancel = gcp_cancel_defer();
-	CUresult result = primary_retain(ret_ctx, device);
+	GCP_CANCEL_LATER;
 
-	gcp_cancel_restore(cancel);
-	return result;
+	return primary_retain(ret_ctx, device);
 }
 
 static CUcontext primary_handle(CUdevice device)
@@ -753,16 +748,13 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device)
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 				  uint32_t references)
 {
-	uint32_t *retains;
 	CUresult result;
-	bool claimed;
-	int cancel;
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return real(device); /* refuses it */
-	cancel = gcp_cancel_defer();
-	claimed = primary_claim(device);
-	retains = &primary_retains[device];
+	GCP_CANCEL_LATER;
+	bool claimed = primary_claim(device);
+	uint32_t *retains = &primary_retains[device];
 	/* How many references there are the driver does not tell. */
 	result = *retains > references ? primary_leave(real, device)
 				       : primary_end(real, device);
@@ -770,7 +762,6 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 		*retains -= references < *retains ? references : *retains;
 	if (claimed)
 		primary_unclaim(device);
-	gcp_cancel_restore(cancel);
 	return result;
 }
 

@@ -26,7 +26,7 @@ CUresult gcp_ctx_scope_enter(struct gcp_ctx_scope *scope, CUcontext ctx)
 		}
 	}
 	if (result != CUDA_SUCCESS) {
-		gcp_cancel_restore(scope->cancel);
+		gcp_cancel_restore(&scope->cancel);
 		errno = scope->saved_errno;
 	}
 	return result;
@@ -53,7 +53,7 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 		gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode);
 	if (scope->pushed)
 		gcp_real.cuCtxPopCurrent_v2(&popped);
-	gcp_cancel_restore(scope->cancel);
+	gcp_cancel_restore(&scope->cancel);
 	errno = scope->saved_errno;
 }
 

@@ -251,11 +251,6 @@ static int driver_event_wait(void *stream, void *event)
 
 /* --- fences ------------------------------------------------------------------ */
 
-static bool driver_launches_are_done(uint64_t number)
-{
-	return gcp_foreign_work_ask(NULL, number, false) == CUDA_SUCCESS;
-}
-
 static int driver_event_wait_all(void *ctx, void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -270,7 +265,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .thread_mode = driver_thread_mode,
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
-	    .launches_are_done = driver_launches_are_done,
+	    .launches_done = gcp_foreign_work_done,
 	    .stream_id = driver_stream_id,
 	    .stream_context = driver_stream_context,
 	    .stream_query = driver_stream_query,

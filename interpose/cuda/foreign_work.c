@@ -56,6 +56,13 @@ static void oldest_tell(void)
 	atomic_store(&begun, true);
 }
 
+static void foreign_put(struct foreign *work)
+{
+	gcp_assert_held(GCP_RANK_FOREIGN);
+	work->next = unused;
+	unused = work;
+}
+
 /* Takes the one at *link out of the queue. */
 static void foreign_remove(struct foreign **link)
 {
@@ -66,8 +73,7 @@ static void foreign_remove(struct foreign **link)
 	*link = work->next;
 	if (youngest == &work->next)
 		youngest = link;
-	work->next = unused;
-	unused = work;
+	foreign_put(work);
 	length--;
 	oldest_tell();
 }
@@ -122,20 +128,32 @@ static void foreign_sweep(void)
 	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
-/* One whose event is of `ctx`, which is current. NULL: no memory. */
-static struct foreign *foreign_take(CUcontext ctx)
+static struct foreign *unused_take(CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &unused, *work;
 
-	assert(ctx);
 	while (*link && (*link)->ctx != ctx)
 		link = &(*link)->next;
 	work = *link;
-	if (work) {
+	if (work)
 		*link = work->next;
+	return work;
+}
+
+/* One whose event is of `ctx`, which is current. No lock is held: to make an event can
+ * take until the launch queue has room. NULL: no memory. */
+static struct foreign *foreign_take(CUcontext ctx)
+{
+	struct foreign *work;
+
+	assert(ctx);
+	gcp_assert_driver_call();
+	gcp_mutex_lock(&foreign_lock);
+	work = unused_take(ctx);
+	gcp_mutex_unlock(&foreign_lock);
+	if (work)
 		return work;
-	}
 	work = calloc(1, sizeof(*work));
 	if (work && gcp_real.cuEventCreate(&work->event, CU_EVENT_DISABLE_TIMING) !=
 			CUDA_SUCCESS) {
@@ -202,13 +220,12 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return NULL;
+	work = foreign_take(ctx);
 	gcp_contexts_lock();
 	gcp_mutex_lock(&foreign_lock);
 	foreign_sweep();
-	work = foreign_take(ctx);
 	if (work && !homes_set(work, contexts, count)) {
-		work->next = unused;
-		unused = work;
+		foreign_put(work);
 		work = NULL;
 	}
 	gcp_mutex_unlock(&foreign_lock);
@@ -234,24 +251,33 @@ static CUcontext event_context(CUcontext executing)
 	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
 }
 
-static CUresult work_submitted(CUcontext executing, CUstream stream,
-			       const CUcontext *contexts, int count)
+struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
+				       int count)
 {
+	int saved = errno;
 	struct foreign *work = work_take(event_context(executing), contexts, count);
-	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	errno = saved;
+	return work;
+}
+
+uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
+			      CUstream stream, bool submitted)
+{
+	uint64_t number = 0;
 
 	if (!work)
-		return result;
-	result = work_record(work, executing, stream);
+		return 0;
+	submitted = submitted && work_record(work, executing, stream) == CUDA_SUCCESS;
 	gcp_mutex_lock(&foreign_lock);
-	if (result == CUDA_SUCCESS) {
+	if (submitted) {
 		foreign_publish(work);
+		number = work->number;
 	} else {
-		work->next = unused;
-		unused = work;
+		foreign_put(work);
 	}
 	gcp_mutex_unlock(&foreign_lock);
-	return result;
+	return number;
 }
 
 static CUresult stream_wait(CUcontext executing, CUstream stream)
@@ -262,13 +288,11 @@ static CUresult stream_wait(CUcontext executing, CUstream stream)
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count)
 {
-	int saved = errno;
-	CUresult result = work_submitted(executing, stream, contexts, count);
+	struct foreign *work = gcp_foreign_work_begin(executing, contexts, count);
 
-	if (result != CUDA_SUCCESS)
-		result = stream_wait(executing, stream);
-	errno = saved;
-	return result;
+	return gcp_foreign_work_end(work, executing, stream, true)
+		   ? CUDA_SUCCESS
+		   : stream_wait(executing, stream);
 }
 
 void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)
@@ -324,6 +348,16 @@ CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own)
 	gcp_contexts_unlock();
 	gcp_ctx_scope_end(&scope);
 	return result;
+}
+
+uint64_t gcp_foreign_work_done(void)
+{
+	uint64_t number = gcp_foreign_work_latest();
+
+	if (!gcp_foreign_work_is_pending(number))
+		return number;
+	(void)gcp_foreign_work_ask(NULL, number, false);
+	return atomic_load(&oldest_number) - 1;
 }
 
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)

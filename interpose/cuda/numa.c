@@ -98,15 +98,14 @@ static uint32_t place_ask(void)
 uint32_t gcp_numa_place(void)
 {
 	enum nodes known = atomic_load_explicit(&nodes, memory_order_relaxed);
-	int saved = errno, cancel;
+	int saved = errno;
 	uint32_t place;
 
 	if (known == NODES_ONE)
 		return 0;
 	if (known == NODES_UNKNOWN) {
-		cancel = gcp_cancel_defer(); /* the caller may hold a graph pool */
+		GCP_CANCEL_LATER; /* the caller may hold a graph pool */
 		known = nodes_read();
-		gcp_cancel_restore(cancel);
 		atomic_store(&nodes, known);
 	}
 	place = known == NODES_ONE ? 0 : place_ask();

@@ -12,7 +12,6 @@
 #ifndef GCP_INTERPOSE_HANDLES_H
 #define GCP_INTERPOSE_HANDLES_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -7,7 +7,6 @@
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "../gcpool.h"
 
-#include <assert.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>

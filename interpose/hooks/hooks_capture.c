@@ -165,7 +165,7 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool i
 	    gcp_tracker_begin_prepare(gcp_process.tracker, into, &begin.capture) != 0;
 	assert(begin.refused == !begin.capture); /* C3: never begun and not counted */
 	if (begin.refused)
-		gcp_cancel_restore(begin.cancel);
+		gcp_cancel_restore(&begin.cancel);
 	return begin;
 }
 
@@ -184,7 +184,7 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 		gcp_stream_work_given(NULL, false);
 	}
 	if (begin->capture)
-		gcp_cancel_restore(begin->cancel);
+		gcp_cancel_restore(&begin->cancel);
 	/* The program holds the graph, and may add work to it. */
 	if (begin->into && result == CUDA_SUCCESS && gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
@@ -251,17 +251,15 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 			    bool per_thread, CUgraph *ret_graph)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
-	struct gcp_holder *graph;
-	CUcontext ctx = NULL;
 	CUresult result;
 	uint64_t number;
-	int cancel;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
-	cancel = gcp_cancel_defer(); /* else the capture would stay in the books */
-	ctx = gcp_stream_context(named);
-	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
+	GCP_CANCEL_LATER;
+	CUcontext ctx = gcp_stream_context(named);
+	struct gcp_holder *graph =
+	    gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
 	assert(!graph || number > 0); /* Y6 */
 	result = real(stream, ret_graph);
 	gcp_holder_ended(gcp_process.tracker, graph,
@@ -270,7 +268,6 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	if (result == CUDA_SUCCESS && ret_graph && graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
-	gcp_cancel_restore(cancel);
 	return result;
 }
 
@@ -287,20 +284,18 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	uint64_t number = 0;
-	int cancel = gcp_cancel_defer(); /* as in capture_end */
+	GCP_CANCEL_LATER;
 	struct gcp_holder *graph = NULL;
-	CUresult result;
 
 	if (stream && gcp_process_pooling())
 		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream,
 						  &number);
-	result = real(stream);
+	CUresult result = real(stream);
 	assert(!graph || number > 0); /* C4 */
 	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (number)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, number,
 				     result ? GCP_END_REFUSED : GCP_END_SURE);
-	gcp_cancel_restore(cancel);
 	return result;
 }
 

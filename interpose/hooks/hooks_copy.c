@@ -416,7 +416,6 @@ static bool copies_matter(void)
 
 #define GCP_COPY(copied, base, named, is_in_stream, call)                              \
 	struct copy between;                                                           \
-	int cancel;                                                                    \
                                                                                        \
 	if (!copies_matter())                                                          \
 		return gcp_real.call;                                                  \
@@ -426,7 +425,7 @@ static bool copies_matter(void)
 				.stream = named};                                      \
 	if (!copy_is_between(&between))                                                \
 		return gcp_real.call;                                                  \
-	cancel = gcp_cancel_defer();                                                   \
+	GCP_CANCEL_LATER;                                                              \
 	copy_make(&between);                                                           \
 	if (!between.made)                                                             \
 		between.result = gcp_real.call;                                        \
@@ -434,7 +433,6 @@ static bool copies_matter(void)
 		between.result = gcp_real.call;                                        \
 	if (between.result == CUDA_SUCCESS)                                            \
 		copy_cover(&between);                                                  \
-	gcp_cancel_restore(cancel);                                                    \
 	return between.result;
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -554,7 +552,6 @@ static void batch_cover(const struct copy *copy)
 		    .stream = gcp_stream_named(stream, (flags) == 2),                  \
 		};                                                                     \
 		CUresult result = gcp_stream_submits(stream, (flags) == 2);            \
-		int cancel;                                                            \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
@@ -562,11 +559,10 @@ static void batch_cover(const struct copy *copy)
 			return gcp_real.name arguments;                                \
 		if (between.rewritten)                                                 \
 			open_everywhere();                                             \
-		cancel = gcp_cancel_defer();                                           \
+		GCP_CANCEL_LATER;                                                      \
 		result = gcp_real.name arguments;                                      \
 		if (result == CUDA_SUCCESS)                                            \
 			batch_cover(&between);                                         \
-		gcp_cancel_restore(cancel);                                            \
 		return result;                                                         \
 	}
 GCP_HOOKS_COPIES_BATCH(GCP_X)

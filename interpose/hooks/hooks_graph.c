@@ -22,16 +22,6 @@ static bool shares(void)
 	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
 }
 
-static void cancel_restore(const int *state)
-{
-	gcp_cancel_restore(*state);
-}
-
-/* Until the function returns the thread does not end by pthread_cancel: in the real
- * call it would leave a holder of memory that nothing ends any more. */
-#define GCP_CANCEL_LATER                                                               \
-	int cancel __attribute__((cleanup(cancel_restore), unused)) = gcp_cancel_defer()
-
 /* Made again while memory may come back: hooks_memory.c. */
 #define GCP_CALL_AGAIN(result, name, call)                                             \
 	do {                                                                           \
@@ -80,7 +70,7 @@ static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 			    const void *handle, bool is_exec)
 {
-	assert(!holding || handle); /* Y3 */
+	assert(result != CUDA_SUCCESS || !holding || handle); /* Y3 */
 	if (result != CUDA_SUCCESS)
 		gcp_holding_end(gcp_process.tracker, holding);
 	else
@@ -561,43 +551,51 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
-/* Whether a launch in `ctx` may run on memory that is ordered by fences of another
- * context. Those of a primary one cover its green ones. */
-static bool is_away(CUgraphExec exec, CUstream stream, CUcontext ctx)
+/* The context of a launch that may run on memory which is ordered by fences of another
+ * one. Those of a primary context cover its green ones. NULL: there is no other. */
+static CUcontext away_context(CUgraphExec exec, CUstream stream)
 {
-	CUcontext home;
+	CUcontext ctx, home;
 	int device;
 
-	return ctx && gcp_process_pooling() && gcp_tracker_holds(gcp_process.tracker) &&
-	       gcp_exec_is_away(gcp_process.tracker, exec, ctx) &&
-	       !(gcp_contexts_home(ctx, &home, &device) && home != ctx &&
-		 !gcp_exec_is_away(gcp_process.tracker, exec, home)) &&
-	       !gcp_stream_captures(stream);
+	if (!gcp_contexts_are_several() || !gcp_process_pooling() ||
+	    !gcp_tracker_holds(gcp_process.tracker))
+		return NULL;
+	ctx = gcp_stream_context(stream);
+	return ctx && gcp_exec_is_away(gcp_process.tracker, exec, ctx) &&
+		       !(gcp_contexts_home(ctx, &home, &device) && home != ctx &&
+			 !gcp_exec_is_away(gcp_process.tracker, exec, home)) &&
+		       !gcp_stream_captures(stream)
+		   ? ctx
+		   : NULL;
 }
 
 /* The real launch. Where it is away the memory is held until an event stands behind it,
- * and when that is let go it waits for the event. */
+ * and when that is let go it waits for the event; without an event it stays for good.
+ */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    bool per_thread)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
-	CUcontext ctx = gcp_contexts_are_several() ? gcp_stream_context(named) : NULL;
+	CUcontext ctx = away_context(exec, named);
 	struct gcp_holder *holding = NULL;
 	CUresult result = CUDA_SUCCESS;
 
-	if (!is_away(exec, named, ctx))
+	if (!ctx)
 		return real(exec, stream);
+	GCP_CANCEL_LATER;
+	struct foreign *work = gcp_foreign_work_begin(ctx, &(CUcontext){NULL}, 1);
 	GCP_CALL_AGAIN(result, "cuGraphLaunch",
 		       owned(gcp_holding_begin(gcp_process.tracker, exec, true,
 					       GCP_MAKING_AWAY, &holding)));
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
-	assert(!holding || ctx); /* Y8 */
-	if (result == CUDA_SUCCESS && holding)
-		(void)gcp_foreign_work_submitted(ctx, named, &(CUcontext){NULL}, 1);
-	if (holding)
-		gcp_launch_away_end(gcp_process.tracker, holding,
-				    gcp_foreign_work_latest());
+	uint64_t number =
+	    gcp_foreign_work_end(work, ctx, named, result == CUDA_SUCCESS && holding);
+	if (result == CUDA_SUCCESS && number == 0)
+		gcp_holding_keep(gcp_process.tracker, holding); /* Y8 */
+	else
+		gcp_launch_away_end(gcp_process.tracker, holding, number);
 	return result;
 }
 
@@ -619,7 +617,7 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 {
 	struct gcp_launch launch = {.share = 0};
 	CUresult result = CUDA_SUCCESS;
-	bool guarded = shares();
+	bool guarded = exec && shares();
 	int cancel = guarded ? gcp_cancel_defer() : 0;
 
 	*ret_refused = false;
@@ -642,7 +640,7 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
 	if (guarded)
-		gcp_cancel_restore(cancel);
+		gcp_cancel_restore(&cancel);
 	return result;
 }
 

@@ -5,7 +5,6 @@
 #ifndef GCP_INTERPOSE_HOOKS_MEMORY_H
 #define GCP_INTERPOSE_HOOKS_MEMORY_H
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 

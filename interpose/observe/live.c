@@ -250,14 +250,12 @@ static bool is_asked(bool free)
 static __attribute__((noinline)) void occasion_take(bool free)
 {
 	uint64_t now = gcp_clock_ns();
-	uint32_t asked;
-	int cancel;
 
 	if ((!is_asked(free) && now - page->updated_ns < EVERY_NS) ||
 	    atomic_flag_test_and_set(&busy))
 		return;
-	cancel = gcp.cancel_defer(); /* the answer is written to a file */
-	asked = atomic_load(&page->asked);
+	int cancel = gcp.cancel_defer(); /* the answer is written to a file */
+	uint32_t asked = atomic_load(&page->asked);
 	if (is_asked(free)) {
 		page->result = (uint32_t)request_serve();
 		atomic_store_explicit(&page->done, asked, memory_order_release);
@@ -265,7 +263,7 @@ static __attribute__((noinline)) void occasion_take(bool free)
 	}
 	page_update(now);
 	atomic_flag_clear(&busy);
-	gcp.cancel_restore(cancel);
+	gcp.cancel_restore(&cancel);
 }
 
 void gcp_live_occasion(bool free)

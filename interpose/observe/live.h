@@ -15,7 +15,6 @@
 #ifndef GCP_INTERPOSE_LIVE_H
 #define GCP_INTERPOSE_LIVE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -49,7 +49,7 @@ static void preload_check(struct gcp_options *options)
 
 enum gcp_run_mode gcp_process_start(void)
 {
-	int cancel = gcp_cancel_defer();
+	GCP_CANCEL_LATER;
 	enum gcp_run_mode mode;
 	bool first;
 
@@ -79,7 +79,6 @@ enum gcp_run_mode gcp_process_start(void)
 	gcp_mutex_unlock(&start_lock);
 	if (first && gcp_process.observer)
 		gcp_process.observer->load();
-	gcp_cancel_restore(cancel);
 	return mode;
 }
 

@@ -5,7 +5,6 @@
  * Every gauge, counter and call of pool.h appears by itself: the one table of rows is
  * an expansion of its tables.
  */
-#include <assert.h>
 
 #include "../gcpool.h"
 #include "report.h"

@@ -40,14 +40,14 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	struct gcp_text text;
 	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int error, cancel;
+	int error;
 
 	if (memory == MAP_FAILED) {
 		gcp_log(GCP_LOG_WARNING,
 			"no memory for the statistics, leaving them out");
 		return;
 	}
-	cancel = gcp_cancel_defer(); /* others wait until it is written */
+	GCP_CANCEL_LATER; /* others wait until it is written */
 	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
 	gcp_report_add(&report, options->stats == GCP_STATS_JSON, &text);
 	error = gcp_text_put(&text, options->stats_file);
@@ -56,7 +56,6 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	if (error && final && options->stats_file[0])
 		(void)gcp_text_put(&text, "");
 	munmap(memory, REPORT_BYTES_MAX);
-	gcp_cancel_restore(cancel);
 }
 
 /* --- at exit ------------------------------------------------------------------- */

@@ -21,10 +21,10 @@ int gcp_cancel_defer(void)
 	return before;
 }
 
-void gcp_cancel_restore(int state)
+void gcp_cancel_restore(const int *state __attribute__((unused)))
 {
 	if (--deferred == 0)
-		(void)pthread_setcancelstate(before, &state);
+		(void)pthread_setcancelstate(before, NULL);
 }
 
 /* The system call itself: nanosleep of libc is a cancellation point. */

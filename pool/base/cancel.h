@@ -15,7 +15,10 @@
  * calling thread stays pending. They nest, and the inner ones cost nothing; errno
  * stays. */
 int gcp_cancel_defer(void);
-void gcp_cancel_restore(int state);
+void gcp_cancel_restore(const int *state);
+/* From here to the end of the block. */
+#define GCP_CANCEL_LATER                                                               \
+	int cancel __attribute__((cleanup(gcp_cancel_restore))) = gcp_cancel_defer()
 
 /* Sleeps for `ns` nanoseconds, less if a signal comes. No cancellation point; errno
  * stays. */

@@ -152,7 +152,7 @@ static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
 	pthread_mutex_unlock(&mutex->mutex);
 	gcp_rank_drop(mutex->rank);
 	if (defers)
-		gcp_cancel_restore(0);
+		gcp_cancel_restore(NULL);
 }
 
 /* Called with the mutex held, one that defers. Waits for the condition; other threads

@@ -513,7 +513,7 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 	gcp_mutex_unlock(&timeline->pools->fence_lock);
 	int cancel = gcp_cancel_defer(); /* with its place among the waiters */
 	int result = timeline->scope->wait(timeline, handle, ctx);
-	gcp_cancel_restore(cancel);
+	gcp_cancel_restore(&cancel);
 	gcp_mutex_lock(&timeline->pools->fence_lock);
 	assert(fence->waiters > 0);
 	if (--fence->waiters == 0 && fence->done)

@@ -3,13 +3,9 @@
  * test_report.c - call statistics, and the shape of reports, of a pool over the driver
  * made of counters.
  */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 

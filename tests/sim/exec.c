@@ -8,7 +8,6 @@
  * launch. In the clocks, nodes continue the lane of one node before them or
  * take a new one. Under the big lock.
  */
-#include <stdatomic.h>
 
 #include "graph.h"
 

@@ -45,7 +45,8 @@ static struct {
 	int contexts_ending, contexts_held;
 	pthread_t owner; /* of the per-thread stream, if there is one */
 	bool has_owner;
-	int asked_elsewhere; /* about that, by another thread */
+	int asked_elsewhere;    /* about that, by another thread */
+	uint64_t launches_done; /* in other contexts, up to this number */
 } cuda;
 
 static struct gcp_tracker *tracker;
@@ -246,9 +247,15 @@ static void *context_of(void *stream)
 	return FAKE_CTX;
 }
 
+static uint64_t launches_done(void)
+{
+	return cuda.launches_done;
+}
+
 static int setup(void **state)
 {
 	struct gcp_capture_driver driver = {
+	    .launches_done = launches_done,
 	    .capture_state = state_of,
 	    .stream_context = context_of,
 	    .stream_ends = stream_ends,

@@ -8,7 +8,6 @@
 #include "fake.h"
 #include "cases.h"
 
-#include <pthread.h>
 #include <semaphore.h>
 
 #define MS (1000ull * 1000)

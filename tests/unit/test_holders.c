@@ -215,21 +215,6 @@ TEST(what_a_node_was_given_is_kept_for_good)
 
 /* --- launches of what is gone --- */
 
-static uint64_t launches_done; /* up to this number */
-
-static bool launches_are_done(uint64_t number)
-{
-	return number <= launches_done;
-}
-
-static int several_setup(void **state)
-{
-	setup(state);
-	launches_done = 0;
-	tracker->driver.launches_are_done = launches_are_done;
-	return 0;
-}
-
 #define OTHER_CTX ((void *)0xc0c0)
 
 static struct gcp_holder *launching(void *exec)
@@ -249,7 +234,7 @@ static uint64_t private_bytes_looked(void)
 }
 
 /* Also beside a capture. */
-CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
+TEST(memory_waits_for_launches_in_another_context)
 {
 	void *graph = captured(), *exec = made(7, graph, true), *other;
 
@@ -258,32 +243,32 @@ CASE(memory_waits_for_launches_in_another_context, several_setup, teardown)
 	holder_destroy(exec, true);
 	assert_true(private_bytes_looked() > 0);
 	other = begin(1);
-	launches_done = 2;
+	cuda.launches_done = 2;
 	assert_true(private_bytes_looked() > 0);
-	launches_done = 3;
+	cuda.launches_done = 3;
 	assert_int_equal(private_bytes_looked(), 0);
 	end(1);
 	graph_destroy(other);
 }
 
 /* The call that launches it has not returned. */
-CASE(memory_is_held_while_it_is_launched_elsewhere, several_setup, teardown)
+TEST(memory_is_held_while_it_is_launched_elsewhere)
 {
 	void *graph = captured(), *exec = made(7, graph, true);
 	struct gcp_holder *holding = launching(exec);
 
 	graph_destroy(graph);
 	holder_destroy(exec, true);
-	launches_done = 8;
+	cuda.launches_done = 8;
 	assert_true(private_bytes_looked() > 0);
 	gcp_launch_away_end(tracker, holding, 9);
 	assert_true(private_bytes_looked() > 0);
-	launches_done = 9;
+	cuda.launches_done = 9;
 	assert_int_equal(private_bytes_looked(), 0);
 }
 
 /* The device may launch it: any launch may be one of it. */
-CASE(memory_waits_for_launches_that_are_not_seen, several_setup, teardown)
+TEST(memory_waits_for_launches_that_are_not_seen)
 {
 	void *graph = captured(), *other = captured(), *exec = made(7, other, true);
 	struct gcp_holder *holding;
@@ -296,7 +281,7 @@ CASE(memory_waits_for_launches_that_are_not_seen, several_setup, teardown)
 	graph_destroy(graph);
 	holder_destroy((void *)0x77, true);
 	assert_int_equal(graph_pools(), 2);
-	launches_done = 1;
+	cuda.launches_done = 1;
 	assert_true(private_bytes_looked() > 0);
 	assert_int_equal(graph_pools(), 1);
 	graph_destroy(other);

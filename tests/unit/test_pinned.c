@@ -6,7 +6,6 @@
 #include "fake_pinned.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 #include "cases.h"

@@ -12,7 +12,6 @@
 #include "../../capture/share.h"
 #include "capture_fake.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 512, PAGE = 2 << 20 };
@@ -159,6 +158,7 @@ static int graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
 static int share_setup(void **state)
 {
 	struct gcp_capture_driver driver = {
+	    .launches_done = launches_done,
 	    .capture_state = state_of,
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,

@@ -10,7 +10,6 @@
 #include "cases.h"
 
 #include <errno.h>
-#include <time.h>
 
 /* Mapped memory. */
 static int setup(void **state)

@@ -12,7 +12,6 @@
  */
 #include "../trial.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "scenarios.h"
 

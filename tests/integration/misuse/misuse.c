@@ -4,8 +4,6 @@
  * CUDA gave for it. misuse.py runs it plain and under the library. Without a name:
  * nothing wrong.
  */
-#include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

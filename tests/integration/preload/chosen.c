@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
-#include <signal.h>
 #include <sys/time.h>
 
 #include "../../../interpose/gcpool.h"

@@ -5,7 +5,6 @@
  *
  *   edge_cases SCENARIO    plays one; 0: all is as on plain CUDA
  */
-#include <dlfcn.h>
 
 #include "scenarios.h"
 

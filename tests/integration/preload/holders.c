@@ -260,3 +260,25 @@ SCENARIO(an_unknown_call_keeps_all)
 	expect(2, "a graph that may be a part of another one is taken for its own");
 	OK(cuGraphExecDestroy(exec));
 }
+
+/* It is not waited for either. */
+SCENARIO(memory_launched_elsewhere_without_an_event_is_kept, "FAILS=cuEventCreate:1+",
+	 "FAILS=cuEventRecord:1+", "FAILS=cuCtxPushCurrent_v2:1+")
+{
+	CUcontext other;
+
+	OK(cuInit(0), cuCtxCreate(&other, NULL, 0, 0));
+	CUstream there = stream_new();
+
+	start();
+	CUgraph graph = captured();
+	CUgraphExec exec = instantiated(graph);
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	calls_fail(getenv("FAILS"));
+	OK(cuGraphLaunch(exec, there));
+	calls_fail(NULL);
+	must(gcpsim_pending() > 0, "a wait for the launch");
+	OK(cuGraphExecDestroy(exec), cuGraphDestroy(graph));
+	expect(1, "memory of a launch that no event stands behind");
+}

@@ -9,10 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <signal.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #include "scenarios.h"
 

@@ -14,7 +14,6 @@
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ codes
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
