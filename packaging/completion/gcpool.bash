@@ -9,7 +9,7 @@ _gcpool_variables() {
 
 _gcpool() {
 	local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
-	local options="--stats --stats= --stats-file --off --handles --log --set --library
+	local options="--stats --stats= --stats-file --off --as --handles --log --set --library
 		--options --where --version --help"
 
 	case ${COMP_WORDS[1]} in
@@ -56,7 +56,7 @@ _gcpool() {
 _gcpool_live() {
 	local page words="--once --json --sites --prometheus --interval"
 
-	[ "${COMP_WORDS[1]}" = top ] || words="trim stats snapshot"
+	[ "${COMP_WORDS[1]}" = top ] || words="trim quota stats snapshot"
 	for page in /dev/shm/gcpool."$(id -u)"/"$(stat -L -c %i /proc/self/ns/pid)".*[0-9]; do
 		words="$words ${page##*.}"
 	done

@@ -8,6 +8,7 @@ end
 complete -c gcpool -l stats -d 'print statistics at the end'
 complete -c gcpool -l stats-file -r -d 'append statistics to a file'
 complete -c gcpool -l off -d 'plain CUDA'
+complete -c gcpool -l as -x -d 'as on a device of that size'
 complete -c gcpool -l handles -d 'pool handles of cuBLAS and others as well'
 complete -c gcpool -l log -x -a 'off error warn info debug' -d 'what is said'
 complete -c gcpool -l set -x -a '(__gcpool_variables)' -d 'set an option'
@@ -34,6 +35,6 @@ complete -c gcpool -n '__fish_seen_subcommand_from top' -l sites -d 'and the lar
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'write metrics there, again and again'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
 complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'
-complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim stats snapshot'
+complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim quota stats snapshot'
 complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from -- record' -x \
     -a '(__fish_complete_subcommand)'
