@@ -195,6 +195,7 @@ enum { TURN_GRAPHS = 6, STEPS = 32 };
 struct turn_graph {
 	CUgraphExec exec;
 	uint64_t plain, bytes, flags;
+	bool again; /* launched since the trim */
 };
 
 /* Every function that the library needs to give graphs common memory. In the relaxed
@@ -266,6 +267,7 @@ static void share_steps(struct thread *t, const struct op *op)
 	int device = w->contexts[t->context].device;
 	bool stay = op->how & 1, good = true;
 	uint64_t mapped = 0, before, most;
+	unsigned may_map = STEPS / 2; /* the last step that may */
 
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	trim_now(device);
@@ -286,7 +288,12 @@ static void share_steps(struct thread *t, const struct op *op)
 		       FINE(t, cuGraphLaunch(graph->exec, *stream)) &&
 		       FINE(t, cuStreamSynchronize(*stream));
 		gcpsim_plain_asks(-1);
-		if (i == STEPS / 2)
+		/* What was trimmed comes again when it is needed, which for the second
+		 * graph may be late. */
+		if (i >= TURN_GRAPHS && !graph->again && i + STEPS / 8 > may_map)
+			may_map = i + STEPS / 8;
+		graph->again = i >= TURN_GRAPHS;
+		if (i <= may_map)
 			mapped = gcpsim_calls("cuMemMap");
 	}
 	/* The largest rounded up, 2 MiB of each, and what was trimmed comes again; or
