@@ -36,7 +36,6 @@ struct copy {
 	int device;          /* that one's */
 
 	bool mapped;    /* a side is memory that the library has mapped */
-	bool of_host;   /* a side is the host's */
 	bool rewritten; /* is to be made by a call that names the contexts */
 	bool made;      /* it was: `result` is the program's */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
@@ -301,7 +300,6 @@ static bool copy_is_between(struct copy *copy)
 		return false;
 	for (int i = 0; i < 2; i++) {
 		copy->mapped |= sides[i].mapped;
-		copy->of_host |= sides[i].device == ON_HOST;
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
@@ -383,8 +381,8 @@ static bool opens_more(void)
 
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
- * waits in both. A call that has waited for the host's side leaves nothing to wait for.
- */
+ * waits in both. A synchronous call may return before its last part is done, which came
+ * from pageable memory. */
 static void copy_cover(const struct copy *copy)
 {
 	/* Synchronous calls are in the default stream; and asynchronous ones in the
@@ -396,7 +394,7 @@ static void copy_cover(const struct copy *copy)
 	int device;
 
 	assert(copy->result == CUDA_SUCCESS); /* else there may be no work */
-	if (!copy->executing || (!copy->in_stream && copy->of_host && !opens_more()))
+	if (!copy->executing)
 		return;
 	for (int i = 0; i < 2; i++)
 		if (far || !copy->is_far[i])
