@@ -128,29 +128,20 @@ static void foreign_sweep(void)
 	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
-static struct foreign *unused_take(CUcontext ctx)
+/* One whose event is of `ctx`, which is current. No lock is held: to make an event can
+ * take until the launch queue has room. NULL: no memory. */
+static struct foreign *foreign_take(CUcontext ctx)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &unused, *work;
 
+	assert(ctx);
+	gcp_assert_driver_call();
+	gcp_mutex_lock(&foreign_lock);
 	while (*link && (*link)->ctx != ctx)
 		link = &(*link)->next;
 	work = *link;
 	if (work)
 		*link = work->next;
-	return work;
-}
-
-/* One whose event is of `ctx`, which is current. No lock is held: to make an event can
- * take until the launch queue has room. NULL: no memory. */
-static struct foreign *foreign_take(CUcontext ctx)
-{
-	struct foreign *work;
-
-	assert(ctx);
-	gcp_assert_driver_call();
-	gcp_mutex_lock(&foreign_lock);
-	work = unused_take(ctx);
 	gcp_mutex_unlock(&foreign_lock);
 	if (work)
 		return work;
@@ -352,12 +343,15 @@ CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own)
 
 uint64_t gcp_foreign_work_done(void)
 {
-	uint64_t number = gcp_foreign_work_latest();
+	uint64_t number = gcp_foreign_work_latest(), first;
 
 	if (!gcp_foreign_work_is_pending(number))
 		return number;
 	(void)gcp_foreign_work_ask(NULL, number, false);
-	return atomic_load(&oldest_number) - 1;
+	first = atomic_load(&oldest_number);
+	assert(first > 0);
+	/* Never more: works to come have larger numbers. */
+	return first > number ? number : first - 1;
 }
 
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)

@@ -303,18 +303,21 @@ static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
  * context. So one may wait for another, but only after a moment in which that work is
  * not done: what waits for other threads on other devices has had their help by then.
  */
-static int barrier_set(struct gcp_pool *pool)
+static int barrier_set(struct gcp_pool *pool, uint64_t asked)
 {
 	uint64_t epoch = gcp_timeline_stamp(pool);
 	int result = gcp_timeline_barrier(pool, epoch, true);
 
-	if (result == -EXDEV && is_done_soon(pool, epoch))
-		return 0;
 	if (result == -EXDEV)
-		result = gcp_timeline_barrier(pool, epoch, false);
+		result = is_done_soon(pool, epoch)
+			     ? 0
+			     : gcp_timeline_barrier(pool, epoch, false);
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool);
+	if (result == 0)
+		gcp_raise(&pool->barriers_set, asked);
+	gcp_pool_unpin(pool);
 	return result;
 }
 
@@ -326,22 +329,16 @@ static int barrier_set(struct gcp_pool *pool)
 int gcp_pool_barrier(struct gcp_pool *pool)
 {
 	uint64_t asked = atomic_fetch_add(&pool->barriers_asked, 1) + 1;
-	int result;
 
-	if (!gcp_pool_pin_wait(pool))
-		return 0;
-	result = barrier_set(pool);
-	if (result == 0)
-		gcp_raise(&pool->barriers_set, asked);
-	gcp_pool_unpin(pool);
-	return result;
+	return gcp_pool_pin_wait(pool) ? barrier_set(pool, asked) : 0;
 }
 
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (gcp_pool_barrier_is_due(pool))
-			(void)gcp_pool_barrier(pool); /* an error shows again */
+		if (gcp_pool_barrier_is_due(pool) && gcp_pool_pin(pool))
+			/* An error shows again. */
+			(void)barrier_set(pool, atomic_load(&pool->barriers_asked));
 }
 
 void gcp_pools_close_full(struct gcp_pools *pools)
