@@ -429,7 +429,7 @@ GCP_HOOKS_CODE(GCP_X)
 GCP_HOOKS_MAKERS(GCP_X)
 #undef GCP_X
 
-/* What a call maps of memory of cuMemCreate. */
+/* Notes that a call has mapped memory of cuMemCreate. */
 #define GCP_MAPS_cuMemMap         gcp_passed_map(handle, ptr)
 #define GCP_MAPS_cuMemSetAccess   (void)0
 #define GCP_MAPS_cuMemUnmap       (void)0
@@ -492,9 +492,7 @@ GCP_HOOKS_CREATORS(GCP_X)
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
-		if (gcp_process_pooling())                                             \
-			gcp_passed_drop(GCP_KIND_##name,                               \
-					(uint64_t)(uintptr_t)arguments, 1);            \
+		gcp_passed_drop(GCP_KIND_##name, (uint64_t)(uintptr_t)arguments, 1);   \
 		return gcp_real.name arguments;                                        \
 	}
 #define GCP_KIND_cuMemRelease            GCP_PASSED_HANDLE

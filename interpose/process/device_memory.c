@@ -18,7 +18,7 @@
 #include "passed.h"
 #include "process_life.h"
 
-/* Whether the pools answer. A quota is in force before the first allocation. */
+/* Returns true if the pools answer. A quota is in force before the first allocation. */
 static bool pools_answer(void)
 {
 	if (gcp_process_run_mode() == GCP_RUN_FRESH && secure_getenv("GCPOOL_QUOTA"))
@@ -50,15 +50,15 @@ static void left_correct(size_t *available, size_t *total)
 		gcp_tracker_look(gcp_process.tracker);
 		back = gcp_pools_reclaimable(pools, device);
 		*available += back + gcp_async_kept(device);
-		if (*available > *total)
-			*available = *total;
 	}
-	if (quota == GCP_LIMIT_NONE)
-		return;
-	left = (int64_t)(quota + back - gcp_pools_taken(pools, device));
-	if (left < (int64_t)*available)
-		*available = left > 0 ? (size_t)left : 0;
-	*total = quota;
+	if (quota != GCP_LIMIT_NONE) {
+		left = (int64_t)(quota + back - gcp_pools_taken(pools, device));
+		if (left < (int64_t)*available)
+			*available = left > 0 ? (size_t)left : 0;
+		*total = quota;
+	}
+	if (*available > *total)
+		*available = *total;
 }
 
 CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)

@@ -73,7 +73,7 @@ static struct record *record_find(enum gcp_passed_kind kind, uint64_t key, uint6
 	return found && found->kind == kind && found->key < end ? found : NULL;
 }
 
-/* What has the key still is gone: no call has said so. */
+/* A record that has the key already is of memory that went without a call. */
 static bool record_add(const struct record *record)
 {
 	struct record *copy = malloc(sizeof(*copy)), *old;
@@ -108,6 +108,8 @@ void gcp_passed_drop(enum gcp_passed_kind kind, uint64_t key, uint64_t count)
 {
 	struct record *record;
 
+	if (!gcp_process_pooling()) /* after a fork another thread may have the lock */
+		return;
 	gcp_mutex_lock(&records_lock);
 	while ((record = record_find(kind, key, key + count)))
 		record_remove(record);
@@ -118,6 +120,8 @@ void gcp_passed_map(uint64_t handle, uint64_t addr)
 {
 	struct record *record;
 
+	if (!gcp_process_pooling())
+		return;
 	gcp_mutex_lock(&records_lock);
 	record = record_find(GCP_PASSED_HANDLE, handle, handle + 1);
 	if (record && record_add(&(struct record){
@@ -173,7 +177,7 @@ CUresult gcp_pass_end(struct gcp_pass *pass, CUresult result, uint64_t key)
 		gcp_shortage_say(pass->call_name, pass->memory.bytes,
 				 pass->memory.device < 0 ? GCP_SHORTAGE_DRIVER
 							 : GCP_SHORTAGE_POOL);
-	else if (result == CUDA_SUCCESS && key)
+	else if (result == CUDA_SUCCESS && key && gcp_process_pooling())
 		passed_add(pass->kind, key, &pass->memory);
 	return result;
 }

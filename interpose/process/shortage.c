@@ -37,7 +37,8 @@ static void part_add(struct gcp_text *text, const char *words, uint64_t bytes)
 	gcp_text_add_bytes(text, bytes);
 }
 
-/* What the driver has, as it says. Returns all of it, or UINT64_MAX. */
+/* Adds how much memory the driver says is free. Returns the device's memory, or
+ * UINT64_MAX. */
 static uint64_t driver_add(struct gcp_text *text)
 {
 	size_t available = 0, total = 0;

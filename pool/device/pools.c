@@ -118,9 +118,8 @@ static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
 static uint64_t device_bytes(const struct gcp_pools *pools, int device)
 {
 	uint64_t (*ask)(int device) = pools->driver.device_memory;
-	uint64_t bytes = ask ? ask(device) : 0;
 
-	return bytes ? bytes : UINT64_MAX;
+	return (ask ? ask(device) : 0) ?: UINT64_MAX;
 }
 
 static int pool_make(struct gcp_pools *pools, void *ctx, int device,
@@ -199,12 +198,13 @@ bool gcp_pools_pass(struct gcp_pools *pools, int device, int64_t bytes)
 
 	if (bytes > 0 && atomic_load(&pools->quota) != GCP_LIMIT_NONE)
 		quota = gcp_pools_quota(pools, device_bytes(pools, device));
-	gcp_mutex_lock(&pools->vmm_lock);
-	bool allowed = quota == GCP_LIMIT_NONE ||
-		       gcp_pools_taken(pools, device) + (uint64_t)bytes <= quota;
+	if (quota != GCP_LIMIT_NONE) /* else no call waits for one that maps memory */
+		gcp_mutex_lock(&pools->vmm_lock);
+	bool allowed = gcp_pools_taken(pools, device) + (uint64_t)bytes <= quota;
 	if (allowed)
 		atomic_fetch_add(&pools->passed[device & 63], bytes);
-	gcp_mutex_unlock(&pools->vmm_lock);
+	if (quota != GCP_LIMIT_NONE)
+		gcp_mutex_unlock(&pools->vmm_lock);
 	gcp_refusal_set(allowed ? GCP_REFUSED_BY_DRIVER : GCP_REFUSED_BY_QUOTA);
 	return allowed;
 }

@@ -3,10 +3,10 @@
  * quota.c - how much of a device the program may have (GCPOOL_QUOTA), and why the
  * calling thread's latest request was refused.
  *
- * What the pools have taken counts, and what passes through (gcp_pools_pass in
- * pools.c). A quota
- * counts in whole chunks, as memory is taken; one that is not smaller than the device
- * is none. It may change at any time, also to less than is taken.
+ * Memory that the pools have taken counts, and memory that passes through
+ * (gcp_pools_pass in pools.c). A quota counts in whole chunks, as memory is taken; one
+ * that is not smaller than the device is none. It may change at any time, also to less
+ * than is taken.
  *
  * Called with no lock of the room but vmm_lock held, under which memory is taken and
  * counted. Never calls the driver.
