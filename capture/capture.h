@@ -150,7 +150,7 @@ struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ct
 /* Whether a real end that failed has taken the capture away all the same. */
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* Whether a real call has ended a capture. */
+/* A real call may have ended a capture; its result tells: */
 enum gcp_end {
 	GCP_END_REFUSED, /* CUDA is asked; without an answer the capture goes on */
 	GCP_END_LOST,    /* CUDA is asked; without an answer the capture is over */

@@ -617,8 +617,8 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- parts ------------------------------------------------------------------------ */
 
-/* What the handle held as a graph of its own may belong to an earlier graph with the
- * same handle, so that memory is kept until the process ends. */
+/* The handle may still hold memory of an earlier graph with the same handle. That
+ * memory is kept until the process ends. */
 static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

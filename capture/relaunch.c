@@ -69,7 +69,7 @@ static inline bool is_in_line(const struct gcp_share *share)
 	       (track->last.stream_id == track->stream_id && track->crossings == 0);
 }
 
-/* What a default stream's handle means depends on the caller, whose context this is;
+/* A default stream's handle names the stream of the caller's context, which is `ctx`;
  * and a graph that is in no lane may have to be brought into one. */
 static bool is_unchanged(const struct gcp_share *share, const void *stream,
 			 const void *ctx)

@@ -485,7 +485,7 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 
 /* --- allocation --------------------------------------------------------------- */
 
-/* What an allocation belongs to; all zero: the common heap. */
+/* The heap that an allocation is made from; all zero: the common one. */
 struct routed {
 	struct gcp_graph_pool *graph_pool;
 	enum gcp_heap_use use;

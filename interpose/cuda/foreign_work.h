@@ -45,9 +45,10 @@ uint64_t gcp_foreign_work_latest(void);
 /* Whether a work of that number or an older one may be pending. Lock-free. */
 bool gcp_foreign_work_is_pending(uint64_t number);
 
-/* Whether those that count for `ctx` (NULL: all) are done, own: and are executed by it:
- * CUDA_SUCCESS or CUDA_ERROR_NOT_READY. The lock of contexts.c is held; while a capture
- * is under way the thread's mode is relaxed. */
+/* Asks for works that count for `ctx` (NULL: all), own: only those that `ctx` executes.
+ * Returns CUDA_SUCCESS if they are done, else CUDA_ERROR_NOT_READY. Called with the
+ * lock of contexts.c held; while a capture is under way the thread's mode is relaxed.
+ */
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own);
 
 /* The same, and waits for them. No lock of contexts.c is held. Relaxes the mode by

@@ -65,7 +65,7 @@ static inline bool gcp_stream_capturable(CUstream stream)
 	return stream && stream != CU_STREAM_LEGACY;
 }
 
-/* Whether it takes part in one, as far as CUDA says. */
+/* Returns true if CUDA says that the stream takes part in a capture. */
 static inline bool gcp_stream_captures(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

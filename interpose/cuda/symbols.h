@@ -106,7 +106,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	   unsigned int levels),                                                       \
 	  (ret_array, descriptor, levels))
 
-/* What gives such memory back. */
+/* Calls that give such memory back. */
 #define GCP_HOOKS_DESTROYERS(X)                                                        \
 	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_REQUIRED,                          \
 	  (CUmemGenericAllocationHandle handle), (handle))                             \

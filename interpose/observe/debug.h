@@ -103,7 +103,7 @@ bool gcp_debug_book_take(gcp_addr addr, uint64_t bytes,
  * work of the program waits for. With no lock held, and never while a capture is under
  * way. All results but 0 are errors of the driver. */
 
-/* What is found. The first two are also the patterns that were written over. */
+/* Kinds of findings. The first two also name the pattern that was overwritten. */
 enum gcp_debug_kind {
 	GCP_DEBUG_MARGIN, /* behind a block: one byte, again and again */
 	GCP_DEBUG_FREED,  /* in free and new memory: words of 4 bytes that are no number
@@ -143,7 +143,7 @@ void gcp_debug_say(enum gcp_debug_kind kind, const struct gcp_debug_block *block
 void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 			   const struct gcp_debug_stack *by);
 
-/* What the program holds at the end. */
+/* Reports the blocks that the program holds at the end. */
 void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes);
 
 /* The driver refuses what is asked of it: once. */
