@@ -25,7 +25,6 @@
 #include <time.h>
 
 #include "../../pool/check/check.h"
-#include "../../pool/pool.h"
 
 /* The pool tells the driver more than this one asks. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

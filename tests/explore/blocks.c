@@ -6,8 +6,6 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "gcpool.h"

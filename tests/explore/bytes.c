@@ -6,9 +6,6 @@
 #include "explore.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SEED_BYTES = 8, FILE_MAX = 1 << 20, MORE = 0x5eed };
 

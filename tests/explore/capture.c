@@ -9,8 +9,6 @@
  */
 #include "explore.h"
 
-#include <string.h>
-
 struct capture *capture_number(struct model *w, uint32_t number)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)

@@ -15,9 +15,6 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 

@@ -6,9 +6,6 @@
  */
 #include "explore.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static const char *const names[EXCUSES] = {
 #define X(name, text, reason) text,
     EXPLORE_EXCUSES(X)

@@ -53,9 +53,8 @@
 #ifndef EXPLORE_H
 #define EXPLORE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cuda.h>
 
@@ -85,7 +84,6 @@ enum { STREAM_0_IS_PER_THREAD = 1 };
 enum { STREAM_0_IS_PER_THREAD = 0 };
 #endif
 
-#include "draw.h"
 #include "excuses.h"
 #include "gcpsim.h"
 #include "ops.h"

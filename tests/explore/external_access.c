@@ -9,8 +9,6 @@
 #include "explore.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

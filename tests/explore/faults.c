@@ -9,10 +9,6 @@
  */
 #include "trial.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { AT_MAX = 30, CODES_MAX = 2, NOT_READY = 600 };
 
 /* What fails, how, and whether memory or graphs may stay lost by it. */

@@ -17,9 +17,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define NUMBERS(X)                                                                     \
 	X(threads)                                                                     \

@@ -10,9 +10,6 @@
  */
 #include "generate.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum group {
 	GROUP_MEMORY,
 	GROUP_COPIES,

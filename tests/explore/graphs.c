@@ -8,9 +8,6 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* --- bodies --- */
 
 struct body *body_new(int context)

@@ -4,8 +4,6 @@
  */
 #include "explore.h"
 
-#include <string.h>
-
 static const char *const kernels[] = {"gcpt_fill",      "gcpt_check", "gcpt_copy",
 				      "gcpt_add",       "gcpt_spin",  "gcpt_fill_slow",
 				      "gcpt_check_slow"};

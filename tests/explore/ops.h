@@ -6,8 +6,6 @@
 #ifndef EXPLORE_OPS_H
 #define EXPLORE_OPS_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "draw.h"

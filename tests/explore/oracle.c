@@ -7,9 +7,6 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "gcpool.h"

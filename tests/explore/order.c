@@ -10,8 +10,6 @@
  */
 #include "explore.h"
 
-#include <string.h>
-
 void clock_join(struct clock *clock, const struct clock *other)
 {
 	for (unsigned i = 0; i < LINES_MAX; i++)

@@ -5,8 +5,6 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "gcpool.h"

@@ -18,9 +18,6 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "gcpool.h"
 
 enum {

@@ -10,7 +10,6 @@
 #include "explore.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "gcpool.h"
 

@@ -14,7 +14,6 @@
 
 #include "../../interpose/base/process.h"
 #include "../../pool/check/check.h"
-#include "../../pool/pool_types.h"
 #include "probe_captures.h"
 
 #define DOOR __attribute__((visibility("default")))

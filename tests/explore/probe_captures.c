@@ -5,7 +5,6 @@
  */
 #include "../unit/tracker_end.h"
 #include "probe_captures.h"
-#include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 
 /* tracker->lock is held. NULL: of none. */

@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "gcpool.h"

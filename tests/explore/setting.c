@@ -8,10 +8,6 @@
  */
 #include "explore.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* A share of the small devices, some of them large enough for a few segments of the
  * default size, has the library's options as most programs have them: unset. */
 static void draw_defaults(struct setting *setting, struct draw *draw)

@@ -7,8 +7,6 @@
 #include "explore.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "gcpool.h"
 

@@ -8,8 +8,6 @@
  */
 #include "generate.h"
 
-#include <string.h>
-
 enum {
 	GRAPHS_MAX = 5, /* of one play */
 	STREAMS_OF = 4, /* that it launches on */

@@ -7,9 +7,6 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "gcpool.h"
 
 enum {

@@ -8,8 +8,6 @@
  */
 #include "explore.h"
 
-#include <string.h>
-
 enum { SPIN_MAX = 20000 };
 
 /* As in tests/integration/programs/kernels.h; gcpsim makes all of them from any image.

@@ -4,16 +4,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "../../interpose/base/log.h"
 #include "../unit/cases.h"

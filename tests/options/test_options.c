@@ -2,14 +2,10 @@
 /*
  * test_options.c - the option table, and what the environment does to it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "../../interpose/base/options.h"
 #include "../unit/cases.h"

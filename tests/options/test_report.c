@@ -3,11 +3,6 @@
  * test_report.c - call statistics, and the shape of reports, of a pool over the driver
  * made of counters.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "../../interpose/base/clock.h"
 #include "../../interpose/statistics/report.h"

@@ -8,7 +8,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 /* --- device memory -------------------------------------------------------- */

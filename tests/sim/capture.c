@@ -11,8 +11,6 @@
  */
 #include "graph.h"
 
-#include <stdlib.h>
-
 static struct sim_capture *captures;
 static uint64_t capture_ids;
 

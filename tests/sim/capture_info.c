@@ -5,8 +5,6 @@
  */
 #include "graph.h"
 
-#include <string.h>
-
 static CUresult info_stream(CUstream hStream, struct sim_stream **ret_stream)
 {
 	SIM_TRY(sim_stream_get(hStream, ret_stream));

@@ -9,9 +9,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct {
 	uint64_t *seq; /* per lane: its newest operation */
 	uint32_t count, capacity;

@@ -10,8 +10,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
-
 static struct sim_ctx *contexts;
 static struct sim_ctx *primaries[SIM_DEVICES_MAX];
 

@@ -7,8 +7,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
-
 /* --- making and destroying ------------------------------------------------ */
 
 static CUresult ctx_create(CUcontext *pctx, unsigned int flags, CUdevice dev)

@@ -11,9 +11,6 @@
  */
 #include "copy.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { STAGED_MAX = 64 << 10 };
 
 /* --- copies --------------------------------------------------------------- */

@@ -8,8 +8,6 @@
  */
 #include "copy.h"
 
-#include <stdlib.h>
-
 /* The legacy stream is none for batches, and a capture none either: it refuses the call
  * and goes on (rapidsai/rmm issue 2518, CUDA 13). */
 static CUresult batch_stream(CUstream handle, struct sim_stream **ret_stream)

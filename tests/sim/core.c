@@ -10,8 +10,6 @@
 #include "sim.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct sim_process sim = {.devices = 1, .driver_version = 13000, .pitch = 512};
 

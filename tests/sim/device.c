@@ -7,7 +7,6 @@
 #include "sim.h"
 
 #include <stdio.h>
-#include <string.h>
 
 SIM_ENTRY(cuDeviceGet)
 {

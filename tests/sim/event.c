@@ -9,8 +9,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
-
 /* --- life ------------------------------------------------------------------------ */
 
 SIM_ENTRY(cuEventCreate)

@@ -11,8 +11,6 @@
 
 #include "graph.h"
 
-#include <stdlib.h>
-
 struct sim_exec {
 	struct sim_object object;
 	struct sim_graph *source; /* counts it, while source_id is its id */

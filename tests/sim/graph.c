@@ -7,8 +7,6 @@
  */
 #include "graph.h"
 
-#include <stdlib.h>
-
 /* --- lists of nodes ------------------------------------------------------- */
 
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node)

@@ -9,9 +9,6 @@
  */
 #include "graph.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* A graph's, in order of creation. */
 struct sim_condition {
 	cuuint64_t handle;

@@ -15,9 +15,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* One access of the past. */
 struct mark {
 	struct sim_epoch epoch;

@@ -10,8 +10,6 @@
 
 #include <elf.h>
 #include <link.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -9,8 +9,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
-
 struct module {
 	struct sim_object object;
 	struct sim_ctx *ctx;

@@ -5,8 +5,6 @@
  */
 #include "sim.h"
 
-#include <string.h>
-
 static bool is_host(const struct sim_alloc *alloc)
 {
 	return alloc->kind == SIM_MEMORY_PINNED || alloc->kind == SIM_MEMORY_REGISTERED;

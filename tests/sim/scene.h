@@ -6,15 +6,10 @@
 #ifndef SIM_SCENE_H
 #define SIM_SCENE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <cuda.h>
 
 #include "gcpsim.h"

@@ -16,8 +16,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static int64_t speed = GCPSIM_RANDOM;

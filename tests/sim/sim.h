@@ -23,8 +23,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* All versions of all prototypes, none renamed by macro. */
 #define __CUDA_API_VERSION_INTERNAL

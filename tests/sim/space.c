@@ -10,9 +10,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum {
 	GRANULE = 512,
 	GRANULES = SIM_CHUNK / GRANULE,

@@ -10,8 +10,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-
 /* --- life ----------------------------------------------------------------- */
 
 struct sim_stream *sim_stream_new(struct sim_ctx *ctx, unsigned flags, int priority)

@@ -18,9 +18,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct run {
 	uint32_t lo, hi; /* bytes within the page */
 	uint64_t tag;

@@ -5,7 +5,6 @@
  * by itself here (GCPSIM_NEVER).
  */
 #include "scene.h"
-#include "../unit/cases.h"
 
 #undef TEST
 #define TEST(name) CASE(name, alias_open, alias_close)

@@ -7,10 +7,7 @@
  * and its launches in flight share. Called by graph.c and exec.c, under the
  * big lock.
  */
-#include "sim.h"
 #include "graph.h"
-
-#include <stdlib.h>
 
 struct sim_user_object {
 	struct sim_object object;

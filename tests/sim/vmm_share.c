@@ -9,7 +9,6 @@
 #include "sim.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -9,9 +9,6 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const kernel_names[SIM_KERNEL_COUNT] = {
     [SIM_KERNEL_FILL] = "gcpt_fill",
     [SIM_KERNEL_CHECK] = "gcpt_check",

@@ -9,9 +9,6 @@
 #include "tracker_end.h"
 #include "fake.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <string.h>
 #include "cases.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function"

@@ -4,9 +4,6 @@
  */
 #include "fake_pinned.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>

@@ -17,7 +17,6 @@
 #include <cmocka.h>
 
 #include "../../pool/check/check.h"
-#include "../../pool/pool.h"
 #include "../../capture/capture.h"
 
 /* Functions of a driver, and setups of tests, seldom need all that they are given. */

@@ -6,8 +6,6 @@
  */
 #include "fake.h"
 
-#include <string.h>
-
 enum { CHUNK = 2 << 20, CHUNKS = 1 << 17, HANDLES = 1 << 18 };
 
 static const gcp_addr base = 3ull << 47;

@@ -3,8 +3,6 @@
  * test_contexts.c - contexts that may end: what other threads do meanwhile must be
  * right whether the context ends or stays. And calls that do not wait on plain CUDA.
  */
-#include <errno.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

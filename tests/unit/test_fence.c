@@ -5,10 +5,7 @@
  */
 #include "fake.h"
 
-#include "../../pool/pool_types.h"
 #include "cases.h"
-
-#include <errno.h>
 
 /* No window, an epoch for each free: the strictest and the least memory. */
 static struct gcp_config tight(void)

@@ -3,7 +3,6 @@
  * test_holders.c - which graphs and executables hold graph pools, and when the memory
  * of those that nothing holds any more may be used again.
  */
-#include "../../capture/capture_types.h"
 #include "capture_fake.h"
 
 static void *handle(int i)

@@ -11,9 +11,6 @@
  */
 #include "fake.h"
 
-#include "../../pool/pool_types.h"
-
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

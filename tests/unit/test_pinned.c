@@ -5,9 +5,6 @@
  */
 #include "fake_pinned.h"
 
-#include <errno.h>
-#include <stdbool.h>
-#include <string.h>
 #include "cases.h"
 
 #define KIB (1ull << 10)

@@ -3,13 +3,10 @@
  * test_pool.c - blocks, segments, limits: the pool on one thread; and the order of
  * freed blocks that wait for their epochs (pool/heap/pending.c).
  */
-#include "../../pool/pool_types.h"
 #include "fake.h"
 #include "cases.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TEST(name) CASE(name, fake_setup_open, fake_close)
 

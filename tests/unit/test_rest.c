@@ -3,10 +3,7 @@
  * test_rest.c - ends of a capture that rest: what is freed later is used again, and
  * work that comes there after all follows what was there before.
  */
-#include "../../capture/capture_types.h"
-#include "../../pool/pool_types.h"
 #include "capture_fake.h"
-#include "cases.h"
 
 #undef TEST
 #define TEST(name) CASE(name, setup_begun, teardown_end)

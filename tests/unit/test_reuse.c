@@ -5,7 +5,6 @@
  */
 #include "../../pool/timeline/timeline.h"
 #include "capture_fake.h"
-#include "cases.h"
 
 /* A test within one capture, of stream 0. */
 static void *within;

@@ -4,10 +4,7 @@
  * and what it is for: captured work, which may be given what the order of the graph
  * allows again, or any work, which gets no block twice.
  */
-#include "../../capture/capture_types.h"
-#include "../../pool/pool_types.h"
 #include "capture_fake.h"
-#include "cases.h"
 
 static gcp_addr elsewhere;
 

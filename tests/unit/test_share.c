@@ -8,11 +8,8 @@
  * stream, by its executable, behind a barrier, or by what those come after. And nothing
  * is unmapped under a launch.
  */
-#include "../../pool/pool_types.h"
 #include "../../capture/share.h"
 #include "capture_fake.h"
-
-#include <stdlib.h>
 
 enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 512, PAGE = 2 << 20 };
 

@@ -9,8 +9,6 @@
 #include "fake.h"
 #include "cases.h"
 
-#include <errno.h>
-
 /* Mapped memory. */
 static int setup(void **state)
 {

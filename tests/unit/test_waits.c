@@ -9,8 +9,6 @@
 #include "fake.h"
 #include "cases.h"
 
-#include <pthread.h>
-
 /* Pools on a device that is soon full, whose work ends only when the host goes on. */
 static bool vmm;
 

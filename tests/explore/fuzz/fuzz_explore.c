@@ -12,9 +12,6 @@
  */
 #include "../trial.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { SECONDS = 10 };

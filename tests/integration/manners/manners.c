@@ -6,7 +6,6 @@
  *   manners SCENARIO    plays one; 0: all is as on plain CUDA
  */
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include "scenarios.h"

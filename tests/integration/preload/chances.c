@@ -9,9 +9,6 @@
  * Ways: GCPOOL_BACKEND=segments, GCPOOL_BACKEND=vmm
  */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "scenarios.h"
 

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/resource.h>

@@ -7,7 +7,6 @@
 #include "scenarios.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 static CUcontext ctx;
 static CUstream captured, other;

@@ -10,7 +10,6 @@
 #include "scenarios.h"
 
 #include <dlfcn.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
 int cudaMalloc(void **ret_ptr, size_t bytes);

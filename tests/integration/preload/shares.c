@@ -5,7 +5,6 @@
  *   shares SCENARIO    plays one; 0: all is as it should be
  */
 #include <errno.h>
-#include <stddef.h>
 
 #include "statistics.h"
 

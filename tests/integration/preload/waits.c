@@ -12,9 +12,6 @@
 #include "scenarios.h"
 
 #include <glob.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <time.h>
 
 enum { WATCHDOG_MS = 1000 }; /* then it takes the host's next step */

@@ -6,7 +6,6 @@
  *
  * Script: words.py
  */
-#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>

@@ -11,8 +11,10 @@
 #define GCPT_API_H
 
 #include <stddef.h>
-
-#include <cuda.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "../../several.h"
 #include "driver.h"

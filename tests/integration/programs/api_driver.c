@@ -4,10 +4,6 @@
  *
  * Works in the primary contexts, as the runtime does.
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "api.h"
 

@@ -2,9 +2,6 @@
 /*
  * api_runtime.c - api.h upon the CUDA runtime: styles `static` and `shared`.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cuda_runtime_api.h>
 

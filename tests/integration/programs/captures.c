@@ -18,8 +18,6 @@
  */
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdint.h>
-#include <stdio.h>
 
 #include "api.h"
 #include "kernels.h"

@@ -10,8 +10,6 @@
  * Run: transcript.py GCPSIM_DEVICES=2 @
  */
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
 
 #include "api.h"
 #include "kernels.h"

@@ -6,8 +6,6 @@
  * Tried: everywhere
  * Run: transcript.py @
  */
-#include <stdint.h>
-#include <stdio.h>
 
 #include "api.h"
 #include "kernels.h"

@@ -25,15 +25,10 @@
  * Run: both: graph_scratch.py @
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "api.h"
 #include "kernels.h"
 #include "graph_forms.h"
 #include "pool.h"
-#include "util.h"
 
 enum { GRAPHS_MAX = 1024, STREAMS_MAX = 16, TIMES = 9, QUEUE = 256, BLOCKS_MAX = 64 };
 

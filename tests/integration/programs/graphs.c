@@ -39,16 +39,11 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "api.h"
 #include "kernels.h"
 #include "graph_forms.h"
 #include "pool.h"
-#include "util.h"
 
 enum { THREADS_MAX = 16, EAGER_BLOCKS = 6, SCRATCHES = 2 };
 enum { DELTA = 1000, SLOW_NS = 5000, JUNK = 0xdeadbeef };

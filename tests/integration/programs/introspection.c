@@ -11,9 +11,6 @@
  * Run: transcript.py GCPSIM_DEVICES=2 GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0
  * GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_TEST_SEGMENT=2M @
  */
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 
 #include "api.h"
 #include "kernels.h"

@@ -20,8 +20,6 @@
  * Run: transcript.py @ --quick
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

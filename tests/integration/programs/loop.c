@@ -13,7 +13,6 @@
  *
  * Styles: static shared linked dlsym
  */
-#include <stdio.h>
 #include <unistd.h>
 
 #include "api.h"

@@ -13,9 +13,6 @@
  *
  * Styles: static shared linked dlsym
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "api.h"
 #include "kernels.h"

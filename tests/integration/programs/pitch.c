@@ -7,8 +7,6 @@
  * Tried: everywhere
  * Run: transcript.py @
  */
-#include <stdint.h>
-#include <stdio.h>
 
 #include "api.h"
 

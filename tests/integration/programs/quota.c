@@ -14,8 +14,6 @@
  * Run: trial.py @ --total 1g GCPSIM_MEMORY=1g GCPOOL_QUOTA=2G
  * Run: segments: trial.py plain @ --total 1g GCPSIM_MEMORY=1g GCPOOL_QUOTA=96M
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "api.h"
 #include "util.h"

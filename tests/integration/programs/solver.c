@@ -10,7 +10,6 @@
  * Tried: everywhere
  * Run: segments: transcript.py --pooled @ --steps 10 --size 64k
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 

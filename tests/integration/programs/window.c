@@ -10,8 +10,6 @@
  *
  * Styles: static shared linked dlsym
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "api.h"
 #include "kernels.h"

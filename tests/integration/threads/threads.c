@@ -17,8 +17,6 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "api.h"
 #include "kernels.h"
