@@ -154,10 +154,7 @@ SIM_ENTRY(cuMemHostAlloc)
 	return host_alloc(bytesize, SIM_MEMORY_PINNED, Flags, pp);
 }
 
-SIM_ENTRY(cuMemAllocHost_v2)
-{
-	return host_alloc(bytesize, SIM_MEMORY_PINNED, 0, pp);
-}
+SIM_FORWARD(cuMemAllocHost_v2, host_alloc(bytesize, SIM_MEMORY_PINNED, 0, pp))
 
 SIM_ENTRY(cuMemAllocManaged)
 {

@@ -284,15 +284,8 @@ static CUresult begin_new(CUstream hStream, CUstreamCaptureMode mode)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuStreamBeginCapture)
-{
-	return begin_new(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-SIM_ENTRY(cuStreamBeginCapture_v2)
-{
-	return begin_new(hStream, mode);
-}
+SIM_FORWARD(cuStreamBeginCapture, begin_new(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL))
+SIM_FORWARD(cuStreamBeginCapture_v2, begin_new(hStream, mode))
 
 SIM_ENTRY(cuStreamBeginCaptureToGraph)
 {
@@ -314,15 +307,10 @@ SIM_ENTRY(cuStreamBeginCaptureToGraph)
 
 /* CUDA 13.3, as far as its documentation says; never compared with a driver. Whether
  * the nodes are the ones that the graph has is not checked. */
-SIM_ENTRY(cuStreamBeginRecaptureToGraph)
-{
-	return cuStreamBeginCaptureToGraph(hStream, hGraph, NULL, NULL, 0, mode);
-}
-
-SIM_ENTRY(cuStreamBeginCaptureInvented)
-{
-	return half == 0.5 ? begin_new(hStream, mode) : CUDA_ERROR_INVALID_VALUE;
-}
+SIM_FORWARD(cuStreamBeginRecaptureToGraph,
+	    cuStreamBeginCaptureToGraph(hStream, hGraph, NULL, NULL, 0, mode))
+SIM_FORWARD(cuStreamBeginCaptureInvented,
+	    half == 0.5 ? begin_new(hStream, mode) : CUDA_ERROR_INVALID_VALUE)
 
 static bool reached(const struct sim_stream *origin, const struct sim_nodes *nodes)
 {

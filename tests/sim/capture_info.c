@@ -75,16 +75,11 @@ static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuStreamGetCaptureInfo)
-{
-	return capture_info(hStream, captureStatus_out, id_out, NULL, NULL, NULL);
-}
-
-SIM_ENTRY(cuStreamGetCaptureInfo_v2)
-{
-	return capture_info(hStream, captureStatus_out, id_out, graph_out,
-			    dependencies_out, numDependencies_out);
-}
+SIM_FORWARD(cuStreamGetCaptureInfo,
+	    capture_info(hStream, captureStatus_out, id_out, NULL, NULL, NULL))
+SIM_FORWARD(cuStreamGetCaptureInfo_v2,
+	    capture_info(hStream, captureStatus_out, id_out, graph_out,
+			 dependencies_out, numDependencies_out))
 
 SIM_ENTRY(cuStreamGetCaptureInfo_v3)
 {
@@ -113,12 +108,7 @@ static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuStreamUpdateCaptureDependencies)
-{
-	return update_dependencies(hStream, dependencies, numDependencies, flags);
-}
-
-SIM_ENTRY(cuStreamUpdateCaptureDependencies_v2)
-{
-	return update_dependencies(hStream, dependencies, numDependencies, flags);
-}
+SIM_FORWARD(cuStreamUpdateCaptureDependencies,
+	    update_dependencies(hStream, dependencies, numDependencies, flags))
+SIM_FORWARD(cuStreamUpdateCaptureDependencies_v2,
+	    update_dependencies(hStream, dependencies, numDependencies, flags))

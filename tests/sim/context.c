@@ -323,15 +323,8 @@ static CUresult ctx_synchronize(CUcontext handle)
 	return sim_ctx_wait(ctx);
 }
 
-SIM_ENTRY(cuCtxSynchronize)
-{
-	return ctx_synchronize(NULL);
-}
-
-SIM_ENTRY(cuCtxSynchronize_v2)
-{
-	return ctx_synchronize(ctx);
-}
+SIM_FORWARD(cuCtxSynchronize, ctx_synchronize(NULL))
+SIM_FORWARD(cuCtxSynchronize_v2, ctx_synchronize(ctx))
 
 /* --- the primary context -------------------------------------------------- */
 

@@ -22,10 +22,7 @@ static CUresult ctx_create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuCtxCreate_v2)
-{
-	return ctx_create(pctx, flags, dev);
-}
+SIM_FORWARD(cuCtxCreate_v2, ctx_create(pctx, flags, dev))
 
 SIM_ENTRY(cuCtxCreate_v3)
 {
@@ -33,10 +30,7 @@ SIM_ENTRY(cuCtxCreate_v3)
 	return ctx_create(pctx, flags, dev);
 }
 
-SIM_ENTRY(cuCtxCreate_v4)
-{
-	return ctx_create(pctx, flags, dev);
-}
+SIM_FORWARD(cuCtxCreate_v4, ctx_create(pctx, flags, dev))
 
 static CUresult ctx_destroy(CUcontext handle)
 {
@@ -51,10 +45,7 @@ static CUresult ctx_destroy(CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuCtxDestroy_v2)
-{
-	return ctx_destroy(ctx);
-}
+SIM_FORWARD(cuCtxDestroy_v2, ctx_destroy(ctx))
 
 SIM_ENTRY(cuCtxAttach)
 {

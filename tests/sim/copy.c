@@ -274,17 +274,10 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 	return copy(&c);
 }
 
-SIM_ENTRY(cuMemcpyPeer)
-{
-	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, NULL,
-			 false);
-}
-
-SIM_ENTRY(cuMemcpyPeerAsync)
-{
-	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-			 hStream, true);
-}
+SIM_FORWARD(cuMemcpyPeer, copy_peer(dstDevice, dstContext, srcDevice, srcContext,
+				    ByteCount, NULL, false))
+SIM_FORWARD(cuMemcpyPeerAsync, copy_peer(dstDevice, dstContext, srcDevice, srcContext,
+					 ByteCount, hStream, true))
 
 /* --- rectangles ----------------------------------------------------------- */
 

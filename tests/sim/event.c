@@ -109,10 +109,7 @@ static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuEventRecord)
-{
-	return event_record(hEvent, hStream, false);
-}
+SIM_FORWARD(cuEventRecord, event_record(hEvent, hStream, false))
 
 SIM_ENTRY(cuEventRecordWithFlags)
 {

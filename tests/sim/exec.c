@@ -134,10 +134,7 @@ SIM_ENTRY(cuGraphInstantiate_v2)
 	return instantiate(phGraphExec, hGraph, 0);
 }
 
-SIM_ENTRY(cuGraphInstantiateWithFlags)
-{
-	return instantiate(phGraphExec, hGraph, flags);
-}
+SIM_FORWARD(cuGraphInstantiateWithFlags, instantiate(phGraphExec, hGraph, flags))
 
 SIM_ENTRY(cuGraphInstantiateWithParams)
 {

@@ -307,10 +307,7 @@ static CUresult edges_give(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuGraphGetEdges)
-{
-	return edges_give(hGraph, from, to, numEdges);
-}
+SIM_FORWARD(cuGraphGetEdges, edges_give(hGraph, from, to, numEdges))
 
 SIM_ENTRY(cuGraphGetEdges_v2)
 {
@@ -328,10 +325,8 @@ static CUresult before_give(CUgraphNode hNode, CUgraphNode *out, size_t *count)
 	return nodes_give(&node->before, out, count);
 }
 
-SIM_ENTRY(cuGraphNodeGetDependencies)
-{
-	return before_give(hNode, dependencies, numDependencies);
-}
+SIM_FORWARD(cuGraphNodeGetDependencies,
+	    before_give(hNode, dependencies, numDependencies))
 
 SIM_ENTRY(cuGraphNodeGetDependencies_v2)
 {
@@ -351,10 +346,7 @@ SIM_ENTRY(cuGraphNodeGetType)
 }
 
 /* Of a driver that is newer than the library. */
-SIM_ENTRY(cuGraphNodeGetType_v2)
-{
-	return cuGraphNodeGetType(hNode, type);
-}
+SIM_FORWARD(cuGraphNodeGetType_v2, cuGraphNodeGetType(hNode, type))
 
 /* --- entry points: changing the shape ------------------------------------------- */
 
@@ -390,15 +382,8 @@ static CUresult edges_add(CUgraph hGraph, const CUgraphNode *from,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuGraphAddDependencies)
-{
-	return edges_add(hGraph, from, to, numDependencies);
-}
-
-SIM_ENTRY(cuGraphAddDependencies_v2)
-{
-	return edges_add(hGraph, from, to, numDependencies);
-}
+SIM_FORWARD(cuGraphAddDependencies, edges_add(hGraph, from, to, numDependencies))
+SIM_FORWARD(cuGraphAddDependencies_v2, edges_add(hGraph, from, to, numDependencies))
 
 static CUresult edges_remove(CUgraph hGraph, const CUgraphNode *from,
 			     const CUgraphNode *to, size_t count)
@@ -418,15 +403,9 @@ static CUresult edges_remove(CUgraph hGraph, const CUgraphNode *from,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuGraphRemoveDependencies)
-{
-	return edges_remove(hGraph, from, to, numDependencies);
-}
-
-SIM_ENTRY(cuGraphRemoveDependencies_v2)
-{
-	return edges_remove(hGraph, from, to, numDependencies);
-}
+SIM_FORWARD(cuGraphRemoveDependencies, edges_remove(hGraph, from, to, numDependencies))
+SIM_FORWARD(cuGraphRemoveDependencies_v2,
+	    edges_remove(hGraph, from, to, numDependencies))
 
 SIM_ENTRY(cuGraphDestroyNode)
 {

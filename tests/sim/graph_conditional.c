@@ -228,11 +228,8 @@ static CUresult child_set(struct sim_node *node, CUgraph hGraph)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuGraphExecChildGraphNodeSetParams)
-{
-	return child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode),
-			 childGraph);
-}
+SIM_FORWARD(cuGraphExecChildGraphNodeSetParams,
+	    child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode), childGraph))
 
 SIM_ENTRY(cuGraphExecNodeSetParams)
 {
@@ -263,12 +260,7 @@ static CUresult any_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 			       &params->conditional);
 }
 
-SIM_ENTRY(cuGraphAddNode)
-{
-	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-}
-
-SIM_ENTRY(cuGraphAddNode_v2)
-{
-	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-}
+SIM_FORWARD(cuGraphAddNode,
+	    any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams))
+SIM_FORWARD(cuGraphAddNode_v2,
+	    any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams))

@@ -52,25 +52,10 @@ static CUresult module_load(void **ret_module, const void *image)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuModuleLoad)
-{
-	return module_load((void **)module, fname);
-}
-
-SIM_ENTRY(cuModuleLoadData)
-{
-	return module_load((void **)module, image);
-}
-
-SIM_ENTRY(cuModuleLoadDataEx)
-{
-	return module_load((void **)module, image);
-}
-
-SIM_ENTRY(cuModuleLoadFatBinary)
-{
-	return module_load((void **)module, fatCubin);
-}
+SIM_FORWARD(cuModuleLoad, module_load((void **)module, fname))
+SIM_FORWARD(cuModuleLoadData, module_load((void **)module, image))
+SIM_FORWARD(cuModuleLoadDataEx, module_load((void **)module, image))
+SIM_FORWARD(cuModuleLoadFatBinary, module_load((void **)module, fatCubin))
 
 SIM_ENTRY(cuModuleUnload)
 {
@@ -100,10 +85,7 @@ static CUresult function_find(void **ret_function, const void *handle, const cha
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-SIM_ENTRY(cuModuleGetFunction)
-{
-	return function_find((void **)hfunc, hmod, name);
-}
+SIM_FORWARD(cuModuleGetFunction, function_find((void **)hfunc, hmod, name))
 
 SIM_ENTRY(cuModuleGetGlobal_v2)
 {
@@ -134,11 +116,9 @@ SIM_ENTRY(cuFuncGetAttribute)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuFuncSetAttribute)
-{
-	return sim_object_check(hfunc, SIM_FUNCTION) ? CUDA_SUCCESS
-						     : CUDA_ERROR_INVALID_HANDLE;
-}
+SIM_FORWARD(cuFuncSetAttribute, sim_object_check(hfunc, SIM_FUNCTION)
+				    ? CUDA_SUCCESS
+				    : CUDA_ERROR_INVALID_HANDLE)
 
 /* --- arguments ------------------------------------------------------------ */
 

@@ -85,10 +85,7 @@ static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t f
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuGetProcAddress_v2)
-{
-	return lookup(symbol, pfn, cudaVersion, flags, symbolStatus);
-}
+SIM_FORWARD(cuGetProcAddress_v2, lookup(symbol, pfn, cudaVersion, flags, symbolStatus))
 
 /* The form of CUDA 11 has no status: what is not there is an error. */
 SIM_ENTRY(cuGetProcAddress)

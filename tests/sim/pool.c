@@ -63,10 +63,8 @@ SIM_ENTRY(cuDeviceSetMemPool)
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuDeviceGraphMemTrim)
-{
-	return sim_device_valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
+SIM_FORWARD(cuDeviceGraphMemTrim,
+	    sim_device_valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE)
 
 /* --- pools ---------------------------------------------------------------- */
 

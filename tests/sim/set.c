@@ -82,10 +82,7 @@ SET(cuMemsetD8Async, hStream, true, 1)
 SET(cuMemsetD16Async, hStream, true, 2)
 SET(cuMemsetD32Async, hStream, true, 4)
 
-SIM_ENTRY(cuMemsetInvented)
-{
-	return cuMemsetD8Async(dstDevice, uc, N, hStream);
-}
+SIM_FORWARD(cuMemsetInvented, cuMemsetD8Async(dstDevice, uc, N, hStream))
 
 static CUresult set_rectangle(CUdeviceptr dst, size_t pitch, unsigned char value,
 			      size_t width, size_t height, CUstream stream, bool async)
@@ -102,19 +99,11 @@ static CUresult set_rectangle(CUdeviceptr dst, size_t pitch, unsigned char value
 	return pitch < width ? CUDA_ERROR_INVALID_VALUE : set(&s);
 }
 
-SIM_ENTRY(cuMemsetD2D8_v2)
-{
-	return set_rectangle(dstDevice, dstPitch, uc, Width, Height, NULL, false);
-}
-
-SIM_ENTRY(cuMemsetD2D8Async)
-{
-	return set_rectangle(dstDevice, dstPitch, uc, Width, Height, hStream, true);
-}
+SIM_FORWARD(cuMemsetD2D8_v2,
+	    set_rectangle(dstDevice, dstPitch, uc, Width, Height, NULL, false))
+SIM_FORWARD(cuMemsetD2D8Async,
+	    set_rectangle(dstDevice, dstPitch, uc, Width, Height, hStream, true))
 
 /* --- single writes in stream order ---------------------------------------- */
 
-SIM_ENTRY(cuStreamWriteValue32_v2)
-{
-	return set_line(stream, true, addr, value, 4, 1);
-}
+SIM_FORWARD(cuStreamWriteValue32_v2, set_line(stream, true, addr, value, 4, 1))

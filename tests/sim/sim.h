@@ -694,6 +694,12 @@ static inline void sim_called(const enum sim_fn *fn)
 /* Defines what an entry point does: entries.h has its gate, which runs before, and its
  * parameters, which are named as in entries.list. */
 #define SIM_ENTRY(symbol) SIM_ENTRY_##symbol
+/* The same, of one that does no more than this call. */
+#define SIM_FORWARD(symbol, call)                                                      \
+	SIM_ENTRY(symbol)                                                              \
+	{                                                                              \
+		return call;                                                           \
+	}
 
 /* At the head of an entry point that destroys: calls gcpsim_when_destroyed's. */
 void sim_destroyed(const int *unused);

@@ -272,17 +272,13 @@ static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priori
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuStreamCreate)
-{
-	return stream_create(phStream, Flags, 0);
-}
+SIM_FORWARD(cuStreamCreate, stream_create(phStream, Flags, 0))
 
 SIM_ENTRY(cuStreamCreateWithPriority)
 {
-	return stream_create(phStream, flags,
-			     priority > 0    ? 0
-			     : priority < -5 ? -5
-					     : priority);
+	int within = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+
+	return stream_create(phStream, flags, within);
 }
 
 SIM_ENTRY(cuStreamDestroy_v2)

@@ -21,15 +21,8 @@ static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreen
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuStreamGetCtx)
-{
-	return stream_ctx(hStream, pctx, NULL);
-}
-
-SIM_ENTRY(cuStreamGetCtx_v2)
-{
-	return stream_ctx(hStream, pCtx, pGreenCtx);
-}
+SIM_FORWARD(cuStreamGetCtx, stream_ctx(hStream, pctx, NULL))
+SIM_FORWARD(cuStreamGetCtx_v2, stream_ctx(hStream, pCtx, pGreenCtx))
 
 SIM_ENTRY(cuStreamGetId)
 {
