@@ -610,33 +610,22 @@ void capture_play(struct thread *t, const struct op *op)
 {
 	struct capture *c = capture_near(t->model, op->a);
 
-	switch ((enum op_kind)op->kind) {
-	case OP_CAPTURE_REWIND:
+	if (op->kind == OP_CAPTURE_REWIND)
 		capture_edit(t, c, op->how);
-		break;
-	case OP_CAPTURE_REFUSE:
+	else if (op->kind == OP_CAPTURE_REFUSE)
 		capture_refuse(t, c, op->how);
-		break;
-	case OP_THREAD_MODE:
+	else if (op->kind == OP_THREAD_MODE)
 		thread_mode(t, op->how);
-		break;
-	case OP_CAPTURE_BEGIN:
+	else if (op->kind == OP_CAPTURE_BEGIN)
 		capture_begin(t, op);
-		break;
-	case OP_CAPTURE_INTO:
+	else if (op->kind == OP_CAPTURE_INTO)
 		capture_into(t, op);
-		break;
-	case OP_CAPTURE_FORK:
+	else if (op->kind == OP_CAPTURE_FORK)
 		capture_fork(t, op);
-		break;
-	case OP_CAPTURE_END:
+	else if (op->kind == OP_CAPTURE_END)
 		capture_end(t, c, op->how, op->b);
-		break;
-	case OP_CAPTURE_INVALIDATE:
+	else if (op->kind == OP_CAPTURE_INVALIDATE)
 		capture_invalidate(t, c);
-		break;
-	default:
+	else
 		capture_destroy_stream(t, c);
-		break;
-	}
 }

@@ -174,22 +174,14 @@ static void verbs_op(struct thread *t)
 
 void external_access_play(struct thread *t, const struct op *op)
 {
-	switch ((enum op_kind)op->kind) {
-	case OP_EXTERNAL_WRITE:
-	case OP_EXPORT:
+	if (op->kind == OP_EXTERNAL_WRITE || op->kind == OP_EXPORT)
 		external_write(t, t->model->slots[op->a % BLOCK_SLOTS], op);
-		break;
-	case OP_FORK:
+	else if (op->kind == OP_FORK)
 		fork_op(t);
-		break;
-	case OP_HOST_FUNCTION:
+	else if (op->kind == OP_HOST_FUNCTION)
 		host_function_op(t, op);
-		break;
-	case OP_SHRINK:
+	else if (op->kind == OP_SHRINK)
 		shrink_op(t, op);
-		break;
-	default:
+	else
 		verbs_op(t);
-		break;
-	}
 }

@@ -166,7 +166,7 @@ void op_add(struct generator *g, struct op op)
 void say(struct generator *g, unsigned thread, struct op op)
 {
 	op.thread = (uint8_t)thread;
-	op_add(g, op);
+	ADD(op);
 }
 
 struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot, uint8_t stream)
@@ -175,6 +175,22 @@ struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot, uint8_t
 
 	op.a = slot;
 	op.c = stream;
+	return op;
+}
+
+struct op alloc_of(struct generator *g, uint64_t bytes)
+{
+	struct op op = op_draw(g, OP_ALLOC);
+
+	op.bytes = bytes;
+	return op;
+}
+
+struct op free_of(struct generator *g, uint8_t slot, uint8_t stream)
+{
+	struct op op = on_block(g, OP_FREE, slot, stream);
+
+	g->used &= ~(1ull << slot);
 	return op;
 }
 
@@ -195,11 +211,10 @@ static void burst_draw(struct generator *g)
 	}
 	fill.a = check.a = release.a = alloc.a;
 	fill.c = check.c = stream;
-	op_add(g, alloc);
-	op_add(g, fill);
+	ADD(alloc, fill);
 	if (below(g, 2))
-		op_add(g, check);
-	op_add(g, release);
+		ADD(check);
+	ADD(release);
 }
 
 void burst_of(struct generator *g, uint64_t bytes, uint8_t stream)
@@ -223,19 +238,15 @@ static void held_draw(struct generator *g, struct op fork, uint64_t bytes)
 	unsigned held = (unsigned)below(g, 3);
 	struct op ops[2];
 
-	for (unsigned i = 0; i < held; i++) {
-		ops[i] = op_draw(g, OP_ALLOC);
-		ops[i].bytes = bytes;
-		op_add(g, ops[i]);
-	}
-	op_add(g, fork);
+	for (unsigned i = 0; i < held; i++)
+		ADD(ops[i] = alloc_of(g, bytes));
+	ADD(fork);
 	for (unsigned i = 0; i < held; i++) {
 		struct op fill = op_draw(g, OP_FILL), release = op_draw(g, OP_FREE);
 
 		fill.a = release.a = ops[i].a;
 		fill.c = fork.c;
-		op_add(g, fill);
-		op_add(g, release);
+		ADD(fill, release);
 		g->used &= ~(1ull << ops[i].a);
 	}
 }
@@ -258,10 +269,10 @@ static void forked_draw(struct generator *g)
 	fork.a = end.a = (uint8_t)below(g, CAPTURE_SLOTS * 2);
 	make.a = end.b;
 	launch.b = make.b;
-	op_add(g, begin);
+	ADD(begin);
 	early.c = begin.c;
 	if (below(g, 2)) { /* from before what follows */
-		op_add(g, early);
+		ADD(early);
 		fork.kind = OP_EVENT_WAIT;
 		fork.a = early.a;
 	}
@@ -270,10 +281,7 @@ static void forked_draw(struct generator *g)
 	held_draw(g, fork, bytes);
 	for (; count > 0; count--)
 		burst_of(g, bytes, below(g, 2) ? begin.c : fork.c);
-	op_add(g, end);
-	op_add(g, make);
-	op_add(g, launch);
-	op_add(g, launch);
+	ADD(end, make, launch, launch);
 }
 
 /* A capture as programs make them, and what becomes of it. */
@@ -289,22 +297,21 @@ static void capture_draw(struct generator *g)
 	end.a = (uint8_t)below(g, CAPTURE_SLOTS * 2);
 	make.a = end.b;
 	launch.b = make.b;
-	op_add(g, begin);
+	ADD(begin);
 	for (unsigned i = 0; i < count; i++) {
 		uint32_t from = g->history->count;
 
 		if (below(g, 3))
 			burst_draw(g);
 		else
-			op_add(g, op_draw(g, kind_draw(g)));
+			ADD(op_draw(g, kind_draw(g)));
 		for (; from < g->history->count && below(g, 4); from++)
 			g->history->ops[from].c = begin.c;
 	}
-	op_add(g, end);
-	op_add(g, make);
+	ADD(end, make);
 	for (unsigned i = (unsigned)below(g, 3); i < 3; i++) {
 		launch.c = stream_draw(g);
-		op_add(g, launch);
+		ADD(launch);
 	}
 }
 
@@ -321,16 +328,16 @@ static void restore_draw(struct generator *g)
 
 		op.a = slot;
 		op.how |= 1;
-		op_add(g, op);
+		ADD(op);
 	}
 	capture_draw(g);
-	op_add(g, checkpoint);
+	ADD(checkpoint);
 	for (unsigned i = (unsigned)below(g, 4); i > 0; i--)
-		op_add(g, op_draw(g, below(g, 2) ? OP_FREE : OP_GRAPH_LAUNCH));
+		ADD(op_draw(g, below(g, 2) ? OP_FREE : OP_GRAPH_LAUNCH));
 	capture_draw(g);
-	op_add(g, op_draw(g, OP_GRAPH_LAUNCH));
+	ADD(op_draw(g, OP_GRAPH_LAUNCH));
 	checkpoint.kind = OP_POOL_RESTORE;
-	op_add(g, checkpoint);
+	ADD(checkpoint);
 }
 
 /* The same many times over, alone or beside a capture of another thread, or beside work
@@ -347,24 +354,22 @@ static void turns_draw(struct generator *g)
 	case 0:
 		begin.thread = (uint8_t)(turns.thread + 1);
 		begin.how = 1; /* thread-local */
-		op_add(g, begin);
+		ADD(begin);
 		break;
 	case 1:
 		create.a = use.a = 2;
 		spin.bytes = LONG_NS;
 		spin.c = turns.c = 1; /* a stream of the context itself */
 		spin.thread = use.thread = create.thread = turns.thread;
-		op_add(g, create);
-		op_add(g, use);
-		op_add(g, spin);
+		ADD(create, use, spin);
 		use.a = 0;
-		op_add(g, use);
+		ADD(use);
 		turns.how = below(g, 2) ? 2 : turns.how; /* pinned memory */
 		break;
 	default:
 		break;
 	}
-	op_add(g, turns);
+	ADD(turns);
 }
 
 /* Blocks that fill most of a small device, one at a time or many of one size of which
@@ -381,7 +386,7 @@ static void mix_draw(struct generator *g)
 	struct op op = op_draw(g, OP_FREE);
 
 	for (op.a = 0; op.a < BLOCK_SLOTS; op.a++)
-		op_add(g, op);
+		ADD(op);
 	for (unsigned i = 0; kind < 3 && i < ONE_BY_ONE; i++) {
 		unsigned part = kind == 0 ? i : kind == 1 ? ONE_BY_ONE - 1 - i : 0;
 
@@ -395,12 +400,11 @@ static void mix_draw(struct generator *g)
 	for (unsigned i = 0; i < AT_ONCE; i++) {
 		op = on_block(g, OP_ALLOC, (uint8_t)i, 0);
 		op.bytes = size;
-		op_add(g, op);
-		op_add(g, on_block(g, OP_FILL, (uint8_t)i, stream_draw(g)));
+		ADD(op, on_block(g, OP_FILL, (uint8_t)i, stream_draw(g)));
 	}
 	for (unsigned i = 0; i < AT_ONCE; i++)
 		if (i % keep)
-			op_add(g, on_block(g, OP_FREE, (uint8_t)i, 0));
+			ADD(on_block(g, OP_FREE, (uint8_t)i, 0));
 		else
 			kept += size + (2 << 20);
 	if (kept < most)
@@ -427,7 +431,7 @@ static void context_add(struct generator *g)
 	struct op create = op_draw(g, OP_CONTEXT_CREATE);
 
 	create.a = 2;
-	op_add(g, create);
+	ADD(create);
 }
 
 /* A play around one promise. The last one of a history: after a capture in an unknown
@@ -448,9 +452,9 @@ static void promise_draw(struct generator *g)
 		begin.thread = (uint8_t)(g->thread + 1);
 		begin.how = 1; /* thread-local */
 		begin.c = (uint8_t)(4 + below(g, STREAM_SLOTS - 4));
-		op_add(g, begin);
+		ADD(begin);
 	}
-	op_add(g, op_draw(g, kind));
+	ADD(op_draw(g, kind));
 }
 
 /* --- the whole --- */

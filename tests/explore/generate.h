@@ -6,6 +6,7 @@
 #ifndef EXPLORE_GENERATE_H
 #define EXPLORE_GENERATE_H
 
+#include "../several.h"
 #include "explore.h"
 
 enum { SIZES = 5 };
@@ -35,11 +36,24 @@ uint8_t stream_draw(struct generator *g);
 /* One operation of this kind; it is not in the history yet. */
 struct op op_draw(struct generator *g, enum op_kind kind);
 void op_add(struct generator *g, struct op op);
+/* Up to six of them. */
+#define ADD(...)    SEVERAL(ADD_ONE, __VA_ARGS__)
+#define ADD_ONE(op) op_add(g, op)
 /* The same, done by this thread. */
 void say(struct generator *g, unsigned thread, struct op op);
+#define SAY(thread, ...)                                                               \
+	do {                                                                           \
+		unsigned by_ = (thread);                                               \
+		SEVERAL(SAY_ONE, __VA_ARGS__);                                         \
+	} while (0)
+#define SAY_ONE(op) say(g, by_, op)
 /* One of this kind, on a block and a stream. */
 struct op on_block(struct generator *g, enum op_kind kind, uint8_t slot,
 		   uint8_t stream);
+/* An allocation of so many bytes. */
+struct op alloc_of(struct generator *g, uint64_t bytes);
+/* The free of a block, after which its slot counts as empty. */
+struct op free_of(struct generator *g, uint8_t slot, uint8_t stream);
 /* A block of so many bytes, work on it on the stream, and its free. */
 void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
 

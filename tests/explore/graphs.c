@@ -606,28 +606,18 @@ void graphs_play(struct thread *t, const struct op *op)
 	struct graph *graph = graph_near(w, op->a);
 	struct exec *exec = exec_near(w, op->b);
 
-	switch ((enum op_kind)op->kind) {
-	case OP_GRAPH_INSTANTIATE:
+	if (op->kind == OP_GRAPH_INSTANTIATE)
 		graph_instantiate(t, graph, &w->execs[op->b % EXEC_SLOTS]);
-		break;
-	case OP_GRAPH_LAUNCH:
+	else if (op->kind == OP_GRAPH_LAUNCH)
 		exec_launch(t, exec, op);
-		break;
-	case OP_GRAPH_UPDATE:
+	else if (op->kind == OP_GRAPH_UPDATE)
 		exec_update(t, exec, graph);
-		break;
-	case OP_GRAPH_CLONE:
+	else if (op->kind == OP_GRAPH_CLONE)
 		graph_clone(t, graph, &w->graphs[op->b % GRAPH_SLOTS]);
-		break;
-	case OP_GRAPH_COMPOSE:
-	case OP_GRAPH_BESIDE:
+	else if (op->kind == OP_GRAPH_COMPOSE || op->kind == OP_GRAPH_BESIDE)
 		graph_compose(t, op);
-		break;
-	case OP_GRAPH_DESTROY:
+	else if (op->kind == OP_GRAPH_DESTROY)
 		graph_release(t, graph);
-		break;
-	default:
+	else
 		exec_release(t, exec);
-		break;
-	}
 }

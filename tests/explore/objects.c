@@ -339,19 +339,17 @@ void streams_play(struct thread *t, const struct op *op)
 	uint64_t ns = op->bytes;
 	void *spin[] = {&ns};
 
-	switch ((enum op_kind)op->kind) {
-	case OP_STREAM_CREATE:
+	if (op->kind == OP_STREAM_CREATE) {
 		if (!s && slot >= 2)
 			stream_create(t, slot, op->how);
 		return;
-	case OP_STREAM_DESTROY:
+	}
+	if (op->kind == OP_STREAM_DESTROY) {
 		if (s && !s->capture && FINE(t, cuStreamDestroy(s->handle))) {
 			t->model->streams_gone++;
 			stream_detach(t->model, s);
 		}
 		return;
-	default:
-		break;
 	}
 	s = stream_pick(t, slot);
 	if (!s || s->capture)
@@ -507,29 +505,20 @@ void looks_play(struct thread *t, const struct op *op)
 {
 	int device = op->a % t->model->setting->devices;
 
-	switch ((enum op_kind)op->kind) {
-	case OP_ADVANCE:
+	if (op->kind == OP_ADVANCE) {
 		gcpsim_advance(op->bytes);
-		break;
-	case OP_TRIM:
-		if (library.trim) {
-			gcpsim_plain_asks(1);
-			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
-			gcpsim_plain_asks(-1);
-		}
-		break;
-	case OP_RESET_PEAKS:
+	} else if (op->kind == OP_TRIM && library.trim) {
+		gcpsim_plain_asks(1);
+		library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
+		gcpsim_plain_asks(-1);
+	} else if (op->kind == OP_RESET_PEAKS) {
 		if (library.reset_peaks && library.active())
 			peaks_reset(t->model, device);
-		break;
-	case OP_MEM_INFO:
+	} else if (op->kind == OP_MEM_INFO) {
 		mem_info(t);
-		break;
-	case OP_CTX_SYNC:
+	} else if (op->kind == OP_CTX_SYNC) {
 		host_wait_context(t, t->context);
-		break;
-	default:
+	} else if (op->kind == OP_STATS || op->kind == OP_THREAD_END) {
 		oracle_books(t->model);
-		break;
 	}
 }

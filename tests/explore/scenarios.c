@@ -25,7 +25,7 @@ static void mode_set(struct generator *g, unsigned thread, unsigned mode)
 	struct op op = op_draw(g, OP_THREAD_MODE);
 
 	op.how = (uint8_t)mode;
-	say(g, thread, op);
+	SAY(thread, op);
 }
 
 /* A stream that can be captured and that every thread can name. */
@@ -61,8 +61,7 @@ static void run_graph(struct generator *g, unsigned graph)
 
 	make.a = (uint8_t)graph;
 	make.b = launch.b = (uint8_t)graph;
-	op_add(g, make);
-	op_add(g, launch);
+	ADD(make, launch);
 }
 
 /* Others get blocks of the same size afterwards, and work on them. */
@@ -89,21 +88,20 @@ static void beside_draw(struct generator *g)
 	mode_set(g, cast.other, below(g, 2) ? GLOBAL : (unsigned)below(g, 3));
 	if (works) /* something to work on */
 		burst_of(g, alloc.bytes, stream);
-	say(g, cast.me, begin_draw(g, mode, stream));
+	SAY(cast.me, begin_draw(g, mode, stream));
 	if (works) {
-		struct op own = op_draw(g, OP_ALLOC);
+		struct op own = alloc_of(g, 600);
 
-		own.bytes = 600;
-		say(g, cast.me, own);
-		say(g, cast.other, on_block(g, OP_FILL, own.a, stream));
+		SAY(cast.me, own);
+		SAY(cast.other, on_block(g, OP_FILL, own.a, stream));
 	}
-	say(g, cast.other, alloc);
+	SAY(cast.other, alloc);
 	say(g, below(g, 2) ? cast.me : cast.other,
 	    on_block(g, OP_FILL, alloc.a, stream));
 	if (below(g, 2))
-		say(g, cast.other, on_block(g, OP_FREE, alloc.a, stream));
-	say(g, cast.me, end_draw(g, 0, graph));
-	say(g, cast.other, on_block(g, OP_FREE, alloc.a, stream));
+		SAY(cast.other, on_block(g, OP_FREE, alloc.a, stream));
+	SAY(cast.me, end_draw(g, 0, graph));
+	SAY(cast.other, on_block(g, OP_FREE, alloc.a, stream));
 	run_graph(g, graph);
 	aftermath(g, alloc.bytes);
 	run_graph(g, graph);
@@ -118,45 +116,20 @@ static void both_draw(struct generator *g)
 
 	alloc.bytes = g->sizes[below(g, SIZES)];
 	for (unsigned i = 0; i < 2; i++)
-		say(g, g->thread, begin_draw(g, mode, streams[i]));
-	op_add(g, alloc);
-	op_add(g, on_block(g, OP_FILL, alloc.a, streams[last]));
+		SAY(g->thread, begin_draw(g, mode, streams[i]));
+	ADD(alloc, on_block(g, OP_FILL, alloc.a, streams[last]));
 	if (below(g, 2))
-		op_add(g, on_block(g, OP_FREE, alloc.a, streams[last]));
+		ADD(on_block(g, OP_FREE, alloc.a, streams[last]));
 	for (unsigned i = 0; i < 2; i++)
-		op_add(g, end_draw(g, i, i));
-	op_add(g, on_block(g, OP_FREE, alloc.a, streams[last]));
+		ADD(end_draw(g, i, i));
 	destroy.a = (uint8_t)!last;
-	op_add(g, destroy);
+	ADD(on_block(g, OP_FREE, alloc.a, streams[last]), destroy);
 	run_graph(g, last);
 	aftermath(g, alloc.bytes);
 	run_graph(g, last);
 }
 
 /* --- what is in order with what ----------------------------------------------- */
-
-static struct op alloc_of(struct generator *g, uint64_t bytes)
-{
-	struct op op = op_draw(g, OP_ALLOC);
-
-	op.bytes = bytes;
-	return op;
-}
-
-static struct op alloc_add(struct generator *g, uint64_t bytes)
-{
-	struct op op = alloc_of(g, bytes);
-
-	op_add(g, op);
-	return op;
-}
-
-/* Frees the block of this slot in the order of the stream. */
-static void free_add(struct generator *g, uint8_t slot, uint8_t stream)
-{
-	op_add(g, on_block(g, OP_FREE, slot, stream));
-	g->used &= ~(1ull << slot);
-}
 
 /* A kernel that takes its time. */
 static struct op slow_fill(struct generator *g, uint8_t slot, uint8_t stream)
@@ -186,26 +159,21 @@ static void lag_draw(struct generator *g)
 {
 	uint64_t bytes = g->sizes[below(g, SIZES)];
 	uint8_t main = stream_of_all(g), side = stream_of_all(g);
-	struct op fork = op_draw(g, OP_CAPTURE_FORK), lagging = alloc_of(g, bytes);
-	struct op again;
+	struct op fork = on_block(g, OP_CAPTURE_FORK, 0, side);
+	struct op lagging = alloc_of(g, bytes), again;
 
-	fork.a = 0;
-	fork.c = side;
-	op_add(g, begin_draw(g, GLOBAL, main));
+	ADD(begin_draw(g, GLOBAL, main));
 	burst_of(g, 700, main);
-	op_add(g, fork);
+	ADD(fork);
 	burst_of(g, 700, main);
-	op_add(g, lagging);
-	op_add(g, slow_fill(g, lagging.a, side));
-	free_add(g, lagging.a, side);
+	ADD(lagging, slow_fill(g, lagging.a, side), free_of(g, lagging.a, side));
 	burst_of(g, 700, main);
 	fork.c = stream_of_all(g);
-	op_add(g, fork);
-	again = alloc_add(g, bytes);
-	op_add(g, on_block(g, OP_FILL, again.a, below(g, 2) ? main : fork.c));
+	ADD(fork, again = alloc_of(g, bytes),
+	    on_block(g, OP_FILL, again.a, below(g, 2) ? main : fork.c));
 	if (below(g, 2))
-		op_add(g, on_block(g, OP_FREE, again.a, main));
-	op_add(g, end_draw(g, 0, 0));
+		ADD(on_block(g, OP_FREE, again.a, main));
+	ADD(end_draw(g, 0, 0));
 	run_graph(g, 0);
 }
 
@@ -218,17 +186,15 @@ static void rewind_draw(struct generator *g)
 	bool early = below(g, 2); /* freed before that */
 
 	rewind.a = 0;
-	op_add(g, begin_draw(g, GLOBAL, main));
-	op_add(g, block);
-	op_add(g, slow_fill(g, block.a, main));
+	ADD(begin_draw(g, GLOBAL, main), block, slow_fill(g, block.a, main));
 	if (early)
-		op_add(g, on_block(g, OP_FREE, block.a, main));
-	op_add(g, rewind);
+		ADD(on_block(g, OP_FREE, block.a, main));
+	ADD(rewind);
 	if (!early)
-		op_add(g, on_block(g, OP_FREE, block.a, main));
+		ADD(on_block(g, OP_FREE, block.a, main));
 	for (unsigned i = 1 + (unsigned)below(g, 3); i > 0; i--)
 		burst_of(g, i == 1 ? bytes : 700, main);
-	op_add(g, end_draw(g, 0, 0));
+	ADD(end_draw(g, 0, 0));
 	run_graph(g, 0);
 }
 
@@ -249,46 +215,38 @@ static void lent_draw(struct generator *g)
 	if (below(g, 2)) { /* and a common one, pending until then */
 		struct op common = alloc_of(g, bytes);
 
-		op_add(g, common);
-		op_add(g, slow_fill(g, common.a, apart));
-		free_add(g, common.a, apart);
+		ADD(common, slow_fill(g, common.a, apart), free_of(g, common.a, apart));
 	}
 	pool_set(g, g->thread, slot, true);
-	op_add(g, begin_draw(g, GLOBAL, main));
-	op_add(g, block);
-	op_add(g, on_block(g, OP_FILL, block.a, main));
-	op_add(g, end_draw(g, 0, 0));
-	op_add(g, slow_fill(g, block.a, apart));
+	ADD(begin_draw(g, GLOBAL, main), block, on_block(g, OP_FILL, block.a, main),
+	    end_draw(g, 0, 0), slow_fill(g, block.a, apart));
 	if (!inside)
-		op_add(g, on_block(g, OP_FREE, block.a, apart));
-	op_add(g, begin_draw(g, GLOBAL, main));
+		ADD(on_block(g, OP_FREE, block.a, apart));
+	ADD(begin_draw(g, GLOBAL, main));
 	if (inside)
-		op_add(g, on_block(g, OP_FREE, block.a, apart));
+		ADD(on_block(g, OP_FREE, block.a, apart));
 	if (beside)
-		say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+		SAY(cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
 	if (below(g, 3)) {
 		burst_of(g, bytes, main);
-		op_add(g, end_draw(g, 0, 1));
+		ADD(end_draw(g, 0, 1));
 		run_graph(g, 1);
 	} else { /* nothing of it is left but the memory */
-		op_add(g, end_draw(g, 0, 1));
 		release.a = (uint8_t)slot;
-		op_add(g, release);
 		destroy_exec.kind = OP_EXEC_DESTROY;
+		ADD(end_draw(g, 0, 1), release);
 		for (destroy.a = 0; destroy.a < 2; destroy.a++) {
 			destroy_exec.b = destroy.a;
-			op_add(g, destroy);
-			op_add(g, destroy_exec);
+			ADD(destroy, destroy_exec);
 		}
 	}
 	pool_set(g, g->thread, slot, false);
 	if (beside)
-		say(g, cast.other, end_draw(g, 1, 2));
+		SAY(cast.other, end_draw(g, 1, 2));
 	if (below(g, 2)) {
 		struct op fresh = alloc_of(g, bytes);
 
-		op_add(g, fresh);
-		op_add(g, on_block(g, OP_EXTERNAL_WRITE, fresh.a, apart));
+		ADD(fresh, on_block(g, OP_EXTERNAL_WRITE, fresh.a, apart));
 	}
 	aftermath(g, bytes);
 }
@@ -303,24 +261,19 @@ static void past_draw(struct generator *g)
 	struct op release = checkpoint, restore = checkpoint;
 	struct op destroy = op_draw(g, OP_GRAPH_DESTROY);
 
+	destroy.a = 0;
 	checkpoint.a = release.a = restore.a = (uint8_t)slot;
 	release.kind = OP_POOL_RELEASE;
 	restore.kind = OP_POOL_RESTORE;
 	for (unsigned i = 0; i < 2; i++) {
 		pool_set(g, g->thread, slot, true);
-		op_add(g, begin_draw(g, GLOBAL, main));
-		block = alloc_add(g, bytes);
-		free_add(g, block.a, main);
-		op_add(g, end_draw(g, 0, 0));
+		ADD(begin_draw(g, GLOBAL, main), block = alloc_of(g, bytes),
+		    free_of(g, block.a, main), end_draw(g, 0, 0));
 		if (i == 1)
 			break;
-		op_add(g, checkpoint);
-		destroy.a = 0;
-		op_add(g, destroy);
-		op_add(g, release);
-		op_add(g, op_draw(g, OP_STATS));
+		ADD(checkpoint, destroy, release, op_draw(g, OP_STATS));
 	}
-	op_add(g, restore);
+	ADD(restore);
 	pool_set(g, g->thread, slot, false);
 }
 
@@ -336,21 +289,16 @@ static void handed_draw(struct generator *g)
 	bool captures = below(g, 2);
 
 	pool_set(g, g->thread, slot, true);
-	op_add(g, begin_draw(g, GLOBAL, main));
-	op_add(g, block);
-	op_add(g, slow_fill(g, block.a, main));
-	free_add(g, block.a, main);
-	op_add(g, end_draw(g, 0, 0));
+	ADD(begin_draw(g, GLOBAL, main), block, slow_fill(g, block.a, main),
+	    free_of(g, block.a, main), end_draw(g, 0, 0));
 	run_graph(g, 0);
-	op_add(g, begin_draw(g, GLOBAL, main));
-	fresh = alloc_add(g, bytes);
-	op_add(g, end_draw(g, 0, 1));
+	ADD(begin_draw(g, GLOBAL, main), fresh = alloc_of(g, bytes), end_draw(g, 0, 1));
 	pool_set(g, g->thread, slot, false);
 	if (captures)
-		say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
-	op_add(g, on_block(g, OP_EXPORT, fresh.a, main));
+		SAY(cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+	ADD(on_block(g, OP_EXPORT, fresh.a, main));
 	if (captures)
-		say(g, cast.other, end_draw(g, 0, 2));
+		SAY(cast.other, end_draw(g, 0, 2));
 }
 
 /* Two captures into one pool: what one has put off until its end is not ready at the
@@ -361,25 +309,17 @@ static void shared_draw(struct generator *g)
 	struct cast cast = cast_draw(g);
 	unsigned slot = (unsigned)below(g, NAMED_MAX);
 	uint8_t main = stream_of_all(g), side = stream_of_all(g);
-	struct op fork = op_draw(g, OP_CAPTURE_FORK), block;
+	struct op fork = on_block(g, OP_CAPTURE_FORK, 1, side), block;
 
 	pool_set(g, cast.other, slot, true);
 	pool_set(g, cast.me, slot, true);
-	say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
-	say(g, cast.me, begin_draw(g, THREAD_LOCAL, main));
-	fork.a = 1;
-	fork.c = side;
-	say(g, cast.me, fork);
-	block = alloc_of(g, bytes);
-	say(g, cast.me, block);
-	say(g, cast.me, slow_fill(g, block.a, side));
-	say(g, cast.me, on_block(g, OP_FREE, block.a, side));
-	g->used &= ~(1ull << block.a);
-	say(g, cast.other, end_draw(g, 0, 2));
-	block = alloc_of(g, bytes);
-	say(g, cast.me, block);
-	say(g, cast.me, on_block(g, OP_FILL, block.a, main));
-	say(g, cast.me, end_draw(g, 1, 1));
+	SAY(cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+	SAY(cast.me, begin_draw(g, THREAD_LOCAL, main), fork,
+	    block = alloc_of(g, bytes), slow_fill(g, block.a, side),
+	    free_of(g, block.a, side));
+	SAY(cast.other, end_draw(g, 0, 2));
+	SAY(cast.me, block = alloc_of(g, bytes), on_block(g, OP_FILL, block.a, main),
+	    end_draw(g, 1, 1));
 	run_graph(g, 1);
 	pool_set(g, cast.me, slot, false);
 	pool_set(g, cast.other, slot, false);
@@ -392,14 +332,11 @@ static void ordered_draw(struct generator *g)
 	uint8_t stream = stream_draw(g);
 	struct op block;
 
-	for (unsigned i = 2 + (unsigned)below(g, 14); i > 0; i--) {
-		block = alloc_add(g, bytes);
-		op_add(g, slow_fill(g, block.a, stream));
-		free_add(g, block.a, stream);
-	}
-	block = alloc_add(g, bytes);
-	op_add(g, on_block(g, below(g, 2) ? OP_EXPORT : OP_EXTERNAL_WRITE, block.a,
-			   stream));
+	for (unsigned i = 2 + (unsigned)below(g, 14); i > 0; i--)
+		ADD(block = alloc_of(g, bytes), slow_fill(g, block.a, stream),
+		    free_of(g, block.a, stream));
+	ADD(block = alloc_of(g, bytes),
+	    on_block(g, below(g, 2) ? OP_EXPORT : OP_EXTERNAL_WRITE, block.a, stream));
 }
 
 /* The same, and a new context works on it at once; perhaps while another thread
@@ -414,7 +351,7 @@ static void newcomer_draw(struct generator *g)
 
 	destroy.how &= 0xfe;
 	for (destroy.a = 1; destroy.a < CONTEXTS_MAX; destroy.a++)
-		op_add(g, destroy);
+		ADD(destroy);
 	create.a = use.a = (uint8_t)(2 + below(g, CONTEXTS_MAX - 2));
 	ordered_draw(g);
 	fill = on_block(g, OP_FILL, 0, 0);
@@ -423,13 +360,11 @@ static void newcomer_draw(struct generator *g)
 		g->history->count--;
 	if (captures) {
 		mode_set(g, cast.other, THREAD_LOCAL);
-		say(g, cast.me, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+		SAY(cast.me, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
 	}
-	say(g, cast.other, create);
-	say(g, cast.other, use);
-	say(g, cast.other, fill);
+	SAY(cast.other, create, use, fill);
 	if (captures)
-		say(g, cast.me, end_draw(g, 0, 0));
+		SAY(cast.me, end_draw(g, 0, 0));
 }
 
 /* The host writes into fresh pinned memory, while copies from what was there run. */
@@ -443,25 +378,20 @@ static void pinned_draw(struct generator *g)
 	take.how = destroy.a = 0;
 	give.a = write.a = copy.b = take.a;
 	copy.a = block.a;
-	op_add(g, give);
-	op_add(g, block);
+	ADD(give, block);
 	for (unsigned i = 2 + (unsigned)below(g, 4); i > 0; i--) {
 		if (graphs)
-			op_add(g, begin_draw(g, RELAXED, stream_of_all(g)));
-		op_add(g, take);
+			ADD(begin_draw(g, RELAXED, stream_of_all(g)));
+		ADD(take);
 		if (graphs)
-			op_add(g, end_draw(g, 0, 0));
-		op_add(g, write);
-		op_add(g, slow_fill(g, block.a, copy.c));
-		op_add(g, copy);
-		op_add(g, give);
+			ADD(end_draw(g, 0, 0));
+		ADD(write, slow_fill(g, block.a, copy.c), copy, give);
 		if (graphs)
-			op_add(g, destroy);
+			ADD(destroy);
 		if (below(g, 3) == 0)
-			op_add(g, op_draw(g, OP_ADVANCE));
+			ADD(op_draw(g, OP_ADVANCE));
 	}
-	op_add(g, take);
-	op_add(g, write);
+	ADD(take, write);
 }
 
 /* A context of the program's own becomes current. */
@@ -471,8 +401,7 @@ static void context_own(struct generator *g, uint8_t own)
 		  use = op_draw(g, OP_USE_CONTEXT);
 
 	create.a = use.a = own;
-	op_add(g, create);
-	op_add(g, use);
+	ADD(create, use);
 }
 
 /* A stream of another context frees a block behind work of its own. */
@@ -482,13 +411,10 @@ static void strange_draw(struct generator *g)
 	struct op use = op_draw(g, OP_USE_CONTEXT), block = alloc_of(g, bytes);
 
 	use.a = 0;
-	op_add(g, use);
-	op_add(g, block);
+	ADD(use, block);
 	context_own(g, (uint8_t)(2 + below(g, CONTEXTS_MAX - 2)));
-	op_add(g, slow_fill(g, block.a, 1));
-	op_add(g, on_block(g, OP_FREE_ASYNC, block.a, 1));
+	ADD(slow_fill(g, block.a, 1), on_block(g, OP_FREE_ASYNC, block.a, 1), use);
 	g->used &= ~(1ull << block.a);
-	op_add(g, use);
 	aftermath(g, bytes);
 }
 
@@ -505,14 +431,12 @@ static void lost_draw(struct generator *g)
 
 	use.a = end.a = create.a;
 	end.how &= (uint8_t)~2u; /* nothing can be waited for */
-	op_add(g, create);
-	op_add(g, use);
 	stream.a = stream_of_all(g);
-	op_add(g, stream);
+	ADD(create, use, stream);
 	burst_of(g, bytes, stream.a);
-	op_add(g, begin_draw(g, (unsigned)below(g, 3), stream.a));
+	ADD(begin_draw(g, (unsigned)below(g, 3), stream.a));
 	burst_of(g, bytes, stream.a);
-	op_add(g, end);
+	ADD(end);
 	aftermath(g, bytes);
 }
 
@@ -541,22 +465,21 @@ void ends_draw(struct generator *g)
 	fill.a = small.a;
 	fill.c = stream;
 	make.a = make.b = launch.b = 0;
-	op_add(g, create);
+	ADD(create);
 	use.a = 0;
 	for (unsigned i = 0; i < THREADS_MAX; i++)
-		say(g, i, use);
-	say(g, cast.other, small);
+		SAY(i, use);
+	SAY(cast.other, small);
 	mode_set(g, cast.other, (unsigned)below(g, 3));
-	say(g, cast.me, begin_draw(g, 2, stream));
-	say(g, cast.other, fill);
-	op_add(g, end);
+	SAY(cast.me, begin_draw(g, 2, stream));
+	SAY(cast.other, fill);
+	ADD(end);
 	g->thread = cast.other;
 	for (unsigned i = 1 + (unsigned)below(g, 3); i > 0; i--)
 		burst_of(g, bytes, stream);
-	say(g, cast.me, end_draw(g, 0, 0));
-	say(g, cast.me, make);
+	SAY(cast.me, end_draw(g, 0, 0), make);
 	aftermath(g, bytes);
-	say(g, cast.me, launch);
+	SAY(cast.me, launch);
 }
 
 /* Memory is out in one context while another one has some that waits for its work. */
@@ -568,13 +491,11 @@ static void reclaim_draw(struct generator *g)
 
 	use.a = 0;
 	context_own(g, 2);
-	for (block.a = 0; block.a < 6; block.a++) {
-		op_add(g, block);
-		op_add(g, slow_fill(g, block.a, stream));
-	}
+	for (block.a = 0; block.a < 6; block.a++)
+		ADD(block, slow_fill(g, block.a, stream));
 	while (block.a-- > 0)
-		op_add(g, on_block(g, OP_FREE, block.a, stream));
-	op_add(g, use);
+		ADD(on_block(g, OP_FREE, block.a, stream));
+	ADD(use);
 	aftermath(g, bytes);
 	aftermath(g, 3 * bytes);
 }
@@ -585,9 +506,7 @@ static void (*const scenarios[])(struct generator *g) = {
     shared_draw, handed_draw,  ordered_draw, newcomer_draw, pinned_draw, strange_draw,
     lost_draw,   reclaim_draw, reclaim_draw, reclaim_draw,
 };
-enum {
-	SCENARIOS = sizeof(scenarios) / sizeof(*scenarios),
-};
+enum { SCENARIOS = sizeof(scenarios) / sizeof(*scenarios) };
 
 void scenario_draw(struct generator *g)
 {

@@ -61,9 +61,8 @@ static void cast_draw(struct generator *g, struct cast *cast)
 static void temporary(struct generator *g, unsigned thread, uint64_t bytes,
 		      uint8_t stream, bool alike)
 {
-	struct op alloc = op_draw(g, OP_ALLOC), fill, check;
+	struct op alloc = alloc_of(g, bytes), fill, check;
 
-	alloc.bytes = bytes;
 	fill = on_block(g, OP_FILL, alloc.a, stream);
 	check = on_block(g, OP_CHECK, alloc.a, stream);
 	fill.how = (uint8_t)(below(g, 4) ? 2 : 0); /* at the block's start */
@@ -78,8 +77,7 @@ static void temporary(struct generator *g, unsigned thread, uint64_t bytes,
 	say(g, thread, check);
 	if (!alike && below(g, 10) == 0)
 		return; /* an output */
-	say(g, thread, on_block(g, OP_FREE, alloc.a, stream));
-	g->used &= ~(1ull << alloc.a);
+	say(g, thread, free_of(g, alloc.a, stream));
 }
 
 static void instantiate(struct generator *g, unsigned graph, unsigned exec)
@@ -88,7 +86,7 @@ static void instantiate(struct generator *g, unsigned graph, unsigned exec)
 
 	op.a = (uint8_t)graph;
 	op.b = (uint8_t)exec;
-	op_add(g, op);
+	ADD(op);
 }
 
 /* Most programs keep the executable alone. */
@@ -97,7 +95,7 @@ static void destroy(struct generator *g, unsigned graph)
 	struct op op = op_draw(g, OP_GRAPH_DESTROY);
 
 	op.a = (uint8_t)graph;
-	op_add(g, op);
+	ADD(op);
 }
 
 static void capture(struct generator *g, const struct cast *cast, unsigned graph)
@@ -193,7 +191,7 @@ static void interlude(struct generator *g, const struct cast *cast)
 				     : below(g, GRAPH_SLOTS));
 		op.b = (uint8_t)below(g, EXEC_SLOTS);
 		op.c = cast->stream[below(g, STREAMS_OF)];
-		op_add(g, op);
+		ADD(op);
 		if (op.kind != OP_ADVANCE && below(g, 2))
 			instantiate(g, graph, graph);
 	}
@@ -225,7 +223,7 @@ static void play_draw(struct generator *g)
 
 	cast_draw(g, &cast);
 	if (below(g, 6) == 0)
-		op_add(g, op_draw(g, OP_SHARE_TURNS));
+		ADD(op_draw(g, OP_SHARE_TURNS));
 	for (unsigned i = 0; i < cast.graphs; i++) {
 		capture(g, &cast, i);
 		if (below(g, 2))
@@ -241,17 +239,14 @@ static void play_draw(struct generator *g)
 static uint8_t result_capture(struct generator *g, uint64_t bytes, struct op begin,
 			      struct op end)
 {
-	struct op alloc = op_draw(g, OP_ALLOC), fill;
+	struct op alloc = alloc_of(g, bytes), fill;
 
-	alloc.bytes = bytes;
 	fill = on_block(g, OP_FILL, alloc.a, begin.c);
 	fill.how = (uint8_t)(fill.how & ~1); /* at its start */
-	op_add(g, begin);
-	op_add(g, alloc);
-	op_add(g, fill);
+	ADD(begin, alloc, fill);
 	for (unsigned i = (unsigned)below(g, 2); i > 0; i--)
 		temporary(g, g->thread, bytes, begin.c, true);
-	op_add(g, end);
+	ADD(end);
 	return alloc.a;
 }
 
@@ -269,20 +264,20 @@ static uint8_t reader_capture(struct generator *g, uint64_t bytes, uint8_t resul
 	copy.c = begin.c;
 	copy.how = 0; /* start to start, by itself */
 	if (before)
-		op_add(g, out);
-	op_add(g, begin);
+		ADD(out);
+	ADD(begin);
 	if (!before)
-		op_add(g, out);
+		ADD(out);
 	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
 		temporary(g, g->thread, bytes, begin.c, true);
-	op_add(g, copy);
+	ADD(copy);
 	if (!behind)
-		op_add(g, release);
+		ADD(release);
 	for (unsigned i = (unsigned)below(g, 2); i > 0; i--)
 		temporary(g, g->thread, bytes, begin.c, true);
-	op_add(g, end);
+	ADD(end);
 	if (behind)
-		op_add(g, release);
+		ADD(release);
 	g->used &= ~(1ull << result);
 	return out.a;
 }
@@ -315,11 +310,11 @@ void results_draw(struct generator *g)
 	for (unsigned i = 4 + (unsigned)below(g, 12); i > 0; i--) {
 		launch(g, &cast, i % 2, cast.stream[below(g, cast.streams)]);
 		if (below(g, 3) == 0)
-			op_add(g, on_block(g, OP_CHECK, out, cast.stream[0]));
+			ADD(on_block(g, OP_CHECK, out, cast.stream[0]));
 		if (below(g, 6) == 0)
 			interlude(g, &cast);
 	}
-	op_add(g, on_block(g, OP_READ_BACK, out, cast.stream[0]));
+	ADD(on_block(g, OP_READ_BACK, out, cast.stream[0]));
 }
 
 /* --- before, behind or between the rest ------------------------------------ */
@@ -338,9 +333,9 @@ static void mix(struct generator *g, const struct op *ops, uint32_t count)
 		unsigned n = 1 + (unsigned)below(g, CHUNK_OPS);
 
 		for (; n > 0 && others && i < firsts; n--)
-			op_add(g, first[i++]);
+			ADD(first[i++]);
 		for (; n > 0 && !others && j < count; n--)
-			op_add(g, ops[j++]);
+			ADD(ops[j++]);
 	}
 }
 

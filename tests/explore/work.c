@@ -326,6 +326,11 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 /* What an operation says, if it can be done. */
 static bool item_of(struct model *w, const struct op *op, struct item *ret_item)
 {
+	static const enum item_kind kinds[OP_KINDS] = {
+	    [OP_FILL] = ITEM_FILL,       [OP_SET] = ITEM_SET,
+	    [OP_ADD] = ITEM_ADD,         [OP_CHECK] = ITEM_CHECK,
+	    [OP_COPY] = ITEM_COPY,       [OP_PINNED_UP] = ITEM_COPY,
+	    [OP_PINNED_DOWN] = ITEM_COPY};
 	struct block *a = w->slots[op->a % BLOCK_SLOTS];
 	struct block *b = w->slots[op->b % BLOCK_SLOTS];
 	struct block *pin = w->pinned[op->b % PINNED_SLOTS];
@@ -347,24 +352,12 @@ static bool item_of(struct model *w, const struct op *op, struct item *ret_item)
 	item.words = region->words;
 	item.dst = a;
 	item.dst_region = (uint8_t)number;
-	switch ((enum op_kind)op->kind) {
-	case OP_FILL:
-		item.kind = ITEM_FILL;
-		break;
-	case OP_SET:
-		item.kind = ITEM_SET;
-		break;
-	case OP_ADD:
-		item.kind = ITEM_ADD;
-		break;
-	case OP_CHECK:
-		item.kind = ITEM_CHECK;
+	item.kind = kinds[op->kind];
+	if (item.kind == ITEM_CHECK) {
 		item.dst = NULL;
 		item.src = a;
 		item.src_region = (uint8_t)number;
-		break;
-	default:
-		item.kind = ITEM_COPY;
+	} else if (item.kind == ITEM_COPY) {
 		if (!b || a == b)
 			return false;
 		region = block_region(b, op->how >> 2);
@@ -372,7 +365,6 @@ static bool item_of(struct model *w, const struct op *op, struct item *ret_item)
 		item.src_region = (uint8_t)(region - b->regions);
 		if (item.words > region->words)
 			item.words = region->words;
-		break;
 	}
 	*ret_item = item;
 	return item.words > 0;
@@ -412,13 +404,10 @@ void work_play(struct thread *t, const struct op *op)
 {
 	struct block *block = t->model->slots[op->a % BLOCK_SLOTS];
 
-	if (op->kind == OP_READ_BACK) {
-		if (block)
-			read_back(t, block, op->how);
-	} else if (op->kind == OP_WRITE) {
-		if (block)
-			write_from_host(t, block, op);
-	} else {
+	if (op->kind != OP_READ_BACK && op->kind != OP_WRITE)
 		item_op(t, op);
-	}
+	else if (block && op->kind == OP_WRITE)
+		write_from_host(t, block, op);
+	else if (block)
+		read_back(t, block, op->how);
 }
