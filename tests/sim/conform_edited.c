@@ -267,30 +267,18 @@ static CUgraph captured(CUresult (*work)(void))
 	return graph;
 }
 
-static CUresult one_fill(void)
-{
-	return conform_fill(p, 4, 7, s);
-}
+/* What is captured. */
+#define WORK(name, call)                                                               \
+	static CUresult name(void)                                                     \
+	{                                                                              \
+		return call;                                                           \
+	}
 
-static CUresult another_fill(void)
-{
-	return conform_fill(p + 64, 8, 8, s);
-}
-
-static CUresult one_set(void)
-{
-	return cuMemsetD32Async(p, 9, 4, s);
-}
-
-static CUresult longer_set(void)
-{
-	return cuMemsetD32Async(p, 10, 8, s);
-}
-
-static CUresult one_spin(void)
-{
-	return conform_spin(1000, s);
-}
+WORK(one_fill, conform_fill(p, 4, 7, s))
+WORK(another_fill, conform_fill(p + 64, 8, 8, s))
+WORK(one_set, cuMemsetD32Async(p, 9, 4, s))
+WORK(longer_set, cuMemsetD32Async(p, 10, 8, s))
+WORK(one_spin, conform_spin(1000, s))
 
 static CUresult fill_and_fill(void)
 {
@@ -307,10 +295,7 @@ static CUresult fill_beside_fill(void)
 	return cuStreamWaitEvent(s, join, 0);
 }
 
-static CUresult none(void)
-{
-	return CUDA_SUCCESS;
-}
+WORK(none, CUDA_SUCCESS)
 
 static void update(const char *title, CUresult (*old)(void), CUresult (*new)(void))
 {
@@ -362,25 +347,15 @@ SECTION(updated_by_itself)
 	TELL(cuGraphDestroy(g), gone(), cuGraphExecDestroy(exec), gone());
 }
 
-static CUresult copy(void)
-{
-	return cuMemcpyDtoDAsync(p + 64, p, 64, s);
-}
+WORK(copy, cuMemcpyDtoDAsync(p + 64, p, 64, s))
 
 static void CUDA_CB nothing(void *data)
 {
 	(void)data;
 }
 
-static CUresult host_function(void)
-{
-	return cuLaunchHostFunc(s, nothing, NULL);
-}
-
-static CUresult event_nodes(void)
-{
-	return cuEventRecordWithFlags(new_event(), s, CU_EVENT_RECORD_EXTERNAL);
-}
+WORK(host_function, cuLaunchHostFunc(s, nothing, NULL))
+WORK(event_nodes, cuEventRecordWithFlags(new_event(), s, CU_EVENT_RECORD_EXTERNAL))
 
 static CUresult memory(void)
 {

@@ -20,7 +20,6 @@ static uint64_t extent(const struct sim_copy *c, uint64_t pitch)
 	return (c->rows - 1) * pitch + c->bytes;
 }
 
-/* *ret_tracked as in struct sim_tracked. */
 static CUresult side_check(enum sim_side side, uint64_t addr, uint64_t bytes,
 			   bool *ret_tracked)
 {
@@ -36,22 +35,21 @@ static CUresult side_check(enum sim_side side, uint64_t addr, uint64_t bytes,
 	return CUDA_SUCCESS;
 }
 
-static void copy_declare(struct sim_work *work, const struct sim_copy *c, bool dst,
-			 bool src)
+static void copy_declare(struct sim_work *work, const struct sim_copy *c)
 {
-	if (dst)
+	if (c->dst_tracked)
 		work->access[work->accesses++] = (struct sim_access){
 		    c->dst, c->bytes, c->dst_pitch, c->rows, SIM_WRITE};
-	if (src)
+	if (c->src_tracked && !c->during_call)
 		work->access[work->accesses++] = (struct sim_access){
 		    c->src, c->bytes, c->src_pitch, c->rows, SIM_READ};
 }
 
-static void copy_stage(struct sim_work *work, const struct sim_copy *c, bool tracked)
+static void copy_stage(struct sim_work *work, const struct sim_copy *c)
 {
 	const char *src = (const char *)(uintptr_t)c->src;
 
-	if (tracked) { /* ordered by what the host has waited for, and nothing else */
+	if (c->src_tracked) { /* ordered by what the host waited for alone */
 		src = sim_memory_host_view(c->src, extent(c, c->src_pitch), false);
 		sim_hazard_host(c->src, extent(c, c->src_pitch), SIM_READ,
 				"copy during the call");
@@ -140,32 +138,31 @@ static void copy_place(const struct sim_copy *c, const struct sim_stream *stream
 		work->by = there;
 }
 
-bool sim_copy_waits(const struct sim_copy *c, struct sim_tracked tracked)
+bool sim_copy_waits(const struct sim_copy *c)
 {
 	bool to_device = sim_memory_is_device(c->dst);
 
-	if (!tracked.dst)
+	if (!c->dst_tracked)
 		return true;
 	if (!c->async &&
 	    (sim_memory_synchronizes(c->dst) || sim_memory_synchronizes(c->src)))
 		return true;
 	if (c->async || (to_device && sim_memory_is_device(c->src)))
 		return false;
-	return !(sim.staging && to_device && !tracked.src &&
+	return !(sim.staging && to_device && !c->src_tracked &&
 		 c->bytes * c->rows <= STAGED_MAX);
 }
 
-CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *stream,
-			struct sim_tracked *ret_tracked)
+CUresult sim_copy_check(struct sim_copy *c, const struct sim_stream *stream)
 {
-	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch),
-			   &ret_tracked->dst));
-	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch),
-			   &ret_tracked->src));
+	SIM_TRY(
+	    side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &c->dst_tracked));
+	SIM_TRY(
+	    side_check(c->src_side, c->src, extent(c, c->src_pitch), &c->src_tracked));
 	SIM_FAIL_IF(INVALID_VALUE, !c->async && (sim_memory_is_closed(c->dst) ||
 						 sim_memory_is_closed(c->src)));
 	SIM_FAIL_IF(INVALID_VALUE,
-		    c->during_call && ret_tracked->src &&
+		    c->during_call && c->src_tracked &&
 			!sim_memory_host_view(c->src, extent(c, c->src_pitch), false));
 	/* tests/gpu/results/mapped-memory.md */
 	SIM_FAIL_IF(INVALID_VALUE,
@@ -174,8 +171,7 @@ CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *strea
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream,
-			 struct sim_tracked tracked)
+CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream)
 {
 	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
 	CUresult result;
@@ -186,30 +182,29 @@ CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream,
 	work.copy.rows = c->rows;
 	work.copy.dst_pitch = c->dst_pitch;
 	work.copy.src_pitch = c->src_pitch;
-	copy_declare(&work, c, tracked.dst, tracked.src && !c->during_call);
+	copy_declare(&work, c);
 	copy_place(c, stream, &work);
 	if (stream->capture)
 		work.by = work.waits = NULL;
-	else if (c->during_call || (!tracked.src && !c->any_time))
-		copy_stage(&work, c, tracked.src);
+	else if (c->during_call || (!c->src_tracked && !c->any_time))
+		copy_stage(&work, c);
 	result = sim_stream_submit(stream, &work, NULL);
 	sim_work_finish(&work);
 	return result;
 }
 
-static CUresult copy(const struct sim_copy *c)
+static CUresult copy(struct sim_copy *c)
 {
 	struct sim_stream *stream;
-	struct sim_tracked tracked;
 
 	SIM_TRY(sim_stream_use(c->stream, &stream));
 	if ((!c->async || (c->peer && is_between(c, stream->ctx))) && stream->capture)
 		return sim_capture_refuse(stream);
 	if (c->bytes == 0 || c->rows == 0)
 		return CUDA_SUCCESS;
-	SIM_TRY(sim_copy_check(c, stream, &tracked));
-	SIM_TRY(sim_copy_submit(c, stream, tracked));
-	if (stream->capture || !sim_copy_waits(c, tracked))
+	SIM_TRY(sim_copy_check(c, stream));
+	SIM_TRY(sim_copy_submit(c, stream));
+	if (stream->capture || !sim_copy_waits(c))
 		return CUDA_SUCCESS;
 	return sim_stream_wait(stream);
 }
@@ -218,17 +213,10 @@ static CUresult copy_line(CUstream stream, bool async, enum sim_side dst_side,
 			  uint64_t dst, enum sim_side src_side, uint64_t src,
 			  size_t bytes)
 {
-	struct sim_copy c = {.stream = stream,
-			     .async = async,
-			     .dst_side = dst_side,
-			     .src_side = src_side,
-			     .dst = dst,
-			     .src = src,
-			     .bytes = bytes,
-			     .rows = 1,
-			     .dst_pitch = bytes,
-			     .src_pitch = bytes};
+	struct sim_copy c = sim_copy_line(dst_side, dst, src_side, src, bytes);
 
+	c.stream = stream;
+	c.async = async;
 	return copy(&c);
 }
 
@@ -255,22 +243,14 @@ COPY(cuMemcpyDtoDAsync_v2, hStream, true, SIDE_DEVICE, SIDE_DEVICE)
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 			  CUcontext src_ctx, size_t bytes, CUstream stream, bool async)
 {
+	struct sim_copy c = sim_copy_line(SIDE_DEVICE, dst, SIDE_DEVICE, src, bytes);
 	struct sim_ctx *ctx;
 
 	SIM_TRY(sim_ctx_check(dst_ctx, &ctx));
 	SIM_TRY(sim_ctx_check(src_ctx, &ctx));
-	const struct sim_copy c = {.stream = stream,
-				   .async = async,
-				   .peer = true,
-				   .dst_side = SIDE_DEVICE,
-				   .src_side = SIDE_DEVICE,
-				   .dst = dst,
-				   .src = src,
-				   .bytes = bytes,
-				   .rows = 1,
-				   .dst_pitch = bytes,
-				   .src_pitch = bytes};
-
+	c.stream = stream;
+	c.async = async;
+	c.peer = true;
 	return copy(&c);
 }
 

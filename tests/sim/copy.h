@@ -17,21 +17,30 @@ struct sim_copy {
 	/* Of a batch: the source is read before the call returns; whenever it suits. */
 	bool during_call, any_time;
 	enum sim_side dst_side, src_side;
+	bool dst_tracked, src_tracked; /* once checked: CUDA knows it; else pageable */
 	uint64_t dst, src, bytes, rows, dst_pitch, src_pitch;
 };
 
-/* CUDA knows the memory; else it is pageable. */
-struct sim_tracked {
-	bool dst, src;
-};
+/* One row. */
+static inline struct sim_copy sim_copy_line(enum sim_side dst_side, uint64_t dst,
+					    enum sim_side src_side, uint64_t src,
+					    uint64_t bytes)
+{
+	return (struct sim_copy){.dst_side = dst_side,
+				 .src_side = src_side,
+				 .dst = dst,
+				 .src = src,
+				 .bytes = bytes,
+				 .rows = 1,
+				 .dst_pitch = bytes,
+				 .src_pitch = bytes};
+}
 
 /* Whether the stream's device can make it, as far as a call tells. */
-CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *stream,
-			struct sim_tracked *ret_tracked);
+CUresult sim_copy_check(struct sim_copy *c, const struct sim_stream *stream);
 /* One that was checked. */
-CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream,
-			 struct sim_tracked tracked);
+CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream);
 /* The call returns when it is done. */
-bool sim_copy_waits(const struct sim_copy *c, struct sim_tracked tracked);
+bool sim_copy_waits(const struct sim_copy *c);
 
 #endif

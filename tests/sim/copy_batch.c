@@ -31,24 +31,27 @@ static CUresult batch_order(struct sim_copy *c, CUmemcpySrcAccessOrder order,
 		   : CUDA_SUCCESS;
 }
 
-static CUresult batch_submit(const struct sim_copy *copies, struct sim_tracked *tracked,
-			     size_t count, struct sim_stream *stream,
-			     size_t *ret_failed)
+/* Takes `copies`, of which reading them may have failed. */
+static CUresult batch_submit(CUresult result, struct sim_copy *copies, size_t count,
+			     struct sim_stream *stream, size_t *ret_failed)
 {
 	bool waits = false;
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
 		*ret_failed = i;
 		if (copies[i].bytes > 0)
-			SIM_TRY(sim_copy_check(&copies[i], stream, &tracked[i]));
+			result = sim_copy_check(&copies[i], stream);
 	}
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
 		*ret_failed = i;
 		if (copies[i].bytes == 0)
 			continue;
-		SIM_TRY(sim_copy_submit(&copies[i], stream, tracked[i]));
-		waits |= sim_copy_waits(&copies[i], tracked[i]);
+		result = sim_copy_submit(&copies[i], stream);
+		waits |= sim_copy_waits(&copies[i]);
 	}
+	free(copies);
+	if (result != CUDA_SUCCESS)
+		return result;
 	*ret_failed = SIZE_MAX;
 	return waits ? sim_stream_wait(stream) : CUDA_SUCCESS;
 }
@@ -86,14 +89,8 @@ static CUresult lines_read(const struct lines *b, struct sim_copy *copies,
 
 		if (next < b->attribute_count && b->indices[next] == i)
 			attributes++;
-		copies[i] = (struct sim_copy){.dst_side = SIDE_ANY,
-					      .src_side = SIDE_ANY,
-					      .dst = b->dsts[i],
-					      .src = b->srcs[i],
-					      .bytes = b->sizes[i],
-					      .rows = 1,
-					      .dst_pitch = b->sizes[i],
-					      .src_pitch = b->sizes[i]};
+		copies[i] = sim_copy_line(SIDE_ANY, b->dsts[i], SIDE_ANY, b->srcs[i],
+					  b->sizes[i]);
 		*ret_failed = i;
 		SIM_TRY(batch_order(&copies[i], attributes->srcAccessOrder,
 				    attributes->flags));
@@ -104,21 +101,14 @@ static CUresult lines_read(const struct lines *b, struct sim_copy *copies,
 static CUresult copy_lines(const struct lines *b, size_t *ret_failed, CUstream handle)
 {
 	struct sim_stream *stream;
-	struct sim_tracked *tracked;
 	struct sim_copy *copies;
-	CUresult result;
 
 	*ret_failed = SIZE_MAX;
 	SIM_TRY(batch_stream(handle, &stream));
 	SIM_FAIL_IF(INVALID_VALUE, !lines_are_valid(b));
 	copies = sim_calloc(b->count * sizeof(*copies));
-	tracked = sim_calloc(b->count * sizeof(*tracked));
-	result = lines_read(b, copies, ret_failed);
-	if (result == CUDA_SUCCESS)
-		result = batch_submit(copies, tracked, b->count, stream, ret_failed);
-	free(tracked);
-	free(copies);
-	return result;
+	return batch_submit(lines_read(b, copies, ret_failed), copies, b->count, stream,
+			    ret_failed);
 }
 
 /* --- boxes ----------------------------------------------------------------- */
@@ -164,21 +154,14 @@ static CUresult copy_volumes(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
 			     CUstream handle)
 {
 	struct sim_stream *stream;
-	struct sim_tracked *tracked;
 	struct sim_copy *copies;
-	CUresult result;
 
 	*ret_failed = SIZE_MAX;
 	SIM_TRY(batch_stream(handle, &stream));
 	SIM_FAIL_IF(INVALID_VALUE, !list || count == 0 || flags != 0);
 	copies = sim_calloc(count * sizeof(*copies));
-	tracked = sim_calloc(count * sizeof(*tracked));
-	result = volumes_read(list, count, copies, ret_failed);
-	if (result == CUDA_SUCCESS)
-		result = batch_submit(copies, tracked, count, stream, ret_failed);
-	free(tracked);
-	free(copies);
-	return result;
+	return batch_submit(volumes_read(list, count, copies, ret_failed), copies,
+			    count, stream, ret_failed);
 }
 
 /* --- entry points ---------------------------------------------------------- */

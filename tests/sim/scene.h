@@ -13,11 +13,7 @@
 #include <cuda.h>
 
 #include "gcpsim.h"
-#include "../several.h"
 #include "../unit/cases.h"
-
-#define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
-#define OK_ONE(call) assert_int_equal((call), CUDA_SUCCESS)
 
 enum { WORDS = 1024, BYTES = WORDS * 4 };
 

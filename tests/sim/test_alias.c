@@ -93,6 +93,23 @@ static uint32_t word_at(CUdeviceptr addr)
 	return word;
 }
 
+TEST(finds_work_behind_two_addresses)
+{
+	fill(a, 1, s);
+	assert_int_equal(gcpsim_hazards(), 0);
+	fill(b, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+TEST(finds_an_unmapping_under_work)
+{
+	fill(a, 1, s);
+	unmap(b); /* nothing runs there */
+	assert_int_equal(gcpsim_hazards(), 0);
+	unmap(a);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
 TEST(finds_graphs_side_by_side_on_one_memory)
 {
 	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);

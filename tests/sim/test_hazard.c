@@ -53,47 +53,6 @@ TEST(finds_it_across_chunks)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-/* Two addresses of one chunk of physical memory. */
-static void map_twice(CUdeviceptr addrs[2], CUmemGenericAllocationHandle *handle)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	OK(cuMemCreate(handle, 2 << 20, &prop, 0));
-	for (int i = 0; i < 2; i++) {
-		OK(cuMemAddressReserve(&addrs[i], 2 << 20, 0, 0, 0));
-		OK(cuMemMap(addrs[i], 2 << 20, 0, *handle, 0));
-		OK(cuMemSetAccess(addrs[i], 2 << 20, &access, 1));
-	}
-}
-
-TEST(finds_it_behind_two_addresses)
-{
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr addrs[2];
-
-	map_twice(addrs, &handle);
-	fill(addrs[0], 1, s);
-	assert_int_equal(gcpsim_hazards(), 0);
-	fill(addrs[1], 2, t);
-	assert_int_equal(gcpsim_hazards(), 1);
-}
-
-TEST(finds_an_unmapping_under_work)
-{
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr addrs[2];
-
-	map_twice(addrs, &handle);
-	fill(addrs[0], 1, s);
-	OK(cuMemUnmap(addrs[1], 2 << 20)); /* nothing runs there */
-	assert_int_equal(gcpsim_hazards(), 0);
-	OK(cuMemUnmap(addrs[0], 2 << 20));
-	assert_int_equal(gcpsim_hazards(), 1);
-}
-
 TEST(finds_work_after_the_event)
 {
 	CUevent e = event_new();
