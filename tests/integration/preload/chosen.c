@@ -58,10 +58,24 @@ static void given(void *p, CUstream stream)
 	OK((CUresult)pool.free(p, stream));
 }
 
+/* What each scenario begins with. Nothing is done before the host waits for it. */
+static CUstream stream, other, third;
+static void *p; /* a block of `stream`, which works on it */
+
 static void start(void)
 {
 	primary();
 	gcpsim_set_speed(GCPSIM_NEVER);
+	stream = stream_new();
+	other = stream_new();
+	third = stream_new();
+}
+
+static void start_working(void)
+{
+	start();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
 }
 
 static void must_be_in_order(void)
@@ -70,14 +84,14 @@ static void must_be_in_order(void)
 	must(gcpsim_misuses() == 0, "a handle is used that is gone");
 }
 
-/* Allocations of other streams and of none: none may be `p`, whose work goes on. */
-static void must_not_come(void *p, size_t bytes, CUstream stream)
+/* Allocations of other streams and of none: none may be `block`, whose work goes on. */
+static void must_not_come(void *block, CUstream in)
 {
 	for (int i = 0; i < 100; i++) {
-		void *other = taken(bytes, stream);
+		void *q = taken(MIB, in);
 
-		must(other != p, "the block comes before its work is done");
-		worked(other, bytes, stream);
+		must(q != block, "the block comes before its work is done");
+		worked(q, MIB, in);
 	}
 	must_be_in_order();
 }
@@ -86,13 +100,7 @@ static void must_not_come(void *p, size_t bytes, CUstream stream)
 
 SCENARIO(same_stream_at_once)
 {
-	CUstream stream;
-	void *p;
-
-	start();
-	stream = stream_new();
-	p = taken(MIB, stream);
-	worked(p, MIB, stream);
+	start_working();
 	given(p, stream);
 	must(taken(MIB, stream) == p, "the stream waits for its own memory");
 	worked(p, MIB, stream);
@@ -104,21 +112,13 @@ SCENARIO(same_stream_at_once)
 SCENARIO(stream_that_is_recorded,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
-	CUstream stream, other, third;
-	void *p;
-
-	start();
-	stream = stream_new();
-	other = stream_new();
-	third = stream_new();
-	p = taken(MIB, stream);
-	worked(p, MIB, stream);
+	start_working();
 	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
 	OK((CUresult)pool.record(p, third));
 	worked(p, MIB, other);
 	given(p, stream);
-	must_not_come(p, MIB, stream);
-	must_not_come(p, MIB, third);
+	must_not_come(p, stream);
+	must_not_come(p, third);
 	must(pool.record(p, other) == CUDA_ERROR_INVALID_VALUE, "a free block is used");
 }
 
@@ -126,23 +126,14 @@ SCENARIO(stream_that_is_recorded,
 SCENARIO(recorded_block_stays_after_a_free_that_fails,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
-	const char *plan = "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
-	CUstream stream, other, strange;
-	void *p;
-
-	start();
-	stream = stream_new();
-	other = stream_new();
-	strange = stream_new();
-	p = taken(MIB, stream);
-	worked(p, MIB, stream);
+	start_working();
 	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
 	worked(p, MIB, other);
-	calls_fail(plan);
-	must(pool.free(p, strange) != CUDA_SUCCESS, "the free has not failed");
+	calls_fail("cuStreamGetId:1+:400,cuStreamGetCtx:1+:400");
+	must(pool.free(p, third) != CUDA_SUCCESS, "the free has not failed");
 	calls_fail(NULL);
 	given(p, stream);
-	must_not_come(p, MIB, stream);
+	must_not_come(p, stream);
 }
 
 /* Bytes that malloc has given. Its newer form is not in every libc. */
@@ -156,14 +147,9 @@ static long memory_given(void)
 SCENARIO(streams_recorded_again_take_no_memory)
 {
 	enum { TIMES = 300000 };
-	CUstream stream, other;
 	long before;
-	void *p;
 
-	start();
-	stream = stream_new();
-	other = stream_new();
-	p = taken(MIB, stream);
+	start_working();
 	OK((CUresult)pool.record(p, other));
 	before = memory_given();
 	for (int i = 0; i < TIMES; i++)
@@ -177,32 +163,28 @@ SCENARIO(streams_recorded_again_take_no_memory)
 SCENARIO(stream_that_captures,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
-	void *p, *held, *q;
-	CUstream stream, other;
+	void *held, *q;
 	CUgraph graph;
 
-	start();
-	stream = stream_new();
-	other = stream_new();
-	held = taken(MIB, stream);
-	worked(held, MIB, stream);
+	start_working();
+	held = p;
 	capture_begin(stream);
 	q = taken(MIB, stream);
 	given(held, stream);
 	p = taken(MIB, other); /* other streams go on */
 	worked(p, MIB, other);
 	given(p, other);
-	must_not_come(held, MIB, other);
+	must_not_come(held, other);
 	worked(q, MIB, stream);
 	given(q, stream);
 	graph = capture_end(stream);
 	must(gcpsim_invalidated() == 0, "a capture is lost");
-	must_not_come(held, MIB, other);
+	must_not_come(held, other);
 	OK(cuCtxSynchronize());
 	for (int i = 0; i < 4; i++)
 		given(taken(MIB, other), other);
 	OK(cuCtxSynchronize());
-	must_not_come(q, MIB, other); /* the graph may be launched */
+	must_not_come(q, other); /* the graph may be launched */
 	OK(cuGraphDestroy(graph));
 	must_be_in_order();
 }
@@ -212,12 +194,8 @@ SCENARIO(stream_that_captures,
 SCENARIO(wrong_calls)
 {
 	struct gcpool_stats stats;
-	CUstream stream;
-	void *p;
 
-	start();
-	stream = stream_new();
-	p = taken(MIB, stream);
+	start_working();
 	must(pool.malloc(NULL, MIB, 0, stream) == CUDA_ERROR_INVALID_VALUE, "NULL");
 	must(pool.malloc(&p, MIB, -1, stream) == CUDA_ERROR_INVALID_DEVICE,
 	     "device -1");
@@ -239,11 +217,10 @@ SCENARIO(wrong_calls)
 SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 {
 	CUcontext ctx = primary(), now = NULL;
-	CUstream stream = stream_new();
 	CUdevice device = -1;
-	void *p = NULL, *q;
+	void *q;
 
-	gcpsim_set_speed(GCPSIM_NEVER);
+	start();
 	OK((CUresult)pool.malloc(&p, MIB, 1, NULL));
 	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
 				 (CUdeviceptr)(uintptr_t)p));
@@ -263,10 +240,9 @@ SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 /* The first call reads options and makes files, and the driver does what it does. */
 SCENARIO(errno_stays, "GCPOOL_LIVE=1")
 {
-	void *p = NULL;
 	int code;
 
-	start();
+	primary();
 	errno = EDOM;
 	code = pool.malloc(&p, MIB, 0, NULL);
 	must(errno == EDOM, "errno after gcpool_malloc");
@@ -296,11 +272,7 @@ SCENARIO(off_is_as_without_the_library, "GCPOOL_MODE=off")
 /* All of it is CUDA's own. */
 SCENARIO(without_a_preload, "GCPOOL_DEBUG=all GCPOOL_LIVE=1 LOADED=1 SAYS=1")
 {
-	void *p = NULL;
-	CUstream stream;
-
 	start();
-	stream = stream_new();
 	for (int i = 0; i < 3; i++) {
 		p = taken(MIB, stream);
 		must(gcpsim_allocations(0) == 1, "not an allocation of CUDA");

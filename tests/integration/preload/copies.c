@@ -86,12 +86,14 @@ static void access_give_and_take(void)
 }
 
 /* On device 1, which is current from then on, and on device 0. */
-static void two_blocks(int state, CUdeviceptr *ret_to, CUdeviceptr *ret_from)
+static CUdeviceptr to_there, from_here;
+
+static void two_blocks(int state)
 {
 	two_devices();
 	access_give(state);
-	*ret_from = block_of(0, 7);
-	*ret_to = block_of(1, 1);
+	from_here = block_of(0, 7);
+	to_there = block_of(1, 1);
 	current(1);
 }
 
@@ -356,11 +358,11 @@ SCENARIO(frees_beside_a_graph_that_copies)
 /* The same: plain cudaFree on the other device does not wait for such a copy. */
 SCENARIO(a_copy_in_a_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from, freed;
+	CUdeviceptr freed;
 
-	two_blocks(1, &to, &from);
+	two_blocks(1);
 	freed = allocated(MIB);
-	OK(copy(ASYNC, 0, to, 1, from, 0));
+	OK(copy(ASYNC, 0, to_there, 1, from_here, 0));
 	current(1);
 	OK(cuMemFree(freed));
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
@@ -369,12 +371,12 @@ SCENARIO(a_copy_in_a_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 /* Nor for one in the default stream of a thread. */
 SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from, freed;
+	CUdeviceptr freed;
 
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	freed = allocated(MIB);
 	current(0);
-	OK(cuMemcpyDtoDAsync(to, from, MIB, CU_STREAM_PER_THREAD));
+	OK(cuMemcpyDtoDAsync(to_there, from_here, MIB, CU_STREAM_PER_THREAD));
 	current(1);
 	OK(cuMemFree(freed));
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
@@ -383,31 +385,30 @@ SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context, "GCPSIM_SPEED=never")
 /* In the legacy stream it counts in both: plain cudaFree waits there, too. */
 SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from;
-
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	current(0);
-	OK(cuMemcpyDtoDAsync(to, from, MIB, NULL));
+	OK(cuMemcpyDtoDAsync(to_there, from_here, MIB, NULL));
 	current(1);
-	OK(cuMemFree(to));
-	must(allocated(MIB) != to, "memory is given out too early");
+	OK(cuMemFree(to_there));
+	must(allocated(MIB) != to_there, "memory is given out too early");
 }
 
 /* The same: the older of two is done, and known to be so; then comes a third. */
 SCENARIO(a_copy_between_two_others_is_waited_for, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from, freed, other;
+	CUdeviceptr freed, other;
 
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	other = allocated(MIB);
 	freed = allocated(MIB);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuStreamSynchronize(streams[1]));
-	OK(cuMemFree(freed), cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemcpyAsync(to_there, from_here, MIB, streams[1]),
+	   cuStreamSynchronize(streams[1]));
+	OK(cuMemFree(freed), cuMemcpyAsync(to_there, from_here, MIB, streams[1]));
 	must(allocated(MIB) == freed, "a free is behind what came after it");
-	OK(copy(ASYNC, 0, other, 1, from, 0));
+	OK(copy(ASYNC, 0, other, 1, from_here, 0));
 	current(1);
-	OK(cuMemFree(to));
-	must(allocated(MIB) != to, "memory is given out too early");
+	OK(cuMemFree(to_there));
+	must(allocated(MIB) != to_there, "memory is given out too early");
 }
 
 /* streams[device] becomes one of a green context. */
@@ -427,27 +428,25 @@ static CUgreenCtx green_context(int device)
 /* A copy goes on when its green context is destroyed, which waits for nothing. */
 SCENARIO(a_copy_outlives_its_green_context, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from;
 	CUgreenCtx green;
 
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	green = green_context(1);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuMemFree(to));
+	OK(cuMemcpyAsync(to_there, from_here, MIB, streams[1]), cuMemFree(to_there));
 	OK(cuGreenCtxDestroy(green));
-	must(allocated(MIB) != to, "memory is given out too early");
+	must(allocated(MIB) != to_there, "memory is given out too early");
 }
 
 /* Many copies, and hardly a free: the events behind them are used again. */
 SCENARIO(events_behind_copies_are_few)
 {
-	CUdeviceptr to, from;
 	uint64_t before;
 
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	current(0);
 	before = gcpsim_calls("cuEventCreate");
 	for (int i = 0; i < 1000; i++) {
-		OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+		OK(cuMemcpyAsync(to_there, from_here, MIB, streams[0]));
 		OK(cuStreamSynchronize(streams[0]));
 	}
 	must(gcpsim_calls("cuEventCreate") - before <= 40, "an event for each copy");
@@ -457,14 +456,12 @@ SCENARIO(events_behind_copies_are_few)
  * asked: first for the fence, then for the copy. */
 SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
 {
-	CUdeviceptr to, from;
-
-	two_blocks(3, &to, &from);
-	OK(cuMemcpyAsync(to, from, MIB, streams[1]), cuMemFree(to));
+	two_blocks(3);
+	OK(cuMemcpyAsync(to_there, from_here, MIB, streams[1]), cuMemFree(to_there));
 	calls_fail("cuEventQuery:2:900");
-	must(allocated(MIB) != to, "memory is given out too early");
+	must(allocated(MIB) != to_there, "memory is given out too early");
 	calls_fail(NULL);
-	must(allocated(MIB) != to, "memory is given out too early");
+	must(allocated(MIB) != to_there, "memory is given out too early");
 }
 
 /* Memory of a capture that the other device copies to, eagerly, is the capture's again
@@ -510,21 +507,17 @@ SCENARIO(a_context_comes_behind_a_copy, "GCPSIM_SPEED=never")
 /* Without memory for an event the call waits: then nothing is to be covered. */
 SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
 {
-	CUdeviceptr to, from;
-
-	two_blocks(3, &to, &from);
+	two_blocks(3);
 	OK(cuMemFree(allocated(MIB)));
 	calls_fail("cuEventCreate:1+:2");
-	OK(copy(ASYNC, 1, to, 1, from, 0));
+	OK(copy(ASYNC, 1, to_there, 1, from_here, 0));
 	calls_fail(NULL);
-	OK(cuStreamQuery(streams[1]), cuMemFree(to));
-	take_again(1, to);
+	OK(cuStreamQuery(streams[1]), cuMemFree(to_there));
+	take_again(1, to_there);
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
 /* --- threads that end ---------------------------------------------------------- */
-
-static CUdeviceptr to_there, from_here;
 
 /* At the end of the call, in the driver. */
 static void *is_cancelled_in_a_copy(void *unused)
