@@ -160,23 +160,20 @@ CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 	fd = gcp_path_open(own, O_WRONLY | O_CREAT, 0600);
 	assert_true(fd >= 0);
 	close(fd);
-	assert_int_equal(symlink(own, other), 0);
+	OK(symlink(own, other));
 	fd = gcp_path_open(other, O_WRONLY, 0); /* the user's own directory */
 	assert_true(fd >= 0);
 	close(fd);
-	assert_int_equal(chmod(place, 01777), 0);
+	OK(chmod(place, 01777));
 	assert_int_equal(gcp_path_open(other, O_WRONLY, 0), -1);
 	assert_int_equal(errno, ELOOP);
 	fd = gcp_path_open(own, O_WRONLY, 0);
 	assert_true(fd >= 0);
 	close(fd);
-	assert_int_equal(unlink(other), 0);
-	assert_int_equal(link(own, other), 0);
+	OK(unlink(other), link(own, other));
 	assert_int_equal(gcp_path_open(other, O_WRONLY, 0), -1);
 	assert_int_equal(errno, EPERM);
-	assert_int_equal(unlink(own), 0);
-	assert_int_equal(unlink(other), 0);
-	assert_int_equal(rmdir(place), 0);
+	OK(unlink(own), unlink(other), rmdir(place));
 }
 
 /* --- a stderr that does not block ---------------------------------------------- */
@@ -192,8 +189,7 @@ struct reading {
 /* A pipe in which no byte has room, and whose writing end does not block. */
 static void full_pipe_make(int ends[2])
 {
-	assert_int_equal(pipe(ends), 0);
-	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	OK(pipe(ends), fcntl(ends[1], F_SETFL, O_NONBLOCK));
 	while (write(ends[1], "f", 1) == 1)
 		;
 	assert_int_equal(errno, EAGAIN);
@@ -229,7 +225,7 @@ CASE(what_nothing_reads_is_waited_for_once, NULL, NULL)
 	assert_true(now_ms() - began < 500);
 	/* Until something was read. */
 	assert_true(read(ends[0], room, sizeof(room)) > 0);
-	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
+	OK(gcp_text_write(&text, ends[1]));
 	while (write(ends[1], "f", 1) == 1)
 		;
 	began = now_ms();

@@ -54,11 +54,11 @@ TEST(the_defaults_are_those_of_the_pool)
 
 	gcp_config_default_mapped(&config);
 	config.backend = GCP_BACKEND_AUTO;
-	assert_int_equal(gcp_options_parse(&options, NULL, NULL, NULL), 0);
+	OK(gcp_options_parse(&options, NULL, NULL, NULL));
 	assert_memory_equal(&options.pool, &config, sizeof(config));
 	char *environment[] = {"GCPOOL_BACKEND=segments", NULL};
 	gcp_config_default(&config);
-	assert_int_equal(gcp_options_parse(&options, environment, NULL, NULL), 0);
+	OK(gcp_options_parse(&options, environment, NULL, NULL));
 	assert_memory_equal(&options.pool, &config, sizeof(config));
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 	assert_int_equal(options.log_level, GCP_LOG_WARNING);
@@ -70,7 +70,7 @@ TEST(every_default_lies_within_its_bounds)
 	const char *why = NULL;
 
 	gcp_options_default(&options);
-	assert_int_equal(gcp_config_check(&options.pool, &why), 0);
+	OK(gcp_config_check(&options.pool, &why));
 	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
@@ -110,10 +110,9 @@ TEST(numbers_beyond_their_bounds_are_wrong)
 
 TEST(sizes_take_suffixes)
 {
-	assert_int_equal(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
-			       "GCPOOL_THREAD_CACHE=2kB", "GCPOOL_CACHE_LIMIT=1T",
-			       "GCPOOL_TEST_SLAB_MAX=1000"),
-			 0);
+	OK(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
+		 "GCPOOL_THREAD_CACHE=2kB", "GCPOOL_CACHE_LIMIT=1T",
+		 "GCPOOL_TEST_SLAB_MAX=1000"));
 	assert_int_equal(options.pool.quota, 3ull << 30);
 	assert_int_equal(options.pool.window_bytes, 128 << 20);
 	assert_int_equal(options.pool.thread_cache_bytes, 2048);
@@ -125,9 +124,8 @@ TEST(sizes_take_suffixes)
 
 TEST(sizes_may_be_fractions)
 {
-	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
-			       "GCPOOL_TEST_SEGMENT=2.0M"),
-			 0);
+	OK(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
+		 "GCPOOL_TEST_SEGMENT=2.0M"));
 	assert_int_equal(options.pool.quota, 3ull << 29);
 	assert_int_equal(options.pool.cache_limit, 307);
 	assert_int_equal(options.pool.segment_bytes, 2 << 20);
@@ -138,9 +136,8 @@ TEST(sizes_may_be_fractions)
 
 TEST(limits_may_be_shares_or_none)
 {
-	assert_int_equal(PARSE("GCPOOL_QUOTA=80%", "GCPOOL_CACHE_LIMIT=12.5%",
-			       "GCPOOL_HOST_QUOTA=100%"),
-			 0);
+	OK(PARSE("GCPOOL_QUOTA=80%", "GCPOOL_CACHE_LIMIT=12.5%",
+		 "GCPOOL_HOST_QUOTA=100%"));
 	assert_true(options.pool.quota == GCP_LIMIT_SHARES + 8000);
 	assert_true(options.pool.cache_limit == GCP_LIMIT_SHARES + 1250);
 	assert_true(options.pool.pinned_quota <= (uint64_t)sysconf(_SC_PHYS_PAGES) *
@@ -173,7 +170,7 @@ TEST(options_that_went_are_ignored)
 	assert_string_equal(complaints.last,
 			    "GCPOOL_FENCE_BATCH is no longer an option, ignoring it");
 	assert_int_equal(options.pool.epoch_blocks, defaults.pool.epoch_blocks);
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=7"), 0);
+	OK(PARSE("GCPOOL_TEST_FENCE_BATCH=7"));
 	assert_int_equal(options.pool.epoch_blocks, 7);
 	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=1G", "GCPOOL_TEST_=1", "GCPOOL_T=1"),
 			 2);
@@ -181,9 +178,8 @@ TEST(options_that_went_are_ignored)
 
 TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
 {
-	assert_int_equal(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
-			       "GCPOOL_MODE="),
-			 0);
+	OK(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
+		 "GCPOOL_MODE="));
 	assert_int_equal(options.pool.epoch_blocks, 5);
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 }

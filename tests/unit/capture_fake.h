@@ -164,7 +164,7 @@ static void *begin_with(int i, enum gcp_capture_mode mode)
 	void *graph = (void *)(uintptr_t)(0x9000 + id);
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, false, &capture), 0);
+	OK(gcp_tracker_begin_prepare(tracker, false, &capture));
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i), mode, 0);
@@ -229,7 +229,7 @@ static bool is_private(gcp_addr addr)
 {
 	struct gcp_block_info info;
 
-	assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+	OK(gcp_pools_find(pools, addr, &info));
 	return info.heap != NULL;
 }
 
@@ -265,14 +265,14 @@ static int setup(void **state)
 
 	fake_setup_open(state);
 	memset(&cuda, 0, sizeof(cuda));
-	assert_int_equal(gcp_tracker_create(pools, &driver, &tracker), 0);
+	OK(gcp_tracker_create(pools, &driver, &tracker));
 	return 0;
 }
 
 /* Nothing is left: no reference, no private byte, no pending event. */
 static int teardown(void **state)
 {
-	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
+	OK(gcp_graph_pool_use(tracker, 0));
 	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
 	assert_false(gcp_tracker_has_pending_events(tracker));

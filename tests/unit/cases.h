@@ -13,6 +13,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "../several.h"
+
+/* Each call must be good. */
+#define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
+#define OK_ONE(call) assert_int_equal((call), 0)
+
 enum { CASES_MAX = 200 };
 
 static struct CMUnitTest case_table[CASES_MAX];

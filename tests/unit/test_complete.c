@@ -12,8 +12,8 @@
  * second capture was then given. */
 static gcp_addr recycled(uint64_t *ret_work, void *ret_graphs[2], uint64_t *ret_id)
 {
-	assert_int_equal(gcp_graph_pool_create(tracker, ret_id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, *ret_id), 0);
+	OK(gcp_graph_pool_create(tracker, ret_id));
+	OK(gcp_graph_pool_use(tracker, *ret_id));
 	ret_graphs[0] = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	end(0);
@@ -30,7 +30,7 @@ static void graphs_destroy(void *graphs[2], uint64_t id)
 {
 	graph_destroy(graphs[0]);
 	graph_destroy(graphs[1]);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_release(tracker, id));
 	gcp_tracker_collect(tracker);
 }
 
@@ -44,7 +44,7 @@ TEST(a_block_that_outlived_its_graphs_is_exported_when_done)
 	assert_true(fake.done < work);
 	graphs_destroy(graphs, id);
 	assert_false(is_private(addr));
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
+	OK(gcp_pools_complete(pools, addr));
 	assert_true(fake.done >= work);
 	must_free(addr);
 }
@@ -81,7 +81,7 @@ CASE(what_is_exported_is_done_behind_the_latest_free, fake_setup, fake_close)
 	must_free(newer);
 	assert_int_equal(must_alloc(pool, 40 * MIB), newer);
 	assert_true(fake.done < work - 1);
-	assert_int_equal(gcp_pools_complete(pools, newer), 0);
+	OK(gcp_pools_complete(pools, newer));
 	assert_true(fake.done >= work);
 	must_free(newer);
 }
@@ -146,7 +146,7 @@ CASE(a_wait_that_fails_completes_nothing, fake_setup, fake_close)
 	assert_false(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work > fake.done);
 	refusing.error = 0;
-	assert_int_equal(gcp_timeline_complete(pool, epoch), 0);
+	OK(gcp_timeline_complete(pool, epoch));
 	assert_true(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work <= fake.done);
 }

@@ -129,7 +129,7 @@ TEST(a_context_in_doubt_is_not_waited_for_long)
 	pthread_join(asker.thread, NULL);
 	assert_true(answered);
 	assert_null(asker.pool);
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &after), 0);
+	OK(gcp_pool_get(pools, FAKE_CTX, 0, &after));
 	assert_ptr_equal(after, pool);
 	must_be_sound();
 }
@@ -147,7 +147,7 @@ TEST(addresses_pass_to_another_context)
 	gcp_pool_detach(pools, FAKE_CTX);
 	assert_int_equal(gcp_pools_reclaimable(pools, -1), 0); /* it may be gone */
 	fake.next_addr = at;
-	assert_int_equal(gcp_pool_get(pools, (void *)0x77, 0, &other), 0);
+	OK(gcp_pool_get(pools, (void *)0x77, 0, &other));
 	next = must_alloc(other, 1024);
 	assert_int_equal(next, addr);
 	gcp_mutex_lock(&pool->lock);
@@ -207,7 +207,7 @@ TEST(nothing_waits_behind_an_asynchronous_free)
 	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
 
 	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
+	OK(gcp_pools_free_async(pools, addr, 0));
 	next = must_alloc(pool, 16 * MIB);
 	assert_int_not_equal(next, addr);
 	assert_int_equal(fake.orders, 0);
@@ -254,7 +254,7 @@ CASE(a_fence_that_is_waited_for_outlives_its_context, fake_setup, NULL)
 	driver.fence_wait = wait_while_it_ends;
 	fake_open_over(NULL, &driver);
 	fake_submit();
-	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	OK(gcp_timeline_close_early(pool, false));
 	assert_int_equal(fake.fences, 1);
 	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool) - 1),
 			 709);

@@ -47,7 +47,7 @@ static void begin_graph(int stream, void *graph, bool exists)
 {
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, exists, &capture), 0);
+	OK(gcp_tracker_begin_prepare(tracker, exists, &capture));
 	fake.capturing++;
 	cuda.streams[stream] =
 	    (struct gcp_capture_state){true, false, ++cuda.last_id, graph};
@@ -86,8 +86,7 @@ TEST(what_is_set_for_a_child_goes_with_the_next)
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 3);
 	graph = begin(0);
-	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
-			 0);
+	OK(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec));
 	end(0);
 	gcp_holding_set(tracker, NULL, exec, node, true);
 	holder_destroy(exec, true);

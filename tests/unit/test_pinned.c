@@ -13,14 +13,14 @@ static void *take(uint64_t bytes)
 {
 	void *p = NULL;
 
-	assert_int_equal(gcp_pinned_alloc(pool, bytes, 0, NULL, &p), 0);
+	OK(gcp_pinned_alloc(pool, bytes, 0, NULL, &p));
 	assert_non_null(p);
 	return p;
 }
 
 static void give(void *p)
 {
-	assert_int_equal(gcp_pinned_free(pools, p), 0);
+	OK(gcp_pinned_free(pools, p));
 }
 
 static int teardown(void **state)
@@ -73,8 +73,8 @@ TEST(a_free_that_blocks_waits_beside_graphs)
 
 	config.blocking_free = true;
 	fake_open(&config);
-	assert_int_equal(gcp_pinned_set_create(pools, &set), 0);
-	assert_int_equal(gcp_pinned_alloc(pool, 4 * KIB, 0, set, &p), 0);
+	OK(gcp_pinned_set_create(pools, &set));
+	OK(gcp_pinned_alloc(pool, 4 * KIB, 0, set, &p));
 	fake_submit();
 	give(p);
 	assert_int_equal(fake.done, fake.submitted);
@@ -174,7 +174,7 @@ TEST(the_error_of_another_context_is_not_the_allocations)
 	fake_submit();
 	give(p);
 	fake_pinned.record_result = 719;
-	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &q), 0);
+	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
 	give(q);
 }
@@ -201,7 +201,7 @@ TEST(fences_are_tried_again_when_a_context_has_ended)
 	void *p, *q;
 
 	open_with_a_fence_for_each_free(MIB);
-	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	OK(gcp_pool_get(pools, (void *)0x2000, 1, &other));
 	p = take(MIB);
 	fake_pinned.record_result = 719;
 	give(p);
@@ -228,7 +228,7 @@ TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 	fake.calls = 0;
 	fake.fail_at = 1;
 	fake.fail_code = 700;
-	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &q), 0);
+	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
 	fake.fail_at = 0;
 	give(q);

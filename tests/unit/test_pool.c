@@ -32,7 +32,7 @@ TEST(sizes_round_up_to_their_class)
 		struct gcp_block_info info;
 		gcp_addr addr = must_alloc(pool, cases[i].bytes);
 
-		assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+		OK(gcp_pools_find(pools, addr, &info));
 		assert_int_equal(info.size, cases[i].size);
 		assert_int_equal(info.requested, cases[i].bytes);
 		must_free(addr);
@@ -45,7 +45,7 @@ TEST(a_bad_configuration_is_refused)
 	const char *why = NULL;
 
 	gcp_config_default(&config);
-	assert_int_equal(gcp_config_check(&config, &why), 0);
+	OK(gcp_config_check(&config, &why));
 	config.class_steps = 0;
 	assert_int_equal(gcp_config_check(&config, &why), -EINVAL);
 	assert_non_null(why);
@@ -80,7 +80,7 @@ TEST(a_context_about_to_go_is_left_alone)
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(gcp_pools_owner(pools, held, &owner), -ENOENT);
 	/* The next context of the same handle. */
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &next), 0);
+	OK(gcp_pool_get(pools, FAKE_CTX, 0, &next));
 	must_free(must_alloc(next, 512));
 	fake.memory_used -= 2 * MIB; /* of the first, gone with it */
 }
@@ -165,8 +165,7 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 		assert_int_equal(fake.memory_used > used, turn == 0);
 		fake_submit();
 		for (uint64_t i = 0; i < STREAMS; i++)
-			assert_int_equal(gcp_pools_free_async(pools, addrs[i], 1 + i),
-					 0);
+			OK(gcp_pools_free_async(pools, addrs[i], 1 + i));
 	}
 }
 

@@ -110,7 +110,7 @@ TEST(work_behind_an_old_event_follows_what_was_freed)
 	event_record(0, EVENT); /* before all nodes */
 	struct node *user = given_again();
 
-	assert_int_equal(wait_event(1, EVENT, nothing), 0);
+	OK(wait_event(1, EVENT, nothing));
 	assert_true(depends_on(1, user));
 	assert_int_equal(cuda.followed, 1);
 }
@@ -124,7 +124,7 @@ TEST(each_stream_behind_an_old_event_follows)
 		struct node *user = last_node();
 
 		assert_int_equal(capture_alloc(3 * MIB), addr);
-		assert_int_equal(wait_event(i, EVENT, nothing), 0);
+		OK(wait_event(i, EVENT, nothing));
 		assert_true(depends_on(i, user));
 		assert_int_equal(cuda.followed, i);
 		kernel(i);
@@ -183,7 +183,7 @@ TEST(a_stream_that_went_on_holds_back_until_it_is_joined)
 	go_on_after_the_event();
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	kernel(1);
 	wait_for(0, 1);
 	assert_true(is_given_again(addr, 3 * MIB));
@@ -202,7 +202,7 @@ TEST(work_on_a_stream_at_rest_follows_what_was_freed)
 	joined_with_one_at_rest();
 	struct node *user = given_again();
 
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_true(depends_on(1, user));
 	kernel(1);
 	/* Once: such a stream does not rest again. */
@@ -216,7 +216,7 @@ TEST(a_stream_that_waits_anew_follows_nothing)
 	joined_with_one_at_rest();
 	given_again();
 	wait_for(1, 0);
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_int_equal(cuda.followed, 0);
 }
 
@@ -230,9 +230,9 @@ TEST(what_cannot_be_put_in_order_is_refused)
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(work_captured(1), GCP_CUDA_OUT_OF_MEMORY);
 	cuda.follow_result = 0;
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_true(depends_on(1, user));
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_int_equal(cuda.followed, 1);
 }
 
@@ -247,7 +247,7 @@ TEST(work_behind_a_wait_that_was_not_put_in_order_is_refused)
 	assert_int_equal(wait_event(1, EVENT, nothing), GCP_CUDA_OUT_OF_MEMORY);
 	assert_int_equal(work_captured(1), GCP_CUDA_OUT_OF_MEMORY);
 	cuda.follow_result = 0;
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_true(depends_on(1, user));
 }
 
@@ -259,7 +259,7 @@ TEST(what_an_edit_could_not_put_in_order_follows_later)
 	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
 	gcp_tracker_order_unknown(tracker, false);
 	cuda.follow_result = 0;
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_true(depends_on(1, user));
 }
 
@@ -286,7 +286,7 @@ TEST(no_other_thread_puts_a_default_stream_in_order)
 	pthread_create(&other, NULL, edit, NULL);
 	pthread_join(other, NULL);
 	assert_int_equal(cuda.asked_elsewhere, 0);
-	assert_int_equal(work_captured(PER_THREAD), 0);
+	OK(work_captured(PER_THREAD));
 	assert_true(depends_on(PER_THREAD, user));
 }
 
@@ -298,7 +298,7 @@ TEST(of_known_streams_nothing_is_asked)
 	tracker->driver.capture_state = NULL;
 	tracker->driver.stream_ends = NULL;
 	joined_with_one_at_rest();
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	tracker->driver.capture_state = state_of;
 	tracker->driver.stream_ends = stream_ends;
 	given_again(); /* the stream that was joined rests */
@@ -320,7 +320,7 @@ TEST(a_stream_that_cannot_be_noted_is_refused)
 	result = work_captured(1);
 	assert_true(result == GCP_CUDA_OUT_OF_MEMORY || depends_on(1, user));
 	fake_fail_memory(0, false);
-	assert_int_equal(work_captured(1), 0);
+	OK(work_captured(1));
 	assert_true(depends_on(1, user));
 }
 
@@ -331,7 +331,7 @@ TEST(a_node_of_the_program_follows_what_was_given_again)
 	struct node *user = given_again(), *node = user + 1;
 
 	cuda.node_count++;
-	assert_int_equal(gcp_tracker_node_added(tracker, graph, node), 0);
+	OK(gcp_tracker_node_added(tracker, graph, node));
 	assert_ptr_equal(node->dependencies[0], user);
 	must_free(given);
 	assert_false(is_given_again(given, 3 * MIB)); /* the node may use it */
@@ -344,7 +344,7 @@ TEST(a_stream_that_is_turned_back_follows_what_was_given_again)
 
 	gcp_tracker_graph_given(tracker, stream_handle(0), true);
 	cuda.ends[0][0] = NULL;
-	assert_int_equal(work_captured(0), 0);
+	OK(work_captured(0));
 	assert_true(depends_on(0, user));
 }
 
@@ -401,7 +401,7 @@ static void a_new_stream_follows_after(void (*goes)(void))
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	goes();
 	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
-	assert_int_equal(wait_event(1, EVENT, before), 0);
+	OK(wait_event(1, EVENT, before));
 	assert_int_equal(cuda.followed, 1);
 }
 
@@ -421,7 +421,7 @@ static void *wait_in_own_default_stream(void *event)
 
 	cuda.owner = pthread_self();
 	memset(cuda.ends[PER_THREAD], 0, sizeof(cuda.ends[PER_THREAD]));
-	assert_int_equal(wait_event(PER_THREAD, event, before), 0);
+	OK(wait_event(PER_THREAD, event, before));
 	return NULL;
 }
 

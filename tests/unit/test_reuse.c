@@ -111,12 +111,10 @@ TEST(launches_wait_for_every_context_of_a_capture)
 		struct gcp_pool *other;
 		gcp_addr addr;
 
-		assert_int_equal(gcp_pool_get(pools, ctx, 0, &other), 0);
+		OK(gcp_pool_get(pools, ctx, 0, &other));
 		for (int turn = 0; turn < 2; turn++) {
-			assert_int_equal(gcp_tracker_alloc(tracker, other, ctx,
-							   hint_of(NULL), 3 * MIB,
-							   &addr),
-					 0);
+			OK(gcp_tracker_alloc(tracker, other, ctx, hint_of(NULL),
+					     3 * MIB, &addr));
 			fake_submit();
 			must_free(addr);
 		}
@@ -135,8 +133,7 @@ static uint64_t pool_used(void)
 {
 	uint64_t id;
 
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	OK(gcp_graph_pool_create(tracker, &id), gcp_graph_pool_use(tracker, id));
 	return id;
 }
 
@@ -149,7 +146,7 @@ static struct gcp_graph_checkpoint *checkpoint_of(uint64_t id)
 {
 	struct gcp_graph_checkpoint *checkpoint;
 
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	OK(gcp_graph_pool_checkpoint(tracker, id, &checkpoint));
 	return checkpoint;
 }
 
@@ -179,7 +176,7 @@ TEST(captures_share_a_pool_that_the_program_names)
 	assert_int_equal(info.id, id);
 	assert_int_equal(info.references, 3);
 	graph_destroy(first);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_release(tracker, id));
 	assert_true(private_bytes() > 0);
 	graph_destroy(second);
 	assert_int_equal(private_bytes(), 0);
@@ -199,17 +196,16 @@ TEST(a_capture_that_ends_leaves_the_pool_to_the_other)
 	end(1);
 	graph_destroy(first);
 	graph_destroy(second);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_release(tracker, id));
 }
 
 TEST(a_pool_that_reached_zero_can_be_used_again)
 {
 	uint64_t id;
 
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_create(tracker, &id), gcp_graph_pool_release(tracker, id));
 	assert_int_equal(gcp_graph_pool_release(tracker, id), -ENOENT);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	OK(gcp_graph_pool_use(tracker, id));
 	for (int round = 0; round < 3; round++) {
 		void *graph = begin(0);
 		must_free(capture_alloc(3 * MIB));
@@ -244,7 +240,7 @@ TEST(a_restored_pool_keeps_off_what_was_live)
 	end(0);
 
 	/* Only the first is replayed: its outputs are live again. */
-	assert_int_equal(restored(id, after_first), 0);
+	OK(restored(id, after_first));
 	must_be_sound();
 	void *third = begin(0);
 	for (int i = 0; i < 10; i++) {
@@ -261,7 +257,7 @@ TEST(a_restored_pool_keeps_off_what_was_live)
 	graph_destroy(first);
 	graph_destroy(second);
 	graph_destroy(third);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_release(tracker, id));
 }
 
 TEST(a_wrong_restore_changes_nothing)
@@ -280,10 +276,10 @@ TEST(a_wrong_restore_changes_nothing)
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id + 9, &checkpoint),
 			 -ENOENT);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, 0, &checkpoint), -ENOENT);
-	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	OK(gcp_graph_pool_checkpoint(tracker, id, &checkpoint));
 	assert_int_equal(restored(other, checkpoint), -ESTALE);
 	assert_int_equal(restored(id + 9, checkpoint), -ENOENT);
-	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
+	OK(gcp_pools_owner(pools, addr, &owner));
 	/* The pool loses its last reference: the checkpoint is of a past life. */
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
@@ -307,11 +303,11 @@ TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 	gcp_addr addr;
 	void *owner;
 
-	assert_int_equal(restored(id, checkpoint), 0);
+	OK(restored(id, checkpoint));
 	gcp_graph_pool_release(tracker, id);
 	void *graph = captured(&addr);
 	assert_int_equal(restored(id, checkpoint), -ESTALE);
-	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
+	OK(gcp_pools_owner(pools, addr, &owner));
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 }
@@ -323,7 +319,7 @@ TEST(what_came_after_a_checkpoint_is_free_after_the_restore)
 	gcp_addr addr, again;
 	void *first = captured(&addr), *second;
 
-	assert_int_equal(restored(id, checkpoint), 0);
+	OK(restored(id, checkpoint));
 	second = captured(&again);
 	assert_int_equal(again, addr);
 	gcp_graph_checkpoint_destroy(checkpoint);
@@ -368,7 +364,7 @@ TEST(a_checkpoint_that_fails_leaves_nothing)
 		assert_int_equal(result, failed ? -ENOMEM : 0);
 		assert_true(!failed || at < 10);
 	}
-	assert_int_equal(restored(id, checkpoint), 0);
+	OK(restored(id, checkpoint));
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);

@@ -120,7 +120,7 @@ static void *begin_into_graph(int i)
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
 	struct gcp_capture *capture;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, true, &capture), 0);
+	OK(gcp_tracker_begin_prepare(tracker, true, &capture));
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, cuda.last_id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i),
@@ -135,8 +135,7 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	void *graph, *again;
 	uint64_t id;
 
-	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
-	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	OK(gcp_graph_pool_create(tracker, &id), gcp_graph_pool_use(tracker, id));
 	graph = begin(0);
 	addr = capture_alloc(3 * MIB);
 	small = capture_alloc(700);
@@ -152,7 +151,7 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	assert_false(is_given_again(addr, 3 * MIB));
 	assert_false(is_given_again(small, 700));
 	end(0);
-	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	OK(gcp_graph_pool_release(tracker, id));
 	graph_destroy(graph);
 	graph_destroy(again);
 }
@@ -163,7 +162,7 @@ TEST(a_capture_that_is_noted_late_ends)
 	struct gcp_capture *capture;
 	uint64_t number;
 
-	assert_int_equal(gcp_tracker_begin_prepare(tracker, false, &capture), 0);
+	OK(gcp_tracker_begin_prepare(tracker, false, &capture));
 	assert_null(
 	    gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0), &number));
 	cuda.streams[0] = (struct gcp_capture_state){.active = true, .id = 1};

@@ -187,7 +187,7 @@ static int share_setup(void **state)
 	config.thread_cache_bytes = 0;
 	config.epoch_blocks = 1;
 	fake_open(&config);
-	assert_int_equal(gcp_tracker_create(pools, &driver, &tracker), 0);
+	OK(gcp_tracker_create(pools, &driver, &tracker));
 	gcp_tracker_share_graphs(tracker, true);
 	fake.unmapping = nothing_runs_there;
 	return 0;
@@ -313,8 +313,7 @@ static void launch_begin(const struct graph *graph, int stream,
 
 	*launch = (struct gcp_launch){.share = 0};
 	if (!gcp_launch_again(tracker, graph->exec, handle, launch))
-		assert_int_equal(gcp_launch_begin(tracker, graph->exec, handle, launch),
-				 0);
+		OK(gcp_launch_begin(tracker, graph->exec, handle, launch));
 }
 
 static void launch(const struct graph *graph, int stream)

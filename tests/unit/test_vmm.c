@@ -74,7 +74,7 @@ TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 	must_be_sound();
 	/* A use that stands in no queue waits for the work of the block's former
 	 * owners. */
-	assert_int_equal(gcp_pools_complete(pools, large), 0);
+	OK(gcp_pools_complete(pools, large));
 	assert_true(fake.done >= touched[touched_count - 1].work);
 	must_free(blocks[1]);
 	gcp_pools_trim(pools, 0, 0, true);
@@ -103,9 +103,9 @@ TEST(memory_of_graphs_does_not_move)
 	struct gcp_heap *heap;
 	gcp_addr a, b;
 
-	assert_int_equal(gcp_heap_create(pool, &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a), 0);
-	assert_int_equal(gcp_pools_free(pools, a), 0);
+	OK(gcp_heap_create(pool, &heap));
+	OK(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a));
+	OK(gcp_pools_free(pools, a));
 	fake.done = fake.submitted;
 	b = must_alloc(pool, 8 * MIB);
 	assert_int_equal(fake.memory_used, 16 * MIB);
@@ -190,9 +190,8 @@ TEST(addresses_of_graphs_that_are_gone_are_given_back)
 	uint64_t addresses = 0, unmapped = fake_unmapped();
 
 	for (int i = 0; i < 40; i++) {
-		assert_int_equal(gcp_heap_create(pool, &heap), 0);
-		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
-				 0);
+		OK(gcp_heap_create(pool, &heap));
+		OK(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr));
 		must_free(addr);
 		gcp_heap_release(heap);
 		fake.done = fake.submitted;
@@ -221,7 +220,7 @@ static int (*open_all)(int device, gcp_addr addr, uint64_t bytes);
 /* A peer is refused; the device itself is not. */
 static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
 {
-	assert_int_equal(open_all(device, addr, bytes), 0);
+	OK(open_all(device, addr, bytes));
 	opened += bytes;
 	return -EACCES;
 }
@@ -240,7 +239,7 @@ TEST_OF_DRIVER(what_a_peer_cannot_reach_is_ordinary_memory)
 	fake_open_over(&config, &driver);
 	for (int i = 0; i < 3; i++) {
 		blocks[i] = must_alloc(pool, i ? 4 * MIB : 512);
-		assert_int_equal(gcp_pools_find(pools, blocks[i], &info), 0);
+		OK(gcp_pools_find(pools, blocks[i], &info));
 		assert_false(info.mapped);
 		must_be_sound();
 	}
@@ -265,10 +264,10 @@ TEST_OF_DRIVER(a_new_peer_reaches_all_that_is_mapped)
 	fake.done = fake.submitted;
 	must_alloc(pool, 512);
 	opened = 0;
-	assert_int_equal(gcp_pools_reopen(pools, 0), 0);
+	OK(gcp_pools_reopen(pools, 0));
 	assert_int_equal(opened, fake.memory_used);
 	opened = 0;
-	assert_int_equal(gcp_pools_reopen(pools, 1), 0);
+	OK(gcp_pools_reopen(pools, 1));
 	assert_int_equal(opened, 0);
 }
 

@@ -179,8 +179,8 @@ TEST_BOTH(what_a_graph_that_is_gone_had_is_waited_for)
 	gcp_addr kept, addr;
 	uint64_t before;
 
-	assert_int_equal(gcp_heap_create(pool, &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 40 * MIB, GCP_USE_CAPTURED, &kept), 0);
+	OK(gcp_heap_create(pool, &heap));
+	OK(gcp_heap_alloc(heap, 40 * MIB, GCP_USE_CAPTURED, &kept));
 	must_free(kept);
 	addr = must_alloc(pool, 20 * MIB);
 	before = fake_submit();
@@ -268,8 +268,8 @@ TEST_BOTH(a_free_whose_epoch_an_allocation_closed_meanwhile)
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
 	gcp_mutex_unlock(&pool->lock);
-	assert_int_equal(gcp_timeline_close_early(pool, false), 0); /* the other */
-	assert_int_equal(gcp_timeline_close(pool, epoch), 0);
+	OK(gcp_timeline_close_early(pool, false)); /* the other */
+	OK(gcp_timeline_close(pool, epoch));
 	uint64_t later = stand();
 	(void)must_alloc(pool, 70 * MIB);
 	assert_true(fake.done < later);
@@ -306,10 +306,10 @@ TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host)
 	open_of(100 * MIB);
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++) {
 		(void)fake_submit();
-		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+		OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 	}
 	uint64_t later = stand();
-	assert_int_equal(gcp_pool_barrier(pool), 0);
+	OK(gcp_pool_barrier(pool));
 	assert_true(fake.done < later);
 	assert_true(fake_is_ordered(later));
 }
@@ -325,7 +325,7 @@ TEST_BOTH(a_free_behind_a_full_queue_is_waited_for)
 	(void)fake_submit();
 	must_free(other);
 	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
-		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+		OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 	must_free(addr);
 	uint64_t later = stand();
 	(void)must_alloc(pool, 970 * MIB);
@@ -362,14 +362,13 @@ TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 			assert_int_equal(
 			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
 		}
-		assert_int_equal(gcp_timeline_make_ready(pool, epoch), 0);
+		OK(gcp_timeline_make_ready(pool, epoch));
 		assert_int_equal(fake.barrier, work);
 		for (int i = 0; i < GCP_FENCE_QUEUE; i++)
 			assert_int_equal(
 			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
 		fake.barrier = 0;
-		assert_int_equal(gcp_timeline_join(pool, FAKE_OTHER_CTX, joins_behind),
-				 0);
+		OK(gcp_timeline_join(pool, FAKE_OTHER_CTX, joins_behind));
 		assert_int_equal(fake.barrier, work);
 	}
 }
@@ -386,7 +385,7 @@ static int wait_beside_closes(void *fence)
 {
 	for (; closes.count > 0; closes.count--) {
 		(void)fake_submit();
-		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+		OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 	}
 	return closes.wait(fence);
 }
@@ -425,7 +424,7 @@ TEST(searches_leave_room_in_a_full_queue)
 		uint64_t epoch = gcp_timeline_stamp(pool);
 
 		atomic_fetch_add(&pools->searches, 1);
-		assert_int_equal(gcp_timeline_close(pool, epoch), 0);
+		OK(gcp_timeline_close(pool, epoch));
 		assert_true(gcp_timeline_stamp(pool) > epoch);
 	}
 }
