@@ -42,8 +42,8 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 }
 
 /* Idle segments go back before the pool has an eighth more than was ever in use at
- * once: segments of sizes that do not come again would add up. Without a wait, and not
- * beside a capture. */
+ * once: segments of sizes that do not come again would add up. Without a wait; beside a
+ * capture only memory that is mapped, which takes no stream of the library. */
 static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = true};
@@ -52,12 +52,12 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 	const struct gcp_gauge *active = &pool->stats.active_bytes;
 	uint64_t with = pool->stats.reserved_bytes.current + bytes;
 	uint64_t most = active->current + bytes;
-	if (most < active->peak)
-		most = active->peak;
-	most += most / 8;
+	most = (most > active->peak ? most : active->peak) / 8 * 9;
 	purge.bytes = with > most ? with - most : 0;
 	gcp_mutex_unlock(&pool->lock);
-	if (purge.bytes > 0)
+	if (gcp_timeline_is_held(&pool->timeline))
+		(void)gcp_vmm_release(pool, purge.bytes, false);
+	else if (purge.bytes > 0)
 		(void)gcp_pool_purge(pool, &purge);
 }
 
@@ -68,8 +68,7 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	bool quota = gcp_quota_left(pool) != INT64_MAX;
 	gcp_addr refused = 0;
 
-	if (!gcp_timeline_is_held(&pool->timeline))
-		give_excess(pool, bytes);
+	give_excess(pool, bytes);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)

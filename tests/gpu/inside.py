@@ -119,7 +119,7 @@ def pair_ns(bench, extra, place):
     trace = os.path.join(place, "pair.trace")
     extra = {name: trace if value == "?" else value for name, value in extra.items()}
     command = [bench.program("loop-shared"), "--no-kernel", "--size", "64k"]
-    result = bench.run([*command, "--iterations", 1000000], bench.library, extra)
+    result = bench.run([*command, "--iterations", 100000], bench.library, extra)
     if os.path.exists(trace):
         os.unlink(trace)
     return number(result.out, "bytes:") if result.code == 0 else None
