@@ -56,43 +56,33 @@ static bool largest_update(struct gcp_treap_node *node)
 
 /* --- in and out ------------------------------------------------------------------- */
 
-/* Free memory that could be given back, and what was of use lately. */
-static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, int sign)
-{
-	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
-	if (gcp_block_is_segment(block))
-		block->segment->touched = true;
-}
-
-/* What has whole handles can be moved, but for the memory of graphs. */
-static void donors_change(struct gcp_heap *heap, struct gcp_block *block,
+/* Counts what of the block could be given back, and be moved unless it is a graph's. */
+static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int sign,
 			  void (*change)(struct gcp_bins *bins, struct gcp_block *block,
 					 uint64_t chunks))
 {
-	uint64_t chunks, first;
+	uint64_t unused = gcp_block_unused(block);
 
-	if (heap->private || !block->segment->chunks)
-		return;
-	chunks = gcp_block_handles(block, &first);
-	if (chunks > 0)
-		change(&heap->donors, block, chunks);
+	heap->unused_bytes += (uint64_t)(sign * (int64_t)unused);
+	if (gcp_block_is_segment(block))
+		block->segment->touched = true; /* it is of use, or was lately */
+	if (unused > 0 && !heap->private && block->segment->chunks)
+		change(&heap->donors, block, unused / GCP_CHUNK);
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
-	donors_change(heap, block, gcp_bins_insert);
+	unused_change(heap, block, 1, gcp_bins_insert);
 	blocks_insert(&heap->free[block->segment->kind], block);
-	unused_count(heap, block, 1);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
-	donors_change(heap, block, gcp_bins_remove);
+	unused_change(heap, block, -1, gcp_bins_remove);
 	blocks_remove(&heap->free[block->segment->kind], block);
-	unused_count(heap, block, -1);
 }
 
 /* --- which block fits --------------------------------------------------------- */
