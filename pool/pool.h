@@ -217,23 +217,24 @@ int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr);
 
 /* Marks the live block that starts at `addr`: from now on frees of it take nothing and
  * give -EREMOTE, so its memory is neither given out nor moved, before
- * gcp_pools_unexport. Never waits: see gcp_pools_complete. -EALREADY: it is marked;
- * -ENOENT: no such block. Any thread; legal in captures. */
-int gcp_pools_export(struct gcp_pools *pools, gcp_addr addr);
+ * gcp_pools_unexport. Never waits: see gcp_pools_complete. False: there is no such
+ * block. Any thread; legal in captures. */
+bool gcp_pools_export(struct gcp_pools *pools, gcp_addr addr);
 /* Whether such a block starts there. Lock-free. */
 bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr);
-/* Ends that. -ENOENT: no such block. Never waits. */
+/* Another process opens the exported block that has this id (gcp_block_info), once
+ * more. What the program asked for, in bytes; 0: there is no such block. Never waits.
+ */
+uint64_t gcp_pools_open(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
+/* The program frees the exported block at `addr`. 0: the mark is gone, and the block as
+ * any other. 1: another process has it open: here it is free, and counts as freed, but
+ * its memory stays as it is until that closes it. -ENOENT: no such block. Never waits.
+ */
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
-
-/* The program has freed the exported block at `addr`, which another process has open:
- * here it is free, and counts as freed, but its memory stays as it is, before
- * gcp_pools_take_back. -ENOENT: no such block. Never waits. */
-int gcp_pools_lend(struct gcp_pools *pools, gcp_addr addr);
-/* Whether such a block starts there. Lock-free. */
-bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr);
-/* The last one has closed it: goes to its heap, as by gcp_pools_free_async, but is not
- * counted again. -ENOENT: no such block; -EBUSY: its context may be ending just now. */
-int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr);
+/* Another process has closed the block that it opened by this id, once. What the last
+ * one closes after its free goes to its heap, as by gcp_pools_free_async. -ENOENT: no
+ * such block; -EBUSY: its context may be ending just now, and nothing is changed. */
+int gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
 
 /* The context of the pool does not end, nor do its blocks, before gcp_pool_unpin.
  * False: it may be ending just now, and there is no pin. Lock-free; any lock may be

@@ -142,7 +142,8 @@ struct gcp_block {
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
-	bool async; /* stream-ordered: USED, or in a stream's cache of a thread */
+	bool async;     /* stream-ordered: USED, or in a stream's cache of a thread */
+	uint16_t opens; /* of other processes, not closed yet: EXPORTED, LENT */
 	bool apart; /* of a private heap: allocated for any work, and when free not one
 		     * with memory beside it that was never allocated. B4 */
 	union {
@@ -655,6 +656,7 @@ void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
+uint64_t gcp_block_id(const struct gcp_block *block);     /* gcp_block_info */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
 /* Begins an ordinary segment, of which it has all, and which may be cut. */
 bool gcp_block_begins_segment(const struct gcp_block *block);

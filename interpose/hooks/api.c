@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "../base/process.h"
-#include "../ipc/ipc_exports.h"
 #include "../cuda/unknown_calls.h"
 #include "../statistics/report.h"
 #include "../process/calling_thread.h"
@@ -236,16 +235,11 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *checkpoint)
 {
 	GCP_KEEP_ERRNO;
-	int result;
-
 	POOLING_OR(-ENOENT);
 	if (!checkpoint)
 		return -ESTALE;
-	result = gcp_graph_pool_restore(
-	    gcp_process.tracker, id, (const struct gcp_graph_checkpoint *)checkpoint);
-	if (result == 0)
-		gcp_exports_take_back();
-	return result;
+	return gcp_graph_pool_restore(gcp_process.tracker, id,
+				      (const struct gcp_graph_checkpoint *)checkpoint);
 }
 
 void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint)

@@ -32,7 +32,7 @@
 #include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
-#include "ipc.h"
+#include "../ipc/ipc_server.h"
 #include "../process/observe.h"
 #include "../process/process_life.h"
 #include "../statistics/report.h"
@@ -311,8 +311,8 @@ static CUresult free_in_order(CUdeviceptr ptr, uint64_t order, CUstream stream)
 	if (!gcp_thread.exit_registered)
 		gcp_thread_watch();
 	freed = gcp_observe_free_async(ptr, order, stream);
-	return gcp_memory_freed(ptr,
-				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
+	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_ipc_server_free(ptr, false)
+						       : freed);
 }
 
 /* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver

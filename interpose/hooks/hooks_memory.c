@@ -14,7 +14,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/contexts.h"
 #include "hooks.h"
-#include "ipc.h"
+#include "../ipc/ipc_server.h"
 #include "../process/calling_thread.h"
 #include "../process/cuda_backend.h"
 #include "../process/process_life.h"
@@ -278,7 +278,7 @@ static inline int memory_free(gcp_addr addr)
 	} else {
 		result = gcp_pools_free(gcp_process.pools, addr);
 	}
-	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_free(addr, true)
+	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_server_free(addr, true)
 						       : result;
 }
 

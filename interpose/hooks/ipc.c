@@ -21,15 +21,13 @@
  * Another process stands in no context's queue: before a block is exported, all
  * work that could still touch it from former owners is waited for. And a block that was
  * exported is freed as plain CUDA frees: behind all work of its context, and not while
- * it is known to be open (ipc_exports.h).
+ * it is known to be open (ipc_server.h).
  */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "hooks.h"
-#include "ipc.h"
-#include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
 #include "../ipc/ipc_server.h"
@@ -111,9 +109,7 @@ static CUresult export_mapped(CUipcMemHandle *ret_handle,
 			      const struct gcp_block_info *info)
 {
 	CUcontext ctx = NULL;
-	uint64_t id;
 	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
-	int added;
 
 	assert(info->mapped && !info->async);
 	if (result == CUDA_SUCCESS && !ctx)
@@ -122,11 +118,7 @@ static CUresult export_mapped(CUipcMemHandle *ret_handle,
 		return result;
 	if (!gcp_ipc_server_possible(info->device))
 		return export_refused();
-	added = gcp_exports_add(info, &id);
-	if (added < 0)
-		return added == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
-					: CUDA_ERROR_INVALID_VALUE;
-	return gcp_ipc_server_handle(info->addr, id, ret_handle);
+	return gcp_ipc_server_handle(info, ret_handle);
 }
 
 /* CUDA's own handle, with the offset where there is one. */
@@ -134,7 +126,6 @@ static CUresult export_of_driver(CUipcMemHandle *ret_handle,
 				 const struct gcp_block_info *info)
 {
 	CUresult result = gcp_real.cuIpcGetMemHandle(ret_handle, info->addr);
-	uint64_t id;
 
 	assert(info->addr - info->segment_addr + info->size <= info->segment_size);
 	if (result != CUDA_SUCCESS)
@@ -147,7 +138,7 @@ static CUresult export_of_driver(CUipcMemHandle *ret_handle,
 			"exports it");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	return gcp_exports_add(info, &id) < 0 ? CUDA_ERROR_INVALID_VALUE : result;
+	return result;
 }
 
 CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
@@ -164,15 +155,12 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 	if (!ret_handle || found != 0 || info.async)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = gcp_memory_complete(ptr);
+	if (result == CUDA_SUCCESS && !gcp_pools_export(gcp_process.pools, info.addr))
+		result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
 	if (result != CUDA_SUCCESS)
 		return result;
 	return info.mapped ? export_mapped(ret_handle, &info)
 			   : export_of_driver(ret_handle, &info);
-}
-
-int gcp_ipc_free(gcp_addr addr, bool waits)
-{
-	return gcp_exports_free(addr, waits, gcp_ipc_server_catch_up);
 }
 
 /* --- import --------------------------------------------------------------------- */

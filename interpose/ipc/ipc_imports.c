@@ -35,10 +35,9 @@ enum { PAUSE_NS = 20 * 1000 * 1000 };
 
 struct link {
 	struct gcp_ipc_process process; /* the other one */
-	int pair[2];       /* [1]: the end for the other process, until that has it */
-	uint64_t files[2]; /* 0: it is closed */
-	uint64_t users;    /* imports */
-	bool broken;       /* nothing can be asked any more */
+	int fd;                         /* of the connection */
+	bool broken;                    /* nothing can be asked any more */
+	uint64_t users;                 /* imports */
 	LIST_ENTRY(link) entry;
 };
 
@@ -65,16 +64,8 @@ static _Atomic(uint64_t) imports_count;
 
 /* --- the other process ----------------------------------------------------------- */
 
-static void link_drop(struct link *link)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	assert(link->users == 0 && "what is open stays open while its connection is");
-	LIST_REMOVE(link, entry);
-	gcp_ipc_close(link->pair[0], link->files[0]);
-	free(link);
-}
-
-/* Those of processes that have ended. */
+/* Those that nothing is open by: of processes that have ended, or that were of no use.
+ */
 static void links_clean(void)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
@@ -82,10 +73,11 @@ static void links_clean(void)
 
 	for (link = LIST_FIRST(&links); link; link = next) {
 		next = LIST_NEXT(link, entry);
-		if (link->users == 0 &&
-		    (link->broken || gcp_ipc_file(link->pair[0]) != link->files[0] ||
-		     gcp_ipc_is_ready(link->pair[0])))
-			link_drop(link);
+		if (link->users > 0 || !(link->broken || gcp_ipc_is_ready(link->fd)))
+			continue;
+		LIST_REMOVE(link, entry);
+		close(link->fd);
+		free(link);
 	}
 }
 
@@ -94,36 +86,35 @@ static bool is_to(const struct link *link, const struct gcp_ipc_handle *handle)
 	return memcmp(&link->process, &handle->process, sizeof(link->process)) == 0;
 }
 
-/* A new one is in the list, for the child of a fork, before it has files. */
 static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 			 struct link **ret_link)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	CUresult result = CUDA_ERROR_OPERATING_SYSTEM;
+	CUresult result;
 	struct link *link;
+	int pair[2];
 
-	links_clean();
 	LIST_FOREACH (link, &links, entry)
 		if (!link->broken && is_to(link, handle))
 			break;
 	*ret_link = link;
 	if (link)
 		return CUDA_SUCCESS;
+	if (!gcp_ipc_pair(&handle->process, pair))
+		return CUDA_ERROR_OPERATING_SYSTEM;
 	*ret_link = link = calloc(1, sizeof(*link));
-	if (!link)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	link->process = handle->process;
-	LIST_INSERT_HEAD(&links, link, entry);
-	if (gcp_ipc_pair(&handle->process, link->pair)) {
-		for (int i = 0; i < 2; i++)
-			link->files[i] = gcp_ipc_file(link->pair[i]);
-		result = gcp_ipc_knock(&handle->process, link->pair[1], deadline);
-		gcp_ipc_close(link->pair[1], link->files[1]);
-		link->files[1] = 0;
+	result = link ? gcp_ipc_knock(&handle->process, pair[1], deadline)
+		      : CUDA_ERROR_OUT_OF_MEMORY;
+	close(pair[1]);
+	if (result != CUDA_SUCCESS) {
+		close(pair[0]);
+		free(link);
+		return result;
 	}
-	if (result != CUDA_SUCCESS)
-		link_drop(link);
-	return result;
+	link->process = handle->process;
+	link->fd = pair[0];
+	LIST_INSERT_HEAD(&links, link, entry);
+	return CUDA_SUCCESS;
 }
 
 /* Waits until there is room, but not where that was in vain before. */
@@ -131,8 +122,7 @@ static bool link_send(struct link *link, const struct gcp_ipc_request *request,
 		      long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	bool sent = gcp_ipc_file(link->pair[0]) == link->files[0] &&
-		    gcp_ipc_send(link->pair[0], request, sizeof(*request), NULL, 0,
+	bool sent = gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0,
 				 link->broken ? GCP_IPC_NO_WAIT : deadline);
 
 	link->broken |= !sent;
@@ -157,8 +147,8 @@ static CUresult link_ask(struct link *link, const struct gcp_ipc_request *reques
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 
 	if (link_send(link, request, deadline))
-		got = gcp_ipc_receive(link->pair[0], answer, sizeof(*answer), fds,
-				      ret_count, deadline);
+		got = gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
+				      deadline);
 	*ret_ended = got == GCP_IPC_ENDED;
 	if (got == GCP_IPC_MESSAGE && answer->reply == link->process.reply)
 		return (CUresult)answer->result;
@@ -233,6 +223,7 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 	}
 	if (count == 0 || count != answer->count)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
+	assert(count <= GCP_IPC_PARTS);
 	for (unsigned int i = 0; i < count; i++) {
 		if (result == CUDA_SUCCESS)
 			result = part_map(import, fds[i], answer->parts[i]);
@@ -244,6 +235,7 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 static void import_unmap(const struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
+	assert(import->mapped <= import->span || !import->base);
 	if (import->mapped > 0)
 		(void)gcp_real.cuMemUnmap(import->base, import->mapped);
 	if (import->base)
@@ -255,8 +247,11 @@ static CUresult import_map(struct import *import, uint64_t addr, long deadline,
 			   bool *ret_ended)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = {
-	    .open = import->open, .addr = addr, .id = import->id, .op = GCP_IPC_OPEN};
+	struct gcp_ipc_request request = {.open = import->open,
+					  .addr = addr,
+					  .id = import->id,
+					  .from = addr,
+					  .op = GCP_IPC_OPEN};
 	struct gcp_ipc_answer answer;
 	int fds[GCP_IPC_PARTS];
 	unsigned int count;
@@ -363,6 +358,7 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 		gcp_mutex_unlock(&imports_lock);
 		atomic_fetch_add(&imports_count, 1);
 	}
+	assert(import->mapped == import->span && import->link->users > 0);
 	import->opens++;
 	*ret_ptr = import->info.ptr;
 	return CUDA_SUCCESS;
@@ -401,6 +397,7 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 		return result;
 	if (gcp_ipc_server_is_self(&handle->process))
 		return CUDA_ERROR_INVALID_CONTEXT;
+	assert(gcp_ranks_held == 0); /* no lock while another process is asked */
 	gcp_mutex_lock(&asking_lock);
 	result = import_open(handle, &here, ret_ptr);
 	gcp_mutex_unlock(&asking_lock);
@@ -540,8 +537,7 @@ void gcp_imports_after_fork(void)
 	struct link *link;
 
 	LIST_FOREACH (link, &links, entry)
-		for (int i = 0; i < 2; i++)
-			gcp_ipc_close(link->pair[i], link->files[i]);
+		close(link->fd);
 	gcp_mutex_init(&asking_lock, GCP_RANK_ASKING);
 	gcp_mutex_init(&imports_lock, GCP_RANK_IMPORTS);
 	LIST_INIT(&links);

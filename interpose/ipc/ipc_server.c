@@ -5,41 +5,55 @@
  * One thread answers the requests of other processes, one after the other, and never
  * waits for any of them: an answer that does not fit into the socket ends the
  * connection. There is one connection for each process that asks, and what it has open
- * is listed on it. When it ends, which the kernel sees to when the process ends, the
- * thread looks now and then whether the process has ended, which may have closed its
- * files and work on, or be not quite gone. What it had open is open until then; for
- * good if the process is not to be seen from here, in another namespace of pids.
+ * is listed on it, until the process closes it. A connection ends when its process
+ * does, but the work of that on the device may end later: what it had open is open
+ * until the process has ended for certain, which a file of its own tells, also from
+ * another namespace of pids.
  *
- * A program may close all files, and have its own in the place of the thread's: those
- * are told apart by gcp_ipc_file, and the next handle that is made opens the door
- * again.
+ * CUDA wants memory to be freed only when other processes have closed it, and all of
+ * them may do that late, end, or never do it: plain CUDA keeps the memory until then,
+ * and gives the addresses to others meanwhile. Here the block is lent: the pool knows
+ * its state.
  *
- * The thread takes no signals. It makes CUDA calls only under gcp_exports_lock, and
- * none once exit has said so under that lock, before the driver ends. In the child of a
- * fork there is no such thread, and its sockets are closed.
+ *      exported -- free, not open --> the pool's
+ *          |                             ^
+ *          +-- free, open --> lent ------+  closed by the last one
+ *
+ * A handle is good until the free: nothing opens a lent block.
+ *
+ * The thread takes no signals. It makes CUDA calls only under the lock, and none once
+ * exit has said so under that lock, before the driver ends. In the child of a fork
+ * there is no such thread, and its files are closed.
+ *
+ * Rules of exported memory:
+ *  I1 no free takes a block that another process may have open
+ *  I2 an exported block is freed behind all work of its context
+ *  I3 memory that another process has open is given to nothing else
+ *  I4 what is opened begins where the block begins
+ *  I5 a block is exported when earlier work on its memory is completed
+ *  I6 memory is handed to processes of the same user and of root alone
+ *  I7 a handle that is released has no file (handle_files.c)
  */
 #include "ipc_server.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/epoll.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "../base/elfwalk.h"
-#include "ipc_exports.h"
 #include "ipc_wire.h"
 #include "../base/log.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
 enum {
-	PAUSE_NS = 20 * 1000 * 1000,
-	LOOK_NS = 500 * 1000 * 1000, /* less than DOOR_MS */
-	DOOR_MS = 1000,
+	PAUSE_MS = 20,
+	FILES_READY = 4, /* 0.6 ms each */
 };
 
 /* A block that a process has open. */
@@ -47,78 +61,95 @@ struct opened {
 	uint64_t open; /* its number there */
 	gcp_addr addr;
 	uint64_t id, bytes;
-	struct opened *next;
+	SLIST_ENTRY(opened) entry;
 };
+SLIST_HEAD(opened_list, opened);
 
 struct connection {
-	int fd; /* -1: it has ended */
-	uint64_t file;
-	pid_t pid; /* 0: not to be seen from here */
-	struct opened *opened;
-	struct connection *next;
+	int fd;  /* the socket; `end` once that has ended */
+	int end; /* is ready when the process has ended; -1: there is none */
+	struct opened_list opened;
+	LIST_ENTRY(connection) entry;
 };
 
+CUresult (*gcp_ipc_server_file)(uint64_t handle, int *ret_fd);
+
 static struct {
-	struct gcp_mutex starting; /* guards all down to `has_name` */
-	bool running;
-	pid_t pid;
+	struct gcp_mutex lock; /* guards all else */
+	bool running, registered, ended;
 	struct gcp_ipc_process self;
-	atomic_bool has_name; /* `self` does not change any more */
-	int door;             /* what follows is guarded by gcp_exports_lock */
-	uint64_t door_file;   /* 0: there is none */
-	struct connection *connections;
-	unsigned int count;
-	bool ended;
+	int door, watch; /* the second: the door, and what each connection waits for */
+	LIST_HEAD(, connection) connections;
+	struct opened_list late; /* closed, but a context may be ending */
 } server = {
-    .starting = GCP_MUTEX(GCP_RANK_SERVER),
+    .lock = GCP_MUTEX(GCP_RANK_SERVER),
 };
 
 /* --- what is open ---------------------------------------------------------------- */
 
-/* Returns the link that points to it, or to the end of the list. */
-static struct opened **opened_at(struct connection *connection, uint64_t open)
+static struct opened *opened_find(const struct connection *connection, uint64_t open)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct opened **at = &connection->opened;
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct opened *opened;
 
-	while (*at && (*at)->open != open)
-		at = &(*at)->next;
-	return at;
+	SLIST_FOREACH (opened, &connection->opened, entry)
+		if (opened->open == open)
+			break;
+	return opened;
 }
 
-static void opened_close(struct opened **at)
+/* It is in no list. */
+static void opened_end(struct opened *opened)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	assert(*at);
-	struct opened *opened = *at;
+	gcp_assert_held(GCP_RANK_SERVER);
+	if (gcp_pools_close(gcp_process.pools, opened->addr, opened->id) == -EBUSY)
+		SLIST_INSERT_HEAD(&server.late, opened, entry);
+	else
+		free(opened);
+}
 
-	*at = opened->next;
-	gcp_exports_close(opened->addr, opened->id);
-	free(opened);
+static void opened_close(struct connection *connection, struct opened *opened)
+{
+	gcp_assert_held(GCP_RANK_SERVER);
+	assert(opened);
+	SLIST_REMOVE(&connection->opened, opened, opened, entry);
+	opened_end(opened);
+}
+
+/* Tries those once more. */
+static void late_end(void)
+{
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct opened_list late = server.late;
+	struct opened *opened;
+
+	SLIST_INIT(&server.late);
+	while ((opened = SLIST_FIRST(&late))) {
+		SLIST_REMOVE_HEAD(&late, entry);
+		opened_end(opened);
+	}
 }
 
 /* A block counts as open until it is closed or its process has ended. */
 static CUresult opened_add(struct connection *connection,
-			   const struct gcp_ipc_request *request)
+			   const struct gcp_ipc_request *request,
+			   struct opened **ret_opened)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
+	gcp_assert_held(GCP_RANK_SERVER);
 	struct opened *opened = calloc(1, sizeof(*opened));
-	uint64_t bytes;
 
 	if (!opened)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	if (!gcp_exports_open(request->addr, request->id, &bytes)) {
+	opened->open = request->open;
+	opened->addr = request->addr;
+	opened->id = request->id;
+	opened->bytes = gcp_pools_open(gcp_process.pools, request->addr, request->id);
+	if (opened->bytes == 0) {
 		free(opened);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	*opened = (struct opened){
-	    .open = request->open,
-	    .addr = request->addr,
-	    .id = request->id,
-	    .bytes = bytes,
-	    .next = connection->opened,
-	};
-	connection->opened = opened;
+	SLIST_INSERT_HEAD(&connection->opened, opened, entry);
+	*ret_opened = opened;
 	return CUDA_SUCCESS;
 }
 
@@ -133,204 +164,171 @@ struct parts {
 /* gcp_pools_for_each_handle. */
 static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
+	gcp_assert_held(GCP_RANK_SERVER);
 	struct parts *parts = arg;
 	struct gcp_ipc_answer *answer = parts->answer;
 
+	assert(handle != 0 && bytes > 0 && answer->count <= GCP_IPC_PARTS);
 	if (answer->span == 0)
 		answer->before = parts->from - addr;
 	answer->span += bytes;
 	if (answer->count == GCP_IPC_PARTS)
 		return 0;
-	answer->result = (int)gcp_exports_file(handle, &parts->fds[answer->count]);
+	answer->result = (int)gcp_ipc_server_file(handle, &parts->fds[answer->count]);
 	if (answer->result == CUDA_SUCCESS)
 		answer->parts[answer->count++] = bytes;
 	return answer->result;
 }
 
-/* The parts of the block from `from` on, as many as a message holds. */
-static void parts_fill(struct parts *parts, const struct opened *opened)
+/* The parts of the block from `from` on, as many as a message holds. False: the
+ * connection is of no use. */
+static bool answer_send(const struct connection *connection,
+			const struct opened *opened, struct parts *parts)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	parts->answer->bytes = opened->bytes;
-	if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr, parts->from,
-				      part_add, parts) < 0)
-		parts->answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct gcp_ipc_answer *answer = parts->answer;
+	bool sent;
+
+	assert(connection->fd >= 0 && connection->fd != connection->end);
+	if (opened) {
+		answer->bytes = opened->bytes;
+		if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr,
+					      parts->from, part_add, parts) < 0)
+			answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
+	}
+	sent = gcp_ipc_send(connection->fd, answer, sizeof(*answer), parts->fds,
+			    answer->result == CUDA_SUCCESS ? answer->count : 0,
+			    GCP_IPC_NO_WAIT);
+	for (unsigned int i = 0; i < answer->count; i++)
+		close(parts->fds[i]);
+	return sent;
 }
 
 /* False: the connection is of no use. */
 static bool request_serve(struct connection *connection,
 			  const struct gcp_ipc_request *request)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
+	gcp_assert_held(GCP_RANK_SERVER);
 	struct gcp_ipc_answer answer = {.reply = server.self.reply};
 	struct parts parts = {.answer = &answer, .from = request->from};
-	struct opened **at = opened_at(connection, request->open);
+	struct opened *opened = opened_find(connection, request->open);
 	bool sent = true;
 
-	if (request->op == GCP_IPC_OPEN) {
-		answer.result = (int)opened_add(connection, request);
-		parts.from = request->addr;
-		at = opened_at(connection, request->open);
-	}
-	if (request->op != GCP_IPC_CLOSE) {
-		if (*at)
-			parts_fill(&parts, *at);
-		sent = gcp_ipc_send(connection->fd, &answer, sizeof(answer), parts.fds,
-				    answer.result == CUDA_SUCCESS ? answer.count : 0,
-				    GCP_IPC_NO_WAIT);
-		for (unsigned int i = 0; i < answer.count; i++)
-			close(parts.fds[i]);
-	}
+	if (request->op == GCP_IPC_OPEN && !opened)
+		answer.result = (int)opened_add(connection, request, &opened);
+	if (request->op != GCP_IPC_CLOSE)
+		sent = answer_send(connection, opened, &parts);
 	/* The other process has none of it. */
-	if (*at && (request->op == GCP_IPC_CLOSE || !sent || answer.result))
-		opened_close(at);
+	if (opened && (request->op == GCP_IPC_CLOSE || !sent || answer.result))
+		opened_close(connection, opened);
 	return sent;
 }
 
 /* --- connections ----------------------------------------------------------------- */
 
-static void connection_add(int fd, pid_t pid)
+/* The thread wakes when there is something; `connection` is NULL for the door. */
+static bool watch(int fd, struct connection *connection)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct connection *connection = calloc(1, sizeof(*connection));
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
 
-	if (!connection) {
-		close(fd);
+	return epoll_ctl(server.watch, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static void door_serve(void)
+{
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct connection *connection;
+	int end = -1, fd = gcp_ipc_door_take(server.door, &server.self, &end);
+
+	if (fd < 0)
+		return;
+	connection = calloc(1, sizeof(*connection));
+	if (connection && watch(fd, connection)) {
+		connection->fd = fd;
+		connection->end = end;
+		LIST_INSERT_HEAD(&server.connections, connection, entry);
 		return;
 	}
-	*connection = (struct connection){
-	    .fd = fd,
-	    .file = gcp_ipc_file(fd),
-	    .pid = pid,
-	    .next = server.connections,
-	};
-	server.connections = connection;
-	server.count++;
+	free(connection);
+	close(fd);
+	if (end >= 0)
+		close(end);
 }
 
 /* The connection has ended, and its process may work on what it has open until that has
- * ended as well. Returns true if it has. */
-static bool process_look(struct connection *connection)
+ * ended as well. */
+static void connection_end(struct connection *connection)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	if (!connection->opened || !gcp_ipc_process_has_ended(connection->pid))
-		return false;
-	while (connection->opened)
-		opened_close(&connection->opened);
-	return true;
+	gcp_assert_held(GCP_RANK_SERVER);
+	assert(connection->fd >= 0);
+	close(connection->fd);
+	if (connection->fd == connection->end)
+		while (!SLIST_EMPTY(&connection->opened))
+			opened_close(connection, SLIST_FIRST(&connection->opened));
+	else if (!SLIST_EMPTY(&connection->opened)) {
+		connection->fd = connection->end;
+		(void)watch(connection->fd, connection);
+		return;
+	} else if (connection->end >= 0)
+		close(connection->end);
+	LIST_REMOVE(connection, entry);
+	free(connection);
 }
 
-/* All requests that have come, and the end. True: there was something. */
-static bool connection_serve(struct connection *connection)
+/* One request that has come, or the end. */
+static void connection_serve(struct connection *connection)
 {
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	bool ours = gcp_ipc_file(connection->fd) == connection->file, busy = false;
-	enum gcp_ipc_got got = GCP_IPC_ENDED;
+	gcp_assert_held(GCP_RANK_SERVER);
 	struct gcp_ipc_request request;
+	enum gcp_ipc_got got = GCP_IPC_ENDED;
 
-	if (connection->fd < 0)
-		return process_look(connection);
-	while (ours &&
-	       (got = gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL,
-				      NULL, GCP_IPC_NO_WAIT)) == GCP_IPC_MESSAGE &&
-	       request_serve(connection, &request))
-		busy = true;
-	if (got == GCP_IPC_NOTHING)
-		return busy;
-	gcp_ipc_close(connection->fd, connection->file);
-	connection->fd = -1;
-	(void)process_look(connection);
+	if (connection->fd != connection->end)
+		got = gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL,
+				      NULL, GCP_IPC_NO_WAIT);
+	if (got != GCP_IPC_NOTHING &&
+	    (got != GCP_IPC_MESSAGE || !request_serve(connection, &request)))
+		connection_end(connection);
+}
+
+/* The next thing that has come. False: nothing has. */
+static bool serve(void)
+{
+	gcp_assert_held(GCP_RANK_SERVER);
+	struct epoll_event event;
+
+	if (!server.running || server.ended ||
+	    epoll_wait(server.watch, &event, 1, 0) != 1)
+		return false;
+	if (event.data.ptr)
+		connection_serve(event.data.ptr);
+	else
+		door_serve();
 	return true;
 }
 
-/* True: there was something. */
-static bool connections_serve(void)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct connection **at = &server.connections, *connection;
-	bool busy = false;
-
-	while ((connection = *at)) {
-		busy |= connection_serve(connection);
-		if (connection->fd >= 0 || connection->opened) {
-			at = &connection->next;
-			continue;
-		}
-		*at = connection->next;
-		free(connection);
-		server.count--;
-	}
-	return busy;
-}
-
-void gcp_ipc_server_catch_up(void)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-
-	if (!server.ended)
-		(void)connections_serve();
-}
-
-/* --- the thread ------------------------------------------------------------------ */
-
-static bool door_is_ours(void)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	return server.door_file != 0 && gcp_ipc_file(server.door) == server.door_file;
-}
-
-/* How many; 0: the host is out of memory. */
-static nfds_t polled_fill(struct pollfd **polled)
-{
-	gcp_assert_held(GCP_RANK_EXPORTS);
-	struct pollfd *fds = realloc(*polled, (server.count + 1) * sizeof(*fds));
-	nfds_t count = 0;
-
-	if (!fds)
-		return 0;
-	*polled = fds;
-	fds[count++] =
-	    (struct pollfd){.fd = door_is_ours() ? server.door : -1, .events = POLLIN};
-	for (const struct connection *one = server.connections; one; one = one->next)
-		fds[count++] = (struct pollfd){.fd = one->fd, .events = POLLIN};
-	return count;
-}
-
-/* The program may put a file of its own in the door's place while the thread waits, so
- * that looks now and then. Where the program may have fewer files now, the system waits
- * for none. */
+/* What others have closed is freed here, and of no use in this thread's cache. */
 static void *server_run(void *unused)
 {
-	struct pollfd *polled = NULL;
-	bool going = true;
+	struct epoll_event event;
+	bool going = true, late = false;
 
-	(void)unused;
 	while (going) {
-		struct timespec time_out = {.tv_nsec = LOOK_NS};
-		nfds_t count = 0;
-		pid_t pid;
-		int fd;
-
-		gcp_mutex_lock(&gcp_exports_lock);
+		assert(gcp_ranks_held == 0); /* no lock while it waits */
+		if (epoll_wait(server.watch, &event, 1, late ? PAUSE_MS : -1) < 0 &&
+		    errno != EINTR)
+			break; /* the program has closed it */
+		gcp_mutex_lock(&server.lock);
 		going = !server.ended;
-		fd = going && door_is_ours()
-			 ? gcp_ipc_door_take(server.door, &server.self, &pid)
-			 : -1;
-		if (fd >= 0)
-			connection_add(fd, pid);
-		/* What others have closed is freed here, and of no use in this
-		 * thread's cache. A look leaves all as it is. */
-		if (going && connections_serve())
+		if (going) {
+			late_end();
+			(void)serve();
 			gcp_pools_thread_exit(gcp_process.pools);
-		if (going)
-			count = polled_fill(&polled);
-		gcp_mutex_unlock(&gcp_exports_lock);
-		if (going && (count == 0 || ppoll(polled, count, &time_out, NULL) < 0))
-			gcp_sleep(PAUSE_NS);
+		}
+		late = !SLIST_EMPTY(&server.late);
+		gcp_mutex_unlock(&server.lock);
 	}
-	free(polled);
-	return NULL;
+	return unused;
 }
 
 /* --- start and end --------------------------------------------------------------- */
@@ -339,15 +337,14 @@ static void *server_run(void *unused)
  * unless it waits for a thread that does not go on. */
 static void serving_end(void)
 {
-	gcp_mutex_lock(&gcp_exports_lock);
+	gcp_mutex_lock(&server.lock);
 	server.ended = true;
-	gcp_mutex_unlock(&gcp_exports_lock);
+	gcp_mutex_unlock(&server.lock);
 }
 
 static void server_end(void)
 {
-	if (server.pid == getpid())
-		(void)gcp_end_step(serving_end);
+	(void)gcp_end_step(serving_end);
 }
 
 static bool thread_start(void)
@@ -360,11 +357,9 @@ static bool thread_start(void)
 	bool created;
 
 	*(void **)&create = gcp_elf_libc_symbol("pthread_create");
-	if (!create)
+	if (!create || pthread_attr_init(&attributes) != 0)
 		return false;
 	sigfillset(&all);
-	if (pthread_attr_init(&attributes) != 0)
-		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigprocmask(SIG_BLOCK, &all, &before);
 	created = create(&thread, &attributes, server_run, NULL) == 0;
@@ -373,45 +368,22 @@ static bool thread_start(void)
 	return created;
 }
 
-/* The name of a door that the program has closed is taken while the thread waits at
- * what is left of it. */
-static bool door_open(void)
-{
-	gcp_assert_held(GCP_RANK_SERVER);
-	bool open = false;
-
-	for (int i = 0; i < DOOR_MS; i++) {
-		gcp_mutex_lock(&gcp_exports_lock);
-		open = door_is_ours();
-		if (!open) {
-			server.door = gcp_ipc_door_open(&server.self);
-			server.door_file = gcp_ipc_file(server.door);
-			open = server.door >= 0;
-		}
-		gcp_mutex_unlock(&gcp_exports_lock);
-		if (open || errno != EADDRINUSE)
-			break;
-		gcp_sleep(1000 * 1000);
-	}
-	return open;
-}
-
 static bool server_start(void)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
-	if (!atomic_load(&server.has_name)) {
-		if (!gcp_ipc_process_make(&server.self) || atexit(server_end) != 0)
-			return false;
-		server.pid = getpid();
-		atomic_store(&server.has_name, true);
-	}
-	if (!door_open())
-		return false;
 	if (server.running)
 		return true;
-	server.running = thread_start();
-	if (!server.running) /* no other thread looks at the door */
-		gcp_ipc_close(server.door, server.door_file);
+	server.registered = server.registered || atexit(server_end) == 0;
+	if (!server.registered || !gcp_ipc_process_make(&server.self))
+		return false;
+	server.door = gcp_ipc_door_open(&server.self);
+	server.watch = epoll_create1(EPOLL_CLOEXEC);
+	server.running = server.door >= 0 && server.watch >= 0 &&
+			 watch(server.door, NULL) && thread_start();
+	if (!server.running) {
+		close(server.door);
+		close(server.watch);
+	}
 	return server.running;
 }
 
@@ -426,13 +398,27 @@ bool gcp_ipc_server_possible(int device)
 	       able;
 }
 
-CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_handle)
+/* gcp_pools_for_each_handle: makes the files that other processes will ask for, of the
+ * first handles of a block. Returns true at the last one, which ends the walk. */
+static int file_ready(void *left, uint64_t handle, gcp_addr addr, uint64_t bytes)
+{
+	int fd;
+
+	(void)addr, (void)bytes;
+	if (gcp_ipc_server_file(handle, &fd) == CUDA_SUCCESS)
+		close(fd);
+	return --*(int *)left == 0;
+}
+
+CUresult gcp_ipc_server_handle(const struct gcp_block_info *info,
+			       CUipcMemHandle *ret_handle)
 {
 	bool running;
 
-	gcp_mutex_lock(&server.starting);
+	assert(info->mapped && !info->async && info->id != 0);
+	gcp_mutex_lock(&server.lock);
 	running = server_start();
-	gcp_mutex_unlock(&server.starting);
+	gcp_mutex_unlock(&server.lock);
 	if (!running) {
 		gcp_log(GCP_LOG_ERROR,
 			"cannot start the thread that hands memory to other "
@@ -440,25 +426,61 @@ CUresult gcp_ipc_server_handle(gcp_addr addr, uint64_t id, CUipcMemHandle *ret_h
 			"needs none");
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}
-	gcp_ipc_handle_make(&server.self, addr, id, ret_handle);
+	(void)gcp_pools_for_each_handle(gcp_process.pools, info->addr, info->addr,
+					file_ready, &(int){FILES_READY});
+	gcp_ipc_handle_make(&server.self, info->addr, info->id, ret_handle);
 	return CUDA_SUCCESS;
+}
+
+int gcp_ipc_server_free(gcp_addr addr, bool waits)
+{
+	int waited = waits ? gcp_pools_finish(gcp_process.pools, addr) : 0, result;
+
+	if (waited < 0)
+		return -EINVAL;
+	/* Waiting during a capture takes memory, if little, and there is none: the
+	 * block's epoch alone keeps its memory from being used too early. */
+	if (waited == GCP_CUDA_OUT_OF_MEMORY)
+		waited = 0;
+	gcp_mutex_lock(&server.lock);
+	while (serve()) /* another process may have closed it already */
+		;
+	result = gcp_pools_unexport(gcp_process.pools, addr);
+	gcp_mutex_unlock(&server.lock);
+	if (result < 0)
+		return -EINVAL; /* it is lent: freed twice */
+	if (result == 0)
+		result = waits ? gcp_pools_free(gcp_process.pools, addr)
+			       : gcp_pools_free_async(gcp_process.pools, addr, 0);
+	return result < 0 ? result : waited;
 }
 
 bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
 {
-	return atomic_load(&server.has_name) &&
-	       memcmp(process, &server.self, sizeof(*process)) == 0;
+	bool is_self;
+
+	gcp_mutex_lock(&server.lock);
+	is_self =
+	    server.running && memcmp(process, &server.self, sizeof(*process)) == 0;
+	gcp_mutex_unlock(&server.lock);
+	return is_self;
 }
 
 void gcp_ipc_server_after_fork(void)
 {
-	gcp_ipc_close(server.door, server.door_file);
-	for (struct connection *one = server.connections; one; one = one->next)
-		gcp_ipc_close(one->fd, one->file);
-	gcp_mutex_init(&server.starting, GCP_RANK_SERVER);
+	struct connection *connection;
+
+	if (server.running) {
+		close(server.door);
+		close(server.watch);
+	}
+	LIST_FOREACH (connection, &server.connections, entry) {
+		close(connection->fd);
+		if (connection->end != connection->fd)
+			close(connection->end);
+	}
+	gcp_mutex_init(&server.lock, GCP_RANK_SERVER);
+	LIST_INIT(&server.connections);
+	SLIST_INIT(&server.late);
 	server.running = false;
-	atomic_store(&server.has_name, false);
-	server.door_file = 0;
-	server.connections = NULL;
-	server.count = 0;
 }

@@ -7,13 +7,10 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
@@ -69,44 +66,10 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 
 bool gcp_ipc_process_make(struct gcp_ipc_process *ret)
 {
-	bool made = syscall(SYS_getrandom, ret, sizeof(*ret), 0) == sizeof(*ret);
-	int fd = made ? -1 : open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-
-	made |= fd >= 0 && read(fd, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret);
-	if (fd >= 0)
-		close(fd);
-	return made;
+	return syscall(SYS_getrandom, ret, sizeof(*ret), 0) == sizeof(*ret);
 }
 
-/* --- file descriptors ------------------------------------------------------------ */
-
-uint64_t gcp_ipc_file(int fd)
-{
-	struct stat status;
-
-	return fd >= 0 && syscall(SYS_fstat, fd, &status) == 0
-		   ? (uint64_t)status.st_dev << 48 ^ (uint64_t)status.st_ino
-		   : 0;
-}
-
-void gcp_ipc_close(int fd, uint64_t file)
-{
-	if (file != 0 && gcp_ipc_file(fd) == file)
-		close(fd);
-}
-
-/* Where the system has no files of processes, or none is left, signal 0 tells: none is
- * sent. A process that has its number again later keeps it from telling, no more. */
-bool gcp_ipc_process_has_ended(pid_t pid)
-{
-	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-	bool ended = fd < 0 ? pid > 0 && kill(pid, 0) != 0 && errno == ESRCH
-			    : gcp_ipc_is_ready(fd);
-
-	if (fd >= 0)
-		close(fd);
-	return ended;
-}
+/* --- messages -------------------------------------------------------------------- */
 
 long gcp_ipc_deadline(long ms)
 {
@@ -134,8 +97,6 @@ bool gcp_ipc_is_ready(int fd)
 {
 	return fd_wait(fd, POLLIN, GCP_IPC_NO_WAIT);
 }
-
-/* --- messages -------------------------------------------------------------------- */
 
 /* Aligned as a header of control data. */
 union control {
@@ -242,37 +203,27 @@ static socklen_t address_of(uint64_t name, struct sockaddr_un *ret_address)
 	return (socklen_t)(path - (char *)ret_address);
 }
 
-/* The kernel drops what does not begin with these, in the thread that sends it:
- * it takes no room, and its file descriptors do not come here, to close which could
- * take any time. Where the system has no such filters the receivers look. */
-static void filter_set(int fd, const uint64_t *secrets, unsigned int count)
+/* The kernel drops what does not begin with the secret, in the thread that sends it: it
+ * takes no room, and its file descriptors do not come here, to close which could take
+ * any time. Where the system has no such filters the receivers look. Each message that
+ * comes tells the user that sends it. */
+static bool guard(int fd, uint64_t secret)
 {
-	enum { MOST = 4 };
-	struct sock_filter code[2 * MOST + 2], *next = code;
-	struct sock_fprog program = {.len = (unsigned short)(4 * count + 2),
-				     .filter = code};
-	uint32_t words[MOST];
-
-	assert(2 * count <= MOST);
-	memcpy(words, secrets, count * sizeof(*secrets));
-	for (unsigned int i = 0; i < 2 * count; i++) {
-		unsigned char rest = (unsigned char)(4 * count - 2 * i - 1);
-
-		*next++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4 * i);
-		*next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-						       ntohl(words[i]), 0, rest);
-	}
-	*next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
-	*next = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
-	(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
-}
-
-/* Each message that comes begins with these, and tells the user that sends it. */
-static bool guard(int fd, const uint64_t *secrets, unsigned int count)
-{
+	uint32_t words[2];
 	const int yes = 1;
 
-	filter_set(fd, secrets, count);
+	memcpy(words, &secret, sizeof(words));
+	struct sock_filter code[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(words[0]), 0, 3),
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(words[1]), 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+	    BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]),
+				     .filter = code};
+	(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 	return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0;
 }
 
@@ -282,41 +233,25 @@ int gcp_ipc_door_open(const struct gcp_ipc_process *process)
 	socklen_t size = address_of(process->name, &address);
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd >= 0 && (!guard(fd, &process->name, 2) ||
-			bind(fd, (struct sockaddr *)&address, size) != 0)) {
-		int why = errno;
-
+	if (fd >= 0 && guard(fd, process->key) &&
+	    bind(fd, (struct sockaddr *)&address, size) == 0)
+		return fd;
+	if (fd >= 0)
 		close(fd);
-		errno = why;
-		fd = -1;
-	}
-	return fd;
+	return -1;
 }
 
-/* The user that has made the pair need not be the one that sends it: a process that
- * root has started may have made it before it became another user's. */
-static bool peer_is_trusted(int fd, pid_t *ret_pid)
+int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, int *ret_end)
 {
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-		return false;
-	*ret_pid = peer.pid;
-	return user_is_trusted(peer.uid);
-}
-
-int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, pid_t *ret_pid)
-{
-	uint64_t said[2];
+	uint64_t key;
 	int fds[GCP_IPC_PARTS];
 	unsigned int count;
 
-	if (gcp_ipc_receive(door, said, sizeof(said), fds, &count, GCP_IPC_NO_WAIT) !=
+	if (gcp_ipc_receive(door, &key, sizeof(key), fds, &count, GCP_IPC_NO_WAIT) !=
 	    GCP_IPC_MESSAGE)
 		return -1;
-	if (count == 1 && memcmp(said, process, sizeof(said)) == 0 &&
-	    peer_is_trusted(fds[0], ret_pid))
+	*ret_end = count == 2 ? fds[1] : -1;
+	if (key == process->key && (count == 1 || count == 2))
 		return fds[0];
 	for (unsigned int i = 0; i < count; i++)
 		close(fds[i]);
@@ -327,7 +262,7 @@ bool gcp_ipc_pair(const struct gcp_ipc_process *process, int ret_pair[2])
 {
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0)
 		return false;
-	if (guard(ret_pair[0], &process->reply, 1))
+	if (guard(ret_pair[0], process->reply))
 		return true;
 	close(ret_pair[0]);
 	close(ret_pair[1]);
@@ -339,15 +274,19 @@ CUresult gcp_ipc_knock(const struct gcp_ipc_process *process, int end, long dead
 	struct sockaddr_un address;
 	socklen_t size = address_of(process->name, &address);
 	int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fds[2] = {end, (int)syscall(SYS_pidfd_open, getpid(), 0)};
 	CUresult result = CUDA_SUCCESS;
 
-	if (door < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	if (connect(door, (struct sockaddr *)&address, size) != 0 ||
-	    !gcp_ipc_send(door, &process->name, 2 * sizeof(process->name), &end, 1,
-			  deadline))
+	if (door < 0 || (fds[1] < 0 && errno == EMFILE))
+		result = CUDA_ERROR_OPERATING_SYSTEM;
+	else if (connect(door, (struct sockaddr *)&address, size) != 0 ||
+		 !gcp_ipc_send(door, &process->key, sizeof(process->key), fds,
+			       fds[1] < 0 ? 1 : 2, deadline))
 		result = errno == ECONNREFUSED ? CUDA_ERROR_INVALID_HANDLE
 					       : CUDA_ERROR_OPERATING_SYSTEM;
-	close(door);
+	if (fds[1] >= 0)
+		close(fds[1]);
+	if (door >= 0)
+		close(door);
 	return result;
 }

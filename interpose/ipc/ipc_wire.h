@@ -8,13 +8,15 @@
  * file descriptors, over a socket (ipc_server.c answers, ipc_imports.c asks).
  *
  * A process that exports has one door, a socket with a name that all users can list
- * and send to. It takes one kind of message: the name and the key, which handles alone
- * tell, with one end of a pair of sockets, which is a connection from then on. What
- * the kernel takes for either side must begin with a secret of the handle: strangers'
- * messages, and the files in them, never arrive (filter_set).
+ * and send to. It takes one kind of message: the key, which handles alone tell, with
+ * one end of a pair of sockets, which is a connection from then on, and a file that
+ * tells the end of the process that asks. What the kernel takes for either side must
+ * begin with a secret of the handle: strangers' messages, and the files in them, never
+ * arrive (guard).
  *
  * No function here raises SIGPIPE. The caller saves errno and defers cancellation, as
- * its lock does. File descriptors are closed on exec.
+ * its lock does. File descriptors are closed on exec. A program that closes them has
+ * closed those of CUDA, too.
  */
 #ifndef GCP_INTERPOSE_IPC_WIRE_H
 #define GCP_INTERPOSE_IPC_WIRE_H
@@ -22,7 +24,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "../cuda/symbols.h"
 
@@ -58,8 +59,8 @@ bool gcp_ipc_process_make(struct gcp_ipc_process *ret);
 /* --- messages ------------------------------------------------------------------- */
 
 enum gcp_ipc_op {
-	GCP_IPC_OPEN = 1, /* the block is open until closed; answers with first parts */
-	GCP_IPC_MORE,     /* the parts of what is open from address `from` on */
+	GCP_IPC_OPEN = 1, /* the block is open until closed; answers as GCP_IPC_MORE */
+	GCP_IPC_MORE,     /* the parts of what is open, from address `from` on */
 	GCP_IPC_CLOSE,    /* no answer; nothing happens if it is not open */
 };
 
@@ -87,9 +88,10 @@ struct gcp_ipc_answer {
 /* The receiving end of the door, -1: it cannot be, and errno says why. */
 int gcp_ipc_door_open(const struct gcp_ipc_process *process);
 
-/* A new connection, which the same user or root has made and sent; -1: none. *ret_pid:
- * the process that made it; 0: it is not to be seen from here. Never waits. */
-int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, pid_t *ret_pid);
+/* A new connection, which the same user or root has sent; -1: none. *ret_end: its file
+ * is ready when the process that asks has ended; -1: it has none (before Linux 5.3).
+ * Never waits. */
+int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, int *ret_end);
 
 /* A pair of sockets for a connection to that process, of which [1] is for its door. */
 bool gcp_ipc_pair(const struct gcp_ipc_process *process, int ret_pair[2]);
@@ -113,16 +115,7 @@ enum gcp_ipc_got { GCP_IPC_MESSAGE, GCP_IPC_NOTHING, GCP_IPC_ENDED, GCP_IPC_WRON
 enum gcp_ipc_got gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 				 unsigned int *ret_count, long deadline);
 
-/* Returns true if the other end has ended, or a message has come. */
+/* Returns true if the other end has ended, or a message has come. Never waits. */
 bool gcp_ipc_is_ready(int fd);
-
-/* A number of the file behind it, for a program that closes what is not its own: 0 if
- * there is none. And closing it, unless it is another file by now. */
-uint64_t gcp_ipc_file(int fd);
-void gcp_ipc_close(int fd, uint64_t file);
-
-/* Returns true if the process has ended, for certain: one that cannot be seen from here
- * (0) has not. */
-bool gcp_ipc_process_has_ended(pid_t pid);
 
 #endif

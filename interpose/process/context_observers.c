@@ -9,7 +9,6 @@
 #include "../cuda/cuda_vmm.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
-#include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
 #include "../observe/observer.h"
@@ -84,7 +83,6 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},
     {.gone = gcp_passed_context_gone},
-    {.gone = gcp_exports_context_gone, .stays = gcp_exports_context_stays},
     {.gone = gcp_imports_context_gone},
     {.gone = gcp_ipc_opened_context_gone},
     {.gone = observer_gone},

@@ -16,15 +16,13 @@
 #include "../../pool/pool.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
-#include "../ipc/ipc_exports.h"
-#include "../ipc/ipc_wire.h"
+#include "../ipc/ipc_server.h"
 
 enum { KEPT = 128, SHARE = 4 }; /* never more than one in SHARE that may be open */
 
 static struct kept {
 	uint64_t handle; /* 0: none */
 	int fd;
-	uint64_t file; /* the program may close it, and have its own there */
 } kept[KEPT];
 static unsigned int next;
 static int (*driver_release)(uint64_t handle);
@@ -40,7 +38,7 @@ static struct kept *kept_find(uint64_t handle)
 static void kept_drop(struct kept *one)
 {
 	if (one->handle)
-		gcp_ipc_close(one->fd, one->file);
+		close(one->fd);
 	*one = (struct kept){0};
 }
 
@@ -53,6 +51,7 @@ static int file_copy(int fd)
 /* In the place of the oldest. */
 static void keep(uint64_t handle, int fd)
 {
+	gcp_assert_held(GCP_RANK_VMM);
 	struct rlimit limit;
 	int copy = file_copy(fd);
 
@@ -64,7 +63,7 @@ static void keep(uint64_t handle, int fd)
 		return;
 	}
 	kept_drop(&kept[next % KEPT]);
-	kept[next++ % KEPT] = (struct kept){handle, copy, gcp_ipc_file(copy)};
+	kept[next++ % KEPT] = (struct kept){handle, copy};
 }
 
 static CUresult handle_file(uint64_t handle, int *ret_fd)
@@ -74,12 +73,10 @@ static CUresult handle_file(uint64_t handle, int *ret_fd)
 	CUresult result;
 
 	assert(handle != 0);
-	if (one && gcp_ipc_file(one->fd) == one->file) {
+	if (one) {
 		*ret_fd = file_copy(one->fd);
 		return *ret_fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 	}
-	if (one)
-		kept_drop(one);
 	result = GCP_WITHIN(
 	    NULL, gcp_real.cuMemExportToShareableHandle(
 		      ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
@@ -103,7 +100,7 @@ void gcp_handle_files_watch(struct gcp_driver *driver)
 {
 	driver_release = driver->vm_release;
 	driver->vm_release = handle_release;
-	gcp_exports_file = handle_file;
+	gcp_ipc_server_file = handle_file;
 }
 
 void gcp_handle_files_after_fork(void)

@@ -11,7 +11,7 @@
 #include "../cuda/symbols.h"
 
 /* Puts itself before the table's vm_release, which closes a handle's file first, and
- * behind gcp_exports_file. Before the first handle is made; no lock is held. */
+ * behind gcp_ipc_server_file. Before the first handle is made; no lock is held. */
 void gcp_handle_files_watch(struct gcp_driver *driver);
 
 /* In the child of a fork: closes them. No lock is held. */

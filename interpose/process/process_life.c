@@ -14,7 +14,6 @@
 #include "../cuda/cuda_capture.h"
 #include "../cuda/cuda_vmm.h"
 #include "../base/elfwalk.h"
-#include "../ipc/ipc_exports.h"
 #include "handle_files.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_opened.h"
@@ -171,7 +170,6 @@ static void fork_child(void)
 	gcp_unknown_calls_after_fork();
 	gcp_ipc_server_after_fork();
 	gcp_handle_files_after_fork();
-	gcp_exports_after_fork();
 	gcp_imports_after_fork();
 	gcp_ipc_opened_after_fork();
 	gcp_mutex_init(&gcp_process.runtime_lock, GCP_RANK_RUNTIME);

@@ -60,7 +60,6 @@ enum gcp_rank {
 	GCP_RANK_RUNTIME,
 	GCP_RANK_SURVEY,
 	GCP_RANK_SERVER,
-	GCP_RANK_EXPORTS,
 	GCP_RANK_ASKING,
 	GCP_RANK_IMPORTS,
 	GCP_RANK_OPENED,
@@ -98,10 +97,10 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 #define GCP_RANK_BIT(rank) (1ull << GCP_RANK_##rank)
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(ASKING) |           \
-	 GCP_RANK_BIT(EXPORTS) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |           \
-	 GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) |   \
-	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) |  \
-	 GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
+	 GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) | GCP_RANK_BIT(REGISTRY) |          \
+	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |   \
+	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) |   \
+	 GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -400,7 +400,7 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
  * again in a later one. (Inside one capture it is the same allocation to all others.)
  * But to its own stream at once: so stream-ordered allocations are counted. The highest
  * bit tells it from the driver's numbers, which count from 1. */
-static uint64_t block_id(const struct gcp_block *block)
+uint64_t gcp_block_id(const struct gcp_block *block)
 {
 	if (block->async)
 		return UINT64_C(3) << 62 |
@@ -424,7 +424,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .async = block->async,
 	    .ctx = pool->ctx,
 	    .device = pool->device,
-	    .id = block_id(block),
+	    .id = gcp_block_id(block),
 	    .pool = pool,
 	    .heap = heap != &pool->common ? heap : NULL,
 	};

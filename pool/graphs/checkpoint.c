@@ -12,9 +12,9 @@
  * checkpoint can be put back where it was. Slabs may have come and gone there: they are
  * coalesced, and blocks of slabs come back as blocks of their own.
  *
- * What other processes may have open stays as it is: EXPORTED if it is live again, and
- * else LENT, until interpose/ says that none has it open. Only where other blocks are
- * live in its place it is free, as it is of memory that the driver shares.
+ * What other processes have open stays as it is: EXPORTED if it is live again, and else
+ * LENT, until they close it. Only where other blocks are live in its place it is free,
+ * as it is of memory that the driver shares.
  */
 #include "../space/vmm.h"
 
@@ -94,8 +94,7 @@ int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_check
 	assert(!heap->mixes);
 	gcp_mutex_lock(&heap->pool->lock);
 	for_each_taken(heap, count_one, &count);
-	checkpoint =
-	    calloc(1, sizeof(*checkpoint) + count * sizeof(checkpoint->blocks[0]));
+	checkpoint = calloc(1, sizeof(*checkpoint) + count * sizeof(struct live_block));
 	errno = saved;
 	if (checkpoint) {
 		checkpoint->heap = heap;
@@ -135,7 +134,7 @@ static enum gcp_block_state state_restored(const struct gcp_block *block,
 		if (live->addr < end && block->addr < live->addr + live->size)
 			return GCP_BLOCK_PENDING;
 	}
-	return block->segment->chunks ? GCP_BLOCK_LENT : GCP_BLOCK_PENDING;
+	return block->opens > 0 ? GCP_BLOCK_LENT : GCP_BLOCK_PENDING;
 }
 
 /* The heap's records as if the program had freed the block inside a capture. */
@@ -173,6 +172,7 @@ static void free_everything(struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &restoring.freed, link) {
 		block->epoch = GCP_EPOCH_NOW;
 		block->group = GCP_GROUP_PAST;
+		block->opens = 0;
 	}
 	gcp_heap_put_list(heap, &restoring.freed);
 	gcp_slab_coalesce_unused(heap);

@@ -23,30 +23,16 @@
 
 enum { ROOT = 0, USER = 1000, ANOTHER = 1001 };
 
-/* The user of the process at the other end of each socket, as the library hears it, and
- * the user of this process; else what is true. */
-static struct {
-	atomic_bool said;
-	atomic_uint peer, self;
-} users;
-static __thread bool sees_real_users;
+/* The user of this process as the library hears it, if it is said; and of all messages
+ * what is true. */
+static atomic_bool user_said;
+static atomic_uint user_self;
+static __thread bool sees_real_user;
 
-/* The library calls these. */
+/* The library calls this. */
 __attribute__((visibility("default"))) uid_t geteuid(void)
 {
-	return users.said && !sees_real_users ? users.self
-					      : (uid_t)syscall(SYS_geteuid);
-}
-
-__attribute__((visibility("default"))) int getsockopt(int fd, int level, int option,
-						      void *ret, socklen_t *size)
-{
-	int result = (int)syscall(SYS_getsockopt, fd, level, option, ret, size);
-	struct ucred *peer = ret;
-
-	if (result == 0 && option == SO_PEERCRED && users.said && !sees_real_users)
-		peer->uid = users.peer;
-	return result;
+	return user_said && !sees_real_user ? user_self : (uid_t)syscall(SYS_geteuid);
 }
 
 static bool is_root(void)
@@ -54,11 +40,10 @@ static bool is_root(void)
 	return syscall(SYS_geteuid) == ROOT;
 }
 
-static void say_that_the_peer_is(uid_t user, uid_t self)
+static void say_that_the_user_is(uid_t self)
 {
-	users.peer = user;
-	users.self = self;
-	users.said = true;
+	user_self = self;
+	user_said = true;
 }
 
 /* A message as a stranger sends it: *ret_end is its end of the pair. */
@@ -74,23 +59,6 @@ static bool pair_sent(int to, const void *message, size_t bytes, int *ret_end)
 	close(pair[1]);
 	*ret_end = pair[0];
 	return sent;
-}
-
-SCENARIO(another_user_gets_no_memory)
-{
-	/* The user that sends messages: this one where it may not become another. */
-	const uid_t self = is_root() ? USER : (uid_t)syscall(SYS_geteuid);
-	struct gcp_ipc_handle handle;
-
-	sees_real_users = true;
-	(void)primary();
-	handle = handle_of(allocated(4096));
-	say_that_the_peer_is(self + 1, self);
-	must(!answers(connected(&handle), &handle), "another user gets memory");
-	say_that_the_peer_is(self, self);
-	must(answers(connected(&handle), &handle), "the same user gets none");
-	say_that_the_peer_is(ROOT, self);
-	must(answers(connected(&handle), &handle), "root gets none");
 }
 
 struct pair_of_a_user {
@@ -118,17 +86,16 @@ static bool answers_pair_of(uid_t user, const struct gcp_ipc_handle *handle)
 	return answers(sent.end, handle);
 }
 
-/* The library takes each pair for root's: a daemon may have made it as root, and then
- * dropped to another user. Linux has a user for each thread. Where this one may not
- * become another, the library takes itself for another. */
-SCENARIO(the_sender_of_a_pair_counts_and_not_its_maker)
+/* Linux has a user for each thread. Where this one may not become another, the library
+ * takes itself for another. */
+SCENARIO(another_user_gets_no_memory)
 {
 	struct gcp_ipc_handle handle;
 
-	sees_real_users = true;
+	sees_real_user = true;
 	(void)primary();
 	handle = handle_of(allocated(4096));
-	say_that_the_peer_is(ROOT, is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
+	say_that_the_user_is(is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
 	must(!answers_pair_of(ANOTHER, &handle), "another user gets memory");
 	if (!is_root())
 		return;
@@ -167,7 +134,7 @@ static bool file_arrives(int to, const void *message)
 {
 	int before = messages, fd;
 
-	must(pair_sent(to, message, 16, &fd), "not sent");
+	must(pair_sent(to, message, sizeof(uint64_t), &fd), "not sent");
 	usleep(20 * 1000);
 	close(fd);
 	return messages > before;
@@ -177,18 +144,18 @@ static bool file_arrives(int to, const void *message)
 SCENARIO_PRIMARY(a_stranger_sends_the_exporter_no_file)
 {
 	struct gcp_ipc_handle handle;
-	uint32_t words[4];
+	uint32_t words[2];
 	int to;
 
 	handle = handle_of(allocated(4096));
 	door_watched = door_end();
 	to = stranger(door_watched);
-	for (size_t i = 0; i < 4; i++) {
-		memcpy(words, &handle.process, sizeof(words));
+	for (size_t i = 0; i < 2; i++) {
+		memcpy(words, &handle.process.key, sizeof(words));
 		words[i] ^= 1;
 		must(!file_arrives(to, words), "a stranger's file comes");
 	}
-	must(file_arrives(to, &handle.process), "none comes");
+	must(file_arrives(to, &handle.process.key), "none comes");
 }
 
 static bool has_no_filters;
@@ -208,19 +175,18 @@ __attribute__((visibility("default"))) int setsockopt(int fd, int level, int opt
 SCENARIO(a_message_without_the_key_is_no_connection)
 {
 	struct gcp_ipc_handle handle;
-	uint64_t words[2];
+	uint64_t key;
 	int to, fd;
 
 	has_no_filters = true;
 	(void)primary();
 	handle = handle_of(allocated(4096));
 	to = stranger(door_end());
-	words[0] = handle.process.name;
-	words[1] = handle.process.key ^ 1;
-	must(pair_sent(to, words, sizeof(words), &fd), "not sent");
+	key = handle.process.key ^ 1;
+	must(pair_sent(to, &key, sizeof(key), &fd), "not sent");
 	must(!answers(fd, &handle), "a stranger gets memory");
-	words[1] = handle.process.key;
-	must(pair_sent(to, words, sizeof(words), &fd), "not sent");
+	key = handle.process.key;
+	must(pair_sent(to, &key, sizeof(key), &fd), "not sent");
 	must(answers(fd, &handle), "the handle is of no use");
 }
 
@@ -228,17 +194,24 @@ SCENARIO(a_message_without_the_key_is_no_connection)
 
 /* Linux has a user for each thread. Where this one may not become another, the library
  * takes itself for another. */
-static void *answers_as_another(void *ret_op)
+struct answer_of_a_user {
+	uid_t user;
+	uint64_t op;
+};
+
+static void *answers_as_another(void *ret)
 {
+	struct answer_of_a_user *answers = ret;
 	struct gcp_ipc_answer answer = {.reply = played.reply,
 					.result = CUDA_ERROR_INVALID_VALUE};
 	int fd;
 
-	sees_real_users = true;
+	sees_real_user = true;
 	fd = connection_of_door(5000);
-	*(uint64_t *)ret_op = asked(fd).op;
-	if (users.said)
-		(void)syscall(SYS_setresuid, users.peer, users.peer, users.peer);
+	answers->op = asked(fd).op;
+	if (is_root())
+		(void)syscall(SYS_setresuid, answers->user, answers->user,
+			      answers->user);
 	(void)gcp_ipc_send(fd, &answer, sizeof(answer), NULL, 0, GCP_IPC_NO_WAIT);
 	close(fd);
 	return NULL;
@@ -247,16 +220,16 @@ static void *answers_as_another(void *ret_op)
 /* What the library makes of the answer of a process that `user` runs. */
 static CUresult answer_of(uid_t user)
 {
-	uint64_t op = 0;
+	struct answer_of_a_user answers = {.user = user};
 	pthread_t thread;
 	CUdeviceptr p;
 	CUresult result;
 
-	say_that_the_peer_is(user, is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
-	pthread_create(&thread, NULL, answers_as_another, &op);
+	say_that_the_user_is(is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
+	pthread_create(&thread, NULL, answers_as_another, &answers);
 	result = opened_by(played_handle(1), &p);
 	pthread_join(thread, NULL);
-	must(op == GCP_IPC_OPEN, "it was not asked");
+	must(answers.op == GCP_IPC_OPEN, "it was not asked");
 	return result;
 }
 
@@ -374,7 +347,7 @@ static void door_fill(void)
 {
 	int to = stranger(door), fd;
 
-	while (pair_sent(to, &played, 2 * sizeof(played.name), &fd))
+	while (pair_sent(to, &played.key, sizeof(played.key), &fd))
 		;
 }
 
@@ -450,29 +423,4 @@ SCENARIO(open_by_a_slow_door_ends_as_soon)
 	must(opened_by(played_handle(1), &p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another error");
 	must(time(NULL) < begin + 10, "it is waited for longer");
-}
-
-/* --- an exporter that closes its files --- */
-
-/* With another file in its place, or without. */
-SCENARIO(a_handle_made_after_the_door_was_closed_is_of_use, "GCPT_REPLACED=0",
-	 "GCPT_REPLACED=1")
-{
-	bool replaced = atoi(getenv("GCPT_REPLACED"));
-	struct gcp_ipc_handle handle, before;
-	int end, ends[2];
-	CUdeviceptr p;
-
-	(void)primary();
-	p = allocated(4096);
-	before = handle_of(p);
-	usleep(100 * 1000); /* until the thread waits */
-	end = door_end();
-	close(end);
-	if (replaced)
-		must(pipe(ends) == 0 && dup2(ends[0], end) == end, "no file");
-	handle = handle_of(p);
-	must(memcmp(&handle, &before, sizeof(handle)) == 0, "another handle");
-	must(answers(connected(&handle), &handle), "nothing answers");
-	must(!replaced || fcntl(end, F_GETFD) >= 0, "the program's file is closed");
 }

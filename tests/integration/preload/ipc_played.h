@@ -50,11 +50,13 @@ __attribute__((unused)) static CUipcMemHandle played_handle(uint64_t id)
 
 __attribute__((unused)) static int connection_of_door(int ms)
 {
-	struct pollfd end = {.fd = door, .events = POLLIN};
-	pid_t pid;
+	struct pollfd waits = {.fd = door, .events = POLLIN};
+	int end = -1, fd;
 
-	poll(&end, 1, ms);
-	return gcp_ipc_door_take(door, &played, &pid);
+	poll(&waits, 1, ms);
+	fd = gcp_ipc_door_take(door, &played, &end);
+	close(end);
+	return fd;
 }
 
 /* The next request of a connection, within a second; its op is 0: there is none. */
@@ -103,7 +105,12 @@ __attribute__((unused)) static struct gcp_ipc_request
 open_request(const struct gcp_ipc_handle *handle)
 {
 	return (struct gcp_ipc_request){
-	    .open = 1, .addr = handle->addr, .id = handle->id, .op = GCP_IPC_OPEN};
+	    .open = 1,
+	    .addr = handle->addr,
+	    .id = handle->id,
+	    .from = handle->addr,
+	    .op = GCP_IPC_OPEN,
+	};
 }
 
 /* Whether the exporter, this process, answers a request on this connection. */
