@@ -25,15 +25,14 @@
  *   pools->registry_lock   the lists of pools and of thread caches
  *   cache->own             one thread's cache
  *   pool->lock             heaps, segments, slabs and blocks of a pool
- *   (those of pinned_types.h)
+ *   pinned->lock           pinned memory (pinned_types.h); a spin lock
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
- * No lock but fence_lock, vmm_lock and quota_lock of pinned_types.h is held over a call
- * of the driver (asserted, too), and registry_lock while a new pool asks what its
- * device has. fence_lock has to be: setting a fence and beginning a
- * capture exclude each other. vmm_lock is held over calls that never wait for the
- * device, quota_lock over the allocation that it lets through.
+ * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,
+ * too), and registry_lock while a new pool asks what its device has. fence_lock has to
+ * be: setting a fence and beginning a capture exclude each other. vmm_lock is held over
+ * calls that never wait for the device.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
 #define GCP_POOL_POOL_TYPES_H
@@ -522,7 +521,6 @@ struct gcp_pool {
 	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;        /* users on their own account */
 	_Atomic uint64_t calls[GCP_CALL_COUNT][GCP_COSTS]; /* driver calls */
-	struct gcp_pinned_arena *_Atomic pinned_arenas;    /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
 	 * context; the latest closed one that a free of this context saw, written under

@@ -65,16 +65,15 @@ enum gcp_rank {
 	GCP_RANK_OPENED,
 	GCP_RANK_FRAMEWORK_MARKS,
 	GCP_RANK_PASSED,
-	GCP_RANK_TRACKER,      /* tracker->lock */
-	GCP_RANK_VMM,          /* pools->vmm_lock */
-	GCP_RANK_REGISTRY,     /* pools->registry_lock */
-	GCP_RANK_CACHE,        /* cache->own */
-	GCP_RANK_POOL,         /* pool->lock */
-	GCP_RANK_PINNED_QUOTA, /* pinned->quota_lock */
-	GCP_RANK_PINNED,       /* pinned->lock */
-	GCP_RANK_FENCE,        /* pools->fence_lock */
-	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
-	GCP_RANK_CONTEXTS,     /* contexts.c */
+	GCP_RANK_TRACKER,     /* tracker->lock */
+	GCP_RANK_VMM,         /* pools->vmm_lock */
+	GCP_RANK_REGISTRY,    /* pools->registry_lock */
+	GCP_RANK_CACHE,       /* cache->own */
+	GCP_RANK_POOL,        /* pool->lock */
+	GCP_RANK_PINNED,      /* pinned->lock */
+	GCP_RANK_FENCE,       /* pools->fence_lock */
+	GCP_RANK_DESCRIPTORS, /* descriptors->lock */
+	GCP_RANK_CONTEXTS,    /* contexts.c */
 	GCP_RANK_ASYNC_POOLS,
 	GCP_RANK_FOREIGN,
 	GCP_RANK_RESOLVE,
@@ -98,9 +97,9 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(ASKING) |           \
 	 GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) | GCP_RANK_BIT(REGISTRY) |          \
-	 GCP_RANK_BIT(PINNED_QUOTA) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |   \
-	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) |   \
-	 GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
+	 GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) |    \
+	 GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(RELEASERS) |     \
+	 ~0ull << GCP_RANK_NVTX)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -554,92 +554,79 @@ static const char *pool_check(struct gcp_pool *pool)
 
 /* --- pinned memory: pinned_types.h ------------------------------------------------ */
 
-static const char *pinned_blocks_check(struct gcp_pinned *pinned,
-				       struct gcp_pinned_bucket *bucket,
-				       uint32_t *ret_resting)
+struct pinned_checking {
+	struct gcp_pinned *pinned;
+	uint64_t blocks, bytes, held, held_bytes, unused;
+	const char *broken;
+};
+
+static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
+				       struct pinned_checking *checking)
 {
 	struct gcp_pinned_block *block;
-	uint64_t count = 0, held = 0;
+	uint64_t free = 0, listed = 0;
 
 	TAILQ_FOREACH (block, &bucket->blocks, all) {
 		bool used = atomic_load(&block->state) == GCP_PINNED_USED;
 
-		count++;
-		held += used;
-		*ret_resting += block->rest == GCP_PINNED_IN_BUCKET;
-		GCP_MUST(gcp_pinned_block_find(pinned, block->p) == block,
+		checking->blocks++;
+		checking->bytes += bucket->size;
+		checking->held += used;
+		checking->held_bytes += used * bucket->size;
+		free += atomic_load(&block->state) == GCP_PINNED_FREED;
+		GCP_MUST(gcp_pinned_block_find(checking->pinned, block->p) == block,
 			 "N1: the map does not find a pinned block");
-		GCP_MUST(!used || block->rest == GCP_PINNED_IN_HAND,
-			 "N2: a pinned block is the program's and free at once");
-		GCP_MUST(block->rest != GCP_PINNED_IN_BUCKET ||
-			     !atomic_load(&block->set),
-			 "N3: a kept block is in a bucket");
 	}
-	GCP_MUST(count == bucket->count, "N3: a bucket miscounts its blocks");
-	GCP_MUST(held == bucket->taken - bucket->given,
-		 "N4: a bucket miscounts what the program holds");
-	return NULL;
-}
-
-static const char *pinned_bucket_check(struct gcp_pinned *pinned,
-				       struct gcp_pinned_bucket *bucket)
-{
-	struct gcp_pinned_block *block;
-	uint32_t resting = 0, listed = 0;
-	const char *broken = pinned_blocks_check(pinned, bucket, &resting);
-
-	GCP_MUST(!broken, broken);
 	TAILQ_FOREACH (block, &bucket->ready, link) {
-		GCP_MUST(gcp_pinned_epoch_ready(bucket->arena->pool, block->epoch),
+		GCP_MUST(atomic_load(&block->state) == GCP_PINNED_FREED,
+			 "N2: a pinned block is the program's and free at once");
+		GCP_MUST(gcp_pinned_epoch_ready(bucket->pool, block->epoch),
 			 "N3: a ready pinned block's epoch is not completed");
+		GCP_MUST(!block->set, "N3: a kept block is in a bucket");
 		listed++;
 	}
-	TAILQ_FOREACH (block, &bucket->pending, link)
+	TAILQ_FOREACH (block, &bucket->pending, link) {
+		GCP_MUST(atomic_load(&block->state) == GCP_PINNED_FREED,
+			 "N2: a pinned block is the program's and free at once");
+		GCP_MUST(!block->set, "N3: a kept block is in a bucket");
 		listed++;
-	GCP_MUST(listed == resting, "N3: a free pinned block is in no list");
+	}
+	GCP_MUST(listed == free, "N3: a free pinned block is in no list");
+	checking->unused += free * bucket->size;
 	return NULL;
 }
-
-struct pinned_checking {
-	struct gcp_pinned *pinned;
-	uint64_t blocks, bytes, held, held_bytes;
-	const char *broken;
-};
 
 static void pinned_check_one(struct gcp_pinned_bucket *bucket, void *arg)
 {
 	struct pinned_checking *checking = arg;
 
-	gcp_spin_lock(&bucket->lock);
 	if (!checking->broken)
-		checking->broken = pinned_bucket_check(checking->pinned, bucket);
-	checking->blocks += bucket->count;
-	checking->bytes += bucket->count * bucket->size;
-	checking->held += bucket->taken - bucket->given;
-	checking->held_bytes += (bucket->taken - bucket->given) * bucket->size;
-	gcp_spin_unlock(&bucket->lock);
+		checking->broken = pinned_blocks_check(bucket, checking);
 }
 
 static const char *pinned_check(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct pinned_checking checking = {.pinned = pinned};
+	const struct gcp_pinned_stats *stats;
 	const char *broken;
 
 	if (!pinned)
 		return NULL;
-	gcp_mutex_lock(&pinned->lock);
-	gcp_pinned_buckets_for_each(pools, pinned_check_one, &checking);
-	gcp_mutex_unlock(&pinned->lock);
+	stats = &pinned->stats;
+	gcp_pinned_buckets_for_each(pinned, pinned_check_one, &checking);
 	GCP_MUST(!checking.broken, checking.broken);
-	GCP_MUST(checking.blocks == pinned->allocations.current,
-		 "allocations is not the number of pinned blocks");
-	GCP_MUST(checking.bytes == pinned->allocated_bytes.current,
-		 "allocated_bytes is not what pinned blocks occupy");
-	GCP_MUST(checking.held == pinned->active_requests.current,
-		 "active_requests is not the number of blocks that the program holds");
-	GCP_MUST(checking.held_bytes == pinned->active_bytes.current,
-		 "active_bytes is not what the program holds");
+	GCP_MUST(checking.blocks == stats->allocations.current,
+		 "N4: allocations is not the number of pinned blocks");
+	GCP_MUST(checking.bytes == stats->allocated_bytes.current,
+		 "N4: allocated_bytes is not what pinned blocks occupy");
+	GCP_MUST(
+	    checking.held == stats->active_requests.current,
+	    "N4: active_requests is not the number of blocks that the program has");
+	GCP_MUST(checking.held_bytes == stats->active_bytes.current,
+		 "N4: active_bytes is not what the program has");
+	GCP_MUST(checking.unused == pinned->unused,
+		 "N4: unused is not what free pinned blocks occupy");
 	gcp_mutex_lock(&pools->fence_lock);
 	broken = timeline_check(&pinned->timeline);
 	gcp_mutex_unlock(&pools->fence_lock);

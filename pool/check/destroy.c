@@ -23,13 +23,15 @@ static void timeline_destroy(struct gcp_timeline *timeline,
 
 static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
 {
-	struct gcp_pool *pool = bucket->arena->pool;
+	struct gcp_pool *pool = bucket->pool;
 	struct gcp_pinned_block *block;
 
 	(void)arg;
+	gcp_pinned_unlock(pool->pools->pinned);
 	TAILQ_FOREACH (block, &bucket->blocks, all)
 		if (pool->live)
 			(void)pool->pools->driver.host_free(pool->ctx, block->p);
+	gcp_pinned_lock(pool->pools->pinned);
 }
 
 static void pinned_destroy(struct gcp_pools *pools)
@@ -38,15 +40,7 @@ static void pinned_destroy(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	gcp_pinned_buckets_for_each(pools, bucket_free_all, NULL);
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		struct gcp_pinned_arena *arena = pool->pinned_arenas, *next;
-
-		for (; arena; arena = next) {
-			next = arena->next;
-			munmap(arena, arena->map_bytes);
-		}
-	}
+	gcp_pinned_buckets_for_each(pinned, bucket_free_all, NULL);
 	timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
 	gcp_map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));

@@ -113,7 +113,7 @@ static int free_held(struct gcp_pool *pool)
 /* Also where no fence can be made. */
 static int free_blocking(struct gcp_pool *pool, uint64_t epoch)
 {
-	int result = gcp_timeline_complete(pool, epoch);
+	int result = gcp_timeline_complete(&pool->timeline, epoch);
 
 	return result == -EBUSY ? wait_by_free(pool) : result;
 }

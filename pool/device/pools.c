@@ -488,7 +488,7 @@ int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
 
 static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
 {
-	int result = gcp_timeline_complete(pool, epoch);
+	int result = gcp_timeline_complete(&pool->timeline, epoch);
 
 	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
 }
@@ -498,8 +498,9 @@ static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
 static int complete_everywhere(struct gcp_pool *own)
 {
 	struct gcp_pools *pools = own->pools;
+	struct gcp_timeline *all = pools->pinned ? &pools->pinned->timeline : NULL;
 
-	if (pools->pinned && gcp_pinned_timeline_complete(pools->pinned) == 0)
+	if (all && gcp_timeline_complete(all, gcp_timeline_now(all)) == 0)
 		return 0;
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (pool == own || !gcp_pool_pin_wait(pool))
@@ -513,12 +514,11 @@ static int complete_everywhere(struct gcp_pool *own)
 int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
-	struct gcp_pool *pool;
 
 	if (!block || !gcp_block_is_used(block))
 		return -ENOENT;
-	pool = block->segment->pool;
-	return gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+	struct gcp_timeline *timeline = &block->segment->pool->timeline;
+	return gcp_timeline_complete(timeline, gcp_timeline_now(timeline));
 }
 
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)

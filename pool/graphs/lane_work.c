@@ -27,7 +27,7 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 
 	if (!gcp_pool_pin_wait(pool))
 		return 0;
-	result = gcp_timeline_complete(pool, moment);
+	result = gcp_timeline_complete(&pool->timeline, moment);
 	if (result == -EBUSY)
 		result = gcp_pool_complete_by_free(pool);
 	gcp_pool_unpin(pool);

@@ -116,51 +116,40 @@ bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes)
 
 /* --- for the rest of the room --------------------------------------------- */
 
-int gcp_pinned_timeline_close(struct gcp_pinned *pinned)
-{
-	if (!gcp_timeline_close_begin(&pinned->timeline))
-		return 0;
-	int result = gcp_timeline_close_end(&pinned->timeline,
-					    gcp_timeline_now(&pinned->timeline));
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
-	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
-}
-
-int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch)
+/* fence_lock is held. */
+static int close_for(struct gcp_timeline *timeline, uint64_t epoch)
 {
 	int result = 0;
 
-	gcp_mutex_lock(&pinned->pools->fence_lock);
-	if (!gcp_timeline_covering(&pinned->timeline, epoch) &&
-	    !gcp_timeline_is_completed(&pinned->timeline, epoch))
-		result = gcp_timeline_close_locked(&pinned->timeline);
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (!gcp_timeline_covering(timeline, epoch) &&
+	    !gcp_timeline_is_completed(timeline, epoch))
+		result = gcp_timeline_close_locked(timeline);
 	return result == -EBUSY ? 0 : result;
 }
 
-void gcp_pinned_timeline_freed(struct gcp_pool *pool, uint64_t epoch)
+int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	const struct gcp_closed_epoch *closed;
 
-	if (atomic_load_explicit(&timeline->open, memory_order_relaxed) <= epoch)
-		return;
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	closed = gcp_timeline_covering(timeline, epoch);
+	int result = close_for(timeline, epoch);
+	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	if (closed)
 		gcp_raise(&pool->pinned_freed, closed->epoch);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
 }
 
-int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch)
+int gcp_pinned_timeline_look_at(struct gcp_pinned *pinned, uint64_t epoch)
 {
 	bool advanced;
-	int result = 0;
 
 	gcp_mutex_lock(&pinned->pools->fence_lock);
+	int result = close_for(&pinned->timeline, epoch);
 	struct gcp_closed_epoch *closed =
 	    gcp_timeline_covering(&pinned->timeline, epoch);
-	if (closed && !gcp_timeline_is_completed(&pinned->timeline, epoch))
+	if (result == 0 && closed)
 		result =
 		    gcp_timeline_query_locked(&pinned->timeline, *closed, &advanced);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
@@ -199,8 +188,7 @@ static bool look_here(struct gcp_pool *pool, const struct gcp_closed_epoch *clos
  * is. fence_lock is not held meanwhile. */
 static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 {
-	struct gcp_pinned *pinned = pool->pools->pinned;
-	struct gcp_timeline *timeline = &pinned->timeline;
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
 	bool advanced;
 	int result;
 
@@ -209,7 +197,6 @@ static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 	if (advanced)
 		return 0;
 	result = gcp_timeline_wait_locked(timeline, closed, pool->ctx);
-	atomic_fetch_add_explicit(&pinned->waits, 1, memory_order_relaxed);
 	if (result != 0)
 		return result;
 	raise_done(pool, closed.epoch);
@@ -284,9 +271,9 @@ static void look_in(struct gcp_pool *pool)
 
 uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
 {
-	uint64_t epoch = gcp_pinned_timeline_stamp(pinned);
+	uint64_t epoch = gcp_timeline_now(&pinned->timeline);
 
-	(void)gcp_pinned_timeline_close_for(pinned, epoch);
+	(void)gcp_pinned_timeline_look_at(pinned, epoch); /* an error shows again */
 	(void)gcp_timeline_advance_all(&pinned->timeline);
 	for (struct gcp_pool *pool = pinned->pools->first; pool; pool = pool->next)
 		look_in(pool);
@@ -307,15 +294,4 @@ uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool)
 void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch)
 {
 	raise_done(pool, epoch);
-}
-
-int gcp_pinned_timeline_complete(struct gcp_pinned *pinned)
-{
-	int result;
-
-	gcp_mutex_lock(&pinned->pools->fence_lock);
-	result = gcp_timeline_complete_locked(&pinned->timeline,
-					      gcp_timeline_now(&pinned->timeline));
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
-	return result;
 }

@@ -13,8 +13,7 @@ int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	int result = GCP_PINNED_CALL(pinned, host_free, host_free, pool->ctx, p);
 
-	atomic_fetch_sub(&pinned->giving, bytes);
-	atomic_fetch_add_explicit(&pinned->trims, 1, memory_order_relaxed);
+	atomic_fetch_sub(&pinned->moving, bytes);
 	return result;
 }
 
@@ -22,12 +21,15 @@ int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 
 bool gcp_pinned_has_unused(struct gcp_pools *pools)
 {
-	const struct gcp_pinned *pinned = pools->pinned;
+	struct gcp_pinned *pinned = pools->pinned;
 
-	return pinned && atomic_load_explicit(&pinned->allocated_bytes.current,
-					      memory_order_relaxed) !=
-			     atomic_load_explicit(&pinned->active_bytes.current,
-						  memory_order_relaxed);
+	if (!pinned)
+		return false;
+	gcp_pinned_lock(pinned);
+	bool has =
+	    pinned->stats.allocations.current != pinned->stats.active_requests.current;
+	gcp_pinned_unlock(pinned);
+	return has;
 }
 
 struct unused {
@@ -39,23 +41,19 @@ static void unused_count(struct gcp_pinned_bucket *bucket, void *arg)
 {
 	const struct gcp_pinned_block *block;
 	struct unused *unused = arg;
-	uint64_t size = gcp_round_up(bucket->size, unused->unit);
 
-	if (bucket->arena->pool != unused->own)
+	if (bucket->pool != unused->own)
 		return;
-	gcp_spin_lock(&bucket->lock);
-	TAILQ_FOREACH (block, &bucket->pending, link)
-		unused->bytes += size;
-	TAILQ_FOREACH (block, &bucket->ready, link)
-		unused->bytes += size;
-	gcp_spin_unlock(&bucket->lock);
+	TAILQ_FOREACH (block, &bucket->blocks, all)
+		if (atomic_load(&block->state) == GCP_PINNED_FREED)
+			unused->bytes += gcp_round_up(bucket->size, unused->unit);
 }
 
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
 {
 	struct unused unused = {.own = pool, .unit = unit};
 
-	gcp_pinned_buckets_for_each(pool->pools, unused_count, &unused);
+	gcp_pinned_buckets_for_each(pool->pools->pinned, unused_count, &unused);
 	return unused.bytes;
 }
 
@@ -69,66 +67,43 @@ struct giving {
 	int result;    /* the first error of the driver's free */
 };
 
-/* Of ready ones the longest unused, and then what is ready by now. Where fences do not
- * work the driver's free does the waiting, as ever; and where `pending` says so. */
-static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket,
-					     bool pending)
-{
-	const struct gcp_pool *pool = bucket->arena->pool;
-	struct gcp_pinned_block *block = TAILQ_LAST(&bucket->ready, gcp_pinned_list);
-
-	if (block) {
-		TAILQ_REMOVE(&bucket->ready, block, link);
-		return block;
-	}
-	block = TAILQ_FIRST(&bucket->pending);
-	if (!block || (!gcp_pinned_epoch_ready(pool, block->epoch) && !pending &&
-		       !atomic_load(&pool->pools->pinned->off)))
-		return NULL;
-	TAILQ_REMOVE(&bucket->pending, block, link);
-	return block;
-}
-
-/* The memory of an unused block, off its list; NULL: there is none. */
-static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
-{
-	void *p = NULL;
-
-	gcp_spin_lock(&bucket->lock);
-	struct gcp_pinned_block *block = least_wanted(bucket, pending);
-	if (block) {
-		p = block->p;
-		block->rest = GCP_PINNED_IN_HAND;
-		/* First: a quota sees it in one of the two. */
-		atomic_fetch_add(&bucket->arena->pool->pools->pinned->giving,
-				 bucket->size);
-		gcp_pinned_block_release(block);
-	}
-	gcp_spin_unlock(&bucket->lock);
-	return p;
-}
-
+/* Where fences do not work the driver's free does the waiting, as ever. */
 static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 {
-	struct gcp_pool *pool = bucket->arena->pool;
+	struct gcp_pool *pool = bucket->pool;
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	struct gcp_pinned_block *block;
 	struct giving *giving = arg;
-	void *p;
 
 	if ((giving->own && giving->own != pool) ||
 	    !gcp_pinned_epoch_ready(pool, giving->idle))
 		return;
-	/* No thread destroys the context between a block's detach and its free: the
-	 * address could be another's by then. */
+	/* No thread destroys the context between the end of a block's record and its
+	 * free: the address could be another's by then. */
 	if (!gcp_pool_pin(pool))
 		return;
 	while (giving->given < giving->wanted &&
-	       (p = bucket_shrink(bucket, giving->pending))) {
-		giving->given += bucket->size;
+	       (block = gcp_pinned_bucket_spare(
+		    bucket, giving->pending || atomic_load(&pinned->off)))) {
+		void *p = block->p;
+
+		/* First: a quota sees it in one of the two. */
+		atomic_fetch_add(&pinned->moving, bucket->size);
+		gcp_pinned_block_release(block);
+		gcp_pinned_unlock(pinned);
 		int result = gcp_pinned_memory_give(pool, p, bucket->size);
+		gcp_pinned_lock(pinned);
+		giving->given += bucket->size;
 		if (giving->result == 0)
 			giving->result = result;
 	}
 	gcp_pool_unpin(pool);
+}
+
+static struct giving release(struct gcp_pools *pools, struct giving giving)
+{
+	gcp_pinned_buckets_for_each(pools->pinned, release_bucket, &giving);
+	return giving;
 }
 
 void gcp_pinned_givers_wait(struct gcp_pools *pools)
@@ -136,24 +111,20 @@ void gcp_pinned_givers_wait(struct gcp_pools *pools)
 	struct gcp_pinned *pinned = pools->pinned;
 
 	for (int i = 0;
-	     pinned && i < GCP_WAIT_LIMIT && atomic_load(&pinned->giving) > 0; i++)
+	     pinned && i < GCP_WAIT_LIMIT && atomic_load(&pinned->moving) > 0; i++)
 		gcp_backoff();
 }
 
 uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle)
 {
-	struct giving giving = {.wanted = bytes, .idle = idle};
-
-	gcp_pinned_buckets_for_each(pinned->pools, release_bucket, &giving);
-	return giving.given;
+	return release(pinned->pools, (struct giving){.wanted = bytes, .idle = idle})
+	    .given;
 }
 
 int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes)
 {
-	struct giving giving = {.own = pool, .wanted = bytes};
-
-	gcp_pinned_buckets_for_each(pool->pools, release_bucket, &giving);
-	return giving.result;
+	return release(pool->pools, (struct giving){.own = pool, .wanted = bytes})
+	    .result;
 }
 
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
@@ -161,61 +132,61 @@ int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
 	uint64_t epoch = gcp_pinned_timeline_leave(pool);
 
-	gcp_pinned_buckets_for_each(pool->pools, release_bucket, &giving);
+	giving = release(pool->pools, giving);
 	if (giving.given > 0 && giving.result == 0)
 		gcp_pinned_timeline_left(pool, epoch);
 	return giving.result;
 }
 
-/* What frees would have waited for on plain CUDA, of every context. */
-static void wait_for_frees(struct gcp_pools *pools)
+void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
+		if (!own || own == pool)
+			(void)gcp_pinned_timeline_wait(
+			    pool, atomic_load(&pool->pinned_freed));
 }
 
 /* Of contexts that are idle, where no free of the driver's waits. */
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
+	uint64_t given = 0;
 
-	if (!gcp_pinned_has_unused(pools))
-		return 0;
-	uint64_t given =
-	    gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
-	if (given > 0 || !gcp_pinned_has_unused(pools))
-		return given;
-	wait_for_frees(pools);
-	return gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
-}
-
-/* In this order: what is allocated meanwhile is not taken for unused. */
-static uint64_t unused_beyond(const struct gcp_pinned *pinned, uint64_t keep_bytes)
-{
-	uint64_t active = atomic_load(&pinned->active_bytes.current);
-	uint64_t total = atomic_load(&pinned->allocated_bytes.current);
-	uint64_t unused = total > active ? total - active : 0;
-
-	return unused > keep_bytes ? unused - keep_bytes : 0;
+	for (int i = 0; i < 2 && given == 0 && gcp_pinned_has_unused(pools); i++) {
+		if (i > 0)
+			gcp_pinned_frees_wait(pools, NULL);
+		given = gcp_pinned_release(pinned, UINT64_MAX,
+					   gcp_pinned_timeline_look(pinned));
+	}
+	return given;
 }
 
 /* Beyond twice what was ever in use at once, and a window: sizes that do not come again
  * would add up. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned)
 {
-	uint64_t limit = pinned->pools->config.pinned_cache_limit;
-	uint64_t most = 2 * atomic_load(&pinned->active_bytes.peak) -
-			atomic_load(&pinned->active_bytes.current) +
-			pinned->pools->config.pinned_window;
+	const struct gcp_config *config = &pinned->pools->config;
+	uint64_t most = 2 * pinned->stats.active_bytes.peak + config->pinned_window;
+	uint64_t total = pinned->stats.allocated_bytes.current;
+	uint64_t unused = pinned->unused, over = total > most ? total - most : 0;
 
-	return unused_beyond(pinned, most < limit ? most : limit);
+	gcp_assert_held(GCP_RANK_PINNED);
+	if (unused > config->pinned_cache_limit &&
+	    unused - config->pinned_cache_limit > over)
+		over = unused - config->pinned_cache_limit;
+	return over < unused ? over : unused;
 }
 
 void gcp_pinned_keep_limit(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t over = pinned ? gcp_pinned_over_limit(pinned) : 0;
+	uint64_t over;
 
+	if (!pinned)
+		return;
+	gcp_pinned_lock(pinned);
+	over = gcp_pinned_over_limit(pinned);
+	gcp_pinned_unlock(pinned);
 	if (over > 0)
 		(void)gcp_pinned_release(pinned, over,
 					 gcp_pinned_timeline_look(pinned));
@@ -224,14 +195,19 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t over = pinned ? unused_beyond(pinned, keep_bytes) : 0, given;
+	uint64_t over = 0, given = 0;
 
-	if (over == 0)
+	if (!pinned)
 		return 0;
-	(void)gcp_pinned_timeline_look(pinned);
-	given = gcp_pinned_release(pinned, over, 0);
-	if (given < over && gcp_pinned_has_unused(pools)) {
-		wait_for_frees(pools);
+	gcp_pinned_lock(pinned);
+	if (pinned->unused > keep_bytes)
+		over = pinned->unused - keep_bytes;
+	gcp_pinned_unlock(pinned);
+	for (int i = 0; i < 2 && given < over && gcp_pinned_has_unused(pools); i++) {
+		if (i > 0)
+			gcp_pinned_frees_wait(pools, NULL);
+		else
+			(void)gcp_pinned_timeline_look(pinned);
 		given += gcp_pinned_release(pinned, over - given, 0);
 	}
 	return given;
@@ -239,44 +215,24 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 
 /* --- the end of a context ------------------------------------------------- */
 
-static void count_orphaned(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
+static void bucket_reset(struct gcp_pinned_bucket *bucket, void *pool)
 {
-	gcp_pinned_gauge_sub(&pinned->active_requests, 1);
-	gcp_pinned_gauge_sub(&pinned->active_bytes, block->size);
-	gcp_pinned_gauge_sub(&pinned->requested_bytes, block->requested);
-	block->bucket->given++;
-	block->bucket->given_bytes += block->requested;
-}
+	struct gcp_pinned_block *block;
 
-/* Both locks are held. A block that is on its way through another thread is left to
- * that thread, which finds that its life is over. */
-static void block_detach(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
-{
-	uint8_t used = GCP_PINNED_USED;
-
-	gcp_assert_held(GCP_RANK_PINNED);
-	gcp_pinned_set_detach(block);
-	if (block->rest == GCP_PINNED_IN_HAND) {
-		if (!atomic_compare_exchange_strong(&block->state, &used,
-						    GCP_PINNED_FREED))
-			return;
-		count_orphaned(pinned, block);
-	}
-	gcp_pinned_block_release(block);
-}
-
-static void bucket_reset(struct gcp_pinned *pinned, struct gcp_pinned_bucket *bucket)
-{
-	struct gcp_pinned_block *block, *next;
-
-	gcp_spin_lock(&bucket->lock);
+	if (bucket->pool != pool)
+		return;
 	TAILQ_INIT(&bucket->ready);
 	TAILQ_INIT(&bucket->pending);
-	for (block = TAILQ_FIRST(&bucket->blocks); block; block = next) {
-		next = TAILQ_NEXT(block, all);
-		block_detach(pinned, block);
+	while ((block = TAILQ_FIRST(&bucket->blocks))) {
+		uint8_t state = atomic_load(&block->state);
+
+		gcp_pinned_block_detach(block);
+		if (state == GCP_PINNED_USED)
+			gcp_pinned_block_count(block, -1);
+		else if (state == GCP_PINNED_FREED)
+			bucket->pool->pools->pinned->unused -= bucket->size;
+		gcp_pinned_block_release(block);
 	}
-	gcp_spin_unlock(&bucket->lock);
 }
 
 void gcp_pinned_reset(struct gcp_pool *pool)
@@ -287,10 +243,5 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	if (!pinned)
 		return;
 	atomic_store(&pinned->off, false); /* a fence that fails still says so */
-	gcp_mutex_lock(&pinned->lock);
-	for (struct gcp_pinned_arena *arena = pool->pinned_arenas; arena;
-	     arena = arena->next)
-		for (uint32_t i = 0; i < pinned->class_count; i++)
-			bucket_reset(pinned, &arena->buckets[i]);
-	gcp_mutex_unlock(&pinned->lock);
+	gcp_pinned_buckets_for_each(pinned, bucket_reset, pool);
 }

@@ -9,7 +9,7 @@
  * the same capture.
  *
  * capture/ has one pinned set for each graph pool, and releases it when the last graph
- * that could use it is gone. pinned->lock guards pinned sets and what they hold.
+ * that could use it is gone.
  */
 #include "pinned_types.h"
 
@@ -29,71 +29,23 @@ int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_s
 	return 0;
 }
 
-void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block)
-{
-	struct gcp_pinned *pinned = set->pinned;
-
-	gcp_mutex_lock(&pinned->lock);
-	LIST_INSERT_HEAD(&set->blocks, block, kept);
-	atomic_store(&block->set, set);
-	gcp_mutex_unlock(&pinned->lock);
-	gcp_pinned_gauge_total(&pinned->private_bytes, block->size);
-}
-
-void gcp_pinned_set_detach(struct gcp_pinned_block *block)
-{
-	struct gcp_pinned_set *set = atomic_load(&block->set);
-
-	gcp_assert_held(GCP_RANK_PINNED);
-	if (!set)
-		return;
-	LIST_REMOVE(block, kept);
-	gcp_pinned_gauge_sub(&set->pinned->private_bytes, block->size);
-	/* From here on a free takes it, and its descriptor may be another block's. */
-	atomic_store(&block->set, NULL);
-}
-
-bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
-{
-	bool kept;
-
-	gcp_mutex_lock(&pinned->lock);
-	kept = atomic_load(&block->set) != NULL;
-	if (kept) {
-		assert(block->rest == GCP_PINNED_IN_HAND);
-		block->rest = GCP_PINNED_IN_SET;
-		gcp_pinned_bucket_count_given(block);
-	}
-	gcp_mutex_unlock(&pinned->lock);
-	return kept;
-}
-
 void gcp_pinned_set_release(struct gcp_pinned_set *set)
 {
-	struct gcp_pinned_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_pinned_block *block;
 
 	if (!set)
 		return;
-	gcp_mutex_lock(&set->pinned->lock);
+	gcp_pinned_lock(set->pinned);
 	/* Launches may be under way, and work that the program submitted itself may
-	 * still use what it has freed. */
-	uint64_t epoch = gcp_pinned_timeline_stamp(set->pinned);
+	 * still use what it has freed. What the program has follows when freed. */
+	uint64_t epoch = gcp_timeline_now(&set->pinned->timeline);
 	while ((block = LIST_FIRST(&set->blocks))) {
-		bool kept = block->rest == GCP_PINNED_IN_SET;
-
-		gcp_pinned_set_detach(block);
-		if (!kept)
-			continue; /* the program's: it follows when freed */
-		block->rest = GCP_PINNED_IN_HAND;
-		block->epoch = epoch;
-		TAILQ_INSERT_TAIL(&list, block, link);
+		gcp_pinned_block_detach(block);
+		if (atomic_load(&block->state) != GCP_PINNED_KEPT)
+			continue;
+		gcp_pinned_block_put(block, epoch);
+		(void)gcp_pinned_timeline_count(set->pinned, block->bucket->size);
 	}
-	gcp_mutex_unlock(&set->pinned->lock);
-	while ((block = TAILQ_FIRST(&list))) {
-		TAILQ_REMOVE(&list, block, link);
-		(void)gcp_pinned_timeline_count(set->pinned, block->size);
-		gcp_pinned_bucket_put(block);
-	}
+	gcp_pinned_unlock(set->pinned);
 	free(set);
 }

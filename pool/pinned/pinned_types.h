@@ -5,8 +5,7 @@
  *
  *   block    what the program gets: one allocation of the driver, never split, so
  *            that flags, device pointer and attributes are the driver's own
- *   bucket   free blocks of one size, class and place of one context
- *   arena    the buckets of one class (flags) and place (NUMA) of one context
+ *   bucket   the blocks of one context, size, class (flags) and place (NUMA)
  *   set      blocks that captured graphs can address; a capture's private pool
  *   epoch    all frees between two fences, as in fence.c; a fence covers all contexts
  *
@@ -16,10 +15,8 @@
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
  *
- * Locks, between pool->lock and fence_lock of pool_types.h:
- *   quota_lock     what a quota leaves, over the driver's call
- *   pinned->lock   making arenas; pinned sets and what they hold
- *   bucket->lock   a bucket's lists and counts; a few instructions
+ * pinned->lock guards all of it but what is atomic; a spin lock with a rank, a few
+ * instructions (the end of a context: all its blocks).
  */
 #ifndef GCP_POOL_PINNED_TYPES_H
 #define GCP_POOL_PINNED_TYPES_H
@@ -27,100 +24,85 @@
 #include "../timeline/timeline.h"
 
 enum {
-	GCP_PINNED_CLASSES_MAX = 4096, /* sizes, whatever the options say */
-	GCP_PINNED_AGE_NS = 5000,      /* an epoch that is older is closed by a free */
-	GCP_PINNED_LARGE = 8 << 20,    /* a free of as many bytes closes its epoch */
+	GCP_PINNED_BUCKETS = 256,   /* lists that buckets are found in; a power of 2 */
+	GCP_PINNED_AGE_NS = 5000,   /* an epoch that is older is closed by a free */
+	GCP_PINNED_LARGE = 8 << 20, /* a free of as many bytes closes its epoch */
 };
 
+/* Where a block is. */
 enum gcp_pinned_state {
 	GCP_PINNED_RELEASED, /* descriptor not in use */
 	GCP_PINNED_USED,     /* the program's */
-	GCP_PINNED_FREED,    /* free, or on its way to or from the program */
-};
-
-/* On which list a block is. */
-enum gcp_pinned_rest {
-	GCP_PINNED_IN_HAND,   /* the program's, or some thread's of ours */
-	GCP_PINNED_IN_BUCKET, /* ready or pending; bucket->lock */
-	GCP_PINNED_IN_SET,    /* freed and kept; pinned->lock */
+	GCP_PINNED_FREED,    /* in its bucket, ready or pending */
+	GCP_PINNED_KEPT,     /* freed, and kept by its set */
 };
 
 /* Invariants:
  *  N1 the map finds every block of bucket->blocks at its address
- *  N2 a block that is not IN_HAND is FREED */
+ *  N2 a block that the program has is in no list of free blocks */
 struct gcp_pinned_block {
 	char *p;
-	uint64_t size;       /* bytes taken from the driver: its bucket's */
-	uint64_t requested;  /* bytes asked for; by the allocating thread */
-	uint64_t epoch;      /* epoch of its latest free */
-	uint64_t generation; /* pool->pinned_generation when it was allocated */
+	uint64_t requested; /* bytes asked for */
+	uint64_t epoch;     /* epoch of its latest free */
 	struct gcp_pinned_bucket *bucket;
-	struct gcp_pinned_set *_Atomic set; /* NULL: for any request; pinned->lock */
+	struct gcp_pinned_set *set;         /* NULL: for any request */
 	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, ->pending */
 	TAILQ_ENTRY(gcp_pinned_block) all;  /* bucket->blocks */
 	LIST_ENTRY(gcp_pinned_block) kept;  /* set->blocks */
-	enum gcp_pinned_rest rest; /* by the thread that has it, under the new lock */
-	_Atomic uint8_t state;     /* enum gcp_pinned_state */
+	_Atomic uint8_t state;              /* enum gcp_pinned_state */
 };
 TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);
 
-/* All fields but size and arena: lock.
- *  N3 count is the number of its blocks; those in ready and pending are IN_BUCKET
- *     and have no pinned set
- *  N4 taken - given is the number of its blocks that the program has */
+/*  N3 its blocks that are FREED are in ready or pending, and have no pinned set */
 struct gcp_pinned_bucket {
-	struct gcp_spin lock;
-	uint32_t count;
 	struct gcp_pinned_list ready;   /* completed; freed last, given first */
 	struct gcp_pinned_list pending; /* longest freed first */
 	struct gcp_pinned_list blocks;
-	uint64_t size; /* bytes of each block */
-	struct gcp_pinned_arena *arena;
-	/* Since the start; bytes: asked for. */
-	uint64_t taken, taken_bytes, given, given_bytes;
-} __attribute__((aligned(64)));
-
-struct gcp_pinned_arena {
-	struct gcp_pool *pool;
+	struct gcp_pool *pool; /* this and what follows: constant */
+	uint64_t size;         /* bytes of each block, as the driver gave them */
 	uint32_t flags, place;
-	size_t map_bytes;
-	struct gcp_pinned_arena *_Atomic next; /* pool->pinned_arenas; never removed */
-	struct gcp_pinned_bucket buckets[];    /* [class] */
+	struct gcp_pinned_bucket *next; /* pinned->buckets; never removed */
 };
 
-/* All fields: pinned->lock. */
 struct gcp_pinned_set {
 	struct gcp_pinned *pinned;
-	LIST_HEAD(, gcp_pinned_block) blocks; /* those in hand, and those IN_SET */
-};
-
-struct gcp_pinned_gauge {
-	_Atomic uint64_t current, peak;
-	_Atomic uint64_t allocated; /* in all; of those alone that no bucket counts */
+	LIST_HEAD(, gcp_pinned_block) blocks; /* USED ones and KEPT ones */
 };
 
 #define GCP_X(name) GCP_PINNED_CALL_##name,
 enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
 #undef GCP_X
 
+/*  N4 stats counts the blocks: allocations all, active_requests those that are USED,
+ *     unused the bytes of those that are FREED */
 struct gcp_pinned {
 	struct gcp_pools *pools;
 	struct gcp_map *map;
-	struct gcp_descriptor_pool block_descriptors;
-	uint32_t class_count, pow2_count;
-	struct gcp_mutex lock, quota_lock;
+	struct gcp_descriptor_pool block_descriptors, bucket_descriptors;
+	struct gcp_spin lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	_Atomic bool out; /* the driver has refused memory: it may do so again */
-	_Atomic uint64_t giving;      /* bytes off the lists that the driver frees */
-	struct gcp_timeline timeline; /* of all contexts */
-	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
-				      /* Statistics, atomic. */
-#define GCP_X(name, meaning) struct gcp_pinned_gauge name;
-	GCP_PINNED_GAUGES(GCP_X)
-#undef GCP_X
-	_Atomic uint64_t misses, alloc_retries, ooms, waits, trims, deferred_frees;
+	/* Bytes in no block: asked for, or on their way back to the driver. */
+	_Atomic uint64_t moving;
+	uint64_t unused;               /* bytes in ready and pending */
+	struct gcp_timeline timeline;  /* of all contexts */
+	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
+	struct gcp_pinned_stats stats; /* as far as it is counted here */
 	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
+	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS];
 };
+
+static inline void gcp_pinned_lock(struct gcp_pinned *pinned)
+{
+	gcp_rank_take(GCP_RANK_PINNED);
+	gcp_spin_lock(&pinned->lock);
+}
+
+static inline void gcp_pinned_unlock(struct gcp_pinned *pinned)
+{
+	gcp_spin_unlock(&pinned->lock);
+	gcp_rank_drop(GCP_RANK_PINNED);
+}
 
 /* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */
 
@@ -130,35 +112,41 @@ int gcp_pinned_create(struct gcp_pools *pools);
  * held. */
 void gcp_pinned_reset(struct gcp_pool *pool);
 
-/* --- pinned_bucket.c -------------------------------------------------------- */
+/* --- pinned_bucket.c: pinned->lock is held, but in find and for_each ------------ */
 
-uint32_t gcp_pinned_class_of(const struct gcp_pinned *pinned, uint64_t bytes);
-/* The bucket, made if there is none. NULL: no memory, or too large. */
+/* The bucket, made if there is none. NULL: no memory. */
 struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t bytes,
 						uint32_t flags, uint32_t place);
-/* A completed block for a request of `requested` bytes. *ret_epoch, if there is none:
- * the epoch of the oldest one that is not completed; 0: there is none at all. */
+/* A completed block, off its list. *ret_epoch, if there is none: the epoch of the
+ * oldest one that is not completed; 0: there is none at all. */
 struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket,
-						uint64_t requested,
 						uint64_t *ret_epoch);
-/* The program gave a block back: counts it, or also puts it where it waits for its
- * epoch. */
-void gcp_pinned_bucket_count_given(struct gcp_pinned_block *block);
-void gcp_pinned_bucket_give(struct gcp_pinned_block *block);
-/* Puts a block there that was counted before. */
-void gcp_pinned_bucket_put(struct gcp_pinned_block *block);
-/* Adds new memory as a block in hand, counted as taken. -ENOMEM, -ERANGE. */
+/* The same of the one that is wanted least; pending: of any. */
+struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucket,
+						 bool pending);
+/* A record for new memory, in no list of free blocks. -ENOMEM, -ERANGE. */
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
-			    uint64_t generation, uint64_t requested,
 			    struct gcp_pinned_block **ret_block);
-/* Takes a block in hand off all lists; what becomes of the memory is the
- * caller's. The bucket's lock is held. */
+/* The program has the block, 1; or no more, -1. */
+void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign);
+/* Gives it to the program, and keeps it for a set from then on unless that is NULL. */
+void gcp_pinned_block_use(struct gcp_pinned_block *block, uint64_t requested,
+			  struct gcp_pinned_set *set);
+/* The program has freed it into `epoch`: its set keeps it, or it is put. */
+void gcp_pinned_block_unuse(struct gcp_pinned_block *block, uint64_t epoch);
+/* Puts it where it waits for its epoch. */
+void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch);
+/* Takes it out of its set, if any. */
+void gcp_pinned_block_detach(struct gcp_pinned_block *block);
+/* Its record ends; what becomes of the memory is the caller's. It is in no list of
+ * free blocks, and in no set. */
 void gcp_pinned_block_release(struct gcp_pinned_block *block);
 struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned,
 					       const void *p);
 
-/* Calls `each` for each bucket of the process. */
-void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
+/* Calls `each` for each bucket of the process, with pinned->lock held, which it may
+ * drop for a while. */
+void gcp_pinned_buckets_for_each(struct gcp_pinned *pinned,
 				 void (*each)(struct gcp_pinned_bucket *bucket,
 					      void *arg),
 				 void *arg);
@@ -166,12 +154,6 @@ void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
 /* --- pinned_fence.c: no lock is held ---------------------------------------- */
 
 extern const struct gcp_fence_scope gcp_pinned_fences;
-
-/* As gcp_timeline_stamp. */
-static inline uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned)
-{
-	return gcp_timeline_now(&pinned->timeline);
-}
 
 /* Whether blocks of the pool that were freed into `epoch` may be used again: it is
  * completed, or done in the pool's context; pinned_fence.c. */
@@ -192,16 +174,14 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t 
 bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes);
 /* Bytes that were freed and whose epoch was not completed when last looked. */
 uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
-/* Closes the open epoch unless a capture forbids it. 0; the error for which fences
- * are off from now on, which may be any context's and is not the program's. */
-int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
-/* The same if no closed epoch covers `epoch` yet: it is open, or its fence failed. */
-int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
-/* In a free into `epoch`: if a closed epoch covers it by now, an allocation of this
- * context that is out of memory may wait for that (pool->pinned_freed). */
-void gcp_pinned_timeline_freed(struct gcp_pool *pool, uint64_t epoch);
-/* Looks whether `epoch` is completed; never waits. An error: as above. */
-int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
+/* Closes the open epoch if no closed one covers `epoch` yet: it is open, or its fence
+ * failed; unless a capture forbids it. 0; the error for which fences are off from now
+ * on, which may be any context's and is not the program's. */
+int gcp_pinned_timeline_look_at(struct gcp_pinned *pinned, uint64_t epoch);
+/* The same in a free of the pool's context: if a closed epoch covers it by then, an
+ * allocation of this context that is out of memory may wait for that
+ * (pool->pinned_freed). */
+int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch);
 /* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the
  * error of that context. */
 int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch);
@@ -217,25 +197,16 @@ uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
 uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool);
 void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch);
 
-/* Waits until all that was freed so far is completed, in every context. -EBUSY: a
- * capture forbids it. */
-int gcp_pinned_timeline_complete(struct gcp_pinned *pinned);
-
-/* --- pinned_set.c ---------------------------------------------------------- */
-
-void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block);
-/* The program has freed `block`. False: no pinned set has it, the caller frees it. */
-bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *block);
-/* Takes it out of its set, if any. pinned->lock is held. */
-void gcp_pinned_set_detach(struct gcp_pinned_block *block);
-
 /* --- pinned_reclaim.c ------------------------------------------------------- */
 
 /* Bytes of those of this context, each block rounded up to `unit`. */
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit);
 /* By how much what is unused is beyond the cache limit, or the bound of all pinned
- * memory. */
+ * memory. pinned->lock is held. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned);
+/* Waits for what frees would have waited for on plain CUDA, of this context or (NULL)
+ * of each. */
+void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own);
 /* Gives ready blocks back until `bytes` are: of contexts where `idle` is ready, so that
  * no real free waits (0: of all). */
 uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle);
@@ -247,35 +218,9 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * was freed before the call. For frees of that context, and where memory is out; also
  * during a capture. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
-/* The real free of memory that pinned->giving counts, and no list any more. 0, or what
+/* The real free of memory that pinned->moving counts, and no block any more. 0, or what
  * the driver says; the memory is not ours any more either way. */
 int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes);
-
-/* --- pinned_stats.c --------------------------------------------------------- */
-
-static inline void gcp_pinned_gauge_add(struct gcp_pinned_gauge *gauge, uint64_t change)
-{
-	gcp_raise(&gauge->peak,
-		  change + atomic_fetch_add_explicit(&gauge->current, change,
-						     memory_order_relaxed));
-}
-
-/* The same for one whose total no bucket counts. */
-static inline void gcp_pinned_gauge_total(struct gcp_pinned_gauge *gauge,
-					  uint64_t change)
-{
-	atomic_fetch_add_explicit(&gauge->allocated, change, memory_order_relaxed);
-	gcp_pinned_gauge_add(gauge, change);
-}
-
-static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t change)
-{
-	uint64_t before = /* release: pinned->giving has it already */
-	    atomic_fetch_sub_explicit(&gauge->current, change, memory_order_release);
-
-	assert(before >= change);
-	(void)before;
-}
 
 /* GCP_PINNED_CALL(pinned, host_free, host_free, ctx, p): a call of the driver's
  * function `name`, counted and timed as `row`. */

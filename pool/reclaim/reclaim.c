@@ -201,7 +201,7 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 /* Waits for all work until then; beside a capture for all of the context. */
 static void complete(struct gcp_pool *pool, uint64_t epoch)
 {
-	if (gcp_timeline_complete(pool, epoch) == -EBUSY)
+	if (gcp_timeline_complete(&pool->timeline, epoch) == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
 }
 

@@ -386,12 +386,12 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_wa
 	return result;
 }
 
-int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
+int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)
 {
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	int result = gcp_timeline_complete_locked(&pool->timeline, epoch);
-	assert(result != 0 || gcp_timeline_is_completed(&pool->timeline, epoch));
-	gcp_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&timeline->pools->fence_lock);
+	int result = gcp_timeline_complete_locked(timeline, epoch);
+	assert(result != 0 || gcp_timeline_is_completed(timeline, epoch));
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
 	return result;
 }
 

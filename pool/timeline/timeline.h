@@ -144,7 +144,7 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
 int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
-int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
+int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch);
 /* The same of the work that the pool's context does itself, as plain cudaFree waits.
  * -EAGAIN: some of another device's is left. */
 int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);

@@ -256,7 +256,7 @@ CASE(a_fence_that_is_waited_for_outlives_its_context, fake_setup, NULL)
 	fake_submit();
 	OK(gcp_timeline_close_early(pool, false));
 	assert_int_equal(fake.fences, 1);
-	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool) - 1),
-			 709);
+	assert_int_equal(
+	    gcp_timeline_complete(&pool->timeline, gcp_timeline_stamp(pool) - 1), 709);
 	assert_int_equal(fake.fences, 0);
 }
