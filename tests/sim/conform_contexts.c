@@ -204,30 +204,11 @@ static void ends_elsewhere(CUresult (*finish)(void), CUresult (*again)(void))
 	pthread_join(thread, NULL);
 }
 
-static CUresult destroy_own(void)
-{
-	return cuCtxDestroy(own);
-}
-
-static CUresult release(void)
-{
-	return cuDevicePrimaryCtxRelease(conform_device);
-}
-
-static CUresult reset(void)
-{
-	return cuDevicePrimaryCtxReset(conform_device);
-}
-
-static CUresult retain(void)
-{
-	return cuDevicePrimaryCtxRetain(&conform_ctx, conform_device);
-}
-
-static CUresult stay(void)
-{
-	return CUDA_SUCCESS;
-}
+CALL(destroy_own, cuCtxDestroy(own))
+CALL(release, cuDevicePrimaryCtxRelease(conform_device))
+CALL(reset, cuDevicePrimaryCtxReset(conform_device))
+CALL(retain, cuDevicePrimaryCtxRetain(&conform_ctx, conform_device))
+CALL(stay, CUDA_SUCCESS)
 
 SECTION(own_ends_elsewhere)
 {

@@ -267,18 +267,11 @@ static CUgraph captured(CUresult (*work)(void))
 	return graph;
 }
 
-/* What is captured. */
-#define WORK(name, call)                                                               \
-	static CUresult name(void)                                                     \
-	{                                                                              \
-		return call;                                                           \
-	}
-
-WORK(one_fill, conform_fill(p, 4, 7, s))
-WORK(another_fill, conform_fill(p + 64, 8, 8, s))
-WORK(one_set, cuMemsetD32Async(p, 9, 4, s))
-WORK(longer_set, cuMemsetD32Async(p, 10, 8, s))
-WORK(one_spin, conform_spin(1000, s))
+CALL(one_fill, conform_fill(p, 4, 7, s))
+CALL(another_fill, conform_fill(p + 64, 8, 8, s))
+CALL(one_set, cuMemsetD32Async(p, 9, 4, s))
+CALL(longer_set, cuMemsetD32Async(p, 10, 8, s))
+CALL(one_spin, conform_spin(1000, s))
 
 static CUresult fill_and_fill(void)
 {
@@ -295,7 +288,7 @@ static CUresult fill_beside_fill(void)
 	return cuStreamWaitEvent(s, join, 0);
 }
 
-WORK(none, CUDA_SUCCESS)
+CALL(none, CUDA_SUCCESS)
 
 static void update(const char *title, CUresult (*old)(void), CUresult (*new)(void))
 {
@@ -347,15 +340,15 @@ SECTION(updated_by_itself)
 	TELL(cuGraphDestroy(g), gone(), cuGraphExecDestroy(exec), gone());
 }
 
-WORK(copy, cuMemcpyDtoDAsync(p + 64, p, 64, s))
+CALL(copy, cuMemcpyDtoDAsync(p + 64, p, 64, s))
 
 static void CUDA_CB nothing(void *data)
 {
 	(void)data;
 }
 
-WORK(host_function, cuLaunchHostFunc(s, nothing, NULL))
-WORK(event_nodes, cuEventRecordWithFlags(new_event(), s, CU_EVENT_RECORD_EXTERNAL))
+CALL(host_function, cuLaunchHostFunc(s, nothing, NULL))
+CALL(event_nodes, cuEventRecordWithFlags(new_event(), s, CU_EVENT_RECORD_EXTERNAL))
 
 static CUresult memory(void)
 {

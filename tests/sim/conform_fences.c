@@ -95,6 +95,15 @@ SECTION(fences)
 	TELL(cuCtxRecordEvent(own, others), cuCtxWaitEvent(conform_ctx, others));
 }
 
+/* Tells them while `stream` captures. */
+#define CAPTURED(stream, mode, ...)                                                    \
+	do {                                                                           \
+		const char *list_ = #__VA_ARGS__;                                      \
+		begin(stream, mode);                                                   \
+		SEVERAL(TELL_ONE, __VA_ARGS__);                                        \
+		end(stream);                                                           \
+	} while (0)
+
 /* A capture in `stream`, and fences in the other context and in its own. */
 static void fenced_capture(CUstream stream, CUstreamCaptureMode mode)
 {
@@ -102,16 +111,10 @@ static void fenced_capture(CUstream stream, CUstreamCaptureMode mode)
 
 	tell("mode", mode);
 	MUST(cuEventRecord(event, s), cuCtxRecordEvent(own, others));
-	begin(stream, mode);
-	TELL(cuCtxWaitEvent(own, others), cuCtxRecordEvent(own, others));
-	TELL(status_of(stream));
-	end(stream);
-	begin(stream, mode);
-	TELL(cuCtxRecordEvent(conform_ctx, event), status_of(stream));
-	end(stream);
-	begin(stream, mode);
-	TELL(cuCtxWaitEvent(conform_ctx, event), status_of(stream));
-	end(stream);
+	CAPTURED(stream, mode, cuCtxWaitEvent(own, others),
+		 cuCtxRecordEvent(own, others), status_of(stream));
+	CAPTURED(stream, mode, cuCtxRecordEvent(conform_ctx, event), status_of(stream));
+	CAPTURED(stream, mode, cuCtxWaitEvent(conform_ctx, event), status_of(stream));
 	fork = stream == s ? new_event() : event_of(own);
 	begin(stream, mode);
 	MUST(cuEventRecord(fork, stream));
@@ -138,16 +141,10 @@ SECTION(waits_beside_captures)
 	new_own();
 	for (int mode = 0; mode < 3; mode++) {
 		tell("mode", mode);
-		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuCtxSynchronize(), status_of(u));
-		end(u);
-		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuMemAlloc(&q, 4096), status_of(u));
-		end(u);
-		begin(u, (CUstreamCaptureMode)mode);
-		TELL(cuStreamSynchronize(s), cuStreamSynchronize(CU_STREAM_LEGACY));
-		TELL(status_of(u));
-		end(u);
+		CAPTURED(u, mode, cuCtxSynchronize(), status_of(u));
+		CAPTURED(u, mode, cuMemAlloc(&q, 4096), status_of(u));
+		CAPTURED(u, mode, cuStreamSynchronize(s),
+			 cuStreamSynchronize(CU_STREAM_LEGACY), status_of(u));
 	}
 }
 
@@ -268,15 +265,18 @@ SECTION(green_memory)
 	TELL(cuMemFree(q), cuMemFreeHost(host));
 }
 
-SECTION(green_fences)
-{
-	CUevent of_primary, of_green;
+static CUevent of_primary, of_green;
 
+static void new_green_and_events(void)
+{
 	new_green();
 	of_primary = new_event();
-	MUST(cuCtxSetCurrent(as_ctx));
-	of_green = new_event();
-	MUST(cuCtxSetCurrent(conform_ctx));
+	of_green = event_of(as_ctx);
+}
+
+SECTION(green_fences)
+{
+	new_green_and_events();
 	TELL(cuGreenCtxRecordEvent(green, of_green));
 	TELL(cuGreenCtxRecordEvent(green, of_primary));
 	TELL(cuCtxRecordEvent(as_ctx, of_green), cuCtxRecordEvent(as_ctx, of_primary));
@@ -299,28 +299,17 @@ SECTION(green_fences)
 
 SECTION(green_captures)
 {
-	CUevent of_primary, of_green;
-
-	new_green();
-	of_primary = new_event();
-	MUST(cuCtxSetCurrent(as_ctx));
-	of_green = new_event();
-	MUST(cuCtxSetCurrent(conform_ctx));
+	new_green_and_events();
 	puts("a capture in a green stream");
-	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuGreenCtxRecordEvent(green, of_green), status_of(u));
-	end(u);
-	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuCtxRecordEvent(conform_ctx, of_primary), status_of(u));
-	end(u);
-	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuCtxSynchronize(), status_of(u));
-	end(u);
+	CAPTURED(u, CU_STREAM_CAPTURE_MODE_RELAXED,
+		 cuGreenCtxRecordEvent(green, of_green), status_of(u));
+	CAPTURED(u, CU_STREAM_CAPTURE_MODE_RELAXED,
+		 cuCtxRecordEvent(conform_ctx, of_primary), status_of(u));
+	CAPTURED(u, CU_STREAM_CAPTURE_MODE_RELAXED, cuCtxSynchronize(), status_of(u));
 	puts("a capture in a stream of the primary context");
-	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-	TELL(cuGreenCtxRecordEvent(green, of_green), status_of(s));
-	TELL(cuGreenCtxWaitEvent(green, of_green), status_of(s));
-	end(s);
+	CAPTURED(s, CU_STREAM_CAPTURE_MODE_RELAXED,
+		 cuGreenCtxRecordEvent(green, of_green), status_of(s),
+		 cuGreenCtxWaitEvent(green, of_green), status_of(s));
 	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
 	MUST(cuCtxSetCurrent(as_ctx));
 	TELL(cuCtxSynchronize());

@@ -29,12 +29,7 @@ static const CUmemAllocationProp prop = {
     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 };
 
-static const CUDA_ARRAY_DESCRIPTOR array = {
-    .Width = 64,
-    .Height = 64,
-    .NumChannels = 1,
-    .Format = CU_AD_FORMAT_FLOAT,
-};
+static const CUDA_ARRAY_DESCRIPTOR array = {64, 64, CU_AD_FORMAT_FLOAT, 1};
 
 static const char empty_ptx[] = ".version 6.4\n.target sm_52\n.address_size 64\n";
 

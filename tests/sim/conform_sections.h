@@ -23,6 +23,13 @@ static int section_count;
 	}                                                                              \
 	static void name(void)
 
+/* A function of one call, for sections that are given one. */
+#define CALL(name, call)                                                               \
+	static CUresult name(void)                                                     \
+	{                                                                              \
+		return call;                                                           \
+	}
+
 int main(int argc, char **argv)
 {
 	apart_init(argc, argv);
