@@ -23,8 +23,7 @@ CALLS = (
     (("--plain", "--count", "0"), "no history was played"),
     (("--count", "1"), "--library is needed, or --plain"),
     (("--library", "/nonexistent", "--count", "1"), "--library needs a file that can be read"),
-    (("--library", library, "--count", "0"), "no history was played"),
-)
+    (("--library", library, "--count", "0"), "no history was played"))
 
 
 def main():

@@ -33,13 +33,13 @@ static void settings_change(const struct sort *sort, void *handle)
 		uint64_t value = setting_get(sort, handle, i) + 5;
 
 		value = i == 0 ? (uint64_t)(uintptr_t)stream_new() : value;
-		CHECK(setting_set(sort, handle, i, value) == 0);
+		OK(setting_set(sort, handle, i, value));
 	}
 	if (sort->kind == &gcp_handle_kinds[GCP_HANDLE_CUBLAS]) {
 		int (*set)(void *, void *, size_t);
 
 		*(void **)&set = dlsym(sort->library, "cublasSetWorkspace_v2");
-		CHECK(set(handle, memory, sizeof(memory)) == 0);
+		OK(set(handle, memory, sizeof(memory)));
 		CHECK(!sort->own(handle));
 	}
 }
@@ -77,7 +77,7 @@ CASE(workspace)
 
 	*(void **)&set = dlsym(sorts[0].library, "cublasSetWorkspace_v2");
 	handle = must_create(&sorts[0]);
-	CHECK(set(handle, memory, sizeof(memory)) == 0);
+	OK(set(handle, memory, sizeof(memory)));
 	must_destroy(&sorts[0], handle);
 	handle = must_create(&sorts[0]);
 	CHECK(sorts[0].own(handle));
@@ -106,7 +106,7 @@ CASE(refuse)
 	void *handle;
 
 	handle = must_create(&sorts[0]);
-	CHECK(setting_set(&sorts[0], handle, 3, 9) == 0);
+	OK(setting_set(&sorts[0], handle, 3, 9));
 	sorts[0].refuse(1);
 	must_destroy(&sorts[0], handle);
 	sorts[0].refuse(0);
@@ -125,7 +125,7 @@ CASE(order)
 		printf("%s: %s\n", sorts[i].kind->name, pending() ? "pending" : "done");
 		use_once(&sorts[i], stream_new());
 	}
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* The same with a second context about, in which work may be what this waits for. */
@@ -134,14 +134,14 @@ CASE(order_contexts)
 	CUcontext other;
 
 	other = context_new();
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuCtxSetCurrent(primary));
 	use_once(&sorts[0], stream_new());
 	use_once(&sorts[0], stream_new());
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 	/* That of the one context is not the other's. */
-	CHECK(cuCtxSetCurrent(other) == 0);
+	OK(cuCtxSetCurrent(other));
 	use_once(&sorts[0], NULL);
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* A context of the program's own is not the one that a library takes by itself. */
@@ -154,25 +154,25 @@ CASE(bare_beside_a_context)
 		if (i == 1)
 			context_new();
 		use_once(&sorts[0], NULL);
-		CHECK(cuCtxSynchronize() == 0);
+		OK(cuCtxSynchronize());
 	}
 	while (cuCtxGetCurrent(&ctx) == 0 && ctx)
-		CHECK(cuCtxSetCurrent(NULL) == 0);
+		OK(cuCtxSetCurrent(NULL));
 	handle = must_create(&sorts[0]);
 	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx == primary);
-	CHECK(sorts[0].work(handle) == 0);
+	OK(sorts[0].work(handle));
 	must_destroy(&sorts[0], handle);
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* A loop that is far ahead of the device must not gather handles. */
 CASE(ahead)
 {
 	context_new();
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuCtxSetCurrent(primary));
 	for (int i = 0; i < 200; i++)
 		use_once(&sorts[0], stream_new());
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* --- threads --------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static void *thread_run(void *arg)
 
 	(void)arg;
 	if (thread_with_context)
-		CHECK(cuCtxSetCurrent(primary) == 0);
+		OK(cuCtxSetCurrent(primary));
 	for (int i = 0; i < SORTS; i++) {
 		CUcontext ctx = NULL;
 
@@ -198,7 +198,7 @@ static void *thread_run(void *arg)
 			CHECK(setting_get(&sorts[i], handles[i], 1) == 1);
 		stream_set(&sorts[i], handles[i], stream_new());
 		if (settings_count(&sorts[i]) > 1)
-			CHECK(setting_set(&sorts[i], handles[i], 1, 7) == 0);
+			OK(setting_set(&sorts[i], handles[i], 1, 7));
 		CHECK(sorts[i].work(handles[i]) == 0);
 	}
 	pthread_barrier_wait(&together); /* so many are in use at one time */
@@ -207,32 +207,36 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static void threads_run(void)
+static void run_together(void *(*run)(void *))
 {
 	pthread_t threads[TOGETHER];
 
+	for (int i = 0; i < TOGETHER; i++)
+		pthread_create(&threads[i], NULL, run, NULL);
+	for (int i = 0; i < TOGETHER; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void threads_run(bool with_context)
+{
+	thread_with_context = with_context;
 	for (int round = 0; round < THREADS / TOGETHER; round++) {
 		pthread_barrier_init(&together, NULL, TOGETHER);
-		for (int i = 0; i < TOGETHER; i++)
-			pthread_create(&threads[i], NULL, thread_run, NULL);
-		for (int i = 0; i < TOGETHER; i++)
-			pthread_join(threads[i], NULL);
+		run_together(thread_run);
 		pthread_barrier_destroy(&together);
 	}
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 CASE(threads)
 {
-	thread_with_context = true;
-	threads_run();
+	threads_run(true);
 }
 
 /* Threads that leave it to the library to find a context. */
 CASE(threads_bare)
 {
-	thread_with_context = false;
-	threads_run();
+	threads_run(false);
 }
 
 /* Threads that do not wait for each other. */
@@ -242,14 +246,14 @@ static void *thread_churn(void *arg)
 	CUstream stream;
 
 	(void)arg;
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuCtxSetCurrent(primary));
 	stream = stream_new();
 	for (int i = 0; i < 300; i++) {
 		void *handle = must_create(sort);
 
 		CHECK(setting_get(sort, handle, 0) == 0);
 		stream_set(sort, handle, stream);
-		CHECK(sort->work(handle) == 0);
+		OK(sort->work(handle));
 		CHECK(setting_get(sort, handle, 0) == (uint64_t)(uintptr_t)stream);
 		must_destroy(sort, handle);
 	}
@@ -258,13 +262,8 @@ static void *thread_churn(void *arg)
 
 CASE(churn)
 {
-	pthread_t threads[TOGETHER];
-
-	for (int i = 0; i < TOGETHER; i++)
-		pthread_create(&threads[i], NULL, thread_churn, NULL);
-	for (int i = 0; i < TOGETHER; i++)
-		pthread_join(threads[i], NULL);
-	CHECK(cuCtxSynchronize() == 0);
+	run_together(thread_churn);
+	OK(cuCtxSynchronize());
 }
 
 /* --- errors ---------------------------------------------------------------------- */
@@ -291,14 +290,14 @@ CASE(shared)
 		two = must_create(&sorts[1]);
 		must_destroy(&sorts[1], one);
 		three = must_create(&sorts[1]);
-		CHECK(sorts[1].work(two) == 0);
+		OK(sorts[1].work(two));
 		must_destroy(&sorts[1], two);
 		printf("last but one destroyed: %s\n", pending() ? "pending" : "done");
-		CHECK(sorts[1].work(three) == 0);
+		OK(sorts[1].work(three));
 		must_destroy(&sorts[1], three);
 		CHECK(sorts[1].destroy(three) == 1);
 	}
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* The free handle is not for this environment, and the library gives it all the same:
@@ -314,10 +313,10 @@ CASE(shared_environment)
 	two = must_create(&sorts[1]);
 	CHECK(one == two);
 	must_destroy(&sorts[1], one);
-	CHECK(sorts[1].work(two) == 0);
+	OK(sorts[1].work(two));
 	must_destroy(&sorts[1], two);
 	CHECK(sorts[1].destroy(two) == 1);
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 CASE(twice)
@@ -330,8 +329,7 @@ CASE(twice)
 	one = must_create(&sorts[0]);
 	two = must_create(&sorts[0]);
 	CHECK(one != two);
-	must_destroy(&sorts[0], one);
-	must_destroy(&sorts[0], two);
+	OK(sorts[0].destroy(one), sorts[0].destroy(two));
 }
 
 /* Reached past every hook: the library's own functions. */
@@ -345,13 +343,13 @@ CASE(behind)
 	*(void **)&destroy =
 	    dlvsym(sorts[0].library, "cublasDestroy_v2", "libcublas.so.13");
 	CHECK(create && destroy);
-	CHECK(create(&handle) == 0);
+	OK(create(&handle));
 	must_destroy(&sorts[0], handle);
 	for (int i = 0; i < 8; i++) {
 		handle = must_create(&sorts[0]);
-		CHECK(destroy(handle) == 0);
+		OK(destroy(handle));
 		again = must_create(&sorts[0]);
-		CHECK(sorts[0].work(again) == 0);
+		OK(sorts[0].work(again));
 		must_destroy(&sorts[0], again);
 	}
 }

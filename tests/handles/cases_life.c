@@ -15,7 +15,7 @@ static CUstream capture_begin(void)
 {
 	CUstream stream = stream_new();
 
-	CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == 0);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	return stream;
 }
 
@@ -25,7 +25,7 @@ static void capture_end(CUstream stream)
 
 	CHECK(cuStreamEndCapture(stream, &graph) == 0 && graph);
 	if (graph)
-		CHECK(cuGraphDestroy(graph) == 0);
+		OK(cuGraphDestroy(graph));
 }
 
 /* Plain CUDA refuses some of it, so this runs under the library only. */
@@ -35,13 +35,13 @@ CASE(capture)
 	CUstream stream;
 
 	must_destroy(&sorts[0], must_create(&sorts[0]));
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 
 	stream = capture_begin();
 	handle = must_create(&sorts[0]); /* the free one: it is done */
-	CHECK(setting_set(&sorts[0], handle, 3, 9) == 0);
+	OK(setting_set(&sorts[0], handle, 3, 9));
 	stream_set(&sorts[0], handle, stream);
-	CHECK(sorts[0].work(handle) == 0);
+	OK(sorts[0].work(handle));
 	must_destroy(&sorts[0], handle);
 	other = must_create(&sorts[0]); /* a new one */
 	CHECK(other != handle);
@@ -49,14 +49,13 @@ CASE(capture)
 	must_destroy(&sorts[0], other);
 	capture_end(stream);
 
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 	handle = must_create(&sorts[0]);
 	other = must_create(&sorts[0]); /* both come back, and as new */
 	CHECK(setting_get(&sorts[0], handle, 3) == 1);
 	CHECK(setting_get(&sorts[0], handle, 0) == 0);
 	CHECK(setting_get(&sorts[0], other, 3) == 1);
-	must_destroy(&sorts[0], handle);
-	must_destroy(&sorts[0], other);
+	OK(sorts[0].destroy(handle), sorts[0].destroy(other));
 }
 
 /* Work that was submitted after a destroy in a capture is not waited for: a new
@@ -67,24 +66,21 @@ CASE(capture_early)
 	CUstream stream;
 	CUdeviceptr p;
 
-	CHECK(cuMemAlloc(&p, 4096) == 0);
+	OK(cuMemAlloc(&p, 4096));
 	before = must_create(&sorts[0]);
 	stream = capture_begin();
 	must_destroy(&sorts[0], before);
 	capture_end(stream);
-	CHECK(cuMemsetD8Async(p, 1, 4096, stream) == 0);
+	OK(cuMemsetD8Async(p, 1, 4096, stream));
 	handle = must_create(&sorts[0]);
 	CHECK(handle != before);
 	other = must_create(&sorts[1]); /* of another library */
 	CHECK(pending() > 0);
-	must_destroy(&sorts[0], handle);
-	must_destroy(&sorts[1], other);
+	OK(sorts[0].destroy(handle), sorts[1].destroy(other));
 	handle = must_create(&sorts[0]);
 	other = must_create(&sorts[0]);
-	must_destroy(&sorts[0], handle);
-	must_destroy(&sorts[0], other);
-	CHECK(cuCtxSynchronize() == 0);
-	CHECK(cuMemFree(p) == 0);
+	OK(sorts[0].destroy(handle), sorts[0].destroy(other));
+	OK(cuCtxSynchronize(), cuMemFree(p));
 }
 
 typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
@@ -97,8 +93,7 @@ CASE(capture_unknown)
 	void *begin = NULL, *handle;
 	CUstream stream;
 
-	CHECK(cuGetProcAddress("cuStreamBeginCaptureInvented", &begin, 13000, 0,
-			       &status) == 0);
+	OK(cuGetProcAddress("cuStreamBeginCaptureInvented", &begin, 13000, 0, &status));
 	handle = must_create(&sorts[0]);
 	stream = capture_begin();
 	must_destroy(&sorts[0], handle);
@@ -129,7 +124,7 @@ static void *is_cancelled(void *back)
 {
 	void *handle;
 
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuCtxSetCurrent(primary));
 	handle = must_create(&sorts[0]);
 	armed(cancelled_in);
 	pthread_cancel(pthread_self()); /* pending until a cancellation point */
@@ -155,11 +150,11 @@ CASE(cancelled)
 
 		must_destroy(&sorts[0], back); /* it has an event from now on */
 		back = must_create(&sorts[0]);
-		CHECK(setting_set(&sorts[0], back, 3, 9) == 0);
+		OK(setting_set(&sorts[0], back, 3, 9));
 		cancelled_in = calls[i];
 		came_back = false;
-		CHECK(pthread_create(&victim, NULL, is_cancelled, back) == 0);
-		CHECK(pthread_join(victim, NULL) == 0);
+		OK(pthread_create(&victim, NULL, is_cancelled, back));
+		OK(pthread_join(victim, NULL));
 		CHECK(came_back);
 		alarm(8);
 		capture_end(capture_begin());
@@ -174,15 +169,15 @@ BARE_CASE(context_ends)
 {
 	void *handle, *kept;
 
-	CHECK(cuInit(0) == 0);
+	OK(cuInit(0));
 	for (int i = 0; i < 3; i++) {
 		CUcontext ctx = context_new();
 
 		handle = must_create(&sorts[0]);
 		kept = must_create(&sorts[0]);
-		CHECK(sorts[0].work(handle) == 0);
+		OK(sorts[0].work(handle));
 		must_destroy(&sorts[0], handle);
-		CHECK(cuCtxDestroy(ctx) == 0);
+		OK(cuCtxDestroy(ctx));
 		(void)kept;
 	}
 }
@@ -194,14 +189,13 @@ CASE(device_reset)
 	handle = must_create(&sorts[0]);
 	kept = must_create(&sorts[0]);
 	must_destroy(&sorts[0], handle);
-	CHECK(cuDevicePrimaryCtxReset(0) == 0);
-	CHECK(cuCtxSetCurrent(NULL) == 0);
+	OK(cuDevicePrimaryCtxReset(0), cuCtxSetCurrent(NULL));
 	device_start();
 	handle = must_create(&sorts[0]);
-	CHECK(sorts[0].work(handle) == 0);
+	OK(sorts[0].work(handle));
 	CHECK(handle != kept);
 	must_destroy(&sorts[0], handle);
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* The driver's calls fail as this says: gcpsim_fail. */
@@ -219,17 +213,16 @@ CASE(context_stays)
 {
 	CUcontext other;
 
-	CHECK(cuDevicePrimaryCtxRetain(&other, 0) == 0);
+	OK(cuDevicePrimaryCtxRetain(&other, 0));
 	must_destroy(&sorts[0], must_create(&sorts[0]));
-	CHECK(cuDevicePrimaryCtxRelease(0) == 0);
+	OK(cuDevicePrimaryCtxRelease(0));
 	must_destroy(&sorts[0], must_create(&sorts[0]));
 	other = context_new();
 	must_destroy(&sorts[0], must_create(&sorts[0]));
-	CHECK(fail("cuCtxDestroy:1:201") == 0);
+	OK(fail("cuCtxDestroy:1:201"));
 	CHECK(cuCtxDestroy(other) == CUDA_ERROR_INVALID_CONTEXT);
 	use_once(&sorts[0], NULL);
-	CHECK(cuCtxDestroy(other) == 0);
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuCtxDestroy(other), cuCtxSetCurrent(primary));
 	use_once(&sorts[0], NULL);
 }
 
@@ -254,8 +247,7 @@ CASE(fork)
 	printf("child: create gives %d\n", WEXITSTATUS(status));
 	handle = must_create(&sorts[0]);
 	CHECK(handle != kept);
-	must_destroy(&sorts[0], handle);
-	must_destroy(&sorts[0], kept);
+	OK(sorts[0].destroy(handle), sorts[0].destroy(kept));
 }
 
 /* A plugin that is linked with a library that nothing else uses. Both go together. */
@@ -273,13 +265,13 @@ CASE(plugin)
 		*(void **)&destroy = dlsym(plugin, "user_destroy");
 		CHECK(create(&handle) == 0 && destroy(handle) == 0);
 		CHECK(create(&handle) == 0 && destroy(handle) == 0);
-		CHECK(dlclose(plugin) == 0);
+		OK(dlclose(plugin));
 		library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW | RTLD_NOLOAD);
 		printf("older: %s\n", library ? "stays" : "unloaded");
 		if (library)
 			dlclose(library);
 	}
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 /* Two versions of one library at once. */
@@ -297,7 +289,7 @@ CASE(versions)
 	for (int i = 0; i < 3; i++) {
 		one = must_create(&sorts[0]);
 		two = must_create(&older);
-		CHECK(setting_set(&older, two, 3, 9) == 0);
+		OK(setting_set(&older, two, 3, 9));
 		CHECK(one != two);
 		must_destroy(&older, two);
 		must_destroy(&sorts[0], one);
@@ -315,7 +307,7 @@ BARE_CASE(first)
 	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx);
 	must_destroy(&sorts[0], handle);
 	use_once(&sorts[0], NULL);
-	CHECK(cuCtxSynchronize() == 0);
+	OK(cuCtxSynchronize());
 }
 
 CASE(pairs)

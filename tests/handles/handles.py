@@ -292,8 +292,7 @@ def seeds(checks, program):
 FURTHER = {
     function.__name__: function
     for function in (unknown_setter, messages, statistics, modes, libraries, fence_fails,
-                     several_devices, seeds)
-}
+                     several_devices, seeds)}
 
 
 def main():

@@ -79,7 +79,7 @@ void *must_create(const struct sort *sort)
 
 void must_destroy(const struct sort *sort, void *handle)
 {
-	CHECK(sort->destroy(handle) == 0);
+	OK(sort->destroy(handle));
 }
 
 void use_once(const struct sort *sort, CUstream stream)
@@ -88,15 +88,13 @@ void use_once(const struct sort *sort, CUstream stream)
 
 	if (stream)
 		stream_set(sort, handle, stream);
-	CHECK(sort->work(handle) == 0);
+	OK(sort->work(handle));
 	must_destroy(sort, handle);
 }
 
 void device_start(void)
 {
-	CHECK(cuInit(0) == 0);
-	CHECK(cuDevicePrimaryCtxRetain(&primary, 0) == 0);
-	CHECK(cuCtxSetCurrent(primary) == 0);
+	OK(cuInit(0), cuDevicePrimaryCtxRetain(&primary, 0), cuCtxSetCurrent(primary));
 }
 
 CUcontext context_new(void)
@@ -104,9 +102,9 @@ CUcontext context_new(void)
 	CUcontext ctx = NULL;
 
 #if CUDA_VERSION >= 13000
-	CHECK(cuCtxCreate(&ctx, NULL, 0, 0) == 0);
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
 #else
-	CHECK(cuCtxCreate(&ctx, 0, 0) == 0);
+	OK(cuCtxCreate(&ctx, 0, 0));
 #endif
 	return ctx;
 }
@@ -115,7 +113,7 @@ CUstream stream_new(void)
 {
 	CUstream stream = NULL;
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == 0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 
@@ -130,7 +128,7 @@ uint64_t pending(void)
 void stream_set(const struct sort *sort, void *handle, CUstream stream)
 {
 	if (sort->kind->settings[0].setter)
-		CHECK(setting_set(sort, handle, 0, (uint64_t)(uintptr_t)stream) == 0);
+		OK(setting_set(sort, handle, 0, (uint64_t)(uintptr_t)stream));
 }
 
 static void sorts_open(void)

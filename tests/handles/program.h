@@ -17,6 +17,7 @@
 #include <cuda.h>
 
 #include "../../interpose/handles/handles_table.h"
+#include "../several.h"
 
 /* One sort of handle. */
 struct sort {
@@ -48,6 +49,9 @@ void *simulated(const char *name);
 
 void check(bool good, const char *words, int line);
 #define CHECK(condition) check(condition, #condition, __LINE__)
+/* Each call must be good. */
+#define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
+#define OK_ONE(call) CHECK((call) == 0)
 
 /* A case of that name, which lists itself. It begins with the primary context current;
  * one that is bare begins without any. */

@@ -39,8 +39,7 @@ ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
 FOLDERS = {
     "pool": ["base", "timeline", "heap", "space", "cache", "pinned", "reclaim", "graphs",
              "device", "check"],
-    "interpose": ["base", "cuda", "statistics", "observe", "ipc", "process", "hooks", "handles"],
-}
+    "interpose": ["base", "cuda", "statistics", "observe", "ipc", "process", "hooks", "handles"]}
 # What others may include of a room.
 DOORS = {"pool": {"pool.h", "driver_table.h", "treap.h"}, "capture": {"capture.h"}, "interpose": set()}
 
@@ -272,8 +271,7 @@ FORBIDDEN = {
     "pool": ["getenv", "secure_getenv", "dlsym", "dlopen", "printf", "fprintf", "abort"],
     "capture": ["getenv", "secure_getenv", "dlsym", "dlopen", "printf", "fprintf", "abort"],
     "interpose": ["getenv", "printf", "fprintf", "dprintf", "system", "popen", "abort",
-                  "exit", "atexit", "signal", "sigaction", "pthread_create"],
-}
+                  "exit", "atexit", "signal", "sigaction", "pthread_create"]}
 # The threads that the library may have, one if it is asked to and one once memory is
 # exported, make no CUDA call when CUDA has ended.
 ALLOWED = {"interpose/process/poller.c": ["atexit"], "interpose/ipc/ipc_server.c": ["atexit"]}

@@ -7,6 +7,7 @@ build hands over directories and programs in GCPT_ variables."""
 import ctypes
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -59,13 +60,11 @@ class Installed(unittest.TestCase):
         return os.path.join(self.place, path.lstrip("/"))
 
     def read(self, *names):
-        with open(self.at(*names)) as file:
-            return file.read()
+        return pathlib.Path(self.at(*names)).read_text()
 
     def compiles(self, command, text, ending):
         source = os.path.join(self.place, "probe" + ending)
-        with open(source, "w") as file:
-            file.write(text)
+        pathlib.Path(source).write_text(text)
         done = run([*command, "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
                     "-I" + self.at("INCLUDEDIR"), source])
         self.assertEqual(done.returncode, 0, " ".join(command) + "\n" + done.stderr)
@@ -88,8 +87,7 @@ class Installed(unittest.TestCase):
             ("DATADIR", "fish/vendor_completions.d/gcpool-trace.fish"),
             ("DATADIR", "doc/gcpool/README.md"), ("DATADIR", "doc/gcpool/COPYING"),
             ("DATADIR", "doc/gcpool/CHANGELOG.md"), ("DATADIR", "doc/gcpool/SECURITY.md"),
-            ("DATADIR", "doc/gcpool/docs/install.md"), ("DATADIR", "doc/gcpool/examples/README.md"),
-        ):
+            ("DATADIR", "doc/gcpool/docs/install.md"), ("DATADIR", "doc/gcpool/examples/README.md")):
             self.assertTrue(os.path.isfile(self.at(where, name)), name)
 
     def test_nothing_else_is_there(self):
@@ -190,8 +188,7 @@ class Installed(unittest.TestCase):
                 lines.append('printf("%%zu\\n", offsetof(struct %s, %s));' % (name, field))
                 wanted.append(getattr(structures[name], field).offset)
         source, program = (os.path.join(self.place, "sizes" + end) for end in (".c", ""))
-        with open(source, "w") as file:
-            file.write("\n".join(lines) + "\nreturn 0; }\n")
+        pathlib.Path(source).write_text("\n".join(lines) + "\nreturn 0; }\n")
         done = run([*CC, "-I" + self.at("INCLUDEDIR"), source, "-o", program])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([int(word) for word in run([program]).stdout.split()], wanted)

@@ -120,8 +120,7 @@ class Launcher(unittest.TestCase):
             (("--library", os.path.join(SCRIPTS, "gcpool"), "--version"),
              "'%s' is not libgcpool: %s: invalid ELF header" % ((os.path.join(
                  SCRIPTS, "gcpool"),) * 2)),
-            (("--where", "true"), "--where runs no program, and there is 'true'"),
-        ):
+            (("--where", "true"), "--where runs no program, and there is 'true'")):
             done = run("gcpool", *(("--library", LIBRARY) + args))
             self.assertEqual((done.returncode, done.stdout), (2, ""), args)
             self.assertEqual(done.stderr, "gcpool: %s\n" % words)

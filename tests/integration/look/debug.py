@@ -49,8 +49,7 @@ def mistakes_are_said_in_one_line(checks, _):
                 words,
                 "overrun of BLOCK of 1000 bytes WHERE: 3 bytes written, the first at offset 1000;"
                 f" allocated by {FRAME}.*; freed by {FRAME}",
-                extra,
-            )
+                extra)
             one_line(
                 checks, "overrun_of_a_size_class", words,
                 "overrun of BLOCK of 65536 bytes WHERE: 1 byte written, the first at offset 65536;",
@@ -67,8 +66,7 @@ def mistakes_are_said_in_one_line(checks, _):
                 words,
                 "use after free of BLOCK of 100000 bytes WHERE: 3 bytes written, the first at "
                 f"offset 4097; allocated by {FRAME}.*; freed by {FRAME}",
-                extra,
-            )
+                extra)
             one_line(
                 checks, "use_after_free_in_a_stream", words,
                 "use after free of BLOCK of 100000 bytes WHERE: 1 byte written, the first at offset 5;",
@@ -104,18 +102,15 @@ def wrong_frees_are_said_with_both_stacks(checks, _):
                 words,
                 f"double free of BLOCK of 3000 bytes WHERE; allocated by {FRAME}.*; "
                 f"freed by {FRAME}.*; and again by {FRAME}",
-                STACKS,
-            )
+                STACKS)
         name, _, said, blocks = played(checks, "foreign_free", words, STACKS)
         inside = hex(int(blocks[0][0], 16) + 512)
         checks.that(
             len(said) == 1
             and said[0].startswith(
                 f"free of {inside}, which begins no block: it lies 512 bytes into block "
-                f"{blocks[0][0]} of 3000"
-            ),
-            f"{name}: {said}",
-        )
+                f"{blocks[0][0]} of 3000"),
+            f"{name}: {said}")
         stacks = said and re.search(f"allocated by {FRAME}.*; wrong free by {FRAME}", said[0])
         checks.that(stacks, f"{name}: {said}")
 
@@ -146,8 +141,7 @@ def stacks_name_call_sites(checks, _):
         file, _, offset = frame.partition("+")
         if file == "debug":
             done = subprocess.run(
-                ["addr2line", "-fe", PROGRAM, hex(int(offset, 16) - 1)], capture_output=True, text=True
-            )
+                ["addr2line", "-fe", PROGRAM, hex(int(offset, 16) - 1)], capture_output=True, text=True)
             names.append(done.stdout.split("\n")[0])
     checks.that(names[:2] == ["allocated", "overrun"], f"functions are {names} of {line}")
     line = one_line(checks, "overrun", "guard", "overrun of BLOCK")

@@ -7,6 +7,7 @@ import curses
 import glob
 import json
 import os
+import pathlib
 import pickle
 import pty
 import pwd
@@ -206,17 +207,14 @@ def dead_processes_are_told_from_living_ones(checks, directory):
     # One that was killed while it wrote, before and after its first words; gone at a look.
     last = int(open("/proc/sys/kernel/pid_max").read()) - 1
     for head in (b"", live.HEAD.pack(live.MAGIC, live.VERSION, *[0] * 7, 1, 1, 0, 0, b"")):
-        with open(page_path(last), "wb") as file:
-            file.write(head.ljust(live.PAGE, b"\0"))
+        pathlib.Path(page_path(last)).write_bytes(head.ljust(live.PAGE, b"\0"))
         checks.equal("code", 0, gcpool("top", "--json")[0])
         checks.that(not os.path.exists(page_path(last)), f"{len(head)}: the page is still there")
     # One of the same number that is another process now.
     with Running() as running:
-        with open(page_path(running.pid), "rb") as file:
-            raw = bytearray(file.read())
+        raw = bytearray(pathlib.Path(page_path(running.pid)).read_bytes())
         raw[16:20] = os.getpid().to_bytes(4, "little")
-        with open(page_path(os.getpid()), "wb") as file:
-            file.write(raw)
+        pathlib.Path(page_path(os.getpid())).write_bytes(raw)
         shown = [page["pid"] for page in json.loads(gcpool("top", "--json")[1])]
         checks.that(os.getpid() not in shown and running.pid in shown, f"shown are {shown}")
 
@@ -347,12 +345,10 @@ def root_sees_all_users_and_trusts_no_page(checks, directory):
         done = subprocess.run([*other, GCPOOL, "top", "--json"], capture_output=True, text=True)
         checks.that(str(running.pid) in done.stdout, done.stderr)
         # A page of this user that is said to be of a process of root.
-        with open(page, "rb") as file:
-            raw = bytearray(file.read())
+        raw = bytearray(pathlib.Path(page).read_bytes())
         raw[16:20] = os.getpid().to_bytes(4, "little")
         forged = page_path(os.getpid(), 65534)
-        with open(forged, "wb") as file:
-            file.write(raw)
+        pathlib.Path(forged).write_bytes(raw)
         os.chown(forged, 65534, 65534)
         for user in (1, 2, 3):
             place = os.path.dirname(page_path(running.pid, user))
@@ -383,8 +379,7 @@ def metrics_are_text_for_prometheus(checks, directory):
     with Running() as running:
         code, _, err = gcpool("top", "--prometheus", path, "--once")
         checks.that(code == 0, err)
-    with open(path) as file:
-        text = file.read()
+    text = pathlib.Path(path).read_text()
     form = re.compile(
         r"^(# (HELP|TYPE) gcpool_\w+ .+|"
         r'gcpool_\w+\{pid="\d+",program="[^" \n]*"(,device="\d+",uuid="GPU-[-0-9a-f]{36}")?\} \d+)$'

@@ -4,6 +4,7 @@
 nothing but time: killed, forked, a full disk, a file that is in use or is none of ours."""
 
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -23,23 +24,19 @@ SOLVER = ["--steps", "100", "--size", "256k"]
 def figures_are_those_of_the_statistics(checks, directory):
     for name, extra in (("shared", {}), ("static", {}), ("shared", {"GCPOOL_BACKEND": "vmm"})):
         found = look.Recorded(
-            directory, [look.program(f"solver-{name}"), *SOLVER], extra, f"{name}{len(extra)}"
-        )
+            directory, [look.program(f"solver-{name}"), *SOLVER], extra, f"{name}{len(extra)}")
         device, stats = found.device(), found.stats["devices"][0]
         words = f"{name} {extra}"
         checks.equal(f"{words} exit code", 0, found.run.code)
         checks.equal(f"{words} notes", [], found.recording.notes)
         checks.equal(
-            f"{words} allocations", stats["allocation"]["allocated"], found.history.counts["allocations"]
-        )
+            f"{words} allocations", stats["allocation"]["allocated"], found.history.counts["allocations"])
         checks.equal(f"{words} frees", stats["allocation"]["freed"], found.history.counts["frees"])
         checks.equal(f"{words} live", stats["allocated_bytes"]["peak"], device.peak)
         checks.equal(f"{words} asked for", stats["requested_bytes"]["peak"], device.peak_requested)
         checks.equal(f"{words} reserved", stats["reserved_bytes"]["peak"], device.peak_reserved)
         checks.equal(f"{words} fences", stats["fences"], found.history.calls["cuCtxRecordEvent"][0])
-        checks.that(
-            found.recording.events == sorted(found.recording.events, key=lambda e: e.time), "order"
-        )
+        checks.that(found.recording.events == sorted(found.recording.events, key=lambda e: e.time), "order")
 
 
 def the_program_is_the_same(checks, directory):
@@ -75,8 +72,7 @@ def frames_of(path, values, like=None):
     module = look.Module(0, 1 << 32, 1 << 33, 0, path)
     stack = [module.start + place + 1 for place in places]
     recording = types.SimpleNamespace(
-        path=path, pid=0, host="", modules=[module], stacks={1: stack}, events=[]
-    )
+        path=path, pid=0, host="", modules=[module], stacks={1: stack}, events=[])
     return [frame.function for frame in Symbols(recording).frames(1)]
 
 
@@ -103,8 +99,7 @@ def only_files_are_modules(checks, directory):
     seen = os.path.join(directory, "seen")
     for name in ("addr2line", "nm"):
         tool = os.path.join(directory, name)
-        with open(tool, "w") as file:
-            file.write(f'#!/bin/sh\necho {name} "$@" >>{seen}\n')
+        pathlib.Path(tool).write_text(f'#!/bin/sh\necho {name} "$@" >>{seen}\n')
         os.chmod(tool, 0o755)
     fifo = os.path.join(directory, "fifo")
     os.mkfifo(fifo)
@@ -124,8 +119,7 @@ def only_files_are_modules(checks, directory):
         signal.alarm(0)
         os.chdir(before)
         os.environ["PATH"] = path
-    with open(seen) as file:
-        called = file.read().splitlines()
+    called = pathlib.Path(seen).read_text().splitlines()
     checks.equal("tools", 3, len(called))
     for line in called:
         checks.that(line.startswith("addr2line") or f" -- {directory}/" in line, line)
@@ -167,9 +161,7 @@ def a_killed_process_leaves_all_it_did(checks, directory):
     process.wait()
     process.stderr.close()
     found = look.Recording(path)
-    checks.that(
-        not found.ended and any("killed" in note for note in found.notes), f"notes: {found.notes}"
-    )
+    checks.that(not found.ended and any("killed" in note for note in found.notes), f"notes: {found.notes}")
     kinds = [event.kind for event in found.events if event.kind in ("alloc", "free")]
     checks.that(len(kinds) > 10000, f"{len(kinds)} events of a killed process")
     checks.that(all(a != b for a, b in zip(kinds, kinds[1:])), "an allocation or a free is missing")
@@ -178,16 +170,12 @@ def a_killed_process_leaves_all_it_did(checks, directory):
 
 
 def a_file_that_is_cut_off_is_read_as_far_as_it_goes(checks, directory):
-    found = look.Recorded(
-        directory, [look.program("solver-shared"), *SOLVER], {"GCPOOL_TRACE_STACKS": "4"}
-    )
-    with open(found.path, "rb") as file:
-        raw = file.read()
+    found = look.Recorded(directory, [look.program("solver-shared"), *SOLVER], {"GCPOOL_TRACE_STACKS": "4"})
+    raw = pathlib.Path(found.path).read_bytes()
     cut = os.path.join(directory, "cut.trace")
     last = None
     for length in (0, 7, 100, 4095, 4096, 4100, 100000, 1 << 20, 2000000, len(raw) - 1):
-        with open(cut, "wb") as file:
-            file.write(raw[:length])
+        pathlib.Path(cut).write_bytes(raw[:length])
         code, out, err = look.tool(cut)
         checks.that("Traceback" not in err, f"cut to {length}: {err}")
         if length < 4096:
@@ -204,18 +192,15 @@ def a_file_that_is_cut_off_is_read_as_far_as_it_goes(checks, directory):
 
 def bytes_that_make_no_sense_are_one_line(checks, directory):
     found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
-    with open(found.path, "rb") as file:
-        raw = bytearray(file.read())
+    raw = bytearray(pathlib.Path(found.path).read_bytes())
     path = os.path.join(directory, "wrong.trace")
     for at, value in ((0, b"X"), (8, b"\xff"), (20, b"\0\0\0\0"), (24, b"\0\0\0\0"), (16, b"\1\0\0\0")):
         wrong = bytearray(raw)
         wrong[at : at + len(value)] = value
-        with open(path, "wb") as file:
-            file.write(wrong)
+        pathlib.Path(path).write_bytes(wrong)
         code, _, err = look.tool(path)
         checks.that(
-            "Traceback" not in err and (code == 0 or err.count("\n") == 1), f"byte {at}: {code} {err}"
-        )
+            "Traceback" not in err and (code == 0 or err.count("\n") == 1), f"byte {at}: {code} {err}")
 
 
 def a_full_file_keeps_the_newest(checks, directory):
@@ -224,9 +209,7 @@ def a_full_file_keeps_the_newest(checks, directory):
         [look.program("loop-shared"), "--no-kernel", "--size", "64k", "--iterations", "250000"],
         {"GCPOOL_TRACE_SIZE": "8M"})
     checks.that(os.path.getsize(found.path) <= (8 << 20) + 4096, "the file is larger than it may be")
-    checks.that(
-        found.recording.lost > 0 and any("overwritten" in n for n in found.recording.notes), "lost"
-    )
+    checks.that(found.recording.lost > 0 and any("overwritten" in n for n in found.recording.notes), "lost")
     first = next(e for e in found.recording.events if e.kind == "alloc")
     last = [e for e in found.recording.events if e.kind == "free"][-1]
     checks.that(
@@ -268,20 +251,15 @@ def a_full_disk_is_one_line(checks, directory):
         ("5m", "keeping the newest", ["x.trace"]), ("8k", "recording nothing", [])):
         script = (
             f"mount -t tmpfs -o size={size} none {directory}; {command} >&2; "
-            f"ls {directory}; exec {sys.executable} {look.SCRIPTS}/gcpool-trace {directory}/x.trace"
-        )
+            f"ls {directory}; exec {sys.executable} {look.SCRIPTS}/gcpool-trace {directory}/x.trace")
         env = preload.environment(None, {})
         env.pop("LD_PRELOAD", None)
         script = script.replace(
-            command, f"LD_PRELOAD={preload.library()} GCPOOL_TRACE={directory}/x.trace {command}"
-        )
+            command, f"LD_PRELOAD={preload.library()} GCPOOL_TRACE={directory}/x.trace {command}")
         done = subprocess.run([*small, script], env=env, capture_output=True, text=True, timeout=120)
+        checks.that(words in done.stderr and done.stderr.count("GCPOOL_TRACE") == 1, f"{size}: {done.stderr}")
         checks.that(
-            words in done.stderr and done.stderr.count("GCPOOL_TRACE") == 1, f"{size}: {done.stderr}"
-        )
-        checks.that(
-            (done.returncode == 0) == bool(left), f"{size}: exit code {done.returncode}: {done.stderr}"
-        )
+            (done.returncode == 0) == bool(left), f"{size}: exit code {done.returncode}: {done.stderr}")
         checks.equal(f"{size} files", left, done.stdout.splitlines()[: len(left)])
 
 
@@ -295,8 +273,7 @@ def files_of_others_are_left_alone(checks, directory):
         return done.stderr
 
     text = os.path.join(directory, "train.py")
-    with open(text, "w") as file:
-        file.write("import torch\n" * 100)
+    pathlib.Path(text).write_text("import torch\n" * 100)
     checks.that("is not a recording" in said(text), "a file of the user")
     with open(text) as file:
         checks.equal("a file of the user", "import torch\n" * 100, file.read())
@@ -357,8 +334,7 @@ def no_recording_where_nothing_is_pooled(checks, directory):
     for mode in ("off", "count"):
         env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, "GCPOOL_MODE": mode})
         done = subprocess.run(
-            [look.program("loop-shared"), "--iterations", "10"], env=env, capture_output=True
-        )
+            [look.program("loop-shared"), "--iterations", "10"], env=env, capture_output=True)
         checks.that(done.returncode == 0 and not os.path.exists(path), f"mode {mode}")
     env = preload.environment(preload.library(), {"GCPOOL_TRACE": path})
     subprocess.run(["true"], env=env, check=True)
@@ -373,24 +349,19 @@ def a_forked_child_writes_nothing(checks, directory):
     checks.that(found.recording.ended, f"notes: {found.recording.notes}")
     pattern = os.path.join(directory, "each.%p.trace")
     env = preload.environment(preload.library(), {"GCPOOL_TRACE": pattern})
-    done = subprocess.run(
-        [look.program("life-shared"), "--spawn"], env=env, capture_output=True, text=True
-    )
+    done = subprocess.run([look.program("life-shared"), "--spawn"], env=env, capture_output=True, text=True)
     checks.equal("spawn exit code", 0, done.returncode)
     each = [name for name in os.listdir(directory) if name.startswith("each.")]
     checks.that(
         each
         and all(
-            look.Recording(os.path.join(directory, name)).pid == int(name.split(".")[1]) for name in each
-        ),
-        f"files {each}",
-    )
+            look.Recording(os.path.join(directory, name)).pid == int(name.split(".")[1]) for name in each),
+        f"files {each}")
 
 
 def memory_that_is_out_is_recorded(checks, directory):
     found = look.Recorded(
-        directory, [look.program("oom-shared")], {"GCPSIM_MEMORY": "256M", "GCPOOL_TRACE_STACKS": "4"}
-    )
+        directory, [look.program("oom-shared")], {"GCPSIM_MEMORY": "256M", "GCPOOL_TRACE_STACKS": "4"})
     checks.that(found.history.refused, "no shortage was recorded")
     checks.that(found.history.counts["refused by the driver"] > 0, "the driver refused nothing")
 
@@ -480,8 +451,7 @@ def python_programs_have_their_functions(checks, directory):
         print("left out: this Python is older than 3.12")
         return
     script = os.path.join(directory, "train.py")
-    with open(script, "w") as file:
-        file.write(PROGRAM)
+    pathlib.Path(script).write_text(PROGRAM)
     command = [os.path.join(look.SCRIPTS, "gcpool"), "record", "--library", preload.library(), python, script]
     env = preload.environment(None, {})
     done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True)

@@ -7,6 +7,7 @@ Exit code 77 without Chromium."""
 import html
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -97,15 +98,13 @@ def text_of(document, name):
 def steps_of(document):
     return dict(
         html.unescape(step).split("=", 1)
-        for step in re.findall(r'<pre class="step">(.*?)</pre>', document, re.S)
-    )
+        for step in re.findall(r'<pre class="step">(.*?)</pre>', document, re.S))
 
 
 def made(checks, directory, name, extra=None):
     steps = ["--steps", "50", "--size", "1m"] if name.startswith("solver") else []
     found = look.Recorded(
-        directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **(extra or {})}, name
-    )
+        directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **(extra or {})}, name)
     path = os.path.join(directory, f"{name}.html")
     code, _, err = look.tool("html", found.path, path)
     checks.that(code == 0, f"{name}: {err}")
@@ -114,8 +113,7 @@ def made(checks, directory, name, extra=None):
 
 def the_file_needs_no_network(checks, directory):
     _, path = made(checks, directory, "solver-shared")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = pathlib.Path(path).read_text(encoding="utf-8")
     links = re.findall(r"""(?:src|href)\s*=\s*["']?(?!data:|#)[^"'\s>]+|@import|url\((?!data:)""", text)
     shown = [link for link in links if "//" in link]
     checks.equal("links", [], shown)
@@ -146,8 +144,7 @@ def numbers_are_those_of_the_recording(checks, directory):
 
 def data_of_the_report_is_the_recording(checks, directory):
     found, path = made(checks, directory, "stress-shared")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = pathlib.Path(path).read_text(encoding="utf-8")
     data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])
     curve = data["devices"][0]["curve"]
     checks.that(all(a[0] < b[0] for a, b in zip(curve, curve[1:])), "times of the curve do not grow")
@@ -163,11 +160,9 @@ def data_of_the_report_is_the_recording(checks, directory):
 
 def cursor_zoom_and_filter_work(checks, directory):
     _, path = made(checks, directory, "stress-shared")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = pathlib.Path(path).read_text(encoding="utf-8")
     at = text.rindex("</body>")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text[:at] + STEPS + text[at + len("</body>") :])
+    pathlib.Path(path).write_text(text[:at] + STEPS + text[at + len("</body>") :], encoding="utf-8")
     document, said = document_of(path)
     checks.equal("errors", [], said)
     checks.equal("errors, and the word in the script", 1, document.count("SCRIPT ERROR"))

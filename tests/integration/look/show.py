@@ -7,6 +7,7 @@ where it is there: torch is installed, or GCPT_MEMORY_VIZ names its _memory_viz.
 import importlib.util
 import json
 import os
+import pathlib
 import pickle
 import re
 import resource
@@ -48,8 +49,7 @@ def snapshots_add_up(checks, directory):
         ("solver-shared", {}), ("graphs-shared", {}), ("stress-shared", {"GCPOOL_BACKEND": "vmm"})):
         steps = ["--steps", "20", "--size", "256k"] if name.startswith("solver") else []
         found = look.Recorded(
-            directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **extra}, name
-        )
+            directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **extra}, name)
         for when in ("peak", "end"):
             shot = snapshot_of(checks, directory, found, when)
             live = 0
@@ -90,8 +90,7 @@ def chrome_trace_is_whole(checks, directory):
     path = os.path.join(directory, "chrome.json")
     code, _, err = look.tool("chrome", found.path, path)
     checks.that(code == 0, err)
-    with open(path) as file:
-        events = json.load(file)["traceEvents"]
+    events = json.loads(pathlib.Path(path).read_text())["traceEvents"]
     open_spans = set()
     for event in events:
         key = (event.get("cat"), event.get("id"))
@@ -192,8 +191,7 @@ def wrong_calls_are_one_line(checks, directory):
         (("/nonexistent/x",), "gcpool-trace: cannot read /nonexistent/x: No such file or directory\n"),
         (
             (found.path, "/nonexistent/x"),
-            "gcpool-trace: cannot write /nonexistent/x: No such file or directory\n"),
-    ):
+            "gcpool-trace: cannot write /nonexistent/x: No such file or directory\n")):
         checks.equal(words, (1, "", line), look.tool(*words))
     for word in ("-3", "many", ""):
         code, _, err = look.tool(found.path, "--top", word)
@@ -204,8 +202,7 @@ def wrong_calls_are_one_line(checks, directory):
         code, _, err = look.tool("snapshot", found.path, path, "--at", word)
         line = (
             f"gcpool-trace snapshot: error: argument --at: '{word}' is no number of seconds from 0 to"
-            " 1000000000, nor peak, nor end"
-        )
+            " 1000000000, nor peak, nor end")
         checks.equal(f"at {word}", (2, line), (code, err.splitlines()[-1]))
         checks.that(not os.path.exists(path), f"at {word}: a snapshot")
     for word in ("0", "0.001", "1e9"):
@@ -218,16 +215,13 @@ def no_recording_is_written_over(checks, directory):
     steps = ["--steps", "2", "--size", "64k"]
     first, second = (
         look.Recorded(directory, [look.program("solver-shared"), *steps], {}, name)
-        for name in ("one", "two")
-    )
-    with open(second.path, "rb") as file:
-        before = file.read()
+        for name in ("one", "two"))
+    before = pathlib.Path(second.path).read_bytes()
     for words in ((), ("html",), ("snapshot",), ("events",), ("chrome",)):
         code, out, err = look.tool(*words, first.path, second.path)
         line = f"gcpool-trace: {second.path} is a recording, and is not written over\n"
         checks.equal(f"{words}", (1, "", line), (code, out, err))
-        with open(second.path, "rb") as file:
-            checks.that(file.read() == before, f"{words}: the second recording is lost")
+        checks.equal(f"{words}: the second recording", before, pathlib.Path(second.path).read_bytes())
     other = os.path.join(directory, "other.txt")
     for _ in range(2):
         checks.equal("what is no recording", 0, look.tool(first.path, other)[0])
@@ -238,8 +232,8 @@ def data_of(path, *words):
     code, _, err = look.tool("html", path, path + ".html", *words)
     if code:
         return err
-    with open(path + ".html", encoding="utf-8") as file:
-        return json.loads(re.search(r'<script id="data"[^>]*>([^<>&]*)</script>', file.read())[1])
+    text = pathlib.Path(path + ".html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="data"[^>]*>([^<>&]*)</script>', text)[1])
 
 
 def the_map_has_blocks_wherever_the_program_works(checks, directory):
@@ -303,12 +297,9 @@ def functions_of_python_have_names(checks, directory):
     stack = (0x7000100F, 0x70002020, 0x7000300F, 0x7000400F)
     lines = ("70001000 f py::take:/app/pool.py", "70003000 f py::Model.step:/app/model.py", "wrong line",
              "70004000 f py::<module>:/app/main.py")
-    interpreter = look.Module(
-        path="/usr/bin/python3.13", start=0x70002000, end=0x70003000, offset=0, time=0
-    )
+    interpreter = look.Module(path="/usr/bin/python3.13", start=0x70002000, end=0x70003000, offset=0, time=0)
     recording = types.SimpleNamespace(
-        path=path, stacks={1: stack}, modules=[interpreter], pid=0, host="", events=[]
-    )
+        path=path, stacks={1: stack}, modules=[interpreter], pid=0, host="", events=[])
     wanted = "take at pool.py < Model.step at model.py < <module> at main.py"
     for kind, good in (("file", True), ("link", False), ("shared", False), ("fifo", False)):
         place = path + ".map"
@@ -316,8 +307,7 @@ def functions_of_python_have_names(checks, directory):
             os.mkfifo(place)
         else:
             real = place + ".real" if kind == "link" else place
-            with open(real, "w") as file:
-                file.write("\n".join(lines))
+            pathlib.Path(real).write_text("\n".join(lines))
             os.chmod(real, 0o666 if kind == "shared" else 0o600)
         if kind == "link":
             os.symlink(real, place)
@@ -341,8 +331,8 @@ def the_report_comes_with_the_recording(checks, directory):
         code, err = record(*solver)
         name = re.fullmatch(r"gcpool: report (gcpool\.\d+)\.html, recording \1\.trace\n", err)
         checks.that(code == 0 and name, f"{code} {err}")
-        with open(os.path.join(directory, f"{name[1]}.html")) as file:
-            checks.that("level_pass at solver.c" in file.read(), "no call site")
+        text = pathlib.Path(directory, f"{name[1]}.html").read_text()
+        checks.that("level_pass at solver.c" in text, "no call site")
     for _ in range(2):
         code, err = record("-o", "one.html", "--stacks", "0", "--size", "8M", *solver)
         checks.that(code == 0 and "report one.html, recording one." in err, err)
@@ -356,8 +346,7 @@ def the_report_comes_with_the_recording(checks, directory):
     checks.equal("no program", (127, "gcpool: no program '/nowhere'\n"), record("/nowhere"))
     for words, line in (
         (("-o", "x.txt", "true"), "'x.txt' does not end in .html"),
-        (("-o", "/nowhere/x.html", "true"), "cannot write into the directory of '/nowhere/x.html'"),
-    ):
+        (("-o", "/nowhere/x.html", "true"), "cannot write into the directory of '/nowhere/x.html'")):
         code, err = record(*words)
         line = f"gcpool record: error: argument -o: {line}"
         checks.equal(f"{words}", (2, line), (code, err.splitlines()[-1]))

@@ -28,8 +28,7 @@ OBSTACLES = (
     ("device 0 cannot be reached by all other devices of the process, using ordinary segments",
      {"GCPSIM_DEVICES": "2", "GCPSIM_FAIL": "cuDeviceCanAccessPeer:1+:801"}, False),
     ("refuses heaps in mapped memory, using ordinary segments",
-     {"NVTX_INJECTION64_PATH": "/nowhere/libsanitizer-collection.so"}, True),
-)
+     {"NVTX_INJECTION64_PATH": "/nowhere/libsanitizer-collection.so"}, True))
 
 
 def mapped_bytes(program, scenario, backend, checks, extra=None):

@@ -36,9 +36,7 @@ def run(command, library):
         env = preload.environment(library)
         env.pop("LD_LIBRARY_PATH")
         env["HOME"] = directory
-        done = subprocess.run(
-            command, env=env, cwd=directory, capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True, timeout=120)
         return done.returncode, scrub(done.stdout, directory), scrub(done.stderr, directory)
 
 

@@ -36,8 +36,7 @@ def environment(library=None, extra=None):
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("GCPOOL_", "GCPSIM_")) and name != "LD_PRELOAD"
-    }
+        if not name.startswith(("GCPOOL_", "GCPSIM_")) and name != "LD_PRELOAD"}
     env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
     # The library keeps its state for good, by design: it must not free at exit.
     env["ASAN_OPTIONS"] = "detect_leaks=0"
@@ -82,8 +81,7 @@ def run(command, library=None, extra=None, timeout=120):
         report = os.path.join(directory, "report")
         env = environment(library, {"GCPSIM_REPORT": report, **(extra or {})})
         done = subprocess.run(
-            emulated(command, env), env=env, capture_output=True, text=True, timeout=timeout
-        )
+            emulated(command, env), env=env, capture_output=True, text=True, timeout=timeout)
         if "cannot be preloaded" in done.stderr:
             sys.exit(f"WRONG: the library was not there: {done.stderr}")
         return Run(done.returncode, done.stdout, done.stderr, figures_read(report))

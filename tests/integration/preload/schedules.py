@@ -22,8 +22,7 @@ SCHEDULES = [
      "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json", "GCPOOL_STATS_EVERY": "1",
      "GCPOOL_STATS_FILE": "/dev/null"},
     {"GCPSIM_SPEED": "random", "GCPOOL_HOST_CACHE_LIMIT": "512K", "GCPOOL_BLOCKING_FREE": "1"},
-    {"GCPSIM_SPEED": "random", "GCPOOL_THREAD": "1"},
-]
+    {"GCPSIM_SPEED": "random", "GCPOOL_THREAD": "1"}]
 MAPPED = [{"GCPSIM_SPEED": speed, "GCPOOL_BACKEND": "vmm", "GCPOOL_STATS": "json",
            "GCPSIM_MEMORY": "1G"} for speed in ("random", "random", "never")]
 

@@ -8,6 +8,7 @@ not end by exit or the disk is full."""
 
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -46,8 +47,7 @@ class Words:
             result = self.play(scenario, GCPOOL_STATS="json", GCPOOL_STATS_FILE=path, **options)
             self.checks.equal(f"{scenario}: stderr", "", result.err)
             self.checks.that(os.path.exists(path), f"{scenario}: no report")
-            with open(path) as file:
-                lines = file.read().splitlines()
+            lines = pathlib.Path(path).read_text().splitlines()
         self.checks.equal(f"{scenario}: reports", 1, len(lines))
         return json.loads(lines[0])
 
@@ -139,8 +139,7 @@ class Words:
                 done = subprocess.run([name, "blocks_are_left"], executable=self.program, env=env,
                                       stdout=subprocess.DEVNULL)
                 self.checks.equal("exit code", 0, done.returncode)
-                with open(path, "rb") as file:
-                    raw = file.read()
+                raw = pathlib.Path(path).read_bytes()
             report = json.loads(raw.decode("utf-8", "replace"))
             self.checks.that(b"\xef\xbf\xbd" not in raw, "bytes that are no characters")
             try:
@@ -219,8 +218,7 @@ class Words:
         """The newest report that is `well`, before 20 s are over."""
         for _ in range(200):
             try:
-                with open(path) as file:
-                    lines = file.read().splitlines()
+                lines = pathlib.Path(path).read_text().splitlines()
                 if lines and well(lines):
                     return [json.loads(line) for line in lines]
             except FileNotFoundError:
