@@ -277,9 +277,7 @@ static void begin(struct sim_stream *stream, CUstreamCaptureMode mode,
 
 static CUresult begin_new(CUstream hStream, CUstreamCaptureMode mode)
 {
-	struct sim_stream *stream;
-
-	SIM_TRY(begin_check(hStream, mode, &stream));
+	SIM_GET(sim_stream, stream, begin_check, hStream, mode);
 	begin(stream, mode, sim_graph_new());
 	return CUDA_SUCCESS;
 }

@@ -22,10 +22,8 @@ static CUstreamCaptureStatus status_of(const struct sim_stream *stream)
 
 SIM_ENTRY(cuStreamIsCapturing)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !captureStatus);
-	SIM_TRY(info_stream(hStream, &stream));
+	SIM_GET(sim_stream, stream, info_stream, hStream);
 	*captureStatus = status_of(stream);
 	return CUDA_SUCCESS;
 }
@@ -57,10 +55,8 @@ static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 			     cuuint64_t *id, CUgraph *graph,
 			     const CUgraphNode **dependencies, size_t *count)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !status);
-	SIM_TRY(info_stream(hStream, &stream));
+	SIM_GET(sim_stream, stream, info_stream, hStream);
 	*status = status_of(stream);
 	if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return CUDA_SUCCESS;
@@ -92,11 +88,9 @@ SIM_ENTRY(cuStreamGetCaptureInfo_v3)
 static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
 				    size_t count, unsigned flags)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE,
 		    flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (count && !nodes));
-	SIM_TRY(info_stream(hStream, &stream));
+	SIM_GET(sim_stream, stream, info_stream, hStream);
 	SIM_FAIL_IF(ILLEGAL_STATE, !stream->capture);
 	SIM_FAIL_IF(STREAM_CAPTURE_INVALIDATED, stream->capture->invalid);
 	SIM_FAIL_IF(INVALID_VALUE,

@@ -91,11 +91,9 @@ SIM_ENTRY(cuCtxSetLimit)
 
 SIM_ENTRY(cuCtxEnablePeerAccess)
 {
-	struct sim_ctx *ctx, *peer;
-
 	SIM_FAIL_IF(INVALID_VALUE, Flags != 0);
-	SIM_TRY(sim_ctx_current(&ctx));
-	SIM_TRY(sim_ctx_check(peerContext, &peer));
+	SIM_CURRENT(ctx);
+	SIM_GET(sim_ctx, peer, sim_ctx_check, peerContext);
 	SIM_FAIL_IF(INVALID_DEVICE, peer->device == ctx->device);
 	SIM_FAIL_IF(PEER_ACCESS_ALREADY_ENABLED, ctx->peers & 1u << peer->device);
 	ctx->peers |= 1u << peer->device;
@@ -104,10 +102,8 @@ SIM_ENTRY(cuCtxEnablePeerAccess)
 
 SIM_ENTRY(cuCtxDisablePeerAccess)
 {
-	struct sim_ctx *ctx, *peer;
-
-	SIM_TRY(sim_ctx_current(&ctx));
-	SIM_TRY(sim_ctx_check(peerContext, &peer));
+	SIM_CURRENT(ctx);
+	SIM_GET(sim_ctx, peer, sim_ctx_check, peerContext);
 	SIM_FAIL_IF(PEER_ACCESS_NOT_ENABLED, !(ctx->peers & 1u << peer->device));
 	ctx->peers &= ~(1u << peer->device);
 	return CUDA_SUCCESS;
@@ -117,17 +113,13 @@ SIM_ENTRY(cuCtxDisablePeerAccess)
 
 SIM_ENTRY(cuCtxRecordEvent)
 {
-	struct sim_ctx *ctx;
-
-	SIM_TRY(sim_ctx_check(hCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, sim_ctx_check, hCtx);
 	return sim_ctx_record(ctx, hEvent);
 }
 
 SIM_ENTRY(cuCtxWaitEvent)
 {
-	struct sim_ctx *ctx;
-
-	SIM_TRY(sim_ctx_check(hCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, sim_ctx_check, hCtx);
 	return sim_ctx_order(ctx, hEvent);
 }
 
@@ -224,10 +216,9 @@ static void green_end(struct sim_ctx *ctx, struct sim_ctx *parent)
 
 SIM_ENTRY(cuGreenCtxDestroy)
 {
-	struct sim_ctx *ctx, *parent;
+	SIM_GET(sim_ctx, ctx, green_check, hCtx);
+	struct sim_ctx *parent = ctx->parent;
 
-	SIM_TRY(green_check(hCtx, &ctx));
-	parent = ctx->parent;
 	green_end(ctx, parent);
 	parent->greens--;
 	sim_primary_release_gone(parent);
@@ -236,36 +227,28 @@ SIM_ENTRY(cuGreenCtxDestroy)
 
 SIM_ENTRY(cuCtxFromGreenCtx)
 {
-	struct sim_ctx *ctx;
-
 	SIM_FAIL_IF(INVALID_VALUE, !pContext);
-	SIM_TRY(green_check(hCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, green_check, hCtx);
 	*pContext = (CUcontext)ctx;
 	return CUDA_SUCCESS;
 }
 
 SIM_ENTRY(cuGreenCtxStreamCreate)
 {
-	struct sim_ctx *ctx;
-
 	SIM_FAIL_IF(INVALID_VALUE, !phStream || flags != CU_STREAM_NON_BLOCKING);
-	SIM_TRY(green_check(greenCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, green_check, greenCtx);
 	*phStream = (CUstream)sim_stream_new(ctx, flags, priority);
 	return CUDA_SUCCESS;
 }
 
 SIM_ENTRY(cuGreenCtxRecordEvent)
 {
-	struct sim_ctx *ctx;
-
-	SIM_TRY(green_check(hCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, green_check, hCtx);
 	return sim_ctx_record(ctx, hEvent);
 }
 
 SIM_ENTRY(cuGreenCtxWaitEvent)
 {
-	struct sim_ctx *ctx;
-
-	SIM_TRY(green_check(hCtx, &ctx));
+	SIM_GET(sim_ctx, ctx, green_check, hCtx);
 	return sim_ctx_order(ctx, hEvent);
 }

@@ -195,9 +195,7 @@ CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream)
 
 static CUresult copy(struct sim_copy *c)
 {
-	struct sim_stream *stream;
-
-	SIM_TRY(sim_stream_use(c->stream, &stream));
+	SIM_STREAM(stream, c->stream);
 	if ((!c->async || (c->peer && is_between(c, stream->ctx))) && stream->capture)
 		return sim_capture_refuse(stream);
 	if (c->bytes == 0 || c->rows == 0)
@@ -244,9 +242,7 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 			  CUcontext src_ctx, size_t bytes, CUstream stream, bool async)
 {
 	struct sim_copy c = sim_copy_line(SIDE_DEVICE, dst, SIDE_DEVICE, src, bytes);
-	struct sim_ctx *ctx;
-
-	SIM_TRY(sim_ctx_check(dst_ctx, &ctx));
+	SIM_GET(sim_ctx, ctx, sim_ctx_check, dst_ctx);
 	SIM_TRY(sim_ctx_check(src_ctx, &ctx));
 	c.stream = stream;
 	c.async = async;

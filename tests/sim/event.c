@@ -154,9 +154,7 @@ static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 
 static CUresult event_query(CUevent hEvent)
 {
-	struct sim_event *event;
-
-	SIM_TRY(event_check(hEvent, &event));
+	SIM_GET(sim_event, event, event_check, hEvent);
 	if (event->op) {
 		uint32_t polls = sim_polls_count(&event->polls);
 
@@ -190,9 +188,7 @@ SIM_ENTRY(cuEventQuery)
 
 SIM_ENTRY(cuEventSynchronize)
 {
-	struct sim_event *event;
-
-	SIM_TRY(event_check(hEvent, &event));
+	SIM_GET(sim_event, event, event_check, hEvent);
 	if (event->op) {
 		struct sim_op *op = sim_op_get(event->op);
 		struct sim_vc vc = {0};

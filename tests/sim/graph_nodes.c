@@ -78,10 +78,8 @@ SIM_ENTRY(cuGraphAddChildGraphNode)
 
 SIM_ENTRY(cuGraphChildGraphNodeGetGraph)
 {
-	struct sim_node *node;
-
 	SIM_FAIL_IF(INVALID_VALUE, !phGraph);
-	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node));
+	SIM_GET(sim_node, node, node_check, hNode, CU_GRAPH_NODE_TYPE_GRAPH);
 	*phGraph = (CUgraph)node->child;
 	return CUDA_SUCCESS;
 }
@@ -152,10 +150,9 @@ static CUresult copy_work(const CUDA_MEMCPY3D *p, struct sim_work *ret_work)
 SIM_ENTRY(cuGraphAddMemcpyNode)
 {
 	struct sim_work work;
-	struct sim_ctx *known;
 
 	SIM_TRY(copy_work(copyParams, &work));
-	SIM_TRY(sim_ctx_check(ctx, &known));
+	SIM_GET(sim_ctx, known, sim_ctx_check, ctx);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    sim_memory_is_foreign(work.copy.dst, known->device) ||
 			sim_memory_is_foreign(work.copy.src, known->device));
@@ -177,10 +174,8 @@ SIM_ENTRY(cuGraphAddMemsetNode)
 
 SIM_ENTRY(cuGraphMemsetNodeGetParams)
 {
-	struct sim_node *node;
-
 	SIM_FAIL_IF(INVALID_VALUE, !nodeParams);
-	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node));
+	SIM_GET(sim_node, node, node_check, hNode, CU_GRAPH_NODE_TYPE_MEMSET);
 	*nodeParams = (CUDA_MEMSET_NODE_PARAMS){
 	    .dst = node->work.set.dst,
 	    .pitch = node->work.set.pitch,

@@ -33,10 +33,8 @@ void sim_set_work(struct sim_work *ret_work, uint64_t dst, uint64_t pitch,
 static CUresult set(const struct set *s)
 {
 	uint64_t bytes = s->count * s->width;
-	struct sim_stream *stream;
 	struct sim_work work;
-
-	SIM_TRY(sim_stream_use(s->stream, &stream));
+	SIM_STREAM(stream, s->stream);
 	if (!s->async && stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_FAIL_IF(INVALID_VALUE, s->dst % s->width != 0);

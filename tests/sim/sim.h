@@ -722,14 +722,15 @@ void sim_destroyed(const int *unused);
 			return try_;                                                   \
 	} while (0)
 
-/* Declares the calling thread's context, or the stream that a handle is; or returns why
- * there is none. */
+/* Declares what `check` finds, the calling thread's context, or the stream that a
+ * handle is; or returns why there is none. */
+#define SIM_GET(type, name, check, ...)                                                \
+	struct type *name = NULL;                                                      \
+	SIM_TRY(check(__VA_ARGS__, &name))
 #define SIM_CURRENT(ctx)                                                               \
 	struct sim_ctx *ctx = NULL;                                                    \
 	SIM_TRY(sim_ctx_current(&ctx))
-#define SIM_STREAM(stream, handle)                                                     \
-	struct sim_stream *stream = NULL;                                              \
-	SIM_TRY(sim_stream_use(handle, &stream))
+#define SIM_STREAM(stream, handle) SIM_GET(sim_stream, stream, sim_stream_use, handle)
 
 /* Memory of the simulator itself: never NULL, aborts instead. */
 void *sim_calloc(size_t bytes);

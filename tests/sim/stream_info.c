@@ -8,10 +8,8 @@
 /* The older form knows no green contexts but as ordinary ones. */
 static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreenCtx)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !pctx);
-	SIM_TRY(sim_stream_get(hStream, &stream));
+	SIM_GET(sim_stream, stream, sim_stream_get, hStream);
 	if (!pGreenCtx) {
 		*pctx = (CUcontext)stream->ctx;
 		return CUDA_SUCCESS;
@@ -26,10 +24,8 @@ SIM_FORWARD(cuStreamGetCtx_v2, stream_ctx(hStream, pCtx, pGreenCtx))
 
 SIM_ENTRY(cuStreamGetId)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !streamId);
-	SIM_TRY(sim_stream_get(hStream, &stream));
+	SIM_GET(sim_stream, stream, sim_stream_get, hStream);
 	if (stream->capture) /* measured */
 		return sim_capture_refuse(stream);
 	*streamId = stream->object.id;
@@ -38,10 +34,8 @@ SIM_ENTRY(cuStreamGetId)
 
 SIM_ENTRY(cuStreamGetFlags)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !flags);
-	SIM_TRY(sim_stream_get(hStream, &stream));
+	SIM_GET(sim_stream, stream, sim_stream_get, hStream);
 	if (stream->capture) /* measured */
 		return sim_capture_refuse(stream);
 	*flags = stream->flags;
@@ -50,10 +44,8 @@ SIM_ENTRY(cuStreamGetFlags)
 
 SIM_ENTRY(cuStreamGetPriority)
 {
-	struct sim_stream *stream;
-
 	SIM_FAIL_IF(INVALID_VALUE, !priority);
-	SIM_TRY(sim_stream_get(hStream, &stream));
+	SIM_GET(sim_stream, stream, sim_stream_get, hStream);
 	*priority = stream->priority;
 	return CUDA_SUCCESS;
 }

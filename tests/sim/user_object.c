@@ -167,18 +167,14 @@ static CUresult user_check(CUuserObject object, unsigned int count,
 
 SIM_ENTRY(cuUserObjectRetain)
 {
-	struct sim_user_object *user;
-
-	SIM_TRY(user_check(object, count, &user));
+	SIM_GET(sim_user_object, user, user_check, object, count);
 	user->refs += count;
 	return CUDA_SUCCESS;
 }
 
 SIM_ENTRY(cuUserObjectRelease)
 {
-	struct sim_user_object *user;
-
-	SIM_TRY(user_check(object, count, &user));
+	SIM_GET(sim_user_object, user, user_check, object, count);
 	SIM_FAIL_IF(INVALID_VALUE, count > user->refs);
 	user_release(user, count);
 	return CUDA_SUCCESS;
@@ -186,11 +182,9 @@ SIM_ENTRY(cuUserObjectRelease)
 
 SIM_ENTRY(cuGraphRetainUserObject)
 {
-	struct sim_user_object *user;
-	struct sim_graph *g;
+	SIM_GET(sim_user_object, user, user_check, object, count);
+	struct sim_graph *g = sim_object_check(graph, SIM_GRAPH);
 
-	SIM_TRY(user_check(object, count, &user));
-	g = sim_object_check(graph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !g || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE));
 	if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
@@ -201,11 +195,9 @@ SIM_ENTRY(cuGraphRetainUserObject)
 
 SIM_ENTRY(cuGraphReleaseUserObject)
 {
-	struct sim_user_object *user;
-	struct sim_graph *g;
+	SIM_GET(sim_user_object, user, user_check, object, count);
+	struct sim_graph *g = sim_object_check(graph, SIM_GRAPH);
 
-	SIM_TRY(user_check(object, count, &user));
-	g = sim_object_check(graph, SIM_GRAPH);
 	SIM_FAIL_IF(INVALID_VALUE, !g || !user_refs_remove(&g->users, user, count));
 	user_release(user, count);
 	return CUDA_SUCCESS;

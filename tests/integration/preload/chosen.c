@@ -44,7 +44,7 @@ static void *taken(size_t bytes, CUstream stream)
 {
 	void *p = NULL;
 
-	OK((CUresult)pool.malloc(&p, bytes, 0, stream));
+	OK(pool.malloc(&p, bytes, 0, stream));
 	return p;
 }
 
@@ -55,7 +55,7 @@ static void worked(void *p, size_t bytes, CUstream stream)
 
 static void given(void *p, CUstream stream)
 {
-	OK((CUresult)pool.free(p, stream));
+	OK(pool.free(p, stream));
 }
 
 /* What each scenario begins with. Nothing is done before the host waits for it. */
@@ -113,8 +113,7 @@ SCENARIO(stream_that_is_recorded,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	start_working();
-	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
-	OK((CUresult)pool.record(p, third));
+	OK(cuStreamSynchronize(stream), pool.record(p, other), pool.record(p, third));
 	worked(p, MIB, other);
 	given(p, stream);
 	must_not_come(p, stream);
@@ -127,7 +126,7 @@ SCENARIO(recorded_block_stays_after_a_free_that_fails,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	start_working();
-	OK(cuStreamSynchronize(stream), (CUresult)pool.record(p, other));
+	OK(cuStreamSynchronize(stream), pool.record(p, other));
 	worked(p, MIB, other);
 	calls_fail("cuStreamGetId:1+:400,cuStreamGetCtx:1+:400");
 	must(pool.free(p, third) != CUDA_SUCCESS, "the free has not failed");
@@ -150,10 +149,10 @@ SCENARIO(streams_recorded_again_take_no_memory)
 	long before;
 
 	start_working();
-	OK((CUresult)pool.record(p, other));
+	OK(pool.record(p, other));
 	before = memory_given();
 	for (int i = 0; i < TIMES; i++)
-		OK((CUresult)pool.record(p, other));
+		OK(pool.record(p, other));
 	must(memory_given() < before + TIMES, "each costs memory");
 	given(p, stream);
 }
@@ -221,7 +220,7 @@ SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 	void *q;
 
 	start();
-	OK((CUresult)pool.malloc(&p, MIB, 1, NULL));
+	OK(pool.malloc(&p, MIB, 1, NULL));
 	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
 				 (CUdeviceptr)(uintptr_t)p));
 	must(device == 1, "memory of the other device");
@@ -230,7 +229,7 @@ SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 	given(p, NULL);
 	OK(cuCtxSetCurrent(NULL));
 	q = taken(MIB, stream);
-	OK((CUresult)pool.record(q, stream), cuCtxGetCurrent(&now));
+	OK(pool.record(q, stream), cuCtxGetCurrent(&now));
 	must(now == NULL, "a context has become current with a record");
 	given(q, stream);
 	OK(cuCtxGetCurrent(&now));
@@ -246,13 +245,13 @@ SCENARIO(errno_stays, "GCPOOL_LIVE=1")
 	errno = EDOM;
 	code = pool.malloc(&p, MIB, 0, NULL);
 	must(errno == EDOM, "errno after gcpool_malloc");
-	OK((CUresult)code);
+	OK(code);
 	code = pool.record(p, NULL);
 	must(errno == EDOM, "errno after gcpool_record_stream");
-	OK((CUresult)code);
+	OK(code);
 	code = pool.free(p, NULL);
 	must(errno == EDOM, "errno after gcpool_free");
-	OK((CUresult)code);
+	OK(code);
 }
 
 /* All calls reach the driver. */
@@ -276,7 +275,7 @@ SCENARIO(without_a_preload, "GCPOOL_DEBUG=all GCPOOL_LIVE=1 LOADED=1 SAYS=1")
 	for (int i = 0; i < 3; i++) {
 		p = taken(MIB, stream);
 		must(gcpsim_allocations(0) == 1, "not an allocation of CUDA");
-		OK((CUresult)pool.record(p, stream));
+		OK(pool.record(p, stream));
 		given(p, stream);
 		must(gcpsim_allocations(0) == 0, "it is kept");
 	}

@@ -32,7 +32,7 @@
 
 /* Each call must be good. */
 #define OK(...)      SEVERAL(OK_ONE, __VA_ARGS__)
-#define OK_ONE(call) ok((call), #call, __LINE__)
+#define OK_ONE(call) ok((CUresult)(call), #call, __LINE__)
 
 static inline void ok(CUresult code, const char *call, int line)
 {

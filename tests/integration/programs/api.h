@@ -70,7 +70,7 @@ int gcpt_ipc_close(void *p);
 
 /* Ends the program with code 2 when a `code` is not 0. */
 #define GCPT_OK(...)      SEVERAL(GCPT_OK_ONE, __VA_ARGS__)
-#define GCPT_OK_ONE(call) gcpt_demand((call), #call, __FILE__, __LINE__)
+#define GCPT_OK_ONE(call) gcpt_demand((int)(call), #call, __FILE__, __LINE__)
 void gcpt_demand(int code, const char *call, const char *file, int line);
 
 #endif

@@ -135,7 +135,7 @@ static const struct call calls[] = {
 
 static CUstreamCaptureMode mode_swap(CUstreamCaptureMode mode)
 {
-	GCPT_OK((int)cu.cuThreadExchangeStreamCaptureMode(&mode));
+	GCPT_OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
 	return mode;
 }
 
@@ -223,7 +223,7 @@ static const char *replay(struct scene *s, CUgraph graph, uint32_t value)
 	}
 	GCPT_OK(gcpt_stream_sync(s->stream));
 	GCPT_OK(gcpt_copy(&wrong, s->wrong, sizeof(wrong)));
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
+	GCPT_OK(cu.cuGraphExecDestroy(exec));
 	return wrong ? "WRONG" : "right";
 }
 
@@ -293,7 +293,7 @@ static void row(struct scene *s, CUstreamCaptureMode mode, const char *mode_name
 	end = gcpt_capture_end(s->stream, &graph);
 	if (!end && graph) {
 		result = replay(s, graph, value);
-		GCPT_OK((int)cu.cuGraphDestroy(graph));
+		GCPT_OK(cu.cuGraphDestroy(graph));
 	}
 	gcpt_last_error();
 	printf("%-13s %-16s %-14s", mode_name,

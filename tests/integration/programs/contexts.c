@@ -33,7 +33,7 @@ static void use(const char *what, void *p, size_t bytes)
 	GCPT_OK(gcpt_launch_fill(&k, NULL, p, bytes / 4, 7));
 	GCPT_OK(gcpt_launch_check(&k, NULL, p, bytes / 4, 7, counter));
 	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)), gcpt_free(counter));
-	GCPT_OK((int)cu.cuModuleUnload(k.module));
+	GCPT_OK(cu.cuModuleUnload(k.module));
 	printf("%-58s %llu wrong words\n", what, wrong);
 }
 
@@ -57,7 +57,7 @@ static CUcontext create(int device)
 {
 	CUcontext context;
 
-	GCPT_OK((int)cu.cuCtxCreate(&context, NULL, 0, device));
+	GCPT_OK(cu.cuCtxCreate(&context, NULL, 0, device));
 	return context;
 }
 
@@ -65,8 +65,8 @@ static bool lives_in(void *p, CUcontext context)
 {
 	CUcontext found = NULL;
 
-	GCPT_OK((int)cu.cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_CONTEXT,
-					      (CUdeviceptr)(uintptr_t)p));
+	GCPT_OK(cu.cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_CONTEXT,
+					 (CUdeviceptr)(uintptr_t)p));
 	return found == context;
 }
 

@@ -19,12 +19,12 @@ static inline CUgraphExec gcpt_life(CUgraph graph)
 
 static inline void gcpt_exec_destroy(CUgraphExec exec)
 {
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
+	GCPT_OK(cu.cuGraphExecDestroy(exec));
 }
 
 static inline void gcpt_graph_destroy(CUgraph graph)
 {
-	GCPT_OK((int)cu.cuGraphDestroy(graph));
+	GCPT_OK(cu.cuGraphDestroy(graph));
 }
 
 /* Takes `graph`, gives a clone. */
@@ -32,7 +32,7 @@ static inline CUgraph gcpt_graph_to_clone(CUgraph graph)
 {
 	CUgraph clone;
 
-	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
+	GCPT_OK(cu.cuGraphClone(&clone, graph));
 	gcpt_graph_destroy(graph);
 	return clone;
 }
@@ -43,8 +43,8 @@ static inline CUgraph gcpt_graph_to_child(CUgraph graph)
 	CUgraphNode node;
 	CUgraph outer;
 
-	GCPT_OK((int)cu.cuGraphCreate(&outer, 0));
-	GCPT_OK((int)cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
+	GCPT_OK(cu.cuGraphCreate(&outer, 0));
+	GCPT_OK(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
 	gcpt_graph_destroy(graph);
 	return outer;
 }
@@ -54,7 +54,7 @@ static inline void gcpt_exec_update(CUgraphExec exec, CUgraph graph)
 {
 	CUgraphExecUpdateResultInfo info;
 
-	GCPT_OK((int)cu.cuGraphExecUpdate(exec, graph, &info));
+	GCPT_OK(cu.cuGraphExecUpdate(exec, graph, &info));
 	gcpt_graph_destroy(graph);
 }
 

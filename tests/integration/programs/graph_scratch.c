@@ -88,15 +88,15 @@ static void forms_make(unsigned number)
 
 	form[0] = execs[number];
 	form[1] = gcpt_life(graph);
-	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
+	GCPT_OK(cu.cuGraphClone(&clone, graph));
 	form[2] = gcpt_life(clone);
 	kept[number][1] = gcpt_graph_to_child(clone);
 	form[3] = gcpt_life(kept[number][1]);
 	other = capture(number, streams[0]);
 	form[4] = gcpt_life(other);
 	gcpt_graph_destroy(other);
-	GCPT_OK((int)cu.cuGraphExecUpdate(form[4], graph, &info));
-	GCPT_OK((int)cu.cuEventCreate(&latest[number], CU_EVENT_DISABLE_TIMING));
+	GCPT_OK(cu.cuGraphExecUpdate(form[4], graph, &info));
+	GCPT_OK(cu.cuEventCreate(&latest[number], CU_EVENT_DISABLE_TIMING));
 }
 
 static void graphs_make(void)
@@ -121,9 +121,9 @@ static void graph_launch(unsigned number, uint64_t form, CUstream stream)
 		GCPT_OK(gcpt_graph_launch(execs[number], stream));
 		return;
 	}
-	GCPT_OK((int)cu.cuStreamWaitEvent(stream, latest[number], 0));
+	GCPT_OK(cu.cuStreamWaitEvent(stream, latest[number], 0));
 	GCPT_OK(gcpt_graph_launch(forms[number][form % FORMS], stream));
-	GCPT_OK((int)cu.cuEventRecord(latest[number], stream));
+	GCPT_OK(cu.cuEventRecord(latest[number], stream));
 }
 
 static void graphs_end(void)
@@ -136,7 +136,7 @@ static void graphs_end(void)
 			if (kept[i][k])
 				gcpt_graph_destroy(kept[i][k]);
 		if (latest[i])
-			GCPT_OK((int)cu.cuEventDestroy(latest[i]));
+			GCPT_OK(cu.cuEventDestroy(latest[i]));
 	}
 }
 

@@ -31,10 +31,10 @@ static void ranges(size_t bytes)
 		CUdeviceptr start = 0;
 		size_t size = 0, range = 0;
 
-		GCPT_OK((int)cu.cuMemGetAddressRange(&base, &size, inside));
-		GCPT_OK((int)cu.cuPointerGetAttribute(
+		GCPT_OK(cu.cuMemGetAddressRange(&base, &size, inside));
+		GCPT_OK(cu.cuPointerGetAttribute(
 		    &start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
-		GCPT_OK((int)cu.cuPointerGetAttribute(
+		GCPT_OK(cu.cuPointerGetAttribute(
 		    &range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
 		wrong += base != (CUdeviceptr)(uintptr_t)p[i] || base != start;
 		wrong += size != bytes || range != bytes;
@@ -42,8 +42,8 @@ static void ranges(size_t bytes)
 	for (int i = 0; i < BLOCKS; i++) {
 		GCPT_OK(gcpt_free(p[i]));
 		/* Asked for nothing, CUDA finds nothing wrong. */
-		GCPT_OK((int)cu.cuMemGetAddressRange(NULL, NULL,
-						     (CUdeviceptr)(uintptr_t)p[i]));
+		GCPT_OK(
+		    cu.cuMemGetAddressRange(NULL, NULL, (CUdeviceptr)(uintptr_t)p[i]));
 	}
 	printf("ranges of %zu bytes: %d wrong\n", bytes, wrong);
 }
@@ -88,12 +88,12 @@ static void freed(size_t bytes)
 	int on = 1, fd = -1;
 	void *device, *pinned;
 
-	GCPT_OK(gcpt_malloc(&device, bytes), (int)cu.cuMemAllocHost(&pinned, bytes));
+	GCPT_OK(gcpt_malloc(&device, bytes), cu.cuMemAllocHost(&pinned, bytes));
 	p[0] = (CUdeviceptr)(uintptr_t)device;
 	p[1] = (CUdeviceptr)(uintptr_t)pinned;
 	say_all("held", p[0], false);
 	say_all("pinned and held", p[1], true);
-	GCPT_OK(gcpt_free(device), (int)cu.cuMemFreeHost(pinned));
+	GCPT_OK(gcpt_free(device), cu.cuMemFreeHost(pinned));
 	say_all("freed", p[0], false);
 	say_all("inside", p[0] + inside, false);
 	printf("set: %d\n", (int)cu.cuPointerSetAttribute(
@@ -123,7 +123,7 @@ static CUmemGenericAllocationHandle page_made(void)
 	};
 	CUmemGenericAllocationHandle handle;
 
-	GCPT_OK((int)cu.cuMemCreate(&handle, PAGE, &how, 0));
+	GCPT_OK(cu.cuMemCreate(&handle, PAGE, &how, 0));
 	return handle;
 }
 
@@ -136,7 +136,7 @@ static void say_refused(const char *what, CUdeviceptr at, size_t bytes)
 	       (int)cu.cuMemMap(at, PAGE, 0, page, 0));
 	printf(", unmapped %d, given back %d\n", (int)cu.cuMemUnmap(at, bytes),
 	       (int)cu.cuMemAddressFree(at, bytes));
-	GCPT_OK((int)cu.cuMemRelease(page));
+	GCPT_OK(cu.cuMemRelease(page));
 }
 
 /* What the program maps itself. */
@@ -145,12 +145,12 @@ static void own_page(void)
 	CUmemGenericAllocationHandle page = page_made(), told;
 	CUdeviceptr at;
 
-	GCPT_OK((int)cu.cuMemAddressReserve(&at, PAGE, 0, 0, 0));
+	GCPT_OK(cu.cuMemAddressReserve(&at, PAGE, 0, 0, 0));
 	printf("own: mapped %d", (int)cu.cuMemMap(at, PAGE, 0, page, 0));
 	printf(", opened %d", (int)cu.cuMemSetAccess(at, PAGE, &opened, 1));
 	printf(", its handle %d",
 	       (int)cu.cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)at));
-	GCPT_OK((int)cu.cuMemRelease(told), (int)cu.cuMemRelease(page));
+	GCPT_OK(cu.cuMemRelease(told), cu.cuMemRelease(page));
 	printf(", unmapped %d", (int)cu.cuMemUnmap(at, PAGE));
 	printf(", given back %d\n", (int)cu.cuMemAddressFree(at, PAGE));
 }
@@ -237,18 +237,18 @@ static void current_context(size_t bytes)
 
 	if (!cu.cuCtxCreate)
 		return;
-	GCPT_OK((int)cu.cuCtxGetCurrent(&first), gcpt_kernels_load(&k));
+	GCPT_OK(cu.cuCtxGetCurrent(&first), gcpt_kernels_load(&k));
 	for (int i = 0; i < BLOCKS; i++) {
 		GCPT_OK(gcpt_malloc(&p[i], bytes));
 		GCPT_OK(gcpt_launch_fill_slow(&k, NULL, p[i], bytes / 4, 1, SLOW_NS));
 	}
-	GCPT_OK((int)cu.cuCtxCreate(&own, NULL, 0, 0));
+	GCPT_OK(cu.cuCtxCreate(&own, NULL, 0, 0));
 	for (int i = 0; i < BLOCKS; i++) {
-		GCPT_OK(gcpt_free(p[i]), (int)cu.cuCtxGetCurrent(&found));
+		GCPT_OK(gcpt_free(p[i]), cu.cuCtxGetCurrent(&found));
 		changed += found != own;
 	}
-	GCPT_OK((int)cu.cuCtxDestroy(own), (int)cu.cuCtxSetCurrent(first));
-	GCPT_OK((int)cu.cuModuleUnload(k.module));
+	GCPT_OK(cu.cuCtxDestroy(own), cu.cuCtxSetCurrent(first));
+	GCPT_OK(cu.cuModuleUnload(k.module));
 	printf("frees of another context's %zu bytes: %d changed the current one\n",
 	       bytes, changed);
 }
@@ -286,11 +286,11 @@ static bool peers(int other)
 {
 	CUcontext mine = NULL, theirs = NULL;
 
-	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&mine, 0), gcpt_use(other));
+	GCPT_OK(cu.cuDevicePrimaryCtxRetain(&mine, 0), gcpt_use(other));
 	if (!cu.cuCtxEnablePeerAccess ||
 	    cu.cuCtxEnablePeerAccess(mine, 0) != CUDA_SUCCESS)
 		return false;
-	GCPT_OK((int)cu.cuCtxGetCurrent(&theirs));
+	GCPT_OK(cu.cuCtxGetCurrent(&theirs));
 	return theirs != NULL;
 }
 

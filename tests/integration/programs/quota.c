@@ -46,10 +46,8 @@ static size_t what_is_left(void)
 	CUresult (*memory)(size_t *, CUdevice) = found("cuDeviceTotalMem");
 	size_t left, left_there, said[4];
 
-	GCPT_OK(gcpt_device_memory(0, &said[0]));
-	GCPT_OK(memory(&said[1], 0));
-	GCPT_OK(gcpt_mem_info(&left, &said[2]));
-	GCPT_OK(info(&left_there, &said[3]));
+	GCPT_OK(gcpt_device_memory(0, &said[0]), memory(&said[1], 0));
+	GCPT_OK(gcpt_mem_info(&left, &said[2]), info(&left_there, &said[3]));
 	for (int i = 0; i < 4; i++)
 		must_be(total, said[i], "the device's memory");
 	must_be(left, left_there, "free, by another way");
@@ -62,8 +60,7 @@ static void can_be_had(size_t left, size_t held)
 	void *p;
 
 	if (left > 0) {
-		GCPT_OK(gcpt_malloc(&p, left));
-		GCPT_OK(gcpt_free(p));
+		GCPT_OK(gcpt_malloc(&p, left), gcpt_free(p));
 	}
 	must_be(CUDA_ERROR_OUT_OF_MEMORY, gcpt_malloc(&p, total - held + 1), "more");
 }
@@ -91,23 +88,18 @@ static void other_kinds(bool passes)
 	must_be(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemCreate(&more, left, &properties, 0),
 		"another handle");
 	GCPT_OK(cu.cuMemAddressReserve(&at, bytes, 0, 0, 0));
-	GCPT_OK(cu.cuMemMap(at, bytes, 0, handle, 0));
-	GCPT_OK(cu.cuMemRelease(handle));
+	GCPT_OK(cu.cuMemMap(at, bytes, 0, handle, 0), cu.cuMemRelease(handle));
 	must_be(left - bytes, what_is_left(), "mapped, and released");
-	GCPT_OK(cu.cuMemUnmap(at, bytes));
-	GCPT_OK(cu.cuArrayCreate(&array, &floats));
+	GCPT_OK(cu.cuMemUnmap(at, bytes), cu.cuArrayCreate(&array, &floats));
 	must_be(left - 4 * (size_t)MIB, what_is_left(), "with an array alone");
 	GCPT_OK(cu.cuArrayDestroy(array));
 	must_be(left, what_is_left(), "without it");
 	if (!passes)
 		return;
-	GCPT_OK(gcpt_stream_create(&stream));
-	GCPT_OK(gcpt_malloc_async(&p, bytes, stream));
+	GCPT_OK(gcpt_stream_create(&stream), gcpt_malloc_async(&p, bytes, stream));
 	must_be(left - bytes, what_is_left(), "in stream order");
-	GCPT_OK(gcpt_free_async(p, stream));
-	GCPT_OK(cu.cuArrayCreate(&array, &floats));
-	GCPT_OK(gcpt_device_reset(0));
-	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_free_async(p, stream), cu.cuArrayCreate(&array, &floats));
+	GCPT_OK(gcpt_device_reset(0), gcpt_use(0));
 	must_be(total, what_is_left(), "after a reset");
 }
 

@@ -102,9 +102,9 @@ static void parcel_open(struct worker *w, struct parcel *parcel)
 {
 	CUstream stream = w->streams[1];
 
-	GCPT_OK((int)cu.cuStreamWaitEvent(stream, parcel->used, 0));
+	GCPT_OK(cu.cuStreamWaitEvent(stream, parcel->used, 0));
 	check(w, parcel, stream);
-	GCPT_OK(gcpt_free(parcel->p), (int)cu.cuEventDestroy(parcel->used));
+	GCPT_OK(gcpt_free(parcel->p), cu.cuEventDestroy(parcel->used));
 	free(parcel);
 }
 
@@ -115,8 +115,8 @@ static void round_parcel(struct worker *w)
 	if (!parcel)
 		exit(2);
 	fill(w, parcel, w->streams[0]);
-	GCPT_OK((int)cu.cuEventCreate(&parcel->used, CU_EVENT_DISABLE_TIMING));
-	GCPT_OK((int)cu.cuEventRecord(parcel->used, w->streams[0]));
+	GCPT_OK(cu.cuEventCreate(&parcel->used, CU_EVENT_DISABLE_TIMING));
+	GCPT_OK(cu.cuEventRecord(parcel->used, w->streams[0]));
 	other = atomic_exchange(&slots[pick(w, SLOTS)], parcel);
 	if (other)
 		parcel_open(w, other);
@@ -153,12 +153,12 @@ static void capture_body(struct worker *w, CUstream side, CUevent fork, CUevent 
 	for (int i = 0; i < LINKS; i++) {
 		fill(w, &block, w->streams[0]);
 		if (side) {
-			GCPT_OK((int)cu.cuEventRecord(fork, w->streams[0]));
-			GCPT_OK((int)cu.cuStreamWaitEvent(side, fork, 0));
+			GCPT_OK(cu.cuEventRecord(fork, w->streams[0]));
+			GCPT_OK(cu.cuStreamWaitEvent(side, fork, 0));
 			fill(w, &other, side);
 			check(w, &other, side);
-			GCPT_OK(gcpt_free(other.p), (int)cu.cuEventRecord(join, side));
-			GCPT_OK((int)cu.cuStreamWaitEvent(w->streams[0], join, 0));
+			GCPT_OK(gcpt_free(other.p), cu.cuEventRecord(join, side));
+			GCPT_OK(cu.cuStreamWaitEvent(w->streams[0], join, 0));
 		}
 		check(w, &block, w->streams[0]);
 		GCPT_OK(gcpt_free(block.p));
@@ -173,19 +173,19 @@ static void round_capture(struct worker *w)
 	CUgraphExec exec;
 	CUgraph graph;
 
-	GCPT_OK((int)cu.cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
-	GCPT_OK((int)cu.cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+	GCPT_OK(cu.cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+	GCPT_OK(cu.cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
 	GCPT_OK(gcpt_capture_begin(w->streams[0], mode));
 	capture_body(w, pick(w, 2) ? w->streams[1] : NULL, fork, join);
 	GCPT_OK(gcpt_capture_end(w->streams[0], &graph));
-	GCPT_OK(gcpt_instantiate(&exec, graph), (int)cu.cuGraphDestroy(graph));
+	GCPT_OK(gcpt_instantiate(&exec, graph), cu.cuGraphDestroy(graph));
 	for (int i = 0; i < REPLAYS; i++) {
 		GCPT_OK(gcpt_graph_launch(exec, w->streams[pick(w, STREAMS)]));
 		GCPT_OK(gcpt_stream_sync(w->streams[0]));
 		GCPT_OK(gcpt_stream_sync(w->streams[1]));
 	}
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec), (int)cu.cuEventDestroy(fork));
-	GCPT_OK((int)cu.cuEventDestroy(join));
+	GCPT_OK(cu.cuGraphExecDestroy(exec), cu.cuEventDestroy(fork));
+	GCPT_OK(cu.cuEventDestroy(join));
 }
 
 /* --- questions ------------------------------------------------------------------ */
@@ -211,8 +211,8 @@ static void round_ask(struct worker *w)
 	default:
 		if (!kept->p)
 			break;
-		GCPT_OK((int)cu.cuMemGetAddressRange(&base, &total,
-						     (CUdeviceptr)(uintptr_t)kept->p));
+		GCPT_OK(cu.cuMemGetAddressRange(&base, &total,
+						(CUdeviceptr)(uintptr_t)kept->p));
 		if (base != (CUdeviceptr)(uintptr_t)kept->p)
 			atomic_fetch_add(&wrong_words, 1);
 	}
@@ -275,12 +275,12 @@ static void *contexts_run(void *arg)
 	(void)arg;
 	GCPT_OK(gcpt_use(0));
 	while (cu.cuCtxCreate && !atomic_load(&stop)) {
-		GCPT_OK((int)cu.cuCtxCreate(&ctx, NULL, 0, 0));
+		GCPT_OK(cu.cuCtxCreate(&ctx, NULL, 0, 0));
 		for (int i = 0; i < 4; i++)
 			GCPT_OK(gcpt_malloc(&p[i], 1000u << 3 * i));
 		for (int i = 0; i < 2; i++)
 			GCPT_OK(gcpt_free(p[i]));
-		GCPT_OK((int)cu.cuCtxDestroy(ctx));
+		GCPT_OK(cu.cuCtxDestroy(ctx));
 		cu.cuCtxPopCurrent(&ignored);
 		GCPT_OK(gcpt_use(0));
 	}
