@@ -221,24 +221,16 @@ static void worker(void)
 /* Where the library was allowed to differ from plain CUDA, and where that was of no
  * use.
  */
-static void tell_excuses(void)
+static void tell_excuses(const char *title, bool used)
 {
-	const char *between = "explore: excuses: ";
+	const char *between = title;
 
 	for (unsigned i = 0; i < EXCUSES; i++) {
-		if (total->played.excused[i] == 0)
-			continue;
-		printf("%s%s %lu", between, excuse_name((enum excuse)i),
-		       total->played.excused[i]);
-		between = ", ";
-	}
-	if (*between == ',')
-		putchar('\n');
-	between = "explore: unused excuses: ";
-	for (unsigned i = 0; i < EXCUSES; i++) {
-		if (total->played.excused[i] > 0)
+		if (used != (total->played.excused[i] > 0))
 			continue;
 		printf("%s%s", between, excuse_name((enum excuse)i));
+		if (used)
+			printf(" %lu", total->played.excused[i]);
 		between = ", ";
 	}
 	if (*between == ',')
@@ -268,8 +260,10 @@ static int run_all(void)
 	       "0x%lx to 0x%lx\n",
 	       total->played.histories, total->played.steps, total->played.failures,
 	       seconds, arguments.from, (arguments.from + arguments.count - 1));
-	if (!arguments.trial.plain)
-		tell_excuses();
+	if (!arguments.trial.plain) {
+		tell_excuses("explore: excuses: ", true);
+		tell_excuses("explore: unused excuses: ", false);
+	}
 	if (total->played.histories == 0 && total->played.failures == 0) {
 		fprintf(stderr, "explore: no history was played\n");
 		return 2;
