@@ -36,6 +36,9 @@ class Result:
     def tail(self):
         return "\n".join((self.out + self.err).strip().splitlines()[-15:])
 
+    def last(self):
+        return (self.out.strip().splitlines() or ["nothing"])[-1]
+
 
 class Bench:
     """Where things are, and how to run them."""
@@ -113,3 +116,9 @@ def median(values):
 
 def verdict(good):
     return OK if good else FAIL
+
+
+def judged(check, plain, pooled, wanted, good, *runs):
+    """A row; what these runs said stands below it if it is not good."""
+    return Row(check, plain, pooled, wanted, verdict(good),
+               "" if good else "\n".join(run.tail() for run in runs))

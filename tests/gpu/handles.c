@@ -23,24 +23,6 @@
 #include "../../interpose/handles/handles_table.h"
 #include "../several.h"
 
-#define DRIVER(X)                                                                      \
-	X(cuInit, (unsigned))                                                          \
-	X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                           \
-	X(cuCtxSetCurrent, (CUcontext))                                                \
-	X(cuCtxSynchronize, (void))                                                    \
-	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                      \
-	X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                             \
-	X(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                 \
-	X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                              \
-	X(cuStreamCreate, (CUstream *, unsigned))                                      \
-	X(cuStreamSynchronize, (CUstream))
-
-struct driver {
-#define FIELD(name, parameters) CUresult(*name) parameters;
-	DRIVER(FIELD)
-};
-static struct driver cu;
-
 struct library {
 	const struct gcp_handle_kind *kind;
 	void *loaded;
@@ -141,20 +123,6 @@ static void library_open(const char *name, const char *path)
 	}
 }
 
-static void driver_open(void)
-{
-	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-
-	if (!driver) {
-		complain("%s", dlerror());
-		exit(1);
-	}
-#define FIND(name, parameters) *(void **)&cu.name = must_find(driver, #name);
-	DRIVER(FIND)
-	MUST(cu.cuInit(0), cu.cuDevicePrimaryCtxRetain(&primary, 0));
-	MUST(cu.cuCtxSetCurrent(primary));
-}
-
 static void *create(const struct library *library)
 {
 	void *handle = NULL;
@@ -167,7 +135,7 @@ static CUstream stream_new(void)
 {
 	CUstream stream = NULL;
 
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 
@@ -307,7 +275,7 @@ static size_t words_changed(CUdeviceptr p, size_t words)
 	unsigned *host = malloc(words * 4);
 	size_t count = 0;
 
-	MUST(cu.cuMemcpyDtoH_v2(host, p, words * 4));
+	MUST(cuMemcpyDtoH(host, p, words * 4));
 	for (size_t i = 0; i < words; i++)
 		count += host[i] != 0xdeadbeef;
 	free(host);
@@ -324,20 +292,20 @@ static void run_workspace(void)
 	size_t mine, others;
 
 	*(void **)&set = must_find(libraries[0].loaded, "cublasSetWorkspace_v2");
-	MUST(cu.cuMemAlloc_v2(&workspace, (size_t)WORDS * 4));
-	MUST(cu.cuMemAlloc_v2(&a, (size_t)M * K * 4));
-	MUST(cu.cuMemAlloc_v2(&c, (size_t)M * M * 4));
-	MUST(cu.cuMemsetD32_v2(a, 0, (size_t)M * K));
-	MUST(cu.cuMemsetD32_v2(workspace, 0xdeadbeef, WORDS));
+	MUST(cuMemAlloc(&workspace, (size_t)WORDS * 4));
+	MUST(cuMemAlloc(&a, (size_t)M * K * 4));
+	MUST(cuMemAlloc(&c, (size_t)M * M * 4));
+	MUST(cuMemsetD32(a, 0, (size_t)M * K));
+	MUST(cuMemsetD32(workspace, 0xdeadbeef, WORDS));
 	MUST(set(handle, workspace, (size_t)WORDS * 4));
 	multiply(handle, M, M, K, a, a, c);
-	MUST(cu.cuCtxSynchronize());
+	MUST(cuCtxSynchronize());
 	mine = words_changed(workspace, WORDS);
-	MUST(cu.cuMemsetD32_v2(workspace, 0xdeadbeef, WORDS));
+	MUST(cuMemsetD32(workspace, 0xdeadbeef, WORDS));
 	MUST(libraries[0].destroy(handle));
 	handle = create(&libraries[0]);
 	multiply(handle, M, M, K, a, a, c);
-	MUST(cu.cuCtxSynchronize());
+	MUST(cuCtxSynchronize());
 	others = words_changed(workspace, WORDS);
 	printf("workspace: its owner's product wrote %zu words, the next owner's %zu\n",
 	       mine, others);
@@ -368,7 +336,7 @@ static void stress_check(CUdeviceptr c, float wanted)
 	float host[STRESS_M * STRESS_M];
 	int bad = 0;
 
-	MUST(cu.cuMemcpyDtoH_v2(host, c, sizeof(host)));
+	MUST(cuMemcpyDtoH(host, c, sizeof(host)));
 	for (int i = 0; i < STRESS_M * STRESS_M; i++)
 		bad += host[i] != wanted;
 	if (bad)
@@ -382,19 +350,19 @@ static void *stress_run(void *arg)
 	CUdeviceptr a, b, c[STRESS_DEPTH];
 	CUstream stream;
 
-	MUST(cu.cuCtxSetCurrent(primary));
+	MUST(cuCtxSetCurrent(primary));
 	stream = stream_new();
-	MUST(cu.cuMemAlloc_v2(&a, (size_t)STRESS_M * STRESS_K * 4));
-	MUST(cu.cuMemAlloc_v2(&b, (size_t)STRESS_M * STRESS_K * 4));
+	MUST(cuMemAlloc(&a, (size_t)STRESS_M * STRESS_K * 4));
+	MUST(cuMemAlloc(&b, (size_t)STRESS_M * STRESS_K * 4));
 	for (int i = 0; i < STRESS_DEPTH; i++)
-		MUST(cu.cuMemAlloc_v2(&c[i], (size_t)STRESS_M * STRESS_M * 4));
+		MUST(cuMemAlloc(&c[i], (size_t)STRESS_M * STRESS_M * 4));
 	for (int round = 0; round < stress_rounds; round++) {
 		int x = 1 + (me + round) % 7;
 
-		MUST(cu.cuMemsetD32Async(a, float_bits((float)x),
-					 (size_t)STRESS_M * STRESS_K, stream));
-		MUST(cu.cuMemsetD32Async(b, float_bits(1), (size_t)STRESS_M * STRESS_K,
-					 stream));
+		MUST(cuMemsetD32Async(a, float_bits((float)x),
+				      (size_t)STRESS_M * STRESS_K, stream));
+		MUST(cuMemsetD32Async(b, float_bits(1), (size_t)STRESS_M * STRESS_K,
+				      stream));
 		for (int i = 0; i < STRESS_DEPTH; i++) {
 			void *handle = create(&libraries[0]);
 
@@ -402,7 +370,7 @@ static void *stress_run(void *arg)
 			multiply(handle, STRESS_M, STRESS_M, STRESS_K, a, b, c[i]);
 			MUST(libraries[0].destroy(handle));
 		}
-		MUST(cu.cuStreamSynchronize(stream));
+		MUST(cuStreamSynchronize(stream));
 		for (int i = 0; i < STRESS_DEPTH; i++)
 			stress_check(c[i], (float)x * STRESS_K);
 	}
@@ -438,7 +406,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 3)
 		return 2;
-	driver_open();
+	MUST(cuInit(0), cuDevicePrimaryCtxRetain(&primary, 0),
+	     cuCtxSetCurrent(primary));
 	for (int i = 2; i < argc && library_count < LIBRARIES_MAX; i++) {
 		char *path = strchr(argv[i], '=');
 

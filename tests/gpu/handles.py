@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-from bench import FAIL, SKIPPED, Row, verdict
+import build
+from bench import FAIL, SKIPPED, Row, judged, verdict
 
 # In the order of creation: the first one does the work.
 LIBRARIES = {
@@ -23,37 +24,22 @@ LIBRARIES = {
 PAIR_US = 2
 
 
-def directories(toolkit):
-    """Where libraries may be: PyTorch's wheels, then the toolkit."""
-    found = []
-    spec = importlib.util.find_spec("torch")
-    if spec and spec.origin:
-        packages = os.path.dirname(os.path.dirname(spec.origin))
-        found += glob.glob(os.path.join(packages, "nvidia", "**", "lib"), recursive=True)
-    for path in ("lib64", "lib", "targets/*/lib"):
-        found += glob.glob(os.path.join(toolkit, path))
-    return found
-
-
 def libraries(toolkit):
-    """[KIND=PATH] of what is here."""
-    words = []
-    for kind, pattern in LIBRARIES.items():
-        paths = [path for place in directories(toolkit)
-                 for path in sorted(glob.glob(os.path.join(place, pattern)))]
-        if paths:
-            words.append(f"{kind}={paths[0]}")
-    return words
+    """[KIND=PATH] of what is here: in PyTorch's wheels, then in the toolkit."""
+    places = [f"{root}/nvidia/**/lib" for root in sys.path] + build.library_directories(toolkit)
+    found = {kind: [path for place in places
+                    for path in sorted(glob.glob(f"{place}/{pattern}", recursive=True))]
+             for kind, pattern in LIBRARIES.items()}
+    return [f"{kind}={paths[0]}" for kind, paths in found.items() if paths]
 
 
 def program_build(bench):
     """The program, or a Row that says why there is none."""
     interpose = os.path.join(bench.root, "interpose")
     program = bench.program("handles")
-    command = ["gcc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem",
-               f"{bench.toolkit}/include", f"{bench.here}/handles.c",
-               f"{interpose}/handles/handles_table.c", f"{interpose}/base/elfwalk.c",
-               "-o", program, "-ldl", "-lpthread"]
+    command = ["gcc", *build.compile_flags(bench.toolkit), f"{bench.here}/handles.c",
+               f"{interpose}/handles/handles_table.c", f"{interpose}/base/elfwalk.c", "-o", program,
+               *build.link_flags(bench.toolkit), "-lcuda"]
     os.makedirs(bench.programs, exist_ok=True)
     done = subprocess.run(command, capture_output=True, text=True)
     return program if done.returncode == 0 else Row("built: handles", verdict=FAIL,
@@ -113,30 +99,24 @@ def roundtrip(runs):
     for kind in runs.kinds():
         said = re.findall(rf"^roundtrip {kind}: (.*)$", pooled.out, re.M)
         same = any("the same handle" in line for line in said)
-        rows.append(Row(f"{kind}: set, destroy, create: as new",
-                        "", "; ".join(said), "the same handle, as new",
-                        verdict(pooled.code == 0 and same),
-                        f"plain: {plain.tail()}\npooled: {pooled.tail()}"))
+        rows.append(judged(f"{kind}: set, destroy, create: as new", "", "; ".join(said),
+                           "the same handle, as new", pooled.code == 0 and same, plain, pooled))
     reused = {kind: counts.get(kind, {}).get("reused", 0) for kind in runs.kinds()}
     rows.append(Row("statistics count reuse", "", str(reused), "each at least 1",
                     verdict(all(reused.values()))))
     plain, pooled = runs.run("workspace", False)[0], runs.run("workspace", True)[0]
-    rows.append(Row("cublas: the last owner's workspace", plain.out.strip(),
-                    pooled.out.strip(), "0 by the next owner",
-                    verdict(plain.code == 0 and pooled.code == 0),
-                    plain.tail() + pooled.tail()))
-    return rows
+    return rows + [judged("cublas: the last owner's workspace", plain.out.strip(),
+                          pooled.out.strip(), "0 by the next owner",
+                          plain.code == pooled.code == 0, plain, pooled)]
 
 
 def stress(runs):
     plain, (pooled, counts) = runs.run("stress", False)[0], runs.run("stress", True)
     made = counts.get("cublas", {})
-    return [Row("cublas: products of 8 threads, a handle each", plain.out.strip(),
-                f"{pooled.out.strip()}; {made.get('created')} created, peak {made.get('peak')}",
-                "all words right, created <= peak",
-                verdict(plain.code == 0 and pooled.code == 0
-                        and 0 < made.get("created", 0) <= made.get("peak", 0)),
-                plain.tail() + pooled.tail())]
+    return [judged("cublas: products of 8 threads, a handle each", plain.out.strip(),
+                   f"{pooled.out.strip()}; {made.get('created')} created, peak {made.get('peak')}",
+                   "all words right, created <= peak", plain.code == pooled.code == 0
+                   and 0 < made.get("created", 0) <= made.get("peak", 0), plain, pooled)]
 
 
 def pytorch(runs):
@@ -146,11 +126,10 @@ def pytorch(runs):
     plain, (pooled, counts) = runs.run("", False, command), runs.run("", True, command)
     plain = plain[0]
     kinds = ", ".join(f"{kind} {row['created']}+{row['reused']}" for kind, row in counts.items())
-    return [Row("PyTorch, threads that come and go", plain.out.strip(),
-                ("the same" if plain.out == pooled.out else pooled.out.strip())
-                + f"; created+reused: {kinds}", "the same bits, handles seen",
-                verdict(plain.code == 0 and plain.out == pooled.out and "cublas" in counts),
-                plain.tail() + pooled.tail())]
+    return [judged("PyTorch, threads that come and go", plain.out.strip(),
+                   f"{pooled.out.strip()}; created+reused: {kinds}", "the same bits, handles seen",
+                   plain.code == 0 and plain.out == pooled.out and "cublas" in counts,
+                   plain, pooled)]
 
 
 PARTS = [pairs, roundtrip, stress, pytorch]

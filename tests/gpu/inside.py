@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 
-from bench import FAIL, INFO, OK, SKIPPED, Row, number, verdict
+from bench import FAIL, INFO, OK, SKIPPED, Row, judged, number, verdict
 
 BACKENDS = ("segments", "vmm")
 STYLES = ("faults", "faults-shared")
@@ -32,11 +32,11 @@ def words_of(result):
     return "not run" if not result else f"code {result.code}" if count is None else f"{count} errors"
 
 
-def sanitizer_row(bench, style, fault, backend, headers):
+def sanitizer_row(bench, style, fault, backend, headers, words=()):
     command = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", 2]
-    command += [bench.program(style), fault]
-    plain = bench.run(command, timeout=120) if FAULTS[fault] and backend == "segments" else None
-    pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, 120)
+    command += [bench.program(style), *(words or [fault])]
+    plain = bench.run(command, timeout=180) if FAULTS[fault] and backend == "segments" else None
+    pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, 180)
     wanted = "> 0 errors" if fault in MISTAKES else "0 errors"
     found = errors_found(pooled)
     good = found is not None and (found > 0) == (fault in MISTAKES)
@@ -54,9 +54,12 @@ def sanitizer(bench):
     headers = WITHOUT_NVTX not in probe.err
     rows = [Row("built with NVTX's headers", "", "yes" if headers else "no", "yes",
                 OK if headers else INFO, "")]
-    for style in STYLES:
-        for backend in BACKENDS:
-            rows += [sanitizer_row(bench, style, fault, backend, headers) for fault in FAULTS]
+    stress = ["--threads", 2, "--rounds", bench.scale(150, 60), "--max", "256k"]
+    for backend in BACKENDS:
+        rows += [sanitizer_row(bench, style, fault, backend, headers)
+                 for style in STYLES for fault in FAULTS]
+        rows += [sanitizer_row(bench, f"stress-{style}", "none", backend, headers, stress)
+                 for style in ("static", "shared")]
     return rows
 
 
@@ -73,9 +76,8 @@ def debug_row(bench, style, fault, backend):
     start = {"overrun": "overrun of ", "freed": "use after free of "}.get(fault)
     good = pooled.code == 0 and (
         len(lines) == 1 and lines[0].startswith(start) if start else not lines)
-    return Row(f"GCPOOL_DEBUG, {style}, {fault}, {backend}", "", f"{len(lines)} lines",
-               "1 line" if start else "0 lines", verdict(good),
-               "" if good else "\n".join(lines[:3]) + pooled.tail())
+    return judged(f"GCPOOL_DEBUG, {style}, {fault}, {backend}", "", f"{len(lines)} lines",
+                  "1 line" if start else "0 lines", good, pooled)
 
 
 def debug(bench):
@@ -93,9 +95,9 @@ def debug_stress(bench):
                            {"GCPOOL_DEBUG": "poison,guard", "GCPOOL_BACKEND": backend}, 200)
         lines = lines_of(pooled)
         good = pooled.code == 0 and not lines
-        rows.append(Row(f"stress with GCPOOL_DEBUG, {backend}", "",
-                        f"code {pooled.code}, {len(lines)} lines", "0 wrong words, 0 lines",
-                        OK if good else FAIL, "" if good else "\n".join(lines[:3]) + pooled.tail()))
+        rows.append(judged(f"stress with GCPOOL_DEBUG, {backend}", "",
+                           f"code {pooled.code}, {len(lines)} lines", "0 wrong words, 0 lines",
+                           good, pooled))
     return rows
 
 
@@ -149,9 +151,5 @@ def chosen_frameworks(bench):
     result = bench.run([sys.executable, os.path.join(bench.root, "examples", "frameworks.py")],
                        bench.library, {"PYTHONPATH": python_path}, 200)
     words = "; ".join(line for line in result.out.splitlines() if ": " in line)
-    return [Row("frameworks.py", "", words, "equal",
-                verdict(result.code == 0 and "pool: equal" in words),
-                "" if result.code == 0 else result.tail())]
-
-
-# --- a plugin that the library does not see ----------------------------------------------
+    return [judged("frameworks.py", "", words, "equal",
+                   result.code == 0 and "pool: equal" in words, result)]

@@ -3,7 +3,7 @@
 
 import json
 
-from bench import Row, number, verdict
+from bench import judged, number
 
 
 def remap(bench):
@@ -23,8 +23,6 @@ def remap(bench):
             moved = 0
         words = (f"{number(result.out, 'wrong words:'):.0f} wrong words, {moved} moves"
                  if result.code in (0, 1) else f"code {result.code}")
-        good = result.code == 0 and moved > 0
-        rows.append(Row(f"mapped: stress with large blocks, {style}", "", words,
-                        "0 wrong words, some moves", verdict(good),
-                        "" if good else result.tail()))
+        rows.append(judged(f"mapped: stress with large blocks, {style}", "", words,
+                           "0 wrong words, some moves", result.code == 0 and moved > 0, result))
     return rows

@@ -2,9 +2,8 @@
 """Checks with the programs of tests/integration/programs: each function returns rows."""
 
 import difflib
-import shutil
 
-from bench import FAIL, INFO, OK, SKIPPED, Row, median, number, verdict
+from bench import INFO, Row, judged, median, number, verdict
 
 STYLES = ("static", "shared", "linked", "dlsym")
 
@@ -65,9 +64,8 @@ def counted(name):
                 command += ["--rounds", bench.scale(3000, 600) if not bench.sim else 60]
                 command += ["--max", "64k"] if bench.sim else []
             result = bench.run(command, bench.library, {"GCPOOL_QUOTA": "12G"} if name == "quota" else {})
-            rows.append(Row(f"{name}, {style}", "", (result.out.strip().splitlines() or ["nothing"])
-                            [-1][-80:], "nothing wrong", verdict(result.code == 0),
-                            "" if result.code == 0 else result.tail()))
+            rows.append(judged(f"{name}, {style}", "", result.last()[-80:], "nothing wrong",
+                               result.code == 0, result))
         return rows
 
     return run
@@ -85,8 +83,8 @@ def teeth(program):
             command += ["--max", "1m", "--work", 50000, "--seed", tries]
             result = bench.run(command, bench.variant("nofence"))
             wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
-        return [Row(f"{program}, test build without fences", "", f"{wrong:.0f} wrong words",
-                    "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]
+        return [judged(f"{program}, test build without fences", "", f"{wrong:.0f} wrong words",
+                       "> 0: the check has teeth", wrong, result)]
 
     return run
 
@@ -137,15 +135,13 @@ def graphs(bench):
     for style, what, arguments in trials:
         command = [bench.program(f"graphs-{style}"), "--words", 4096, *arguments]
         plain, pooled = bench.pair(command, timeout=180)
-        good = pooled.code == 0
         times = arguments[arguments.index("--rounds") + 1]
         times = f"{full} replays" if "--replays" in arguments else f"{times} rounds"
-        rows.append(Row(f"graphs, {what}, {times}, {style}",
-                        "refused" if plain.code == 2 else f"code {plain.code}",
-                        pooled.out.split("threads: ")[-1].strip()
-                        if pooled.code in (0, 1) else f"code {pooled.code}",
-                        "0 wrong words, memory back", verdict(good),
-                        "" if good else pooled.tail()))
+        rows.append(judged(f"graphs, {what}, {times}, {style}",
+                           "refused" if plain.code == 2 else f"code {plain.code}",
+                           pooled.out.split("threads: ")[-1].strip()
+                           if pooled.code in (0, 1) else f"code {pooled.code}",
+                           "0 wrong words, memory back", pooled.code == 0, pooled))
     return rows
 
 
@@ -155,9 +151,8 @@ def graphs_teeth(bench):
     command = [bench.program("graphs-static"), "--words", 4096, "--rounds", 20, "--leak"]
     result = bench.run(command, bench.library, {"GCPOOL_GRAPH_SHARE": "0"})
     wrong = number(result.out, "wrong words:") if result.code in (0, 1) else 0
-    return [Row("graphs, eager work writes their memory on purpose", "",
-                f"{wrong:.0f} wrong words", "> 0: the check has teeth", verdict(wrong),
-                "" if wrong else result.tail())]
+    return [judged("graphs, eager work writes their memory on purpose", "",
+                   f"{wrong:.0f} wrong words", "> 0: the check has teeth", wrong, result)]
 
 
 # Size, and whether the driver's pool must be beaten: large blocks are reused less
@@ -219,11 +214,10 @@ def oom(bench):
         a, b = obtained(plain), obtained(pooled)
         least = min((y / x for x, y in zip(a, b) if x), default=0)
         good = pooled.code == plain.code == 0 and len(a) == len(b) and least >= 0.995
-        rows.append(Row(f"out of memory, {len(a)} phases, {style}",
-                        f"{sum(a) / 1024:.1f} GiB in {plain.seconds:.1f} s",
-                        f"{sum(b) / 1024:.1f} GiB in {pooled.seconds:.1f} s; least {least:.4f}",
-                        "each phase >= 0.995 of plain", verdict(good),
-                        "" if good else plain.out + plain.err + pooled.out + pooled.err))
+        rows.append(judged(f"out of memory, {len(a)} phases, {style}",
+                           f"{sum(a) / 1024:.1f} GiB in {plain.seconds:.1f} s",
+                           f"{sum(b) / 1024:.1f} GiB in {pooled.seconds:.1f} s; least {least:.4f}",
+                           "each phase >= 0.995 of plain", good, plain, pooled))
     return rows
 
 
@@ -234,33 +228,12 @@ def ipc(bench):
         for size in ("4096", "3m"):
             command = [bench.program(f"ipc-{style}"), "--size", size]
             plain, pooled = bench.pair(command)
-            good = plain.code == pooled.code == 0
-            rows.append(Row(f"IPC pair, {size}, {style}", f"code {plain.code}",
-                            f"code {pooled.code}", "right data on both sides", verdict(good),
-                            "" if good else plain.tail() + "\n" + pooled.tail()))
+            rows.append(judged(f"IPC pair, {size}, {style}", f"code {plain.code}",
+                               f"code {pooled.code}", "right data on both sides",
+                               plain.code == pooled.code == 0, plain, pooled))
     command = [bench.program("ipc-static"), "--child-plain"]
     result = bench.run(command, bench.library)
     words = {0: "right data", 3: "refused"}.get(result.code, f"code {result.code}")
-    rows.append(Row("IPC to a process without the library", "", words,
-                    "right data, or refused with an error",
-                    verdict(result.code in (0, 3)), result.tail()))
-    return rows
-
-
-def sanitizer(bench):
-    """compute-sanitizer finds nothing in the stress under the library."""
-    if not shutil.which("compute-sanitizer"):
-        return [Row("compute-sanitizer memcheck", "", "", "", SKIPPED, "no compute-sanitizer here")]
-    command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
-    rows = []
-    for style in ("static", "shared"):
-        stress_command = command + [bench.program(f"stress-{style}"), "--threads", 2]
-        stress_command += ["--rounds", bench.scale(150, 60), "--max", "256k"]
-        plain, pooled = bench.pair(stress_command, timeout=180)
-        texts = [r.out.strip().splitlines()[-1].lstrip("= ") if r.out.strip() else r.tail()
-                 for r in (plain, pooled)]
-        good = pooled.code == 0
-        rows.append(Row(f"compute-sanitizer memcheck, {style}", *texts, "no error",
-                        FAIL if not good and plain.code == 0 else OK if good else INFO,
-                        "" if good else pooled.tail()))
-    return rows
+    return rows + [judged("IPC to a process without the library", "", words,
+                          "right data, or refused with an error", words != f"code {result.code}",
+                          result)]

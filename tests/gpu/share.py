@@ -4,7 +4,7 @@ temporaries (GCPOOL_GRAPH_SHARE=1), and that graphs which do run so stay apart."
 
 import os
 
-from bench import INFO, Row, number, verdict
+from bench import INFO, Row, judged, number, verdict
 
 SHARE = {"GCPOOL_GRAPH_SHARE": "1", "GCPOOL_BACKEND": "auto"}  # mapped memory is shared
 ALONE = {"GCPOOL_GRAPH_SHARE": "0", "GCPOOL_BACKEND": "auto"}
@@ -29,10 +29,9 @@ def held_row(bench, name, words, bound):
     values = [found(result, "held:") for result in (alone, shared)]
     after = found(shared, "after a trim:")
     good = shared.code == 0 and after is not None and max(values[1], after) <= bound
-    return Row(f"held by {name}", f"{said(values[0], 'MiB')}, each its own",
-               f"{said(values[1], 'MiB')}, {said(after, 'MiB')} after a trim",
-               f"<= {bound:.0f} MiB, 0 wrong words", verdict(good),
-               "" if good else shared.tail())
+    return judged(f"held by {name}", f"{said(values[0], 'MiB')}, each its own",
+                  f"{said(values[1], 'MiB')}, {said(after, 'MiB')} after a trim",
+                  f"<= {bound:.0f} MiB, 0 wrong words", good, shared)
 
 
 def held(bench):
@@ -57,38 +56,27 @@ ORDERS = {
     "threads, each on all streams": ["--order", "threads", "--every-stream"]}
 
 
-def launches(bench):
-    return 2000 if bench.sim else bench.scale(1_000_000, 50_000)
+def launched(bench, what, orders, words, part=1):
+    rows, count = [], (2000 if bench.sim else bench.scale(1_000_000, 50_000)) // part
+    for name in orders:
+        result = play(bench, ["stress", *ORDERS[name], *words, "--graphs", 8, "--bytes", "4m",
+                              "--spin", 1000, "--launches", count], timeout=200)
+        wrong = found(result, "wrong words:")
+        text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
+        rows.append(judged(f"{count:,} launches of {what}, {name}", "", text, "0 wrong words",
+                           result.code == 0, result))
+    return rows
 
 
 def stress(bench):
     """Launches of sharing graphs in every order, with every word checked."""
-    rows = []
-    for name, words in ORDERS.items():
-        result = play(bench, ["stress", *words, "--graphs", 8, "--bytes", "4m", "--spin", 1000,
-                              "--launches", launches(bench)], timeout=200)
-        wrong = found(result, "wrong words:")
-        text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
-        rows.append(Row(f"{launches(bench):,} launches of sharing graphs, {name}", "", text,
-                        "0 wrong words", verdict(result.code == 0),
-                        "" if result.code == 0 else result.tail()))
-    return rows
+    return launched(bench, "sharing graphs", ORDERS, [])
 
 
 def made(bench):
     """Launches of what is made of sharing graphs that the program keeps: second executables,
     those of clones and parents, and updated ones."""
-    rows = []
-    count = launches(bench) // 5
-    for name, words in list(ORDERS.items())[:2]:
-        result = play(bench, ["stress", *words, "--form", "all", "--graphs", 8, "--bytes", "4m",
-                              "--spin", 1000, "--launches", count], timeout=200)
-        wrong = found(result, "wrong words:")
-        text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
-        rows.append(Row(f"{count:,} launches of what is made of sharing graphs, {name}", "", text,
-                        "0 wrong words", verdict(result.code == 0),
-                        "" if result.code == 0 else result.tail()))
-    return rows
+    return launched(bench, "what is made of sharing graphs", list(ORDERS)[:2], ["--form", "all"], 5)
 
 
 def teeth(bench):
@@ -99,8 +87,8 @@ def teeth(bench):
     result = play(bench, ["stress", "--order", "turn", "--graphs", 8, "--bytes", "4m",
                           "--launches", 2000], library=library)
     wrong = found(result, "wrong words:") or 0
-    return [Row("stress without the launch guard", "", f"{wrong:.0f} wrong words",
-                "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]
+    return [judged("stress without the launch guard", "", f"{wrong:.0f} wrong words",
+                   "> 0: the check has teeth", wrong, result)]
 
 
 LAUNCH_TIMES = 12
@@ -146,9 +134,8 @@ def trim(bench):
         totals.append((trims + launches, trims, launches))
     totals.sort()
     middle = totals[len(totals) // 2] if good else (0, None, None)
-    return [Row(f"trim, and the next launch, {size} MiB", "",
-                f"{said(middle[1], 'ms')}, {said(middle[2], 'ms')}; "
-                f"{said(given, 'MiB')} back; together {totals[0][0]:.2f} to "
-                f"{totals[-1][0]:.2f} ms in {len(totals)} runs" if good else "fails",
-                "<= 2 ms together", verdict(good and (bench.sim or middle[0] <= 2)),
-                "" if good else result.tail())]
+    return [judged(f"trim, and the next launch, {size} MiB", "",
+                   f"{said(middle[1], 'ms')}, {said(middle[2], 'ms')}; "
+                   f"{said(given, 'MiB')} back; together {totals[0][0]:.2f} to "
+                   f"{totals[-1][0]:.2f} ms in {len(totals)} runs" if good else "fails",
+                   "<= 2 ms together", good and (bench.sim or middle[0] <= 2), result)]

@@ -11,18 +11,12 @@ from bench import FAIL, Row, median, number, verdict
 # --- allocators --------------------------------------------------------------------
 
 
-def package(name):
-    """Where a Python package is installed, or None. Does not import it."""
-    spec = importlib.util.find_spec(name)
-    return list(spec.submodule_search_locations)[0] if spec and \
-        spec.submodule_search_locations else None
-
-
 def torch_build(bench):
     """The shared object of PyTorch's allocator, in a list; empty, and why it is not here."""
-    root = package("torch")
-    if not root:
+    spec = importlib.util.find_spec("torch")
+    if not spec:
         return [], "PyTorch: not installed here"
+    root = os.path.dirname(spec.origin)
     include, place = os.path.join(root, "include"), os.path.join(root, "lib")
     command = ["g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w",
                os.path.join(bench.root, "tests", "bench", "peers_torch.cpp"), f"-I{include}",

@@ -5,9 +5,9 @@ scripts/record-golden writes those files."""
 
 import difflib
 import os
-import subprocess
 
 import build
+import machine
 from bench import FAIL, INFO, Row, verdict
 
 PROGRAMS = ("legality", "captures", "graphs", "auto_free", "codes", "order", "memory",
@@ -69,12 +69,6 @@ def check(bench):
 
 
 def driver_described():
-    """The device and the driver's version, of nvidia-smi; None: there is none."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=60)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.strip().splitlines()
-    return lines[0] if done.returncode == 0 and lines else None
+    """The device and the driver's version, of nvidia-smi; "": there is none."""
+    return machine.words_of(["nvidia-smi", "--query-gpu=name,driver_version",
+                             "--format=csv,noheader"]).partition("\n")[0]
