@@ -77,20 +77,83 @@ def cupy(way):
 tools = cupy
 
 
+def resource(way):
+    from rmm import mr
+    made = mr.CudaAsyncMemoryResource() if way == "async" else mr.CudaMemoryResource()
+    mr.set_current_device_resource(
+        mr.PoolMemoryResource(made, 1 << 28) if way == "pool" else made)
+
+
 def rmm(way):
     import cupy
     import rmm.allocators.cupy
-    import rmm.mr
 
     def round_():
-        made = rmm.mr.CudaAsyncMemoryResource() if way == "async" else rmm.mr.CudaMemoryResource()
-        rmm.mr.set_current_device_resource(
-            rmm.mr.PoolMemoryResource(made, 1 << 28) if way == "pool" else made)
+        resource(way)
         cupy.cuda.set_allocator(rmm.allocators.cupy.rmm_cupy_allocator)
         for size in list(range(1 << 10, 1 << 20, 1 << 10)) * 3:
             rmm.DeviceBuffer(size=size)
         return arrays(cupy)
     return round_, rmm
+
+
+def cudf(way):
+    """A join and its groups, of whole numbers, in tables of eight lengths."""
+    import pylibcudf as cudf
+    import rmm
+    random = numpy.random.default_rng(0)
+    facts = random.integers(0, 100_000, 8_000_000), random.integers(0, 1000, 8_000_000)
+    names = random.permutation(100_000), random.integers(0, 1000, 100_000)
+    order = [cudf.types.Order.ASCENDING], [cudf.types.NullOrder.AFTER]
+
+    def piece(table, rows):
+        return cudf.copying.gather(table, rows, cudf.copying.OutOfBoundsPolicy.DONT_CHECK).columns()
+
+    def groups(fact, name):
+        keys = (cudf.Table(table.columns()[:1]) for table in (fact, name))
+        left, right = cudf.join.inner_join(*keys, cudf.types.NullEquality.EQUAL)
+        (key, value), (_, weight) = piece(fact, left), piece(name, right)
+        product = cudf.binaryop.binary_operation(
+            value, weight, cudf.binaryop.BinaryOperator.MUL, value.type())
+        wanted = [getattr(cudf.aggregation, word)() for word in ("sum", "max", "count")]
+        found, (results,) = cudf.groupby.GroupBy(cudf.Table([key])).aggregate(
+            [cudf.groupby.GroupByRequest(product, wanted)])
+        return cudf.sorting.sort_by_key(
+            cudf.Table([*found.columns(), *results.columns()]), found, *order).columns()
+
+    def round_():
+        resource(way)
+        fact, name = (cudf.Table([cudf.Column.from_array(column) for column in table])
+                      for table in (facts, names))
+        return {str(rows): numpy.concatenate([
+            column.data().obj.copy_to_host() for column in groups(
+                cudf.copying.slice(fact, [0, rows])[0], name)])
+            for rows in range(1_000_000, 9_000_000, 1_000_000)}
+    return round_, rmm
+
+
+def faiss(way):
+    """Nearest neighbours: by comparing with all, and by lists made on the device."""
+    import faiss
+    rows, wanted = numbers(0, 200_000, 96), numbers(1, 4096, 96)
+
+    def round_():
+        made = faiss.StandardGpuResources()
+        if way == "no temporary memory":
+            made.noTempMemory()
+        found = {}
+        for name, index in (("all", faiss.GpuIndexFlatL2(made, 96)),
+                            ("lists", faiss.GpuIndexIVFFlat(made, 96, 512, faiss.METRIC_L2)),
+                            ("codes", faiss.GpuIndexIVFPQ(made, 96, 512, 8, 8, faiss.METRIC_L2))):
+            index.train(rows[:20_000])
+            if name != "all":
+                index.nprobe = 16
+            for part in numpy.array_split(rows, 20):
+                index.add(part)
+            far, found[name] = index.search(wanted, 10)
+            found[name + ", distances"] = far
+        return found
+    return round_, faiss
 
 
 def openmm(way):
@@ -425,7 +488,7 @@ def llama_cpp(way):
         tokens = model.generate(list(range(300, 600)), temp=0.0)
         found = numpy.array([next(tokens) for _ in range(300)])
         model.close()
-        return {"tokens": found}
+        return {"tokens": found, "on the GPU": llama_cpp.llama_supports_gpu_offload()}
     return round_, llama_cpp
 
 

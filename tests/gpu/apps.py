@@ -63,6 +63,8 @@ APPS = [
         Way("memcheck", prefix=("compute-sanitizer", "--error-exitcode", "9",
                                 "--log-file", "/dev/null"))], rounds=1),
     App("rmm", "rmm cupy", [Way("cuda"), Way("pool"), Way("async")]),
+    App("cudf", "pylibcudf rmm", [Way("cuda"), Way("pool"), Way("async")]),
+    App("faiss", "faiss", [Way("temporary memory"), Way("no temporary memory")]),
     App("openmm", "openmm"),
     App("warp", "warp", [Way("memory pools"), Way("no pools")]),
     App("warp_tests", "warp", rounds=0),
