@@ -19,6 +19,8 @@ static void begin(void)
 	OK(cuMemFree(allocated(512))); /* from here on callers are known */
 }
 
+BEGIN_WITH(begin)
+
 /* __attribute__: frames of their own, which call stacks show. */
 static __attribute__((noinline)) CUdeviceptr block_make(const char *name, size_t bytes)
 {
@@ -60,40 +62,32 @@ static void again(CUdeviceptr p, size_t bytes)
 
 SCENARIO(overrun)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make("over", 1000);
 
-	begin();
-	p = block_make("over", 1000);
 	used(p, 1003);
 	OK(cuMemFree(p));
 }
 
 SCENARIO(overrun_of_a_size_class)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make("over", 65536);
 
-	begin();
-	p = block_make("over", 65536);
 	used(p, 65537);
 	OK(cuMemFree(p));
 }
 
 SCENARIO(overrun_in_a_stream)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make_async("over", 5000);
 
-	begin();
-	p = block_make_async("over", 5000);
 	used(p, 5001);
 	OK(cuMemFreeAsync(p, stream), cuStreamSynchronize(stream));
 }
 
 SCENARIO(use_after_free)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make("gone", 100000);
 
-	begin();
-	p = block_make("gone", 100000);
 	used(p, 100000);
 	OK(cuMemFree(p));
 	used(p + 4097, 3);
@@ -105,7 +99,6 @@ SCENARIO(use_after_free_in_a_stream)
 {
 	CUdeviceptr p, q;
 
-	begin();
 	p = block_make_async("gone", 100000);
 	used(p, 100000);
 	OK(cuMemFreeAsync(p, stream));
@@ -120,7 +113,6 @@ SCENARIO(use_after_free_of_a_part)
 {
 	CUdeviceptr parts[4], p = 0;
 
-	begin();
 	for (int i = 0; i < 4; i++)
 		parts[i] = allocated(MIB);
 	printf("block 0x%llx gone\n", (unsigned long long)parts[1]);
@@ -138,7 +130,6 @@ SCENARIO(use_after_free_of_the_rest)
 {
 	CUdeviceptr p, q = 0;
 
-	begin();
 	p = allocated(6 * MIB);
 	allocated(512 * 1024);
 	printf("block 0x%llx gone\n", (unsigned long long)p);
@@ -156,7 +147,6 @@ SCENARIO(leaks)
 {
 	void *host;
 
-	begin();
 	OK(cuMemFree(allocated(3000)));
 	block_make("left", 3000);
 	block_make_async("left", 70000);
@@ -166,30 +156,24 @@ SCENARIO(leaks)
 
 SCENARIO(double_free)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make("twice", 3000);
 
-	begin();
-	p = block_make("twice", 3000);
 	OK(cuMemFree(p));
 	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "the code of a double free");
 }
 
 SCENARIO(double_free_in_a_stream)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make_async("twice", 3000);
 
-	begin();
-	p = block_make_async("twice", 3000);
 	OK(cuMemFreeAsync(p, stream));
 	must(cuMemFreeAsync(p, stream) == CUDA_ERROR_INVALID_VALUE, "the code");
 }
 
 SCENARIO(foreign_free)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = block_make("inside", 3000);
 
-	begin();
-	p = block_make("inside", 3000);
 	must(cuMemFree(p + 512) == CUDA_ERROR_INVALID_VALUE, "the code");
 	OK(cuMemFree(p));
 }
@@ -212,7 +196,6 @@ SCENARIO(new_memory_has_a_pattern)
 {
 	CUdeviceptr p, q;
 
-	begin();
 	p = allocated(MIB);
 	words_are(p, MIB, PATTERN);
 	used(p, MIB);
@@ -231,7 +214,6 @@ SCENARIO(sizes_are_those_of_the_program)
 	CUdeviceptr base, p;
 	size_t bytes;
 
-	begin();
 	p = allocated(65536);
 	OK(cuMemGetAddressRange(&base, &bytes, p));
 	must(base == p && bytes == 65536, "a margin is shown");
@@ -243,7 +225,6 @@ SCENARIO(plain_free_of_streamed_memory)
 {
 	CUdeviceptr p;
 
-	begin();
 	OK(cuMemAllocAsync(&p, MIB, stream), cuStreamSynchronize(stream));
 	gcpsim_set_speed(GCPSIM_NEVER);
 	used(p, MIB);
@@ -255,7 +236,6 @@ SCENARIO(allocations_wait_for_no_work)
 {
 	CUstream blocking;
 
-	begin();
 	OK(cuMemFree(allocated(MIB)), cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
 	OK(cuMemcpyDtoH(&(uint32_t){0}, allocated(512), 4));
 	gcpsim_set_speed(GCPSIM_NEVER);
@@ -272,7 +252,6 @@ SCENARIO(free_comes_after_all_work)
 {
 	CUstream streams[4];
 
-	begin();
 	gcpsim_set_speed(GCPSIM_RANDOM);
 	for (int i = 0; i < 4; i++)
 		OK(cuStreamCreate(&streams[i],
@@ -299,7 +278,6 @@ SCENARIO(free_in_a_stream_of_another_context)
 	CUstream away;
 	CUdeviceptr p;
 
-	begin();
 	p = allocated(MIB);
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	away = stream_new();
@@ -327,7 +305,6 @@ SCENARIO(captures_are_left_alone)
 	CUgraph graph;
 	uint64_t count;
 
-	begin();
 	apart = stream_new();
 	before = allocated(MIB);
 	capture_begin(stream);
@@ -360,7 +337,8 @@ SCENARIO(captures_are_left_alone)
 SCENARIO(contexts_that_come_and_go)
 {
 	for (int i = 0; i < 3; i++) {
-		begin();
+		if (i > 0)
+			begin();
 		OK(cuMemFree(allocated(MIB)), cuDevicePrimaryCtxReset(0));
 	}
 	for (int i = 0; i < 5; i++) {
@@ -384,7 +362,6 @@ SCENARIO(memory_that_was_given_back)
 {
 	CUdeviceptr p[4];
 
-	begin();
 	for (int round = 0; round < 4; round++) {
 		size_t bytes = (size_t)(round % 2 ? 10 : 17) * MIB;
 

@@ -104,18 +104,6 @@ SCENARIO_PRIMARY(captured_stream_is_cudas)
 	must(gcpsim_calls("cuMemAllocAsync") == 1, "not only the capture's is CUDA's");
 }
 
-static CUmemoryPool pool_new(void)
-{
-	CUmemPoolProps properties = {
-	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemoryPool pool;
-
-	OK(cuMemPoolCreate(&pool, &properties));
-	return pool;
-}
-
 static uint64_t real_calls(void)
 {
 	return gcpsim_calls("cuMemAllocAsync") +
@@ -127,7 +115,7 @@ SCENARIO_PRIMARY(other_pools_are_cudas)
 	CUmemoryPool standard;
 	CUdeviceptr p;
 	CUstream stream = stream_new();
-	CUmemoryPool pool = pool_new();
+	CUmemoryPool pool = pool_new(0);
 
 	OK(cuDeviceGetDefaultMemPool(&standard, 0));
 	OK(cuMemAllocFromPoolAsync(&p, MIB, standard, stream));
@@ -172,16 +160,10 @@ static void set_in_the_next(void)
 
 static CUstream two_devices(void)
 {
-	CUmemPoolProps properties = {
-	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
-	};
-	CUcontext ctx;
-
-	OK(cuMemPoolCreate(&own, &properties));
+	own = pool_new(1);
 	for (int device = 0; device < 2; device++)
 		OK(cuDeviceGetDefaultMemPool(&standards[device], device));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 1), cuCtxSetCurrent(ctx));
+	(void)primary_of(1);
 	return stream_new();
 }
 

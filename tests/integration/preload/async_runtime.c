@@ -122,13 +122,8 @@ SCENARIO(memory_freed_in_a_capture)
 SCENARIO(another_current_pool_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
-	CUmemPoolProps properties = {
-	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemoryPool pool;
 
-	OK(cuMemPoolCreate(&pool, &properties), cuDeviceSetMemPool(0, pool));
+	OK(cuDeviceSetMemPool(0, pool_new(0)));
 	freed_in(stream, allocated_in(stream, MIB));
 	must(real_calls() == 2, "the default pool serves instead of the current one");
 }

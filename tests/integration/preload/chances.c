@@ -119,6 +119,8 @@ static void begin(void)
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0), cuCtxSynchronize());
 }
 
+BEGIN_WITH(begin)
+
 /* On plain CUDA that much would be free. */
 static void hold_freed_memory(void)
 {
@@ -141,7 +143,6 @@ static void calls_are_served(void)
 
 SCENARIO(calls_on_a_device_full_of_cache)
 {
-	begin();
 	calls_are_served();
 	primary();
 	calls_are_served(); /* with several contexts */
@@ -152,7 +153,6 @@ SCENARIO(calls_on_a_device_full_of_blocks)
 {
 	CUdeviceptr block;
 
-	begin();
 	block = allocated(HELD * MIB);
 	for (int i = 0; i < CALLS; i++) {
 		plan(calls[i].name, 0);
@@ -209,13 +209,7 @@ static void meanwhile_elsewhere(void)
 /* As an allocation of another thread does where memory is short. */
 static void gives_cached_memory_back(void)
 {
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemGenericAllocationHandle handle;
-
-	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0), cuMemRelease(handle));
+	OK(cuMemRelease(memory_made(HELD * MIB)));
 }
 
 static void *pinned;
@@ -251,7 +245,6 @@ SCENARIO(calls_end_beside_other_threads)
 {
 	void (*const others[])(void) = {gives_more_back, frees_more};
 
-	begin();
 	for (int i = 0; i < 4; i++) {
 		tries = 0;
 		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
@@ -295,7 +288,6 @@ enum { LOOKS = 20000 }; /* those of two seconds */
 /* Pinned memory is no reason to wait for it: the driver's free would. */
 SCENARIO(a_refused_call_waits_for_no_later_work)
 {
-	begin();
 	OK(cuMemHostAlloc(&pinned, MIB, 0), cuMemFreeHost(pinned), cuCtxSynchronize());
 	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	gcpsim_queries_never_wait(true);
@@ -310,7 +302,6 @@ SCENARIO(a_served_call_does_not_look)
 {
 	uint64_t before;
 
-	begin();
 	free_behind_work();
 	plan("cuEventCreate", 0);
 	meanwhile = gives_cached_memory_back;
@@ -370,7 +361,6 @@ SCENARIO(memory_of_a_context_that_ends)
 {
 	CUcontext other;
 
-	begin();
 	OK(cuCtxGetCurrent(&asking_in)); /* it has no memory */
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	hold_freed_memory();
@@ -388,7 +378,6 @@ SCENARIO(context_of_another_device)
 {
 	CUcontext other;
 
-	begin();
 	OK(cuCtxCreate(&other, NULL, 0, 1), cuMemFree(allocated(HELD * MIB)));
 	OK(cuCtxSetCurrent(NULL));
 	primary();

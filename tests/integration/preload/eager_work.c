@@ -203,9 +203,10 @@ static void make_things(void)
 	exec = instantiated(graph);
 }
 
+BEGIN_WITH(make_things)
+
 SCENARIO(every_submission_is_seen)
 {
-	make_things();
 	must(is_used_again(NULL, NULL, "none"), "without eager work it is used again");
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		if (is_used_again(calls[i].submit, other, calls[i].name)) {
@@ -223,7 +224,6 @@ SCENARIO(every_submission_is_seen)
 /* The thread's own default stream does not capture. */
 SCENARIO(work_on_the_stream_of_a_thread_is_seen)
 {
-	make_things();
 	must(!is_used_again(submit_fill_8, CU_STREAM_PER_THREAD, "per thread"),
 	     "eager work was not seen");
 	must(!is_used_again(submit_launch, CU_STREAM_PER_THREAD, "per thread"),
@@ -295,7 +295,6 @@ SCENARIO(launches_are_handed_on_as_they_are)
 {
 	CUgraph graph;
 
-	make_things();
 	launches_check();
 	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	launches_check();
@@ -339,7 +338,6 @@ SCENARIO(kernels_that_may_start_early)
 {
 	CUgraph graph;
 
-	make_things();
 	must(launches_early(captured, 1) == 1, "beside captures it may");
 	capture_begin(captured);
 	must(launches_early(captured, 2) == 1, "a capture without memory lets it");
@@ -367,7 +365,6 @@ SCENARIO(each_call_often, "BY=submissions.py")
 	const char *times = getenv("GCPT_TIMES");
 	CUstream on = other;
 
-	make_things();
 	on = other;
 	for (int i = 0; times && i < atoi(times); i++) {
 		CUevent event;

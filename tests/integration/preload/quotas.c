@@ -112,14 +112,8 @@ SCENARIO_PRIMARY(the_driver_is_asked_before_memory_is_out,
 /* Most of the device is cached; cuMemCreate needs no current context. */
 SCENARIO_PRIMARY(memory_of_other_kinds_without_a_context, "GCPSIM_MEMORY=1g")
 {
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemGenericAllocationHandle handle;
-
 	OK(cuMemFree(allocated(600 * MIB)), cuCtxSetCurrent(NULL));
-	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
+	(void)memory_made(600 * MIB);
 }
 
 /* No sum of theirs with a granularity is a small number. */
@@ -154,17 +148,12 @@ static uint64_t trims_of_a_refusal(void)
  * and is not asked twice, nor where CUDA does not say which it is. */
 SCENARIO_PRIMARY(pools_of_the_driver_give_back, "GCPSIM_MEMORY=1g")
 {
-	const CUmemPoolProps properties = {
-	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-	};
-	CUmemoryPool pool;
 	uint64_t once;
 
 	(void)allocated(600 * MIB);
 	once = trims_of_a_refusal();
 	must(once > 0, "nothing is asked of the driver's pools");
-	OK(cuMemPoolCreate(&pool, &properties), cuDeviceSetMemPool(0, pool));
+	OK(cuDeviceSetMemPool(0, pool_new(0)));
 	must(trims_of_a_refusal() == 2 * once, "not both pools");
 	calls_fail("cuDeviceGetDefaultMemPool:1+:801");
 	must(trims_of_a_refusal() == once, "a pool that CUDA does not name");

@@ -73,6 +73,27 @@ static CUdeviceptr allocated(size_t bytes)
 	return p;
 }
 
+/* A pool of the program's own; memory to be mapped. */
+static CUmemoryPool pool_new(int device)
+{
+	CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUmemoryPool pool;
+
+	OK(cuMemPoolCreate(&pool, &properties));
+	return pool;
+}
+
+static CUmemGenericAllocationHandle memory_made(size_t bytes)
+{
+	CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuMemCreate(&handle, bytes, &properties, 0));
+	return handle;
+}
+
 static CUstream stream_new(void)
 {
 	CUstream stream;
@@ -172,6 +193,14 @@ struct scenario {
 
 static struct scenario *scenarios;
 
+/* All scenarios of the program begin with that function. */
+static void (*first_of_all)(void);
+#define BEGIN_WITH(function)                                                           \
+	__attribute__((constructor)) static void begin_with(void)                      \
+	{                                                                              \
+		first_of_all = function;                                               \
+	}
+
 #define SCENARIO_OF(name_, begins_)                                                    \
 	static void name_(void);                                                       \
 	__attribute__((constructor)) static void name_##_is_listed(void)               \
@@ -210,6 +239,8 @@ int main(int argc, char **argv)
 				OK(cuInit(0));
 			if (s->begins == IN_PRIMARY)
 				(void)primary();
+			if (first_of_all)
+				first_of_all();
 			s->play();
 			return wrong;
 		}

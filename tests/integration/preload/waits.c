@@ -17,6 +17,7 @@
 enum { WATCHDOG_MS = 1000 }; /* then it takes the host's next step */
 
 static atomic_bool stepped, helped, over;
+static pthread_t watchdog;
 static CUstream stream;
 
 static void pass_ms(long ms)
@@ -36,18 +37,15 @@ static void *watch(void *unused)
 }
 
 /* From here to the next step the stream does not get on. */
-static pthread_t stand(void)
+static void stand(void)
 {
-	pthread_t watchdog;
-
 	atomic_store(&stepped, false);
 	atomic_store(&over, false);
 	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	must(pthread_create(&watchdog, NULL, watch, NULL) == 0, "no watchdog");
-	return watchdog;
 }
 
-static void step(pthread_t watchdog)
+static void step(void)
 {
 	atomic_store(&over, true);
 	pthread_join(watchdog, NULL);
@@ -69,6 +67,8 @@ static void begin(void)
 	stream = stream_new();
 }
 
+BEGIN_WITH(begin)
+
 /* Memory of `bytes` that work has used, and a small block that has not been freed with
  * so much else that its epoch is closed. */
 static void use_and_free(size_t bytes)
@@ -82,48 +82,39 @@ static void use_and_free(size_t bytes)
 
 SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 {
-	pthread_t watchdog;
 	CUstream other;
 	CUdeviceptr p;
 
-	begin();
 	other = stream_new();
 	use_and_free(device_bytes() / 10 * 6);
-	watchdog = stand();
+	stand();
 	OK(cuMemAllocAsync(&p, device_bytes() / 10 * 7, other));
-	step(watchdog);
+	step();
 }
 
 /* The driver has no stream for the library: it fails rather than wait. */
 SCENARIO(what_cannot_go_back_without_a_wait,
 	 "GCPSIM_FAIL=cuStreamCreate:2+ GCPOOL_BACKEND=segments")
 {
-	pthread_t watchdog;
 	CUdeviceptr p;
 
-	begin();
 	p = allocated(device_bytes() / 10 * 6); /* and nothing that is looked for */
 	OK(cuMemFree(p));
-	watchdog = stand();
+	stand();
 	must(cuMemAlloc(&p, device_bytes() / 10 * 7) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "a segment went back without a stream");
-	step(watchdog);
+	step();
 }
 
 /* Another thread waits for what it has freed, as plain CUDA's free would. */
 static void *frees_and_allocates(void *ctx)
 {
-	const CUmemAllocationProp properties = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
-	};
-	CUmemGenericAllocationHandle handle;
 	CUdeviceptr p;
 
 	OK(cuCtxSetCurrent(ctx));
 	p = allocated(600 * MIB);
 	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
-	OK(cuMemCreate(&handle, 700 * MIB, &properties, 0));
+	(void)memory_made(700 * MIB);
 	return NULL;
 }
 
@@ -142,15 +133,14 @@ static pthread_t wait_in_another_thread(CUcontext ctx)
 /* A context that others have retained does not end: this waits for nothing. */
 SCENARIO(release_beside_a_wait)
 {
-	pthread_t watchdog, thread;
+	pthread_t thread;
 	CUcontext ctx;
 
-	begin();
 	ctx = primary(); /* retained twice */
-	watchdog = stand();
+	stand();
 	thread = wait_in_another_thread(ctx);
 	OK(cuDevicePrimaryCtxRelease(0), cuDevicePrimaryCtxRetain(&ctx, 0));
-	step(watchdog);
+	step();
 	pthread_join(thread, NULL);
 }
 
@@ -170,7 +160,6 @@ SCENARIO(last_release_beside_a_wait)
 	uint64_t calls = 1;
 	CUcontext ctx;
 
-	begin();
 	OK(cuCtxGetCurrent(&ctx), cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	thread = wait_in_another_thread(ctx);
 	pthread_create(&stepper, NULL, look_and_step, &calls);
@@ -207,16 +196,15 @@ SCENARIO(the_thread_takes_no_signals,
 {
 	unsigned without = 0;
 
-	begin();
 	use_and_free(600 * MIB);
-	pthread_t watchdog = stand();
+	stand();
 	/* The simulated driver has one thread, too. */
 	for (int i = 0; i < 80 && without != 2; i++) {
 		pass_ms(10);
 		without = threads_without_signals();
 	}
 	must(without == 2, "the thread takes signals");
-	step(watchdog);
+	step();
 }
 
 SCENARIO(an_idle_program_gives_back,
@@ -224,17 +212,16 @@ SCENARIO(an_idle_program_gives_back,
 {
 	int gone = 0;
 
-	begin();
 	use_and_free(600 * MIB);
 	/* Beside work that does not end: nothing of the thread's waits. */
-	pthread_t watchdog = stand();
+	stand();
 	must(gcpsim_memory_used(0) >= 600 * MIB, "nothing is cached");
 	for (int i = 0; i < 80 && !gone; i++) {
 		pass_ms(10);
 		gone = gcpsim_memory_used(0) < 16 * MIB;
 	}
 	must(gone, "a program that calls nothing keeps its memory");
-	step(watchdog);
+	step();
 	must(fork() != 0 || (_exit(0), 0), "no child");
 	(void)allocated(700 * MIB);
 }
@@ -244,19 +231,17 @@ SCENARIO(an_idle_program_gives_back,
 SCENARIO(the_thread_polls_pinned_memory,
 	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=0 GCPOOL_BACKEND=segments")
 {
-	pthread_t watchdog;
 	uint64_t asked;
 	void *host;
 
-	begin();
 	OK(cuMemAllocHost(&host, 65536));
 	OK(cuMemcpyDtoHAsync(host, allocated(65536), 65536, stream));
-	watchdog = stand();
+	stand();
 	OK(cuMemFreeHost(host));
 	asked = gcpsim_calls("cuEventQuery");
 	for (int i = 0; i < 80 && gcpsim_calls("cuEventQuery") == asked; i++)
 		pass_ms(10);
 	must(gcpsim_calls("cuEventQuery") > asked,
 	     "the thread does not poll pinned memory");
-	step(watchdog);
+	step();
 }
