@@ -24,8 +24,7 @@ static struct gcp_holder *holding_of(void *from, bool is_exec)
 {
 	struct gcp_holder *holding;
 
-	assert_int_equal(
-	    gcp_holding_begin(tracker, from, is_exec, GCP_MAKING_COPY, &holding), 0);
+	OK(gcp_holding_begin(tracker, from, is_exec, GCP_MAKING_COPY, &holding));
 	return holding;
 }
 
@@ -220,8 +219,7 @@ static struct gcp_holder *launching(void *exec)
 	struct gcp_holder *holding;
 
 	assert_true(gcp_exec_is_away(tracker, exec, OTHER_CTX));
-	assert_int_equal(
-	    gcp_holding_begin(tracker, exec, true, GCP_MAKING_AWAY, &holding), 0);
+	OK(gcp_holding_begin(tracker, exec, true, GCP_MAKING_AWAY, &holding));
 	return holding;
 }
 
@@ -271,8 +269,7 @@ TEST(memory_waits_for_launches_that_are_not_seen)
 	void *graph = captured(), *other = captured(), *exec = made(7, other, true);
 	struct gcp_holder *holding;
 
-	assert_int_equal(
-	    gcp_holding_begin(tracker, graph, false, GCP_MAKING_UNSEEN, &holding), 0);
+	OK(gcp_holding_begin(tracker, graph, false, GCP_MAKING_UNSEEN, &holding));
 	gcp_holding_new(tracker, holding, (void *)0x77, true);
 	assert_true(gcp_exec_is_away(tracker, exec, FAKE_CTX));
 	gcp_launch_away_end(tracker, launching(exec), 1);

@@ -72,8 +72,7 @@ static void *take_with_hint(void *arg)
 {
 	const struct gcp_stream_hint *hint = arg;
 
-	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, *hint, 3 * MIB, &elsewhere), 0);
+	OK(gcp_tracker_alloc(tracker, pool, FAKE_CTX, *hint, 3 * MIB, &elsewhere));
 	return NULL;
 }
 

@@ -230,9 +230,7 @@ static void instantiate(struct graph *graph)
 {
 	struct gcp_holder *holding;
 
-	assert_int_equal(
-	    gcp_holding_begin(tracker, graph->graph, false, GCP_MAKING_EXEC, &holding),
-	    0);
+	OK(gcp_holding_begin(tracker, graph->graph, false, GCP_MAKING_EXEC, &holding));
 	graph->exec = graph;
 	gcp_holding_new(tracker, holding, graph->exec, true);
 }

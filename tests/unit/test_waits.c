@@ -359,14 +359,12 @@ TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 				work = now;
 				epoch = gcp_timeline_stamp(pool);
 			}
-			assert_int_equal(
-			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+			OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 		}
 		OK(gcp_timeline_make_ready(pool, epoch));
 		assert_int_equal(fake.barrier, work);
 		for (int i = 0; i < GCP_FENCE_QUEUE; i++)
-			assert_int_equal(
-			    gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+			OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 		fake.barrier = 0;
 		OK(gcp_timeline_join(pool, FAKE_OTHER_CTX, joins_behind));
 		assert_int_equal(fake.barrier, work);
