@@ -4,16 +4,11 @@
  * the checks of the invariants and to which graph pool a block is of, and memory of the
  * host that can run out. Never part of libgcpool.so.
  *
- * The library is linked with --wrap for the functions below, so that its own calls
- * come here and no others. (With 64-bit file offsets mmap is mmap64.)
+ * The library is linked with --wrap for the functions of memory_fails.h.
  */
-#include <errno.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-
 #include "../../interpose/base/process.h"
 #include "../../pool/check/check.h"
+#include "../memory_fails.h"
 #include "probe_captures.h"
 
 #define DOOR __attribute__((visibility("default")))
@@ -28,18 +23,6 @@ DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
 DOOR uint64_t gcpool_explore_memory_calls(void);
 DOOR void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop);
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset);
-
-static _Atomic uint64_t memory_calls, fail_at;
-static _Atomic int fail_onwards;
 
 const char *gcpool_explore_check(void)
 {
@@ -100,11 +83,9 @@ void gcpool_explore_finish(void)
 	gcp_process.pools = NULL;
 }
 
-/* The call number `at` from now on fails; 0: none. */
 void gcpool_explore_fail_memory(unsigned at, int onwards)
 {
-	atomic_store(&fail_onwards, onwards);
-	atomic_store(&fail_at, at ? atomic_load(&memory_calls) + at : 0);
+	memory_fail(at, onwards);
 }
 
 uint64_t gcpool_explore_memory_calls(void)
@@ -122,33 +103,4 @@ void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop)
 {
 	*ret_start = first_counter;
 	*ret_stop = last_counter;
-}
-
-static bool memory_fails(void)
-{
-	uint64_t number = atomic_fetch_add(&memory_calls, 1) + 1;
-	uint64_t at = atomic_load(&fail_at);
-	bool fails =
-	    at && (number == at || (number > at && atomic_load(&fail_onwards)));
-
-	if (fails)
-		errno = ENOMEM;
-	return fails;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-	return memory_fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-	return memory_fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset)
-{
-	return memory_fails() ? MAP_FAILED
-			      : __real_mmap64(addr, length, prot, flags, fd, offset);
 }

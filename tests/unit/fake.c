@@ -4,9 +4,9 @@
  */
 #include "fake_pinned.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <time.h>
+
+#include "../memory_fails.h"
 
 struct fake fake;
 struct gcp_pools *pools;
@@ -42,60 +42,16 @@ void fake_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* --- memory of the host: the tests are linked with --wrap for these (mmap is
- * mmap64 to files compiled with 64-bit file offsets) -------------- */
-
-static _Atomic(uint64_t) memory_calls, memory_fail_at;
-static atomic_bool memory_fail_on, memory_failed;
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__real_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset);
-void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset);
+/* --- memory of the host --------------------------------------------------------- */
 
 void fake_fail_memory(unsigned at, bool onwards)
 {
-	memory_fail_on = onwards;
-	memory_failed = false;
-	memory_fail_at = at ? memory_calls + at : 0;
-}
-
-static bool memory_fails(void)
-{
-	uint64_t number = ++memory_calls, at = memory_fail_at;
-	bool fails = at && (number == at || (number > at && memory_fail_on));
-
-	if (fails) {
-		errno = ENOMEM;
-		memory_failed = true;
-	}
-	return fails;
+	memory_fail(at, onwards);
 }
 
 bool fake_memory_failed(void)
 {
 	return memory_failed;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-	return memory_fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-	return memory_fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
-		    off_t offset)
-{
-	return memory_fails() ? MAP_FAILED
-			      : __real_mmap64(addr, length, prot, flags, fd, offset);
 }
 
 static _Atomic(uint64_t) unmapped;

@@ -39,46 +39,31 @@ def one_line(checks, scenario, words, pattern, extra=None):
     return said[0]
 
 
+# What finds it, the scenario, and what is said of it.
+STACKS_OF_BOTH = f" allocated by {FRAME}.*; freed by {FRAME}"
+MISTAKES = (
+    ("guard", "overrun", "overrun of BLOCK of 1000 bytes WHERE: 3 bytes written, the first at offset 1000;"
+     + STACKS_OF_BOTH),
+    ("guard", "overrun_of_a_size_class",
+     "overrun of BLOCK of 65536 bytes WHERE: 1 byte written, the first at offset 65536;"),
+    ("guard", "overrun_in_a_stream",
+     "overrun of BLOCK of 5000 bytes WHERE: 1 byte written, the first at offset 5000;"),
+    ("poison", "use_after_free",
+     "use after free of BLOCK of 100000 bytes WHERE: 3 bytes written, the first at offset 4097;"
+     + STACKS_OF_BOTH),
+    ("poison", "use_after_free_in_a_stream",
+     "use after free of BLOCK of 100000 bytes WHERE: 1 byte written, the first at offset 5;"),
+    ("poison", "use_after_free_of_a_part",
+     "use after free of BLOCK of 1048576 bytes WHERE: 4 bytes written, the first at offset 70000;"),
+    ("poison", "use_after_free_of_the_rest",
+     "use after free of BLOCK of 6291456 bytes WHERE: 4 bytes .* at offset 3145728"))
+
+
 def mistakes_are_said_in_one_line(checks, _):
     for backend in ("segments", "vmm"):
-        for words, extra in (("guard", {"GCPSIM_SPEED": "never"}), ("poison,guard", STACKS)):
-            extra = {"GCPOOL_BACKEND": backend, **extra}
-            one_line(
-                checks,
-                "overrun",
-                words,
-                "overrun of BLOCK of 1000 bytes WHERE: 3 bytes written, the first at offset 1000;"
-                f" allocated by {FRAME}.*; freed by {FRAME}",
-                extra)
-            one_line(
-                checks, "overrun_of_a_size_class", words,
-                "overrun of BLOCK of 65536 bytes WHERE: 1 byte written, the first at offset 65536;",
-                extra)
-            one_line(
-                checks, "overrun_in_a_stream", words,
-                "overrun of BLOCK of 5000 bytes WHERE: 1 byte written, the first at offset 5000;",
-                extra)
-        for words, extra in (("poison", {"GCPSIM_SPEED": "never"}), ("poison,guard", STACKS)):
-            extra = {"GCPOOL_BACKEND": backend, **extra}
-            one_line(
-                checks,
-                "use_after_free",
-                words,
-                "use after free of BLOCK of 100000 bytes WHERE: 3 bytes written, the first at "
-                f"offset 4097; allocated by {FRAME}.*; freed by {FRAME}",
-                extra)
-            one_line(
-                checks, "use_after_free_in_a_stream", words,
-                "use after free of BLOCK of 100000 bytes WHERE: 1 byte written, the first at offset 5;",
-                extra)
-            one_line(
-                checks, "use_after_free_of_a_part", words,
-                "use after free of BLOCK of 1048576 bytes WHERE: 4 bytes written, the first at offset 70000;",
-                extra)
-            one_line(
-                checks, "use_after_free_of_the_rest", words,
-                "use after free of BLOCK of 6291456 bytes WHERE: 4 bytes .* at offset 3145728",
-                extra)
+        for word, scenario, said in MISTAKES:
+            for words, extra in ((word, {"GCPSIM_SPEED": "never"}), ("poison,guard", STACKS)):
+                one_line(checks, scenario, words, said, {"GCPOOL_BACKEND": backend, **extra})
 
 
 def a_wrong_free_through_cudart_is_noted_once(checks, directory):
@@ -96,21 +81,13 @@ def a_wrong_free_through_cudart_is_noted_once(checks, directory):
 def wrong_frees_are_said_with_both_stacks(checks, _):
     for words in ("poison", "guard", "leaks"):
         for scenario in ("double_free", "double_free_in_a_stream"):
-            one_line(
-                checks,
-                scenario,
-                words,
-                f"double free of BLOCK of 3000 bytes WHERE; allocated by {FRAME}.*; "
-                f"freed by {FRAME}.*; and again by {FRAME}",
-                STACKS)
+            one_line(checks, scenario, words, "double free of BLOCK of 3000 bytes WHERE;"
+                     f"{STACKS_OF_BOTH}.*; and again by {FRAME}", STACKS)
         name, _, said, blocks = played(checks, "foreign_free", words, STACKS)
         inside = hex(int(blocks[0][0], 16) + 512)
-        checks.that(
-            len(said) == 1
-            and said[0].startswith(
-                f"free of {inside}, which begins no block: it lies 512 bytes into block "
-                f"{blocks[0][0]} of 3000"),
-            f"{name}: {said}")
+        line = (f"free of {inside}, which begins no block: it lies 512 bytes into block "
+                f"{blocks[0][0]} of 3000")
+        checks.that(len(said) == 1 and said[0].startswith(line), f"{name}: {said}")
         stacks = said and re.search(f"allocated by {FRAME}.*; wrong free by {FRAME}", said[0])
         checks.that(stacks, f"{name}: {said}")
 
