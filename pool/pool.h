@@ -232,9 +232,9 @@ uint64_t gcp_pools_open(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
  */
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
 /* Another process has closed the block that it opened by this id, once. What the last
- * one closes after its free goes to its heap, as by gcp_pools_free_async. -ENOENT: no
- * such block; -EBUSY: its context may be ending just now, and nothing is changed. */
-int gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
+ * one closes after its free goes to its heap. Nothing happens if there is no such
+ * block. Never waits, and calls no driver: its context may be ending. */
+void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
 
 /* The context of the pool does not end, nor do its blocks, before gcp_pool_unpin.
  * False: it may be ending just now, and there is no pin. Lock-free; any lock may be

@@ -704,8 +704,9 @@ static inline bool gcp_pool_barrier_is_due(const struct gcp_pool *pool)
 	return atomic_load(&pool->barriers_set) < atomic_load(&pool->barriers_asked);
 }
 
-/* Takes back a block that is CACHED by the caller and was private when looked at. */
-int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
+/* Takes back a block that is CACHED by the caller, whatever its heap is by now.
+ * pool->lock is held. */
+void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
 /* --- alloc.c, miss.c, take.c ------------------------------------------- */
 

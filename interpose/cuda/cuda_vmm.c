@@ -219,9 +219,8 @@ static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 
 static int vmm_release(uint64_t handle)
 {
-	CUresult result;
+	CUresult result = GCP_WITHIN(NULL, gcp_real.cuMemRelease(handle));
 
-	result = GCP_WITHIN(NULL, gcp_real.cuMemRelease(handle));
 	gcp_given();
 	return result;
 }
@@ -334,10 +333,9 @@ static bool has_access(CUdevice device)
 	return false;
 }
 
-/* Of another one to its memory. */
-static bool is_accessed(CUdevice device)
+bool gcp_vmm_is_shared(int device)
 {
-	return (atomic_load(&wanted[device]) & ~(UINT64_C(1) << device)) != 0;
+	return properties[device].requestedHandleTypes != 0;
 }
 
 bool gcp_vmm_is_wider(void)
@@ -352,7 +350,8 @@ bool gcp_vmm_device_joined(int device)
 	atomic_fetch_or(&used, UINT64_C(1) << device);
 	/* For this one it need not have been enabled: access is one of two contexts. */
 	if (atomic_fetch_add(&joined[device], 1) > 0 &&
-	    (has_access(device) || is_accessed(device)))
+	    (has_access(device) ||
+	     atomic_load(&wanted[device]) & ~(UINT64_C(1) << device)))
 		atomic_store(&wider, true);
 	if (atomic_load(&everywhere))
 		open_everything_to(device);
@@ -361,12 +360,9 @@ bool gcp_vmm_device_joined(int device)
 
 void gcp_vmm_open_everywhere(void)
 {
-	uint64_t devices;
-
 	atomic_store(&everywhere, true);
-	devices = atomic_load(&used);
 	for (CUdevice device = 0; device < DEVICES_MAX; device++)
-		if (devices >> device & 1)
+		if (atomic_load(&used) >> device & 1)
 			open_everything_to(device);
 }
 

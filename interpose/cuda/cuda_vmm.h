@@ -29,6 +29,10 @@ bool gcp_vmm_give_access(int owner, int device);
 /* Whether memory may be open to a device whose context has no peer access by now. */
 bool gcp_vmm_is_wider(void);
 
+/* Returns true if mapped memory of the device can be handed to other processes. Of one
+ * that has some. */
+bool gcp_vmm_is_shared(int device);
+
 /* The devices, a bit for each, that can reach memory of `device`: of those that have or
  * had a context in this process, that one itself, and `user`. */
 uint64_t gcp_vmm_users(int device, int user);

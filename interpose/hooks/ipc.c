@@ -28,8 +28,8 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "../cuda/cuda_vmm.h"
 #include "../ipc/ipc_imports.h"
-#include "../ipc/ipc_opened.h"
 #include "../ipc/ipc_server.h"
 #include "../ipc/ipc_wire.h"
 #include "../process/process_life.h"
@@ -40,7 +40,7 @@
 #define GCP_IPC_PLAIN    56 /* bytes of CUDA's own */
 #define GCP_IPC_UNIT     512
 #define GCP_IPC_SHIFT    40
-#define GCP_IPC_TRIES    1000 /* of an open beside others */
+#define GCP_IPC_TRIES    100 /* of an open beside others */
 #define GCP_IPC_PAUSE_NS 100000
 
 _Static_assert(sizeof(CUipcMemHandle) == GCP_IPC_PLAIN + sizeof(uint64_t), "cuda.h");
@@ -93,18 +93,6 @@ static uint64_t handle_decode(CUipcMemHandle *handle)
 
 /* --- export --------------------------------------------------------------------- */
 
-/* Memory of a driver that cannot hand it to another process. */
-static CUresult export_refused(void)
-{
-	static atomic_bool said;
-
-	if (!atomic_exchange(&said, true))
-		gcp_log(GCP_LOG_ERROR,
-			"this driver hands mapped memory to no other process, "
-			"refusing to export it; GCPOOL_BACKEND=segments exports it");
-	return CUDA_ERROR_INVALID_VALUE;
-}
-
 static CUresult export_mapped(CUipcMemHandle *ret_handle,
 			      const struct gcp_block_info *info)
 {
@@ -114,11 +102,10 @@ static CUresult export_mapped(CUipcMemHandle *ret_handle,
 	assert(info->mapped && !info->async);
 	if (result == CUDA_SUCCESS && !ctx)
 		result = CUDA_ERROR_INVALID_CONTEXT;
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!gcp_ipc_server_possible(info->device))
-		return export_refused();
-	return gcp_ipc_server_handle(info, ret_handle);
+	if (result == CUDA_SUCCESS && !gcp_vmm_is_shared(info->device))
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	return result == CUDA_SUCCESS ? gcp_ipc_server_handle(info, ret_handle)
+				      : result;
 }
 
 /* CUDA's own handle, with the offset where there is one. */
@@ -165,9 +152,6 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 
 /* --- import --------------------------------------------------------------------- */
 
-/* Opens and closes of the driver's that have begun, and those that are over. */
-static _Atomic uint64_t calls_begun, calls_over;
-
 /* Where threads open and close the same memory at once, CUDA refuses an open now and
  * then that it serves a moment later (driver 580: one of 1,600, four threads). Blocks
  * of a segment are the same memory to CUDA, and to the program they are not. */
@@ -175,21 +159,12 @@ static CUresult
 open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 		   CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags)
 {
-	CUresult result = CUDA_ERROR_ALREADY_MAPPED;
-	bool alone = false;
+	int tries = GCP_IPC_TRIES;
+	CUresult result;
 
-	for (int i = 0;
-	     i < GCP_IPC_TRIES && result == CUDA_ERROR_ALREADY_MAPPED && !alone; i++) {
-		uint64_t over = atomic_load(&calls_over);
-
-		if (i > 0)
-			gcp_sleep(GCP_IPC_PAUSE_NS);
-		atomic_fetch_add(&calls_begun, 1);
-		result = real(ret_ptr, handle, flags);
-		alone = atomic_load(&calls_begun) == over + 1;
-		atomic_fetch_add(&calls_over, 1);
-		assert(atomic_load(&calls_over) <= atomic_load(&calls_begun));
-	}
+	while ((result = real(ret_ptr, handle, flags)) == CUDA_ERROR_ALREADY_MAPPED &&
+	       --tries > 0)
+		gcp_sleep(GCP_IPC_PAUSE_NS);
 	return result;
 }
 
@@ -212,7 +187,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	result = open_beside_others(real, ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
-	if (!gcp_ipc_opened_add(*ret_ptr, offset)) {
+	if (!gcp_imports_note(*ret_ptr, offset)) {
 		(void)gcp_real.cuIpcCloseMemHandle(*ret_ptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -234,16 +209,5 @@ CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle han
 
 CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
-	struct opened_pointer *opened;
-	CUdeviceptr base;
-	CUresult result;
-
-	if (gcp_imports_close(ptr, &result))
-		return result;
-	opened = gcp_ipc_opened_take(ptr, &base);
-	atomic_fetch_add(&calls_begun, 1);
-	result = gcp_real.cuIpcCloseMemHandle(base);
-	atomic_fetch_add(&calls_over, 1);
-	gcp_ipc_opened_closed(opened, result == CUDA_SUCCESS);
-	return result;
+	return gcp_imports_close(ptr);
 }

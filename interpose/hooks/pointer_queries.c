@@ -15,8 +15,8 @@
 #include "../cuda/contexts.h"
 #include "../cuda/third_party_dma.h"
 #include "hooks.h"
+#include "../cuda/cuda_vmm.h"
 #include "../ipc/ipc_imports.h"
-#include "../ipc/ipc_server.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "sync_memops.h"
@@ -248,7 +248,7 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 		*(unsigned long long *)value = range->id;
 	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
 		 (range->mapped || range->async))
-		*(int *)value = !range->async && gcp_ipc_server_possible(range->device);
+		*(int *)value = !range->async && gcp_vmm_is_shared(range->device);
 	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
 		 (range->mapped || range->imported))
 		*(unsigned long long *)value = 0;

@@ -32,6 +32,7 @@
 #include "../cuda/resolve.h"
 
 enum { PAUSE_NS = 20 * 1000 * 1000 };
+enum { ENDED = CUDA_ERROR_NOT_READY }; /* the connection has */
 
 struct link {
 	struct gcp_ipc_process process; /* the other one */
@@ -43,14 +44,21 @@ struct link {
 
 struct import {
 	struct link *link;
-	uint64_t open; /* its number for the other process */
-	uint64_t id;
+	struct gcp_ipc_request request; /* of the block; `open`: no other one has it */
 	struct gcp_import_info info;
 	CUdeviceptr base;      /* of what is mapped */
 	uint64_t span, mapped; /* bytes that are reserved, and that are mapped */
 	int location;          /* the device of the memory */
 	uint64_t opens;        /* by the program, not closed yet */
 	LIST_ENTRY(import) entry;
+};
+
+/* What CUDA has opened for a handle with an offset: the program has another pointer
+ * than CUDA gave. */
+struct ordinary {
+	CUdeviceptr ptr, base;
+	CUcontext ctx; /* in which it was opened */
+	LIST_ENTRY(ordinary) entry;
 };
 
 /* The first one is held while another process is asked; the second one, taken under it
@@ -61,6 +69,7 @@ static LIST_HEAD(, link) links; /* guarded by asking_lock */
 static uint64_t last_open;
 static LIST_HEAD(, import) imports; /* changed under both locks, read under one */
 static _Atomic(uint64_t) imports_count;
+static LIST_HEAD(, ordinary) ordinaries; /* guarded by imports_lock */
 
 /* --- the other process ----------------------------------------------------------- */
 
@@ -111,49 +120,41 @@ static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 		free(link);
 		return result;
 	}
+	assert(pair[0] >= 0 && pair[0] != pair[1]);
 	link->process = handle->process;
 	link->fd = pair[0];
 	LIST_INSERT_HEAD(&links, link, entry);
 	return CUDA_SUCCESS;
 }
 
-/* Waits until there is room, but not where that was in vain before. */
-static bool link_send(struct link *link, const struct gcp_ipc_request *request,
-		      long deadline)
+/* Waits until there is room, but not where that was in vain before. False: in vain. */
+static bool request_send(struct import *import, enum gcp_ipc_op op, long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	bool sent = gcp_ipc_send(link->fd, request, sizeof(*request), NULL, 0,
-				 link->broken ? GCP_IPC_NO_WAIT : deadline);
+	struct link *link = import->link;
 
-	link->broken |= !sent;
-	return sent;
+	import->request.op = op;
+	link->broken |=
+	    !gcp_ipc_send(link->fd, &import->request, sizeof(import->request), NULL, 0,
+			  link->broken ? GCP_IPC_NO_WAIT : deadline);
+	return !link->broken;
 }
 
-static void import_say_closed(const struct import *import)
+static CUresult import_ask(struct import *import, enum gcp_ipc_op op, long deadline,
+			   struct gcp_ipc_answer *answer, int *fds,
+			   unsigned int *ret_count)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	(void)link_send(
-	    import->link,
-	    &(struct gcp_ipc_request){.open = import->open, .op = GCP_IPC_CLOSE},
-	    gcp_ipc_deadline(GCP_IPC_ROOM_MS));
-}
-
-/* *ret_ended: the connection has. */
-static CUresult link_ask(struct link *link, const struct gcp_ipc_request *request,
-			 long deadline, struct gcp_ipc_answer *answer, int *fds,
-			 unsigned int *ret_count, bool *ret_ended)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
+	struct link *link = import->link;
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 
-	if (link_send(link, request, deadline))
+	if (request_send(import, op, deadline))
 		got = gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
 				      deadline);
-	*ret_ended = got == GCP_IPC_ENDED;
 	if (got == GCP_IPC_MESSAGE && answer->reply == link->process.reply)
 		return (CUresult)answer->result;
 	link->broken = true;
-	return CUDA_ERROR_OPERATING_SYSTEM;
+	return got == GCP_IPC_ENDED ? (CUresult)ENDED : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* --- mapping --------------------------------------------------------------------- */
@@ -232,39 +233,35 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 	return result;
 }
 
-static void import_unmap(const struct import *import)
+static CUresult import_unmap(const struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	assert(import->mapped <= import->span || !import->base);
 	if (import->mapped > 0)
 		(void)gcp_real.cuMemUnmap(import->base, import->mapped);
-	if (import->base)
-		(void)gcp_real.cuMemAddressFree(import->base, import->span);
+	return import->base ? gcp_real.cuMemAddressFree(import->base, import->span)
+			    : CUDA_SUCCESS;
 }
 
 /* Asks for all parts, the first of which begins before the block. */
-static CUresult import_map(struct import *import, uint64_t addr, long deadline,
-			   bool *ret_ended)
+static CUresult import_map(struct import *import, long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ipc_request request = {.open = import->open,
-					  .addr = addr,
-					  .id = import->id,
-					  .from = addr,
-					  .op = GCP_IPC_OPEN};
+	struct gcp_ipc_request *request = &import->request;
+	enum gcp_ipc_op op = GCP_IPC_OPEN;
 	struct gcp_ipc_answer answer;
 	int fds[GCP_IPC_PARTS];
 	unsigned int count;
 	CUresult result;
 
+	request->from = request->addr;
 	do {
-		result = link_ask(import->link, &request, deadline, &answer, fds,
-				  &count, ret_ended);
+		result = import_ask(import, op, deadline, &answer, fds, &count);
 		if (result == CUDA_SUCCESS)
 			result = answer_map(import, &answer, fds, count);
-		request.op = GCP_IPC_MORE;
-		request.from =
-		    addr + import->mapped - (import->info.ptr - import->base);
+		op = GCP_IPC_MORE;
+		request->from =
+		    request->addr + import->mapped + import->base - import->info.ptr;
 	} while (result == CUDA_SUCCESS && import->mapped < import->span);
 	return result == CUDA_SUCCESS ? access_set(import) : result;
 }
@@ -285,51 +282,46 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 			continue;
 		if (import->info.ctx != here->ctx)
 			return CUDA_ERROR_INVALID_HANDLE;
-		if (import->id == handle->id)
+		if (import->request.id == handle->id)
 			*ret_import = import;
 	}
 	return CUDA_SUCCESS;
 }
 
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
-			   long deadline, bool *ret_ended)
+			   long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ctx_scope scope;
 	CUresult result = link_get(handle, deadline, &import->link);
 
-	*ret_ended = false;
 	if (result != CUDA_SUCCESS)
 		return result;
 	import->base = import->mapped = 0;
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = import_map(import, handle->addr, deadline, ret_ended);
+	result = import_map(import, deadline);
 	if (result == CUDA_SUCCESS) {
 		import->link->users++;
-	} else {
-		import_unmap(import);
-		import_say_closed(import);
+		return CUDA_SUCCESS;
 	}
-	gcp_ctx_scope_end(&scope);
+	(void)import_unmap(import);
+	(void)request_send(import, GCP_IPC_CLOSE, gcp_ipc_deadline(GCP_IPC_ROOM_MS));
 	return result;
 }
 
-/* A connection may end while the process lives, if that has closed its files or had
- * none left; and the process itself may be ending: its door is gone a moment later. */
+/* A connection may end while the process lives, if that had no files left; and the
+ * process itself may be ending: its door is gone a moment later. */
 static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	const long deadline = gcp_ipc_deadline(GCP_IPC_ASK_MS);
 	const long again = gcp_ipc_deadline(GCP_IPC_ROOM_MS);
-	bool ended;
-	CUresult result = import_try(handle, import, deadline, &ended);
+	CUresult result;
 
-	while (ended && gcp_ipc_deadline(0) < again) {
+	while ((result = GCP_WITHIN(NULL, import_try(handle, import, deadline))) ==
+		   (CUresult)ENDED &&
+	       gcp_ipc_deadline(0) < again)
 		gcp_sleep(PAUSE_NS);
-		result = import_try(handle, import, deadline, &ended);
-	}
 	links_clean();
-	return result;
+	return result == (CUresult)ENDED ? CUDA_ERROR_OPERATING_SYSTEM : result;
 }
 
 static CUresult import_open(const struct gcp_ipc_handle *handle,
@@ -345,8 +337,8 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 		import = calloc(1, sizeof(*import));
 		if (!import)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		import->open = ++last_open;
-		import->id = handle->id;
+		import->request = (struct gcp_ipc_request){
+		    .open = ++last_open, .addr = handle->addr, .id = handle->id};
 		import->info = *here;
 		result = import_make(handle, import);
 		if (result != CUDA_SUCCESS) {
@@ -426,16 +418,12 @@ static struct import *import_at(CUdeviceptr ptr)
 static void import_end(struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
-	struct gcp_ctx_scope scope;
-
 	gcp_mutex_lock(&imports_lock);
 	LIST_REMOVE(import, entry);
 	gcp_mutex_unlock(&imports_lock);
 	atomic_fetch_sub(&imports_count, 1);
-	gcp_ctx_scope_begin(&scope, NULL);
-	import_unmap(import);
-	gcp_ctx_scope_end(&scope);
-	import_say_closed(import);
+	(void)GCP_WITHIN(NULL, import_unmap(import));
+	(void)request_send(import, GCP_IPC_CLOSE, gcp_ipc_deadline(GCP_IPC_ROOM_MS));
 	assert(import->link->users > 0);
 	import->link->users--;
 	free(import);
@@ -445,7 +433,6 @@ static void import_end(struct import *import)
  * of captures. */
 static CUresult context_wait(const struct gcp_import_info *info)
 {
-	struct gcp_ctx_scope scope;
 	struct gcp_pool *pool;
 	CUdeviceptr ptr;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -455,36 +442,84 @@ static CUresult context_wait(const struct gcp_import_info *info)
 		result = (CUresult)gcp_pool_finish(pool);
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
-	result = gcp_ctx_scope_begin(&scope, info->ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuMemAlloc_v2(&ptr, 1);
-	result = result == CUDA_SUCCESS ? gcp_real.cuMemFree_v2(ptr)
-					: gcp_real.cuCtxSynchronize();
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return GCP_WITHIN(info->ctx, gcp_real.cuMemAlloc_v2(&ptr, 1) == CUDA_SUCCESS
+					 ? gcp_real.cuMemFree_v2(ptr)
+					 : gcp_real.cuCtxSynchronize());
 }
 
-bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
+static CUresult mapped_close(CUdeviceptr ptr, const struct gcp_import_info *info)
 {
-	struct gcp_import_info info, here;
+	struct gcp_import_info here;
 	struct import *import;
+	CUresult result = context_here(&here);
 
-	if (!gcp_imports_find(ptr, &info) || info.ptr != ptr)
-		return false;
-	*ret_result = context_here(&here);
-	if (*ret_result == CUDA_SUCCESS)
-		*ret_result = context_wait(&info);
-	if (*ret_result != CUDA_SUCCESS)
-		return true;
+	if (result == CUDA_SUCCESS)
+		result = context_wait(info);
+	if (result != CUDA_SUCCESS)
+		return result;
 	gcp_mutex_lock(&asking_lock);
 	import = import_at(ptr);
 	if (!import || import->info.ptr != ptr)
-		*ret_result = CUDA_ERROR_INVALID_VALUE;
+		result = CUDA_ERROR_INVALID_VALUE;
 	else if (--import->opens == 0)
 		import_end(import);
 	gcp_mutex_unlock(&asking_lock);
+	return result;
+}
+
+static void ordinary_insert(struct ordinary *ordinary)
+{
+	gcp_mutex_lock(&imports_lock);
+	LIST_INSERT_HEAD(&ordinaries, ordinary, entry);
+	gcp_mutex_unlock(&imports_lock);
+}
+
+bool gcp_imports_note(CUdeviceptr base, uint64_t offset)
+{
+	struct ordinary *ordinary = calloc(1, sizeof(*ordinary));
+	struct gcp_import_info here;
+
+	if (!ordinary)
+		return false;
+	assert(offset > 0 && base != 0);
+	ordinary->ptr = base + offset;
+	ordinary->base = base;
+	if (context_here(&here) == CUDA_SUCCESS)
+		ordinary->ctx = here.ctx;
+	ordinary_insert(ordinary);
 	return true;
+}
+
+/* The newest one: what was open there before is closed, known or not. Taken before the
+ * real call, for another thread may open something else there as soon as that is done.
+ */
+static CUresult ordinary_close(CUdeviceptr ptr)
+{
+	struct ordinary *ordinary;
+	CUresult result;
+
+	gcp_mutex_lock(&imports_lock);
+	LIST_FOREACH (ordinary, &ordinaries, entry)
+		if (ordinary->ptr == ptr)
+			break;
+	if (ordinary)
+		LIST_REMOVE(ordinary, entry);
+	gcp_mutex_unlock(&imports_lock);
+	result = gcp_real.cuIpcCloseMemHandle(ordinary ? ordinary->base : ptr);
+	if (ordinary && result != CUDA_SUCCESS)
+		ordinary_insert(ordinary);
+	else
+		free(ordinary);
+	return result;
+}
+
+CUresult gcp_imports_close(CUdeviceptr ptr)
+{
+	struct gcp_import_info info;
+
+	return gcp_imports_find(ptr, &info) && info.ptr == ptr
+		   ? mapped_close(ptr, &info)
+		   : ordinary_close(ptr);
 }
 
 /* --- what is open ---------------------------------------------------------------- */
@@ -520,7 +555,17 @@ bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
 void gcp_imports_context_gone(CUcontext ctx)
 {
 	struct import *import, *next;
+	struct ordinary *one, *after;
 
+	gcp_mutex_lock(&imports_lock);
+	for (one = LIST_FIRST(&ordinaries); one; one = after) {
+		after = LIST_NEXT(one, entry);
+		if (one->ctx == ctx) {
+			LIST_REMOVE(one, entry);
+			free(one);
+		}
+	}
+	gcp_mutex_unlock(&imports_lock);
 	if (atomic_load(&imports_count) == 0)
 		return;
 	gcp_mutex_lock(&asking_lock);
@@ -542,5 +587,6 @@ void gcp_imports_after_fork(void)
 	gcp_mutex_init(&imports_lock, GCP_RANK_IMPORTS);
 	LIST_INIT(&links);
 	LIST_INIT(&imports);
+	LIST_INIT(&ordinaries);
 	atomic_store(&imports_count, 0);
 }

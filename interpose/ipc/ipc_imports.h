@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ipc_imports.h - mapped memory of other processes that this process has open. Opening
- * and closing give the codes that plain CUDA gives for memory of cuMemAlloc.
+ * ipc_imports.h - memory of other processes that this process has open: mapped memory,
+ * and what CUDA opens by handles with an offset (hooks/ipc.c). Opening and closing give
+ * the codes that plain CUDA gives for memory of cuMemAlloc. Any thread; no lock of the
+ * caller's.
  */
 #ifndef GCP_INTERPOSE_IPC_IMPORTS_H
 #define GCP_INTERPOSE_IPC_IMPORTS_H
@@ -14,11 +16,15 @@
  * process and waits for its answers; not for any device. */
 CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *handle,
 			  unsigned int flags);
-/* cuIpcCloseMemHandle: waits for all work of the context that opened it. False: `ptr`
- * is not what gcp_imports_open gave. */
-bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result);
+/* CUDA has opened `base`, and the program gets base + offset. False: the host is out of
+ * memory. */
+bool gcp_imports_note(CUdeviceptr base, uint64_t offset);
+/* cuIpcCloseMemHandle, of anything. Of mapped memory: waits for all work of the context
+ * that opened it. */
+CUresult gcp_imports_close(CUdeviceptr ptr);
 
-/* What is open and holds `ptr`. False: nothing. A relaxed load if nothing is open. */
+/* What mapped memory is open and holds `ptr`. False: none. A relaxed load if nothing is
+ * open. */
 struct gcp_import_info {
 	CUdeviceptr ptr;
 	uint64_t bytes; /* that the other process asked for */

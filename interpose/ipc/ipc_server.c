@@ -43,6 +43,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../base/elfwalk.h"
@@ -51,24 +52,20 @@
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
-enum {
-	PAUSE_MS = 20,
-	FILES_READY = 4, /* 0.6 ms each */
-};
+enum { FILES_READY = 4 }; /* 0.6 ms each */
 
 /* A block that a process has open. */
 struct opened {
 	uint64_t open; /* its number there */
 	gcp_addr addr;
-	uint64_t id, bytes;
+	uint64_t id;
 	SLIST_ENTRY(opened) entry;
 };
-SLIST_HEAD(opened_list, opened);
 
 struct connection {
 	int fd;  /* the socket; `end` once that has ended */
 	int end; /* is ready when the process has ended; -1: there is none */
-	struct opened_list opened;
+	SLIST_HEAD(, opened) opened;
 	LIST_ENTRY(connection) entry;
 };
 
@@ -80,7 +77,6 @@ static struct {
 	struct gcp_ipc_process self;
 	int door, watch; /* the second: the door, and what each connection waits for */
 	LIST_HEAD(, connection) connections;
-	struct opened_list late; /* closed, but a context may be ending */
 } server = {
     .lock = GCP_MUTEX(GCP_RANK_SERVER),
 };
@@ -98,53 +94,31 @@ static struct opened *opened_find(const struct connection *connection, uint64_t 
 	return opened;
 }
 
-/* It is in no list. */
-static void opened_end(struct opened *opened)
-{
-	gcp_assert_held(GCP_RANK_SERVER);
-	if (gcp_pools_close(gcp_process.pools, opened->addr, opened->id) == -EBUSY)
-		SLIST_INSERT_HEAD(&server.late, opened, entry);
-	else
-		free(opened);
-}
-
 static void opened_close(struct connection *connection, struct opened *opened)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
 	assert(opened);
 	SLIST_REMOVE(&connection->opened, opened, opened, entry);
-	opened_end(opened);
-}
-
-/* Tries those once more. */
-static void late_end(void)
-{
-	gcp_assert_held(GCP_RANK_SERVER);
-	struct opened_list late = server.late;
-	struct opened *opened;
-
-	SLIST_INIT(&server.late);
-	while ((opened = SLIST_FIRST(&late))) {
-		SLIST_REMOVE_HEAD(&late, entry);
-		opened_end(opened);
-	}
+	gcp_pools_close(gcp_process.pools, opened->addr, opened->id);
+	free(opened);
 }
 
 /* A block counts as open until it is closed or its process has ended. */
 static CUresult opened_add(struct connection *connection,
 			   const struct gcp_ipc_request *request,
-			   struct opened **ret_opened)
+			   struct opened **ret_opened, uint64_t *ret_bytes)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
 	struct opened *opened = calloc(1, sizeof(*opened));
 
+	assert(!opened_find(connection, request->open));
 	if (!opened)
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	opened->open = request->open;
 	opened->addr = request->addr;
 	opened->id = request->id;
-	opened->bytes = gcp_pools_open(gcp_process.pools, request->addr, request->id);
-	if (opened->bytes == 0) {
+	*ret_bytes = gcp_pools_open(gcp_process.pools, request->addr, request->id);
+	if (*ret_bytes == 0) {
 		free(opened);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -190,12 +164,9 @@ static bool answer_send(const struct connection *connection,
 	bool sent;
 
 	assert(connection->fd >= 0 && connection->fd != connection->end);
-	if (opened) {
-		answer->bytes = opened->bytes;
-		if (gcp_pools_for_each_handle(gcp_process.pools, opened->addr,
-					      parts->from, part_add, parts) < 0)
-			answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
-	}
+	if (opened && gcp_pools_for_each_handle(gcp_process.pools, opened->addr,
+						parts->from, part_add, parts) < 0)
+		answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
 	sent = gcp_ipc_send(connection->fd, answer, sizeof(*answer), parts->fds,
 			    answer->result == CUDA_SUCCESS ? answer->count : 0,
 			    GCP_IPC_NO_WAIT);
@@ -215,7 +186,8 @@ static bool request_serve(struct connection *connection,
 	bool sent = true;
 
 	if (request->op == GCP_IPC_OPEN && !opened)
-		answer.result = (int)opened_add(connection, request, &opened);
+		answer.result =
+		    (int)opened_add(connection, request, &opened, &answer.bytes);
 	if (request->op != GCP_IPC_CLOSE)
 		sent = answer_send(connection, opened, &parts);
 	/* The other process has none of it. */
@@ -243,6 +215,7 @@ static void door_serve(void)
 
 	if (fd < 0)
 		return;
+	assert(fd != end);
 	connection = calloc(1, sizeof(*connection));
 	if (connection && watch(fd, connection)) {
 		connection->fd = fd;
@@ -252,8 +225,7 @@ static void door_serve(void)
 	}
 	free(connection);
 	close(fd);
-	if (end >= 0)
-		close(end);
+	close(end);
 }
 
 /* The connection has ended, and its process may work on what it has open until that has
@@ -262,6 +234,8 @@ static void connection_end(struct connection *connection)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
 	assert(connection->fd >= 0);
+	/* A child that has not begun its own program may have it open, too. */
+	(void)epoll_ctl(server.watch, EPOLL_CTL_DEL, connection->fd, NULL);
 	close(connection->fd);
 	if (connection->fd == connection->end)
 		while (!SLIST_EMPTY(&connection->opened))
@@ -270,7 +244,7 @@ static void connection_end(struct connection *connection)
 		connection->fd = connection->end;
 		(void)watch(connection->fd, connection);
 		return;
-	} else if (connection->end >= 0)
+	} else
 		close(connection->end);
 	LIST_REMOVE(connection, entry);
 	free(connection);
@@ -307,25 +281,18 @@ static bool serve(void)
 	return true;
 }
 
-/* What others have closed is freed here, and of no use in this thread's cache. */
 static void *server_run(void *unused)
 {
 	struct epoll_event event;
-	bool going = true, late = false;
+	bool going = true;
 
 	while (going) {
 		assert(gcp_ranks_held == 0); /* no lock while it waits */
-		if (epoll_wait(server.watch, &event, 1, late ? PAUSE_MS : -1) < 0 &&
-		    errno != EINTR)
+		if (epoll_wait(server.watch, &event, 1, -1) < 0 && errno != EINTR)
 			break; /* the program has closed it */
 		gcp_mutex_lock(&server.lock);
+		(void)serve();
 		going = !server.ended;
-		if (going) {
-			late_end();
-			(void)serve();
-			gcp_pools_thread_exit(gcp_process.pools);
-		}
-		late = !SLIST_EMPTY(&server.late);
 		gcp_mutex_unlock(&server.lock);
 	}
 	return unused;
@@ -352,19 +319,16 @@ static bool thread_start(void)
 	gcp_assert_held(GCP_RANK_SERVER);
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
-	pthread_attr_t attributes;
 	pthread_t thread;
 	bool created;
 
 	*(void **)&create = gcp_elf_libc_symbol("pthread_create");
-	if (!create || pthread_attr_init(&attributes) != 0)
+	if (!create)
 		return false;
 	sigfillset(&all);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigprocmask(SIG_BLOCK, &all, &before);
-	created = create(&thread, &attributes, server_run, NULL) == 0;
+	created = create(&thread, NULL, server_run, NULL) == 0;
 	sigprocmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
 	return created;
 }
 
@@ -374,7 +338,9 @@ static bool server_start(void)
 	if (server.running)
 		return true;
 	server.registered = server.registered || atexit(server_end) == 0;
-	if (!server.registered || !gcp_ipc_process_make(&server.self))
+	if (!server.registered ||
+	    syscall(SYS_getrandom, &server.self, sizeof(server.self), 0) !=
+		sizeof(server.self))
 		return false;
 	server.door = gcp_ipc_door_open(&server.self);
 	server.watch = epoll_create1(EPOLL_CLOEXEC);
@@ -385,17 +351,6 @@ static bool server_start(void)
 		close(server.watch);
 	}
 	return server.running;
-}
-
-bool gcp_ipc_server_possible(int device)
-{
-	int able = 0;
-
-	return gcp_real.cuDeviceGetAttribute(
-		   &able,
-		   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-		   device) == CUDA_SUCCESS &&
-	       able;
 }
 
 /* gcp_pools_for_each_handle: makes the files that other processes will ask for, of the
@@ -449,10 +404,11 @@ int gcp_ipc_server_free(gcp_addr addr, bool waits)
 	gcp_mutex_unlock(&server.lock);
 	if (result < 0)
 		return -EINVAL; /* it is lent: freed twice */
-	if (result == 0)
-		result = waits ? gcp_pools_free(gcp_process.pools, addr)
-			       : gcp_pools_free_async(gcp_process.pools, addr, 0);
-	return result < 0 ? result : waited;
+	if (result == 1)
+		return waited;
+	result = waits ? gcp_pools_free(gcp_process.pools, addr)
+		       : gcp_pools_free_async(gcp_process.pools, addr, 0);
+	return result == 0 ? waited : result;
 }
 
 bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
@@ -481,6 +437,5 @@ void gcp_ipc_server_after_fork(void)
 	}
 	gcp_mutex_init(&server.lock, GCP_RANK_SERVER);
 	LIST_INIT(&server.connections);
-	SLIST_INIT(&server.late);
 	server.running = false;
 }

@@ -17,8 +17,6 @@
  * before the first export; vmm_lock of pool/ is held. */
 extern CUresult (*gcp_ipc_server_file)(uint64_t handle, int *ret_fd);
 
-/* Whether the driver can hand over memory of the device at all. Cheap. */
-bool gcp_ipc_server_possible(int device);
 /* The handle of an exported block, the same each time until it is freed. Starts the
  * thread, if it does not run yet. CUDA_ERROR_OPERATING_SYSTEM: it cannot be started. */
 CUresult gcp_ipc_server_handle(const struct gcp_block_info *info,

@@ -64,11 +64,6 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 	       ret->more_ones == UINT32_MAX && ret->check == handle_check(*ret);
 }
 
-bool gcp_ipc_process_make(struct gcp_ipc_process *ret)
-{
-	return syscall(SYS_getrandom, ret, sizeof(*ret), 0) == sizeof(*ret);
-}
-
 /* --- messages -------------------------------------------------------------------- */
 
 long gcp_ipc_deadline(long ms)
@@ -130,11 +125,6 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 	return sent == (long)bytes;
 }
 
-static bool user_is_trusted(uid_t uid)
-{
-	return uid == geteuid() || uid == 0;
-}
-
 /* How many files have come. One that wants to know its user gets that first. */
 static unsigned int control_read(struct msghdr *header, int *ret_fds, bool *ret_trusted)
 {
@@ -147,7 +137,7 @@ static unsigned int control_read(struct msghdr *header, int *ret_fds, bool *ret_
 		if (one->cmsg_level == SOL_SOCKET &&
 		    one->cmsg_type == SCM_CREDENTIALS) {
 			memcpy(&user, CMSG_DATA(one), sizeof(user));
-			*ret_trusted = user_is_trusted(user.uid);
+			*ret_trusted = user.uid == geteuid() || user.uid == 0;
 		}
 		if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS) {
 			count = (one->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -284,9 +274,7 @@ CUresult gcp_ipc_knock(const struct gcp_ipc_process *process, int end, long dead
 			       fds[1] < 0 ? 1 : 2, deadline))
 		result = errno == ECONNREFUSED ? CUDA_ERROR_INVALID_HANDLE
 					       : CUDA_ERROR_OPERATING_SYSTEM;
-	if (fds[1] >= 0)
-		close(fds[1]);
-	if (door >= 0)
-		close(door);
+	close(fds[1]);
+	close(door);
 	return result;
 }

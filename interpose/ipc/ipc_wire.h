@@ -53,9 +53,6 @@ void gcp_ipc_handle_make(const struct gcp_ipc_process *process, uint64_t addr,
 			 uint64_t id, CUipcMemHandle *ret_handle);
 bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *ret);
 
-/* False: the system has no random numbers. */
-bool gcp_ipc_process_make(struct gcp_ipc_process *ret);
-
 /* --- messages ------------------------------------------------------------------- */
 
 enum gcp_ipc_op {

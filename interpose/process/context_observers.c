@@ -10,7 +10,6 @@
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
 #include "../ipc/ipc_imports.h"
-#include "../ipc/ipc_opened.h"
 #include "../observe/observer.h"
 #include "passed.h"
 #include "../base/process.h"
@@ -84,7 +83,6 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.gone = gcp_release_context_gone},
     {.gone = gcp_passed_context_gone},
     {.gone = gcp_imports_context_gone},
-    {.gone = gcp_ipc_opened_context_gone},
     {.gone = observer_gone},
 };
 const size_t gcp_context_observer_count =

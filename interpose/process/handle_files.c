@@ -55,9 +55,7 @@ static void keep(uint64_t handle, int fd)
 	struct rlimit limit;
 	int copy = file_copy(fd);
 
-	if (copy < 0)
-		return;
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+	if (copy < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
 	    (rlim_t)copy >= limit.rlim_cur / SHARE) {
 		close(copy);
 		return;

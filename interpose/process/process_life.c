@@ -16,7 +16,6 @@
 #include "../base/elfwalk.h"
 #include "handle_files.h"
 #include "../ipc/ipc_imports.h"
-#include "../ipc/ipc_opened.h"
 #include "../ipc/ipc_server.h"
 #include "observe.h"
 #include "process_life.h"
@@ -171,7 +170,6 @@ static void fork_child(void)
 	gcp_ipc_server_after_fork();
 	gcp_handle_files_after_fork();
 	gcp_imports_after_fork();
-	gcp_ipc_opened_after_fork();
 	gcp_mutex_init(&gcp_process.runtime_lock, GCP_RANK_RUNTIME);
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		gcp_mutex_init(&start_lock, GCP_RANK_START);

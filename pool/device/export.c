@@ -72,14 +72,14 @@ uint64_t gcp_pools_open(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
 
 /* --- lent ------------------------------------------------------------------------- */
 
-/* Its heap counts it as lent, or as the program's. */
+/* Its heap counts it as lent, or as the program's, to be freed. */
 static void lent_set(struct gcp_block *block, bool lent)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
 	assert(lent || heap->lent_bytes >= block->size);
-	gcp_block_set_state(block, lent ? GCP_BLOCK_LENT : GCP_BLOCK_USED);
+	gcp_block_set_state(block, lent ? GCP_BLOCK_LENT : GCP_BLOCK_CACHED);
 	heap->lent_bytes += lent ? block->size : -block->size;
 	if (heap->private) {
 		heap->used_bytes += lent ? -block->size : block->size;
@@ -108,46 +108,22 @@ int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr)
 	return result;
 }
 
-/* The last one closes a lent block; the pool is pinned. The free counts it once more:
- * that is undone, and raises no peak. pool->lock is held, and not any more. */
-static void take_back(struct gcp_pool *pool, struct gcp_block *block)
-{
-	struct gcp_stats_delta undo = {
-	    .net = {1, (int64_t)block->requested, (int64_t)block->size, 0},
-	};
-
-	assert(!block->async);
-	lent_set(block, false);
-	gcp_mutex_unlock(&pool->lock);
-	(void)gcp_pools_free_async(pool->pools, block->addr, 0);
-	gcp_mutex_lock(&pool->lock);
-	gcp_stats_merge(pool, &undo);
-	gcp_mutex_unlock(&pool->lock);
-	gcp_pool_unpin(pool);
-}
-
-int gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
+void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
 {
 	struct gcp_block *block = shared_lock(pools, addr);
 	struct gcp_pool *pool;
-	bool last;
-	int result = 0;
 
 	if (!block)
-		return -ENOENT;
+		return;
 	pool = block->segment->pool;
-	last = atomic_load(&block->state) == GCP_BLOCK_LENT && block->opens == 1;
-	if (block->opens == 0 || gcp_block_id(block) != id)
-		result = -ENOENT;
-	else if (last && !gcp_pool_pin(pool))
-		result = -EBUSY;
-	else
-		block->opens--;
-	if (result == 0 && last)
-		take_back(pool, block);
-	else
-		gcp_mutex_unlock(&pool->lock);
-	return result;
+	if (block->opens > 0 && gcp_block_id(block) == id && --block->opens == 0 &&
+	    atomic_load(&block->state) == GCP_BLOCK_LENT) {
+		lent_set(block, false);
+		/* The free counts it once more. */
+		gcp_stats_delta_count(&pool->delta, 1, block->requested, block->size);
+		gcp_private_free(pool, block);
+	}
+	gcp_mutex_unlock(&pool->lock);
 }
 
 /* --- work and handles ---------------------------------------------------------- */

@@ -236,9 +236,9 @@ void gcp_heap_seal(struct gcp_heap *heap)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
-int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
+void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 {
-	gcp_mutex_lock(&pool->lock);
+	gcp_assert_held(GCP_RANK_POOL);
 	/* Now that the lock is held the heap is certain. */
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
@@ -267,8 +267,6 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 		block_defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
-	gcp_mutex_unlock(&pool->lock);
-	return 0;
 }
 
 void gcp_heap_capture_ends(struct gcp_heap *heap)

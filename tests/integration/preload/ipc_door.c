@@ -424,3 +424,28 @@ SCENARIO(open_by_a_slow_door_ends_as_soon)
 	     "another error");
 	must(time(NULL) < begin + 10, "it is waited for longer");
 }
+
+/* --- a child that has the exporter's files --- */
+
+/* Until it runs its own program: no handlers of forks run in it. */
+SCENARIO(a_connection_that_a_child_has_open_ends)
+{
+	struct gcp_ipc_handle handle;
+	pid_t child;
+	CUdeviceptr p;
+	int end;
+
+	(void)primary();
+	p = allocated(4096);
+	handle = handle_of(p);
+	end = connected(&handle);
+	usleep(100 * 1000); /* until the thread has it */
+	child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	while (child == 0)
+		pause();
+	must(shutdown(end, SHUT_RDWR) == 0, "no connection");
+	usleep(100 * 1000); /* until the thread knows */
+	OK(cuMemFree_v2(p));
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}

@@ -5,19 +5,13 @@
  *
  *   ipc_opens SCENARIO    plays one; 0: all is as with memory of their own
  *
- * Needs: interpose/ipc/ipc_opened.c
  * Environment: GCPOOL_BACKEND=segments
  */
 #include <sys/wait.h>
 
 #include "scenarios.h"
 
-#include "../../../interpose/cuda/resolve.h"
-#include "../../../interpose/ipc/ipc_opened.h"
-
 #define LAZY CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-
-struct gcp_real gcp_real; /* for ipc_opened.c, which a scenario calls itself */
 
 static CUipcMemHandle handles[2];
 static CUcontext ctx;
@@ -54,35 +48,7 @@ static void open_refused_once(void)
 	when_called("cuIpcCloseMemHandle", opens_meanwhile);
 	OK(cuIpcCloseMemHandle(p));
 	must(opened == CUDA_SUCCESS && tries == 2, "refused for the sake of another's");
-	(void)opens(NULL);
-	must(opened == CUDA_ERROR_ALREADY_MAPPED && tries == 1, "tried again alone");
 }
-
-/* --- pointers --- */
-
-/* CUDA has closed what lay there, the thread that asked for it has not noted that, and
- * another thread opens something: at the same address from another base. */
-SCENARIO(address_opened_while_it_is_closed)
-{
-	const CUdeviceptr ptr = 64 * MIB, base = 62 * MIB, other = 63 * MIB;
-	struct opened_pointer *first;
-	CUdeviceptr found;
-
-	gcp_real.cuCtxGetCurrent = cuCtxGetCurrent;
-	must(gcp_ipc_opened_add(base, ptr - base), "not added");
-	first = gcp_ipc_opened_take(ptr, &found);
-	must(found == base, "not what was opened");
-	must(gcp_ipc_opened_add(other, ptr - other), "not added");
-	gcp_ipc_opened_closed(first, true);
-	first = gcp_ipc_opened_take(ptr, &found);
-	must(found == other, "what was opened last is lost");
-	gcp_ipc_opened_closed(first, false);
-	gcp_ipc_opened_closed(gcp_ipc_opened_take(ptr, &found), true);
-	must(found == other, "what was not closed is lost");
-	must(!gcp_ipc_opened_take(ptr, &found) && found == ptr, "it is open still");
-}
-
-/* --- opens --- */
 
 /* The second process starts before the first one uses CUDA. */
 SCENARIO_BEFORE_CUDA(an_open_that_others_hold_up_is_tried_again)
