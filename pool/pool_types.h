@@ -378,9 +378,6 @@ struct gcp_fence_scope {
 	int (*failed)(struct gcp_timeline *timeline, int failure);
 	/* An epoch is being closed. */
 	void (*closing)(struct gcp_timeline *timeline);
-	/* Whether the open epoch has taken so much that closing it is worth waiting for
-	 * a thread that does so just now; NULL: never. Without fence_lock. */
-	bool (*overfull)(const struct gcp_timeline *timeline);
 	/* Whether a closed epoch keeps its fence where the queue is full: what waits
 	 * for it, or stands behind a barrier for it, may not do so for the next one. */
 	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
@@ -403,7 +400,7 @@ struct gcp_timeline {
 	_Atomic int64_t early;   /* written under fence_lock, or with a new epoch */
 	_Atomic uint32_t blocks; /* freed into the open epoch, of pinned memory only */
 	_Atomic uint64_t pending_bytes; /* in the queue; written under fence_lock */
-	_Atomic bool closing; /* a thread is in gcp_timeline_close_begin .. end */
+	_Atomic bool closing;           /* a thread is in gcp_timeline_close */
 	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
 	uint64_t freed;     /* the latest that a free or a barrier closed; fence_lock */
 	uint64_t awaitable; /* the latest that a free closed; fence_lock */
@@ -527,6 +524,7 @@ struct gcp_pool {
 	 * fence_lock; bytes that were freed while a capture held fences back, since the
 	 * context was waited for or an epoch was closed. */
 	_Atomic uint64_t pinned_done, pinned_freed, pinned_held;
+	struct gcp_maintenance pinned_turns; /* only the turns; pinned->lock */
 };
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */

@@ -557,7 +557,6 @@ static const char *pool_check(struct gcp_pool *pool)
 struct pinned_checking {
 	struct gcp_pinned *pinned;
 	uint64_t blocks, bytes, held, held_bytes, unused;
-	const char *broken;
 };
 
 static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
@@ -596,26 +595,22 @@ static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
 	return NULL;
 }
 
-static void pinned_check_one(struct gcp_pinned_bucket *bucket, void *arg)
-{
-	struct pinned_checking *checking = arg;
-
-	if (!checking->broken)
-		checking->broken = pinned_blocks_check(bucket, checking);
-}
-
 static const char *pinned_check(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct pinned_checking checking = {.pinned = pinned};
 	const struct gcp_pinned_stats *stats;
-	const char *broken;
+	const char *broken = NULL;
 
 	if (!pinned)
 		return NULL;
 	stats = &pinned->stats;
-	gcp_pinned_buckets_for_each(pinned, pinned_check_one, &checking);
-	GCP_MUST(!checking.broken, checking.broken);
+	gcp_pinned_lock(pinned);
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket && !broken;
+	     bucket = bucket->older)
+		broken = pinned_blocks_check(bucket, &checking);
+	gcp_pinned_unlock(pinned);
+	GCP_MUST(!broken, broken);
 	GCP_MUST(checking.blocks == stats->allocations.current,
 		 "N4: allocations is not the number of pinned blocks");
 	GCP_MUST(checking.bytes == stats->allocated_bytes.current,

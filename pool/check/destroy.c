@@ -21,17 +21,16 @@ static void timeline_destroy(struct gcp_timeline *timeline,
 	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }
 
-static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
+static void pinned_blocks_free(struct gcp_pinned *pinned)
 {
-	struct gcp_pool *pool = bucket->pool;
 	struct gcp_pinned_block *block;
 
-	(void)arg;
-	gcp_pinned_unlock(pool->pools->pinned);
-	TAILQ_FOREACH (block, &bucket->blocks, all)
-		if (pool->live)
-			(void)pool->pools->driver.host_free(pool->ctx, block->p);
-	gcp_pinned_lock(pool->pools->pinned);
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	     bucket = bucket->older)
+		TAILQ_FOREACH (block, &bucket->blocks, all)
+			if (bucket->pool->live)
+				(void)pinned->pools->driver.host_free(bucket->pool->ctx,
+								      block->p);
 }
 
 static void pinned_destroy(struct gcp_pools *pools)
@@ -40,7 +39,7 @@ static void pinned_destroy(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	gcp_pinned_buckets_for_each(pinned, bucket_free_all, NULL);
+	pinned_blocks_free(pinned);
 	timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
 	gcp_map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));

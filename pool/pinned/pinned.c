@@ -52,9 +52,10 @@ int gcp_pinned_create(struct gcp_pools *pools)
 struct request {
 	struct gcp_pinned *pinned;
 	struct gcp_pool *pool;
-	struct gcp_pinned_bucket *bucket;
+	struct gcp_pinned_bucket *bucket; /* NULL: not looked for yet */
 	struct gcp_pinned_set *set;
 	uint64_t bytes;
+	uint32_t flags, place;
 	uint64_t generation; /* of the pool, when the request came */
 	void *p;             /* what it gets; NULL: nothing yet */
 };
@@ -207,17 +208,6 @@ static void make_room(const struct request *request, uint64_t idle, bool last)
 		(void)gcp_pinned_release(request->pinned, wanted, idle);
 }
 
-/* Makes more of what is pending ready: first by looking; then by waiting for what frees
- * would have waited for on plain CUDA, of this context and then of all; never for work
- * that came after the free. */
-static uint64_t make_ready(const struct request *request, int round)
-{
-	if (round > 0)
-		gcp_pinned_frees_wait(request->pool->pools,
-				      round == 1 ? request->pool : NULL);
-	return gcp_pinned_timeline_look(request->pinned);
-}
-
 /* Whether other threads gave memory back, that which is on its way to the driver, too.
  */
 static bool others_help(const struct request *request, struct gcp_search *search)
@@ -228,27 +218,23 @@ static bool others_help(const struct request *request, struct gcp_search *search
 	return gcp_search_others(request->pinned->pools, search);
 }
 
-/* pinned->lock is held. *ret_epoch: as gcp_pinned_bucket_take. */
-static bool take_locked(struct request *request, uint64_t *ret_epoch)
+/* A completed block for the request. *ret_epoch: as gcp_pinned_bucket_take. */
+static bool take(struct request *request, uint64_t *ret_epoch)
 {
-	struct gcp_pinned_block *block =
-	    gcp_pinned_bucket_take(request->bucket, ret_epoch);
-
-	if (__builtin_expect(!block, 0))
-		return false;
-	gcp_pinned_block_use(block, request->bytes, request->set);
-	request->p = block->p;
-	return true;
-}
-
-static bool take(struct request *request)
-{
-	uint64_t epoch;
+	struct gcp_pinned_block *block = NULL;
 
 	gcp_pinned_lock(request->pinned);
-	bool taken = take_locked(request, &epoch);
+	if (!request->bucket)
+		request->bucket = gcp_pinned_bucket_get(request->pool, request->bytes,
+							request->flags, request->place);
+	if (__builtin_expect(request->bucket != NULL, 1))
+		block = gcp_pinned_bucket_take(request->bucket, ret_epoch);
+	if (__builtin_expect(block != NULL, 1)) {
+		gcp_pinned_block_use(block, request->bytes, request->set);
+		request->p = block->p;
+	}
 	gcp_pinned_unlock(request->pinned);
-	return taken;
+	return block != NULL;
 }
 
 static void count(struct gcp_pinned *pinned, uint64_t *counter)
@@ -258,7 +244,9 @@ static void count(struct gcp_pinned *pinned, uint64_t *counter)
 	gcp_pinned_unlock(pinned);
 }
 
-/* Uses and gives back what is ready, then what can be made so. */
+/* Uses and gives back what is ready, then what can be made so: first by looking; then
+ * by waiting for what frees would have waited for on plain CUDA, of this context and
+ * then of all; never for work that came after the free. */
 static int take_after_reclaim(struct request *request)
 {
 	/* The last once for the quota, and once for a driver without room below it. */
@@ -266,6 +254,7 @@ static int take_after_reclaim(struct request *request)
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	struct gcp_search search = {0};
+	uint64_t epoch;
 
 	(void)gcp_search_others(pinned->pools, &search); /* it is tried once more */
 	/* Nothing helps if what the program holds fills the quota. */
@@ -273,10 +262,12 @@ static int take_after_reclaim(struct request *request)
 			    beyond_quota(request, true) == 0 &&
 			    (round == 0 || gcp_pinned_has_unused(pinned->pools));
 	     round++) {
-		uint64_t idle = make_ready(request, round);
-
+		if (round > 0)
+			gcp_pinned_frees_wait(pinned->pools,
+					      round == 1 ? request->pool : NULL);
+		uint64_t idle = gcp_pinned_timeline_look(pinned);
 		count(pinned, &pinned->stats.alloc_retries);
-		if (take(request))
+		if (take(request, &epoch))
 			return 0;
 		make_room(request, idle, round >= LAST);
 		result = take_new(request);
@@ -284,7 +275,7 @@ static int take_after_reclaim(struct request *request)
 	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
 			others_help(request, &search);
 	     i++)
-		result = take(request) ? 0 : take_new(request);
+		result = take(request, &epoch) ? 0 : take_new(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count(pinned, &pinned->stats.ooms);
 	return result;
@@ -300,8 +291,9 @@ static int alloc_slow(struct request *request, uint64_t epoch)
 {
 	int result;
 
-	if (epoch != 0 && gcp_pinned_timeline_look_at(request->pinned, epoch) == 0 &&
-	    take(request))
+	if (epoch != 0 &&
+	    gcp_pinned_timeline_close(request->pinned, epoch, NULL) == 0 &&
+	    take(request, &epoch))
 		return 0;
 	result = take_new(request);
 	return result == GCP_CUDA_OUT_OF_MEMORY ? take_after_reclaim(request) : result;
@@ -312,8 +304,6 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	uint64_t epoch = 0;
-	uint32_t place;
-	bool taken = false;
 	int result = 0;
 
 	/* A quota counts all memory, also where none is used again. */
@@ -324,20 +314,14 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	    .pool = pool,
 	    .set = set,
 	    .bytes = bytes,
+	    .flags = flags,
+	    .place = pool->pools->driver.host_place(),
 	    .generation = atomic_load(&pool->pinned_generation),
 	};
-	place = pool->pools->driver.host_place();
-	gcp_pinned_lock(pinned);
-	request.bucket = gcp_pinned_bucket_get(pool, bytes, flags, place);
-	if (__builtin_expect(request.bucket != NULL, 1)) {
-		assert(request.bucket->pool == pool && request.bucket->size >= bytes);
-		assert(request.bucket->flags == flags &&
-		       request.bucket->place == place);
-		taken = take_locked(&request, &epoch);
-	}
-	gcp_pinned_unlock(pinned);
-	if (__builtin_expect(!taken, 0))
+	if (__builtin_expect(!take(&request, &epoch), 0))
 		result = request.bucket ? alloc_slow(&request, epoch) : -ENOMEM;
+	assert(!request.bucket ||
+	       (request.bucket->size >= bytes && request.bucket->flags == flags));
 	if (result == 0)
 		*ret_p = request.p;
 	return result;
@@ -354,57 +338,36 @@ static bool closes_each(const struct gcp_pinned *pinned, uint64_t size)
 	       atomic_load_explicit(&pinned->out, memory_order_relaxed);
 }
 
-/* More is pending than the window allows: waits for what is oldest, in this context
- * alone. Where no fence can be set a real free does that. */
-static int keep_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
-{
-	uint64_t window = pinned->pools->config.pinned_window;
-	int result = gcp_pinned_timeline_keep_window(pool);
-
-	if (result == 0 && gcp_timeline_filled(&pinned->timeline) > (int64_t)window)
-		result = gcp_pinned_finish_own(pool, 1);
-	return result;
-}
-
-/* By what this context has: a free waits for no other, and the driver's would. */
-static int enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
-{
-	gcp_pinned_lock(pinned);
-	uint64_t over = gcp_pinned_over_limit(pinned);
-	gcp_pinned_unlock(pinned);
-	if (over == 0)
-		return 0;
-	(void)gcp_timeline_advance_all(&pinned->timeline);
-	return gcp_pinned_finish_own(pool, over);
-}
-
 /* The block was freed into `epoch`, which should be closed. */
 static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
+	const struct gcp_config *config = &pinned->pools->config;
 	int result = 0;
 
 	/* The error may be any context's. The driver knows: it frees, and says what
 	 * plain CUDA would. */
-	if (gcp_pinned_timeline_close(pool, epoch) != 0)
+	if (gcp_pinned_timeline_close(pinned, epoch, pool) != 0)
 		return gcp_pinned_release_own(pool, UINT64_MAX);
-	if (pinned->pools->config.blocking_free)
+	if (config->blocking_free)
 		result = gcp_pinned_timeline_wait(pool, epoch);
+	/* More is pending than the window allows: waits for what is oldest, in this
+	 * context alone. Where no fence can be set a real free does that. */
+	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
+		result = gcp_pinned_timeline_keep_window(pool);
 	if (result == 0 &&
-	    gcp_pinned_timeline_pending(pinned) > pinned->pools->config.pinned_window)
-		result = keep_window(pinned, pool);
-	return result;
+	    gcp_timeline_filled(&pinned->timeline) > (int64_t)config->pinned_window)
+		result = gcp_pinned_finish_own(pool, 1);
+	return result != 0 ? result : gcp_pinned_decay(pool);
 }
 
 /* A capture forbids fences: what this context frees meanwhile waits for its end, up to
  * the window. Then the driver frees a block, and waits as it does. */
 static int free_held(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t size)
 {
-	const struct gcp_config *config = &pinned->pools->config;
 	uint64_t held = atomic_fetch_add(&pool->pinned_held, size) + size;
 
 	count(pinned, &pinned->stats.deferred_frees);
-	if (held <= config->pinned_window && !config->blocking_free &&
-	    !has_quota(pinned) && !atomic_load(&pinned->out))
+	if (held <= pinned->pools->config.pinned_window && !closes_each(pinned, 0))
 		return 0;
 	return gcp_pinned_finish_own(pool, 1);
 }
@@ -427,7 +390,7 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 static int free_kept(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	if (!pinned->pools->config.blocking_free ||
-	    gcp_pinned_timeline_close(pool, epoch) != 0)
+	    gcp_pinned_timeline_close(pinned, epoch, pool) != 0)
 		return 0;
 	return gcp_pinned_timeline_wait(pool, epoch);
 }
@@ -451,13 +414,17 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	uint64_t size = block->bucket->size;
 	bool kept = block->set != NULL;
 	gcp_pinned_block_unuse(block, epoch);
-	bool over = gcp_pinned_over_limit(pinned) > 0;
+	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
 	result = kept ? free_kept(pinned, pool, epoch)
 		      : free_common(pinned, pool, epoch, size);
-	if (over) /* of others, too: graphs that ended may have left them */
-		limited = enforce_limit(pinned, pool);
+	/* By what this context has: a free waits for no other, and the driver's would.
+	 */
+	if (__builtin_expect(over > 0, 0)) {
+		(void)gcp_timeline_advance_all(&pinned->timeline);
+		limited = gcp_pinned_finish_own(pool, over);
+	}
 	return result != 0 ? result : limited;
 }
 
@@ -481,8 +448,8 @@ bool gcp_pinned_poll(struct gcp_pools *pools)
 	if (!pinned || is_off(pinned))
 		return false;
 	if (gcp_timeline_filled(&pinned->timeline) > 0)
-		(void)gcp_pinned_timeline_look_at(pinned,
-						  gcp_timeline_now(&pinned->timeline));
+		(void)gcp_pinned_timeline_close(
+		    pinned, gcp_timeline_now(&pinned->timeline), NULL);
 	(void)gcp_timeline_advance_all(&pinned->timeline);
 	return gcp_pinned_timeline_pending(pinned) > 0;
 }

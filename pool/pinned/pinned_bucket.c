@@ -54,25 +54,16 @@ struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t 
 	bucket = gcp_descriptor_alloc(&pinned->bucket_descriptors);
 	if (!bucket)
 		return NULL;
-	*bucket = (struct gcp_pinned_bucket){
-	    .pool = pool, .size = size, .flags = flags, .place = place, .next = *list};
+	*bucket = (struct gcp_pinned_bucket){.pool = pool,
+					     .size = size,
+					     .flags = flags,
+					     .place = place,
+					     .next = *list,
+					     .older = pinned->latest};
 	TAILQ_INIT(&bucket->ready);
 	TAILQ_INIT(&bucket->pending);
 	TAILQ_INIT(&bucket->blocks);
-	return *list = bucket;
-}
-
-void gcp_pinned_buckets_for_each(struct gcp_pinned *pinned,
-				 void (*each)(struct gcp_pinned_bucket *bucket,
-					      void *arg),
-				 void *arg)
-{
-	gcp_pinned_lock(pinned);
-	for (int i = 0; i < GCP_PINNED_BUCKETS; i++)
-		for (struct gcp_pinned_bucket *bucket = pinned->buckets[i]; bucket;
-		     bucket = bucket->next)
-			each(bucket, arg);
-	gcp_pinned_unlock(pinned);
+	return *list = pinned->latest = bucket;
 }
 
 /* --- free blocks ---------------------------------------------------------- */
@@ -104,26 +95,28 @@ struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket
 		return NULL;
 	}
 	assert(atomic_load(&block->state) == GCP_PINNED_FREED && !block->set);
+	assert(gcp_pinned_epoch_ready(bucket->pool, block->epoch)); /* E3 */
 	TAILQ_REMOVE(&bucket->ready, block, link);
 	pinned->unused -= bucket->size;
 	return block;
 }
 
-/* Of ready ones the longest unused, and then what is ready by now. */
 struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucket,
-						 bool pending)
+						 uint64_t before, bool pending)
 {
-	struct gcp_pinned_block *block = TAILQ_LAST(&bucket->ready, gcp_pinned_list);
+	struct gcp_pinned_list *list = &bucket->ready;
+	struct gcp_pinned_block *block;
 
-	if (block) {
-		TAILQ_REMOVE(&bucket->ready, block, link);
-	} else {
-		block = TAILQ_FIRST(&bucket->pending);
-		if (!block ||
-		    (!pending && !gcp_pinned_epoch_ready(bucket->pool, block->epoch)))
-			return NULL;
-		TAILQ_REMOVE(&bucket->pending, block, link);
+	advance(bucket);
+	block = TAILQ_LAST(list, gcp_pinned_list);
+	if (!block && pending) {
+		list = &bucket->pending;
+		block = TAILQ_FIRST(list);
 	}
+	if (!block || block->turn >= before)
+		return NULL;
+	assert(pending || gcp_pinned_epoch_ready(bucket->pool, block->epoch));
+	TAILQ_REMOVE(list, block, link);
 	bucket->pool->pools->pinned->unused -= bucket->size;
 	return block;
 }
@@ -190,13 +183,15 @@ void gcp_pinned_block_unuse(struct gcp_pinned_block *block, uint64_t epoch)
 void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch)
 {
 	struct gcp_pinned_bucket *bucket = block->bucket;
+	struct gcp_pinned *pinned = bucket->pool->pools->pinned;
 
 	gcp_assert_held(GCP_RANK_PINNED);
 	assert(!block->set);
 	block->epoch = epoch;
+	block->turn = bucket->pool->pinned_turns.turn;
 	atomic_store_explicit(&block->state, GCP_PINNED_FREED, memory_order_relaxed);
 	TAILQ_INSERT_TAIL(&bucket->pending, block, link);
-	bucket->pool->pools->pinned->unused += bucket->size;
+	pinned->unused += bucket->size;
 }
 
 /* A map of its own: cuMemFree must not take a pinned block for one of the device.

@@ -116,50 +116,31 @@ bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes)
 
 /* --- for the rest of the room --------------------------------------------- */
 
-/* fence_lock is held. */
-static int close_for(struct gcp_timeline *timeline, uint64_t epoch)
+int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
+			      struct gcp_pool *own)
 {
+	struct gcp_timeline *timeline = &pinned->timeline;
+	bool advanced;
 	int result = 0;
 
-	gcp_assert_held(GCP_RANK_FENCE);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	if (!gcp_timeline_covering(timeline, epoch) &&
 	    !gcp_timeline_is_completed(timeline, epoch))
 		result = gcp_timeline_close_locked(timeline);
-	return result == -EBUSY ? 0 : result;
-}
-
-int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch)
-{
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	int result = close_for(timeline, epoch);
-	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
-	if (closed)
-		gcp_raise(&pool->pinned_freed, closed->epoch);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	return result;
-}
-
-int gcp_pinned_timeline_look_at(struct gcp_pinned *pinned, uint64_t epoch)
-{
-	bool advanced;
-
-	gcp_mutex_lock(&pinned->pools->fence_lock);
-	int result = close_for(&pinned->timeline, epoch);
-	struct gcp_closed_epoch *closed =
-	    gcp_timeline_covering(&pinned->timeline, epoch);
-	if (result == 0 && closed)
-		result =
-		    gcp_timeline_query_locked(&pinned->timeline, *closed, &advanced);
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	if (closed && own)
+		gcp_raise(&own->pinned_freed, closed->epoch);
+	else if (closed)
+		result = gcp_timeline_query_locked(timeline, *closed, &advanced);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
-	return result;
+	return result == -EBUSY ? 0 : result;
 }
 
 /* --- done in one context --------------------------------------------------- */
 
-static void raise_done(struct gcp_pool *pool, uint64_t epoch)
+void gcp_pinned_timeline_done(struct gcp_pool *pool, uint64_t epoch)
 {
+	assert(epoch < atomic_load(&pool->pools->pinned->timeline.open));
 	gcp_raise(&pool->pinned_done, epoch); /* a release: behind the work */
 }
 
@@ -168,19 +149,6 @@ static bool is_done_here(const struct gcp_pool *pool,
 			 const struct gcp_closed_epoch *closed)
 {
 	return closed->epoch <= atomic_load(&pool->pinned_done);
-}
-
-/* Asks for the part of the fence in the context of `pool`; false: it is not done, or
- * cannot be asked. */
-static bool look_here(struct gcp_pool *pool, const struct gcp_closed_epoch *closed)
-{
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-
-	gcp_assert_held(GCP_RANK_FENCE);
-	if (all_query(timeline, closed->fence->handle, pool->ctx) != 0)
-		return false;
-	raise_done(pool, closed->epoch);
-	return true;
 }
 
 /* Waits for the part of the fence in the context of `pool`, then looks whether it is
@@ -199,7 +167,7 @@ static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 	result = gcp_timeline_wait_locked(timeline, closed, pool->ctx);
 	if (result != 0)
 		return result;
-	raise_done(pool, closed.epoch);
+	gcp_pinned_timeline_done(pool, closed.epoch);
 	struct gcp_closed_epoch *still = gcp_timeline_covering(timeline, closed.epoch);
 	if (still)
 		(void)gcp_timeline_query_locked(timeline, *still, &advanced);
@@ -255,6 +223,8 @@ int gcp_pinned_timeline_keep_window(struct gcp_pool *pool)
 	return result;
 }
 
+/* Asks for the parts of the fences in the context of `pool`, up to one that is not done
+ * or cannot be asked. */
 static void look_in(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
@@ -263,8 +233,11 @@ static void look_in(struct gcp_pool *pool)
 	for (uint32_t i = 0; i < timeline->count; i++) {
 		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
 
-		if (!is_done_here(pool, closed) && !look_here(pool, closed))
+		if (is_done_here(pool, closed))
+			continue;
+		if (all_query(timeline, closed->fence->handle, pool->ctx) != 0)
 			break;
+		gcp_pinned_timeline_done(pool, closed->epoch);
 	}
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
@@ -273,7 +246,7 @@ uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
 {
 	uint64_t epoch = gcp_timeline_now(&pinned->timeline);
 
-	(void)gcp_pinned_timeline_look_at(pinned, epoch); /* an error shows again */
+	(void)gcp_pinned_timeline_close(pinned, epoch, NULL); /* shows again */
 	(void)gcp_timeline_advance_all(&pinned->timeline);
 	for (struct gcp_pool *pool = pinned->pools->first; pool; pool = pool->next)
 		look_in(pool);
@@ -289,9 +262,4 @@ uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool)
 	uint64_t epoch = gcp_timeline_next(timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return epoch;
-}
-
-void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch)
-{
-	raise_done(pool, epoch);
 }

@@ -32,29 +32,21 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools)
 	return has;
 }
 
-struct unused {
-	const struct gcp_pool *own;
-	uint64_t unit, bytes;
-};
-
-static void unused_count(struct gcp_pinned_bucket *bucket, void *arg)
-{
-	const struct gcp_pinned_block *block;
-	struct unused *unused = arg;
-
-	if (bucket->pool != unused->own)
-		return;
-	TAILQ_FOREACH (block, &bucket->blocks, all)
-		if (atomic_load(&block->state) == GCP_PINNED_FREED)
-			unused->bytes += gcp_round_up(bucket->size, unused->unit);
-}
-
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
 {
-	struct unused unused = {.own = pool, .unit = unit};
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	const struct gcp_pinned_block *block;
+	uint64_t bytes = 0;
 
-	gcp_pinned_buckets_for_each(pool->pools->pinned, unused_count, &unused);
-	return unused.bytes;
+	gcp_pinned_lock(pinned);
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	     bucket = bucket->older)
+		TAILQ_FOREACH (block, &bucket->blocks, all)
+			if (bucket->pool == pool &&
+			    atomic_load(&block->state) == GCP_PINNED_FREED)
+				bytes += gcp_round_up(bucket->size, unit);
+	gcp_pinned_unlock(pinned);
+	return bytes;
 }
 
 /* --- giving back ---------------------------------------------------------- */
@@ -63,17 +55,18 @@ struct giving {
 	const struct gcp_pool *own; /* NULL: of every context */
 	uint64_t wanted, given;     /* bytes */
 	bool pending;               /* those that are not ready, too */
-	uint64_t idle; /* only of contexts where this epoch is ready: no free waits */
-	int result;    /* the first error of the driver's free */
+	uint64_t idle;   /* only of contexts where this epoch is ready: no free waits */
+	uint64_t before; /* only what was freed in a turn before that; 0: all */
+	int result;      /* the first error of the driver's free */
 };
 
-/* Where fences do not work the driver's free does the waiting, as ever. */
-static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
+/* Where fences do not work the driver's free does the waiting, as ever. The lock is
+ * held, but not over that. */
+static void release_bucket(struct gcp_pinned_bucket *bucket, struct giving *giving)
 {
 	struct gcp_pool *pool = bucket->pool;
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	struct gcp_pinned_block *block;
-	struct giving *giving = arg;
 
 	if ((giving->own && giving->own != pool) ||
 	    !gcp_pinned_epoch_ready(pool, giving->idle))
@@ -84,7 +77,8 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 		return;
 	while (giving->given < giving->wanted &&
 	       (block = gcp_pinned_bucket_spare(
-		    bucket, giving->pending || atomic_load(&pinned->off)))) {
+		    bucket, giving->before ? giving->before : UINT64_MAX,
+		    giving->pending || atomic_load(&pinned->off)))) {
 		void *p = block->p;
 
 		/* First: a quota sees it in one of the two. */
@@ -102,7 +96,13 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 
 static struct giving release(struct gcp_pools *pools, struct giving giving)
 {
-	gcp_pinned_buckets_for_each(pools->pinned, release_bucket, &giving);
+	struct gcp_pinned *pinned = pools->pinned;
+
+	gcp_pinned_lock(pinned);
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	     bucket = bucket->older)
+		release_bucket(bucket, &giving);
+	gcp_pinned_unlock(pinned);
 	return giving;
 }
 
@@ -134,7 +134,7 @@ int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 
 	giving = release(pool->pools, giving);
 	if (giving.given > 0 && giving.result == 0)
-		gcp_pinned_timeline_left(pool, epoch);
+		gcp_pinned_timeline_done(pool, epoch);
 	return giving.result;
 }
 
@@ -146,19 +146,49 @@ void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own)
 			    pool, atomic_load(&pool->pinned_freed));
 }
 
-/* Of contexts that are idle, where no free of the driver's waits. */
-uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
+/* Looks, and where that helps nothing waits, to give back so many bytes; idle: of
+ * contexts that are idle, where no free of the driver's waits, and no more than one of
+ * the two finds. */
+static uint64_t look_and_release(struct gcp_pools *pools, uint64_t bytes, bool idle)
 {
-	struct gcp_pinned *pinned = pools->pinned;
 	uint64_t given = 0;
 
-	for (int i = 0; i < 2 && given == 0 && gcp_pinned_has_unused(pools); i++) {
+	for (int i = 0;
+	     i < 2 && given < (idle ? 1 : bytes) && gcp_pinned_has_unused(pools); i++) {
 		if (i > 0)
 			gcp_pinned_frees_wait(pools, NULL);
-		given = gcp_pinned_release(pinned, UINT64_MAX,
-					   gcp_pinned_timeline_look(pinned));
+		uint64_t epoch = gcp_pinned_timeline_look(pools->pinned);
+		given +=
+		    gcp_pinned_release(pools->pinned, bytes - given, idle ? epoch : 0);
 	}
 	return given;
+}
+
+uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
+{
+	return look_and_release(pools, UINT64_MAX, true);
+}
+
+int gcp_pinned_decay(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_maintenance *turns = &pool->pinned_turns;
+	struct giving giving = {.own = pool, .wanted = UINT64_MAX};
+	uint64_t now = pools->driver.clock_ns();
+
+	if (!pools->pinned || gcp_timeline_is_held(&pools->pinned->timeline) ||
+	    !gcp_turn_is_over(pools, turns, now))
+		return 0;
+	gcp_pinned_lock(pools->pinned);
+	if (gcp_turn_is_over(pools, turns, now)) { /* else another was faster */
+		atomic_store_explicit(&turns->turned_ns, now, memory_order_relaxed);
+		if (++turns->turn > GCP_DECAY_TURNS)
+			giving.before = turns->turn - GCP_DECAY_TURNS;
+	}
+	gcp_pinned_unlock(pools->pinned);
+	if (giving.before > 0)
+		(void)gcp_timeline_advance_all(&pools->pinned->timeline);
+	return giving.before > 0 ? release(pools, giving).result : 0;
 }
 
 /* Beyond twice what was ever in use at once, and a window: sizes that do not come again
@@ -195,7 +225,7 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t over = 0, given = 0;
+	uint64_t over = 0;
 
 	if (!pinned)
 		return 0;
@@ -203,24 +233,15 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	if (pinned->unused > keep_bytes)
 		over = pinned->unused - keep_bytes;
 	gcp_pinned_unlock(pinned);
-	for (int i = 0; i < 2 && given < over && gcp_pinned_has_unused(pools); i++) {
-		if (i > 0)
-			gcp_pinned_frees_wait(pools, NULL);
-		else
-			(void)gcp_pinned_timeline_look(pinned);
-		given += gcp_pinned_release(pinned, over - given, 0);
-	}
-	return given;
+	return look_and_release(pools, over, false);
 }
 
 /* --- the end of a context ------------------------------------------------- */
 
-static void bucket_reset(struct gcp_pinned_bucket *bucket, void *pool)
+static void bucket_reset(struct gcp_pinned_bucket *bucket)
 {
 	struct gcp_pinned_block *block;
 
-	if (bucket->pool != pool)
-		return;
 	TAILQ_INIT(&bucket->ready);
 	TAILQ_INIT(&bucket->pending);
 	while ((block = TAILQ_FIRST(&bucket->blocks))) {
@@ -243,5 +264,10 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	if (!pinned)
 		return;
 	atomic_store(&pinned->off, false); /* a fence that fails still says so */
-	gcp_pinned_buckets_for_each(pinned, bucket_reset, pool);
+	gcp_pinned_lock(pinned);
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	     bucket = bucket->older)
+		if (bucket->pool == pool)
+			bucket_reset(bucket);
+	gcp_pinned_unlock(pinned);
 }

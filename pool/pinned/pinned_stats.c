@@ -5,9 +5,9 @@
  */
 #include "pinned_types.h"
 
-static void bucket_add(struct gcp_pinned_bucket *bucket, void *arg)
+static void bucket_add(struct gcp_pinned_stats *sum,
+		       const struct gcp_pinned_bucket *bucket)
 {
-	struct gcp_pinned_stats *sum = arg;
 	const struct gcp_pinned_block *block;
 	int power = 63 - __builtin_clzll(bucket->size);
 
@@ -37,8 +37,10 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 		return -ENOSYS;
 	gcp_pinned_lock(pinned);
 	*ret_stats = pinned->stats;
+	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	     bucket = bucket->older)
+		bucket_add(ret_stats, bucket);
 	gcp_pinned_unlock(pinned);
-	gcp_pinned_buckets_for_each(pinned, bucket_add, ret_stats);
 #define GCP_X(name) time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
 	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X

@@ -44,6 +44,7 @@ struct gcp_pinned_block {
 	char *p;
 	uint64_t requested; /* bytes asked for */
 	uint64_t epoch;     /* epoch of its latest free */
+	uint64_t turn;      /* of decay, of that free */
 	struct gcp_pinned_bucket *bucket;
 	struct gcp_pinned_set *set;         /* NULL: for any request */
 	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, ->pending */
@@ -61,7 +62,8 @@ struct gcp_pinned_bucket {
 	struct gcp_pool *pool; /* this and what follows: constant */
 	uint64_t size;         /* bytes of each block, as the driver gave them */
 	uint32_t flags, place;
-	struct gcp_pinned_bucket *next; /* pinned->buckets; never removed */
+	/* Never removed: in the list of the table, and pinned->latest. */
+	struct gcp_pinned_bucket *next, *older;
 };
 
 struct gcp_pinned_set {
@@ -89,7 +91,7 @@ struct gcp_pinned {
 	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
 	struct gcp_pinned_stats stats; /* as far as it is counted here */
 	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
-	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS];
+	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS], *latest;
 };
 
 static inline void gcp_pinned_lock(struct gcp_pinned *pinned)
@@ -112,18 +114,19 @@ int gcp_pinned_create(struct gcp_pools *pools);
  * held. */
 void gcp_pinned_reset(struct gcp_pool *pool);
 
-/* --- pinned_bucket.c: pinned->lock is held, but in find and for_each ------------ */
+/* --- pinned_bucket.c: pinned->lock is held, but in find --------------------- */
 
 /* The bucket, made if there is none. NULL: no memory. */
 struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t bytes,
 						uint32_t flags, uint32_t place);
-/* A completed block, off its list. *ret_epoch, if there is none: the epoch of the
- * oldest one that is not completed; 0: there is none at all. */
+/* A completed block, off its list. NULL: *ret_epoch is the epoch of the oldest one that
+ * is not completed; 0: there is none at all. */
 struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket,
 						uint64_t *ret_epoch);
-/* The same of the one that is wanted least; pending: of any. */
+/* The same of the one that was used longest ago, but in a turn before `before`;
+ * pending: also of one that is not completed. */
 struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucket,
-						 bool pending);
+						 uint64_t before, bool pending);
 /* A record for new memory, in no list of free blocks. -ENOMEM, -ERANGE. */
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    struct gcp_pinned_block **ret_block);
@@ -143,13 +146,6 @@ void gcp_pinned_block_detach(struct gcp_pinned_block *block);
 void gcp_pinned_block_release(struct gcp_pinned_block *block);
 struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned,
 					       const void *p);
-
-/* Calls `each` for each bucket of the process, with pinned->lock held, which it may
- * drop for a while. */
-void gcp_pinned_buckets_for_each(struct gcp_pinned *pinned,
-				 void (*each)(struct gcp_pinned_bucket *bucket,
-					      void *arg),
-				 void *arg);
 
 /* --- pinned_fence.c: no lock is held ---------------------------------------- */
 
@@ -176,12 +172,12 @@ bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes);
 uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
 /* Closes the open epoch if no closed one covers `epoch` yet: it is open, or its fence
  * failed; unless a capture forbids it. 0; the error for which fences are off from now
- * on, which may be any context's and is not the program's. */
-int gcp_pinned_timeline_look_at(struct gcp_pinned *pinned, uint64_t epoch);
-/* The same in a free of the pool's context: if a closed epoch covers it by then, an
- * allocation of this context that is out of memory may wait for that
- * (pool->pinned_freed). */
-int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch);
+ * on, which may be any context's and is not the program's.
+ * own: in a free of its context. If a closed epoch covers it by then, an allocation of
+ * that context that is out of memory may wait for that (pool->pinned_freed).
+ * NULL: in an allocation. Looks whether it is completed; never waits. */
+int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
+			      struct gcp_pool *own);
 /* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the
  * error of that context. */
 int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch);
@@ -193,9 +189,10 @@ int gcp_pinned_timeline_keep_window(struct gcp_pool *pool);
  * Gives the epoch that was open: where it is done, the context is idle. */
 uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
 /* Before a call that waits for all work of the context of `pool`: moves on to the next
- * epoch, without a fence; and after it: the epoch that was given is done there. */
+ * epoch, without a fence. After it the epoch that is given is done there. */
 uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool);
-void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch);
+/* All work of before the end of `epoch` is done in the context of the pool. */
+void gcp_pinned_timeline_done(struct gcp_pool *pool, uint64_t epoch);
 
 /* --- pinned_reclaim.c ------------------------------------------------------- */
 
@@ -218,6 +215,9 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * was freed before the call. For frees of that context, and where memory is out; also
  * during a capture. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
+/* In a free of the pool's context: begins a turn of decay if the time has come, and
+ * what nothing has used for the whole while goes (maintain.c). 0, or as release_own. */
+int gcp_pinned_decay(struct gcp_pool *pool);
 /* The real free of memory that pinned->moving counts, and no block any more. 0, or what
  * the driver says; the memory is not ours any more either way. */
 int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes);

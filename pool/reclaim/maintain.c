@@ -13,7 +13,8 @@
  * have passed since, it goes. So whatever a program uses again within that while stays,
  * every segment of it, and a program that repeats itself within it pays a look at the
  * clock for each epoch. Mapped segments give chunks from anywhere: of those, what was
- * idle at all times of these turns.
+ * idle at all times of these turns. Pinned memory has turns of its own, and is asked at
+ * each of ours in a free.
  *
  * THE LIMIT (config.cache_limit). What is unused beyond it goes.
  *
@@ -23,23 +24,10 @@
  * Decay in a free waits, at most once in a turn. While a stream captures only the limit
  * gives back.
  */
+#include "../pinned/pinned_types.h"
 #include "reclaim.h"
 
-enum { NS_PER_MS = 1000 * 1000 };
-
 /* --- decay -------------------------------------------------------------------- */
-
-/* The clock may have been read before another thread began the turn. */
-static bool turn_is_over(const struct gcp_pool *pool, uint64_t now)
-{
-	uint64_t turn_ns =
-	    (uint64_t)pool->pools->config.decay_ms * NS_PER_MS / GCP_DECAY_TURNS;
-	uint64_t turned =
-	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
-
-	return turn_ns > 0 &&
-	       (turned == 0 || (int64_t)(now - turned) >= (int64_t)turn_ns);
-}
 
 /* Whole chunks of mapped segments that were idle all the time. pool->lock is held. */
 static uint64_t chunks_overdue(const struct gcp_pool *pool)
@@ -76,7 +64,8 @@ static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *pu
 	gcp_mutex_lock(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(common);
-	if (turn_is_over(pool, now)) { /* else another thread was faster */
+	/* Else another thread was faster. */
+	if (gcp_turn_is_over(pool->pools, maintenance, now)) {
 		atomic_store_explicit(&maintenance->turned_ns, now,
 				      memory_order_relaxed);
 		gcp_heap_age(common, maintenance->turn);
@@ -140,6 +129,8 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 		gcp_pool_purge(pool, &purge);
 	if (chunks > 0)
 		(void)gcp_vmm_release(pool, chunks, true);
+	if (turn && !gently)
+		(void)gcp_pinned_decay(pool); /* an error shows again */
 	return 0;
 }
 
@@ -148,8 +139,9 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
 	uint64_t now = pool->pools->driver.clock_ns();
 
-	return maintain(pool, !held && turn_is_over(pool, now), now,
-			limit_now(pool) != GCP_LIMIT_NONE, false);
+	return maintain(pool,
+			!held && gcp_turn_is_over(pool->pools, &pool->maintenance, now),
+			now, limit_now(pool) != GCP_LIMIT_NONE, false);
 }
 
 static bool may_decay(const struct gcp_pool *pool)
@@ -182,8 +174,9 @@ static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
 	uint64_t turned =
 	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
 
-	return turn_is_over(pool, now) &&
-	       (turned == 0 || turn_is_over(pool, turned + (now - turned) / 2));
+	return gcp_turn_is_over(pool->pools, &pool->maintenance, now) &&
+	       (turned == 0 || gcp_turn_is_over(pool->pools, &pool->maintenance,
+						turned + (now - turned) / 2));
 }
 
 void gcp_pool_decay(struct gcp_pool *pool)
@@ -230,7 +223,8 @@ void gcp_pools_decay(struct gcp_pools *pools,
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
 
 	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire)) {
-		if (!turn_is_over(pool, pools->driver.clock_ns()) ||
+		if (!gcp_turn_is_over(pool->pools, &pool->maintenance,
+				      pools->driver.clock_ns()) ||
 		    !gcp_pool_pin(pool))
 			continue;
 		within(pool->ctx, decay_within, pool);

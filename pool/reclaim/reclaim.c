@@ -540,7 +540,7 @@ struct freeing {
 static struct freeing freeing_begin(struct gcp_pool *pool)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
-	struct freeing freeing = {.epoch = gcp_timeline_advance(pool)};
+	struct freeing freeing = {.epoch = gcp_timeline_next(&pool->timeline)};
 
 	if (driver->foreign_now)
 		freeing.foreign = driver->foreign_now();

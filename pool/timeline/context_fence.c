@@ -86,15 +86,6 @@ static void context_closing(struct gcp_timeline *timeline)
 	gcp_window_epoch_closed(pool_of(timeline));
 }
 
-static bool context_overfull(const struct gcp_timeline *timeline)
-{
-	struct gcp_pool *pool = pool_of(timeline);
-
-	return gcp_pool_is_tight(pool) ||
-	       atomic_load_explicit(&timeline->filled, memory_order_relaxed) >=
-		   2 * (int64_t)gcp_window(pool).epoch_bytes;
-}
-
 /* The latest that a free or a barrier has closed: an allocation has closed the next
  * one, whose fence may be behind later work (NO NEW WAITS). And the one that the latest
  * barrier is for: contexts that join have to stand behind it. */
@@ -113,7 +104,6 @@ const struct gcp_fence_scope gcp_context_fences = {
     .sync = context_sync,
     .failed = context_failed,
     .closing = context_closing,
-    .overfull = context_overfull,
     .keeps = context_keeps,
 };
 
@@ -186,11 +176,6 @@ uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
 	return gcp_timeline_now(&pool->timeline);
 }
 
-uint64_t gcp_timeline_advance(struct gcp_pool *pool)
-{
-	return gcp_timeline_next(&pool->timeline);
-}
-
 /* Waits for the part of the epoch's fence that the context does itself, as plain
  * cudaFree does: what other devices do for others may wait for this thread. Then looks
  * whether all of it is done. */
@@ -226,10 +211,25 @@ static int catch_up_locked(struct gcp_pool *pool)
 	return i > 0 ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1)) : 0;
 }
 
+/* Whether the open epoch has taken so much that closing it is worth waiting for a
+ * thread that does so just now. */
+static bool is_overfull(const struct gcp_pool *pool)
+{
+	return gcp_pool_is_tight(pool) ||
+	       atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed) >=
+		   2 * (int64_t)gcp_window(pool).epoch_bytes;
+}
+
+/* The fence of another thread that closes the epoch covers it as well, or the next one
+ * will. (pthread_mutex_trylock would say the same, but is not in libc.so.6 before
+ * glibc 2.34.) But that thread may have been descheduled, and all that is freed
+ * meanwhile is of no use: an epoch that is much too full is worth waiting. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
-	if (!gcp_timeline_close_begin(&pool->timeline))
+	if (gcp_timeline_is_held(&pool->timeline) ||
+	    (atomic_exchange(&pool->timeline.closing, true) && !is_overfull(pool)))
 		return 0;
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	int result = gcp_timeline_close_end(&pool->timeline, epoch);
 	if (result == 0)
 		result = catch_up_locked(pool);

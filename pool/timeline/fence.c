@@ -422,20 +422,6 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 	return -EBUSY;
 }
 
-/* The fence of another thread that closes the epoch covers it as well, or the next one
- * will. (pthread_mutex_trylock would say the same, but is not in libc.so.6 before
- * glibc 2.34.) But that thread may have been descheduled, and all that is freed
- * meanwhile is of no use: an epoch that is much too full is worth waiting. */
-bool gcp_timeline_close_begin(struct gcp_timeline *timeline)
-{
-	if (gcp_timeline_is_held(timeline) ||
-	    (atomic_exchange(&timeline->closing, true) &&
-	     !(timeline->scope->overfull && timeline->scope->overfull(timeline))))
-		return false;
-	gcp_mutex_lock(&timeline->pools->fence_lock);
-	return true;
-}
-
 /* As if this free had closed it: an allocation of another thread has, since the free
  * began. */
 static void count_as_freed(struct gcp_timeline *timeline, uint64_t epoch)

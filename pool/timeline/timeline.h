@@ -52,9 +52,6 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline);
 /* The same in a call that must not wait. -EBUSY also: fences do not work here; but
  * -ENOBUFS: memory for a fence is out for now. */
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
-/* Takes fence_lock for gcp_timeline_close_end. False, without the lock: a capture is
- * under way, or another thread closes the epoch. */
-bool gcp_timeline_close_begin(struct gcp_timeline *timeline);
 /* Closes the open epoch if nothing covers `epoch` yet; what an allocation has closed
  * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS as above. */
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
@@ -155,7 +152,6 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
 /* The driver freed memory of this context, which waits for all work submitted
  * before: epochs up to `epoch`, stamped before that call, are complete. */
 void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
-uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fence */
 void gcp_timeline_reset(struct gcp_pool *pool);
 /* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
 int gcp_timeline_reattach(struct gcp_pool *pool);
@@ -205,6 +201,10 @@ void gcp_window_epoch_closed(struct gcp_pool *pool);
 void gcp_window_starved(struct gcp_pool *pool);
 /* A context has begun or ended: the limits of all pools are computed anew. */
 void gcp_windows_update(struct gcp_pools *pools);
+/* Whether a turn of decay (maintain.c) is over. The clock may have been read before
+ * another thread began the turn. */
+bool gcp_turn_is_over(const struct gcp_pools *pools,
+		      const struct gcp_maintenance *maintenance, uint64_t now);
 
 /* --- tight.c ---------------------------------------------------------------------- */
 

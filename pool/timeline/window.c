@@ -52,10 +52,24 @@ enum {
 	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
 	EPOCHS_OF_A_STREAM = 32,
+	NS_PER_MS = 1000 * 1000,
 };
 
 #define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
+
+/* --- decay ---------------------------------------------------------------------- */
+
+bool gcp_turn_is_over(const struct gcp_pools *pools,
+		      const struct gcp_maintenance *maintenance, uint64_t now)
+{
+	uint64_t turn_ns =
+	    (uint64_t)pools->config.decay_ms * NS_PER_MS / GCP_DECAY_TURNS;
+	uint64_t turned = LOAD(maintenance->turned_ns);
+
+	return turn_ns > 0 &&
+	       (turned == 0 || (int64_t)(now - turned) >= (int64_t)turn_ns);
+}
 
 /* --- the limits ----------------------------------------------------------------- */
 

@@ -64,8 +64,8 @@
 	  "memory is not given back at the end of the program: a capture into a graph of the " \
 	  "program was lost, or a free beside other threads returned an error") \
 	X(PINNED_LIMIT, "pinned limit", \
-	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded by pinned memory that graphs have left: in " \
-	  "another context, until the next free there") \
+	  "`GCPOOL_HOST_CACHE_LIMIT`, or the bound of pinned memory, is exceeded by what " \
+	  "graphs have left: in another context, until the next free there") \
 	X(FAULT, "fault", \
 	  "a call of the driver, or of malloc, has failed as the test planned it " \
 	  "(`--faults`): the program may get the failure's code, memory may be lost, and " \

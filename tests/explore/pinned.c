@@ -129,18 +129,21 @@ static void pinned_register(struct thread *t, struct block **slot)
 	(*slot)->foreign = true;
 }
 
-/* What is unused stays below the limit, also while work goes on. The latest free was of
- * memory of that context. */
+/* What is unused stays below the limit, and what is held below twice what was ever in
+ * use at once and the window, also while work goes on. The latest free was of memory of
+ * that context. */
 static void limit_check(struct model *w, int context)
 {
 	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
+	uint64_t bound = plain_option("GCPOOL_HOST_WINDOW", 256 << 20);
 	struct gcpool_host_stats stats;
 	uint64_t allowed;
 
-	if (limit == UINT64_MAX || w->setting->plain || w->setting->leak ||
-	    !library.active || !library.active() ||
-	    library.get_host_stats(&stats, sizeof(stats)) != 0)
+	if (w->setting->plain || w->setting->leak || !library.active ||
+	    !library.active() || library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
+	bound += 2 * stats.active_bytes.peak - stats.active_bytes.current;
+	limit = limit < bound ? limit : bound;
 	/* What graphs can address stays. */
 	allowed = stats.active_bytes.current + stats.private_bytes.current + limit;
 	if (stats.allocated_bytes.current <= allowed)

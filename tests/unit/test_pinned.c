@@ -8,6 +8,7 @@
 #include "cases.h"
 
 #define KIB (1ull << 10)
+#define GIB (1ull << 30)
 
 static void *take(uint64_t bytes)
 {
@@ -30,15 +31,20 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A configuration for one test, which opens the pools anew. */
-static struct gcp_config configured(void)
+/* Opens the pools anew for one test: an epoch takes so many blocks, and so much may
+ * wait; what is idle for a second goes back. */
+static void open_with(uint32_t epoch_blocks, uint64_t window, bool blocking)
 {
 	struct gcp_config config;
 
 	gcp_pools_destroy(pools);
 	fake_reset();
 	gcp_config_default(&config);
-	return config;
+	config.pinned_epoch_blocks = epoch_blocks;
+	config.pinned_window = window;
+	config.blocking_free = blocking;
+	config.decay_ms = 1000;
+	fake_open(&config);
 }
 
 #define TEST(name) CASE(name, fake_setup_open, teardown)
@@ -47,11 +53,9 @@ static struct gcp_config configured(void)
  * older epochs open. */
 TEST(a_free_that_blocks_waits_for_its_own_epoch)
 {
-	struct gcp_config config = configured();
 	void *p, *q;
 
-	config.blocking_free = true;
-	fake_open(&config);
+	open_with(16, GIB, true);
 	p = take(4 * KIB);
 	q = take(4 * KIB);
 	fake_pinned.other_submitted++;
@@ -67,12 +71,10 @@ TEST(a_free_that_blocks_waits_for_its_own_epoch)
 /* Also of a block that a graph may address, and that stays with it. */
 TEST(a_free_that_blocks_waits_beside_graphs)
 {
-	struct gcp_config config = configured();
 	struct gcp_pinned_set *set;
 	void *p;
 
-	config.blocking_free = true;
-	fake_open(&config);
+	open_with(16, GIB, true);
 	OK(gcp_pinned_set_create(pools, &set));
 	OK(gcp_pinned_alloc(pool, 4 * KIB, 0, set, &p));
 	fake_submit();
@@ -97,22 +99,6 @@ TEST(a_block_stays_on_its_node)
 
 /* --- errors ----------------------------------------------------------------------- */
 
-/* They were thought to work, and do not: the driver frees, and waits as it does. */
-TEST(where_fences_fail_the_driver_frees)
-{
-	void *p = take(MIB), *q = take(MIB), *none;
-
-	fake_pinned.record_result = 801;
-	/* One of these finds out, which is no error of the program's. */
-	give(p);
-	if (gcp_pinned_alloc(pool, MIB, 0, NULL, &none) == 0)
-		give(none);
-	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
-	give(q);
-	assert_int_equal(fake_pinned.used, 0);
-	must_be_sound();
-}
-
 TEST(a_capture_that_was_not_told_of_is_no_failure)
 {
 	void *p = take(MIB), *q;
@@ -127,44 +113,33 @@ TEST(a_capture_that_was_not_told_of_is_no_failure)
 	give(q);
 }
 
-static void open_with_a_fence_for_each_free(uint64_t window)
+/* No fence can be set: the driver frees, waits as it does, and gives `result`. */
+static void free_without_fences(int result)
 {
-	struct gcp_config config = configured();
+	void *p, *q, *none;
 
-	config.pinned_epoch_blocks = 1;
-	config.pinned_window = window;
-	fake_open(&config);
+	open_with(1, MIB, false);
+	p = take(MIB);
+	q = take(MIB);
+	fake_pinned.record_result = 719;
+	fake_pinned.free_result = result;
+	assert_int_equal(gcp_pinned_free(pools, p), result);
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
+	assert_int_equal(gcp_pinned_free(pools, q), result);
+	assert_int_equal(fake_pinned.used, 0);
+	must_be_sound();
 }
 
 /* But what the block's own context reports belongs to the program's call. */
 TEST(a_sticky_error_is_handed_on)
 {
-	void *p, *q, *none;
-
-	open_with_a_fence_for_each_free(MIB);
-	p = take(MIB);
-	q = take(MIB);
-	fake_pinned.record_result = 719;
-	fake_pinned.free_result = 719;
-	assert_int_equal(gcp_pinned_free(pools, p), 719);
-	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
-	assert_int_equal(gcp_pinned_free(pools, q), 719);
-	assert_int_equal(fake_pinned.used, 0);
+	free_without_fences(719);
 }
 
 /* A fence is in every context. Which one the error is of only the driver knows. */
 TEST(the_error_of_another_context_is_not_the_frees)
 {
-	void *p, *q;
-
-	open_with_a_fence_for_each_free(MIB);
-	p = take(MIB);
-	q = take(MIB);
-	fake_pinned.record_result = 719;
-	give(p);
-	give(q);
-	assert_int_equal(fake_pinned.used, 0);
-	must_be_sound();
+	free_without_fences(0);
 }
 
 TEST(the_error_of_another_context_is_not_the_allocations)
@@ -184,7 +159,7 @@ TEST(the_error_of_another_context_is_no_wait_s)
 {
 	void *blocks[4];
 
-	open_with_a_fence_for_each_free(2 * MIB);
+	open_with(1, 2 * MIB, false);
 	for (int i = 0; i < 4; i++)
 		blocks[i] = take(MIB);
 	fake_pinned.query_result = 719;
@@ -200,7 +175,7 @@ TEST(fences_are_tried_again_when_a_context_has_ended)
 	struct gcp_pool *other;
 	void *p, *q;
 
-	open_with_a_fence_for_each_free(MIB);
+	open_with(1, MIB, false);
 	OK(gcp_pool_get(pools, (void *)0x2000, 1, &other));
 	p = take(MIB);
 	fake_pinned.record_result = 719;
@@ -217,19 +192,42 @@ TEST(fences_are_tried_again_when_a_context_has_ended)
 /* It may be another context's. What the driver says of new memory counts. */
 TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 {
-	struct gcp_config config = configured();
 	void *p, *q = NULL;
 
-	config.pinned_epoch_blocks = 1;
-	fake_open(&config);
+	open_with(1, GIB, false);
 	p = take(MIB);
 	fake_submit();
 	give(p);
-	fake.calls = 0;
-	fake.fail_at = 1;
-	fake.fail_code = 700;
+	fake_pinned.query_result = 700;
 	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
-	fake.fail_at = 0;
+	fake_pinned.query_result = 0;
 	give(q);
+}
+
+/* --- decay ------------------------------------------------------------------------ */
+
+/* What nothing has used for a second goes back in a later free, and what is used again
+ * within it stays. Frees of device memory count, too. */
+TEST(what_is_idle_goes_back)
+{
+	open_with(1, GIB, false);
+	void *idle = take(2 * MIB), *used = take(MIB);
+
+	give(idle);
+	for (int i = 0; i < 30; i++) {
+		give(used);
+		fake.done = fake_submit();
+		fake_pass(100 * 1000 * 1000);
+		assert_ptr_equal(take(MIB), used);
+		if (i == 7)
+			assert_int_equal(fake_pinned.used, 3 * MIB);
+	}
+	assert_int_equal(fake_pinned.used, MIB);
+	give(used);
+	for (int i = 0; i < 30; i++) {
+		must_free(must_alloc(pool, 20 * MIB));
+		fake_pass(100 * 1000 * 1000);
+	}
+	assert_int_equal(fake_pinned.used, 0);
 }
