@@ -11,12 +11,9 @@ BACKENDS = ("segments", "vmm")
 SECTIONS = ("queries", "hints", "textures", "greens", "peers")
 ONE_DEVICE = 77  # what a section ends with that wants two
 SCENARIOS = ("codes", "contexts", "held")
-# Where ordinary segments are known to differ (docs/limits.md): the range of an import, and
-# memory that is freed while another process has it open.
-SEGMENTS_DIFFER = ("codes", "contexts", "held")
 
 
-def compared(bench, name, command, differs=(), backends=BACKENDS):
+def compared(bench, name, command, differs=()):
     """A row for each backend."""
     plain = bench.run(command, timeout=200)
     if plain.code == ONE_DEVICE:
@@ -24,7 +21,7 @@ def compared(bench, name, command, differs=(), backends=BACKENDS):
     if plain.code != 0:
         return [Row(name, f"code {plain.code}", verdict=FAIL, details=plain.tail())]
     rows = []
-    for backend in backends:
+    for backend in BACKENDS:
         pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, timeout=200)
         diff = list(difflib.unified_diff(plain.out.splitlines(), pooled.out.splitlines(),
                                          "plain", backend, "", "", 0))
@@ -38,27 +35,14 @@ def compared(bench, name, command, differs=(), backends=BACKENDS):
 
 
 def answers(bench):
-    rows = []
-    for section in SECTIONS:
-        rows += compared(bench, f"answers, {section}", [bench.program("answers"), section])
-    return rows
-
-
-def programs(bench):
-    """What can be mapped, attributes, what a failed kernel leaves."""
-    rows = []
-    for name in ("introspection-linked", "errors-linked", "errors-shared"):
-        rows += compared(bench, f"answers, {name}", [bench.program(name)])
-    return rows
+    return [row for section in SECTIONS for row in compared(
+        bench, f"answers, {section}", [bench.program("answers"), section])]
 
 
 def two_processes(bench):
-    """On the simulated device it does not hold memory for another process."""
-    rows = []
-    for scenario in SCENARIOS:
-        if bench.sim and scenario == "held":
-            continue
-        differs = ("segments",) if scenario in SEGMENTS_DIFFER else ()
-        rows += compared(bench, f"two processes, {scenario}",
-                         [bench.program("two_processes-linked"), scenario], differs)
-    return rows
+    """The simulated device does not hold memory for another process. Ordinary segments are known
+    to differ (docs/limits.md): the range of an import, and memory that is freed while another
+    process has it open."""
+    return [row for scenario in SCENARIOS if not (bench.sim and scenario == "held")
+            for row in compared(bench, f"two processes, {scenario}",
+                                [bench.program("two_processes-linked"), scenario], ("segments",))]

@@ -70,9 +70,8 @@ class Bench:
         else:
             env.pop("LD_PRELOAD", None)
         if self.library_path:
-            env["LD_LIBRARY_PATH"] = ":".join(
-                self.library_path + [env.get("LD_LIBRARY_PATH", "")]
-            ).strip(":")
+            path = self.library_path + [env.get("LD_LIBRARY_PATH", "")]
+            env["LD_LIBRARY_PATH"] = ":".join(path).strip(":")
         env.update(extra or {})
         return env
 
@@ -98,9 +97,7 @@ class Bench:
 
     def pair(self, command, extra=None, timeout=120):
         """The same plain and under the library."""
-        return (
-            self.run(command, None, extra, timeout),
-            self.run(command, self.library, extra, timeout))
+        return [self.run(command, library, extra, timeout) for library in (None, self.library)]
 
 
 def number(text, before):

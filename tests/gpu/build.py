@@ -25,21 +25,15 @@ def find_toolkit():
     candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     candidates += [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))] if nvcc else []
     candidates += ["/usr/local/cuda"]
-    for root in candidates:
-        if root and os.path.exists(os.path.join(root, "include", "cuda.h")):
-            return root
-    return None
+    return next((root for root in candidates
+                 if root and os.path.exists(os.path.join(root, "include", "cuda.h"))), None)
 
 
 def library_directories(toolkit):
-    found = []
-    for name in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
-        path = os.path.join(toolkit, name)
-        if os.path.isdir(path):
-            found += [path]
-            stubs = os.path.join(path, "stubs")
-            found += [stubs] if os.path.isdir(stubs) else []
-    return found
+    places = [os.path.join(toolkit, name, stubs) for name in (
+        "lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
+        for stubs in ("", "stubs")]
+    return [path.rstrip("/") for path in places if os.path.isdir(path)]
 
 
 def compile_flags(toolkit):
@@ -91,11 +85,9 @@ def build_extra(bench):
     here = bench.here
     bench_source = os.path.join(bench.root, "tests", "bench")
     peers_cuda = os.path.join(bench_source, "peers_cuda.cu")
-    both = {f"{name}{suffix}": nvcc(bench, f"{here}/{name}.cu", name + suffix, shared=shared)
-            for name in ("faults",)
-            for suffix, shared in (("", False), ("-shared", True))}
     return {
-        **both,
+        "faults": nvcc(bench, f"{here}/faults.cu", "faults"),
+        "faults-shared": nvcc(bench, f"{here}/faults.cu", "faults-shared", shared=True),
         "peers": nvcc(bench, peers_cuda, "peers", os.path.join(bench_source, "peers.cpp"),
                       os.path.join(bench_source, "peers_library.cpp"), "-ldl"),
         "peers-plain.so": nvcc(bench, peers_cuda, "peers-plain.so", "-shared", "-Xcompiler",

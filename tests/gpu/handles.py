@@ -76,19 +76,14 @@ class Runs:
         return [word.split("=")[0] for word in self.libraries]
 
 
-def broken(name, result):
-    return Row(name, verdict=FAIL, details=result.tail())
-
-
 def pairs(runs):
     plain, pooled = runs.run("pairs", False)[0], runs.run("pairs", True)[0]
     if plain.code or pooled.code:
-        return [broken("pairs", result) for result in (plain, pooled) if result.code]
+        return [judged("pairs", "", "", "", False, plain, pooled)]
     before, after = (dict(re.findall(r"^pair (\w+): ([\d.]+) us", run.out, re.M))
                      for run in (plain, pooled))
-    return [Row(f"{kind}: create and destroy, warm", f"{before[kind]} us", f"{after[kind]} us",
-                f"at most {PAIR_US} us", verdict(float(after[kind]) <= PAIR_US),
-                "\n".join(re.findall(rf"^pair {kind}:.*$", plain.out + pooled.out, re.M)))
+    return [judged(f"{kind}: create and destroy, warm", f"{before[kind]} us", f"{after[kind]} us",
+                   f"at most {PAIR_US} us", float(after[kind]) <= PAIR_US, plain, pooled)
             for kind in runs.kinds()]
 
 
@@ -132,19 +127,10 @@ def pytorch(runs):
                    plain, pooled)]
 
 
-PARTS = [pairs, roundtrip, stress, pytorch]
-
-
 def check(bench):
     runs = Runs(bench)
     if isinstance(runs.program, Row):
         return [runs.program]
     if not any(word.startswith("cublas=") for word in runs.libraries):
         return [Row("handles", verdict=SKIPPED, details="no cuBLAS here")]
-    rows = []
-    for part in PARTS:
-        try:
-            rows += part(runs)
-        except Exception as error:  # the table goes on
-            rows.append(Row(part.__name__, verdict=FAIL, details=f"broke: {error!r}"))
-    return rows
+    return pairs(runs) + roundtrip(runs) + stress(runs) + pytorch(runs)

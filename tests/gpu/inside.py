@@ -103,17 +103,8 @@ def debug_stress(bench):
 
 # --- what it costs -------------------------------------------------------------------
 
-# The trace of a full file, which goes round, but for the one that grows.
-ROUND = {"GCPOOL_TRACE_SIZE": "8M"}
-FRAMES = {"GCPOOL_TRACE_STACKS": "8"}
-WAYS = {
-    "off": {}, "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"},
-    "GCPOOL_TRACE, goes round": {"GCPOOL_TRACE": "?", **ROUND},
-    "GCPOOL_TRACE, grows": {"GCPOOL_TRACE": "?"},
-    "and 8 frames": {"GCPOOL_TRACE": "?", **ROUND, **FRAMES},
-    "GCPOOL_DEBUG=leaks": {"GCPOOL_DEBUG": "leaks"},
-    "GCPOOL_DEBUG=guard": {"GCPOOL_DEBUG": "guard"},
-    "GCPOOL_DEBUG=poison": {"GCPOOL_DEBUG": "poison"}}
+WAYS = {"off": {}, "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"}, "GCPOOL_TRACE": {"GCPOOL_TRACE": "?"},
+        "GCPOOL_DEBUG=leaks": {"GCPOOL_DEBUG": "leaks"}}
 
 
 def pair_ns(bench, extra, place):
@@ -129,9 +120,9 @@ def pair_ns(bench, extra, place):
 
 def overhead(bench):
     """A pair of 64 KiB that hits, by what observes it: medians of runs in turn."""
-    rounds, found = bench.scale(5, 3), {way: [] for way in WAYS}
+    found = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as place:
-        for _ in range(rounds):
+        for _ in range(bench.scale(5, 3)):
             for way, extra in WAYS.items():
                 ns = pair_ns(bench, extra, place)
                 if ns is not None:

@@ -99,20 +99,16 @@ def legality(result):
     return found
 
 
-def legality_good(call, cell):
-    """What is wanted with the library: works, and the capture too."""
-    code = "2" if call == "out of memory" else "0"
-    return cell == (code, "active", "0", "right", "kept")
-
-
 def captures(bench):
     """Calls during a capture after which the captured graph still computes."""
     rows = transcript(bench, "captures", ["--eager"], ("static",), "captures, relaxed mode")
     for style in STYLES:
         plain, pooled = bench.pair([bench.program(f"captures-{style}")])
         tables = [legality(result) for result in (plain, pooled)]
-        right = [sum(legality_good(call, cell) for calls in table.values()
-                     for call, cell in calls.items()) for table in tables]
+        right = [sum(cell == ("2" if call == "out of memory" else "0",
+                              "active", "0", "right", "kept")  # works, and the capture too
+                     for calls in table.values() for call, cell in calls.items())
+                 for table in tables]
         count = [len(result.out.splitlines()) for result in (plain, pooled)]
         good = plain.code == pooled.code == 0 and count[0] == right[1] == count[1] == 60
         rows.append(Row(f"captures in every mode, {style}",

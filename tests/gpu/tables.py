@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 
-from bench import FAIL, Row, median, number, verdict
+from bench import FAIL, Row, verdict
 
 # --- allocators --------------------------------------------------------------------
 
@@ -29,28 +29,22 @@ def torch_build(bench):
     return command[-1:], ""
 
 
-def nanoseconds(cell, rounds):
-    """Of "14368 (32.7 us)": a malloc and its free, or a whole round."""
+def nanoseconds(cell):
+    """Of "14368 (32.7 us)": the whole round; of "14368": a malloc and its free."""
     round_us = re.search(r"\(([0-9.]+) us\)", cell)
-    return float(round_us[1]) * 1000 if rounds and round_us else float(cell.split()[0])
+    return float(round_us[1]) * 1000 if round_us else float(cell.split()[0])
 
 
-def cells_of(text, rounds=False):
-    """{(sizes, allocator): [ns on each number of threads]}. rounds: of a whole round, with
-    its kernel, where there are some."""
+def cells_of(text):
+    """{(sizes, allocator): [ns on each number of threads]}."""
     found = {}
     for line in text.splitlines():
         words = [word.strip() for word in line.strip("| ").split("|")]
         if len(words) >= 5 and words[2].split()[0].replace("-", "").isdigit():
-            found[words[0], words[1]] = [nanoseconds(word, rounds) for word in words[2:5]]
+            found[words[0], words[1]] = [nanoseconds(word) for word in words[2:5]]
     return found
 
 
-# The driver API is what a static cudart calls: its row is the same without cudart's own cost.
-PROMISES = [("1 MiB", "libgcpool, shared cudart", 0, 40),
-            ("1 MiB", "libgcpool, driver API", 0, 80),
-            ("1 MiB", "libgcpool, shared cudart", 2, 80),
-            ("1 MiB, freed by another thread", "libgcpool, shared cudart", 2, 80)]
 THREADS = ("1 thread", "4 threads", "16 threads")
 MARGIN = 1.1  # rounds that a kernel takes most of differ by a tenth in one run
 
@@ -75,33 +69,6 @@ def beside_the_best(found):
     return rows
 
 
-def peers_rows(bench, found):
-    rows = []
-    for sizes, allocator, column, most in PROMISES:
-        if (sizes, allocator) not in found:
-            continue
-        ours = found[sizes, allocator][column]
-        others = {name: ns[column] for (what, name), ns in found.items()
-                  if what == sizes and not name.startswith("libgcpool")}
-        best = min(others, key=others.get)
-        rows.append(Row(f"malloc + free, {sizes}, {THREADS[column]}, {allocator.split(', ')[1]}",
-                        f"{others['cudaMalloc']:.0f} ns", f"{ours:.0f} ns",
-                        f"<= {most} ns; best other: {best}, {others[best]:.0f} ns",
-                        verdict(ours <= most)))
-    return rows
-
-
-def peers_alone(bench, found):
-    """A process that knows nothing of peers must see what the table says."""
-    command = [bench.program("loop-shared"), "--no-kernel", "--size", "1m"]
-    runs = [number(bench.run(command + ["--iterations", 1000000], bench.library).out, "bytes:")
-            for _ in range(3)]
-    ours = found.get(("1 MiB", "libgcpool, shared cudart"), [0])[0]
-    return Row("malloc + free, 1 MiB: a program of its own under LD_PRELOAD", "",
-               f"{median(runs):.0f} ns", f"the table's, {ours:.0f} ns, within 20 ns", verdict(
-                   abs(median(runs) - ours) <= 20))
-
-
 def peers(bench):
     """Allocators side by side, in one process."""
     others, words = torch_build(bench)
@@ -116,8 +83,7 @@ def peers(bench):
                 "as it should be" if result.code == 0 else "MIXED UP",
                 "only the library's rows by the library", verdict(result.code == 0),
                 result.tail())]
-    rows += peers_rows(bench, found) + [peers_alone(bench, found)]
-    rows += beside_the_best(cells_of(result.out, rounds=True))
+    rows += beside_the_best(found)
     text = ["Nanoseconds for a malloc and its free on each thread. With kernels in flight each"
             " round is malloc, a kernel of about 10 us on the block, free, each thread with a"
             " stream of its own; in brackets the time of a whole round. Mixed sizes: 512 bytes"

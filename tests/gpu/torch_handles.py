@@ -3,16 +3,15 @@
 """Products, convolutions, solves and sparse products of threads that come and go, in
 PyTorch, which is linked with the libraries. Prints a sum of all results in full."""
 
+import concurrent.futures
 import hashlib
-import sys
-import threading
 
 import torch
 
 ROUNDS, TOGETHER = 12, 4
 
 
-def work(seed, results):
+def work(seed):
     generator = torch.Generator(device="cuda").manual_seed(seed)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.default_stream())
@@ -25,27 +24,20 @@ def work(seed, results):
         solved = torch.linalg.solve(a + 64 * torch.eye(256, device="cuda"), product)
         sparse = torch.sparse.mm(torch.eye(256, device="cuda").to_sparse_csr(), product)
     stream.synchronize()
-    results[seed] = [value.cpu() for value in (product, smooth, solved, sparse)]
+    return [value.cpu() for value in (product, smooth, solved, sparse)]
 
 
 def main():
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.linalg.solve(torch.eye(2, device="cuda"), torch.eye(2, device="cuda"))  # loads it
-    results = {}
-    for first in range(0, ROUNDS * TOGETHER, TOGETHER):
-        threads = [threading.Thread(target=work, args=(first + i, results))
-                   for i in range(TOGETHER)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
     words = hashlib.sha256()
-    for seed in sorted(results):
-        for value in results[seed]:
-            words.update(value.numpy().tobytes())
-    print("results:", len(results), "sum:", words.hexdigest())
-    sys.exit(0 if len(results) == ROUNDS * TOGETHER else 1)
+    for first in range(0, ROUNDS * TOGETHER, TOGETHER):
+        with concurrent.futures.ThreadPoolExecutor(TOGETHER) as threads:
+            for values in threads.map(work, range(first, first + TOGETHER)):
+                for value in values:
+                    words.update(value.numpy().tobytes())
+    print("results:", ROUNDS * TOGETHER, "sum:", words.hexdigest())
 
 
 if __name__ == "__main__":
