@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,11 +25,15 @@ def numbers(seed, *shape):
     return numpy.random.default_rng(seed).random(shape, dtype=numpy.float32)
 
 
+def samples():
+    rows = numbers(0, 1_000_000, 32)
+    return rows, rows @ numbers(1, 32) + numpy.sin(8 * rows[:, 0])
+
+
 def xgboost(way):
     import cupy
     import xgboost
-    rows, truth = numbers(0, 1_000_000, 32), numbers(1, 32)
-    label = rows @ truth + numpy.sin(8 * rows[:, 0])
+    rows, label = samples()
     arguments = {"device": "cuda", "max_depth": 8, "seed": 0}
 
     def round_():
@@ -41,8 +46,7 @@ def xgboost(way):
 
 def catboost(way):
     import catboost
-    rows, truth = numbers(0, 1_000_000, 32), numbers(1, 32)
-    label = rows @ truth
+    rows, label = samples()
 
     def round_():
         model = catboost.CatBoostRegressor(task_type="GPU", devices="0", iterations=100, depth=6,
@@ -377,15 +381,18 @@ def torch(way):
     return round_, torch
 
 
+def llama_config(transformers, depth=8, **more):
+    return transformers.LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_hidden_layers=depth, num_attention_heads=16,
+        vocab_size=8192, max_position_embeddings=2048, **more)
+
+
 def llama(torch, transformers, depth=8):
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cuda.matmul.allow_tf32 = False
-    config = transformers.LlamaConfig(hidden_size=1024, intermediate_size=2816,
-                                      num_hidden_layers=depth, num_attention_heads=16,
-                                      vocab_size=8192, max_position_embeddings=2048,
-                                      attn_implementation="eager")
-    return transformers.LlamaForCausalLM(config)
+    return transformers.LlamaForCausalLM(
+        llama_config(transformers, depth, attn_implementation="eager"))
 
 
 def generate(way):
@@ -490,6 +497,132 @@ def llama_cpp(way):
         model.close()
         return {"tokens": found, "on the GPU": llama_cpp.llama_supports_gpu_offload()}
     return round_, llama_cpp
+
+
+def vllm(way):
+    """A server's engine: the tokens of one, five and forty prompts, batches of captured sizes."""
+    os.environ.update({
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1"})
+    import torch
+    import transformers
+    import vllm
+    place = tempfile.mkdtemp()
+    llama_config(transformers, architectures=["LlamaForCausalLM"]).save_pretrained(place)
+    random, engine = numpy.random.default_rng(1), []
+    prompts = [{"prompt_token_ids": random.integers(3, 8192, 20 + 5 * turn).tolist()}
+               for turn in range(40)]
+    wanted = vllm.SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False,
+                                 logprobs=0)
+
+    def round_():
+        engine[:] = engine or [vllm.LLM(
+            place, skip_tokenizer_init=True, load_format="dummy", dtype="float16", seed=0,
+            max_model_len=2048, max_num_seqs=64, kv_cache_memory_bytes=2 << 30,
+            gpu_memory_utilization=0.1, enable_prefix_caching=False, disable_log_stats=True,
+            enable_sleep_mode=way == "sleep", attention_config={"backend": "TRITON_ATTN"},
+            compilation_config={"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY",
+                                "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32, 64]})]
+        found = {}
+        for count in (1, 5, 40):
+            said = [one.outputs[0] for one in engine[0].generate(
+                prompts[:count], wanted, use_tqdm=False)]
+            found[f"tokens of {count}"] = numpy.array([one.token_ids for one in said])
+            found[f"likelihoods of {count}"] = numpy.array(
+                [[value.logprob for step in one.logprobs for value in step.values()]
+                 for one in said])
+        if way == "sleep":
+            before = torch.cuda.mem_get_info()[0]
+            engine[0].sleep(level=1)
+            found["memory comes back"] = torch.cuda.mem_get_info()[0] - before > 1 << 30
+            engine[0].wake_up()
+        return found
+    return round_, vllm
+
+
+def hypre(way):
+    """Its own driver: conjugate gradients, preconditioned with algebraic multigrid."""
+    import hypre
+    command = [hypre.__path__[0] + "/ij", *"-n 128 128 128 -solver 1 -rhsrand".split(),
+               "-exec_device", "-memory_device"]
+
+    def number(words, said):
+        return [float(one) for one in re.findall(words + r"\s*= ([-+.\de]+)", said)]
+
+    def round_():
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return {"iterations": str(number("Iterations", said)),
+                "residual": numpy.array(number("Final Relative Residual Norm", said)),
+                "seconds": sum(number("wall clock time", said))}
+    return round_, hypre
+
+
+def collectives(torch, distributed, me, rows, queues, meet):
+    """NCCL's, eager and captured."""
+    for size in (1 << 10, 1 << 16, 1 << 20, 1 << 22) * 5:
+        part, whole = rows[:size] * 2, torch.empty(2 * size, device="cuda")
+        distributed.all_reduce(part)
+        distributed.all_gather_into_tensor(whole, part + me)
+        piece = torch.empty(size // 2, device="cuda")
+        distributed.reduce_scatter_tensor(piece, part * whole[:size])
+        yield piece
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        part = rows * 1.5
+        distributed.all_reduce(part)
+        answer = part + rows
+    for _ in range(20):
+        rows.mul_(0.9)
+        graph.replay()
+        yield answer
+
+
+def handles(torch, distributed, me, rows, queues, meet):
+    """Each opens the other one's memory, reads it, and writes into it."""
+    for size in (1, 1000, 1 << 16, 1 << 22) * 5:
+        mine = rows[:size] + size
+        queues[1 - me].put(mine)
+        other = queues[me].get()
+        yield other.to(mine.device) + mine
+        torch.cuda.synchronize()
+        meet.wait()
+        other.add_(1)
+        torch.cuda.synchronize(1 - me)
+        del other
+        meet.wait()
+        yield mine
+
+
+def rank(me, way, place, *more):
+    """One of two processes, each with its own device."""
+    import torch
+    from torch import distributed
+    torch.cuda.set_device(me)
+    torch.manual_seed(me)
+    distributed.init_process_group("nccl", f"file://{place}/meet", None, 2, me)
+    rows = torch.randn(1 << 22, device="cuda")
+    distributed.all_reduce(rows.clone())
+    torch.cuda.synchronize()
+    start, work = time.perf_counter(), globals()[way](torch, distributed, me, rows, *more)
+    found = torch.cat([answer[:512].clone() for answer in work]).cpu().numpy()
+    numpy.savez(f"{place}/{me}.npz", seconds=time.perf_counter() - start, found=found)
+    distributed.destroy_process_group()
+
+
+def devices(way):
+    import torch
+
+    def round_():
+        with tempfile.TemporaryDirectory() as place:
+            made = torch.multiprocessing.get_context("spawn")
+            torch.multiprocessing.spawn(rank, (way, place, [made.Queue(), made.Queue()],
+                                               made.Barrier(2)), nprocs=2)
+            said = [numpy.load(f"{place}/{me}.npz") for me in range(2)]
+            return {**{f"rank {me}": one["found"] for me, one in enumerate(said)},
+                    "seconds": float(max(one["seconds"] for one in said))}
+    return round_, torch
 
 
 def onnxruntime(way):
@@ -610,7 +743,7 @@ def main():
     for _ in range(1 + arguments.rounds):
         start = time.perf_counter()
         found = round_()
-        times.append(time.perf_counter() - start)
+        times.append(found.pop("seconds", time.perf_counter() - start))
         results.append({name: digest(value) for name, value in found.items()})
     version = getattr(module, "__version__", "")
     version = version if isinstance(version, str) else ".".join(map(str, version))

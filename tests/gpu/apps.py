@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 
+import machine
 from bench import FAIL, SKIPPED, Row, verdict
 
 EXACT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false",
@@ -45,6 +46,7 @@ class App:
     modules: str
     ways: list = dataclasses.field(default_factory=lambda: [Way()])
     rounds: int = 2
+    devices: int = 1
 
 
 def cached(*words):
@@ -78,6 +80,9 @@ APPS = [
     App("generate", "torch transformers", cached("")),
     App("train", "torch transformers bitsandbytes", cached("")),
     App("llama_cpp", "llama_cpp gguf"),
+    App("vllm", "vllm", [*cached(""), Way("sleep")]),
+    App("hypre", "hypre"),
+    App("devices", "torch", [*cached("collectives"), Way("handles")], rounds=0, devices=2),
     App("onnxruntime", "onnxruntime onnx", [Way("arena"), Way("graph")]),
     App("memory_saver", "torch torch_memory_saver",
         [Way(preload="torch_memory_saver_hook_mode_preload_cu13*")]),
@@ -119,10 +124,9 @@ def environment(bench, way, library, more):
     found = [place for root in path + sys.path for place in glob.glob(f"{root}/nvidia/*/lib")]
     env["PYTHONPATH"] = ":".join(path + [env.get("PYTHONPATH", "")]).strip(":")
     env["LD_LIBRARY_PATH"] = ":".join([*found, env.get("LD_LIBRARY_PATH", "")]).strip(":")
-    for root in path + sys.path if way.preload else []:
-        for name in glob.glob(f"{root}/{way.preload}"):
-            env["LD_PRELOAD"] = f"{name}:{env.get('LD_PRELOAD', '')}".rstrip(":")
-            return env
+    theirs = [name for root in path + sys.path if way.preload
+              for name in glob.glob(f"{root}/{way.preload}")][:1]
+    env["LD_PRELOAD"] = ":".join([*theirs, env.get("LD_PRELOAD", "")]).strip(":")
     return env
 
 
@@ -195,6 +199,7 @@ def missing(bench, app, way):
     gone = [name for name in app.modules.split()
             if not importlib.machinery.PathFinder.find_spec(name, path)]
     gone += [tool for tool in way.prefix[:1] if not shutil.which(tool)]
+    gone += [f"{app.devices} GPUs"] if len(machine.uuids_seen()) < app.devices else []
     return "not here: " + ", ".join(gone) if gone else ""
 
 
