@@ -156,19 +156,23 @@ bool gcp_pool_is_fenced(const struct gcp_pool *pool);
  * fences do not cover its context, and it is not freed. */
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream);
 
-/* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
- * submitted to the stream before the call. `stream` is a number that no other stream of
- * the process ever has; 0: none, and the block is ready for all. What was freed in the
- * same stream by gcp_pools_free_async serves at once, without a fence. */
-int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
-			  gcp_addr *ret_addr);
+/* Streams by numbers that no other stream of the process ever has; 0: none. */
+struct gcp_stream_order {
+	uint64_t stream;
+	uint64_t before; /* what it was given comes before all later work of `stream` */
+};
 
-/* The same two with at least `margin` bytes of the block behind what the program asked
- * for. Not for captures: the memory is of the common heap. */
+/* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
+ * submitted to the stream before the call; of no stream: it is ready for all. What was
+ * freed in either stream by gcp_pools_free_async serves at once, without a fence. At
+ * least `margin` bytes of the block lie behind what the program asked for. */
+int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			  struct gcp_stream_order order, gcp_addr *ret_addr);
+
+/* gcp_pool_alloc with such a margin. Not for captures: the memory is of the common
+ * heap. */
 int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
 			  gcp_addr *ret_addr);
-int gcp_pool_alloc_stream_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-				 uint64_t stream, gcp_addr *ret_addr);
 
 /* The live block that holds `addr` (anywhere inside). -ENOENT: no block of ours holds
  * it; -EINVAL: one that is free. */
