@@ -254,7 +254,7 @@ static void pool_reset(struct gcp_pool *pool)
 	atomic_store(&pool->held_back, 0);
 	gcp_windows_update(pool->pools);
 	gcp_caches_reset(pool);
-	gcp_timeline_reset(pool);
+	gcp_timeline_reset(&pool->timeline);
 	gcp_pinned_reset(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_lanes_reset(pool);

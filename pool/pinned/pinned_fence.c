@@ -120,14 +120,16 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
 			      struct gcp_pool *own)
 {
 	struct gcp_timeline *timeline = &pinned->timeline;
+	struct gcp_closed_epoch *closed = NULL;
 	bool advanced;
 	int result = 0;
 
 	gcp_mutex_lock(&pinned->pools->fence_lock);
-	if (!gcp_timeline_covering(timeline, epoch) &&
-	    !gcp_timeline_is_completed(timeline, epoch))
+	if (!gcp_timeline_is_completed(timeline, epoch) &&
+	    !(closed = gcp_timeline_covering(timeline, epoch))) {
 		result = gcp_timeline_close_locked(timeline);
-	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+		closed = gcp_timeline_covering(timeline, epoch);
+	}
 	if (closed && own)
 		gcp_raise(&own->pinned_freed, closed->epoch);
 	else if (closed)
@@ -151,9 +153,8 @@ static bool is_done_here(const struct gcp_pool *pool,
 	return closed->epoch <= atomic_load(&pool->pinned_done);
 }
 
-/* Waits for the part of the fence in the context of `pool`, then looks whether it is
- * done in all. The errors of other contexts are not the caller's; that of this one
- * is. fence_lock is not held meanwhile. */
+/* The errors of other contexts are not the caller's; that of this one is. fence_lock is
+ * not held meanwhile. */
 static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
@@ -164,14 +165,10 @@ static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 	(void)gcp_timeline_query_locked(timeline, closed, &advanced);
 	if (advanced)
 		return 0;
-	result = gcp_timeline_wait_locked(timeline, closed, pool->ctx);
-	if (result != 0)
-		return result;
-	gcp_pinned_timeline_done(pool, closed.epoch);
-	struct gcp_closed_epoch *still = gcp_timeline_covering(timeline, closed.epoch);
-	if (still)
-		(void)gcp_timeline_query_locked(timeline, *still, &advanced);
-	return 0;
+	result = gcp_timeline_wait_own(timeline, closed, pool->ctx);
+	if (result == 0)
+		gcp_pinned_timeline_done(pool, closed.epoch);
+	return result;
 }
 
 int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch)
@@ -189,35 +186,17 @@ int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch)
 	return result;
 }
 
-/* The youngest closed epoch that has to be done here, so that no more is pending than
- * the window allows; NULL: there is none. What other contexts have freed counts, too.
- */
-static struct gcp_closed_epoch *beyond_window(struct gcp_pool *pool)
-{
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	int64_t filled = gcp_timeline_filled(timeline);
-	uint64_t bytes = filled > 0 ? (uint64_t)filled : 0;
-
-	gcp_assert_held(GCP_RANK_FENCE);
-	for (uint32_t i = timeline->count; i > 0; i--) {
-		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i - 1);
-
-		if (is_done_here(pool, closed))
-			return NULL;
-		bytes += closed->bytes;
-		if (bytes > pool->pools->config.pinned_window)
-			return closed;
-	}
-	return NULL;
-}
-
 int gcp_pinned_timeline_keep_window(struct gcp_pool *pool)
 {
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+	int64_t most = (int64_t)pool->pools->config.pinned_window;
 	struct gcp_closed_epoch *closed;
 	int result = 0;
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	while (result == 0 && (closed = beyond_window(pool)))
+	/* What other contexts have freed counts, too. */
+	closed = gcp_timeline_beyond(timeline, most - gcp_timeline_filled(timeline), 0);
+	if (closed && !is_done_here(pool, closed))
 		result = wait_here(pool, *closed);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
@@ -250,16 +229,5 @@ uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
 	(void)gcp_timeline_advance_all(&pinned->timeline);
 	for (struct gcp_pool *pool = pinned->pools->first; pool; pool = pool->next)
 		look_in(pool);
-	return epoch;
-}
-
-uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool)
-{
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-
-	atomic_store(&pool->pinned_held, 0);
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	uint64_t epoch = gcp_timeline_next(timeline);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return epoch;
 }

@@ -68,6 +68,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, struct giving *givi
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	struct gcp_pinned_block *block;
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	if ((giving->own && giving->own != pool) ||
 	    !gcp_pinned_epoch_ready(pool, giving->idle))
 		return;
@@ -130,8 +131,11 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes)
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
-	uint64_t epoch = gcp_pinned_timeline_leave(pool);
 
+	atomic_store(&pool->pinned_held, 0);
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	uint64_t epoch = gcp_timeline_next(&pool->pools->pinned->timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	giving = release(pool->pools, giving);
 	if (giving.given > 0 && giving.result == 0)
 		gcp_pinned_timeline_done(pool, epoch);
@@ -242,6 +246,7 @@ static void bucket_reset(struct gcp_pinned_bucket *bucket)
 {
 	struct gcp_pinned_block *block;
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	TAILQ_INIT(&bucket->ready);
 	TAILQ_INIT(&bucket->pending);
 	while ((block = TAILQ_FIRST(&bucket->blocks))) {

@@ -188,9 +188,6 @@ int gcp_pinned_timeline_keep_window(struct gcp_pool *pool);
  * completed, and which are done in each context; never waits. Where memory is out.
  * Gives the epoch that was open: where it is done, the context is idle. */
 uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
-/* Before a call that waits for all work of the context of `pool`: moves on to the next
- * epoch, without a fence. After it the epoch that is given is done there. */
-uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool);
 /* All work of before the end of `epoch` is done in the context of the pool. */
 void gcp_pinned_timeline_done(struct gcp_pool *pool, uint64_t epoch);
 

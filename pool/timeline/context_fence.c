@@ -176,39 +176,17 @@ uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
 	return gcp_timeline_now(&pool->timeline);
 }
 
-/* Waits for the part of the epoch's fence that the context does itself, as plain
- * cudaFree does: what other devices do for others may wait for this thread. Then looks
- * whether all of it is done. */
-static int wait_own_locked(struct gcp_timeline *timeline,
-			   struct gcp_closed_epoch closed)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	int result = gcp_timeline_wait_locked(timeline, closed, pool_of(timeline)->ctx);
-	struct gcp_closed_epoch *left;
-	bool advanced;
-
-	if (result != 0 || gcp_timeline_is_completed(timeline, closed.epoch))
-		return result;
-	/* Its fence may be another one's by now. */
-	left = gcp_timeline_covering(timeline, closed.epoch);
-	return left ? gcp_timeline_query_locked(timeline, *left, &advanced) : 0;
-}
-
-/* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
- * would have waited for all of it. fence_lock is not held meanwhile. */
+/* Where no barrier may be set: waits until no more is pending than may be, and two
+ * epochs in any case. Plain CUDA would have waited for all of it. fence_lock is not
+ * held meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
 {
-	gcp_assert_held(GCP_RANK_FENCE);
 	struct gcp_timeline *timeline = &pool->timeline;
-	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
-	uint32_t i = timeline->count;
+	int64_t most = (int64_t)gcp_window_multi_context(pool);
+	struct gcp_closed_epoch *closed = gcp_timeline_beyond(timeline, most, 2);
+	bool waits = closed && timeline->multi_context;
 
-	if (!timeline->multi_context)
-		return 0;
-	/* The youngest epochs of so many bytes may wait; two of them in any case. */
-	while (i > 0 && (timeline->count - i < 2 || bytes < most))
-		bytes += gcp_timeline_at(timeline, --i)->bytes;
-	return i > 0 ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1)) : 0;
+	return waits ? gcp_timeline_wait_own(timeline, *closed, pool->ctx) : 0;
 }
 
 /* Whether the open epoch has taken so much that closing it is worth waiting for a
@@ -310,7 +288,7 @@ static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch clos
 	assert(closed.epoch >= epoch && epoch <= pool->timeline.freed); /* W1 */
 	if (!atomic_load(&pool->pools->completed_only))
 		return order_locked(pool, epoch, true);
-	result = wait_own_locked(&pool->timeline, closed);
+	result = gcp_timeline_wait_own(&pool->timeline, closed, pool->ctx);
 	return result == 0 && !gcp_epoch_ready(pool, epoch) ? -EBUSY : result;
 }
 
@@ -379,7 +357,7 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_wa
 	if (*ret_waited) {
 		struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
 
-		result = wait_own_locked(timeline, oldest);
+		result = gcp_timeline_wait_own(timeline, oldest, pool->ctx);
 		*ret_waited = gcp_timeline_is_completed(timeline, oldest.epoch);
 	}
 	gcp_mutex_unlock(&pool->pools->fence_lock);
@@ -410,7 +388,7 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 	timeline->awaitable = awaitable;
 	closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && closed)
-		result = wait_own_locked(timeline, *closed);
+		result = gcp_timeline_wait_own(timeline, *closed, pool->ctx);
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = closed ? -EAGAIN : -EBUSY;
 	gcp_mutex_unlock(&pool->pools->fence_lock);
@@ -426,13 +404,6 @@ void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
 }
 
 /* --- contexts that come and go -------------------------------------------- */
-
-void gcp_timeline_reset(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	gcp_timeline_clear(&pool->timeline);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-}
 
 /* The context whose pool was detached does not end. Contexts that joined meanwhile do
  * not stand behind the pool's barriers, and require_completion passed the pool by. */

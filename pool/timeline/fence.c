@@ -223,12 +223,6 @@ static void queue_append(struct gcp_timeline *timeline, struct gcp_closed_epoch 
 	atomic_fetch_add_explicit(&timeline->closed, 1, memory_order_relaxed);
 }
 
-static void raise_to(_Atomic uint64_t *mark, uint64_t epoch)
-{
-	if (atomic_load_explicit(mark, memory_order_relaxed) < epoch)
-		atomic_store_explicit(mark, epoch, memory_order_release);
-}
-
 void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 {
 	gcp_assert_held(GCP_RANK_FENCE);
@@ -241,8 +235,8 @@ void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 		timeline->count--;
 		fence_release(timeline, closed.fence);
 	}
-	raise_to(&timeline->completed, epoch);
-	raise_to(&timeline->ready, epoch);
+	gcp_raise(&timeline->completed, epoch);
+	gcp_raise(&timeline->ready, epoch);
 	assert(atomic_load(&timeline->completed) <= atomic_load(&timeline->ready));
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
@@ -252,7 +246,7 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 	gcp_assert_held(GCP_RANK_FENCE);
 	if (timeline->ordered < epoch)
 		timeline->ordered = epoch;
-	raise_to(&timeline->ready, epoch);
+	gcp_raise(&timeline->ready, epoch);
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
 
@@ -509,6 +503,33 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 	return result;
 }
 
+int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed,
+			  void *ctx)
+{
+	int result = gcp_timeline_wait_locked(timeline, closed, ctx);
+	struct gcp_closed_epoch *left = gcp_timeline_covering(timeline, closed.epoch);
+	bool advanced;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (result == 0 && left && !gcp_timeline_is_completed(timeline, closed.epoch))
+		(void)gcp_timeline_query_locked(timeline, *left, &advanced);
+	return result;
+}
+
+struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
+					     int64_t most, uint32_t least)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	for (uint32_t i = timeline->count; i > 0; i--) {
+		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i - 1);
+
+		most -= (int64_t)closed->bytes;
+		if (most < 0 && timeline->count - i >= least)
+			return closed;
+	}
+	return NULL;
+}
+
 /* Closes the open epoch, whatever it takes: a full queue is waited for. */
 static int close_for_completion(struct gcp_timeline *timeline)
 {
@@ -542,15 +563,16 @@ int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
 
 /* --- the end -------------------------------------------------------------- */
 
-void gcp_timeline_clear(struct gcp_timeline *timeline)
+void gcp_timeline_reset(struct gcp_timeline *timeline)
 {
 	struct gcp_fence *fence;
 
-	gcp_assert_held(GCP_RANK_FENCE);
+	gcp_mutex_lock(&timeline->pools->fence_lock);
 	timeline->generation++;
 	gcp_timeline_mark_completed(timeline, gcp_timeline_next(timeline));
 	while ((fence = timeline->spare)) {
 		timeline->spare = fence->next;
 		fence_discard(timeline, fence);
 	}
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }

@@ -71,6 +71,15 @@ int gcp_timeline_advance_all(struct gcp_timeline *timeline);
  * fence_lock is not held meanwhile. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 			     struct gcp_closed_epoch closed, void *ctx);
+/* Waits for the part of the fence in `ctx`, as plain cudaFree does: what others do may
+ * wait for this thread. Then looks whether all of it is done; an error of that shows
+ * again. */
+int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed,
+			  void *ctx);
+/* The youngest closed epoch that may not wait any more, for with it more than `most`
+ * bytes would; but for the youngest `least` epochs. NULL: there is none. */
+struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
+					     int64_t most, uint32_t least);
 /* Waits until `epoch` is completed, closing it first if it is open. */
 int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch);
 /* All work of the epochs up to `epoch` is done. */
@@ -78,8 +87,9 @@ void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch);
 /* A barrier stands behind the fence of `epoch`. */
 void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch);
 
-/* The fences are gone, and the work with them: all epochs are completed. */
-void gcp_timeline_clear(struct gcp_timeline *timeline);
+/* The fences are gone, and the work with them: all epochs are completed. Takes
+ * fence_lock. */
+void gcp_timeline_reset(struct gcp_timeline *timeline);
 
 /* --- context_fence.c ------------------------------------------------------------ */
 
@@ -152,7 +162,6 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
 /* The driver freed memory of this context, which waits for all work submitted
  * before: epochs up to `epoch`, stamped before that call, are complete. */
 void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
-void gcp_timeline_reset(struct gcp_pool *pool);
 /* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
 int gcp_timeline_reattach(struct gcp_pool *pool);
 /* Whether a barrier is set that is, as far as is known, not completed. */
