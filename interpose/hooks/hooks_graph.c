@@ -594,7 +594,7 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	    gcp_foreign_work_end(work, ctx, named, result == CUDA_SUCCESS && holding);
 	if (result == CUDA_SUCCESS && number == 0)
 		gcp_holding_keep(gcp_process.tracker, holding); /* Y8 */
-	else
+	else if (holding)
 		gcp_launch_away_end(gcp_process.tracker, holding, number);
 	return result;
 }
