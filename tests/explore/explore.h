@@ -388,6 +388,8 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 /* The program has the block now; it has freed it; its context is gone. */
 void plain_own(struct thread *t, struct block *block, uint64_t plain);
 void plain_free(struct thread *t, struct block *block);
+/* A capture frees so many bytes: they may wait for as much as limits.md says. */
+void plain_defers(struct model *w, int device, uint64_t bytes);
 void plain_lose(struct block *block);
 /* The program makes a call in which plain CUDA waits for all work of the context. */
 void plain_waits(const struct model *w, int context);

@@ -118,6 +118,13 @@ uint64_t plain_class_bytes(uint64_t wanted)
 	return round_up(wanted, step);
 }
 
+void plain_defers(struct model *w, int device, uint64_t bytes)
+{
+	w->deferred[device] += plain_class_bytes(bytes);
+	if (w->deferred_peak[device] < w->deferred[device])
+		w->deferred_peak[device] = w->deferred[device];
+}
+
 void plain_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
@@ -126,9 +133,7 @@ void plain_free(struct thread *t, struct block *block)
 	if (all_is_calm(w))
 		w->deferred[0] = w->deferred[1] = 0;
 	else if (!block->host)
-		w->deferred[block->device] += plain_class_bytes(block->bytes);
-	if (w->deferred_peak[block->device] < w->deferred[block->device])
-		w->deferred_peak[block->device] = w->deferred[block->device];
+		plain_defers(w, block->device, block->bytes);
 	w->plain_waiting++;
 	plain_step(w);
 }
@@ -633,12 +638,8 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 	char *end;
 	uint64_t value = text ? strtoull(text, &end, 10) : otherwise;
 
-	if (text && *end == 'T')
-		value <<= 40;
-	else if (text && *end == 'M')
-		value <<= 20;
-	else if (text && *end == 'K')
-		value <<= 10;
+	if (text && *end)
+		value <<= *end == 'T' ? 40 : *end == 'M' ? 20 : 10;
 	return value;
 }
 
@@ -659,14 +660,12 @@ static uint64_t segment_bytes(void)
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
 static uint64_t bound_device(const struct model *w, int device)
 {
-	uint64_t plain = gcpsim_plain_peak(device);
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
-	uint64_t segment = segment_bytes();
 
 	if (w->deferred_peak[device] > window)
 		window *= HELD_WINDOWS;
-	return plain + plain / 4 + 8 * w->largest[device] +
-	       w->contexts_peak * (2 * window + 4 * segment + 32 * MIB);
+	return gcpsim_plain_peak(device) * 5 / 4 + 8 * w->largest[device] +
+	       w->contexts_peak * (2 * window + 4 * segment_bytes() + 32 * MIB);
 }
 
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)

@@ -219,13 +219,14 @@ static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *g
 {
 	CUDA_GRAPH_INSTANTIATE_PARAMS upload = {graph->flags, stream, NULL, 0};
 	CUgraphExecUpdateResultInfo info;
+	int device = t->model->contexts[t->context].device;
 	CUdeviceptr addr;
 	CUgraph made;
 	bool good;
 
 	if (!graph->plain)
-		graph->plain = gcpsim_plain_alloc(t->model->contexts[t->context].device,
-						  graph->bytes);
+		graph->plain = plain_take(t->model, device, graph->bytes);
+	plain_defers(t->model, device, graph->bytes);
 	if (!FINE(t, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)))
 		return false;
 	good = FINE(t, cuMemAlloc(&addr, graph->bytes));
