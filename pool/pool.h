@@ -156,18 +156,13 @@ bool gcp_pool_is_fenced(const struct gcp_pool *pool);
  * fences do not cover its context, and it is not freed. */
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream);
 
-/* Streams by numbers that no other stream of the process ever has; 0: none. */
-struct gcp_stream_order {
-	uint64_t stream;
-	uint64_t before; /* what it was given comes before all later work of `stream` */
-};
-
 /* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
- * submitted to the stream before the call; of no stream: it is ready for all. What was
- * freed in either stream by gcp_pools_free_async serves at once, without a fence. At
- * least `margin` bytes of the block lie behind what the program asked for. */
+ * submitted to the stream before the call. `stream` is a number that no other stream of
+ * the process ever has; 0: none, and the block is ready for all. What was freed in the
+ * same stream by gcp_pools_free_async serves at once, without a fence. At least
+ * `margin` bytes of the block lie behind what the program asked for. */
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-			  struct gcp_stream_order order, gcp_addr *ret_addr);
+			  uint64_t stream, gcp_addr *ret_addr);
 
 /* gcp_pool_alloc with such a margin. Not for captures: the memory is of the common
  * heap. */

@@ -14,7 +14,7 @@
  *
  *   - in the legacy stream it comes after all that blocking streams were given before,
  *     and before all that they are given later. An event recorded there does the same,
- *     and is recorded at each such free. So what was freed there serves them, too.
+ *     and is recorded at each such free.
  *   - in a blocking stream, or a per-thread one, it comes after all that the legacy
  *     stream was given before, and a synchronisation of the stream waits for that. An
  *     event recorded in an idle stream lets cuStreamSynchronize return at once; but one
@@ -36,6 +36,7 @@
 #include "../process/observe.h"
 #include "../process/process_life.h"
 #include "../statistics/report.h"
+#include "../process/shortage.h"
 #include "../process/stream_refs.h"
 #include "../cuda/streams.h"
 
@@ -125,12 +126,10 @@ static bool is_served(const struct gcp_stream_ref *ref, CUmemoryPool named)
 	       gcp_async_serves(ref->device, ref->pool, named);
 }
 
-/* In which streams' order a block may be reused. */
-static struct gcp_stream_order order_of(const struct gcp_stream_ref *ref)
+/* In which stream's order a block may be reused; 0: in none. */
+static uint64_t order_of(const struct gcp_stream_ref *ref)
 {
-	return ref->kind == GCP_STREAM_APART || ref->marker
-		   ? (struct gcp_stream_order){ref->id, ref->legacy}
-		   : (struct gcp_stream_order){0};
+	return ref->kind == GCP_STREAM_APART || ref->marker ? ref->id : 0;
 }
 
 /* Whether the block may be given out: it may be of an ordinary segment, the first one
@@ -140,20 +139,18 @@ static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
 {
 	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1))
 		return true;
-	(void)gcp_observe_free_async(addr, order_of(ref).stream, stream);
+	(void)gcp_observe_free_async(addr, order_of(ref), stream);
 	return false;
 }
 
 /* < 0: CUDA has to. */
 static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
-			   size_t bytes, struct gcp_stream_order order,
-			   gcp_addr *ret_addr)
+			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
 {
 	struct gcp_tries tries = {0};
 	int result = gcp_thread_take_refusal();
 
-	assert(ref->pool &&
-	       (!order.stream || order.stream << 1 == ref->id << 1)); /* U1 */
+	assert(ref->pool && (order == 0 || order == ref->id)); /* U1 */
 	if (gcp_process_has_pending_events())
 		gcp_tracker_look(gcp_process.tracker);
 	if (!result)
@@ -175,8 +172,11 @@ static CUresult alloc_served(const struct alloc_call *call,
 	if (__builtin_expect(result < 0, 0) ||
 	    (result == 0 && !is_served_still(ref, stream, addr)))
 		return alloc_pass(call);
-	return gcp_memory_answer(result, addr, "cuMemAllocAsync", call->bytes,
-				 call->ret_ptr);
+	if (result == 0)
+		*call->ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocAsync", call->bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
 }
 
 /* The call has come through from the runtime: the next one need not go there. */
@@ -189,12 +189,13 @@ static void thread_is_sure(uint64_t generation)
 
 static CUresult alloc_async(const struct alloc_call *call)
 {
-	CUstream stream = gcp_stream_named(call->stream, call->per_thread);
 	const struct gcp_stream_ref *ref;
+	CUstream stream;
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
 	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
 		return alloc_pass(call);
+	stream = gcp_stream_named(call->stream, call->per_thread);
 	if (gcp_thread.runtime_inside)
 		gcp_thread.runtime_confirmed =
 		    gcp_thread_pool() ? gcp_thread.generation : 0;
@@ -385,14 +386,7 @@ static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 	return result;
 }
 
-/* A framework's own allocator is no operation of the stream: no marker is needed. So
- * what it frees in the legacy stream, and no marker is behind, serves no other one. */
-static struct gcp_stream_order order_named(const struct gcp_stream_ref *ref)
-{
-	return (struct gcp_stream_order){
-	    ref->id | (uint64_t)(ref->kind == GCP_STREAM_LEGACY) << 63, 0};
-}
-
+/* A framework's own allocator is no operation of the stream: no marker is needed. */
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
 	const struct gcp_stream_ref *ref;
@@ -404,10 +398,14 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
 		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
-	result = alloc_from_pool(ref, stream, bytes, order_named(ref), &addr);
+	result = alloc_from_pool(ref, stream, bytes, ref->id, &addr);
 	if (result < 0)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
-	return gcp_memory_answer(result, addr, "gcpool_malloc", bytes, ret_ptr);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("gcpool_malloc", bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
 }
 
 /* As a hook of cuMemFree while the stream captures: the graph keeps the memory. What is
@@ -419,11 +417,12 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	CUresult result = CUDA_SUCCESS;
 	uint64_t order = 0;
 
-	if (stream_captures(stream))
+	bool captures = stream_captures(stream);
+	if (captures)
 		return gcp_hook_cuMemFree_v2(ptr);
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->home == owner)
-		order = anywhere ? 0 : order_named(ref).stream;
+		order = anywhere ? 0 : ref->id;
 	else
 		result = memory_detach_stream(stream, owner);
 	if (result != CUDA_SUCCESS)

@@ -20,6 +20,7 @@
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../statistics/report.h"
+#include "../process/shortage.h"
 #include "../cuda/streams.h"
 
 /* Larger requests cannot succeed; the real function says so. */
@@ -99,7 +100,11 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 		result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes, result);
-	return gcp_memory_answer(result, addr, "cuMemAlloc", bytes, ret_ptr);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
 }
 
 /* --- pitched memory ----------------------------------------------------------- */
@@ -252,8 +257,12 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	if (result < 0)
 		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
 					  element);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", bytes, GCP_SHORTAGE_POOL);
 	*ret_pitch = pitch; /* CUDA says it even when memory is out */
-	return gcp_memory_answer(result, addr, "cuMemAllocPitch", bytes, ret_ptr);
+	return (CUresult)result;
 }
 
 /* --- free --------------------------------------------------------------------- */

@@ -11,7 +11,6 @@
 #include "../../pool/pool.h"
 #include "../process/observe.h"
 #include "../process/passed.h"
-#include "../process/shortage.h"
 #include "../base/process.h"
 #include "../cuda/symbols.h"
 
@@ -52,18 +51,6 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	if (__builtin_expect(result != 0, 0))
 		result = gcp_memory_alloc_again(pool, bytes, result, ret_addr);
 	return result;
-}
-
-/* What the pool has answered: the program gets `addr`, or one line says that memory is
- * out. */
-static inline CUresult gcp_memory_answer(int result, gcp_addr addr, const char *call,
-					 size_t bytes, CUdeviceptr *ret_ptr)
-{
-	if (result == 0)
-		*ret_ptr = addr;
-	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say(call, bytes, GCP_SHORTAGE_POOL);
-	return (CUresult)result;
 }
 
 /* A call for memory that passes through, made again while memory may come back. */

@@ -168,12 +168,14 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 }
 
 int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
-			    struct gcp_stream_order order, gcp_addr *ret_addr)
+			    uint64_t order, gcp_addr *ret_addr)
 {
 	uint64_t margin = margin_wanted();
-	int result = gcp_pool_alloc_stream(pool, bytes, margin, order, ret_addr);
+	int result = GCP_CUDA_OUT_OF_MEMORY;
 
-	if (result == GCP_CUDA_OUT_OF_MEMORY && margin)
+	if (margin)
+		result = gcp_pool_alloc_stream(pool, bytes, margin, order, ret_addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		result = gcp_pool_alloc_stream(pool, bytes, 0, order, ret_addr);
 	return told(result, ret_addr, (struct gcp_observed_order){true, true, stream});
 }

@@ -215,8 +215,6 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	ref->serves = gcp_contexts_is_primary(ref->home);
 	ref->alone = gcp_contexts_are_one();
 	ref->kind = kind_of(stream, ctx, ref->home);
-	if (ref->kind == GCP_STREAM_JOINED && ctx == ref->home && context_of(0) == ctx)
-		(void)gcp_real.cuStreamGetId(NULL, &ref->legacy);
 	if (ref->kind != GCP_STREAM_APART)
 		ref->marker = marker_get(ref->pool, ref->home);
 	return true;

@@ -13,8 +13,10 @@
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change)
 {
 	gauge->current += (uint64_t)change;
-	*(change > 0 ? &gauge->allocated : &gauge->freed) +=
-	    (uint64_t)(change > 0 ? change : -change);
+	if (change > 0)
+		gauge->allocated += (uint64_t)change;
+	else
+		gauge->freed += (uint64_t)-change;
 	if ((int64_t)gauge->current > (int64_t)gauge->peak)
 		gauge->peak = gauge->current;
 }

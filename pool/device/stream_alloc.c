@@ -28,8 +28,7 @@
  * waits there for its epoch or for that stream (stream_heap.c).
  *
  * Rules of stream-ordered memory:
- *  U1 memory that waits serves the stream of its free, and those whose later work comes
- *     behind all that was submitted to that one
+ *  U1 memory that waits serves the stream of its free, and no other
  *  U2 only a free in a stream of the block's own context gives it to that stream
  *  U3 a stream is known by its id, not by its handle
  *  U4 a stream that captures gets memory of CUDA
@@ -160,23 +159,16 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	gcp_mutex_unlock(&pool->lock);
 }
 
-static bool take_of(struct gcp_request *request, uint64_t stream)
-{
-	request->stream = stream;
-	return stream && gcp_take_ready(request, true);
-}
-
 static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
-		      struct gcp_stream_order order, gcp_addr *ret_addr)
+		      gcp_addr *ret_addr)
 {
 	int result = 0;
 
-	if (gcp_take_cached(request) || take_of(request, order.stream) ||
-	    take_of(request, order.before)) {
+	if (gcp_take_cached(request) ||
+	    (request->stream && gcp_take_ready(request, true))) {
 		epoch_drain(pool, request->block);
 		*ret_addr = request->block->addr;
 	} else {
-		request->stream = order.stream;
 		result = gcp_alloc_slow(request, ret_addr);
 	}
 	if (result == 0)
@@ -185,24 +177,25 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 }
 
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-			  struct gcp_stream_order order, gcp_addr *ret_addr)
+			  uint64_t stream, gcp_addr *ret_addr)
 {
-	struct gcp_cache *cache = order.stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_block *block = NULL;
 	struct gcp_request request;
-	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 	bool full = false;
+	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 
 	if (result != 0)
 		return result;
 	request.bytes = bytes;
-	for (int i = 0; cache && !block && i < (order.before ? 2 : 1); i++)
-		block = gcp_stream_cache_take(cache, i ? order.before : order.stream,
-					      request.size, bytes, &full);
+	request.stream = stream;
+	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
+	if (cache)
+		block =
+		    gcp_stream_cache_take(cache, stream, request.size, bytes, &full);
 	if (full)
 		gcp_cache_merge_stats(cache);
 	if (!block)
-		return alloc_slow(pool, &request, order, ret_addr);
+		return alloc_slow(pool, &request, ret_addr);
 	*ret_addr = block->addr;
 	return 0;
 }

@@ -160,9 +160,7 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 		uint64_t used = fake.memory_used;
 
 		for (uint64_t i = 0; i < STREAMS; i++)
-			OK(gcp_pool_alloc_stream(pool, MIB, 0,
-						 (struct gcp_stream_order){1 + i, 0},
-						 &addrs[i]));
+			OK(gcp_pool_alloc_stream(pool, MIB, 0, 1 + i, &addrs[i]));
 		assert_int_equal(fake.memory_used > used, turn == 0);
 		fake_submit();
 		for (uint64_t i = 0; i < STREAMS; i++)

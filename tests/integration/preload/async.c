@@ -42,7 +42,8 @@ static void *frees_there(void *ctx)
 	OK(cuCtxSetCurrent(ctx));
 	freed_bytes(stream_that_blocks(), MIB);
 	atomic_store(&freed_there, true);
-	wait_for_flag(&over);
+	while (!atomic_load(&over))
+		usleep(1000);
 	return NULL;
 }
 
@@ -53,6 +54,7 @@ SCENARIO(threads_of_many_contexts_share_no_event)
 	enum { OTHERS = 16 };
 	CUcontext ctx = primary(), other[OTHERS];
 	CUstream stream = stream_that_blocks();
+	unsigned long before;
 	pthread_t thread;
 
 	(void)stream_that_blocks(); /* for another number of the last one */
@@ -67,23 +69,13 @@ SCENARIO(threads_of_many_contexts_share_no_event)
 	}
 	OK(cuCtxSetCurrent(ctx));
 	pthread_create(&thread, NULL, frees_there, ctx);
-	wait_for_flag(&freed_there);
-	unsigned long before = gcpsim_calls("cuEventCreate");
+	while (!atomic_load(&freed_there))
+		usleep(1000);
+	before = gcpsim_calls("cuEventCreate");
 	freed_bytes(stream, MIB);
 	must(gcpsim_calls("cuEventCreate") > before, "two threads share an event");
 	atomic_store(&over, true);
 	pthread_join(thread, NULL);
-}
-
-/* All work of blocking streams comes behind what the legacy one was given before. */
-SCENARIO_PRIMARY(the_legacy_stream_frees_for_those_that_block, "GCPSIM_SPEED=never")
-{
-	CUstream stream = stream_that_blocks();
-	CUdeviceptr p = allocated_in(stream, MIB);
-
-	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFreeAsync(p, NULL));
-	must(allocated_in(stream_new(), MIB) != p && allocated_in(stream, MIB) == p,
-	     "not those that wait, and no others");
 }
 
 /* --- what is CUDA's ----------------------------------------------------------- */
@@ -120,9 +112,10 @@ static uint64_t real_calls(void)
 
 SCENARIO_PRIMARY(other_pools_are_cudas)
 {
-	CUmemoryPool standard, pool = pool_new(0);
-	CUstream stream = stream_new();
+	CUmemoryPool standard;
 	CUdeviceptr p;
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new(0);
 
 	OK(cuDeviceGetDefaultMemPool(&standard, 0));
 	OK(cuMemAllocFromPoolAsync(&p, MIB, standard, stream));
@@ -247,12 +240,29 @@ SCENARIO(pool_set_by_a_cancelled_thread, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 SCENARIO(own_contexts_are_cudas)
 {
 	CUcontext ctx;
+	CUstream stream;
 
 	OK(cuCtxCreate(&ctx, NULL, 0, 0));
-	CUstream stream = stream_new();
+	stream = stream_new();
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
 	must(real_calls() == 1, "memory that would go with its context");
 }
+
+SCENARIO_PRIMARY(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
+{
+	cuuint64_t threshold = 1;
+	CUmemoryPool pool;
+	CUstream stream = stream_new();
+
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1 && gcpsim_calls("cuMemFreeAsync") == 1, "it is served");
+	must(gcpsim_calls("cuMemPoolSetAttribute") == 0, "CUDA's pool is changed");
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	must(threshold == 0, "the threshold is not the default");
+}
+
+/* --- what is said of it ------------------------------------------------------- */
 
 static uint64_t attribute(CUmemPool_attribute which)
 {
@@ -264,28 +274,16 @@ static uint64_t attribute(CUmemPool_attribute which)
 	return value;
 }
 
-SCENARIO_PRIMARY(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
-{
-	CUstream stream = stream_new();
-
-	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
-	must(real_calls() == 1 && gcpsim_calls("cuMemFreeAsync") == 1, "it is served");
-	must(gcpsim_calls("cuMemPoolSetAttribute") == 0, "CUDA's pool is changed");
-	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 0,
-	     "the threshold is not the default");
-}
-
-/* --- what is said of it ------------------------------------------------------- */
-
 SCENARIO_PRIMARY(figures_of_the_default_pool)
 {
 	cuuint64_t zero = 0, most = ~(cuuint64_t)0;
-	CUstream stream = stream_new();
-	CUdeviceptr p = allocated_in(stream, 70 * MIB);
-	CUdeviceptr small = allocated_in(stream, 100);
 	CUmemoryPool pool;
+	CUdeviceptr p, small;
+	CUstream stream = stream_new();
 
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	p = allocated_in(stream, 70 * MIB);
+	small = allocated_in(stream, 100);
 	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 70 * MIB + 100, "used");
 	OK(cuMemFreeAsync(p, stream));
 	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 100, "used after a free");
