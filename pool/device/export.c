@@ -37,8 +37,8 @@ bool gcp_pools_export(struct gcp_pools *pools, gcp_addr addr)
 			 used == GCP_BLOCK_EXPORTED);
 }
 
-/* An EXPORTED or LENT block, with pool->lock held; NULL: there is none, and no lock is
- * held. Such a block stays in its segment. */
+/* Returns an EXPORTED or LENT block with pool->lock held, or NULL with no lock held.
+ * Such a block stays in its segment. */
 static struct gcp_block *shared_lock(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
@@ -48,7 +48,9 @@ static struct gcp_block *shared_lock(struct gcp_pools *pools, gcp_addr addr)
 		return NULL;
 	pool = block->segment->pool;
 	gcp_mutex_lock(&pool->lock);
-	if (gcp_map_find(pools->map, addr) == block && is_shared(block))
+	/* Until then the descriptor may have become another block's. */
+	if (gcp_map_find(pools->map, addr) == block && is_shared(block) &&
+	    block->segment->pool == pool)
 		return block;
 	gcp_mutex_unlock(&pool->lock);
 	return NULL;
