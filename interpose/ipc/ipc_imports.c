@@ -53,8 +53,8 @@ struct import {
 	LIST_ENTRY(import) entry;
 };
 
-/* What CUDA has opened for a handle with an offset: the program has another pointer
- * than CUDA gave. */
+/* Memory that CUDA has opened for a handle with an offset. The program's pointer is not
+ * the one that CUDA gave. */
 struct ordinary {
 	CUdeviceptr ptr, base;
 	CUcontext ctx; /* in which it was opened */

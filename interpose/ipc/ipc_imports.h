@@ -23,8 +23,8 @@ bool gcp_imports_note(CUdeviceptr base, uint64_t offset);
  * that opened it. */
 CUresult gcp_imports_close(CUdeviceptr ptr);
 
-/* What mapped memory is open and holds `ptr`. False: none. A relaxed load if nothing is
- * open. */
+/* Finds the open mapped memory that holds `ptr`. Returns false if there is none. Costs
+ * a relaxed load if nothing is open. */
 struct gcp_import_info {
 	CUdeviceptr ptr;
 	uint64_t bytes; /* that the other process asked for */

@@ -40,7 +40,7 @@ struct gcp_ipc_process {
  * never the wrong memory. */
 struct gcp_ipc_handle {
 	struct gcp_ipc_process process;
-	uint64_t id; /* of the block, never used twice in the process */
+	uint64_t id; /* of the block: gcp_block_info */
 	uint64_t ones;
 	uint64_t addr;  /* of the block there */
 	uint32_t check; /* a sum of all others */

@@ -12,9 +12,9 @@
  * checkpoint can be put back where it was. Slabs may have come and gone there: they are
  * coalesced, and blocks of slabs come back as blocks of their own.
  *
- * What other processes have open stays as it is: EXPORTED if it is live again, and else
- * LENT, until they close it. Only where other blocks are live in its place it is free,
- * as it is of memory that the driver shares.
+ * A block that another process has open keeps its place: it is EXPORTED if it is live
+ * again, else LENT until that process closes it. It becomes free only if other blocks
+ * are live in its place, or if it is memory that the driver shares.
  */
 #include "../space/vmm.h"
 

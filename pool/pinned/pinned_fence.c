@@ -194,7 +194,7 @@ int gcp_pinned_timeline_keep_window(struct gcp_pool *pool)
 	int result = 0;
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	/* What other contexts have freed counts, too. */
+	/* Memory that other contexts have freed counts, too. */
 	closed = gcp_timeline_beyond(timeline, most - gcp_timeline_filled(timeline), 0);
 	if (closed && !is_done_here(pool, closed))
 		result = wait_here(pool, *closed);

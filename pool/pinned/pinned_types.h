@@ -132,7 +132,7 @@ int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    struct gcp_pinned_block **ret_block);
 /* The program has the block, 1; or no more, -1. */
 void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign);
-/* Gives it to the program, and keeps it for a set from then on unless that is NULL. */
+/* Gives it to the program, and to a set unless that is NULL. */
 void gcp_pinned_block_use(struct gcp_pinned_block *block, uint64_t requested,
 			  struct gcp_pinned_set *set);
 /* The program has freed it into `epoch`: its set keeps it, or it is put. */
@@ -165,8 +165,8 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t 
 #endif
 }
 
-/* A block was freed. True: the epoch has taken enough, or waited long enough, to
- * be closed. */
+/* Counts a freed block. Returns true if the epoch has taken enough, or waited long
+ * enough, to be closed. */
 bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes);
 /* Bytes that were freed and whose epoch was not completed when last looked. */
 uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
@@ -212,8 +212,9 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * was freed before the call. For frees of that context, and where memory is out; also
  * during a capture. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
-/* In a free of the pool's context: begins a turn of decay if the time has come, and
- * what nothing has used for the whole while goes (maintain.c). 0, or as release_own. */
+/* Called in a free of the pool's context. Begins a turn of decay if it is time, and
+ * gives back ready blocks that were unused for all turns (maintain.c). 0, or as
+ * release_own. */
 int gcp_pinned_decay(struct gcp_pool *pool);
 /* The real free of memory that pinned->moving counts, and no block any more. 0, or what
  * the driver says; the memory is not ours any more either way. */

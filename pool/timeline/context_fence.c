@@ -189,8 +189,8 @@ static int catch_up_locked(struct gcp_pool *pool)
 	return waits ? gcp_timeline_wait_own(timeline, *closed, pool->ctx) : 0;
 }
 
-/* Whether the open epoch has taken so much that closing it is worth waiting for a
- * thread that does so just now. */
+/* Returns true if the open epoch has taken so much that a free waits for the thread
+ * that is closing it. */
 static bool is_overfull(const struct gcp_pool *pool)
 {
 	return gcp_pool_is_tight(pool) ||
@@ -201,7 +201,7 @@ static bool is_overfull(const struct gcp_pool *pool)
 /* The fence of another thread that closes the epoch covers it as well, or the next one
  * will. (pthread_mutex_trylock would say the same, but is not in libc.so.6 before
  * glibc 2.34.) But that thread may have been descheduled, and all that is freed
- * meanwhile is of no use: an epoch that is much too full is worth waiting. */
+ * meanwhile is of no use: a free waits where the epoch is much too full. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
 	if (gcp_timeline_is_held(&pool->timeline) ||

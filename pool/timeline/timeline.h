@@ -76,8 +76,8 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
  * again. */
 int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed,
 			  void *ctx);
-/* The youngest closed epoch that may not wait any more, for with it more than `most`
- * bytes would; but for the youngest `least` epochs. NULL: there is none. */
+/* Returns the youngest closed epoch that has more than `most` bytes together with all
+ * younger ones, and is not one of the youngest `least`; NULL if there is none. */
 struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
 					     int64_t most, uint32_t least);
 /* Waits until `epoch` is completed, closing it first if it is open. */
@@ -210,8 +210,8 @@ void gcp_window_epoch_closed(struct gcp_pool *pool);
 void gcp_window_starved(struct gcp_pool *pool);
 /* A context has begun or ended: the limits of all pools are computed anew. */
 void gcp_windows_update(struct gcp_pools *pools);
-/* Whether a turn of decay (maintain.c) is over. The clock may have been read before
- * another thread began the turn. */
+/* Returns true if a turn of decay (maintain.c) is over. The clock may have been read
+ * before another thread began the turn. */
 bool gcp_turn_is_over(const struct gcp_pools *pools,
 		      const struct gcp_maintenance *maintenance, uint64_t now);
 
