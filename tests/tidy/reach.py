@@ -33,7 +33,7 @@ def compiled(root, path, out):
     obj = os.path.join(out, path.replace("/", "_") + ".o")
     subprocess.run(
         ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O0", "-w", "-fcallgraph-info", "-isystem", cuda,
-         "-iquote", os.path.dirname(path), "-I", root, "-c", path, "-o", obj],
+         "-iquote", os.path.dirname(path), "-I", root, "-I", out, "-c", path, "-o", obj],
         check=True, cwd=out)
     return obj[:-2] + ".ci"
 
@@ -43,6 +43,9 @@ def graph(root):
     with its file."""
     edges, home = {}, {}
     with tempfile.TemporaryDirectory() as out:
+        tables = os.path.join(root, "interpose", "cuda", "symbols.")
+        with open(os.path.join(out, "symbols_table.h"), "w", encoding="ascii") as header:
+            subprocess.run([sys.executable, tables + "py", tables + "list"], stdout=header, check=True)
         for path in sources(root):
             with open(compiled(root, path, out), encoding="utf-8", errors="replace") as file:
                 text = file.read()
@@ -67,11 +70,8 @@ def reached(edges, home, start):
 
 
 def resolve(home, word):
-    for name in word.split("=")[-1].split(","):
-        for known in home:
-            if known == name or known.endswith(":" + name):
-                return known
-    return None
+    return next((known for name in word.split("=")[-1].split(",") for known in home
+                 if known == name or known.endswith(":" + name)), None)
 
 
 def main():

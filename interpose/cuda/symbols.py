@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""symbols.py LIST: prints the macros of symbols.h for the tables of symbols.list."""
+
+import re
+import sys
+
+with open(sys.argv[1], encoding="ascii") as file:
+    lines = file.read().replace("\n\t", " ").splitlines()
+
+tables, names = {}, set()
+for line in lines:
+    if line.startswith("table "):
+        rows = tables[line.split()[1]] = []
+        if " in " in line:
+            tables[line.split()[3]].append(line.split()[1] + "(X)")
+    elif line and not line.startswith("#"):
+        head, parameters = line.split(" (")
+        parameters = parameters.rstrip(")")
+        arguments = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters)) if parameters != "void" else ""
+        first, *versions = head.split()
+        for suffix, since in zip(["", *versions[1::2]], versions[::2]):
+            name = first + suffix
+            base = re.sub(r"(_v\d)?(_pt[sd][sz])?$", "", name)
+            names.add(name)
+            rows.append("X(%s, %s, %s, %d, %s, (%s), (%s))" % (
+                name, base, since.rstrip("!"), 2 * name.endswith(("_ptsz", "_ptds")),
+                "GCP_REQUIRED" if since.endswith("!") else "GCP_OPTIONAL", parameters, arguments))
+
+# cuda.h renames the old spellings to the newest versions.
+print("".join("#undef %s\n" % name for name in sorted(names)))
+for name, rows in tables.items():
+    print("#define %s(X) \\\n\t%s\n" % (name, " \\\n\t".join(rows)))
