@@ -32,99 +32,55 @@ def thin(points, most):
 
 
 def trace(recording, history, symbols, most_blocks=20000):
-    pid = recording.pid
+    parts = (
+        moments(recording, history),
+        spans("blocks", blocks(recording, history, symbols, most_blocks)),
+        spans("epochs", (
+            (fence.recorded, fence.done, 0, f"epoch: {fence.how}",
+             {"bytes": fence.bytes, "blocks": fence.blocks})
+            for fence in history.fences if fence.recorded and fence.done)),
+        spans("captures", (
+            (begin.time, end.time, begin.thread, "capture", {}) for begin, end in history.captures)))
+    events = [{"pid": recording.pid, **event} for part in parts for event in part]
+    for event in events:
+        if "ts" in event:  # us since the recording began
+            event["ts"] = (event["ts"] - recording.start_ns) / 1000
+    return {"traceEvents": events, "displayTimeUnit": "ns",
+            "otherData": {"recorded by": "libgcpool", "notes": recording.notes}}
 
-    def us(time):
-        return (time - recording.start_ns) / 1000
 
-    events = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": recording.program}}]
+def moments(recording, history):
+    """Names, bytes of the devices, calls into the driver."""
+    yield {"ph": "M", "name": "process_name", "args": {"name": recording.program}}
     for number, name in recording.threads.items():
-        events.append(
-            {"ph": "M", "pid": pid, "tid": number, "name": "thread_name", "args": {"name": name}}
-        )
+        yield {"ph": "M", "tid": number, "name": "thread_name", "args": {"name": name}}
     for device in history.devices.values():
         for point in thin(device.points, 50000):
-            events.append(
-                {
-                    "ph": "C",
-                    "pid": pid,
-                    "name": f"device {device.number} bytes",
-                    "ts": us(point.time),
-                    "args": {
-                        "live": point.common,
-                        "graph": point.private,
-                        "pending": point.pending,
-                        "cached": point.cached,
-                    },
-                }
-            )
+            yield {"ph": "C", "name": f"device {device.number} bytes", "ts": point.time,
+                   "args": {"live": point.common, "graph": point.private, "pending": point.pending,
+                            "cached": point.cached}}
     for event in recording.events:
+        made = {"tid": event.thread, "args": {"bytes": event.bytes}}
         if event.kind in CALLS:
-            took = event.more / 1000
-            events.append(
-                {
-                    "ph": "X",
-                    "pid": pid,
-                    "tid": event.thread,
-                    "cat": "driver",
-                    "name": CALLS[event.kind],
-                    "ts": us(event.time) - took,
-                    "dur": took,
-                    "args": {"bytes": event.bytes},
-                }
-            )
+            yield {"ph": "X", "cat": "driver", "name": CALLS[event.kind], "dur": event.more / 1000,
+                   "ts": event.time - event.more, **made}
         elif event.kind == "out_of_memory":
-            events.append(
-                {
-                    "ph": "i",
-                    "s": "p",
-                    "pid": pid,
-                    "tid": event.thread,
-                    "name": "out of memory",
-                    "ts": us(event.time),
-                    "args": {"bytes": event.bytes},
-                }
-            )
-    events += spans(recording, history, symbols, most_blocks, us)
-    return {
-        "traceEvents": events,
-        "displayTimeUnit": "ns",
-        "otherData": {"recorded by": "libgcpool", "notes": recording.notes},
-    }
+            yield {"ph": "i", "s": "p", "name": "out of memory", "ts": event.time, **made}
 
 
-def spans(recording, history, symbols, most_blocks, us):
-    """What begins and ends: blocks (the largest, if they are many), epochs, captures."""
-    pid = recording.pid
-    blocks = sorted(history.blocks, key=lambda b: -b.size)[:most_blocks]
-    for number, block in enumerate(sorted(blocks, key=lambda b: b.start)):
-        site = symbols.site(block.stack)
-        end = us(recording.end_ns if block.end is None else block.end)
-        shared = {
-            "cat": "blocks",
-            "id": number,
-            "pid": pid,
-            "tid": block.thread,
-            "name": f"{block.requested:,} bytes",
-        }
-        yield {
-            "ph": "b",
-            "ts": us(block.start),
-            **shared,
-            "args": {"address": f"0x{block.addr:x}", "size": block.size, "site": str(site or "")},
-        }
-        yield {"ph": "e", "ts": end, **shared}
-    for number, fence in enumerate(history.fences):
-        if fence.recorded and fence.done:
-            shared = {"cat": "epochs", "id": number, "pid": pid, "tid": 0, "name": f"epoch: {fence.how}"}
-            yield {
-                "ph": "b",
-                "ts": us(fence.recorded),
-                **shared,
-                "args": {"bytes": fence.bytes, "blocks": fence.blocks},
-            }
-            yield {"ph": "e", "ts": us(fence.done), **shared}
-    for number, (begin, end) in enumerate(history.captures):
-        shared = {"cat": "captures", "id": number, "pid": pid, "tid": begin.thread, "name": "capture"}
-        yield {"ph": "b", "ts": us(begin.time), **shared}
-        yield {"ph": "e", "ts": us(end.time), **shared}
+def spans(category, rows):
+    """Of (begin, end, thread, name, what is said of it)."""
+    for number, (begin, end, thread, name, said) in enumerate(rows):
+        span = {"cat": category, "id": number, "tid": thread, "name": name}
+        yield {"ph": "b", "ts": begin, **span, "args": said}
+        yield {"ph": "e", "ts": end, **span}
+
+
+def blocks(recording, history, symbols, most):
+    """The largest, if they are many."""
+    largest = sorted(history.blocks, key=lambda block: -block.size)[:most]
+    for block in sorted(largest, key=lambda block: block.start):
+        yield (block.start, recording.end_ns if block.end is None else block.end, block.thread,
+               f"{block.requested:,} bytes",
+               {"address": f"0x{block.addr:x}", "size": block.size,
+                "site": str(symbols.site(block.stack) or "")})

@@ -12,12 +12,7 @@ def site_key(symbols, stack):
 
 def peaks(history, symbols):
     """call site -> (bytes, blocks) at the peak."""
-    sums = {}
-    for stack, (total, count) in history.by_stack(history.at_peak()):
-        key = site_key(symbols, stack)
-        before = sums.get(key, (0, 0))
-        sums[key] = (before[0] + total, before[1] + count)
-    return sums
+    return dict(history.by_site(history.at_peak(), lambda stack: site_key(symbols, stack)))
 
 
 def signed(change):

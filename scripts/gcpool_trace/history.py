@@ -14,19 +14,8 @@ UNIT = 512
 
 
 class Block:
-    __slots__ = (
-        "addr",
-        "size",
-        "requested",
-        "device",
-        "start",
-        "end",
-        "stack",
-        "thread",
-        "graph",
-        "fence",
-        "end_stack",
-    )
+    __slots__ = ("addr", "size", "requested", "device", "start", "end", "stack", "thread", "graph",
+                 "fence", "end_stack")
 
     def __init__(self, event, start):
         self.addr, self.requested, self.device = event.addr, event.bytes, event.device
@@ -369,13 +358,14 @@ class History:
     def segments_at(self, time):
         return [s for s in self.segments if s.start <= time and (s.end is None or s.end > time)]
 
-    def by_stack(self, blocks):
-        """stack -> (bytes, blocks), largest first."""
-        sums = {}
+    def by_site(self, blocks, site):
+        """(site, (bytes, blocks)), largest first; `site` gives that of a stack."""
+        names = {stack: site(stack) for stack in {block.stack for block in blocks}}
+        size, count = collections.Counter(), collections.Counter()
         for block in blocks:
-            size, count = sums.get(block.stack, (0, 0))
-            sums[block.stack] = (size + block.size, count + 1)
-        return sorted(sums.items(), key=lambda item: -item[1][0])
+            size[names[block.stack]] += block.size
+            count[names[block.stack]] += 1
+        return [(name, (total, count[name])) for name, total in size.most_common()]
 
     def at_peak(self):
         """Blocks alive at the peak of the device with the highest one."""

@@ -23,8 +23,9 @@ import unicodedata
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gcpool_trace.recording import Recording, Wrong  # noqa: E402
+from gcpool_trace import snapshot  # noqa: E402
 from gcpool_trace.history import History  # noqa: E402
-from gcpool_trace.summary import duration, plain, size  # noqa: E402
+from gcpool_trace.summary import duration, plain, size, sites_lines  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
@@ -427,10 +428,8 @@ def columns_for(width):
 
 
 def cells_of(columns, cells):
-    return " ".join(
-        cell.rjust(width) if width > 0 else cell[:-width].ljust(-width)
-        for cell, (_, width, _) in zip(cells, columns)
-    )
+    return " ".join(cell.rjust(width) if width > 0 else cell[:-width].ljust(-width)
+                    for cell, (_, width, _) in zip(cells, columns))
 
 
 def cut(line, width):
@@ -479,10 +478,8 @@ def device_lines(device, width, now):
     hits, misses = device["hits"], device["misses"]
     share = 100 * hits / (hits + misses) if hits + misses else 0
     yield ""
-    yield (
-        f"GPU {device['gpu']}  {device['name']}, {size(device['memory'])}"
-        + (f" (device {device['number']} of the process)" if device["gpu"] != device["number"] else "")
-    )
+    yield f"GPU {device['gpu']}  {device['name']}, {size(device['memory'])}" + (
+        f" (device {device['number']} of the process)" if device["gpu"] != device["number"] else "")
     yield from flow(width, device["uuid"], device["pci"])
     yield "  " + bar(parts, max(device["reserved_bytes_peak"], 1), min(width, 100) - 4)
     yield from flow(
@@ -519,24 +516,20 @@ def device_lines(device, width, now):
     refused = [(device[f"reuse_{name}"], name) for name in ("order_unknown", "eager_work", "unknown_calls")]
     if any(count for count, _ in refused):
         yield "  in captures not reused at once: " + ", ".join(
-            f"{name.replace('_', ' ')} {count:,}" for count, name in refused
-        )
-    yield from flow(
-        width, "per second:", *(f"{name.replace('_', ' ')} {short(now[name])}" for name in RATES)
-    )
+            f"{name.replace('_', ' ')} {count:,}" for count, name in refused)
+    yield from flow(width, "per second:",
+                    *(f"{name.replace('_', ' ')} {short(now[name])}" for name in RATES))
 
 
 def one_lines(page, rates, width=100):
     yield f"process {page.pid} of {page.user}   {page.program}"
-    yield (
-        f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
-        f"{size(page.pinned_allocated)} taken"
-    )
+    yield (f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
+           f"{size(page.pinned_allocated)} taken")
     for device in page.devices:
         yield from device_lines(device, width, rates.of(page, device))
 
 
-def sites_lines(page, most=10):
+def recorded_lines(page):
     """From the recording, if there is one with call stacks."""
     if not page.trace or page.uid != os.getuid():
         return  # the file that another user names is not opened
@@ -544,20 +537,19 @@ def sites_lines(page, most=10):
         found = Recording(page.trace)
     except Wrong:
         return
-    past, names = History(found), Symbols(found)
+    past = History(found)
     live = [block for block in past.blocks if block.end is None]
-    yield ""
-    yield "largest call sites, as recorded"
-    for stack, (total, count) in past.by_stack(live)[:most]:
-        yield f"  {size(total):>10}  {count:>7,} blocks  {names.path(stack)}"
+    yield from ("", "largest call sites, as recorded", *sites_lines(past, Symbols(found), live, 10))
+
+
+def page_lines(arguments, pid, rates, width):
+    page = page_of(pid)
+    return [*one_lines(page, rates, width), *(recorded_lines(page) if arguments.sites else ())]
 
 
 def lines_of(arguments, rates, width):
-    if arguments.pid:
-        page = page_of(arguments.pid)
-        lines = [*one_lines(page, rates, width), *(sites_lines(page) if arguments.sites else ())]
-    else:
-        lines = list_lines(rows_of(pages(), rates), width)
+    lines = (page_lines(arguments, arguments.pid, rates, width) if arguments.pid
+             else list_lines(rows_of(pages(), rates), width))
     return [plain(line) for line in lines]
 
 
@@ -576,9 +568,7 @@ class Screen:
 
     def lines(self, width):
         if self.pid:
-            page = page_of(self.pid)
-            return [*one_lines(page, self.rates, width),
-                    *(sites_lines(page) if self.arguments.sites else ())]
+            return page_lines(self.arguments, self.pid, self.rates, width)
         self.rows = rows_of(pages(), self.rates, self.sort, self.word)
         self.chosen = max(0, min(self.chosen, len(self.rows) - 1))
         return list(list_lines(self.rows, width))
@@ -723,19 +713,13 @@ def prometheus(found):
         lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
         for page in found:
             for device in page.devices:
-                labels = (
-                    f'pid="{page.pid}",program="{label(page.base_name())}",'
-                    f'device="{device["gpu"]}",uuid="{label(device["uuid"])}"'
-                )
+                labels = (f'pid="{page.pid}",program="{label(page.base_name())}",'
+                          f'device="{device["gpu"]}",uuid="{label(device["uuid"])}"')
                 lines.append(f"{metric}{{{labels}}} {device.get(name, 0)}")
-    lines += [
-        "# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
-        "# TYPE gcpool_pinned_bytes gauge",
-    ]
-    for page in found:
-        lines.append(
-            f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.base_name())}"}} {page.pinned_held}'
-        )
+    lines += ["# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
+              "# TYPE gcpool_pinned_bytes gauge"]
+    lines += [f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.base_name())}"}} '
+              f"{page.pinned_held}" for page in found]
     return "\n".join(lines) + "\n"
 
 
@@ -782,43 +766,18 @@ def top(arguments):
 
 def snapshot_of(raw, pid):
     """PyTorch's memory snapshot; neighbours are one segment."""
-    segments = []
-    blocks = sorted((block for block in BLOCK.iter_unpack(raw)), key=lambda b: (b[3], b[0]))
-    for addr, length, requested, device, used in blocks:
-        last = segments[-1] if segments else None
-        if not last or last["device"] != device or last["address"] + last["total_size"] != addr:
-            last = {
-                "device": device,
-                "address": addr,
-                "total_size": 0, "allocated_size": 0, "active_size": 0, "requested_size": 0, "stream": 0,
-                "segment_type": "large",
-                "segment_pool_id": (0, 0),
-                "is_expandable": False,
-                "frames": [],
-                "blocks": [],
-            }
-            segments.append(last)
-        last["total_size"] += length
-        if used:
-            last["allocated_size"] += length
-            last["active_size"] += length
-            last["requested_size"] += requested
-        last["blocks"].append(
-            {
-                "address": addr,
-                "size": length,
-                "requested_size": requested if used else 0,
-                "state": "active_allocated" if used else "inactive",
-                "frames": [],
-            }
-        )
-    count = max((segment["device"] for segment in segments), default=0) + 1
-    return {
-        "segments": segments,
-        "device_traces": [[] for _ in range(count)],
-        "allocator_settings": {"allocator": "libgcpool", "pid": pid},
-        "external_annotations": [],
-    }
+    joined, before = [], None
+    for addr, length, requested, device, used in sorted(
+            BLOCK.iter_unpack(raw), key=lambda block: (block[3], block[0])):
+        if before != (device, addr):
+            joined.append((device, []))
+        joined[-1][1].append(
+            snapshot.block(addr, length, requested, "active_allocated") if used
+            else snapshot.block(addr, length))
+        before = device, addr + length
+    count = max((device for device, _ in joined), default=0) + 1
+    return snapshot.whole([snapshot.segment(*one) for one in joined], [[] for _ in range(count)],
+                          pid=pid)
 
 
 def bytes_of(word):
@@ -876,9 +835,8 @@ def control(arguments):
     else:
         if not arguments.argument:
             raise Wrong("snapshot needs a file to write, for PyTorch's memory_viz")
-        replace(
-            arguments.argument, pickle.dumps(snapshot_of(ask(page, "snapshot")[1], page.pid), protocol=4)
-        )
+        shot = snapshot_of(ask(page, "snapshot")[1], page.pid)
+        replace(arguments.argument, pickle.dumps(shot, protocol=4))
 
 
 # --- words -----------------------------------------------------------------------------------
@@ -894,8 +852,7 @@ def interval(word):
         seconds = 0
     if not 0 < seconds <= INTERVAL_MAX_S:
         raise argparse.ArgumentTypeError(
-            f"{word!r} is no number of seconds above 0, and at most {INTERVAL_MAX_S}"
-        )
+            f"{word!r} is no number of seconds above 0, and at most {INTERVAL_MAX_S}")
     return seconds
 
 
@@ -908,9 +865,8 @@ def parser_make():
     command.add_argument("--json", action="store_true", help="print once, as JSON")
     command.add_argument("--sites", action="store_true", help="and the largest call sites of the recording")
     command.add_argument("--prometheus", metavar="FILE", help="write metrics there, again and again")
-    command.add_argument(
-        "--interval", type=interval, default=1.0, metavar="S", help="seconds between two looks"
-    )
+    command.add_argument("--interval", type=interval, default=1.0, metavar="S",
+                         help="seconds between two looks")
     command = commands.add_parser("ctl", help="ask one of them for something")
     command.add_argument("pid", type=int, metavar="PID")
     command.add_argument("command", choices=sorted(KINDS), metavar="|".join(KINDS))

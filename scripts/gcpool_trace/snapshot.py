@@ -23,128 +23,103 @@ SMALL = 1 << 20
 
 
 def frames(symbols, stack):
-    return [
-        {"filename": frame.file or frame.module or "??", "name": frame.function, "line": frame.line}
-        for frame in symbols.frames(stack)
-    ]
+    return [{"filename": frame.file or frame.module or "??", "name": frame.function, "line": frame.line}
+            for frame in symbols.frames(stack)]
 
 
-def gap(addr, size):
-    return {"address": addr, "size": size, "requested_size": 0, "state": "inactive", "frames": []}
+def block(addr, size, requested=0, state="inactive", stack=()):
+    return {"address": addr, "size": size, "requested_size": requested, "state": state,
+            "frames": list(stack)}
+
+
+def segment(device, blocks, mapped=False, graph=0):
+    """Of such blocks, which lie one behind the other."""
+    def total(what, *states):
+        return sum(one[what] for one in blocks if one["state"] in states)
+
+    size = sum(one["size"] for one in blocks)
+    return {
+        "device": device, "address": blocks[0]["address"], "total_size": size,
+        "allocated_size": total("size", "active_allocated"),
+        "active_size": total("size", "active_allocated", "active_pending_free"),
+        "requested_size": total("requested_size", "active_allocated"),
+        "stream": 0, "segment_type": "small" if size <= SMALL else "large",
+        "segment_pool_id": (0, graph & 0xFFFF), "is_expandable": mapped, "frames": [], "blocks": blocks}
+
+
+def whole(segments, traces, **settings):
+    return {"segments": segments, "device_traces": traces, "external_annotations": [],
+            "allocator_settings": {"allocator": "libgcpool", **settings}}
 
 
 def held_or_waiting(history, time):
     """Blocks that are live, and freed ones whose fence was not there yet and of whose memory
     nothing is live again; by address."""
     live = sorted(history.alive_at(time), key=lambda b: b.addr)
-    starts = [block.addr for block in live]
+    starts = [one.addr for one in live]
     result = list(live)
-    for block in history.blocks:
-        if block.start <= time and waits_at(block, time):
-            at = bisect.bisect_left(starts, block.addr + block.size) - 1
-            if at < 0 or live[at].addr + live[at].size <= block.addr:
-                result.append(block)
+    for one in history.blocks:
+        if one.start <= time and waits_at(one, time):
+            at = bisect.bisect_left(starts, one.addr + one.size) - 1
+            if at < 0 or live[at].addr + live[at].size <= one.addr:
+                result.append(one)
     return sorted(result, key=lambda b: (b.addr, -b.start))
 
 
-def blocks_of(segment, blocks, time, symbols):
+def blocks_of(place, there, time, symbols):
     """All blocks of a segment by address, so that their sizes add up to it."""
-    result, at = [], segment.addr
-    for block in blocks:
-        end = block.addr + block.size
-        if block.addr < at or end > segment.addr + segment.size:
+    result, at = [], place.addr
+    for one in there:
+        end = one.addr + one.size
+        if one.addr < at or end > place.addr + place.size:
             continue
-        if block.addr > at:
-            result.append(gap(at, block.addr - at))
-        live = block.end is None or block.end > time
-        result.append(
-            {
-                "address": block.addr,
-                "size": block.size,
-                "requested_size": block.requested,
-                "state": "active_allocated" if live else "active_pending_free",
-                "frames": frames(symbols, block.stack),
-            }
-        )
+        if one.addr > at:
+            result.append(block(at, one.addr - at))
+        live = one.end is None or one.end > time
+        result.append(block(one.addr, one.size, one.requested,
+                            "active_allocated" if live else "active_pending_free",
+                            frames(symbols, one.stack)))
         at = end
-    if at < segment.addr + segment.size:
-        result.append(gap(at, segment.addr + segment.size - at))
+    if at < place.addr + place.size:
+        result.append(block(at, place.addr + place.size - at))
     return result
 
 
-def waits_at(block, time):
+def waits_at(one, time):
     """Freed, and its fence was not there yet."""
-    fence = block.fence
-    return (
-        block.end is not None
-        and block.end <= time
-        and fence is not None
-        and (fence.done is None or fence.done > time)
-    )
+    fence = one.fence
+    return (one.end is not None and one.end <= time and fence is not None
+            and (fence.done is None or fence.done > time))
 
 
 def joined(segments):
     """Mapped chunks that touch are one segment: blocks lie across them."""
     result = []
-    for segment in sorted(segments, key=lambda s: s.addr):
+    for place in sorted(segments, key=lambda s: s.addr):
         last = result[-1] if result else None
-        if (
-            last
-            and segment.kind == last.kind == "mapped"
-            and segment.device == last.device
-            and last.addr + last.size == segment.addr
-        ):
+        if (last and place.kind == last.kind == "mapped" and place.device == last.device
+                and last.addr + last.size == place.addr):
             result[-1] = histories.Segment(
-                last.addr, last.size + segment.size, last.device, last.start, last.kind
-            )
+                last.addr, last.size + place.size, last.device, last.start, last.kind)
         else:
-            result.append(segment)
+            result.append(place)
     return result
 
 
 def segments(history, symbols, time):
     there = held_or_waiting(history, time)
-    starts = [block.addr for block in there]
-    result = []
-    for segment in joined(history.segments_at(time)):
-        first = bisect.bisect_left(starts, segment.addr)
-        last = bisect.bisect_left(starts, segment.addr + segment.size)
-        inside = [b for b in there[first:last] if b.device == segment.device]
-        parts = blocks_of(segment, inside, time, symbols)
-        live = [p for p in parts if p["state"] == "active_allocated"]
-        active = [p for p in parts if p["state"] != "inactive"]
-        graph = next((b.graph for b in inside if b.graph), 0)
-        result.append(
-            {
-                "device": segment.device,
-                "address": segment.addr,
-                "total_size": segment.size,
-                "allocated_size": sum(p["size"] for p in live),
-                "active_size": sum(p["size"] for p in active),
-                "requested_size": sum(p["requested_size"] for p in live),
-                "stream": 0,
-                "segment_type": "small" if segment.size <= SMALL else "large",
-                "segment_pool_id": (0, graph & 0xFFFF),
-                "is_expandable": segment.kind == "mapped",
-                "frames": [],
-                "blocks": parts,
-            }
-        )
-    return result
+    starts = [one.addr for one in there]
+    for place in joined(history.segments_at(time)):
+        first = bisect.bisect_left(starts, place.addr)
+        last = bisect.bisect_left(starts, place.addr + place.size)
+        inside = [one for one in there[first:last] if one.device == place.device]
+        graph = next((one.graph for one in inside if one.graph), 0)
+        yield segment(place.device, blocks_of(place, inside, time, symbols), place.kind == "mapped", graph)
 
 
-def trace_entry(action, event, symbols, us):
-    entry = {
-        "action": action,
-        "addr": event.addr,
-        "size": event.bytes,
-        "stream": 0,
-        "time_us": us,
-        "frames": frames(symbols, event.stack),
-    }
-    if action == "oom":
-        entry["device_free"] = entry.pop("addr")
-    return entry
+def trace_entry(action, addr, size, us, stack=()):
+    return {"action": action, "device_free" if action == "oom" else "addr": addr, "size": size,
+            "stream": 0, "time_us": us, "frames": list(stack)}
 
 
 def traces(recording, history, symbols, time):
@@ -162,33 +137,21 @@ def traces(recording, history, symbols, time):
         if not action or event.time > time:
             continue
         device = event.device
-        if event.kind.startswith("segment") or event.kind.startswith("vm"):
-            segment = sizes.get(event.addr)
-            device = segment.device if segment else 0
-            if event.kind == "segment_free" and segment:
-                event = event._replace(bytes=segment.size)
+        if event.kind.startswith(("segment", "vm")):
+            place = sizes.get(event.addr)
+            device = place.device if place else 0
+            if event.kind == "segment_free" and place:
+                event = event._replace(bytes=place.size)
         elif action != "oom":
             event = event._replace(bytes=event.more * histories.UNIT)
-        entries.append((event.time, device, trace_entry(action, event, symbols, us(event.time))))
-    for block in history.blocks:
-        if block.end is None or block.end > time:
+        entries.append((event.time, device, trace_entry(
+            action, event.addr, event.bytes, us(event.time), frames(symbols, event.stack))))
+    for one in history.blocks:
+        if one.end is None or one.end > time:
             continue
-        done = block.fence.done if block.fence else block.end
+        done = one.fence.done if one.fence else one.end
         if done is not None and done <= time:
-            entries.append(
-                (
-                    done,
-                    block.device,
-                    {
-                        "action": "free_completed",
-                        "addr": block.addr,
-                        "size": block.size,
-                        "stream": 0,
-                        "time_us": us(done),
-                        "frames": [],
-                    },
-                )
-            )
+            entries.append((done, one.device, trace_entry("free_completed", one.addr, one.size, us(done))))
     entries.sort(key=lambda entry: entry[0])
     for _, device, entry in entries:
         result[device if device < count else 0].append(entry)
@@ -197,9 +160,5 @@ def traces(recording, history, symbols, time):
 
 def snapshot(recording, history, symbols, time=None):
     time = recording.end_ns if time is None else time
-    return {
-        "segments": segments(history, symbols, time),
-        "device_traces": traces(recording, history, symbols, time),
-        "allocator_settings": {"allocator": "libgcpool", "recording": os.path.basename(recording.path)},
-        "external_annotations": [],
-    }
+    return whole(list(segments(history, symbols, time)), traces(recording, history, symbols, time),
+                 recording=os.path.basename(recording.path))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A recording in words."""
 
+import collections
+
 
 def size(count):
     """Bytes as people read them."""
@@ -22,20 +24,11 @@ def duration(ns):
     return f"{ns / 1e9:.3g} s"
 
 
-def sites(history, symbols, blocks, most):
-    """Call sites with their bytes and blocks, largest first; the rest as one."""
-    sums = {}
-    for stack, (total, count) in history.by_stack(blocks):
-        path = symbols.path(stack)
-        before = sums.get(path, (0, 0))
-        sums[path] = (before[0] + total, before[1] + count)
-    order = sorted(sums.items(), key=lambda item: -item[1][0])
-    return order[:most], order[most:]
-
-
 def sites_lines(history, symbols, blocks, most):
-    first, rest = sites(history, symbols, blocks, most)
-    lines = [f"  {size(total):>10}  {count:>7,} blocks  {path}" for path, (total, count) in first]
+    """Call sites with their bytes and blocks, largest first; the rest as one."""
+    order = history.by_site(blocks, symbols.path)
+    lines = [f"  {size(total):>10}  {count:>7,} blocks  {path}" for path, (total, count) in order[:most]]
+    rest = order[most:]
     if rest:
         total = sum(total for _, (total, _) in rest)
         lines.append(f"  {size(total):>10}  at {len(rest)} more call sites")
@@ -79,9 +72,7 @@ def fence_lines(history):
     )
     if done:
         mean = sum(f.done - f.recorded for f in done) / len(done)
-        how = {}
-        for fence in done:
-            how[fence.how] = how.get(fence.how, 0) + 1
+        how = collections.Counter(fence.how for fence in done)
         said = ", ".join(f"{count:,} {name}" for name, count in sorted(how.items()))
         yield f"          from fence to ready {duration(mean)} on average: {said}"
 
