@@ -213,7 +213,6 @@ uint64_t gcp_async_kept(int number)
  * of a fork another thread of the parent may have it. */
 static CUresult current_changed(CUresult result)
 {
-
 	if (result != CUDA_SUCCESS)
 		return result;
 	gcp_mutex_lock(&devices_lock);
@@ -230,21 +229,10 @@ static CUresult current_changed(CUresult result)
 	return result;
 }
 
-CUresult gcp_hook_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
-{
-	return current_changed(gcp_real.cuDeviceSetMemPool(device, pool));
-}
-
-CUresult gcp_hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
-				  CUmemoryPool pool)
-{
-	return current_changed(gcp_real.cuMemSetMemPool(location, type, pool));
-}
-
-CUresult gcp_hook_cuMemPoolDestroy(CUmemoryPool pool)
-{
-	return current_changed(gcp_real.cuMemPoolDestroy(pool));
-}
+#define HOOK_cuDeviceSetMemPool(real, call, twin) current_changed(call)
+#define HOOK_cuMemSetMemPool(real, call, twin)    current_changed(call)
+#define HOOK_cuMemPoolDestroy(real, call, twin)   current_changed(call)
+GCP_HOOKS_POOLS(GCP_HOOK)
 
 /* --- access ---------------------------------------------------------------- */
 

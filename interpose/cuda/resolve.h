@@ -61,4 +61,14 @@ void gcp_resolve_after_fork(void);
 GCP_DRIVER_HOOKS(GCP_X)
 #undef GCP_X
 
+/* Defines the hooks of a table, each as what its file says in HOOK_<base>: of the real
+ * function, the program's call of it, and whether that is for the per-thread default
+ * stream. Parameters have their names of symbols.list. */
+#define GCP_HOOK(name, base, version, flags, need, parameters, arguments)              \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		return HOOK_##base(gcp_real.name, gcp_real.name arguments,             \
+				   (flags) == 2);                                      \
+	}
+
 #endif

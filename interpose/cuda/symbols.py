@@ -7,7 +7,16 @@ import sys
 with open(sys.argv[1], encoding="ascii") as file:
     lines = file.read().replace("\n\t", " ").splitlines()
 
-tables, names = {}, set()
+tables, names, sides = {}, set(), []
+
+
+def side(parameters, which, field):
+    """The address that a call copies to or from; 0: of no device."""
+    if "CUdeviceptr " + which in parameters:
+        return which
+    return "copy ? copy->%s : 0" % field if "*copy" in parameters else "0"
+
+
 for line in lines:
     if line.startswith("table "):
         rows = tables[line.split()[1]] = []
@@ -25,8 +34,11 @@ for line in lines:
             rows.append("X(%s, %s, %s, %d, %s, (%s), (%s))" % (
                 name, base, since.rstrip("!"), 2 * name.endswith(("_ptsz", "_ptds")),
                 "GCP_REQUIRED" if since.endswith("!") else "GCP_OPTIONAL", parameters, arguments))
+            sides.append("#define GCP_SIDES_%s %s, %s" % (
+                name, side(parameters, "to", "dstDevice"), side(parameters, "from", "srcDevice")))
 
 # cuda.h renames the old spellings to the newest versions.
 print("".join("#undef %s\n" % name for name in sorted(names)))
 for name, rows in tables.items():
     print("#define %s(X) \\\n\t%s\n" % (name, " \\\n\t".join(rows)))
+print("\n".join(sides))

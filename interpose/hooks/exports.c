@@ -57,12 +57,8 @@ GCP_HOOKS_OTHERS(GCP_X)
 
 /* Whether the real function is known, and no hook need see the call. */
 #define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
-/* The same for a GCP_REQUIRED one: it is known where any is (process_life.c). */
-#define GCP_UNSEEN_REQUIRED(need)                                                      \
-	({                                                                             \
-		_Static_assert((need) == GCP_REQUIRED, "it may be missing");           \
-		!gcp_process_watches();                                                \
-	})
+/* The same of a call in which other devices may take part, if there are some. */
+#define GCP_UNSEEN_ALONE(name) (GCP_UNSEEN(name) && !gcp_contexts_are_several())
 
 /* The hook, out of the way of the call that needs none. */
 #define GCP_SLOW(name, parameters, arguments)                                          \
@@ -87,97 +83,10 @@ GCP_HOOKS_SUBMISSIONS(GCP_X)
 GCP_HOOKS_WAITS(GCP_X)
 #undef GCP_X
 
-/* Which addresses a call in the default stream copies or fills, by its name. */
-#define GCP_TO_FROM                                    to, from
-#define GCP_TO                                         to, 0
-#define GCP_FROM                                       0, from
-#define GCP_SIDE(which)                                (copy ? copy->which##Device : 0)
-#define GCP_COPY_SIDES                                 GCP_SIDE(dst), GCP_SIDE(src)
-#define GCP_NO_SIDES                                   0, 0
-#define GCP_SIDES_cuMemcpy                             GCP_TO_FROM
-#define GCP_SIDES_cuMemcpyHtoD                         GCP_TO
-#define GCP_SIDES_cuMemcpyDtoH                         GCP_FROM
-#define GCP_SIDES_cuMemcpyDtoD                         GCP_TO_FROM
-#define GCP_SIDES_cuMemcpyDtoA                         GCP_FROM
-#define GCP_SIDES_cuMemcpyAtoD                         GCP_TO
-#define GCP_SIDES_cuMemcpy2D                           GCP_COPY_SIDES
-#define GCP_SIDES_cuMemcpy2DUnaligned                  GCP_COPY_SIDES
-#define GCP_SIDES_cuMemcpy3D                           GCP_COPY_SIDES
-#define GCP_SIDES_cuMemcpyPeer                         GCP_TO_FROM
-#define GCP_SIDES_cuMemcpy3DPeer                       GCP_COPY_SIDES
-#define GCP_SIDES_cuMemsetD8                           GCP_TO
-#define GCP_SIDES_cuMemsetD2D8                         GCP_TO
-#define GCP_SIDES_cuMemsetD16                          GCP_TO
-#define GCP_SIDES_cuMemsetD2D16                        GCP_TO
-#define GCP_SIDES_cuMemsetD32                          GCP_TO
-#define GCP_SIDES_cuMemsetD2D32                        GCP_TO
-#define GCP_SIDES_cuMemcpyHtoA                         GCP_NO_SIDES
-#define GCP_SIDES_cuMemcpyAtoH                         GCP_NO_SIDES
-#define GCP_SIDES_cuMemcpyAtoA                         GCP_NO_SIDES
-#define GCP_SIDES_cuLaunch                             GCP_NO_SIDES
-#define GCP_SIDES_cuLaunchGrid                         GCP_NO_SIDES
-#define GCP_SIDES_cuLaunchCooperativeKernelMultiDevice GCP_NO_SIDES
-
-#define GCP_SYNC(name, flags, unseen, sides, parameters, arguments)                    \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		if (GCP_LIKELY((unseen) && !gcp_sync_memops_any()))                    \
-			return gcp_contexts_note(gcp_real.name arguments);             \
-		return gcp_contexts_note(                                              \
-		    gcp_sync_memops_wait(slow_##name arguments, sides, (flags) == 2)); \
-	}
-
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SYNC(name, flags, GCP_UNSEEN(name), GCP_SIDES_##base, parameters, arguments)
-GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
-#undef GCP_X
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SYNC(name, flags, GCP_UNSEEN(name) && !gcp_contexts_are_several(),         \
-		 GCP_SIDES_##base, parameters, arguments)
-GCP_HOOKS_COPIES_SYNC(GCP_X)
-#undef GCP_X
-
-/* With several contexts another device may take part. */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_FAST(name, GCP_UNSEEN(name) && !gcp_contexts_are_several(), parameters,    \
-		 arguments)
+	GCP_FAST(name, GCP_UNSEEN_ALONE(name), parameters, arguments)
 GCP_HOOKS_COPIES(GCP_X)
 GCP_HOOKS_COPIES_BATCH(GCP_X)
-#undef GCP_X
-
-/* What lacks memory is launched by the hook once more, after some was given back. */
-#define GCP_AGAIN(name, parameters, arguments)                                         \
-	static __attribute__((noinline, cold)) CUresult again_##name parameters        \
-	{                                                                              \
-		if (!gcp_launch_reclaims(&(struct gcp_tries){0},                       \
-					 CUDA_ERROR_OUT_OF_MEMORY))                    \
-			return CUDA_ERROR_OUT_OF_MEMORY;                               \
-		return slow_##name arguments;                                          \
-	}
-
-#define GCP_LACKS_MEMORY(result)                                                       \
-	__builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
-
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_AGAIN(name, parameters, arguments)                                         \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		CUresult result;                                                       \
-                                                                                       \
-		if (!GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))      \
-			return slow_##name arguments;                                  \
-		if (!GCP_LIKELY(!gcp_process_shares_graphs()))                         \
-			return gcp_contexts_note(gcp_graph_launch_again(               \
-			    exec, stream, (flags) == 2, gcp_real.name, slow_##name));  \
-		result = gcp_real.name arguments;                                      \
-		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
-			return result;                                                 \
-		return GCP_LACKS_MEMORY(result) ? again_##name arguments               \
-						: gcp_contexts_note(result);           \
-	}
-GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 #undef GCP_X
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -186,35 +95,69 @@ GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 GCP_HOOKS_EVENTS(GCP_X)
 #undef GCP_X
 
-/* A launch that needs no hook. */
-#define GCP_LAUNCHED(name, unseen, stream, per_thread, parameters, arguments)          \
+/* A call in the default stream; the table says which addresses it copies or fills. */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_AGAIN(name, parameters, arguments)                                         \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (GCP_LIKELY(GCP_UNSEEN_ALONE(name) && !gcp_sync_memops_any()))      \
+			return gcp_contexts_note(gcp_real.name arguments);             \
+		return gcp_contexts_note(gcp_sync_memops_wait(                         \
+		    slow_##name arguments, GCP_SIDES_##name, (flags) == 2));           \
+	}
+GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
+GCP_HOOKS_COPIES_SYNC(GCP_X)
+#undef GCP_X
+
+/* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
+ * more, after some was given back. */
+#define GCP_LAUNCHED(name, unseen, otherwise, parameters, arguments)                   \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	static __attribute__((noinline, cold)) CUresult again_##name parameters        \
+	{                                                                              \
+		if (!gcp_launch_reclaims(&(struct gcp_tries){0},                       \
+					 CUDA_ERROR_OUT_OF_MEMORY))                    \
+			return CUDA_ERROR_OUT_OF_MEMORY;                               \
+		return slow_##name arguments;                                          \
+	}                                                                              \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		CUresult result;                                                       \
                                                                                        \
-		if (!GCP_LIKELY((unseen) && gcp_stream_is_seen(stream, per_thread)))   \
+		if (!GCP_LIKELY(unseen))                                               \
 			return slow_##name arguments;                                  \
+		otherwise;                                                             \
 		result = gcp_real.name arguments;                                      \
 		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
 			return result;                                                 \
-		return GCP_LACKS_MEMORY(result) ? again_##name arguments               \
-						: gcp_contexts_note(result);           \
+		return GCP_LIKELY(result != CUDA_ERROR_OUT_OF_MEMORY)                  \
+			   ? gcp_contexts_note(result)                                 \
+			   : again_##name arguments;                                   \
 	}
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_LAUNCHED(name, GCP_UNSEEN_REQUIRED(need), stream, (flags) == 2,            \
-		     parameters, arguments)
+	GCP_LAUNCHED(                                                                  \
+	    name, GCP_UNSEEN_ALONE(name),                                              \
+	    if (!GCP_LIKELY(!gcp_process_shares_graphs())) return gcp_contexts_note(   \
+		gcp_graph_launch_again(exec, stream, (flags) == 2, gcp_real.name,      \
+				       slow_##name)),                                  \
+	    parameters, arguments)
+GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
+#undef GCP_X
+/* A GCP_REQUIRED one is known where any is (process_life.c). */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_LAUNCHED(name,                                                             \
+		     !gcp_process_watches() &&                                         \
+			 ((need) == GCP_REQUIRED || gcp_real.name) &&                  \
+			 gcp_stream_is_seen(stream, (flags) == 2),                     \
+		     , parameters, arguments)
 GCP_HOOKS_LAUNCHES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_LAUNCHED(name, GCP_UNSEEN(name), stream, (flags) == 2, parameters,         \
-		     arguments)
-GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
-#undef GCP_X
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_LAUNCHED(name, GCP_UNSEEN(name), config ? config->hStream : NULL,          \
-		     (flags) == 2, parameters, arguments)
+	GCP_LAUNCHED(                                                                  \
+	    name,                                                                      \
+	    GCP_UNSEEN(name) &&                                                        \
+		gcp_stream_is_seen(config ? config->hStream : NULL, (flags) == 2),     \
+	    , parameters, arguments)
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X

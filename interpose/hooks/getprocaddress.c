@@ -42,23 +42,14 @@ static void *lookup_answer(const char *symbol, void *real, int version,
 					 is_newer(symbol, real, version, flags));
 }
 
-CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int version,
-				   cuuint64_t flags)
+static CUresult looked_up(CUresult result, const char *symbol, void **ret_fn,
+			  int version, cuuint64_t flags)
 {
-	CUresult result = gcp_real.cuGetProcAddress(symbol, ret_fn, version, flags);
-
 	if (result == CUDA_SUCCESS && ret_fn)
 		*ret_fn = lookup_answer(symbol, *ret_fn, version, flags);
 	return result;
 }
 
-CUresult gcp_hook_cuGetProcAddress_v2(const char *symbol, void **ret_fn, int version,
-				      cuuint64_t flags, int *ret_status)
-{
-	CUresult result =
-	    gcp_real.cuGetProcAddress_v2(symbol, ret_fn, version, flags, ret_status);
-
-	if (result == CUDA_SUCCESS && ret_fn)
-		*ret_fn = lookup_answer(symbol, *ret_fn, version, flags);
-	return result;
-}
+#define HOOK_cuGetProcAddress(real, call, twin)                                        \
+	looked_up(call, symbol, ret_fn, version, flags)
+GCP_HOOKS_LOOKUP(GCP_HOOK)

@@ -211,26 +211,6 @@ static CUresult alloc_async(const struct alloc_call *call)
 	return alloc_pass(call);
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return alloc_async(                                                    \
-		    &(struct alloc_call){ret_ptr, bytes, NULL, stream, (twin) == 2});  \
-	}
-GCP_HOOKS_ASYNC_ALLOCS(GCP_X)
-#undef GCP_X
-/* No pool is no current one, but an error, and CUDA's to give. */
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		if (!pool)                                                             \
-			return gcp_real.name arguments;                                \
-		return alloc_async(                                                    \
-		    &(struct alloc_call){ret_ptr, bytes, pool, stream, (twin) == 2});  \
-	}
-GCP_HOOKS_ASYNC_ALLOCS_FROM_POOLS(GCP_X)
-#undef GCP_X
-
 /* --- free ------------------------------------------------------------------------- */
 
 /* A block of `owner` is freed behind the work of `stream`. The epoch that it is freed
@@ -362,13 +342,14 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return free_async(gcp_real.name, ptr, stream, (twin) == 2);            \
-	}
-GCP_HOOKS_ASYNC_FREES(GCP_X)
-#undef GCP_X
+/* No pool is no current one, but an error, and CUDA's to give. */
+#define HOOK_cuMemAllocAsync(real, call, twin)                                         \
+	alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, twin})
+#define HOOK_cuMemAllocFromPoolAsync(real, call, twin)                                 \
+	(pool ? alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, twin})  \
+	      : (call))
+#define HOOK_cuMemFreeAsync(real, call, twin) free_async(real, ptr, stream, twin)
+GCP_HOOKS_ASYNC(GCP_HOOK)
 
 /* --- for frameworks.c ------------------------------------------------------------- */
 

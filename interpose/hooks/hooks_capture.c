@@ -37,43 +37,22 @@ static CUresult stream_waited(CUresult result, CUstream stream, bool per_thread,
 	    gcp_process.tracker, gcp_stream_named(stream, per_thread), event);
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		bool joins = stream_may_capture(stream, (twin) == 2);                  \
-		CUresult result = gcp_real.name arguments;                             \
-                                                                                       \
-		return joins ? stream_waited(result, stream, (twin) == 2, event)       \
-			     : result;                                                 \
-	}
-GCP_HOOKS_EVENT_WAITS(GCP_X)
-#undef GCP_X
+#define HOOK_cuStreamWaitEvent(real, call, twin)                                       \
+	(stream_may_capture(stream, twin) ? stream_waited(call, stream, twin, event)   \
+					  : (call))
 
 /* --- events --------------------------------------------------------------- */
 
-static void event_records(CUstream stream, bool per_thread, CUevent event)
-{
-	if (stream_may_capture(stream, per_thread))
-		gcp_tracker_event_recording(
-		    gcp_process.tracker, gcp_stream_named(stream, per_thread), event);
-}
-
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		event_records(stream, (twin) == 2, event);                             \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_EVENT_RECORDS(GCP_X)
-#undef GCP_X
-
 /* Recorded for others than the graph, it becomes a node, and stands for what it stood
  * for before as well: that is more than we keep account of. */
-static void event_records_with(CUstream stream, bool per_thread, CUevent event,
-			       unsigned int flags)
+static void event_records(CUstream stream, bool per_thread, CUevent event,
+			  unsigned int flags)
 {
 	if (!(flags & CU_EVENT_RECORD_EXTERNAL)) {
-		event_records(stream, per_thread, event);
+		if (stream_may_capture(stream, per_thread))
+			gcp_tracker_event_recording(
+			    gcp_process.tracker, gcp_stream_named(stream, per_thread),
+			    event);
 		return;
 	}
 	gcp_stream_seen(stream, per_thread);
@@ -81,14 +60,11 @@ static void event_records_with(CUstream stream, bool per_thread, CUevent event,
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		event_records_with(stream, (twin) == 2, event, flags);                 \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_EVENT_RECORDS_WITH_FLAGS(GCP_X)
-#undef GCP_X
+#define HOOK_cuEventRecord(real, call, twin)                                           \
+	(event_records(stream, twin, event, 0), call)
+#define HOOK_cuEventRecordWithFlags(real, call, twin)                                  \
+	(event_records(stream, twin, event, flags), call)
+GCP_HOOKS_EVENTS(GCP_HOOK)
 
 /* --- by hand -------------------------------------------------------------- */
 
@@ -100,21 +76,10 @@ static void graph_given(CUstream stream, bool per_thread, bool set)
 		gcp_tracker_graph_given(gcp_process.tracker, named, set);
 }
 
-#define GCP_X(name, base, version, per_thread, need, types, arguments)                 \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		graph_given(stream, per_thread,                                        \
-			    flags &CU_STREAM_SET_CAPTURE_DEPENDENCIES);                \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_UPDATES(GCP_X)
-#undef GCP_X
-
-CUresult gcp_hook_cuGraphDestroyNode(CUgraphNode node)
+static void node_gone(CUgraphNode node)
 {
 	if (gcp_process_capturing())
 		gcp_tracker_node_gone(gcp_process.tracker, node);
-	return gcp_real.cuGraphDestroyNode(node);
 }
 
 /* A caller that asks only whether a stream captures, as most do, changes nothing. */
@@ -126,15 +91,6 @@ static CUresult queried(CUresult result, CUstream stream, bool per_thread,
 		graph_given(stream, per_thread, false);
 	return result;
 }
-
-#define GCP_X(name, base, version, per_thread, need, types, arguments)                 \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return queried(gcp_real.name arguments, stream, per_thread,            \
-			       ret_status, ret_graph || ret_nodes);                    \
-	}
-GCP_HOOKS_QUERIES(GCP_X)
-#undef GCP_X
 
 /* --- begin -------------------------------------------------------------------- */
 
@@ -271,14 +227,6 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return capture_end(gcp_real.name, stream, (twin) == 2, ret_graph);     \
-	}
-GCP_HOOKS_ENDS(GCP_X)
-#undef GCP_X
-
 static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
@@ -299,10 +247,14 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return stream_destroy(gcp_real.name, stream);                          \
-	}
-GCP_HOOKS_STREAMS_DESTROYED(GCP_X)
-#undef GCP_X
+/* --- the hooks ---------------------------------------------------------------- */
+
+#define HOOK_cuStreamUpdateCaptureDependencies(real, call, twin)                       \
+	(graph_given(stream, twin, flags & CU_STREAM_SET_CAPTURE_DEPENDENCIES), call)
+#define HOOK_cuStreamGetCaptureInfo(real, call, twin)                                  \
+	queried(call, stream, twin, ret_status, ret_graph || ret_nodes)
+#define HOOK_cuGraphDestroyNode(real, call, twin) (node_gone(node), call)
+#define HOOK_cuStreamEndCapture(real, call, twin)                                      \
+	capture_end(real, stream, twin, ret_graph)
+#define HOOK_cuStreamDestroy(real, call, twin) stream_destroy(real, stream)
+GCP_HOOKS_CAPTURES(GCP_HOOK)

@@ -20,74 +20,26 @@ static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 	return result;
 }
 
-/* A context takes memory of its device, of which the pools may have all. */
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		struct gcp_tries tries = {0};                                          \
-		CUresult result;                                                       \
-                                                                                       \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (gcp_maker_reclaims_on(&tries, #base, result, device));          \
-		return context_created(result, ret_ctx);                               \
-	}
-GCP_HOOKS_CONTEXTS_CREATED(GCP_X)
-#undef GCP_X
-
 /* Its primary context may be new, too. */
-static void green_seen(CUcontext ctx)
+static CUresult green_seen(CUresult result, const CUcontext *ctx)
 {
 	CUcontext home;
 	int device;
 
-	gcp_contexts_seen(ctx, GCP_CONTEXT_GREEN);
-	(void)gcp_contexts_home(ctx, &home, &device);
+	if (result != CUDA_SUCCESS || !ctx)
+		return result;
+	gcp_contexts_seen(*ctx, GCP_CONTEXT_GREEN);
+	(void)gcp_contexts_home(*ctx, &home, &device);
+	return result;
 }
 
 /* Its handle as an ordinary context is that of its streams, too. */
-static void green_created(struct CUgreenCtx_st *green)
+static CUresult green_created(CUresult result, struct CUgreenCtx_st **green)
 {
 	CUcontext ctx;
 
-	if (gcp_real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
-		green_seen(ctx);
-}
-
-/* Makes the primary context, if it is not there. */
-CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
-				   struct CUdevResourceDesc_st *resources,
-				   CUdevice device, unsigned int flags)
-{
-	struct gcp_tries tries = {0};
-	CUresult result;
-
-	do
-		result = gcp_real.cuGreenCtxCreate(ret_green, resources, device, flags);
-	while (gcp_maker_reclaims_on(&tries, "cuGreenCtxCreate", result, device));
-	if (result == CUDA_SUCCESS && ret_green)
-		green_created(*ret_green);
-	return result;
-}
-
-CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *green)
-{
-	CUresult result = gcp_real.cuCtxFromGreenCtx(ret_ctx, green);
-
-	if (result == CUDA_SUCCESS && ret_ctx)
-		green_seen(*ret_ctx);
-	return result;
-}
-
-CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
-{
-	struct gcp_tries tries = {0};
-	CUresult result;
-
-	do
-		result = gcp_contexts_retain_primary(ret_ctx, device);
-	while (
-	    gcp_maker_reclaims_on(&tries, "cuDevicePrimaryCtxRetain", result, device));
+	if (result == CUDA_SUCCESS && green)
+		(void)green_seen(gcp_real.cuCtxFromGreenCtx(&ctx, *green), &ctx);
 	return result;
 }
 
@@ -111,10 +63,8 @@ static CUresult context_popped(CUresult result)
 	return result;
 }
 
-CUresult gcp_hook_cuCtxSetCurrent(CUcontext ctx)
+static CUresult context_current(CUresult result, CUcontext ctx)
 {
-	CUresult result = gcp_real.cuCtxSetCurrent(ctx);
-
 	if (result == CUDA_SUCCESS)
 		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
 	if (!ctx)
@@ -122,49 +72,14 @@ CUresult gcp_hook_cuCtxSetCurrent(CUcontext ctx)
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		CUresult result = gcp_real.name arguments;                             \
-                                                                                       \
-		if (result == CUDA_SUCCESS)                                            \
-			gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);                   \
-		return result;                                                         \
-	}
-GCP_HOOKS_CONTEXTS_PUSHED(GCP_X)
-#undef GCP_X
-
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return context_popped(gcp_real.name arguments);                        \
-	}
-GCP_HOOKS_CONTEXTS_POPPED(GCP_X)
-#undef GCP_X
-
-/* --- ended -------------------------------------------------------------------- */
-
-CUresult gcp_hook_cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
+static CUresult context_attached(CUresult result, const CUcontext *ctx)
 {
-	CUresult result = gcp_real.cuCtxAttach(ret_ctx, flags);
-
-	if (result == CUDA_SUCCESS && ret_ctx)
-		gcp_contexts_attached(*ret_ctx);
+	if (result == CUDA_SUCCESS && ctx)
+		gcp_contexts_attached(*ctx);
 	return result;
 }
 
-CUresult gcp_hook_cuCtxDetach(CUcontext ctx)
-{
-	return gcp_contexts_detach(ctx);
-}
-
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return gcp_contexts_destroy(gcp_real.name, ctx);                       \
-	}
-GCP_HOOKS_CONTEXTS_DESTROYED(GCP_X)
-#undef GCP_X
+/* --- ended -------------------------------------------------------------------- */
 
 /* A green context keeps its primary one active, also when nothing else retains that
  * any more: the last one may take it along. (Measured, driver 580.) */
@@ -201,32 +116,41 @@ static bool green_identify(struct CUgreenCtx_st *green, CUcontext *ret_ctx,
 	return result == CUDA_SUCCESS;
 }
 
-CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
+static CUresult green_destroyed(struct CUgreenCtx_st *green)
 {
 	CUdevice device;
 	CUcontext ctx;
 
 	if (!green_identify(green, &ctx, &device))
 		return gcp_real.cuGreenCtxDestroy(green);
-	green_seen(ctx);
+	(void)green_seen(CUDA_SUCCESS, &ctx);
 	gcp_foreign_work_green_ending(ctx);
 	leaving.green = green;
 	leaving.device = device;
 	return gcp_contexts_destroy(green_end, ctx);
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return gcp_contexts_end_primary(gcp_real.name, device, 1);             \
-	}
-GCP_HOOKS_PRIMARIES_RELEASED(GCP_X)
-#undef GCP_X
+/* --- the hooks ---------------------------------------------------------------- */
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return gcp_contexts_end_primary(gcp_real.name, device, UINT32_MAX);    \
-	}
-GCP_HOOKS_PRIMARIES_RESET(GCP_X)
-#undef GCP_X
+/* A context takes memory of its device, of which the pools may have all. */
+#define MADE(call, base) GCP_AGAIN(call, gcp_maker_reclaims_on, device, base)
+
+#define HOOK_cuCtxCreate(real, call, twin)                                             \
+	context_created(MADE(call, "cuCtxCreate"), ret_ctx)
+#define HOOK_cuDevicePrimaryCtxRetain(real, call, twin)                                \
+	MADE(gcp_contexts_retain_primary(ret_ctx, device), "cuDevicePrimaryCtxRetain")
+#define HOOK_cuGreenCtxCreate(real, call, twin)                                        \
+	green_created(MADE(call, "cuGreenCtxCreate"), ret_green)
+#define HOOK_cuCtxFromGreenCtx(real, call, twin) green_seen(call, ret_ctx)
+#define HOOK_cuCtxSetCurrent(real, call, twin)   context_current(call, ctx)
+#define HOOK_cuCtxPushCurrent(real, call, twin)  context_current(call, ctx)
+#define HOOK_cuCtxPopCurrent(real, call, twin)   context_popped(call)
+#define HOOK_cuCtxAttach(real, call, twin)       context_attached(call, ret_ctx)
+#define HOOK_cuCtxDetach(real, call, twin)       gcp_contexts_detach(ctx)
+#define HOOK_cuCtxDestroy(real, call, twin)      gcp_contexts_destroy(real, ctx)
+#define HOOK_cuGreenCtxDestroy(real, call, twin) green_destroyed(green)
+#define HOOK_cuDevicePrimaryCtxRelease(real, call, twin)                               \
+	gcp_contexts_end_primary(real, device, 1)
+#define HOOK_cuDevicePrimaryCtxReset(real, call, twin)                                 \
+	gcp_contexts_end_primary(real, device, UINT32_MAX)
+GCP_HOOKS_CONTEXTS(GCP_HOOK)

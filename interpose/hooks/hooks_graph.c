@@ -22,16 +22,6 @@ static bool shares(void)
 	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
 }
 
-/* Made again while memory may come back: hooks_memory.c. */
-#define GCP_CALL_AGAIN(result, name, call)                                             \
-	do {                                                                           \
-		struct gcp_tries tries = {0};                                          \
-                                                                                       \
-		do                                                                     \
-			result = (call);                                               \
-		while (gcp_maker_reclaims(&tries, name, result));                      \
-	} while (0)
-
 /* Graphs may have got memory of their own; else a call is refused. One whose context is
  * gone needs none. */
 static CUresult owned(int result)
@@ -46,14 +36,12 @@ static CUresult owned(int result)
 static CUresult holding_begin(const void *graph, enum gcp_making making,
 			      const char *name, struct gcp_holder **ret_holding)
 {
-	CUresult result = CUDA_SUCCESS;
-
 	*ret_holding = NULL;
-	if (gcp_process_pooling())
-		GCP_CALL_AGAIN(result, name,
-			       owned(gcp_holding_begin(gcp_process.tracker, graph,
-						       false, making, ret_holding)));
-	return result;
+	if (!gcp_process_pooling())
+		return CUDA_SUCCESS;
+	return GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, graph, false,
+						 making, ret_holding)),
+			 gcp_maker_reclaims, name);
 }
 
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
@@ -80,12 +68,10 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 
 static CUresult node_taken(CUgraphNode node, const char *name)
 {
-	CUresult result = CUDA_SUCCESS;
-
-	if (gcp_process_pooling())
-		GCP_CALL_AGAIN(result, name,
-			       owned(gcp_share_node_taken(gcp_process.tracker, node)));
-	return result;
+	if (!gcp_process_pooling())
+		return CUDA_SUCCESS;
+	return GCP_AGAIN(owned(gcp_share_node_taken(gcp_process.tracker, node)),
+			 gcp_maker_reclaims, name);
 }
 
 /* --- instantiation ---------------------------------------------------------------- */
@@ -122,13 +108,14 @@ static enum gcp_making making_of(bool plainly)
 static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
 			      bool *ret_again)
 {
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 
 	*ret_again = false;
 	if (refused != CUDA_ERROR_INVALID_VALUE || !holding || !shares())
 		return refused;
-	GCP_CALL_AGAIN(result, "cuGraphInstantiate",
-		       owned(gcp_share_stays(gcp_process.tracker, holding, ret_again)));
+	result =
+	    GCP_AGAIN(owned(gcp_share_stays(gcp_process.tracker, holding, ret_again)),
+		      gcp_maker_reclaims, "cuGraphInstantiate");
 	assert(!*ret_again || result == CUDA_SUCCESS); /* else it would stay there */
 	return result == CUDA_SUCCESS ? refused : result;
 }
@@ -157,11 +144,12 @@ static unsigned long long flags_of(const void *parameters)
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.name arguments); \
+		result = GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims,        \
+				   "cuGraphInstantiate");                              \
 		result = holding_stays(result, holding, &again);                       \
 		if (again) {                                                           \
-			GCP_CALL_AGAIN(result, "cuGraphInstantiate",                   \
-				       gcp_real.name arguments);                       \
+			result = GCP_AGAIN(gcp_real.name arguments,                    \
+					   gcp_maker_reclaims, "cuGraphInstantiate");  \
 			gcp_share_may_move(gcp_process.tracker, holding);              \
 		}                                                                      \
 		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
@@ -179,22 +167,8 @@ static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
 		   : NULL;
 }
 
-CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
+static CUresult holder_ended(CUresult result, struct gcp_holder *holder)
 {
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holder = holder_ending(graph, false);
-	CUresult result = gcp_real.cuGraphDestroy(graph);
-
-	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
-	return result;
-}
-
-CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
-{
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holder = holder_ending(exec, true);
-	CUresult result = gcp_real.cuGraphExecDestroy(exec);
-
 	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
@@ -221,33 +195,14 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		GCP_CALL_AGAIN(result, #base, gcp_real.name arguments);                \
-		return updated(result, exec, holding);                                 \
+		return updated(                                                        \
+		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base),     \
+		    exec, holding);                                                    \
 	}
 GCP_HOOKS_EXEC_UPDATES(GCP_X)
 #undef GCP_X
 
 /* --- graphs made of graphs ------------------------------------------------------ */
-
-CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
-{
-	CUresult result = gcp_real.cuGraphCreate(ret_graph, flags);
-
-	return holding_new(result, NULL, result ? NULL : *ret_graph, false);
-}
-
-CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
-{
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holding;
-	CUresult result =
-	    holding_begin(graph, GCP_MAKING_COPY, "cuGraphClone", &holding);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuGraphClone(ret_graph, graph);
-	return holding_new(result, holding, ret_graph ? *ret_graph : NULL, false);
-}
 
 /* After a call that adds a node: to a graph that is being captured, maybe. */
 static CUresult node_follows(CUresult result, CUgraph graph, const CUgraphNode *node)
@@ -260,43 +215,12 @@ static CUresult node_follows(CUresult result, CUgraph graph, const CUgraphNode *
 	return result;
 }
 
-CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent,
-					   const CUgraphNode *nodes, size_t count,
-					   CUgraph graph)
-{
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holding;
-	CUresult result =
-	    holding_begin(graph, GCP_MAKING_COPY, "cuGraphAddChildGraphNode", &holding);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result =
-	    gcp_real.cuGraphAddChildGraphNode(ret_node, parent, nodes, count, graph);
-	return holding_add(node_follows(result, parent, ret_node), holding, parent,
-			   false);
-}
-
-static void child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
-		      CUgraphNode node)
+static CUresult child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
+			  CUgraphNode node)
 {
 	if (holding || gcp_process_pooling())
 		gcp_holding_set(gcp_process.tracker, holding, exec, node,
 				result == CUDA_SUCCESS);
-}
-
-CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
-						     CUgraph graph)
-{
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holding;
-	CUresult result = holding_begin(graph, GCP_MAKING_UNSEEN,
-					"cuGraphExecChildGraphNodeSetParams", &holding);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuGraphExecChildGraphNodeSetParams(exec, node, graph);
-	child_set(result, holding, exec, node);
 	return result;
 }
 
@@ -338,204 +262,159 @@ static CUgraph child_of(const struct node_params *params)
 	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
 }
 
-/* A type that is not known may have any graph in it. */
-static CUresult type_known(const struct node_params *params, const char *name)
+/* Of a node that a program describes. One of a type that is not known may have any
+ * graph in it. */
+static CUresult node_begin(const struct node_params *params, enum gcp_making making,
+			   const char *name, struct gcp_holder **ret_holding)
 {
-	return !params || (params->type >= 0 && params->type <= TYPE_KNOWN)
-		   ? CUDA_SUCCESS
-		   : node_taken(NULL, name);
-}
+	CUresult result = CUDA_SUCCESS;
 
-static void copy_of_node(const struct node_params *params)
-{
-	if (params && params->type == TYPE_MEMCPY)
+	if (params && (params->type < 0 || params->type > TYPE_KNOWN))
+		result = node_taken(NULL, name);
+	if (result == CUDA_SUCCESS)
+		result = holding_begin(child_of(params), making, name, ret_holding);
+	if (result == CUDA_SUCCESS && params && params->type == TYPE_MEMCPY)
 		gcp_copy_node_made(&params->memcpy.copy, params->memcpy.ctx, false);
+	return result;
 }
 
-/* The graph itself becomes a part of the other one, and not a copy. */
-static bool moves(const struct node_params *params)
+/* The graph itself becomes a part of the other one, and not a copy. NULL: none does. */
+static CUgraph moved_of(const struct node_params *params)
 {
 	int version = 0;
 
-	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE)
-		return false;
-	return gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
-	       version >= SINCE_MOVE;
+	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE ||
+	    (gcp_real.cuDriverGetVersion(&version) == CUDA_SUCCESS &&
+	     version < SINCE_MOVE))
+		return NULL;
+	return child_of(params);
 }
 
-/* Embedded graphs are told of from the first call on: what is captured into them later
- * is held by their parents. */
-static bool parts_count(void)
+/* `part` is embedded in `parent`; NULL: in a graph that is not known. It is told from
+ * the first call on: what is captured into it later is held by its parents. */
+static void part_known(CUgraph parent, CUgraph part, bool moved)
 {
-	return gcp_process_started_mode() == GCP_RUN_POOL;
+	if (part && gcp_process_started_mode() == GCP_RUN_POOL)
+		gcp_graph_part(gcp_process.tracker, parent, part, moved);
 }
 
-/* Of a node that was added to `parent`, or is of a graph that is not known. */
 static void bodies_known(CUgraph parent, const struct node_params *params)
 {
-	if (params->type != TYPE_CONDITIONAL || !params->conditional.graphs ||
-	    !parts_count())
-		return;
-	for (unsigned int i = 0; i < params->conditional.size; i++)
-		gcp_graph_part(gcp_process.tracker, parent,
-			       params->conditional.graphs[i], false);
+	if (params->type == TYPE_CONDITIONAL && params->conditional.graphs)
+		for (unsigned int i = 0; i < params->conditional.size; i++)
+			part_known(parent, params->conditional.graphs[i], false);
 }
 
 static CUresult node_added(CUresult result, CUgraph parent,
-			   const struct node_params *params, CUgraph moved,
-			   struct gcp_holder *holding)
+			   const struct node_params *params, struct gcp_holder *holding)
 {
 	holding_add(result, holding, parent, false);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (moved && parts_count())
-		gcp_graph_part(gcp_process.tracker, parent, moved, true);
-	bodies_known(parent, params);
+	if (result == CUDA_SUCCESS) {
+		part_known(parent, moved_of(params), true);
+		bodies_known(parent, params);
+	}
 	return result;
 }
+
+/* Which graph the node is of is not known. */
+static CUresult node_set(CUresult result, const struct node_params *params,
+			 struct gcp_holder *holding)
+{
+	gcp_holding_keep(gcp_process.tracker, holding);
+	if (result == CUDA_SUCCESS)
+		part_known(NULL, moved_of(params), false);
+	return result;
+}
+
+static CUresult node_told(CUresult result, const struct node_params *params)
+{
+	if (result == CUDA_SUCCESS && params) {
+		part_known(NULL, child_of(params), false);
+		bodies_known(NULL, params);
+	}
+	return result;
+}
+
+static CUresult graph_told(CUresult result, const CUgraph *graph)
+{
+	if (result == CUDA_SUCCESS)
+		part_known(NULL, *graph, false);
+	return result;
+}
+
+/* --- the hooks -------------------------------------------------------------------- */
+
+/* What is done before the real call, which is not made if that fails, and after it.
+ * Addresses that the program names may be another graph's: a graph that a node is added
+ * to is held. */
+#define GCP_HOLD(graph, making) holding_begin(graph, making, call, &holding)
+#define GCP_HOLD_NODE(making)   node_begin(params, making, call, &holding)
+#define GCP_FOLLOWED            node_follows(result, parent, ret_node)
+#define GCP_ADDED               holding_add(GCP_FOLLOWED, holding, parent, false)
+
+#define BEFORE_cuGraphCreate      CUDA_SUCCESS
+#define AFTER_cuGraphCreate       holding_new(result, NULL, result ? NULL : *ret_graph, false)
+#define BEFORE_cuGraphDestroy     (holding = holder_ending(graph, false), CUDA_SUCCESS)
+#define AFTER_cuGraphDestroy      holder_ended(result, holding)
+#define BEFORE_cuGraphExecDestroy (holding = holder_ending(exec, true), CUDA_SUCCESS)
+#define AFTER_cuGraphExecDestroy  holder_ended(result, holding)
+#define BEFORE_cuGraphClone       GCP_HOLD(graph, GCP_MAKING_COPY)
+#define AFTER_cuGraphClone                                                             \
+	holding_new(result, holding, ret_graph ? *ret_graph : NULL, false)
+#define BEFORE_cuGraphAddChildGraphNode           GCP_HOLD(graph, GCP_MAKING_COPY)
+#define AFTER_cuGraphAddChildGraphNode            GCP_ADDED
+#define BEFORE_cuGraphExecChildGraphNodeSetParams GCP_HOLD(graph, GCP_MAKING_UNSEEN)
+#define AFTER_cuGraphExecChildGraphNodeSetParams  child_set(result, holding, exec, node)
+#define BEFORE_cuGraphAddKernelNode               GCP_HOLD(parent, GCP_MAKING_NODE)
+#define AFTER_cuGraphAddKernelNode                GCP_ADDED
+#define BEFORE_cuGraphAddBatchMemOpNode           GCP_HOLD(parent, GCP_MAKING_NODE)
+#define AFTER_cuGraphAddBatchMemOpNode            GCP_ADDED
+#define BEFORE_cuGraphAddMemsetNode               GCP_HOLD(parent, GCP_MAKING_NODE)
+#define AFTER_cuGraphAddMemsetNode                GCP_ADDED
+#define BEFORE_cuGraphAddMemcpyNode                                                    \
+	(gcp_copy_node_made(copy, ctx, false), GCP_HOLD(parent, GCP_MAKING_NODE))
+#define AFTER_cuGraphAddMemcpyNode GCP_ADDED
+#define BEFORE_cuGraphMemcpyNodeSetParams                                              \
+	(gcp_copy_node_made(copy, NULL, true), CUDA_SUCCESS)
+#define AFTER_cuGraphMemcpyNodeSetParams result
+#define BEFORE_cuGraphExecMemcpyNodeSetParams                                          \
+	(gcp_copy_node_made(copy, ctx, false), CUDA_SUCCESS)
+#define AFTER_cuGraphExecMemcpyNodeSetParams result
+#define BEFORE_cuGraphAddNode                                                          \
+	GCP_HOLD_NODE(child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE)
+#define AFTER_cuGraphAddNode            node_added(GCP_FOLLOWED, parent, params, holding)
+#define BEFORE_cuGraphNodeSetParams     GCP_HOLD_NODE(GCP_MAKING_UNSEEN)
+#define AFTER_cuGraphNodeSetParams      node_set(result, params, holding)
+#define BEFORE_cuGraphExecNodeSetParams GCP_HOLD_NODE(GCP_MAKING_UNSEEN)
+#define AFTER_cuGraphExecNodeSetParams                                                 \
+	(child_of(params) ? child_set(result, holding, exec, node) : result)
+#define BEFORE_cuGraphKernelNodeGetParams     node_taken(node, call)
+#define AFTER_cuGraphKernelNodeGetParams      result
+#define BEFORE_cuGraphMemcpyNodeGetParams     node_taken(node, call)
+#define AFTER_cuGraphMemcpyNodeGetParams      result
+#define BEFORE_cuGraphMemsetNodeGetParams     node_taken(node, call)
+#define AFTER_cuGraphMemsetNodeGetParams      result
+#define BEFORE_cuGraphBatchMemOpNodeGetParams node_taken(node, call)
+#define AFTER_cuGraphBatchMemOpNodeGetParams  result
+#define BEFORE_cuGraphNodeGetParams           node_taken(node, call)
+#define AFTER_cuGraphNodeGetParams            node_told(result, ret_params)
+#define BEFORE_cuGraphChildGraphNodeGetGraph  node_taken(node, call)
+#define AFTER_cuGraphChildGraphNodeGetGraph   graph_told(result, ret_graph)
 
 #define GCP_X(name, base, version, twin, need, types, arguments)                       \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
-		struct gcp_holder *holding = NULL;                                     \
-		CUgraph child = child_of(parameters);                                  \
-		CUgraph moved = moves(parameters) ? child : NULL;                      \
-		CUresult result = type_known(parameters, #base);                       \
+		static const char call[] __attribute__((unused)) = #base;              \
+		struct gcp_holder *holding __attribute__((unused)) = NULL;             \
+		CUresult result = BEFORE_##base;                                       \
                                                                                        \
-		if (result == CUDA_SUCCESS)                                            \
-			result = holding_begin(                                        \
-			    child, child ? GCP_MAKING_COPY : GCP_MAKING_NODE, #base,   \
-			    &holding);                                                 \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		copy_of_node(parameters);                                              \
-		result = node_follows(gcp_real.name arguments, parent, ret_node);      \
-		return node_added(result, parent, parameters, moved, holding);         \
+		result = gcp_real.name arguments;                                      \
+		return AFTER_##base;                                                   \
 	}
-GCP_HOOKS_NODES_OF_ANY_KIND(GCP_X)
-#undef GCP_X
-
-/* Which graph the node is of is not known. */
-CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
-{
-	GCP_CANCEL_LATER;
-	CUgraph moved = moves(parameters) ? child_of(parameters) : NULL;
-	struct gcp_holder *holding;
-	CUresult result = type_known(parameters, "cuGraphNodeSetParams");
-
-	if (result == CUDA_SUCCESS)
-		result = holding_begin(child_of(parameters), GCP_MAKING_UNSEEN,
-				       "cuGraphNodeSetParams", &holding);
-	if (result != CUDA_SUCCESS)
-		return result;
-	gcp_holding_keep(gcp_process.tracker, holding);
-	copy_of_node(parameters);
-	result = gcp_real.cuGraphNodeSetParams(node, parameters);
-	if (result == CUDA_SUCCESS && moved && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, moved, false);
-	return result;
-}
-
-CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
-					   void *parameters)
-{
-	GCP_CANCEL_LATER;
-	struct gcp_holder *holding;
-	CUresult result = type_known(parameters, "cuGraphExecNodeSetParams");
-
-	if (result == CUDA_SUCCESS)
-		result = holding_begin(child_of(parameters), GCP_MAKING_UNSEEN,
-				       "cuGraphExecNodeSetParams", &holding);
-	if (result != CUDA_SUCCESS)
-		return result;
-	copy_of_node(parameters);
-	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
-	if (child_of(parameters))
-		child_set(result, holding, exec, node);
-	return result;
-}
-
-/* Adds a node whose addresses the program names: they may be another graph's. */
-#define GCP_ADD_NODE_OF(name, call)                                                    \
-	GCP_CANCEL_LATER;                                                              \
-	struct gcp_holder *holding;                                                    \
-	CUresult result = holding_begin(graph, GCP_MAKING_NODE, #name, &holding);      \
-                                                                                       \
-	if (result != CUDA_SUCCESS)                                                    \
-		return result;                                                         \
-	return holding_add(node_follows(gcp_real.call, graph, ret_node), holding,      \
-			   graph, false)
-
-CUresult gcp_hook_cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
-				       const CUgraphNode *nodes, size_t count,
-				       const CUDA_MEMCPY3D *copy, CUcontext ctx)
-{
-	gcp_copy_node_made(copy, ctx, false);
-	GCP_ADD_NODE_OF(cuGraphAddMemcpyNode,
-			cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx));
-}
-
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		GCP_ADD_NODE_OF(base, name arguments);                                 \
-	}
-GCP_HOOKS_NODES_ADDED(GCP_X)
-#undef GCP_X
-
-CUresult gcp_hook_cuGraphMemcpyNodeSetParams(CUgraphNode node,
-					     const CUDA_MEMCPY3D *copy)
-{
-	gcp_copy_node_made(copy, NULL, true);
-	return gcp_real.cuGraphMemcpyNodeSetParams(node, copy);
-}
-
-CUresult gcp_hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
-						 const CUDA_MEMCPY3D *copy,
-						 CUcontext ctx)
-{
-	gcp_copy_node_made(copy, ctx, false);
-	return gcp_real.cuGraphExecMemcpyNodeSetParams(exec, node, copy, ctx);
-}
-
-/* These give out graphs that are embedded in others. */
-
-CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
-{
-	CUresult result = node_taken(node, "cuGraphNodeGetParams");
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuGraphNodeGetParams(node, parameters);
-	if (result != CUDA_SUCCESS || !parameters)
-		return result;
-	if (child_of(parameters) && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters), false);
-	bodies_known(NULL, parameters);
-	return result;
-}
-
-CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_graph)
-{
-	CUresult result = node_taken(node, "cuGraphChildGraphNodeGetGraph");
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
-	if (result == CUDA_SUCCESS && parts_count())
-		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph, false);
-	return result;
-}
-
-#define GCP_X(name, base, version, flags, need, types, arguments)                      \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		CUresult result = node_taken(node, #base);                             \
-                                                                                       \
-		return result == CUDA_SUCCESS ? gcp_real.name arguments : result;      \
-	}
-GCP_HOOKS_NODES_TAKEN(GCP_X)
+GCP_HOOKS_GRAPHS(GCP_X)
 #undef GCP_X
 
 /* --- launches ---------------------------------------------------------------- */
@@ -579,15 +458,15 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	CUstream named = gcp_stream_named(stream, per_thread);
 	CUcontext ctx = away_context(exec, named);
 	struct gcp_holder *holding = NULL;
-	CUresult result = CUDA_SUCCESS;
 
 	if (!ctx)
 		return real(exec, stream);
 	GCP_CANCEL_LATER;
 	struct foreign *work = gcp_foreign_work_begin(ctx, &(CUcontext){NULL}, 1);
-	GCP_CALL_AGAIN(result, "cuGraphLaunch",
-		       owned(gcp_holding_begin(gcp_process.tracker, exec, true,
-					       GCP_MAKING_AWAY, &holding)));
+	CUresult result =
+	    GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, exec, true,
+					      GCP_MAKING_AWAY, &holding)),
+		      gcp_maker_reclaims, "cuGraphLaunch");
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
 	uint64_t number =
@@ -689,10 +568,5 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return launch(gcp_real.name, exec, stream, (twin) == 2);               \
-	}
-GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
-#undef GCP_X
+#define HOOK_cuGraphLaunch(real, call, twin) launch(real, exec, stream, twin)
+GCP_HOOKS_GRAPH_LAUNCHES(GCP_HOOK)

@@ -108,25 +108,18 @@ static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 #define GCP_X(name, base, version, twin, need, types, arguments)                       \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
-		struct gcp_tries tries = {0};                                          \
 		CUresult result = launch_on(stream, (twin) == 2);                      \
                                                                                        \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (launch_reclaims(&tries, result));                               \
-		return result;                                                         \
+		return result ? result                                                 \
+			      : GCP_AGAIN(gcp_real.name arguments, launch_reclaims);   \
 	}
 GCP_HOOKS_LAUNCHES(GCP_X)
-GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 #undef GCP_X
 
 #define GCP_X(name, base, version, twin, need, types, arguments)                       \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		struct launch_in_line line;                                            \
-		struct gcp_tries tries = {0};                                          \
 		CUresult result =                                                      \
 		    config ? launch_on(config->hStream, (twin) == 2) : CUDA_SUCCESS;   \
                                                                                        \
@@ -134,10 +127,7 @@ GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 			return result;                                                 \
 		if (config)                                                            \
 			config = launch_orders(config, (twin) == 2, &line);            \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (launch_reclaims(&tries, result));                               \
-		return result;                                                         \
+		return GCP_AGAIN(gcp_real.name arguments, launch_reclaims);            \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X

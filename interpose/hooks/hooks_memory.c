@@ -396,8 +396,8 @@ bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
 
 /* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
  * capture would wait for all work, is left out there. */
-bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
-			   CUdevice device)
+bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char *call,
+			   CUresult result)
 {
 	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1) ||
 	    !gcp_process_pooling())
@@ -411,21 +411,14 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult r
 bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result)
 {
 	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_maker_reclaims_on(tries, call, result, gcp_device_here());
+	       gcp_maker_reclaims_on(tries, gcp_device_here(), call, result);
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
-		struct gcp_tries tries = {0};                                          \
-		CUresult result;                                                       \
-                                                                                       \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (gcp_maker_reclaims(&tries, #base, result));                     \
-		return result;                                                         \
+		return GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base);  \
 	}
-GCP_HOOKS_CODE(GCP_X)
 GCP_HOOKS_MAKERS(GCP_X)
 #undef GCP_X
 
@@ -439,16 +432,14 @@ GCP_HOOKS_MAKERS(GCP_X)
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
-		struct gcp_tries tries = {0};                                          \
 		CUresult result;                                                       \
                                                                                        \
 		if (gcp_memory_overlaps(ptr, bytes))                                   \
 			return CUDA_ERROR_INVALID_VALUE;                               \
 		if (__builtin_strcmp(#name, "cuMemUnmap") == 0)                        \
 			gcp_passed_drop(GCP_PASSED_MAPPING, ptr, bytes);               \
-		do                                                                     \
-			result = gcp_real.name arguments;                              \
-		while (gcp_maker_reclaims(&tries, #base, result));                     \
+		result =                                                               \
+		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base);     \
 		if (result == CUDA_SUCCESS)                                            \
 			GCP_MAPS_##name;                                               \
 		return result;                                                         \
@@ -489,13 +480,9 @@ GCP_HOOKS_MAPPINGS(GCP_X)
 GCP_HOOKS_CREATORS(GCP_X)
 #undef GCP_X
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		gcp_passed_drop(GCP_KIND_##name, (uint64_t)(uintptr_t)arguments, 1);   \
-		return gcp_real.name arguments;                                        \
-	}
-#define GCP_KIND_cuMemRelease            GCP_PASSED_HANDLE
-#define GCP_KIND_cuArrayDestroy          GCP_PASSED_ARRAY
-#define GCP_KIND_cuMipmappedArrayDestroy GCP_PASSED_ARRAY
-GCP_HOOKS_DESTROYERS(GCP_X)
+#define GCP_DROP(kind, key)                   gcp_passed_drop(kind, (uint64_t)(uintptr_t)(key), 1)
+#define HOOK_cuMemRelease(real, call, twin)   (GCP_DROP(GCP_PASSED_HANDLE, handle), call)
+#define HOOK_cuArrayDestroy(real, call, twin) (GCP_DROP(GCP_PASSED_ARRAY, array), call)
+#define HOOK_cuMipmappedArrayDestroy(real, call, twin)                                 \
+	(GCP_DROP(GCP_PASSED_ARRAY, array), call)
+GCP_HOOKS_DESTROYERS(GCP_HOOK)

@@ -93,8 +93,19 @@ bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result);
  * Waits beside a capture for nothing that the frees of plain CUDA have not waited for.
  * `call`: its name, for the line that says so if it is refused for good. */
 bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result);
-bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
-			   CUdevice device);
+bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char *call,
+			   CUresult result);
+
+/* The result of a call, made again as long as reclaims(tries, ..., result). */
+#define GCP_AGAIN(call, reclaims, ...)                                                 \
+	({                                                                             \
+		struct gcp_tries tries_ = {0};                                         \
+		CUresult tried_;                                                       \
+		do                                                                     \
+			tried_ = (call);                                               \
+		while (reclaims(&tries_, ##__VA_ARGS__, tried_));                      \
+		tried_;                                                                \
+	})
 
 /* gcp_pools_free, for a thread whose end is watched from then on. */
 int gcp_memory_free(gcp_addr addr);

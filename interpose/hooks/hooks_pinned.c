@@ -54,12 +54,8 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_clock_ns();
-	struct gcp_tries tries = {0};
-	CUresult result;
+	CUresult result = GCP_AGAIN(host_real(request), gcp_passthrough_reclaim_host);
 
-	do
-		result = host_real(request);
-	while (gcp_passthrough_reclaim_host(&tries, result));
 	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
 			   (int)result);
 	return result;
@@ -126,25 +122,9 @@ static CUresult host_alloc(const struct host_request *request)
 	return (CUresult)result;
 }
 
-CUresult gcp_hook_cuMemHostAlloc(void **ret_ptr, size_t bytes, unsigned int flags)
-{
-	struct host_request request = {
-	    .ret_ptr = ret_ptr, .bytes = bytes, .flags = flags};
-
-	return host_alloc(&request);
-}
-
-CUresult gcp_hook_cuMemAllocHost_v2(void **ret_ptr, size_t bytes)
-{
-	struct host_request request = {
-	    .ret_ptr = ret_ptr, .bytes = bytes, .plain = true};
-
-	return host_alloc(&request);
-}
-
 /* --- free --------------------------------------------------------------------- */
 
-CUresult gcp_hook_cuMemFreeHost(void *ptr)
+static CUresult host_free(void *ptr)
 {
 	int result = -ENOENT;
 	uint64_t start;
@@ -166,29 +146,15 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	return (CUresult)result;
 }
 
-/* --- register ----------------------------------------------------------------- */
+/* --- the hooks ---------------------------------------------------------------- */
 
-typedef CUresult register_function(void *ptr, size_t bytes, unsigned int flags);
-
-/* It pins memory of the program's own. Plain CUDA keeps nothing pinned that could stand
- * in its way. */
-static CUresult host_register(register_function *real, void *ptr, size_t bytes,
-			      unsigned int flags)
-{
-	struct gcp_tries tries = {0};
-	CUresult result = real(ptr, bytes, flags);
-
-	while (gcp_passthrough_reclaim_host(&tries, result))
-		result = real(ptr, bytes, flags);
-	return result;
-}
-
-CUresult gcp_hook_cuMemHostRegister(void *ptr, size_t bytes, unsigned int flags)
-{
-	return host_register(gcp_real.cuMemHostRegister, ptr, bytes, flags);
-}
-
-CUresult gcp_hook_cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags)
-{
-	return host_register(gcp_real.cuMemHostRegister_v2, ptr, bytes, flags);
-}
+/* To register pins memory of the program's own. Plain CUDA keeps nothing pinned that
+ * could stand in its way. */
+#define HOOK_cuMemHostRegister(real, call, twin)                                       \
+	GCP_AGAIN(call, gcp_passthrough_reclaim_host)
+#define HOOK_cuMemHostAlloc(real, call, twin)                                          \
+	host_alloc(&(struct host_request){ret_ptr, bytes, flags, false})
+#define HOOK_cuMemAllocHost(real, call, twin)                                          \
+	host_alloc(&(struct host_request){ret_ptr, bytes, 0, true})
+#define HOOK_cuMemFreeHost(real, call, twin) host_free(ptr)
+GCP_HOOKS_HOST(GCP_HOOK)

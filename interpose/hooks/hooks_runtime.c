@@ -34,43 +34,36 @@
 /* cudaError_t of which no header is included here. */
 enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4, GCP_CUDART_NO_SYMBOL = 500 };
 
-/* The first bytes of a function, and what they are while no library has patched it. */
-struct gcp_code {
-	const uint64_t *at;
-	uint64_t bytes;
-};
-
-/* cudaMallocAsync and cudaFreeAsync: NULL before CUDA 11.2. */
-struct gcp_runtime_streamed {
-	int (*alloc)(void **ret_ptr, size_t bytes, CUstream stream);
-	int (*free)(void *ptr, CUstream stream);
-	struct gcp_code alloc_code, free_code;
-};
+#define GCP_X(tag, version, name, parameters, arguments) RUNTIME_##name,
+enum { GCP_RUNTIME_HOOKS(GCP_X, , ) RUNTIME_FUNCTIONS };
+#undef GCP_X
+#define GCP_X(tag, version, name, parameters, arguments)                               \
+	typedef int runtime_##name##_fn parameters;
+GCP_RUNTIME_HOOKS(GCP_X, , )
+#undef GCP_X
 
 struct gcp_runtime {
-	int (*cudaMalloc)(void **ret_ptr, size_t bytes);
-	int (*cudaFree)(void *ptr);
-	int (*cudaSetDevice)(int device);
-	struct gcp_runtime_streamed streamed, streamed_ptsz;
-	struct gcp_code malloc_code, free_code; /* never equal: no short cut */
+	/* Each function, and what its code begins with while no library has patched it.
+	 * never equal: there is none, or no short cut */
+	struct gcp_code {
+		const void *at;
+		uint64_t bytes;
+	} code[RUNTIME_FUNCTIONS];
 };
 
 static const uint64_t no_code;
-#define GCP_NO_STREAMED                                                                \
-	{                                                                              \
-		.alloc_code = {&no_code, 1}, .free_code = { &no_code, 1 }              \
-	}
 #define GCP_NO_RUNTIME                                                                 \
 	{                                                                              \
-		.malloc_code = {&no_code, 1}, .free_code = {&no_code, 1},              \
-		.streamed = GCP_NO_STREAMED, .streamed_ptsz = GCP_NO_STREAMED          \
+		.code = { [0 ... RUNTIME_FUNCTIONS - 1] = {&no_code, 1} }              \
 	}
+#define GCP_REAL(runtime, name)                                                        \
+	((runtime_##name##_fn *)(uintptr_t)(runtime)->code[RUNTIME_##name].at)
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
 /* What the code at `function` begins with, and must begin with later, too. Code that
  * jumps away at once is patched already. */
-static void code_remember(void *function, struct gcp_code *ret_code)
+static void code_remember(const void *function, struct gcp_code *ret_code)
 {
 	uint64_t bytes;
 
@@ -79,44 +72,21 @@ static void code_remember(void *function, struct gcp_code *ret_code)
 	*ret_code = (struct gcp_code){function, gcp_code_jumps(bytes) ? ~bytes : bytes};
 }
 
-static void *streamed_function(const struct gcp_elf *elf, const char *name,
-			       struct gcp_code *ret_code)
-{
-	void *function = gcp_elf_symbol(elf, name);
-
-	if (function)
-		code_remember(function, ret_code);
-	return function;
-}
-
-static void streamed_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
-{
-	struct gcp_runtime_streamed *plain = &runtime->streamed;
-	struct gcp_runtime_streamed *ptsz = &runtime->streamed_ptsz;
-
-	*(void **)&plain->alloc =
-	    streamed_function(elf, "cudaMallocAsync", &plain->alloc_code);
-	*(void **)&plain->free =
-	    streamed_function(elf, "cudaFreeAsync", &plain->free_code);
-	*(void **)&ptsz->alloc =
-	    streamed_function(elf, "cudaMallocAsync_ptsz", &ptsz->alloc_code);
-	*(void **)&ptsz->free =
-	    streamed_function(elf, "cudaFreeAsync_ptsz", &ptsz->free_code);
-}
-
+/* Stream-ordered memory is not there before CUDA 11.2. */
 static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
-	struct gcp_runtime found = GCP_NO_RUNTIME;
+#define GCP_X(tag, version, name, parameters, arguments) #name,
+	static const char names[][24] = {GCP_RUNTIME_HOOKS(GCP_X, , )};
+#undef GCP_X
+	*runtime = (struct gcp_runtime)GCP_NO_RUNTIME;
+	for (int i = 0; i < RUNTIME_FUNCTIONS; i++) {
+		const void *function = gcp_elf_symbol(elf, names[i]);
 
-	*(void **)&found.cudaMalloc = gcp_elf_symbol(elf, "cudaMalloc");
-	*(void **)&found.cudaFree = gcp_elf_symbol(elf, "cudaFree");
-	*(void **)&found.cudaSetDevice = gcp_elf_symbol(elf, "cudaSetDevice");
-	if (!found.cudaMalloc || !found.cudaFree || !found.cudaSetDevice)
-		return false;
-	code_remember((void *)found.cudaMalloc, &found.malloc_code);
-	code_remember((void *)found.cudaFree, &found.free_code);
-	streamed_fill(&found, elf);
-	*runtime = found;
+		if (function)
+			code_remember(function, &runtime->code[i]);
+		else if (i <= RUNTIME_cudaSetDevice)
+			return false;
+	}
 	return true;
 }
 
@@ -157,26 +127,18 @@ static inline bool runtime_confirmed(void)
 	    1);
 }
 
-/* Whether the code is as it was. Without a lock: a thread that fills the runtime first
+/* Returns true if neither the code of the function nor that of the entry that it comes
+ * back through is as it was. Without a lock: a thread that fills the runtime first
  * makes it so for others, which may see that late and go the long way. */
-static inline bool code_is(const volatile uint64_t *code, uint64_t bytes)
+static inline bool code_is_patched(const struct gcp_code *code, const void *entry)
 {
-	return __builtin_expect(*code == bytes, 1);
+	return __builtin_expect(*(const volatile uint64_t *)entry != GCP_ENTRY_CODE ||
+				    *(const volatile uint64_t *)code->at != code->bytes,
+				0);
 }
-
-static inline bool malloc_is_patched(const struct gcp_runtime *runtime)
-{
-	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemAlloc_v2,
-			GCP_ENTRY_CODE) ||
-	       !code_is(runtime->malloc_code.at, runtime->malloc_code.bytes);
-}
-
-static inline bool free_is_patched(const struct gcp_runtime *runtime)
-{
-	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemFree_v2,
-			GCP_ENTRY_CODE) ||
-	       !code_is(runtime->free_code.at, runtime->free_code.bytes);
-}
+#define GCP_PATCHED(runtime, name, entry)                                              \
+	code_is_patched(&(runtime)->code[RUNTIME_##name],                              \
+			(const void *)(uintptr_t)gcp_entry_##entry)
 
 /* The short cuts, in each entry. < 0: the real function is needed. */
 #define GCP_SHORT static inline __attribute__((always_inline)) int
@@ -199,7 +161,8 @@ GCP_SHORT runtime_alloc(struct gcp_pool *pool, void **ret_ptr, size_t bytes)
 GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
 				  size_t bytes)
 {
-	if (!ret_ptr || !bytes || !runtime_confirmed() || malloc_is_patched(runtime))
+	if (!ret_ptr || !bytes || !runtime_confirmed() ||
+	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
 		return -1;
 	return runtime_alloc(gcp_thread_pool_confirmed(), ret_ptr, bytes);
 }
@@ -208,7 +171,8 @@ GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_
  * program calls next reports it again. */
 GCP_SHORT runtime_fast_cudaFree(const struct gcp_runtime *runtime, void *ptr)
 {
-	if (!ptr || !runtime_confirmed() || free_is_patched(runtime))
+	if (!ptr || !runtime_confirmed() ||
+	    GCP_PATCHED(runtime, cudaFree, cuMemFree_v2))
 		return -1;
 	return gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
 }
@@ -224,79 +188,47 @@ GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int devi
 /* These take a lock of cudart's, which all threads share, in each call: 16 threads wait
  * for it most of the time. They go to the driver with what they were given, whatever
  * context is current; where none is, no thread is sure (hooks_context.c). */
-static inline bool streamed_is_sure(const void *entry, const struct gcp_code *code)
+static inline bool runtime_streamed(void)
 {
-	return __builtin_expect(gcp_thread.runtime_streamed ==
-				    atomic_load_explicit(&gcp_contexts_generation,
-							 memory_order_acquire),
-				1) &&
-	       code_is(entry, GCP_ENTRY_CODE) && code_is(code->at, code->bytes);
+	return __builtin_expect(
+	    gcp_thread.runtime_streamed ==
+		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire),
+	    1);
 }
 
-static int streamed_alloc(const struct gcp_runtime_streamed *real, void **ret_ptr,
-			  size_t bytes, CUstream stream)
-{
-	int result;
-
-	if (!real->alloc)
-		return GCP_CUDART_NO_SYMBOL;
-	gcp_thread.runtime_streaming = true;
-	result = real->alloc(ret_ptr, bytes, stream);
-	gcp_thread.runtime_streaming = false;
-	gcp_thread.runtime_refused = 0;
-	return result;
-}
-
-static int streamed_free(const struct gcp_runtime_streamed *real, void *ptr,
-			 CUstream stream)
-{
-	int result;
-
-	if (!real->free)
-		return GCP_CUDART_NO_SYMBOL;
-	gcp_thread.runtime_streaming = true;
-	result = real->free(ptr, stream);
-	gcp_thread.runtime_streaming = false;
-	return result;
-}
-
-/* suffix: of the names of functions for the per-thread default stream. */
-#define GCP_STREAMED(suffix, per_thread)                                               \
-	static inline int runtime_fast_cudaMallocAsync##suffix(                        \
-	    const struct gcp_runtime *runtime, void **ret_ptr, size_t bytes,           \
-	    CUstream stream)                                                           \
+/* The short cut of a function, and its long way. */
+#define GCP_STREAMED(name, entry, short_cut, per_thread, parameters, ...)              \
+	GCP_SHORT runtime_fast_##name(const struct gcp_runtime *runtime,               \
+				      GCP_ARGUMENTS parameters)                        \
 	{                                                                              \
-		if (!streamed_is_sure(                                                 \
-			(const void *)(uintptr_t)gcp_entry_cuMemAllocAsync##suffix,    \
-			&runtime->streamed##suffix.alloc_code))                        \
-			return -1;                                                     \
-		return gcp_async_short_alloc(ret_ptr, bytes,                           \
-					     gcp_stream_named(stream, per_thread));    \
+		return runtime_streamed() && !GCP_PATCHED(runtime, name, entry)        \
+			   ? short_cut(__VA_ARGS__,                                    \
+				       gcp_stream_named(stream, per_thread))           \
+			   : -1;                                                       \
 	}                                                                              \
-	static inline int runtime_fast_cudaFreeAsync##suffix(                          \
-	    const struct gcp_runtime *runtime, void *ptr, CUstream stream)             \
+	static int runtime_##name(const struct gcp_runtime *real,                      \
+				  GCP_ARGUMENTS parameters)                            \
 	{                                                                              \
-		if (!streamed_is_sure(                                                 \
-			(const void *)(uintptr_t)gcp_entry_cuMemFreeAsync##suffix,     \
-			&runtime->streamed##suffix.free_code))                         \
-			return -1;                                                     \
-		return gcp_async_short_free(ptr,                                       \
-					    gcp_stream_named(stream, per_thread));     \
-	}                                                                              \
-	static int runtime_cudaMallocAsync##suffix(const struct gcp_runtime *real,     \
-						   void **ret_ptr, size_t bytes,       \
-						   CUstream stream)                    \
-	{                                                                              \
-		return streamed_alloc(&real->streamed##suffix, ret_ptr, bytes,         \
-				      stream);                                         \
-	}                                                                              \
-	static int runtime_cudaFreeAsync##suffix(const struct gcp_runtime *real,       \
-						 void *ptr, CUstream stream)           \
-	{                                                                              \
-		return streamed_free(&real->streamed##suffix, ptr, stream);            \
+		int result = GCP_CUDART_NO_SYMBOL;                                     \
+                                                                                       \
+		if (real->code[RUNTIME_##name].at == &no_code)                         \
+			return result;                                                 \
+		gcp_thread.runtime_streaming = true;                                   \
+		result = GCP_REAL(real, name)(__VA_ARGS__, stream);                    \
+		gcp_thread.runtime_streaming = false;                                  \
+		gcp_thread.runtime_refused = 0;                                        \
+		return result;                                                         \
 	}
-GCP_STREAMED(, false)
-GCP_STREAMED(_ptsz, true)
+#define GCP_ARGUMENTS(...) __VA_ARGS__
+#define GCP_ALLOC          (void **ret_ptr, size_t bytes, CUstream stream)
+#define GCP_FREE           (void *ptr, CUstream stream)
+GCP_STREAMED(cudaMallocAsync, cuMemAllocAsync, gcp_async_short_alloc, false, GCP_ALLOC,
+	     ret_ptr, bytes)
+GCP_STREAMED(cudaMallocAsync_ptsz, cuMemAllocAsync_ptsz, gcp_async_short_alloc, true,
+	     GCP_ALLOC, ret_ptr, bytes)
+GCP_STREAMED(cudaFreeAsync, cuMemFreeAsync, gcp_async_short_free, false, GCP_FREE, ptr)
+GCP_STREAMED(cudaFreeAsync_ptsz, cuMemFreeAsync_ptsz, gcp_async_short_free, true,
+	     GCP_FREE, ptr)
 
 /* --- the short cut of calls that are observed ------------------------------------- */
 
@@ -313,7 +245,8 @@ static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **re
 {
 	int saved = errno, result;
 
-	if (!ret_ptr || !bytes || !runtime_is_observed() || malloc_is_patched(real))
+	if (!ret_ptr || !bytes || !runtime_is_observed() ||
+	    GCP_PATCHED(real, cudaMalloc, cuMemAlloc_v2))
 		return -1;
 	result = runtime_alloc(gcp_thread_pool(), ret_ptr, bytes);
 	errno = saved; /* instruments leave that to the entries */
@@ -326,7 +259,7 @@ static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 	struct gcp_block_info info;
 	int saved = errno, result;
 
-	if (!ptr || !runtime_is_observed() || free_is_patched(real))
+	if (!ptr || !runtime_is_observed() || GCP_PATCHED(real, cudaFree, cuMemFree_v2))
 		return -1;
 	/* A wrong free goes through cudart to our cuMemFree, and is noted there alone.
 	 */
@@ -348,7 +281,7 @@ static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 		return result;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_inside = true;
-	result = real->cudaMalloc(ret_ptr, bytes);
+	result = GCP_REAL(real, cudaMalloc)(ret_ptr, bytes);
 	gcp_thread.runtime_inside = false;
 	gcp_thread.runtime_refused = 0;
 	if (result != GCP_CUDART_SUCCESS)
@@ -365,7 +298,7 @@ static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
 	int result = runtime_observed_cudaFree(real, ptr);
 
-	return result >= 0 ? result : real->cudaFree(ptr);
+	return result >= 0 ? result : GCP_REAL(real, cudaFree)(ptr);
 }
 
 static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
@@ -373,7 +306,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
 	gcp_thread.runtime_streamed = 0;
-	return real->cudaSetDevice(device);
+	return GCP_REAL(real, cudaSetDevice)(device);
 }
 
 /* --- exports ---------------------------------------------------------------------- */
@@ -395,7 +328,6 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 			return result;                                                 \
 		return tag##_long_##name arguments;                                    \
 	}
-#define GCP_ARGUMENTS(...) __VA_ARGS__
 #define GCP_V(tag, version)                                                            \
 	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
 	static atomic_bool tag##_filled;                                               \

@@ -128,7 +128,7 @@ static CUresult export_of_driver(CUipcMemHandle *ret_handle,
 	return result;
 }
 
-CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
+static CUresult ipc_export(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 {
 	struct gcp_block_info info;
 	CUresult result;
@@ -195,19 +195,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	return CUDA_SUCCESS;
 }
 
-CUresult gcp_hook_cuIpcOpenMemHandle(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
-				     unsigned int flags)
-{
-	return ipc_open(gcp_real.cuIpcOpenMemHandle, ret_ptr, handle, flags);
-}
-
-CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
-					unsigned int flags)
-{
-	return ipc_open(gcp_real.cuIpcOpenMemHandle_v2, ret_ptr, handle, flags);
-}
-
-CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
-{
-	return gcp_imports_close(ptr);
-}
+#define HOOK_cuIpcGetMemHandle(real, call, twin)   ipc_export(ret_handle, ptr)
+#define HOOK_cuIpcOpenMemHandle(real, call, twin)  ipc_open(real, ret_ptr, handle, flags)
+#define HOOK_cuIpcCloseMemHandle(real, call, twin) gcp_imports_close(ptr)
+GCP_HOOKS_IPC(GCP_HOOK)

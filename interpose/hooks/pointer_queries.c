@@ -364,68 +364,40 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
 }
 
-CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr,
-						size_t bytes, int type,
-						unsigned long long flags)
+/* Before a handle of it is made. */
+static CUresult range_told(CUdeviceptr ptr)
 {
-	CUresult result;
-
-	if (is_freed(ptr))
-		return CUDA_ERROR_INVALID_VALUE;
-	result = memory_tell(ptr);
-	if (result != CUDA_SUCCESS)
-		return result;
-	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,
-						      flags);
+	return is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE : memory_tell(ptr);
 }
 
-/* What the program has freed was never pinned, to it. */
-CUresult gcp_hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_ptr, void *ptr,
-					       unsigned int flags)
-{
-	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
-		return CUDA_ERROR_INVALID_VALUE;
-	return gcp_real.cuMemHostGetDevicePointer_v2(ret_ptr, ptr, flags);
-}
-
-CUresult gcp_hook_cuMemHostGetFlags(unsigned int *ret_flags, void *ptr)
-{
-	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
-		return CUDA_ERROR_INVALID_VALUE;
-	return gcp_real.cuMemHostGetFlags(ret_flags, ptr);
-}
-
-CUresult gcp_hook_cuMemHostUnregister(void *ptr)
-{
-	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
-		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-	return gcp_real.cuMemHostUnregister(ptr);
-}
-
-/* Returns no flags for memory of cudaMalloc, as CUDA does (measured), and an error for
- * memory that the program has freed: the driver still knows both as mapped memory. */
-CUresult gcp_hook_cuMemGetAccess(unsigned long long *ret_flags,
-				 const CUmemLocation *location, CUdeviceptr ptr)
+/* No flags for memory of cudaMalloc, as CUDA says (measured): the driver knows it as
+ * mapped memory. */
+static CUresult access_correct(CUresult result, unsigned long long *flags,
+			       CUdeviceptr ptr)
 {
 	struct asked_range range;
-	CUresult result;
 
-	if (is_freed(ptr))
-		return CUDA_ERROR_INVALID_VALUE;
-	result = gcp_real.cuMemGetAccess(ret_flags, location, ptr);
 	if (result == CUDA_SUCCESS && range_find(ptr, &range) == 0)
-		*ret_flags = 0;
+		*flags = 0;
 	return result;
 }
 
-/* A chunk that holds a part of the block, and others': neither is the program's to
- * share or to keep. The answer is that for memory of cudaMalloc. */
-CUresult gcp_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle,
-					      void *ptr)
-{
-	struct asked_range range;
-
-	if (range_find((CUdeviceptr)(uintptr_t)ptr, &range) != -ENOENT)
-		return CUDA_ERROR_INVALID_VALUE;
-	return gcp_real.cuMemRetainAllocationHandle(ret_handle, ptr);
-}
+/* Memory that the program has freed is known to the driver, and was never pinned, or
+ * mapped, to the program. A chunk that holds a part of a block, and others', is not the
+ * program's to share or to keep: the answer is that for memory of cudaMalloc. */
+#define GCP_ADDRESS ((CUdeviceptr)(uintptr_t)ptr)
+#define HOOK_cuMemHostGetDevicePointer(real, call, twin)                               \
+	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_INVALID_VALUE : (call))
+#define HOOK_cuMemHostGetFlags(real, call, twin)                                       \
+	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_INVALID_VALUE : (call))
+#define HOOK_cuMemHostUnregister(real, call, twin)                                     \
+	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : (call))
+#define HOOK_cuMemGetHandleForAddressRange(real, call, twin) (range_told(ptr) ?: (call))
+#define HOOK_cuMemGetAccess(real, call, twin)                                          \
+	(is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE                                      \
+		       : access_correct(call, ret_flags, ptr))
+#define HOOK_cuMemRetainAllocationHandle(real, call, twin)                             \
+	(range_find(GCP_ADDRESS, &(struct asked_range){0}) != -ENOENT                  \
+	     ? CUDA_ERROR_INVALID_VALUE                                                \
+	     : (call))
+GCP_HOOKS_RANGES(GCP_HOOK)
