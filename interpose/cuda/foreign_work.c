@@ -20,24 +20,20 @@
 #include "foreign_work.h"
 #include "resolve.h"
 
-enum {
-	HOMES_MAX = 64, /* a bit for each */
-	SWEPT_LEAST = 16
-};
+enum { HOMES_MAX = 3, SWEPT_LEAST = 16 };
 
 /* Work that may not be done yet. */
 struct foreign {
-	CUevent event;   /* behind it */
-	CUcontext ctx;   /* the event's context */
-	uint64_t number; /* they rise in the queue */
-	uint64_t homes;  /* a bit for each context that it counts for */
-	bool every;      /* for all that there are, rather */
+	CUevent event;              /* behind it */
+	CUcontext ctx;              /* the event's context */
+	uint64_t number;            /* they rise in the queue */
+	CUcontext homes[HOMES_MAX]; /* that it counts for, and NULL */
+	bool every;                 /* for all that there are, rather */
 	struct foreign *next;
 };
 
 static struct gcp_mutex foreign_lock = GCP_MUTEX(GCP_RANK_FOREIGN);
 /* All that follows is guarded by it. */
-static CUcontext homes[HOMES_MAX];                   /* NULL: none */
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
 static struct foreign *unused;
 static unsigned length, sweep_at = SWEPT_LEAST; /* of the queue */
@@ -171,36 +167,15 @@ static void foreign_publish(struct foreign *work)
 
 /* --- work is submitted --------------------------------------------------------- */
 
-/* 0: `ctx` has no bit, and gets none. */
-static uint64_t home_bit(CUcontext ctx, bool add)
+/* ctx: NULL for any. */
+static bool counts_for(const struct foreign *work, CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
-	assert(ctx); /* NULL would be a free place */
+	bool counts = !ctx || work->every;
+
 	for (int i = 0; i < HOMES_MAX; i++)
-		if (homes[i] == ctx)
-			return UINT64_C(1) << i;
-	for (int i = 0; add && i < HOMES_MAX; i++)
-		if (!homes[i]) {
-			homes[i] = ctx;
-			return UINT64_C(1) << i;
-		}
-	return 0;
-}
-
-/* False: no room. */
-static bool homes_set(struct foreign *work, const CUcontext *contexts, int count)
-{
-	gcp_assert_held(GCP_RANK_FOREIGN);
-	work->homes = 0;
-	work->every = !contexts;
-	for (int i = 0; i < count; i++) {
-		uint64_t bit = contexts[i] ? home_bit(contexts[i], true) : 0;
-
-		if (contexts[i] && !bit)
-			return false;
-		work->homes |= bit;
-	}
-	return true;
+		counts |= work->homes[i] == ctx;
+	return counts;
 }
 
 /* What is taken is in no list. NULL: no memory. */
@@ -209,15 +184,17 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 	struct gcp_ctx_scope scope;
 	struct foreign *work;
 
+	assert(count <= HOMES_MAX && (contexts || count == 0));
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return NULL;
 	work = foreign_take(ctx);
 	gcp_contexts_lock();
 	gcp_mutex_lock(&foreign_lock);
 	foreign_sweep();
-	if (work && !homes_set(work, contexts, count)) {
-		foreign_put(work);
-		work = NULL;
+	if (work) {
+		work->every = !contexts;
+		for (int i = 0; i < HOMES_MAX; i++)
+			work->homes[i] = i < count ? contexts[i] : NULL;
 	}
 	gcp_mutex_unlock(&foreign_lock);
 	gcp_contexts_unlock();
@@ -308,15 +285,12 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct foreign **link = &oldest;
-	uint64_t bit;
 
 	if (!gcp_foreign_work_is_pending(number))
 		return CUDA_SUCCESS;
 	gcp_mutex_lock(&foreign_lock);
-	bit = ctx ? home_bit(ctx, false) : 0;
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
-		if ((own && (*link)->ctx != ctx) ||
-		    (ctx && !(*link)->every && !((*link)->homes & bit))) {
+		if ((own && (*link)->ctx != ctx) || !counts_for(*link, ctx)) {
 			link = &(*link)->next;
 			continue;
 		}
@@ -388,15 +362,13 @@ static int foreign_order(const struct foreign *work, CUcontext waiting)
 int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 {
 	int result = 0;
-	uint64_t bit;
 
 	if (!gcp_foreign_work_is_pending(number))
 		return 0;
 	gcp_mutex_lock(&foreign_lock);
-	bit = home_bit(ctx, false);
 	for (struct foreign *work = oldest;
 	     work && work->number <= number && result == 0; work = work->next)
-		if (work->every || work->homes & bit)
+		if (counts_for(work, ctx))
 			result = foreign_order(work, waiting);
 	gcp_mutex_unlock(&foreign_lock);
 	return result;
@@ -415,6 +387,23 @@ void gcp_foreign_work_green_ending(CUcontext green)
 	gcp_mutex_unlock(&foreign_lock);
 }
 
+/* Returns true if the work counts for no context any more, as for this one alone. */
+static bool home_drop(struct foreign *work, CUcontext ctx)
+{
+	gcp_assert_held(GCP_RANK_FOREIGN);
+	bool dropped = false, left = work->every;
+
+	assert(ctx); /* NULL would be a free place */
+	for (int i = 0; i < HOMES_MAX; i++) {
+		if (work->homes[i] == ctx) {
+			work->homes[i] = NULL;
+			dropped = true;
+		}
+		left |= work->homes[i] != NULL;
+	}
+	return dropped && !left;
+}
+
 /* Its events are gone, and the work in its streams is done. */
 static void foreign_of_context_drop(CUcontext ctx)
 {
@@ -423,7 +412,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 
 	assert(ctx);
 	while (*link) {
-		if ((*link)->ctx == ctx)
+		if ((*link)->ctx == ctx || home_drop(*link, ctx))
 			foreign_remove(link);
 		else
 			link = &(*link)->next;
@@ -442,24 +431,9 @@ static void foreign_of_context_drop(CUcontext ctx)
 
 void gcp_foreign_work_context_gone(CUcontext ctx)
 {
-	struct foreign **link = &oldest;
-	uint64_t bit;
-
 	if (!ctx || !gcp_process_pooling())
 		return;
 	gcp_mutex_lock(&foreign_lock);
 	foreign_of_context_drop(ctx);
-	bit = home_bit(ctx, false);
-	while (*link) {
-		if ((*link)->homes == bit && !(*link)->every && bit) {
-			foreign_remove(link);
-			continue;
-		}
-		(*link)->homes &= ~bit;
-		link = &(*link)->next;
-	}
-	for (int i = 0; i < HOMES_MAX; i++)
-		if (homes[i] == ctx)
-			homes[i] = NULL;
 	gcp_mutex_unlock(&foreign_lock);
 }

@@ -22,11 +22,11 @@
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "hooks_memory.h"
+#include "marks.h"
 #include "../base/process.h"
 #include "../process/process_life.h"
 #include "../cuda/resolve.h"
 #include "../cuda/streams.h"
-#include "sync_memops.h"
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -100,7 +100,8 @@ GCP_HOOKS_EVENTS(GCP_X)
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN_ALONE(name) && !gcp_sync_memops_any()))      \
+		if (GCP_LIKELY(GCP_UNSEEN_ALONE(name) &&                               \
+			       !gcp_marks_any(GCP_MARK_SYNC_MEMOPS)))                  \
 			return gcp_contexts_note(gcp_real.name arguments);             \
 		return gcp_contexts_note(gcp_sync_memops_wait(                         \
 		    slow_##name arguments, GCP_SIDES_##name, (flags) == 2));           \

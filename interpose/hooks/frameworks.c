@@ -10,12 +10,13 @@
 #include "../gcpool.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "../base/elfwalk.h"
+#include "../cuda/ctx_scope.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
+#include "marks.h"
 #include "../base/log.h"
 #include "../observe/observer.h"
 #include "../process/calling_thread.h"
@@ -57,102 +58,11 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 	return CUDA_SUCCESS;
 }
 
-/* Makes `ctx` current; unlike a gcp_ctx_scope it leaves the capture mode alone. */
-struct current {
-	bool pushed;
-};
-
-static CUresult current_begin(struct current *current, CUcontext ctx)
-{
-	CUcontext now = NULL;
-	CUresult result;
-
-	*current = (struct current){0};
-	result = gcp_real.cuCtxGetCurrent(&now);
-	if (result != CUDA_SUCCESS || now == ctx)
-		return result;
-	result = gcp_real.cuCtxPushCurrent_v2(ctx);
-	current->pushed = result == CUDA_SUCCESS;
-	return result;
-}
-
-static void current_end(const struct current *current)
-{
-	CUcontext popped;
-
-	if (current->pushed)
-		gcp_real.cuCtxPopCurrent_v2(&popped);
-}
-
-/* --- blocks that are used in other streams, too ---------------------------------- */
-
-/* gcpool_record_stream: the blocks that it named, guarded by marks_lock. In which other
- * streams they are used does not matter: they are freed behind all work. */
-struct mark {
-	CUdeviceptr ptr;
-	struct mark *next;
-};
-
-enum { MARK_BITS = 10 };
-static struct gcp_mutex marks_lock = GCP_MUTEX(GCP_RANK_FRAMEWORK_MARKS);
-static struct mark *marks[1 << MARK_BITS]; /* by block */
-static _Atomic uint32_t mark_count;
-
-/* Returns the link that points to the block's mark, or to the end of the list. */
-static struct mark **mark_at(CUdeviceptr ptr)
-{
-	gcp_assert_held(GCP_RANK_FRAMEWORK_MARKS);
-	struct mark **at =
-	    &marks[(uint64_t)ptr * 0x9e3779b97f4a7c15u >> (64 - MARK_BITS)];
-
-	while (*at && (*at)->ptr != ptr)
-		at = &(*at)->next;
-	return at;
-}
-
-/* Takes the mark over; NULL: nothing. */
-static void mark_put(struct mark *mark)
-{
-	struct mark **at;
-
-	if (!mark)
-		return;
-	gcp_mutex_lock(&marks_lock);
-	at = mark_at(mark->ptr);
-	if (*at) {
-		free(mark);
-	} else {
-		*at = mark;
-		atomic_fetch_add(&mark_count, 1);
-	}
-	gcp_mutex_unlock(&marks_lock);
-}
-
-/* The block's mark, or NULL. Another thread may have its memory as soon as it is free,
- * so the mark is taken before, and put back if the memory stays the program's. */
-static struct mark *mark_take(CUdeviceptr ptr)
-{
-	struct mark **at, *mark;
-
-	if (atomic_load(&mark_count) == 0)
-		return NULL;
-	gcp_mutex_lock(&marks_lock);
-	at = mark_at(ptr);
-	mark = *at;
-	if (mark) {
-		*at = mark->next;
-		mark->next = NULL;
-		atomic_fetch_sub(&mark_count, 1);
-	}
-	gcp_mutex_unlock(&marks_lock);
-	return mark;
-}
-
 /* --- the functions --------------------------------------------------------------- */
 
 static int named_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
-	struct current current;
+	struct gcp_ctx_scope scope;
 	CUcontext home = NULL;
 	CUdeviceptr address = 0;
 	CUresult result;
@@ -169,31 +79,27 @@ static int named_malloc(void **ptr, size_t bytes, int device, void *stream)
 	if (result == CUDA_SUCCESS && bytes > GCP_BYTES_MAX)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
-		result = current_begin(&current, home);
+		result = gcp_ctx_scope_enter(&scope, home);
 	if (result != CUDA_SUCCESS)
 		return (int)result;
 	result = gcp_process_pooling() ? gcp_async_alloc_named(&address, bytes, stream)
 				       : gcp_memory_pass_alloc(&address, bytes);
-	current_end(&current);
+	gcp_ctx_scope_end(&scope);
 	*ptr = (void *)(uintptr_t)address;
 	return (int)result;
 }
 
 static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 {
-	struct current current;
-	CUresult result = current_begin(&current, home);
-	struct mark *mark;
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_enter(&scope, home);
 
+	assert(home && gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		return result;
-	mark = mark_take(ptr);
-	result = gcp_async_free_named(ptr, stream, home, mark != NULL);
-	if (result == CUDA_SUCCESS)
-		free(mark);
-	else
-		mark_put(mark);
-	current_end(&current);
+	result = gcp_async_free_named(ptr, stream, home,
+				      gcp_mark_find(ptr, GCP_MARK_STREAMS));
+	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
@@ -234,20 +140,17 @@ int gcpool_free(void *p, void *stream)
 int gcpool_record_stream(void *p, void *stream)
 {
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
-	void *home = NULL;
+	struct gcp_block_info info;
 	GCP_KEEP_ERRNO;
-	struct mark *mark;
 
 	(void)stream;
 	if (!p || !gcp_process_pooling())
 		return CUDA_SUCCESS;
-	if (gcp_pools_owner(gcp_process.pools, ptr, &home) != 0)
+	if (gcp_pools_held(gcp_process.pools, ptr, &info) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	mark = calloc(1, sizeof(*mark));
-	if (mark)
-		mark->ptr = ptr;
-	mark_put(mark);
-	return mark ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, true)
+		   ? CUDA_SUCCESS
+		   : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* --- PyTorch's form -------------------------------------------------------------- */

@@ -19,7 +19,7 @@
 #include "../ipc/ipc_imports.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "sync_memops.h"
+#include "marks.h"
 
 /* What programs are told of an address, where the driver would tell them otherwise. */
 struct asked_range {
@@ -231,7 +231,8 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 	    ((int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR))
 		mapping_correct(value, (int)attribute, range, ptr);
 	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_malloced(range))
-		*(int *)value = gcp_sync_memops_get(range->addr, range->id);
+		*(int *)value =
+		    gcp_mark_get(range->addr, range->id, GCP_MARK_SYNC_MEMOPS);
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->async)
 		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
 	else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->ctx)
@@ -357,8 +358,8 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 		return result;
 	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
 	    range_find(ptr, &range) == 0 && is_malloced(&range))
-		return gcp_sync_memops_set(range.addr, range.id,
-					   *(const unsigned int *)value != 0)
+		return gcp_mark_set(range.addr, range.id, GCP_MARK_SYNC_MEMOPS,
+				    *(const unsigned int *)value != 0)
 			   ? CUDA_SUCCESS
 			   : CUDA_ERROR_OUT_OF_MEMORY;
 	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);

@@ -56,21 +56,27 @@ static uint64_t driver_add(struct gcp_text *text)
 	return total;
 }
 
-static void pools_add(struct gcp_text *text, int device, uint64_t memory)
+static void held_add(struct gcp_text *text, uint64_t held, uint64_t cached,
+		     const char *graphs, uint64_t by_graphs, uint64_t quota)
 {
-	struct gcp_pools *pools = gcp_process.pools;
-	uint64_t quota = gcp_pools_quota(pools, memory);
-	struct gcp_stats stats;
-
-	if (gcp_pools_stats(pools, device, &stats) != 0)
-		return;
-	part_add(text, "; the program holds ", stats.allocated_bytes.current);
-	part_add(text, ", cached ", gcp_pools_unheld(pools, device));
-	part_add(text, ", held by graphs ", stats.private_bytes.current);
+	part_add(text, "; the program holds ", held);
+	part_add(text, ", cached ", cached);
+	part_add(text, graphs, by_graphs);
 	if (quota == GCP_LIMIT_NONE)
 		gcp_text_add(text, ", no quota");
 	else
 		part_add(text, ", quota ", quota);
+}
+
+static void pools_add(struct gcp_text *text, int device, uint64_t memory)
+{
+	struct gcp_pools *pools = gcp_process.pools;
+	struct gcp_stats stats;
+
+	if (gcp_pools_stats(pools, device, &stats) == 0)
+		held_add(text, stats.allocated_bytes.current,
+			 gcp_pools_unheld(pools, device), ", held by graphs ",
+			 stats.private_bytes.current, gcp_pools_quota(pools, memory));
 }
 
 static void count_add(struct gcp_text *text, uint64_t number)
@@ -91,76 +97,62 @@ static const char *refuser(enum gcp_shortage why, const char *quota)
 	return "the driver";
 }
 
-static void request_add(struct gcp_text *text, const char *call, uint64_t bytes)
+static void device_add(struct gcp_text *text, enum gcp_shortage why)
 {
-	gcp_text_add(text, "out of memory: %s", call);
+	CUdevice device;
+
+	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		device = -1;
+	gcp_text_add(text, " on device %d refused by %s", (int)device,
+		     refuser(why, "the quota (GCPOOL_QUOTA)"));
+	pools_add(text, device, driver_add(text));
+}
+
+static void host_add(struct gcp_text *text, enum gcp_shortage why)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+	struct gcp_pinned_stats stats;
+
+	gcp_text_add(text, " of pinned memory refused by %s",
+		     refuser(why, "the quota (GCPOOL_HOST_QUOTA)"));
+	part_add(text, "; the host has ",
+		 pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0);
+	if (gcp_pinned_stats(gcp_process.pools, &stats) == 0)
+		held_add(text, stats.active_bytes.current,
+			 stats.allocated_bytes.current - stats.active_bytes.current,
+			 ", of both held by graphs ", stats.private_bytes.current,
+			 gcp_process.options.pool.pinned_quota);
+}
+
+static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why,
+			 _Atomic(uint64_t) *count,
+			 void (*add)(struct gcp_text *text, enum gcp_shortage why))
+{
+	char line[GCP_LINE_MAX];
+	struct gcp_text text;
+	uint64_t number;
+	int saved = errno;
+
+	if (!gcp_process_pooling() || !is_worth_a_line(count, &number))
+		return;
+	assert(number > 0);
+	gcp_text_init(&text, line, sizeof(line));
+	gcp_text_add(&text, "out of memory: %s", call);
 	if (bytes)
-		part_add(text, " of ", bytes);
+		part_add(&text, " of ", bytes);
+	add(&text, why);
+	count_add(&text, number);
+	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
+	errno = saved;
 }
 
 void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
-	const char *refused_by = refuser(why, "the quota (GCPOOL_QUOTA)");
-	char line[GCP_LINE_MAX];
-	struct gcp_text text;
-	uint64_t number;
-	CUdevice device;
-	int saved = errno;
-
 	gcp_observe_call(GCP_TRACE_out_of_memory, 0, bytes, 0, (uint32_t)why);
-	if (!gcp_process_pooling() || !is_worth_a_line(&device_count, &number))
-		return;
-	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		device = -1;
-	gcp_text_init(&text, line, sizeof(line));
-	request_add(&text, call, bytes);
-	gcp_text_add(&text, " on device %d refused by %s", (int)device, refused_by);
-	pools_add(&text, device, driver_add(&text));
-	count_add(&text, number);
-	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
-	errno = saved;
-}
-
-static uint64_t host_total(void)
-{
-	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-
-	return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
-}
-
-static void host_pools_add(struct gcp_text *text)
-{
-	uint64_t quota = gcp_process.options.pool.pinned_quota;
-	struct gcp_pinned_stats stats;
-
-	if (gcp_pinned_stats(gcp_process.pools, &stats) != 0)
-		return;
-	part_add(text, "; the program holds ", stats.active_bytes.current);
-	part_add(text, ", cached ",
-		 stats.allocated_bytes.current - stats.active_bytes.current);
-	part_add(text, ", of both held by graphs ", stats.private_bytes.current);
-	if (quota == GCP_LIMIT_NONE)
-		gcp_text_add(text, ", no quota");
-	else
-		part_add(text, ", quota ", quota);
+	shortage_say(call, bytes, why, &device_count, device_add);
 }
 
 void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
-	const char *refused_by = refuser(why, "the quota (GCPOOL_HOST_QUOTA)");
-	char line[GCP_LINE_MAX];
-	struct gcp_text text;
-	uint64_t number;
-	int saved = errno;
-
-	if (!gcp_process_pooling() || !is_worth_a_line(&host_count, &number))
-		return;
-	gcp_text_init(&text, line, sizeof(line));
-	request_add(&text, call, bytes);
-	gcp_text_add(&text, " of pinned memory refused by %s", refused_by);
-	part_add(&text, "; the host has ", host_total());
-	host_pools_add(&text);
-	count_add(&text, number);
-	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
-	errno = saved;
+	shortage_say(call, bytes, why, &host_count, host_add);
 }

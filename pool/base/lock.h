@@ -62,7 +62,6 @@ enum gcp_rank {
 	GCP_RANK_SERVER,
 	GCP_RANK_ASKING,
 	GCP_RANK_IMPORTS,
-	GCP_RANK_FRAMEWORK_MARKS,
 	GCP_RANK_PASSED,
 	GCP_RANK_TRACKER,     /* tracker->lock */
 	GCP_RANK_VMM,         /* pools->vmm_lock */
@@ -78,7 +77,7 @@ enum gcp_rank {
 	GCP_RANK_RESOLVE,
 	GCP_RANK_RELEASERS,
 	GCP_RANK_STREAM_REFS,
-	GCP_RANK_SYNC_MEMOPS,
+	GCP_RANK_MARKS,
 	GCP_RANK_NOTED,
 	GCP_RANK_DEBUG,
 	GCP_RANK_NVTX, /* from here on all over calls */

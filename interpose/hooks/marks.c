@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * marks.c - see marks.h. The driver refuses SYNC_MEMOPS for memory that is mapped by
+ * hand, and of an ordinary segment it would give it to every block. So the library
+ * keeps it for each block, and waits itself. Takes the lock of a pool, to find the
+ * block; called with no lock held.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "../base/process.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/resolve.h"
+#include "marks.h"
+
+/* Of an address at which a block has had any, for the allocation that had one last. */
+static struct marked {
+	CUdeviceptr addr;
+	uint64_t id;
+	uint32_t marks;
+	struct marked *next;
+} * marked[1024];
+static struct gcp_mutex marks_lock = GCP_MUTEX(GCP_RANK_MARKS); /* guards them */
+
+_Atomic uint32_t gcp_marks_seen;
+
+/* NULL: there is none, and none could be added. */
+static struct marked *marked_at(CUdeviceptr addr, bool add)
+{
+	gcp_assert_held(GCP_RANK_MARKS);
+	struct marked **bucket = &marked[addr * 0x9e3779b97f4a7c15u >> 54];
+	struct marked *one = *bucket;
+	int saved = errno;
+
+	assert(addr);
+	while (one && one->addr != addr)
+		one = one->next;
+	if (!one && add && (one = calloc(1, sizeof(*one)))) {
+		*one = (struct marked){.addr = addr, .next = *bucket};
+		*bucket = one;
+	}
+	errno = saved;
+	return one;
+}
+
+bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on)
+{
+	struct marked *one;
+
+	assert(id > 0);
+	gcp_mutex_lock(&marks_lock);
+	one = marked_at(addr, on);
+	if (one && one->id != id)
+		*one = (struct marked){.addr = addr, .id = id, .next = one->next};
+	if (one)
+		one->marks = on ? one->marks | mark : one->marks & ~(uint32_t)mark;
+	gcp_mutex_unlock(&marks_lock);
+	if (on && one)
+		atomic_fetch_or(&gcp_marks_seen, mark);
+	assert(!on || !one || gcp_marks_any(mark)); /* it is looked for from now on */
+	return one || !on;
+}
+
+bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark)
+{
+	const struct marked *one;
+	bool found;
+
+	if (!gcp_marks_any(mark))
+		return false;
+	assert(id > 0); /* 0 is that of no allocation */
+	gcp_mutex_lock(&marks_lock);
+	one = marked_at(addr, false);
+	found = one && one->id == id && one->marks & mark;
+	gcp_mutex_unlock(&marks_lock);
+	return found;
+}
+
+bool gcp_mark_find(CUdeviceptr ptr, enum gcp_mark mark)
+{
+	struct gcp_block_info info;
+
+	return gcp_marks_any(mark) && ptr &&
+	       gcp_pools_find(gcp_process.pools, ptr, &info) == 0 &&
+	       gcp_mark_get(info.addr, info.id, mark);
+}
+
+CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
+			      bool per_thread)
+{
+	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
+	    !(gcp_mark_find(to, GCP_MARK_SYNC_MEMOPS) ||
+	      gcp_mark_find(from, GCP_MARK_SYNC_MEMOPS)))
+		return result;
+	return GCP_WITHIN(NULL,
+			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
+								  : CU_STREAM_LEGACY));
+}
