@@ -397,7 +397,7 @@ struct gcp_graph_checkpoint;
 int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 			      struct gcp_graph_checkpoint **ret_checkpoint);
 /* 0, or an error and nothing has changed: -ENOENT; -EBUSY: a capture into it is
- * under way; -ESTALE: the checkpoint is of another graph pool, or the pool has
+ * under way, or another process may have a block of it open; -ESTALE: the checkpoint is of another graph pool, or the pool has
  * lost its last reference since. */
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 			   const struct gcp_graph_checkpoint *checkpoint);

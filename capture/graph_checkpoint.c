@@ -1,107 +1,83 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * graph_checkpoint.c - checkpoint and restore of a graph pool that the program named:
- * the states of all its heaps together.
+ * of all its heaps together.
  */
 #include "capture_types.h"
 
 struct gcp_graph_checkpoint {
 	uint64_t id, generation;
-	size_t count;
-	struct gcp_checkpoint *heaps[];
+	struct gcp_noted live;
 };
 
 void gcp_graph_checkpoint_destroy(struct gcp_graph_checkpoint *checkpoint)
 {
-	if (!checkpoint)
-		return;
-	for (size_t i = 0; i < checkpoint->count; i++)
-		gcp_checkpoint_destroy(checkpoint->heaps[i]);
+	if (checkpoint)
+		free(checkpoint->live.blocks);
 	free(checkpoint);
 }
 
-static size_t heap_count(const struct gcp_graph_pool *graph_pool)
-{
-	struct gcp_graph_heap *entry;
-	size_t count = 0;
-
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		count++;
-	return count;
-}
-
-static int checkpoint_fill(struct gcp_graph_pool *graph_pool,
-			   struct gcp_graph_checkpoint **ret_checkpoint)
+/* 0, -ENOENT, or -EBUSY: a capture into it is under way. */
+static int pool_find(struct gcp_tracker *tracker, uint64_t id,
+		     struct gcp_graph_pool **ret_graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_checkpoint *checkpoint;
-	struct gcp_graph_heap *entry;
+	struct gcp_graph_pool *graph_pool = gcp_graph_pool_named(tracker, id);
 
-	checkpoint = calloc(1, sizeof(*checkpoint) + heap_count(graph_pool) *
-							 sizeof(checkpoint->heaps[0]));
-	if (!checkpoint)
-		return -ENOMEM;
-	checkpoint->id = graph_pool->id;
-	checkpoint->generation = graph_pool->generation;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
-		int result = gcp_heap_checkpoint(entry->heap,
-						 &checkpoint->heaps[checkpoint->count]);
-
-		if (result != 0) {
-			gcp_graph_checkpoint_destroy(checkpoint);
-			return result;
-		}
-		checkpoint->count++;
-	}
-	assert(checkpoint->count == heap_count(graph_pool));
-	*ret_checkpoint = checkpoint;
-	return 0;
+	*ret_graph_pool = graph_pool;
+	if (!graph_pool)
+		return -ENOENT;
+	assert(graph_pool->named && graph_pool->id == id);
+	return graph_pool->captures > 0 ? -EBUSY : 0;
 }
 
 int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 			      struct gcp_graph_checkpoint **ret_checkpoint)
 {
+	struct gcp_graph_checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
 	struct gcp_graph_pool *graph_pool;
+	struct gcp_graph_heap *entry;
 	int result;
 
+	if (!checkpoint)
+		return -ENOMEM;
 	gcp_tracker_lock(tracker);
-	graph_pool = gcp_graph_pool_named(tracker, id);
-	if (!graph_pool)
-		result = -ENOENT;
-	else if (graph_pool->captures > 0)
-		result = -EBUSY;
-	else
-		result = checkpoint_fill(graph_pool, ret_checkpoint);
+	result = pool_find(tracker, id, &graph_pool);
+	if (result == 0) {
+		checkpoint->id = id;
+		checkpoint->generation = graph_pool->generation;
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			if (result == 0)
+				result = gcp_heap_note(entry->heap, &checkpoint->live);
+	}
 	gcp_tracker_unlock(tracker);
+	if (result == 0)
+		*ret_checkpoint = checkpoint;
+	else
+		gcp_graph_checkpoint_destroy(checkpoint);
 	return result;
 }
 
-/* The state of `heap`; NULL: it was made after the checkpoint, all of it is
- * free then. */
-static const struct gcp_checkpoint *
-state_of(const struct gcp_graph_checkpoint *checkpoint, const struct gcp_heap *heap)
-{
-	for (size_t i = 0; i < checkpoint->count; i++)
-		if (gcp_checkpoint_fits(heap, checkpoint->heaps[i]))
-			return checkpoint->heaps[i];
-	return NULL;
-}
-
-/* Whether every heap of the checkpoint is still there: with the last reference
- * they all went, and an address may stand for another one now. */
-static bool is_current(const struct gcp_graph_pool *graph_pool,
-		       const struct gcp_graph_checkpoint *checkpoint)
+/* -ESTALE: with the last reference, or with their context, its blocks went, and their
+ * addresses may be others' by now. -EBUSY: another process may have a block open. */
+static int restorable(const struct gcp_graph_pool *graph_pool,
+		      const struct gcp_graph_checkpoint *checkpoint)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_heap *entry;
+	const struct gcp_graph_heap *entry;
+	bool exported = false;
 	size_t found = 0;
 
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		found += gcp_heap_noted(entry->heap, &checkpoint->live);
+		exported |= gcp_heap_is_exported(entry->heap);
+	}
+	assert(found <= checkpoint->live.count);
 	if (checkpoint->id != graph_pool->id ||
-	    checkpoint->generation != graph_pool->generation)
-		return false;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		found += state_of(checkpoint, entry->heap) != NULL;
-	return found == checkpoint->count;
+	    checkpoint->generation != graph_pool->generation ||
+	    found != checkpoint->live.count)
+		return -ESTALE;
+	return exported ? -EBUSY : 0;
 }
 
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
@@ -109,20 +85,15 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 {
 	struct gcp_graph_pool *graph_pool;
 	struct gcp_graph_heap *entry;
-	int result = 0;
+	int result;
 
 	gcp_tracker_lock(tracker);
-	graph_pool = gcp_graph_pool_named(tracker, id);
-	if (!graph_pool)
-		result = -ENOENT;
-	else if (graph_pool->captures > 0)
-		result = -EBUSY;
-	else if (!is_current(graph_pool, checkpoint))
-		result = -ESTALE;
-	else
+	result = pool_find(tracker, id, &graph_pool);
+	if (result == 0)
+		result = restorable(graph_pool, checkpoint);
+	if (result == 0)
 		SLIST_FOREACH (entry, &graph_pool->heaps, link)
-			gcp_heap_restore(entry->heap,
-					 state_of(checkpoint, entry->heap));
+			gcp_heap_restore(entry->heap, &checkpoint->live);
 	gcp_tracker_unlock(tracker);
 	return result;
 }

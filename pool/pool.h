@@ -349,17 +349,20 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group);
  * run on them: a barrier is due. */
 void gcp_heap_capture_ends(struct gcp_heap *heap);
 
-/* Checkpoint and restore of which blocks are live. -ENOMEM. */
-struct gcp_checkpoint;
-int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_checkpoint);
-void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint); /* accepts NULL */
-/* Whether the checkpoint is of this heap, and of this life of it. */
-bool gcp_checkpoint_fits(const struct gcp_heap *heap,
-			 const struct gcp_checkpoint *checkpoint);
-/* Exactly the blocks of the checkpoint are the program's again; all others of
- * the heap are free, and lent those that were exported. `checkpoint` fits, or is NULL:
- * no block is live. No capture may be allocating from the heap. */
-void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkpoint);
+/* Which blocks of private heaps were live. The caller frees `blocks`. */
+struct gcp_noted {
+	size_t count;
+	struct gcp_noted_block *blocks;
+};
+/* Adds those of a heap. -ENOMEM. */
+int gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live);
+/* How many of them are in this heap, and of this life of it. */
+size_t gcp_heap_noted(const struct gcp_heap *heap, const struct gcp_noted *live);
+/* Returns true if other processes may have blocks of the heap open. */
+bool gcp_heap_is_exported(struct gcp_heap *heap);
+/* Exactly those blocks are the program's again; all others of the heap, which is not
+ * exported, are free. No capture may be allocating from it. */
+void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live);
 
 /* All work submitted from now on, in every context, waits for all work of this
  * pool's context submitted so far. Where a capture forbids that, waits for the

@@ -208,7 +208,7 @@ static void blocks_restore(struct thread *t, uint32_t pool,
 		struct block *block = checkpoint->blocks[i];
 
 		block->live = true;
-		block->plain_freed = false;
+		block->plain_freed = block->exported = false;
 		block->pools = w->pools[pool].refs > 0 ? pool_bit(pool) : 0;
 		block->regions[0].known = block->regions[1].known = 0;
 		slot_fill(w, block);
@@ -220,8 +220,11 @@ static void pool_restore(struct thread *t, unsigned slot)
 	struct model *w = t->model;
 	const struct checkpoint *checkpoint = &w->checkpoints[slot];
 	uint32_t pool = w->named[slot];
-	int result, wanted = is_capturing(w, pool) ? -EBUSY : 0;
+	int result, wanted, busy = is_capturing(w, pool);
 
+	for (const struct block *block = w->blocks; block; block = block->next)
+		busy |= block->live && block->home == pool && block->exported;
+	wanted = busy ? -EBUSY : 0;
 	if (library.restore(w->pools[pool].id, NULL) != -ESTALE)
 		failure(w, "no checkpoint can be restored");
 	if (w->past && library.restore(w->pools[pool].id, w->past) == 0)
