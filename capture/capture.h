@@ -234,8 +234,7 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   uint32_t flags, void **ret_p);
 
 /* Takes back the memory of graphs that are gone, and that waits for their launches.
- * Cheap when there is none. The first, for allocations, looks now and then. */
-void gcp_tracker_look(struct gcp_tracker *tracker);
+ * Cheap when there is none. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */
@@ -331,13 +330,10 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
 /* CUDA has refused to instantiate what is in `holding` (NULL: nothing): it looks at the
  * addresses that a graph copies from and to, and memory that graphs share may have been
- * given back, or moved just then. Maps it, and keeps it where it is until
- * gcp_share_may_move. *ret_any: it is there, and the call is to be made again; false:
- * the graph shares none, or an error is returned (GCP_CUDA_OUT_OF_MEMORY, -ENOMEM), and
- * nothing is kept. */
-int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
-		    bool *ret_any);
-void gcp_share_may_move(struct gcp_tracker *tracker, struct gcp_holder *holding);
+ * given back, or moved just then. Maps it. *ret_any: some of it is shared: the call is
+ * to be made again. An error: GCP_CUDA_OUT_OF_MEMORY, -ENOMEM. */
+int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		   bool *ret_any);
 /* The graph that has the node (NULL: any), if it shares, gets memory of its own: what
  * the node works on is about to be told. As gcp_holding_begin; or -ESTALE: a context is
  * gone, and with it what the graph needs. From now on a node that the program adds by
@@ -350,10 +346,8 @@ void gcp_share_all_taken(struct gcp_tracker *tracker);
 /* A launch under way. */
 struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
-	bool tracked;
-	bool crosses; /* no other one is made meanwhile: X10 */
-	bool beside;  /* others of the same graph */
-	void *event;  /* to be recorded behind it; or NULL */
+	bool crosses;   /* no other one is made meanwhile: X10 */
+	void *event;    /* to be recorded behind it; or NULL */
 	void *stream;
 	void *at; /* of launch_again: valid until something changes */
 	uint64_t changes;
@@ -397,8 +391,8 @@ struct gcp_graph_checkpoint;
 int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 			      struct gcp_graph_checkpoint **ret_checkpoint);
 /* 0, or an error and nothing has changed: -ENOENT; -EBUSY: a capture into it is
- * under way, or another process may have a block of it open; -ESTALE: the checkpoint is of another graph pool, or the pool has
- * lost its last reference since. */
+ * under way, or another process may have a block of it open; -ESTALE: the checkpoint is
+ * of another graph pool, or the pool has lost its last reference since. */
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 			   const struct gcp_graph_checkpoint *checkpoint);
 void gcp_graph_checkpoint_destroy(

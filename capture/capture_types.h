@@ -60,6 +60,7 @@ struct gcp_graph_pool {
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
+	bool sealed; /* it may share, if the end of its capture gives the graph */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	uint64_t away; /* the latest launch in another context than the memory is of;
 			* 0: there was none */
@@ -85,18 +86,13 @@ struct gcp_holder {
 	const void *handle; /* CUDA's; NULL: it has none yet, or no more, and is in no
 			     * list */
 	bool is_exec;
-	bool ending; /* a call that may end it is under way, and has it */
-	bool stray;  /* a part of a graph that is not known */
-	bool mixed;  /* an update has failed: it may run on several graphs' memory */
-	bool stays;  /* what it holds stays mapped, until the call that this is for is
-		      * over */
+	bool ending;               /* a call that may end it is under way, and has it */
+	bool stray;                /* a part of a graph that is not known */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
 	const void *node; /* what is set in place of this node's child, in `parent` */
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	struct gcp_holds holds;
-	struct gcp_share *share;     /* of which it is an executable, or NULL: of a
-				      * graph pool that it holds */
 	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
@@ -203,7 +199,7 @@ struct gcp_tracker {
 	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
 					    graph pools that wait */
 	_Atomic uint32_t capturing;      /* the captures among them */
-	_Atomic uint32_t waiting_count;  /* graph pools that wait, and of `dropped` */
+	_Atomic uint32_t waiting_count;  /* graph pools that wait */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there
@@ -238,11 +234,9 @@ struct gcp_tracker {
 	uint64_t memory_releases;    /* memory of graph pools, how often */
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
-	struct gcp_holds dropped; /* by holders, counted still */
-	atomic_bool nodes_read;   /* parameters of nodes were told to the program */
+	atomic_bool nodes_read; /* parameters of nodes were told to the program */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
-	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
 	uint32_t unseen;        /* graph pools that are */
 	uint64_t launches_done; /* when it was asked last */
 };

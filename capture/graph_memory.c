@@ -113,18 +113,19 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_share *share = graph_pool->share;
+	struct gcp_share *share = graph_pool->share;
 	struct gcp_graph_heap *entry;
 
 	if (share && share->track && share->track->members > 1 &&
 	    gcp_share_in_flight(tracker, share))
-		gcp_lane_graph_ends(share->lane); /* X5 */
+		gcp_lane_graph_ends(share->track->lane); /* X5 */
 	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
 		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
 		gcp_heap_release(entry->heap);
 		free(entry);
 	}
-	gcp_share_end(tracker, graph_pool);
+	if (share)
+		gcp_share_end(tracker, share);
 	if (graph_pool->pinned_set)
 		atomic_store(&tracker->pinned_released, true);
 	gcp_pinned_set_release(graph_pool->pinned_set);

@@ -183,11 +183,10 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	}
 	if (share)
 		info->launches = share->launches;
-	if (!share || !share->lane)
+	if (!share || !share->track)
 		return;
-	assert(!share->track || share->track->lane == share->lane);
-	info->lane = share->track ? share->track->id : ~share->id;
-	info->lane_bytes = gcp_lane_bytes(share->lane);
+	info->lane = share->track->id;
+	info->lane_bytes = gcp_lane_bytes(share->track->lane);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

@@ -70,7 +70,6 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 			gcp_share_left(tracker, hold->graph_pool->share, holder);
 	LIST_REMOVE(holder, link);
 	holder->handle = NULL;
-	holder->share = NULL;
 	atomic_fetch_sub(&tracker->holder_count, 1);
 }
 
@@ -113,7 +112,6 @@ static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_po
 		hold_add(holder, graph_pool, hold);
 }
 
-/* gcp_tracker_collect releases the references. */
 static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -122,8 +120,10 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	assert(!holder->handle && !holder->parent);
 	while ((hold = SLIST_FIRST(&holder->holds))) {
 		SLIST_REMOVE_HEAD(&holder->holds, link);
-		SLIST_INSERT_HEAD(&tracker->dropped, hold, link);
-		atomic_fetch_add(&tracker->waiting_count, 1);
+		assert(hold->graph_pool->graphs > 0); /* P1 */
+		hold->graph_pool->graphs--;
+		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
+		free(hold);
 	}
 }
 
@@ -159,6 +159,7 @@ static void holds_keep(struct gcp_holder *holder)
 /* -ENOMEM. */
 static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold = malloc(sizeof(*hold));
 
 	if (!hold)
@@ -167,9 +168,10 @@ static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 	return 0;
 }
 
-/* Adds the pools of all graphs and of captures under way. read: leaves out graphs that
- * share memory. A graph whose node was read has memory of its own, so the program has
- * no address in shared memory, and must not wait for its graphs. */
+/* Adds the pools of all graphs and of captures under way, but for those that can only
+ * be in executables. read: leaves out graphs that share memory. A graph whose node was
+ * read has memory of its own, so the program has no address in shared memory, and must
+ * not wait for its graphs. */
 static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool read)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -179,8 +181,8 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (result == 0 &&
 		    (graph_pool->graphs > 0 || graph_pool->captures > 0) &&
-		    !(read && graph_pool->share &&
-		      !gcp_share_has_own(graph_pool->share)))
+		    !(graph_pool->share &&
+		      (read || !gcp_share_is_open(graph_pool->share))))
 			result = hold_copy(to, graph_pool);
 	return result;
 }
@@ -188,6 +190,7 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool
 /* Of this one alone. There may be thousands: what was empty needs no look at each. */
 static int holds_copy(const struct gcp_holder *from, struct gcp_holder *to)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	bool empty = SLIST_EMPTY(&to->holds);
 	const struct gcp_hold *hold;
 	int result = 0;
@@ -246,7 +249,7 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *part;
 
-	assert(!holder->ending && !holder->stays);
+	assert(!holder->ending);
 	while ((part = LIST_FIRST(&holder->parts)))
 		holder_gone(tracker, part);
 	holder_unlist(tracker, holder);
@@ -452,6 +455,8 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec)
 {
+	struct gcp_share *share;
+	unsigned count;
 	bool updated;
 
 	if (!holding && !any_holds(tracker))
@@ -462,8 +467,11 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		holder_list(tracker, holding, handle, is_exec);
-	if (holding && is_exec)
-		gcp_share_exec_made(tracker, holding, updated);
+	gcp_launches_reset(tracker);
+	share = holding && is_exec ? gcp_share_held(holding, &count) : NULL;
+	assert(!share || count == 1); /* X4: its launches are one graph's */
+	if (share)
+		share->updated = updated;
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }
@@ -483,10 +491,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		gcp_holder_free(tracker, holding);
 	else
 		holder_list(tracker, holder = holding, handle, is_exec);
-	if (holder && is_exec) { /* an update has failed */
-		holder->mixed = true;
-		gcp_launches_reset(tracker);
-	}
+	gcp_launches_reset(tracker); /* an update may have failed */
 	gcp_tracker_unlock(tracker);
 }
 

@@ -10,8 +10,9 @@
  * memory of its own:
  *
  *   it is idle              it leaves before the launch
- *   it may still run, or    the launch is a crossing: on the device it follows the
- *   there is no memory      lane's latest launch, and the lane's next one follows it.
+ *   all others are idle     they leave for another lane, and it keeps this one's memory
+ *   neither, or there is    the launch is a crossing: on the device it follows the
+ *   no memory               lane's latest launch, and the lane's next one follows it.
  *                           The graph leaves at a later launch
  *
  * A lane has no stream before the first launch, and after the end of its stream: it
@@ -91,26 +92,23 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 									     : -EAGAIN;
 }
 
-/* Called with the graph idle. A graph that was not launched yet, or whose lane has lost
- * its stream, goes to the lane of the launch's stream; another one leaves its lane. An
- * error: it is where it was, or in no lane. */
-static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
-		       const struct gcp_last *last)
+/* Called with the graph idle: it was not launched yet, or its lane has lost its stream.
+ * Brings it into the lane of the launch's stream. An error: it is where it was, or in
+ * no lane. */
+static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
+		      const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
+	struct gcp_track *track = gcp_track_of(tracker, share->pool, last->stream_id);
 	int result;
 
-	if (share->stream_id != 0 && share->track->stream_id != 0)
-		return gcp_share_leave(tracker, share);
-	track = gcp_track_of(tracker, share->pool, last->stream_id);
 	if (!track)
 		track = gcp_track_create(tracker, share->pool);
 	if (!track)
 		return -ENOMEM;
 	if (track->stream_id == 0)
 		(void)gcp_track_take(tracker, track, last);
-	assert(share->in_progress == 0 && share->stays == 0); /* X2 */
+	assert(share->in_progress == 0); /* X2 */
 	gcp_launches_reset(tracker);
 	result = gcp_lane_enter(track->lane, share->heap);
 	if (result == 0)
@@ -119,8 +117,31 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_share *share,
 	return result;
 }
 
-/* Brings the graph into the lane of the launch's stream, or into memory of its own, or
- * makes the launch a crossing. -EAGAIN: to be called once more. */
+/* The launch is into another stream than the lane's. 0: the graph has entered the lane
+ * of that; -EAGAIN: it has left. Another error: it cannot, or need not, for CUDA keeps
+ * the order of one executable (-EBUSY); or it is in no lane. */
+static int lane_leave(struct gcp_tracker *tracker, struct gcp_share *share,
+		      const struct gcp_last *last, const void *exec)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_pool *pool = share->pool;
+	bool idle = !gcp_share_in_flight(tracker, share);
+	bool leaves = share->stream_id != 0 && share->track->stream_id != 0;
+	int result = -EBUSY;
+
+	assert(share->track->stream_id != last->stream_id && !share->unbound);
+	if (idle && !leaves)
+		result = lane_enter(tracker, share, last);
+	else if (leaves && (idle || share->track->exec != exec))
+		result = gcp_share_part(tracker, share);
+	if (result != 0)
+		return result;
+	gcp_pool_count_graph(pool, true);
+	return leaves ? -EAGAIN : 0;
+}
+
+/* Finds out whether the launch may be made in the graph's lane, and has it follow what
+ * it has to. -EAGAIN: once more. */
 static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 		     const void *exec, const struct gcp_last *last,
 		     struct gcp_launch *launch)
@@ -131,31 +152,20 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 	bool in_stream, by_exec;
 	int result = 0;
 
-	assert(track->lane == share->lane && !share->own); /* X1, X7 */
+	assert(track->lane && !share->own); /* X1, X7 */
 	if (track->stream_id == 0 && !gcp_track_of(tracker, share->pool, stream_id))
 		(void)gcp_track_take(tracker, track, last);
-	if (track->stream_id != stream_id && share->stays == 0 &&
-	    !gcp_share_in_flight(tracker, share)) {
-		result = lane_change(tracker, share, last);
-		if (result == 0)
-			gcp_pool_count_graph(share->pool, true);
-		if (share->own || (result != 0 && !gcp_heap_lane(share->heap)))
-			return result;
-		track = share->track;
-	}
+	if (track->stream_id != stream_id)
+		result = lane_leave(tracker, share, last, exec);
+	if (result == -EAGAIN ||
+	    (result != 0 && result != -EBUSY && !gcp_heap_lane(share->heap)))
+		return result;
+	track = share->track;
+	assert(track->members > 0 && track->pool == share->pool);
 	/* CUDA keeps the order of one stream, and of one executable. */
 	in_stream = UNGUARDED || track->last.stream_id == stream_id;
 	by_exec = !in_stream && track->exec == exec && track->in_progress == 0;
-	launch->crosses = by_exec;
-	/* No other graph was launched there: the executables of one need no order, as
-	 * on plain CUDA. */
-	if (track->launches == 0 || track->only == share ||
-	    (track->members == 1 && !gcp_lane_has_ended(track->lane))) {
-		launch->beside =
-		    !in_stream && !by_exec && !gcp_track_is_idle(tracker, track);
-		return 0;
-	}
-	launch->crosses |= track->stream_id != stream_id;
+	launch->crosses = by_exec || track->stream_id != stream_id;
 	if (track->crossings > 0 || (launch->crosses && track->in_progress > 0))
 		return -EAGAIN; /* X10 */
 	if (in_stream || by_exec || gcp_track_is_idle(tracker, track))
@@ -203,34 +213,34 @@ static void launch_follows(struct gcp_share *share, const struct gcp_last *last,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
-	uint64_t stream_id = launch->beside ? 0 : last->stream_id;
 
 	assert(last->stream_id != 0 && share->in_progress > 0);
-	share->stream_id = last->stream_id;
-	share->last.stream_id = stream_id;
+	share->stream_id = share->last.stream_id = last->stream_id;
 	share->last.stream = last->stream;
 	share->last.gone = last->gone;
 	if (!track)
 		return;
-	track->only = track->launches == 1 || track->only == share ? share : NULL;
 	assert(!launch->crosses || track->in_progress == 1); /* X10 */
 	track->crossings += launch->crosses;
-	track->last.stream_id = stream_id;
+	track->last.stream_id = last->stream_id;
 	track->last.stream = last->stream;
 	track->last.gone = last->gone;
 }
 
 /* In no lane yet. One that is launched into a second stream before it could enter that
- * of the first keeps its memory. */
-static void unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
+ * of the first keeps its memory. Returns false if it shares no more. */
+static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_graph_pool *graph_pool = share->graph_pool;
+
 	gcp_share_unlist(tracker, share);
 	if (share->stream_id != 0 && share->stream_id != last->stream_id)
-		(void)gcp_share_make_own(tracker, share);
+		gcp_share_end(tracker, share);
 	else if (gcp_share_is_bind_due(share))
 		gcp_share_bind(tracker, share, last);
+	return graph_pool->share != NULL;
 }
 
 /* In programs with one stream no events are needed, but beside captures
@@ -267,29 +277,38 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (is_foreign(tracker, share, stream, &last.stream_id))
 		return gcp_share_take(tracker, share);
 	stream_note(tracker, last.stream_id);
-	if (!share->lane)
-		unbound_launch(tracker, share, &last);
-	launch->crosses = launch->beside = false;
+	if (!share->track && !unbound_launch(tracker, share, &last))
+		return -EAGAIN;
+	launch->crosses = false;
 	if (share->track)
 		result = lane_find(tracker, share, exec, &last, launch);
 	if (result == 0)
 		result = gcp_share_map(share);
-	if (result != 0 || share->own)
+	if (result != 0)
 		return result;
 	launch->stream = stream;
-	assert(!share->track || share->track->lane == share->lane); /* X1 */
 	gcp_launch_count(share, exec, launch);
 	launch_follows(share, &last, launch);
-	/* An event in one stream says nothing of launches beside that. */
-	if (!launch->beside && is_marked(tracker, share->track))
+	if (is_marked(tracker, share->track))
 		launch->event = gcp_track_event(tracker, share->track);
 	return 0;
+}
+
+/* -EAGAIN: it has memory of its own. */
+static int share_leaves(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	int result = share->own ? gcp_share_make_own(tracker, share)
+				: gcp_share_take(tracker, share);
+
+	return result == 0 ? -EAGAIN : result;
 }
 
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
-	struct gcp_share *share = NULL;
+	struct gcp_share *share;
+	unsigned count;
 	int result = 0;
 
 	*launch = (struct gcp_launch){.share = 0};
@@ -302,15 +321,14 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			sched_yield();
 			gcp_tracker_lock(tracker);
 		}
-		result = gcp_share_unmix(tracker, exec);
-		if (result != 0)
-			break;
-		share = gcp_share_of_exec(tracker, exec);
+		share = gcp_share_of_exec(tracker, exec, &count);
 		gcp_launch_reset(tracker, exec);
-		result = !share ? 0
-			 : share->own
-			     ? gcp_share_make_own(tracker, share)
-			     : launch_try(tracker, share, exec, stream, launch);
+		if (!share)
+			result = 0;
+		else if (share->own || count > 1) /* of a failed update: X4 */
+			result = share_leaves(tracker, share);
+		else
+			result = launch_try(tracker, share, exec, stream, launch);
 	} while (result == -EAGAIN);
 	assert(!launch->share || result == 0); /* else its end would not be told */
 	if (result == 0)
@@ -324,20 +342,15 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 			 bool marked, int result)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = launch->tracked ? share->track : NULL;
+	struct gcp_track *track = share->track;
 
-	assert(share->in_progress > 0);
-	assert(!launch->tracked || (track && track->in_progress > 0));
-	share->in_progress--;
-	share->last.epoch = gcp_pool_work_now(share->pool);
+	gcp_launch_uncount(share);
 	if (result != 0) /* its stream says nothing of the launches before */
 		share->last.stream_id = 0;
 	if (!track)
 		return;
 	assert(track->crossings >= launch->crosses);
-	track->in_progress--;
 	track->crossings -= launch->crosses;
-	track->last.epoch = share->last.epoch;
 	track->marked = marked && track->exec;
 	if (result != 0) {
 		track->exec = NULL;
@@ -350,6 +363,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 {
 	struct gcp_share *share;
 	bool marked = false;
+	unsigned count;
 
 	if (launch->share == 0)
 		return;
@@ -357,7 +371,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;
 	gcp_tracker_lock(tracker);
-	share = gcp_share_of_exec(tracker, exec);
+	share = gcp_share_of_exec(tracker, exec, &count);
 	if (!share || share->id != launch->share)
 		share = gcp_share_by_id(tracker, launch->share);
 	if (share)
@@ -369,22 +383,9 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 
 /* --- when memory is out ------------------------------------------------------- */
 
-/* A call looks at memory of the lane just now. */
-static bool is_looked_at(const struct gcp_tracker *tracker,
-			 const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_share *share;
-
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		if (share->track == track && share->stays > 0)
-			return true;
-	return false;
-}
-
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
-	struct gcp_share *share;
+	struct gcp_share *share, *next;
 	struct gcp_track *track;
 	uint64_t bytes = 0;
 
@@ -392,12 +393,14 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		return 0;
 	gcp_tracker_lock(tracker);
 	gcp_launches_reset(tracker); /* what they are mapped to */
-	TAILQ_FOREACH (share, &tracker->shares, link)
+	for (share = TAILQ_FIRST(&tracker->shares); share; share = next) {
+		next = TAILQ_NEXT(share, link);
 		gcp_share_bind(tracker, share, &share->last);
+	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (device >= 0 && gcp_pool_device(track->pool) != device)
 			continue;
-		if (is_looked_at(tracker, track) || !gcp_track_is_idle(tracker, track))
+		if (!gcp_track_is_idle(tracker, track))
 			bytes += keep_bytes ? 0 : gcp_lane_purge(track->lane, false);
 		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);

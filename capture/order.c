@@ -226,6 +226,7 @@ static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 /* Strays that precede an end by now are among the nodes of each later group. */
 static void strays_leave(struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *strays = &capture->strays;
 	const struct gcp_open_end *end;
 
@@ -238,6 +239,7 @@ static void strays_leave(struct gcp_capture *capture)
 /* Keeps the ends with the closed group, if there is one. False: no memory. */
 static bool free_group_add(struct gcp_capture *capture)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_nodes *frontier = &capture->frontier;
 	struct gcp_free_group *free_group;
 	size_t bytes;

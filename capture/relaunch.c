@@ -40,14 +40,11 @@ void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec)
 void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
-	const struct gcp_track *track;
+	unsigned count;
+	struct gcp_share *share = gcp_share_of_exec(tracker, exec, &count);
+	const struct gcp_track *track = share ? share->track : NULL;
 
-	assert(exec); /* an empty place has none */
-
-	if (share && gcp_share_has_own(share))
-		share = NULL;
-	track = share ? share->track : NULL;
+	assert(exec && count <= 1); /* an empty place has none; X4 */
 	if (gcp_streams_may_capture(tracker) || (share && share->own) ||
 	    (track && (track->stream_id != share->stream_id ||
 		       (track->members > 1 && tracker->several_streams))))
@@ -65,6 +62,7 @@ static inline bool is_in_line(const struct gcp_share *share)
 {
 	const struct gcp_track *track = share->track;
 
+	assert(!track || track->lane); /* X1 */
 	return !track ||
 	       (track->last.stream_id == track->stream_id && track->crossings == 0);
 }
@@ -116,18 +114,9 @@ bool gcp_launch_again_ended(struct gcp_tracker *tracker,
 	if (!same)
 		return false;
 	same = launch->changes == tracker->changes;
-	if (same) {
-		struct gcp_track *track = share->track;
-
-		assert(share->id == launch->share && !launch->crosses);
-		assert(share->in_progress > 0 && (!track || track->in_progress > 0));
-		share->in_progress--;
-		share->last.epoch = gcp_pool_work_now(share->pool);
-		if (track) {
-			track->in_progress--;
-			track->last.epoch = share->last.epoch;
-		}
-	}
+	assert(!same || (share->id == launch->share && !launch->crosses));
+	if (same)
+		gcp_launch_uncount(share);
 	gcp_tracker_let(tracker);
 	return same;
 }

@@ -158,6 +158,7 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 static bool any_began_since(const struct candidates *candidates,
 			    struct gcp_stream_hint hint)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 
 	STAILQ_FOREACH(capture, &candidates->captures, candidate)
@@ -211,6 +212,7 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 static bool all_hold(const struct candidates *candidates,
 		     const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 
 	STAILQ_FOREACH(capture, &candidates->captures, candidate)
@@ -223,6 +225,7 @@ static bool all_hold(const struct candidates *candidates,
  * would do, and keep the block longer than need be. */
 static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &first_of(candidates)->holds, link) {

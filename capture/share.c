@@ -27,45 +27,18 @@
 
 #include "share.h"
 
-/* The one heap of a graph pool that only this capture has had, whose memory is mapped
- * by the library; NULL: it has none. */
-static struct gcp_heap *heap_of(const struct gcp_graph_pool *graph_pool,
-				struct gcp_pool **ret_pool)
+/* Returns true if only this capture has had the graph pool, whose memory is mapped by
+ * the library, in one heap. */
+static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
 
 	if (graph_pool->named || graph_pool->once || graph_pool->shared ||
 	    graph_pool->into_existing_graph || graph_pool->captures != 1 ||
 	    graph_pool->graphs != 1 || graph_pool->share)
-		return NULL;
-	if (!entry || SLIST_NEXT(entry, link) || !gcp_pool_is_mapped(entry->pool))
-		return NULL;
-	*ret_pool = entry->pool;
-	return entry->heap;
-}
-
-static void share_create(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			 struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool *pool = NULL;
-	struct gcp_heap *heap = heap_of(graph_pool, &pool);
-	struct gcp_share *share = heap ? calloc(1, sizeof(*share)) : NULL;
-
-	if (!share)
-		return;
-	assert(gcp_pool_is_mapped(pool) && !graph_pool->share);
-	share->id = ++tracker->last_share;
-	share->graph_pool = graph_pool;
-	share->pool = pool;
-	share->heap = heap;
-	share->graph = capture->graph;
-	graph_pool->share = share;
-	gcp_heap_seal(heap);
-	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
-	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
-	share->unbound = true;
-	atomic_fetch_add(&tracker->share_count, 1);
+		return false;
+	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
 
 /* A capture whose graph the program has had in its hands may go on anywhere. */
@@ -77,8 +50,93 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 	if (!atomic_load(&tracker->sharing) || !capture->graph ||
 	    capture->graph_taken || capture->into_existing_graph)
 		return;
-	SLIST_FOREACH (hold, &capture->holds, link)
-		share_create(tracker, capture, hold->graph_pool);
+	SLIST_FOREACH (hold, &capture->holds, link) {
+		hold->graph_pool->sealed = is_sealable(hold->graph_pool);
+		if (hold->graph_pool->sealed)
+			gcp_heap_seal(SLIST_FIRST(&hold->graph_pool->heaps)->heap);
+	}
+}
+
+/* Of a capture that has just ended; NULL: it has none, or something was made of its
+ * graph meanwhile. */
+static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
+	const struct gcp_hold *hold = holder ? SLIST_FIRST(&holder->holds) : NULL;
+
+	while (hold && !(hold->graph_pool->sealed && hold->graph_pool->graphs == 1))
+		hold = SLIST_NEXT(hold, link);
+	return hold ? hold->graph_pool : NULL;
+}
+
+/* Takes the list of nodes. */
+static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			 void *graph, struct gcp_node_handles *nodes)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
+	struct gcp_share *share = calloc(1, sizeof(*share));
+
+	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
+	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
+	graph_pool->sealed = false;                      /* but once */
+	if (!share) {
+		free(nodes);
+		return;
+	}
+	*share = (struct gcp_share){
+	    .id = ++tracker->last_share,
+	    .graph_pool = graph_pool,
+	    .pool = entry->pool,
+	    .heap = entry->heap,
+	    .graph = graph,
+	    .nodes = nodes,
+	    .unbound = true,
+	};
+	assert(gcp_pool_is_mapped(share->pool));
+	graph_pool->share = share;
+	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
+	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
+	atomic_fetch_add(&tracker->share_count, 1);
+	/* A fence behind what was submitted beside the capture. */
+	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+}
+
+/* The driver is asked for the nodes without the lock. */
+void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
+{
+	struct gcp_node_handles *nodes = NULL;
+	struct gcp_graph_pool *graph_pool;
+
+	if (!graph || !atomic_load(&tracker->sharing))
+		return;
+	gcp_tracker_lock(tracker);
+	graph_pool = sealed_of(tracker, graph);
+	gcp_tracker_unlock(tracker);
+	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
+		nodes = NULL;
+	gcp_tracker_lock(tracker);
+	graph_pool = sealed_of(tracker, graph);
+	if (graph_pool)
+		share_create(tracker, graph_pool, graph, nodes);
+	else
+		free(nodes);
+	gcp_tracker_unlock(tracker);
+}
+
+void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_holder *holder)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_launches_reset(tracker);
+	if (holder->is_exec && share->track && share->track->exec == holder->handle)
+		share->track->exec = NULL; /* no launch follows its launches */
+	if (holder->is_exec || share->graph != holder->handle)
+		return;
+	share->graph = NULL;
+	free(share->nodes);
+	share->nodes = NULL;
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
@@ -87,15 +145,15 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return !share->own && !share->lane && share->confirmed && share->stays == 0 &&
-	       gcp_pool_is_only(share->pool) && !gcp_share_in_flight(tracker, share);
+	return !share->own && !share->track && gcp_pool_is_only(share->pool) &&
+	       !gcp_share_in_flight(tracker, share);
 }
 
 /* It waits for the work beside the capture, not for the device. */
 static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!share->lane && !share->own && share->stays == 0); /* X2, X7 */
+	assert(!share->track && !share->own && share->in_progress == 0); /* X2, X7 */
 	int result = gcp_heap_share(share->heap, lane);
 
 	if (result == -EBUSY) {
@@ -103,15 +161,6 @@ static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 		result = gcp_heap_share(share->heap, lane);
 	}
 	return result;
-}
-
-static void own_begin(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!share->unbound || !share->lane);
-	gcp_share_unlist(tracker, share);
-	share->own = true;
-	gcp_launches_reset(tracker);
 }
 
 /* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
@@ -144,7 +193,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
 				(unsigned long long)share->graph_pool->id);
 	} else if (result != -EBUSY) {
-		own_begin(tracker, share);
+		gcp_share_end(tracker, share); /* it has nothing to share */
 	}
 	gcp_tracks_tidy(tracker);
 }
@@ -152,164 +201,45 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share = TAILQ_LAST(&tracker->unbound, gcp_unbound), *last;
+	const struct gcp_share *last = TAILQ_LAST(&tracker->unbound, gcp_unbound);
+	struct gcp_share *share;
+	bool more = last != NULL;
 
-	for (last = share; share && tries > 0; tries--) {
-		share = TAILQ_FIRST(&tracker->unbound);
+	while (more && tries-- > 0 && (share = TAILQ_FIRST(&tracker->unbound))) {
+		more = share != last;
 		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
 		TAILQ_INSERT_TAIL(&tracker->unbound, share, unbound_link);
 		if (!share->updated)
 			gcp_share_bind(tracker, share, &share->last);
-		if (share == last)
-			return;
 	}
-}
-
-/* --- the graph and its end ----------------------------------------------------- */
-
-static struct gcp_share *share_unconfirmed(struct gcp_tracker *tracker,
-					   const void *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
-	const struct gcp_hold *hold = holder ? SLIST_FIRST(&holder->holds) : NULL;
-
-	for (; hold; hold = SLIST_NEXT(hold, link)) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (share && share->graph == graph && !share->confirmed)
-			return share;
-	}
-	return NULL;
-}
-
-/* The driver is asked without the lock. NULL: they are not known, or not wanted. */
-static struct gcp_node_handles *nodes_of(struct gcp_tracker *tracker, void *graph)
-{
-	struct gcp_node_handles *nodes = NULL;
-	bool wanted;
-
-	gcp_tracker_lock(tracker);
-	wanted = share_unconfirmed(tracker, graph) != NULL;
-	gcp_tracker_unlock(tracker);
-	if (!wanted || tracker->driver.graph_nodes(graph, &nodes) != 0)
-		return NULL;
-	return nodes;
-}
-
-void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
-{
-	struct gcp_node_handles *nodes;
-	struct gcp_share *share;
-
-	if (!graph || !gcp_tracker_shares(tracker))
-		return;
-	nodes = nodes_of(tracker, graph);
-	gcp_tracker_lock(tracker);
-	while ((share = share_unconfirmed(tracker, graph))) {
-		assert(share->graph_pool->captures == 0); /* after end_done */
-		share->confirmed = true;
-		share->nodes = nodes;
-		nodes = NULL;
-		/* A fence behind what was submitted beside the capture. */
-		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-	}
-	gcp_tracker_unlock(tracker);
-	free(nodes);
-}
-
-void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
-		    const struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_launches_reset(tracker);
-	if (holder->is_exec && share->track && share->track->exec == holder->handle)
-		share->track->exec = NULL; /* no launch follows its launches */
-	if (holder->is_exec || share->graph != holder->handle)
-		return;
-	share->graph = NULL;
-	free(share->nodes);
-	share->nodes = NULL;
 }
 
 /* --- own memory --------------------------------------------------------------- */
 
-bool gcp_share_has_own(const struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->own && (!share->track || !gcp_heap_is_shared(share->heap));
-}
-
 int gcp_share_map(struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->lane && gcp_heap_is_shared(share->heap)
-		   ? gcp_lane_enter(share->lane, share->heap)
-		   : 0;
+	return share->track ? gcp_lane_enter(share->track->lane, share->heap) : 0;
 }
 
-/* The lane is its own from now on. */
-static void keep(struct gcp_tracker *tracker, struct gcp_share *share,
-		 struct gcp_lane *lane)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_share_move(tracker, share, NULL);
-	share->lane = lane;
-	own_begin(tracker, share);
-	(void)gcp_lane_purge(lane, false);
-}
-
-int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+/* It is idle. */
+static int share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_lane *lane;
 	int result = gcp_lane_create(share->pool, &lane);
 
-	assert(share->track && share->lane == share->track->lane);
-	assert(share->in_progress == 0 && share->stays == 0); /* X2 */
+	assert(share->track && share->in_progress == 0); /* X2 */
 	if (result != 0)
 		return result;
 	result = gcp_lane_enter(lane, share->heap);
-	if (result != 0) {
-		gcp_lane_destroy(lane);
-		return result;
+	if (result == 0) {
+		gcp_lane_heap_ends(share->heap);
+		assert(!gcp_heap_lane(share->heap)); /* X7 */
+		gcp_share_end(tracker, share);
 	}
-	keep(tracker, share, lane);
-	assert(!share->track && gcp_share_has_own(share)); /* X7 */
-	gcp_tracks_tidy(tracker);
-	return 0;
-}
-
-/* Returns true if it cannot leave its lane. */
-static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->stays > 0 || gcp_share_in_flight(tracker, share);
-}
-
-/* Waits until the graph can leave its lane. The lock is let go meanwhile.
- * -ESTALE: the graph is gone. */
-static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t id = share->id;
-	int result = 0;
-
-	while (result == 0 && share && !gcp_share_has_own(share) &&
-	       is_on_its_way(tracker, share)) {
-		struct gcp_pool *pool = share->pool;
-		uint64_t epoch = share->last.epoch;
-		bool in_progress = share->in_progress > 0 || share->stays > 0;
-
-		gcp_tracker_unlock(tracker);
-		if (in_progress)
-			sched_yield();
-		else
-			result = gcp_pool_work_wait(pool, epoch);
-		gcp_tracker_lock(tracker);
-		share = gcp_share_by_id(tracker, id);
-	}
-	return share ? result : -ESTALE;
+	gcp_lane_destroy(lane);
+	return result;
 }
 
 /* All other graphs of its lane can leave it, and none that has ended still runs there.
@@ -321,24 +251,23 @@ static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share 
 
 	TAILQ_FOREACH (other, &tracker->shares, link)
 		if (other != share && other->track == share->track &&
-		    is_on_its_way(tracker, other))
+		    gcp_share_in_flight(tracker, other))
 			return false;
-	return !gcp_lane_has_ended(share->lane); /* X5 */
+	return !gcp_lane_has_ended(share->track->lane); /* X5 */
 }
 
 /* The graph keeps the lane's memory, and the others go to a new lane of the same
- * stream. An error: some of them may have gone. */
+ * stream. Else -EBUSY: some of them may have gone. */
 static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track, *fresh;
-	struct gcp_lane *lane = track->lane;
+	struct gcp_track *track = share->track, *fresh = NULL;
 	struct gcp_share *other;
-	int result = gcp_lane_enter(lane, share->heap);
+	int result = 0;
 
-	fresh = result == 0 && others_are_idle(tracker, share)
-		    ? gcp_track_create(tracker, share->pool)
-		    : NULL;
+	if (gcp_heap_lane(share->heap) == track->lane &&
+	    others_are_idle(tracker, share))
+		fresh = gcp_track_create(tracker, share->pool);
 	if (!fresh)
 		return -EBUSY;
 	fresh->stream_id = track->stream_id;
@@ -346,37 +275,71 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 	TAILQ_FOREACH (other, &tracker->shares, link) {
 		if (result != 0 || other == share || other->track != track)
 			continue;
+		assert(other->in_progress == 0); /* X2 */
 		result = gcp_lane_enter(fresh->lane, other->heap);
 		if (result == 0)
 			gcp_share_move(tracker, other, fresh);
 	}
 	if (result == 0) {
-		keep(tracker, share, lane);
-		assert(track->members == 0); /* it goes */
-		track->lane = NULL;
+		assert(track->members == 1); /* and the lane goes */
+		gcp_lane_heap_ends(share->heap);
+		gcp_share_end(tracker, share);
 	}
 	gcp_tracks_tidy(tracker);
+	return result == 0 ? 0 : -EBUSY;
+}
+
+/* Waits for calls that launch it, or for its latest launch. The lock is let go
+ * meanwhile. */
+static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_pool *pool = share->pool;
+	uint64_t epoch = share->last.epoch;
+	bool in_progress = share->in_progress > 0;
+	int result = 0;
+
+	gcp_tracker_unlock(tracker);
+	if (in_progress)
+		sched_yield();
+	else
+		result = gcp_pool_work_wait(pool, epoch);
+	gcp_tracker_lock(tracker);
 	return result;
 }
 
-/* Whichever can leave the lane without a wait does: it or the others. */
+int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(share->track);
+	if (!gcp_share_in_flight(tracker, share))
+		return share_leave(tracker, share);
+	if (share->in_progress > 0 && share->track->event)
+		return -EBUSY; /* a call has it, and is to record it */
+	return others_leave(tracker, share);
+}
+
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t id = share->id;
-	int result;
+	int result = 0;
 
-	if (!share->own)
-		own_begin(tracker, share);
-	if (gcp_share_has_own(share) ||
-	    (is_on_its_way(tracker, share) && share->in_progress == 0 &&
-	     others_leave(tracker, share) == 0))
-		return 0;
-	result = share_wait(tracker, share);
-	share = gcp_share_by_id(tracker, id);
-	if (!share || gcp_share_has_own(share))
-		return result == -ESTALE ? 0 : result;
-	return result == 0 ? gcp_share_leave(tracker, share) : result;
+	gcp_share_unlist(tracker, share);
+	gcp_launches_reset(tracker);
+	share->own = true;
+	while (result == 0 && share) {
+		if (!share->track) {
+			gcp_share_end(tracker, share);
+			return 0;
+		}
+		result = gcp_share_part(tracker, share);
+		if (result != -EBUSY)
+			return result;
+		result = share_wait(tracker, share);
+		share = gcp_share_by_id(tracker, id);
+	}
+	return share ? result : 0;
 }
 
 /* --- calls that are not seen ------------------------------------------------------ */

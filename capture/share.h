@@ -18,8 +18,8 @@ struct gcp_last {
 	uint64_t gone;      /* streams that had gone when it was there for certain */
 };
 
-/* A captured graph that may share, with its executables. Lives as long as the memory of
- * its graph pool.
+/* A captured graph that may share, with its executables. It ends when it gets memory of
+ * its own, for good, or with the memory of its graph pool.
  * All that runs on its addresses are launches of these executables, of which each holds
  * the memory of no other graph that may share: another use gives the graph memory of
  * its own first (X7). */
@@ -30,20 +30,16 @@ struct gcp_share {
 	struct gcp_heap *heap;
 	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
-	bool confirmed;                 /* the end of the capture gave that graph */
 	bool copied;                    /* into others, which may be there still */
 	bool updated; /* an executable was updated to it, and may be again soon */
-	bool own;     /* it keeps memory of its own, or is to get some */
+	bool own;     /* it is to get memory of its own, and to share no more */
 	bool unseen;  /* a call that is not known was made */
 	bool unbound; /* not launched, and in no lane; or is bound just now */
-	struct gcp_lane *lane;   /* where its scratch lies; NULL: in none yet */
-	struct gcp_track *track; /* of that lane; NULL: it is this graph's alone */
+	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
 	uint64_t stream_id;      /* of its launches; 0: there was none */
 	uint64_t launches;
-	uint32_t in_progress; /* calls that launch it just now */
-	uint32_t stays;       /* calls that look at its memory just now: it is mapped
-			       * nowhere else, and not given back */
-	struct gcp_last last; /* its latest launch */
+	uint32_t in_progress;                /* calls that launch it just now */
+	struct gcp_last last;                /* its latest launch */
 	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
 	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if `unbound` */
 };
@@ -61,7 +57,6 @@ struct gcp_track {
 			     * graph of it is launched into takes its place */
 	void *stream;       /* its handle */
 	uint32_t members;
-	const struct gcp_share *only; /* of which all launches were; or NULL */
 	const void *exec;     /* launched last; NULL: not known (of calls in progress
 			       * any may be), or gone */
 	struct gcp_last last; /* the latest launch; of a crossing: in that stream */
@@ -73,17 +68,21 @@ struct gcp_track {
 	void *event;
 	uint64_t life;
 	bool marked;
-	bool overlapped;             /* calls in progress were several: it is not */
 	TAILQ_ENTRY(gcp_track) link; /* tracker->tracks */
 };
 
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
-struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
+/* Of the graphs whose memory it holds one that shares, and how many do. */
+struct gcp_share *gcp_share_held(const struct gcp_holder *holder, unsigned *ret_count);
+struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
+				    unsigned *ret_count);
+/* Returns true if anything but its executables can come to its memory. */
+bool gcp_share_is_open(const struct gcp_share *share);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
-/* The graph pool's memory was released. */
-void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+/* It shares no more: its heap is in no lane, or is gone. */
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share);
 /* The share is no candidate for the lane without a stream any more. */
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share);
 /* With an empty lane, which has no stream. NULL: no memory. */
@@ -105,7 +104,7 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
  * for it would be of no use. */
 static inline bool gcp_share_is_bind_due(const struct gcp_share *share)
 {
-	return !share->lane && share->launches >= share->updated &&
+	return !share->track && share->launches >= share->updated &&
 	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
 }
 
@@ -157,6 +156,20 @@ static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 	tracker->changes++;
 }
 
+/* A launch has returned. */
+static inline void gcp_launch_uncount(struct gcp_share *share)
+{
+	struct gcp_track *track = share->track;
+
+	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
+	share->in_progress--;
+	share->last.epoch = gcp_pool_work_now(share->pool);
+	if (!track)
+		return;
+	track->in_progress--;
+	track->last.epoch = share->last.epoch;
+}
+
 /* A launch begins, and is the latest of its lane. */
 static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
 				    struct gcp_launch *launch)
@@ -165,16 +178,14 @@ static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
 
 	launch->share = share->id;
 	launch->at = share;
-	launch->tracked = track != NULL;
 	gcp_pool_count_graph_launch(share->pool);
 	share->in_progress++;
 	share->launches++;
 	if (!track)
 		return;
-	assert(!share->own); /* X10: */
-	assert(track->crossings == 0 || track->members == 1 || track->only == share);
+	assert(!share->own && track->crossings == 0); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
-	track->exec = track->in_progress > 0 || launch->beside ? NULL : exec;
+	track->exec = track->in_progress > 0 ? NULL : exec;
 	track->in_progress++;
 	track->launches++;
 	track->marked = false; /* its event stands before this one */
@@ -195,15 +206,15 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
  * given out again. */
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder);
-/* Called with the graph idle. Moves it from its lane to memory of its own, where it
- * stays. An error: it is where it was, or in no lane (gcp_heap_lane). */
-int gcp_share_leave(struct gcp_tracker *tracker, struct gcp_share *share);
-/* The graph gets memory of its own, and keeps it. The lock is let go where its latest
- * launch has to be waited for. 0, or why it has none. */
+/* The graph gets memory of its own, and the share ends: it leaves its lane if it is
+ * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
+ * is where it was, or in no lane (gcp_heap_lane). */
+int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share);
+/* The graph gets memory of its own, and the share ends. The lock is let go where its
+ * latest launch has to be waited for. 0, or why it has none. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);
-bool gcp_share_has_own(const struct gcp_share *share);
-/* The share's scratch is mapped, in its lane or its own. -ESTALE: the lane went with
- * its context. */
+/* The share's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
+ * context. */
 int gcp_share_map(struct gcp_share *share);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
@@ -211,15 +222,8 @@ int gcp_share_map(struct gcp_share *share);
 /* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
 int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   enum gcp_making making);
-/* The executable has been made, or updated: its launches are those of the graph that it
- * holds. */
-void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
-			 bool updated);
 /* The graph's memory may be used otherwise than by launches that are seen: as
  * gcp_share_make_own, but for this time where there is no memory. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);
-/* The executable is about to be launched: of the graphs that a failed update may have
- * set all but its own get memory of their own. As gcp_share_make_own. */
-int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec);
 
 #endif

@@ -34,13 +34,6 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 	return true;
 }
 
-/* Whether anything but its executables can come to its memory. */
-static bool is_open(const struct gcp_share *share)
-{
-	return share->confirmed && (share->graph || share->copied) &&
-	       !gcp_share_has_own(share);
-}
-
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -52,42 +45,24 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 		if (share)
 			share->own = share->unseen;
 	}
-	assert(result != 0 || !gcp_share_by_id(tracker, id) || /* X7 */
-	       gcp_share_has_own(gcp_share_by_id(tracker, id)));
+	assert(result != 0 || !gcp_share_by_id(tracker, id)); /* X7 */
 	return result;
 }
 
 /* --- what is made of graphs ------------------------------------------------------- */
 
-/* Of those whose memory it holds the first that is open, and how many are. */
-static struct gcp_share *share_in(const struct gcp_holder *holding, unsigned *ret_count)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *first = NULL;
-	const struct gcp_hold *hold;
-
-	*ret_count = 0;
-	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (!share || !is_open(share))
-			continue;
-		if (++*ret_count == 1)
-			first = share;
-	}
-	return first;
-}
-
 /* They are in another graph from now on, whose nodes are not listed. */
 static void copied(const struct gcp_holder *holding)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		struct gcp_share *share = hold->graph_pool->share;
 
-		if (!share || !is_open(share))
+		if (!share)
 			continue;
+		assert(gcp_share_is_open(share));
 		share->copied = true;
 		free(share->nodes);
 		share->nodes = NULL;
@@ -108,60 +83,20 @@ int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding
 		copied(holding);
 		return 0;
 	}
-	while (result == 0 && (share = share_in(holding, &count)) && count > shared)
+	while (result == 0 && (share = gcp_share_held(holding, &count)) &&
+	       count > shared)
 		result = gcp_share_take(tracker, share);
-	assert(result != 0 || !share_in(holding, &count) || count <= shared); /* X4 */
+	assert(result != 0 || !gcp_share_held(holding, &count) ||
+	       count <= shared); /* X4 */
 	if (result == -ENOMEM)
 		return GCP_CUDA_OUT_OF_MEMORY;
 	return result > 0 ? result : 0; /* one whose context is gone needs none */
 }
 
-void gcp_share_exec_made(struct gcp_tracker *tracker, struct gcp_holder *exec,
-			 bool updated)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	unsigned count;
-
-	assert(exec->is_exec && exec->handle && !exec->share);
-	gcp_launches_reset(tracker);
-	/* Also if the graph is just getting memory of its own. */
-	exec->share = share_in(exec, &count);
-	assert(count <= 1); /* X4: its launches are one graph's */
-	if (exec->share)
-		exec->share->updated = updated;
-}
-
 /* --- CUDA looks at the addresses -------------------------------------------------- */
 
-static void holding_may_move(struct gcp_holder *holding)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_hold *hold;
-
-	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		assert(!holding->stays || !share || share->stays > 0);
-		if (holding->stays && share)
-			share->stays--;
-	}
-	holding->stays = false;
-}
-
-/* In no lane the memory is mapped for good; but none enters one either for now. */
-static int share_stays(struct gcp_share *share, bool *ret_any)
-{
-	int result;
-
-	if (!share->lane || !gcp_heap_is_shared(share->heap))
-		return 0;
-	result = gcp_share_map(share);
-	*ret_any |= result == 0;
-	return result == -ESTALE ? 0 : result; /* it went with its context */
-}
-
-int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
-		    bool *ret_any)
+int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		   bool *ret_any)
 {
 	const struct gcp_hold *hold;
 	int result = 0;
@@ -169,62 +104,16 @@ int gcp_share_stays(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	*ret_any = false;
 	if (!holding || !lock_if_any(tracker))
 		return 0;
-	assert(!holding->stays && !holding->handle);
-	holding->stays = true;
-	SLIST_FOREACH (hold, &holding->holds, link)
-		if (hold->graph_pool->share)
-			hold->graph_pool->share->stays++;
-	SLIST_FOREACH (hold, &holding->holds, link)
-		if (hold->graph_pool->share && result == 0)
-			result = share_stays(hold->graph_pool->share, ret_any);
-	*ret_any &= result == 0;
-	if (!*ret_any)
-		holding_may_move(holding);
+	assert(!holding->handle);
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		*ret_any |= share && share->track;
+		if (share && result == 0)
+			result = gcp_share_map(share);
+	}
 	gcp_tracker_unlock(tracker);
-	return result;
-}
-
-void gcp_share_may_move(struct gcp_tracker *tracker, struct gcp_holder *holding)
-{
-	gcp_tracker_lock(tracker);
-	holding_may_move(holding);
-	gcp_tracker_unlock(tracker);
-}
-
-/* --- updates that fail ------------------------------------------------------------ */
-
-/* What the call has changed is not known: the executable may run on the memory of both
- * graphs, and its launches are those of one. Most programs make another executable
- * then: the other graph has memory of its own before this one is launched again. */
-
-/* From the start again after each: the lock may have been let go. */
-int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *other = NULL;
-	struct gcp_holder *holder;
-	int result = 0;
-
-	do {
-		const struct gcp_hold *hold;
-
-		holder = gcp_holder_find(tracker, exec, true);
-		if (!holder || !holder->mixed)
-			return 0;
-		other = NULL;
-		SLIST_FOREACH (hold, &holder->holds, link) {
-			struct gcp_share *share = hold->graph_pool->share;
-
-			if (share && share != holder->share &&
-			    !gcp_share_has_own(share))
-				other = share;
-		}
-		if (other)
-			result = gcp_share_take(tracker, other);
-	} while (other && result == 0);
-	if (result == 0)
-		holder->mixed = false;
-	return result;
+	return result == -ESTALE ? 0 : result; /* it went with its context */
 }
 
 /* --- what is read ----------------------------------------------------------------- */
@@ -239,6 +128,7 @@ static int node_order(const void *a, const void *b)
 /* Without a list it may be any. */
 static bool may_have(struct gcp_share *share, const void *node)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_node_handles *nodes = share->nodes;
 	uintptr_t key = (uintptr_t)node;
 
@@ -263,7 +153,7 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 		return 0;
 	do {
 		TAILQ_FOREACH (share, &tracker->shares, link)
-			if (is_open(share) && may_have(share, node))
+			if (gcp_share_is_open(share) && may_have(share, node))
 				break;
 		if (share)
 			result = gcp_share_take(tracker, share);

@@ -11,12 +11,28 @@
 
 /* --- records ------------------------------------------------------------------ */
 
-struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
+struct gcp_share *gcp_share_held(const struct gcp_holder *holder, unsigned *ret_count)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_share *share = NULL;
+	const struct gcp_hold *hold;
+
+	*ret_count = 0;
+	SLIST_FOREACH (hold, &holder->holds, link) {
+		*ret_count += hold->graph_pool->share != NULL;
+		share = share ? share : hold->graph_pool->share;
+	}
+	return share;
+}
+
+struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
+				    unsigned *ret_count)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
-	return holder ? holder->share : NULL;
+	*ret_count = 0;
+	return holder ? gcp_share_held(holder, ret_count) : NULL;
 }
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
@@ -36,6 +52,11 @@ void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
 	if (share->unbound)
 		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
 	share->unbound = false;
+}
+
+bool gcp_share_is_open(const struct gcp_share *share)
+{
+	return share->graph || share->copied;
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -74,22 +95,20 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *from = share->track;
+	unsigned count;
 
 	gcp_launches_reset(tracker);
-	assert(!from || (from->members > 0 && share->lane == from->lane));
-	assert(from || !track || !share->lane); /* X2: none comes back */
-	assert(!track || track->pool == share->pool);
+	assert(!from || from->members > 0);
+	assert(!track || (track->lane && track->pool == share->pool)); /* X1 */
 	if (from) {
 		from->members--;
-		from->only = from->only == share ? NULL : from->only;
-		if (from->exec && gcp_share_of_exec(tracker, from->exec) == share)
+		if (from->exec &&
+		    gcp_share_of_exec(tracker, from->exec, &count) == share)
 			from->exec = NULL;
 	}
 	share->track = track;
-	share->lane = track ? track->lane : NULL;
 	if (track)
 		track->members++;
-	assert(!share->track || share->lane); /* X1 */
 }
 
 /* The caller knows that the context is there. */
@@ -120,7 +139,7 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 	for (track = TAILQ_FIRST(&tracker->tracks); track; track = next) {
 		next = TAILQ_NEXT(track, link);
 		assert(track->crossings <= track->in_progress); /* X10 */
-		if (track->members > 0 || track->in_progress > 0)
+		if (track->members > 0)
 			continue;
 		event_end(tracker, track);
 		TAILQ_REMOVE(&tracker->tracks, track, link);
@@ -321,6 +340,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 		gcp_pools_captures_release(tracker->pools);
 	}
 	gcp_pool_unpin(track->pool);
+	assert(!track->marked || track->in_progress == 0); /* X1 */
 	return marked_event(track);
 }
 
@@ -365,21 +385,13 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 
 /* --- the end of a graph ------------------------------------------------------- */
 
-void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share = graph_pool->share;
-	struct gcp_lane *own = share && !share->track ? share->lane : NULL;
-
-	if (!share)
-		return;
-	assert(share->graph_pool == graph_pool && SLIST_EMPTY(&graph_pool->heaps));
-	assert(share->in_progress == 0 && share->stays == 0);
-	graph_pool->share = NULL;
+	assert(share->graph_pool->share == share);
+	share->graph_pool->share = NULL;
 	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
-	if (own)
-		gcp_lane_destroy(own);
 	TAILQ_REMOVE(&tracker->shares, share, link);
 	atomic_fetch_sub(&tracker->share_count, 1);
 	free(share->nodes);

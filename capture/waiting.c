@@ -47,12 +47,12 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (gcp_graph_pool_references(graph_pool) > 0)
 		return;
+	assert(!graph_pool->kept); /* Y1: a reference by itself */
 	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
 		waits_no_more(tracker, graph_pool);
 		gcp_graph_pool_end(tracker, graph_pool);
 	} else if (!graph_pool->waits) {
 		graph_pool->waits = true;
-		tracker->waiting_looks = 0;
 		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
 		atomic_fetch_add(&tracker->waiting_count, 1);
 		atomic_fetch_add(&tracker->pending_events, 1);
@@ -77,22 +77,6 @@ static void release_those_over(struct gcp_tracker *tracker)
 	}
 }
 
-static void dropped_release(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
-	while ((hold = SLIST_FIRST(&tracker->dropped))) {
-		SLIST_REMOVE_HEAD(&tracker->dropped, link);
-		assert(atomic_load(&tracker->waiting_count) > 0);
-		atomic_fetch_sub(&tracker->waiting_count, 1);
-		assert(hold->graph_pool->graphs > 0); /* P1 */
-		hold->graph_pool->graphs--;
-		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
-		free(hold);
-	}
-}
-
 static bool lock_if_any(struct gcp_tracker *tracker)
 {
 	if (!atomic_load_explicit(&tracker->waiting_count, memory_order_relaxed))
@@ -101,32 +85,10 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 	return true;
 }
 
-/* Programs allocate much oftener than fences are done. */
-static bool is_look_due(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	enum { LOOKS = 8, LOOKS_APART = 32 };
-	uint32_t looks = tracker->waiting_looks++;
-
-	return looks < LOOKS || looks % LOOKS_APART == 0;
-}
-
-void gcp_tracker_look(struct gcp_tracker *tracker)
-{
-	if (!lock_if_any(tracker))
-		return;
-	if (is_look_due(tracker)) {
-		tracker->launches_done = tracker->driver.launches_done();
-		release_those_over(tracker);
-	}
-	gcp_tracker_unlock(tracker);
-}
-
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
 	if (lock_if_any(tracker)) {
 		tracker->launches_done = tracker->driver.launches_done();
-		dropped_release(tracker);
 		release_those_over(tracker);
 		gcp_tracker_unlock(tracker);
 	}

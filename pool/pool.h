@@ -417,14 +417,18 @@ bool gcp_lane_has_ended(const struct gcp_lane *lane);
  * free may be on its way; -ENOENT: there is nothing to share; -ESTALE: the context is
  * gone. */
 int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
-/* Whether it does, and in which lane; NULL: what is free in it has no memory now. */
-bool gcp_heap_is_shared(const struct gcp_heap *heap);
+/* In which lane it does; NULL: in none, and what is free in it has no memory if the
+ * heap has not left. */
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
 /* Maps what the heap shares to the memory of this lane, which grows if it has to. No
  * launch may be on its way that uses the addresses. Memory is out, or host memory:
  * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and nothing has changed. Any other error: it may
  * have no memory now (gcp_heap_lane). Never waits. */
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
+/* The heap leaves its lane. Alone there, it takes along what it is mapped to, which is
+ * its own from now on. Else it is about to be released: that is unmapped, behind what
+ * runs on it. No launch of its graph is just being made. */
+void gcp_lane_heap_ends(struct gcp_heap *heap);
 /* Gives back what none of its heaps is mapped to: those that needed it have left. There
  * may be launches. all: the rest, too, and its heaps have none then. Nothing runs on
  * it. Returns the bytes. */

@@ -102,22 +102,24 @@ static enum gcp_making making_of(bool plainly)
 	return plainly ? GCP_MAKING_EXEC : GCP_MAKING_UNSEEN;
 }
 
-/* CUDA looks at the addresses of copies, which may be mapped nowhere. *ret_again: they
- * are mapped, and stay so, for one call more. Else the result, or that there is no
- * memory for it. */
-static CUresult holding_stays(CUresult refused, struct gcp_holder *holding,
-			      bool *ret_again)
+/* CUDA looks at the addresses of copies, which may be mapped nowhere. Returns true if
+ * they are mapped now: the call is to be made again, but not for ever, for another
+ * thread may move them meanwhile. *result: the call's, or that there is no memory. */
+static bool is_mapped_now(CUresult *result, const struct gcp_holder *holding,
+			  int *looks)
 {
-	CUresult result;
+	CUresult mapped;
+	bool any;
 
-	*ret_again = false;
-	if (refused != CUDA_ERROR_INVALID_VALUE || !holding || !shares())
-		return refused;
-	result =
-	    GCP_AGAIN(owned(gcp_share_stays(gcp_process.tracker, holding, ret_again)),
-		      gcp_maker_reclaims, "cuGraphInstantiate");
-	assert(!*ret_again || result == CUDA_SUCCESS); /* else it would stay there */
-	return result == CUDA_SUCCESS ? refused : result;
+	assert(*looks >= 0 && *looks <= 4); /* it ends */
+	if (*result != CUDA_ERROR_INVALID_VALUE || !holding || !shares() ||
+	    (*looks)++ == 4)
+		return false;
+	mapped = GCP_AGAIN(owned(gcp_share_look(gcp_process.tracker, holding, &any)),
+			   gcp_maker_reclaims, "cuGraphInstantiate");
+	if (mapped != CUDA_SUCCESS)
+		*result = mapped;
+	return any && mapped == CUDA_SUCCESS;
 }
 
 /* CUDA_GRAPH_INSTANTIATE_PARAMS begins with the flags. */
@@ -137,21 +139,17 @@ static unsigned long long flags_of(const void *parameters)
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
 		struct gcp_holder *holding;                                            \
-		bool again;                                                            \
+		int looks = 0;                                                         \
 		CUresult result =                                                      \
 		    holding_begin(graph, making_of(is_plain(FLAGS_##name)),            \
 				  "cuGraphInstantiate", &holding);                     \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		result = GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims,        \
-				   "cuGraphInstantiate");                              \
-		result = holding_stays(result, holding, &again);                       \
-		if (again) {                                                           \
+		do                                                                     \
 			result = GCP_AGAIN(gcp_real.name arguments,                    \
 					   gcp_maker_reclaims, "cuGraphInstantiate");  \
-			gcp_share_may_move(gcp_process.tracker, holding);              \
-		}                                                                      \
+		while (is_mapped_now(&result, holding, &looks));                       \
 		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
 				   true);                                              \
 	}

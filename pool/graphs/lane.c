@@ -213,6 +213,7 @@ void gcp_lane_graph_ends(struct gcp_lane *lane)
 	gcp_mutex_lock(&pools->vmm_lock);
 	lane->ended = gcp_timeline_stamp(lane->pool);
 	gcp_mutex_unlock(&pools->vmm_lock);
+	(void)gcp_lane_has_ended(lane); /* sets the fence now, before other launches */
 }
 
 bool gcp_lane_has_ended(const struct gcp_lane *lane)
@@ -372,11 +373,6 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 		bytes = -ENOENT;
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return bytes < 0 ? (int)bytes : 0;
-}
-
-bool gcp_heap_is_shared(const struct gcp_heap *heap)
-{
-	return !TAILQ_EMPTY(&heap->unmapping);
 }
 
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)

@@ -42,9 +42,6 @@ void gcp_lanes_reset(struct gcp_pool *pool);
 void gcp_lanes_release_gone(struct gcp_pool *pool);
 /* All of them. */
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
-/* The heap is about to be released, and no launch of its graph is just being made: its
- * scratch leaves its lane. No lock is held. */
-void gcp_lane_heap_ends(struct gcp_heap *heap);
 
 /* --- handle.c: vmm_lock is held ----------------------------------------------- */
 

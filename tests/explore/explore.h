@@ -291,8 +291,7 @@ struct context {
 	int device;
 	bool live, primary;
 	CUfunction functions[8];
-	struct block *counter;    /* where check kernels count */
-	struct launched crossing; /* the latest: graphs.c */
+	struct block *counter; /* where check kernels count */
 };
 
 struct thread;
@@ -325,8 +324,9 @@ struct model {
 	struct checkpoint checkpoints[NAMED_MAX]; /* of those */
 	struct graph graphs[GRAPH_SLOTS];
 	struct exec execs[EXEC_SLOTS];
-	uint64_t execs_made, launches;         /* so far */
-	struct launched launched[STREAMS_MAX]; /* what each stream was given last */
+	uint64_t execs_made, launches;          /* so far */
+	struct launched launched[STREAMS_MAX];  /* what each stream was given last */
+	struct launched crossings[STREAMS_MAX]; /* of these the latest: graphs.c */
 	struct clock host;
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;

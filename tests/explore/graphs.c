@@ -469,15 +469,16 @@ static bool is_crossing(const struct thread *t, const struct exec *exec,
 	return false;
 }
 
-/* Any graph may have to follow a crossing to its lane. */
+/* Any graph may have to follow a crossing to its lane, also of a graph that is gone. */
 static bool may_follow(const struct thread *t, const struct exec *exec)
 {
 	const struct model *w = t->model;
-	const struct launched *crossing = &w->contexts[exec->body->context].crossing;
 
-	if (w->setting->share && crossing->number != 0 &&
-	    !host_knows_end(t, exec->body, crossing))
-		return true;
+	for (uint32_t i = 0; w->setting->share && i < w->stream_count; i++)
+		if (w->crossings[i].number != 0 &&
+		    w->streams[i].context == exec->body->context &&
+		    !host_knows_end(t, exec->body, &w->crossings[i]))
+			return true;
 	for (uint32_t i = 0; w->setting->share && i < exec->body->pool_count; i++)
 		if (pool_may_follow(t, exec, &w->pools[exec->body->pools[i]]))
 			return true;
@@ -557,7 +558,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	exec->clock = s->clock;
 	w->launched[s->number] = launch_note(w, exec, mark, w->streams_gone);
 	if (crosses)
-		w->contexts[body->context].crossing = w->launched[s->number];
+		w->crossings[s->number] = w->launched[s->number];
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

@@ -211,14 +211,16 @@ static int share_teardown(void **state)
 
 /* --- graphs --- */
 
-/* A graph with so much scratch. */
-static struct graph *captured(int number, uint64_t bytes)
+/* A graph with so much scratch, maybe with work beside its capture. */
+static struct graph *captured(int number, uint64_t bytes, bool work)
 {
 	struct graph *graph = &graphs[number];
 
 	graph->graph = begin(0);
 	graph->scratch = capture_alloc(bytes);
 	graph->bytes = bytes;
+	if (work)
+		(void)submit_eagerly();
 	must_free(graph->scratch);
 	end(0);
 	gcp_share_captured(tracker, graph->graph);
@@ -244,7 +246,7 @@ static void drop(struct graph *graph)
 
 static struct graph *make(int number, uint64_t bytes)
 {
-	struct graph *graph = captured(number, bytes);
+	struct graph *graph = captured(number, bytes, false);
 
 	fake.done = fake.submitted;
 	instantiate(graph);
@@ -337,15 +339,8 @@ static void device_catches_up(void)
 /* Work beside the capture, on memory that the capture has freed. */
 TEST(work_beside_the_capture_is_completed_first)
 {
-	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
+	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB, true);
 
-	b->graph = begin(0);
-	b->scratch = capture_alloc(16 * MIB);
-	b->bytes = 16 * MIB;
-	(void)submit_eagerly();
-	must_free(b->scratch);
-	end(0);
-	gcp_share_captured(tracker, b->graph);
 	instantiate(b);
 	drop(b);
 	assert_false(share_memory(a, b));
@@ -361,7 +356,7 @@ TEST(a_graph_in_flight_is_not_bound)
 	struct graph *a = make(0, 16 * MIB), *b;
 	uint64_t beside = fake_submit();
 
-	b = captured(1, 16 * MIB);
+	b = captured(1, 16 * MIB, false);
 	instantiate(b);
 	launch(b, 0); /* the work beside its capture is on its way */
 	assert_false(share_memory(a, b));
@@ -524,7 +519,7 @@ TEST(what_a_graph_that_ended_runs_on_is_waited_for)
 /* Its end is long ago: the executables of another graph need no order. */
 TEST(what_a_graph_that_ended_ran_on_is_in_no_order)
 {
-	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB), twin;
+	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB, false), twin;
 
 	instantiate(b);
 	twin = *b;
