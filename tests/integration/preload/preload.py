@@ -96,7 +96,7 @@ def without_shortages(text):
 
 def first_comment(text):
     """What the first comment of a program says of how it is built and run: word -> what
-    stands behind "Word: " and in the lines after it; of "Run" a list."""
+    stands behind "Word: " and in the lines after it; of "Run" and "Once" a list."""
     found, word = {}, None
     for line in text.partition("\n/*\n")[2].partition("*/")[0].split("\n"):
         begins = re.match(r" \* ([A-Z]\w+): (.*)", line)
@@ -107,7 +107,7 @@ def first_comment(text):
             found[word][-1] += " " + line[3:]
         else:
             word = None
-    return {word: words if word == "Run" else words[0] for word, words in found.items()}
+    return {word: words if word in ("Run", "Once") else words[0] for word, words in found.items()}
 
 
 def library():

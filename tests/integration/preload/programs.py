@@ -6,19 +6,21 @@ Runs a program of ../programs as its first comment says, once for each line of
 
   Run: [MEMORY:] SCRIPT [ARGUMENT ...]    a script of this folder; @ is the program
 
-MEMORY is segments, mapped or both; without it, both in programs that are `Tried: everywhere`,
-and mapped, the library's default, in others. Where there are several devices memory is
-mapped only if it is asked for."""
+and, in the first of its styles, for each line `Once: ...` of the same form: what does not
+depend on how a program reaches CUDA. MEMORY is segments, mapped or both; without it, both in
+that style of programs that are `Tried: everywhere`, and mapped, the library's default, else.
+Where there are several devices memory is mapped only if it is asked for."""
 
 import os
 import subprocess
 import sys
 
+import found
 import preload
 
 
-def memories(words, everywhere):
-    memory = words.pop(0)[:-1] if words[0].endswith(":") else "both" if everywhere else "mapped"
+def memories(words, both):
+    memory = words.pop(0)[:-1] if words[0].endswith(":") else "both" if both else "mapped"
     if os.environ.get("GCPT_EMULATOR"):
         return ["segments"]
     return ["segments", "mapped"] if memory == "both" else [memory]
@@ -29,9 +31,11 @@ def main():
     here, wrong = os.path.dirname(os.path.abspath(__file__)), []
     with open(source, encoding="utf-8") as file:
         says = preload.first_comment(file.read())
-    for run in says["Run"]:
+    style = says.get("Styles", found.STYLES).split()[0]
+    first = program.endswith("-" + style) or os.environ.get("GCPT_EMULATOR")
+    for run in [*says["Run"], *(says.get("Once", []) if first else [])]:
         words = run.split()
-        for memory in memories(words, says.get("Tried") == "everywhere"):
+        for memory in memories(words, first and says.get("Tried") == "everywhere"):
             several = any(word.startswith("GCPSIM_DEVICES=") for word in words)
             backend = "segments" if memory == "segments" else "vmm" if several else "auto"
             print(f"-- {memory} {' '.join(words)}", flush=True)

@@ -22,7 +22,7 @@
  * differ from it, so that a graph finds what another one wrote there meanwhile.
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error.
  *
- * Run: both: graph_scratch.py @
+ * Run: graph_scratch.py @
  */
 #include <pthread.h>
 

@@ -31,11 +31,11 @@
  * Run: trial.py plain code=2 @
  * Run: trial.py @ --words 2000 --rounds 12 GCPSIM_SEED=1
  * Run: trial.py @ --words 2000 --rounds 12 --eager-thread GCPSIM_SEED=2
- * Run: trial.py @ --words 2000 --rounds 6 --threads 3 --eager-thread GCPSIM_SEED=3
- * Run: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=never
- * Run: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=2000
+ * Once: trial.py @ --words 2000 --rounds 6 --threads 3 --eager-thread GCPSIM_SEED=3
+ * Once: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=never
+ * Once: trial.py @ --words 2000 --rounds 6 GCPSIM_SPEED=2000
  * Run: trial.py @ --words 2000 --rounds 2 --only destroyed --replays 150 GCPSIM_SEED=4
- * Run: graphs.py @
+ * Once: graphs.py @
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -13,7 +13,8 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: segments: schedules.py @ --threads 3 --streams 3 --rounds 150 --max 64k
+ * Run: trial.py @ --threads 3 --streams 3 --rounds 150 --max 64k GCPSIM_SPEED=random
+ * Once: segments: schedules.py @ --threads 3 --streams 3 --rounds 150 --max 64k
  */
 #include "touch.h"
 #include "workers.h"

@@ -11,9 +11,10 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: schedules.py @ --threads 3 --streams 3 --rounds 100 --max 256k --keep 8
  * Run: trial.py @ --threads 3 --streams 3 --rounds 120 --max 256k --async GCPSIM_SEED=6
- * Run: mapped: schedules.py mapped @ --threads 3 --streams 3 --rounds 300 --max 32m
+ * Run: trial.py @ --threads 3 --rounds 100 --max 256k --keep 8 GCPSIM_SPEED=random
+ * Once: schedules.py @ --threads 3 --streams 3 --rounds 100 --max 256k --keep 8
+ * Once: mapped: schedules.py mapped @ --threads 3 --streams 3 --rounds 300 --max 32m
  * --keep 16
  */
 #include "workers.h"
