@@ -33,8 +33,7 @@ def page_path(pid, user=None):
 
 
 def gcpool(*words):
-    done = subprocess.run([GCPOOL, *words], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout, done.stderr
+    return look.said(live.main, *words)
 
 
 class Running:
@@ -69,38 +68,36 @@ class Running:
 
 
 def figures_grow_while_it_runs(checks, directory):
-    with Running() as running:
-        first = running.figures()
-        time.sleep(0.3)
-        second = running.figures()
-        device = second["devices"][0]
-        checks.that("loop-shared" in second["program"], second["program"])
-        checks.equal("user", pwd.getpwuid(os.getuid()).pw_name, second["user"])
-        checks.that(device["allocations"] > first["devices"][0]["allocations"], "allocations stand still")
-        checks.that(device["allocations"] - device["frees"] in (0, 1), f"{device}")
-        checks.that(device["reserved_bytes"] >= 1 << 20 and device["memory"] == 16 << 30, f"{device}")
-        checks.that(second["updated_seconds_ago"] < 5, f"{second}")
-        code, out, _ = gcpool("top", "--once")
-        checks.that(code == 0 and str(running.pid) in out and "RESERVED" in out, out)
-        code, out, _ = gcpool("top", "--once", str(running.pid))
-        checks.that(code == 0 and "hits" in out and "driver calls" in out, out)
+    first = ORDINARY.figures()
+    time.sleep(0.3)
+    second = ORDINARY.figures()
+    device = second["devices"][0]
+    checks.that("loop-shared" in second["program"], second["program"])
+    checks.equal("user", pwd.getpwuid(os.getuid()).pw_name, second["user"])
+    checks.that(device["allocations"] > first["devices"][0]["allocations"], "allocations stand still")
+    checks.that(device["allocations"] - device["frees"] in (0, 1), f"{device}")
+    checks.that(device["reserved_bytes"] >= 1 << 20 and device["memory"] == 16 << 30, f"{device}")
+    checks.that(second["updated_seconds_ago"] < 5, f"{second}")
+    code, out, _ = gcpool("top", "--once")
+    checks.that(code == 0 and str(ORDINARY.pid) in out and "RESERVED" in out, out)
+    code, out, _ = gcpool("top", "--once", str(ORDINARY.pid))
+    checks.that(code == 0 and "hits" in out and "driver calls" in out, out)
 
 
 def figures_are_those_of_the_statistics(checks, directory):
     """Between two calls of ctl the program goes on, so the second is no less than the first."""
-    with Running() as running:
-        code, out, err = gcpool("ctl", str(running.pid), "stats")
-        checks.that(code == 0, err)
-        stats = json.loads(out)["devices"][0]
-        after = running.figures()["devices"][0]
-        checks.that(0 < stats["hits"] <= after["hits"], f"{stats['hits']} and {after['hits']}")
-        checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
-        checks.equal("mapped", (0, 0), (stats["mapped_bytes"], after["mapped_bytes"]))
-        for name in ("name", "uuid", "pci"):
-            checks.equal(name, stats[name], after[name])
-        checks.equal("memory", stats["memory_bytes"], after["memory"])
-        checks.that(re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", stats["uuid"]), stats)
-        checks.equal("pci", "0000:01:00.0", stats["pci"])
+    code, out, err = gcpool("ctl", str(ORDINARY.pid), "stats")
+    checks.that(code == 0, err)
+    stats = json.loads(out)["devices"][0]
+    after = ORDINARY.figures()["devices"][0]
+    checks.that(0 < stats["hits"] <= after["hits"], f"{stats['hits']} and {after['hits']}")
+    checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
+    checks.equal("mapped", (0, 0), (stats["mapped_bytes"], after["mapped_bytes"]))
+    for name in ("name", "uuid", "pci"):
+        checks.equal(name, stats[name], after[name])
+    checks.equal("memory", stats["memory_bytes"], after["memory"])
+    checks.that(re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", stats["uuid"]), stats)
+    checks.equal("pci", "0000:01:00.0", stats["pci"])
 
 
 def names_are_no_orders_to_a_terminal(checks, directory):
@@ -157,21 +154,20 @@ def requests_are_done_by_threads_that_are_cancelled(checks, directory):
 
 
 def requests_are_done_in_the_next_call(checks, directory):
-    with Running() as running:
-        path = os.path.join(directory, "snapshot.pickle")
-        code, _, err = gcpool("ctl", str(running.pid), "snapshot", path)
-        checks.that(code == 0, err)
-        with open(path, "rb") as file:
-            shot = pickle.load(file)
-        reserved = sum(segment["total_size"] for segment in shot["segments"])
-        checks.equal("reserved", running.figures()["devices"][0]["reserved_bytes"], reserved)
-        checks.that(all(sum(b["size"] for b in s["blocks"]) == s["total_size"] for s in shot["segments"]),
-                    "sizes")
-        trims = running.figures()["devices"][0]["trims"]
-        code, out, err = gcpool("ctl", str(running.pid), "trim")
-        checks.that(code == 0 and "went back" in out, f"{out}{err}")
-        checks.that(running.figures()["devices"][0]["trims"] > trims, "nothing was given back")
-        checks.equal("left in /dev/shm", [], glob.glob(f"{page_path(running.pid)}.*"))
+    path = os.path.join(directory, "snapshot.pickle")
+    code, _, err = gcpool("ctl", str(ORDINARY.pid), "snapshot", path)
+    checks.that(code == 0, err)
+    with open(path, "rb") as file:
+        shot = pickle.load(file)
+    reserved = sum(segment["total_size"] for segment in shot["segments"])
+    checks.equal("reserved", ORDINARY.figures()["devices"][0]["reserved_bytes"], reserved)
+    checks.that(all(sum(b["size"] for b in s["blocks"]) == s["total_size"] for s in shot["segments"]),
+                "sizes")
+    trims = ORDINARY.figures()["devices"][0]["trims"]
+    code, out, err = gcpool("ctl", str(ORDINARY.pid), "trim")
+    checks.that(code == 0 and "went back" in out, f"{out}{err}")
+    checks.that(ORDINARY.figures()["devices"][0]["trims"] > trims, "nothing was given back")
+    checks.equal("left in /dev/shm", [], glob.glob(f"{page_path(ORDINARY.pid)}.*"))
 
 
 def a_quota_changes_while_it_runs(checks, directory):
@@ -184,12 +180,14 @@ def a_quota_changes_while_it_runs(checks, directory):
 
 
 def a_process_that_makes_no_call_is_said(checks, directory):
-    with Running() as running:
-        os.kill(running.pid, signal.SIGSTOP)
-        code, _, err = gcpool("ctl", str(running.pid), "stats")
-        checks.that(code == 1 and "made no call" in err, f"{code} {err}")
-        os.kill(running.pid, signal.SIGCONT)
-        checks.that(gcpool("ctl", str(running.pid), "stats")[0] == 0, "not after it went on")
+    os.kill(ORDINARY.pid, signal.SIGSTOP)
+    before, live.ANSWER_S = live.ANSWER_S, 1
+    code, _, err = gcpool("ctl", str(ORDINARY.pid), "stats")
+    live.ANSWER_S = before
+    checks.that(code == 1 and "made no call" in err, f"{code} {err}")
+    os.kill(ORDINARY.pid, signal.SIGCONT)
+    after = subprocess.run([GCPOOL, "ctl", str(ORDINARY.pid), "stats"], stdout=subprocess.DEVNULL)
+    checks.equal("after it went on", 0, after.returncode)
 
 
 def dead_processes_are_told_from_living_ones(checks, directory):
@@ -291,15 +289,14 @@ def devices_are_named(checks, directory):
 
 
 def rows_are_sorted_and_filtered(checks, directory):
-    with Running() as running:
-        page = live.page_of(running.pid)
+    page = live.page_of(ORDINARY.pid)
     device = {**page.devices[0], "active_bytes": 0, "private_bytes": 0}
     page.devices = [{**device, "number": number, "allocated_bytes": used, "reserved_bytes": reserved}
                     for number, used, reserved in ((0, 1, 30), (1, 3, 20), (2, 2, 40))]
     for key, wanted in (("p", [0, 1, 2]), ("u", [1, 2, 0]), ("c", [2, 0, 1]), ("r", [2, 0, 1])):
         rows = live.rows_of([page], live.Rates(), key)
         checks.equal(f"sorted by {key}", wanted, [row.device["number"] for row in rows])
-    for word, count in (("LOOP", 3), (str(running.pid), 3), ("gpu-", 3), ("none", 0)):
+    for word, count in (("LOOP", 3), (str(ORDINARY.pid), 3), ("gpu-", 3), ("none", 0)):
         checks.equal(word, count, len(live.rows_of([page], live.Rates(), "p", word)))
     for value, wanted in ((0, "0"), (1023, "1023"), (14 << 20, "14M"), (1536 << 20, "1.5G"),
                           (9999 << 10, "9.8M"), (80 << 30, "80G"), (1 << 42, "4.0T")):
@@ -307,24 +304,23 @@ def rows_are_sorted_and_filtered(checks, directory):
 
 
 def a_row_fits_its_terminal(checks, directory):
-    with Running() as running:
-        for width, there, left in (
-            (45, ("PID", "USED", "PROGRAM"), ("CACHED", "PCI")),
-            (80, ("PID", "USER", "GPU", "USED", "CACHED", "RESERVED", "ALLOC/S", "PROGRAM"), ("PCI",)),
-            (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)), (170, ("PCI", "UUID"), ())):
-            done = subprocess.run([GCPOOL, "top", "--once"], capture_output=True, text=True,
-                                  env={**os.environ, "COLUMNS": str(width)})
-            head, *rows = done.stdout.splitlines()
-            row = next(row for row in rows if row.split()[0] == str(running.pid))
-            checks.that(all(name in head for name in there), f"{width}: {head}")
-            checks.that(not any(name in head for name in left), f"{width}: {head}")
-            checks.that(" loop-sha" in row and len(row) <= width, f"{width}: {row}")
-            checks.that(re.search(r" \d\.?\dM ", row), row)  # reserved
-        done = subprocess.run([GCPOOL, "top", "--once", str(running.pid)], capture_output=True,
-                              text=True, env={**os.environ, "COLUMNS": "80"})
-        wide = [line for line in done.stdout.splitlines()[1:] if len(line) > 80]
-        checks.equal("wide lines", [], wide)
-        checks.that("GPU-" in done.stdout and "0000:01:00.0" in done.stdout, done.stdout)
+    for width, there, left in (
+        (45, ("PID", "USED", "PROGRAM"), ("CACHED", "PCI")),
+        (80, ("PID", "USER", "GPU", "USED", "CACHED", "RESERVED", "ALLOC/S", "PROGRAM"), ("PCI",)),
+        (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)), (170, ("PCI", "UUID"), ())):
+        done = subprocess.run([GCPOOL, "top", "--once"], capture_output=True, text=True,
+                              env={**os.environ, "COLUMNS": str(width)})
+        head, *rows = done.stdout.splitlines()
+        row = next(row for row in rows if row.split()[0] == str(ORDINARY.pid))
+        checks.that(all(name in head for name in there), f"{width}: {head}")
+        checks.that(not any(name in head for name in left), f"{width}: {head}")
+        checks.that(" loop-sha" in row and len(row) <= width, f"{width}: {row}")
+        checks.that(re.search(r" \d\.?\dM ", row), row)  # reserved
+    done = subprocess.run([GCPOOL, "top", "--once", str(ORDINARY.pid)], capture_output=True,
+                          text=True, env={**os.environ, "COLUMNS": "80"})
+    wide = [line for line in done.stdout.splitlines()[1:] if len(line) > 80]
+    checks.equal("wide lines", [], wide)
+    checks.that("GPU-" in done.stdout and "0000:01:00.0" in done.stdout, done.stdout)
 
 
 def root_sees_all_users_and_trusts_no_page(checks, directory):
@@ -376,9 +372,8 @@ def root_sees_all_users_and_trusts_no_page(checks, directory):
 
 def metrics_are_text_for_prometheus(checks, directory):
     path = os.path.join(directory, "gcpool.prom")
-    with Running() as running:
-        code, _, err = gcpool("top", "--prometheus", path, "--once")
-        checks.that(code == 0, err)
+    code, _, err = gcpool("top", "--prometheus", path, "--once")
+    checks.that(code == 0, err)
     text = pathlib.Path(path).read_text()
     form = re.compile(
         r"^(# (HELP|TYPE) gcpool_\w+ .+|"
@@ -386,7 +381,7 @@ def metrics_are_text_for_prometheus(checks, directory):
     )
     wrong = [line for line in text.splitlines() if not form.match(line)]
     checks.equal("lines of another form", [], wrong)
-    checks.that(f'gcpool_hits_total{{pid="{running.pid}",program="loop-shared",' in text, text[:500])
+    checks.that(f'gcpool_hits_total{{pid="{ORDINARY.pid}",program="loop-shared",' in text, text[:500])
     checks.equal("rights", 0o640, os.stat(path).st_mode & 0o777)
 
 
@@ -433,13 +428,12 @@ class Terminal:
 
 
 def the_terminal_is_filled(checks, directory):
-    with Running() as running:
-        terminal = Terminal(140, str(running.pid))
-        if terminal.pid:
-            seen = terminal.sees(b"driver calls", b"reserved")
-            checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
-            terminal.types(b"q")
-            checks.equal("exit code", 0, terminal.ends())
+    terminal = Terminal(140, str(ORDINARY.pid))
+    if terminal.pid:
+        seen = terminal.sees(b"driver calls", b"reserved")
+        checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
+        terminal.types(b"q")
+        checks.equal("exit code", 0, terminal.ends())
 
 
 def keys_sort_filter_and_trim(checks, directory):
@@ -472,28 +466,29 @@ def wrong_words_are_one_line(checks, directory):
         line = (f"gcpool top: error: argument --interval: '{word}' is no number of seconds above 0, and"
                 " at most 86400")
         checks.equal(f"every {word}", (2, "", line), (found, out, err.strip().split("\n")[-1]))
-    with Running() as running:
-        for words, line in (
-            (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
-            (("trim", "1e30"), "gcpool ctl: '1e30' is no number of bytes, as 1G or 500M\n"),
-            (("trim", "-5"), "gcpool ctl: '-5' is no number of bytes, as 1G or 500M\n"),
-            (("stats", "all"), "gcpool ctl: stats takes no word behind it, and there is 'all'\n"),
-            (("quota", "0"), "gcpool ctl: a quota is 1 to 16T, 1% to 100%, or none, and not '0'\n"),
-            (("quota", "101%"), "gcpool ctl: a quota is 1 to 16T, 1% to 100%, or none, and not '101%'\n"),
-            (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
-            (("snapshot", f"{directory}/none/x"),
-             f"gcpool ctl: cannot write {directory}/none/x: No such file or directory\n"),
-        ):
-            found, _, err = gcpool("ctl", str(running.pid), *words)
-            checks.equal(words, (1, line), (found, err))
+    for words, line in (
+        (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
+        (("trim", "1e30"), "gcpool ctl: '1e30' is no number of bytes, as 1G or 500M\n"),
+        (("trim", "-5"), "gcpool ctl: '-5' is no number of bytes, as 1G or 500M\n"),
+        (("stats", "all"), "gcpool ctl: stats takes no word behind it, and there is 'all'\n"),
+        (("quota", "0"), "gcpool ctl: a quota is 1 to 16T, 1% to 100%, or none, and not '0'\n"),
+        (("quota", "101%"), "gcpool ctl: a quota is 1 to 16T, 1% to 100%, or none, and not '101%'\n"),
+        (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
+        (("snapshot", f"{directory}/none/x"),
+         f"gcpool ctl: cannot write {directory}/none/x: No such file or directory\n"),
+    ):
+        found, _, err = gcpool("ctl", str(ORDINARY.pid), *words)
+        checks.equal(words, (1, line), (found, err))
 
 
 def main():
+    global ORDINARY  # what most tests look at
     assert curses  # what top needs
     apart = containers_keep_their_pages
-    look.each(preload.Checks(),
-              [apart] if sys.argv[1:] == ["containers"] else
-              [test for test in look.tests() if test is not apart])
+    with Running() as ORDINARY:
+        look.each(preload.Checks(),
+                  [apart] if sys.argv[1:] == ["containers"] else
+                  [test for test in look.tests() if test is not apart])
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 """What the tests of recordings and of the live view share: programs under the library on the
 simulated device, and gcpool-trace on what they have recorded."""
 
+import contextlib
+import importlib.machinery
+import importlib.util
 import inspect
+import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -36,12 +39,48 @@ def program(name):
     return os.path.join(os.environ["GCPT_PROGRAMS"], name)
 
 
-def tool(*words, **more):
-    """gcpool-trace: (exit code, output, errors)."""
-    done = subprocess.run(
-        [sys.executable, "-S", os.path.join(SCRIPTS, "gcpool-trace"), *words], capture_output=True,
-        text=True, timeout=300, **more)
-    return done.returncode, done.stdout, done.stderr
+# As much as is needed to see something: programs do more by themselves.
+ENOUGH = {"stress": "--rounds 250 --max 256k", "graphs": "--words 2000 --rounds 12",
+          "solver": "--steps 20 --size 256k"}
+
+
+def command(name):
+    return [program(name), *ENOUGH.get(name.split("-")[0], "").split()]
+
+
+def script(name):
+    """One without .py, as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, os.path.join(SCRIPTS, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def said(main, *words):
+    """(exit code, output, errors) of a script's main function, in this process: a start of
+    Python takes longer than most of them."""
+    out, err, before, code = io.TextIOWrapper(io.BytesIO()), io.StringIO(), sys.argv, 0
+    sys.argv = ["", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code = end.code or 0
+        if isinstance(code, str):
+            err.write(f"{code}\n")
+            code = 1
+    finally:
+        sys.argv = before
+    out.flush()
+    return code, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def tool(*words):
+    """gcpool-trace."""
+    return said(TOOL.main, *words)
+
+
+TOOL = script("gcpool-trace")
 
 
 class Recorded:

@@ -93,7 +93,7 @@ def mapped_memory_is_told_as_segments_are(checks, directory):
     checks.that(seen.heaps_gone > 10, f"short of memory: {seen.heaps_gone} handles were moved")
     place = os.path.join(directory, "threads")
     os.mkdir(place)
-    seen, done = told(checks, place, [look.program("stress-shared")], {"GCPOOL_BACKEND": "vmm"})
+    seen, done = told(checks, place, look.command("stress-shared"), {"GCPOOL_BACKEND": "vmm"})
     checks.equal("threads: wrong", [], seen.wrong[:5])
 
 
@@ -135,7 +135,7 @@ def threads_and_graphs_agree(checks, directory):
     for name in ("stress-shared", "graphs-shared"):
         place = os.path.join(directory, name)
         os.mkdir(place)
-        seen, done = told(checks, place, [look.program(name)])
+        seen, done = told(checks, place, look.command(name))
         checks.equal(f"{name}: wrong", [], seen.wrong[:5])
         checks.equal(f"{name}: regions made", done.history.counts["allocations"], seen.made)
         if name == "graphs-shared":

@@ -11,7 +11,7 @@
 /* --- threads that are cancelled ----------------------------------------------- */
 
 /* So many events need several pieces of a recording. */
-enum { PAIRS = 30000 };
+enum { PAIRS = 12000 };
 
 static CUcontext ctx;
 static bool through;
