@@ -13,7 +13,12 @@ with open(sys.argv[2], "w", encoding="ascii") as file:
 with open(sys.argv[3], "w", encoding="ascii") as file:
     print('#include "cudart.h"', file=file)
     for row in rows:
-        call = re.match(r"(\w+\(.*\)) = (\w+)\((.*)\)$", row)
+        call = re.match(r"(\w+\(.*?\))(?: into (.*?))?(?: unless (.*?))? = (\w+)\((.*)\)$", row)
         if call:
-            arguments = ", ".join(word for word in (call[2], call[3]) if word)
-            print(f"cudaError_t {call[1]} {{ CUDART_CALL({arguments}); }}", file=file)
+            into = call[2].split(", ") if call[2] else []
+            body = "".join(f"if (!{p}) return cudart_keep(cudaErrorInvalidValue); " for p in into)
+            if call[3]:
+                none = "".join(f"*{p} = 0; " for p in into)
+                body += f"if (!({call[3]})) {{ {none}return cudart_keep(cudart_enter()); }} "
+            arguments = ", ".join(word for word in (call[4], call[5]) if word)
+            print(f"cudaError_t {call[1]} {{ {body}CUDART_CALL({arguments}); }}", file=file)

@@ -71,6 +71,20 @@ int gcpt_ipc_close(void *p);
 /* Ends the program with code 2 when a `code` is not 0. */
 #define GCPT_OK(...)      SEVERAL(GCPT_OK_ONE, __VA_ARGS__)
 #define GCPT_OK_ONE(call) gcpt_demand((int)(call), #call, __FILE__, __LINE__)
-void gcpt_demand(int code, const char *call, const char *file, int line);
+static inline void gcpt_demand(int code, const char *call, const char *file, int line)
+{
+	if (!code)
+		return;
+	fprintf(stderr, "%s:%d: %s: %d %s\n", file, line, call, code,
+		gcpt_error_name(code));
+	exit(2);
+}
+
+/* The definition of one that is one call. */
+#define CALL(name, parameters, call)                                                   \
+	int name parameters                                                            \
+	{                                                                              \
+		return call;                                                           \
+	}
 
 #endif

@@ -17,13 +17,6 @@ const char *gcpt_error_name(int code)
 	return cudaGetErrorName((cudaError_t)code);
 }
 
-/* What is one call. */
-#define CALL(name, parameters, call)                                                   \
-	int name parameters                                                            \
-	{                                                                              \
-		return call;                                                           \
-	}
-
 CALL(gcpt_last_error, (void), cudaGetLastError())
 
 int gcpt_use(int device)
@@ -117,12 +110,3 @@ int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle)
 }
 
 CALL(gcpt_ipc_close, (void *p), cudaIpcCloseMemHandle(p))
-
-void gcpt_demand(int code, const char *call, const char *file, int line)
-{
-	if (!code)
-		return;
-	fprintf(stderr, "%s:%d: %s: %d %s\n", file, line, call, code,
-		gcpt_error_name(code));
-	exit(2);
-}
