@@ -24,7 +24,7 @@ def main():
         sys.exit(77)
     here = os.path.dirname(os.path.abspath(__file__))
     with tempfile.TemporaryDirectory() as place:
-        run(meson, "setup", place, sources, "-Db_lto=true", "-Dcuda=" + cuda,
+        run(meson, "setup", place, sources, "-Db_lto=true", "-Doptimization=1", "-Dcuda=" + cuda,
             "-Dc_args=-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2")
         run("ninja", "-C", place, "libgcpool.so")
         for check in (("exports", table, os.path.join(sources, "interpose", "gcpool.h")),

@@ -1,15 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""reach.py ROOT FUNCTION... - how much code a call can reach: for each function the
-number of functions and files of the three rooms that a static walk over direct calls
-finds from it. Compiles every file of the library once with gcc -fcallgraph-info, at
--O0, so that nothing is inlined away; calls through pointers are not followed.
-
-  python3 tests/tidy/reach.py . gcp_pool_alloc gcp_pools_free
-
-CUDA_HOME names the CUDA Toolkit (default /usr/local/cuda). A function may be given as
-NAME=ALIAS[,ALIAS...]: the first alias that exists is taken, so that one command line
-measures trees with different names."""
+"""How much code a call can reach, for budgets.py --reach: which functions of the three rooms a
+static walk over direct calls finds from one. Compiles every file of the library once with
+gcc -fcallgraph-info, at -O0, so that nothing is inlined away; calls through pointers are not
+followed. CUDA_HOME names the CUDA Toolkit (default /usr/local/cuda)."""
 
 import os
 import re
@@ -67,25 +60,3 @@ def reached(edges, home, start):
         seen.add(name)
         todo.extend(edges.get(name, ()))
     return seen
-
-
-def resolve(home, word):
-    return next((known for name in word.split("=")[-1].split(",") for known in home
-                 if known == name or known.endswith(":" + name)), None)
-
-
-def main():
-    root = os.path.abspath(sys.argv[1])
-    edges, home = graph(root)
-    for word in sys.argv[2:]:
-        start = resolve(home, word)
-        if not start:
-            print("%-28s not found" % word.split("=")[0])
-            continue
-        seen = reached(edges, home, start)
-        print("%-28s %4d functions in %3d files" % (
-            word.split("=")[0], len(seen), len({home[name] for name in seen})))
-
-
-if __name__ == "__main__":
-    main()

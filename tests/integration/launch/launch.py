@@ -2,7 +2,7 @@
 """Tests scripts/gcpool and scripts/gcpool-compare on the simulated device.
 
 The build hands over: GCPT_SCRIPTS (the directory of the scripts), GCPT_LIBRARY,
-GCPT_PATH (simulated libraries), GCPT_SOLVER and GCPT_ALLOCATE (programs)."""
+GCPT_PATH (simulated libraries), GCPT_SOLVER and GCPT_MISUSE (programs)."""
 
 import json
 import os
@@ -172,7 +172,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(result["agree"]["output"], "differs")
 
     def test_a_failing_program_shows_its_last_words(self):
-        allocate = os.environ["GCPT_ALLOCATE"]
+        allocate = os.environ["GCPT_MISUSE"]
         done, result = self.compare(allocate, GCPOOL_QUOTA="64M")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(result["exit_code"], {"plain": 0, "pool": 200})
