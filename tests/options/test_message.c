@@ -178,14 +178,6 @@ CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
 
 /* --- a stderr that does not block ---------------------------------------------- */
 
-enum { MUCH = 300 * 1000, LATE_US = 50 * 1000 };
-
-struct reading {
-	int fd;
-	size_t got; /* bytes, but what filled the pipe */
-	size_t odd; /* of these, that are not those written */
-};
-
 /* A pipe in which no byte has room, and whose writing end does not block. */
 static void full_pipe_make(int ends[2])
 {

@@ -86,10 +86,6 @@ SCENARIO(a_connection_takes_it)
 	records_written(ends[0], ends[1]);
 }
 
-/* --- locked memory ---------------------------------------------------------------- */
-
-enum { ALLOWED_KIB = 8 << 10, SKIP = 77 };
-
 /* --- processes -------------------------------------------------------------------- */
 
 /* Allocates and frees until its stdin ends. */

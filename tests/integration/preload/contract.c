@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * contract.c - what a program may rely on with plain CUDA, where a cache could take it
- * away: memory that comes and goes beside work that does not end for long, and threads
- * that end by pthread_cancel.
+ * away.
  *
  *   contract SCENARIO    plays one; 0: all is as with plain CUDA
  */
@@ -13,42 +12,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
-
-/* --- memory beside work that does not end ----------------------------------------- */
-
-static atomic_bool capture_begun, capture_over;
-
-/* Captures until the main thread is done; plain CUDA lets that go on. */
-static void *capture_long(void *ctx)
-{
-	CUstream stream;
-
-	OK(cuCtxSetCurrent(ctx), cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	capture_begun = true;
-	wait_for_flag(&capture_over);
-	OK(cuGraphDestroy(capture_end(stream)));
-	return NULL;
-}
-
-static pthread_t capture_start(CUcontext ctx)
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, capture_long, ctx);
-	wait_for_flag(&capture_begun);
-	return thread;
-}
-
-static void capture_stop(pthread_t thread)
-{
-	capture_over = true;
-	pthread_join(thread, NULL);
-}
-
-/* --- threads that are cancelled --------------------------------------------------- */
 
 /* No thread may make that system call any more, as in a sandbox that starts late. */
 static void system_call_refuse(unsigned int number, unsigned int error)
@@ -67,97 +31,6 @@ static void system_call_refuse(unsigned int number, unsigned int error)
 		puts("system calls cannot be filtered here");
 		exit(77);
 	}
-}
-
-enum { CACHES = 32 };
-static atomic_int ready;
-static atomic_bool done;
-
-/* A thread that keeps a block in its cache. */
-static void *keeps_a_cache(void *ctx)
-{
-	OK(cuCtxSetCurrent(ctx), cuMemFree(allocated(100000)));
-	atomic_fetch_add(&ready, 1);
-	while (!atomic_load(&done))
-		usleep(1000);
-	return NULL;
-}
-
-static void caches_make(CUcontext ctx, pthread_t *threads, int count)
-{
-	OK(cuMemFree(allocated(100000)));
-	for (int i = 0; i < count; i++)
-		pthread_create(&threads[i], NULL, keeps_a_cache, ctx);
-	while (atomic_load(&ready) < count)
-		usleep(1000);
-}
-
-static void caches_end(pthread_t *threads, int count)
-{
-	atomic_store(&done, true);
-	for (int i = 0; i < count; i++)
-		pthread_join(threads[i], NULL);
-}
-
-/* More than there is: every cache is asked before the answer. */
-static void *asks_for_too_much(void *cancelled)
-{
-	CUdeviceptr p;
-
-	(void)primary();
-	if (cancelled)
-		pthread_cancel(pthread_self()); /* pending until a cancellation point */
-	must(cuMemAlloc(&p, (size_t)1 << 42) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "more memory than there is");
-	return NULL;
-}
-
-SCENARIO(a_cancelled_thread_leaves_no_lock)
-{
-	pthread_t caches[1];
-
-	caches_make(primary(), caches, 1);
-	system_call_refuse(SYS_membarrier, EPERM);
-	(void)play_elsewhere(asks_for_too_much, caches);
-	alarm(8); /* a lock that is left taken is waited for without end */
-	(void)asks_for_too_much(NULL);
-	caches_end(caches, 1);
-}
-
-static void pauses(void *unused)
-{
-	usleep(1000);
-}
-
-static bool freed;
-
-/* What it frees is waited for, and the driver waits in a cancellation point. */
-static void *frees_when_cancelled(void *ctx)
-{
-	CUstream stream;
-	CUdeviceptr p;
-
-	OK(cuCtxSetCurrent(ctx));
-	p = allocated(MIB);
-	stream = stream_new();
-	OK(cuMemsetD8Async(p, 1, MIB, stream), cuLaunchHostFunc(stream, pauses, NULL));
-	pthread_cancel(pthread_self());
-	OK(cuMemFree(p));
-	freed = true;
-	return NULL;
-}
-
-/* A pin that is left would be waited for when the context ends. */
-SCENARIO(a_cancelled_thread_leaves_no_pin, "GCPSIM_SPEED=never GCPOOL_BLOCKING_FREE=1")
-{
-	CUcontext ctx = primary();
-	pthread_t capture = capture_start(ctx);
-
-	alarm(8);
-	(void)play_elsewhere(frees_when_cancelled, ctx);
-	must(freed, "a thread has ended inside a free");
-	capture_stop(capture);
-	OK(cuDevicePrimaryCtxReset(0));
 }
 
 /* Of such memory a graph could copy nothing to that device. */

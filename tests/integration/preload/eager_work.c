@@ -352,20 +352,12 @@ SCENARIO(kernels_that_may_start_early)
 	OK(cuGraphDestroy(graph));
 }
 
-/* --- stream-ordered memory ---------------------------------------------------- */
-
-struct beside {
-	void (*call)(void);
-	bool again; /* out */
-};
-
 /* So often, for submissions.py, which counts instructions. */
 SCENARIO(each_call_often, "BY=submissions.py")
 {
 	const char *times = getenv("GCPT_TIMES");
 	CUstream on = other;
 
-	on = other;
 	for (int i = 0; times && i < atoi(times); i++) {
 		CUevent event;
 

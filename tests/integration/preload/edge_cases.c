@@ -94,13 +94,9 @@ SCENARIO(unknown_pitch_beside_a_capture)
 	(void)capture_end(stream);
 }
 
-/* --- contexts that stay ----------------------------------------------------------- */
-
-static atomic_bool enough;
-
 /* --- contexts that end -------------------------------------------------------- */
 
-static atomic_bool waited_too_long;
+static atomic_bool enough, waited_too_long;
 
 /* Work that waits for the program's main thread. */
 static void wait_for_enough(void *arg)

@@ -83,9 +83,6 @@ SCENARIO(unknown_begin_found_in_the_library,
 	capture_by((begin_fn *)dlsym(library, "cuStreamBeginCaptureInvented"));
 }
 
-typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
-			  CUstream stream);
-
 /* Asked for, as a runtime asks for all that it may need, and never called: nothing
  * changes. */
 SCENARIO(unknown_begin_that_is_never_called,

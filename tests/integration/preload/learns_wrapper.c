@@ -10,7 +10,7 @@
 int cudaFree(void *p);
 int cuMemFree_v2(unsigned long long p);
 
-__attribute__((visibility("default"))) long wrapper_saw, wrapper_saw_driver;
+__attribute__((visibility("default"))) long wrapper_saw;
 
 __attribute__((visibility("default"))) int cudaFree(void *p)
 {
@@ -29,6 +29,5 @@ __attribute__((visibility("default"))) int cuMemFree_v2(unsigned long long p)
 
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "cuMemFree_v2");
-	wrapper_saw_driver += p != 0;
 	return real(p);
 }

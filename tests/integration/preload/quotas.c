@@ -39,24 +39,6 @@ SCENARIO_PRIMARY(registering_where_unused_memory_is_pinned)
 	     "another error than CUDA's");
 }
 
-/* A program that tries how much there is should not wait for what runs. */
-SCENARIO_PRIMARY(a_failing_allocation_waits_for_nothing,
-		 "GCPSIM_MEMORY=1g GCPSIM_SPEED=never")
-{
-	CUdeviceptr p;
-	CUstream stream = stream_new();
-	CUdeviceptr in_use = allocated(600 * MIB);
-
-	OK(cuMemsetD8Async(in_use, 1, MIB, stream));
-	for (size_t bytes = 600 * MIB; bytes <= 4096 * MIB; bytes += 3496 * MIB) {
-		must(cuMemAlloc(&p, bytes) == CUDA_ERROR_OUT_OF_MEMORY,
-		     "more memory than there is");
-		must(cuMemAllocAsync(&p, bytes, stream) == CUDA_ERROR_OUT_OF_MEMORY,
-		     "more memory than there is");
-	}
-	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
-}
-
 static pthread_barrier_t barrier;
 static CUcontext ctx;
 

@@ -92,20 +92,6 @@ SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 	step();
 }
 
-/* The driver has no stream for the library: it fails rather than wait. */
-SCENARIO(what_cannot_go_back_without_a_wait,
-	 "GCPSIM_FAIL=cuStreamCreate:2+ GCPOOL_BACKEND=segments")
-{
-	CUdeviceptr p;
-
-	p = allocated(device_bytes() / 10 * 6); /* and nothing that is looked for */
-	OK(cuMemFree(p));
-	stand();
-	must(cuMemAlloc(&p, device_bytes() / 10 * 7) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "a segment went back without a stream");
-	step();
-}
-
 /* Another thread waits for what it has freed, as plain CUDA's free would. */
 static void *frees_and_allocates(void *ctx)
 {

@@ -225,13 +225,6 @@ static void codes_in(void)
 	give();
 }
 
-/* --- sizes, and what lies beside ------------------------------------------------- */
-
-static const size_t sizes[] = {
-    4, 512, 5000, 300000, MIB, 2 * MIB, 3 * MIB, 5 * MIB + 12, 40 * MIB,
-};
-enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
-
 /* --- contexts and devices -------------------------------------------------------- */
 
 static void contexts_out(void)
