@@ -12,233 +12,7 @@
 #include "../gcpool.h"
 #include "options.h"
 
-/* --- reading the environment --------------------------------------------------- */
-
-struct parse {
-	struct gcp_options *options;
-	char *const *environment;
-	void (*complain)(void *arg, const char *sentence, const char *instead);
-	void *arg;
-	int wrong; /* variables */
-};
-
-static const char *variable_find(const struct parse *parse, const char *name);
-static void count_mode_say(char *const *environment);
-static bool value_parse(const struct gcp_option *option, const char *value,
-			struct gcp_options *options);
-static void config_fit(struct parse *parse);
-static void value_complain(struct parse *parse, const struct gcp_option *option,
-			   const char *value);
-static void unknown_complain(struct parse *parse);
-
-int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
-		      void (*complain)(void *arg, const char *sentence,
-				       const char *instead),
-		      void *arg)
-{
-	struct parse parse = {ret_options, environment, complain, arg, 0};
-
-	gcp_options_default(ret_options);
-	/* Twice: complaints depend on GCPOOL_STRICT, and fitting on the backend. */
-	for (int pass = 0; pass < 2; pass++) {
-		if (pass == 1)
-			gcp_options_fit(&ret_options->pool);
-		for (size_t i = 0; i < gcp_option_all_count; i++) {
-			const struct gcp_option *option = &gcp_option_table[i];
-			const char *value = variable_find(&parse, option->name);
-
-			if (value && !value_parse(option, value, ret_options) &&
-			    pass == 1)
-				value_complain(&parse, option, value);
-		}
-	}
-	config_fit(&parse);
-	unknown_complain(&parse);
-	return parse.wrong;
-}
-
-static void complaint_say(void *arg, const char *sentence, const char *instead)
-{
-	const struct gcp_options *options = arg;
-
-	if (options->strict)
-		gcp_log(GCP_LOG_ERROR, "%s, stopping: GCPOOL_STRICT is set", sentence);
-	else
-		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
-}
-
-/* What is right by itself, and has no effect. */
-static void idle_say(const struct gcp_options *options)
-{
-	if (options->stats_file[0] && options->stats == GCP_STATS_OFF)
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_STATS_FILE is set, but GCPOOL_STATS is off: no "
-			"statistics are written");
-}
-
-/* The proof that we are in the process: GCPOOL_LOG=info. */
-static void presence_say(const struct gcp_options *options)
-{
-	char mode[16], version[64];
-	struct gcp_text text;
-
-	if (!gcp_log_wanted(GCP_LOG_INFO))
-		return;
-	gcp_text_init(&text, mode, sizeof(mode));
-	gcp_option_show_value(&gcp_option_table[0], options, &text);
-	gcp_text_init(&text, version, sizeof(version));
-	gcp_text_add_version(&text);
-	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version,
-		program_invocation_name, mode);
-}
-
-int gcp_options_read(struct gcp_options *ret_options)
-{
-	/* As secure_getenv does: a caller with fewer rights than the program
-	 * decides nothing. */
-	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
-	enum gcp_log_level level;
-	int wrong;
-
-	gcp_options_parse(ret_options, environment, NULL, NULL);
-	level = ret_options->log_level;
-	if (ret_options->strict && level < GCP_LOG_ERROR)
-		level = GCP_LOG_ERROR;
-	gcp_log_setup(level, ret_options->log_file);
-	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
-	count_mode_say(environment);
-	idle_say(ret_options);
-	if (ret_options->help) {
-		char bytes[8192];
-		struct gcp_text text;
-
-		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_options_show(ret_options, &text);
-		(void)gcp_text_put(&text, "");
-	}
-	if (wrong > 0 && ret_options->strict)
-		_exit(GCP_OPTIONS_EXIT);
-	presence_say(ret_options);
-	return wrong;
-}
-
-/* An empty value counts as none. */
-static const char *value_of(char *const *environment, const char *name)
-{
-	size_t length = strlen(name);
-
-	for (char *const *next = environment; next && *next; next++)
-		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
-			return (*next)[length + 1] ? *next + length + 1 : NULL;
-	return NULL;
-}
-
-/* Also an old value, which means off. */
-static bool is_count_mode(const char *name, const char *value)
-{
-	return strcmp(name, "GCPOOL_MODE") == 0 && value &&
-	       strcasecmp(value, "count") == 0;
-}
-
-static const char *variable_find(const struct parse *parse, const char *name)
-{
-	const char *value = value_of(parse->environment, name);
-
-	return is_count_mode(name, value) ? "off" : value;
-}
-
-static void count_mode_say(char *const *environment)
-{
-	if (is_count_mode("GCPOOL_MODE", value_of(environment, "GCPOOL_MODE")))
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_MODE=count is no longer a mode, using off");
-}
-
 /* --- one value ----------------------------------------------------------------- */
-
-static bool number_parse(const struct gcp_option *option, const char **next,
-			 uint64_t *ret_number);
-static bool limit_parse(const struct gcp_option *option, const char *value,
-			uint64_t *ret_limit);
-static bool set_parse(const struct gcp_option *option, const char *value,
-		      uint64_t *ret_bits);
-static int word_find(const char *words, const char *value);
-
-/* 0: off, 1: on, -1: it is neither. */
-static int switch_find(const char *value)
-{
-	int word = word_find("0|1|no|yes|off|on|false|true", value);
-
-	return word < 0 ? word : word % 2;
-}
-
-/* Where a choice can be off, it can be switched as others are. */
-static int choice_find(const struct gcp_option *option, const char *value)
-{
-	int word = word_find(option->choices, value), on;
-
-	if (word >= 0 || word_find(option->choices, "off") < 0)
-		return word;
-	on = switch_find(value);
-	if (on == 0)
-		return word_find(option->choices, "off");
-	return on == 1 && option->on[0] ? word_find(option->choices, option->on) : -1;
-}
-
-static void number_store(const struct gcp_option *option, struct gcp_options *options,
-			 uint64_t number)
-{
-	memcpy((char *)options + option->offset, &number, option->size);
-}
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-	       "number_store copies the low bytes of a number into a smaller field");
-
-/* Leaves *options as it is when the value is wrong. */
-static bool value_parse(const struct gcp_option *option, const char *value,
-			struct gcp_options *options)
-{
-	uint64_t number = 0;
-	int word = -1;
-
-	switch (option->type) {
-	case GCP_OPTION_CHOICE:
-		word = choice_find(option, value);
-		break;
-	case GCP_OPTION_BOOL:
-		word = switch_find(value);
-		break;
-	case GCP_OPTION_COUNT:
-	case GCP_OPTION_BYTES:
-		if (option->nothing[0] && strcasecmp(option->nothing, value) == 0)
-			value += strlen(value); /* 0 */
-		else if (!number_parse(option, &value, &number))
-			return false;
-		if (*value)
-			return false;
-		number_store(option, options, number);
-		return true;
-	case GCP_OPTION_LIMIT:
-		if (!limit_parse(option, value, &number))
-			return false;
-		number_store(option, options, number);
-		return true;
-	case GCP_OPTION_SET:
-		if (!set_parse(option, value, &number))
-			return false;
-		number_store(option, options, number);
-		return true;
-	case GCP_OPTION_TEXT:
-		if (strlen(value) >= option->size)
-			return false;
-		strcpy((char *)options + option->offset, value);
-		return true;
-	}
-	if (word < 0)
-		return false;
-	number_store(option, options, (uint64_t)word);
-	return true;
-}
 
 /* The first `length` letters of `value` among words with | between, in any case of
  * letters: the index. */
@@ -271,28 +45,25 @@ static unsigned int word_count(const char *words)
 	return count;
 }
 
-static bool set_parse(const struct gcp_option *option, const char *value,
-		      uint64_t *ret_bits)
+/* 0: off, 1: on, -1: it is neither. */
+static int switch_find(const char *value)
 {
-	uint64_t all = (UINT64_C(1) << word_count(option->choices)) - 1, bits = 0;
+	int word = word_find("0|1|no|yes|off|on|false|true", value);
 
-	if (switch_find(value) == 0) { /* off */
-		*ret_bits = 0;
-		return true;
-	}
-	for (;; value++) {
-		size_t length = strcspn(value, ",");
-		int word = word_find_part(option->choices, value, length);
+	return word < 0 ? word : word % 2;
+}
 
-		if (word < 0 && word_find_part("all", value, length) < 0)
-			return false;
-		bits |= word < 0 ? all : UINT64_C(1) << word;
-		value += length;
-		if (!*value)
-			break;
-	}
-	*ret_bits = bits;
-	return true;
+/* Where a choice can be off, it can be switched as others are. */
+static int choice_find(const struct gcp_option *option, const char *value)
+{
+	int word = word_find(option->choices, value), on;
+
+	if (word >= 0 || word_find(option->choices, "off") < 0)
+		return word;
+	on = switch_find(value);
+	if (on == 0)
+		return word_find(option->choices, "off");
+	return on == 1 && option->on[0] ? word_find(option->choices, option->on) : -1;
 }
 
 /* The number that the digits and a fraction say; moves *next behind it. Sizes are
@@ -391,9 +162,113 @@ static bool limit_parse(const struct gcp_option *option, const char *value,
 	return number_parse(option, &value, ret_limit) && !*value;
 }
 
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits)
+{
+	uint64_t all = (UINT64_C(1) << word_count(option->choices)) - 1, bits = 0;
+
+	if (switch_find(value) == 0) { /* off */
+		*ret_bits = 0;
+		return true;
+	}
+	for (;; value++) {
+		size_t length = strcspn(value, ",");
+		int word = word_find_part(option->choices, value, length);
+
+		if (word < 0 && word_find_part("all", value, length) < 0)
+			return false;
+		bits |= word < 0 ? all : UINT64_C(1) << word;
+		value += length;
+		if (!*value)
+			break;
+	}
+	*ret_bits = bits;
+	return true;
+}
+
+/* The number that a value stands for, of every type but text. False: it is wrong. */
+static bool value_number(const struct gcp_option *option, const char *value,
+			 uint64_t *ret_number)
+{
+	int word;
+
+	switch (option->type) {
+	case GCP_OPTION_LIMIT:
+		return limit_parse(option, value, ret_number);
+	case GCP_OPTION_SET:
+		return set_parse(option, value, ret_number);
+	case GCP_OPTION_CHOICE:
+	case GCP_OPTION_BOOL:
+		word = option->type == GCP_OPTION_BOOL ? switch_find(value)
+						       : choice_find(option, value);
+		*ret_number = (uint64_t)word;
+		return word >= 0;
+	default:
+		*ret_number = 0;
+		return (option->nothing[0] &&
+			strcasecmp(option->nothing, value) == 0) ||
+		       (number_parse(option, &value, ret_number) && !*value);
+	}
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "value_parse copies the low bytes of a number into a smaller field");
+
+/* Leaves *options as it is when the value is wrong. */
+static bool value_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options)
+{
+	char *field = (char *)options + option->offset;
+	bool text = option->type == GCP_OPTION_TEXT;
+	uint64_t number;
+
+	if (text ? strlen(value) >= option->size
+		 : !value_number(option, value, &number))
+		return false;
+	if (text)
+		strcpy(field, value);
+	else
+		memcpy(field, &number, option->size);
+	return true;
+}
+
 /* --- complaints ---------------------------------------------------------------- */
 
-static void complain(struct parse *parse, struct gcp_text *text, const char *instead)
+struct parse {
+	struct gcp_options *options;
+	char *const *environment;
+	void (*complain)(void *arg, const char *sentence, const char *instead);
+	void *arg;
+	int wrong; /* variables */
+};
+
+/* An empty value counts as none. */
+static const char *value_of(char *const *environment, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *next = environment; next && *next; next++)
+		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
+			return (*next)[length + 1] ? *next + length + 1 : NULL;
+	return NULL;
+}
+
+/* Also an old value, which means off. */
+static bool is_count_mode(const char *name, const char *value)
+{
+	return strcmp(name, "GCPOOL_MODE") == 0 && value &&
+	       strcasecmp(value, "count") == 0;
+}
+
+static const char *variable_find(const struct parse *parse, const char *name)
+{
+	const char *value = value_of(parse->environment, name);
+
+	return is_count_mode(name, value) ? "off" : value;
+}
+
+static void complaint_add(struct parse *parse, struct gcp_text *text,
+			  const char *instead)
 {
 	if (parse->complain)
 		parse->complain(parse->arg, text->bytes, instead);
@@ -419,7 +294,7 @@ static void config_fit(struct parse *parse)
 		return;
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
-	complain(parse, &text, "using the defaults of the GCPOOL_TEST_ options");
+	complaint_add(parse, &text, "using the defaults of the GCPOOL_TEST_ options");
 	for (size_t i = gcp_option_count; i < gcp_option_all_count; i++)
 		memcpy((char *)parse->options + gcp_option_table[i].offset,
 		       (char *)&defaults + gcp_option_table[i].offset,
@@ -448,7 +323,7 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
 		 strcmp(value, "0") == 0)
 		gcp_text_add(&text, " (no limit is none)");
-	complain(parse, &text, instead);
+	complaint_add(parse, &text, instead);
 }
 
 /* True if `prefix` with the variable behind it is the name of an option. */
@@ -484,6 +359,106 @@ static void unknown_complain(struct parse *parse)
 			     is_known("GCPOOL_TEST_", *next + 7, length - 7)
 				 ? "no longer"
 				 : "not");
-		complain(parse, &text, "ignoring it");
+		complaint_add(parse, &text, "ignoring it");
 	}
+}
+
+/* --- reading the environment --------------------------------------------------- */
+
+int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
+		      void (*complain)(void *arg, const char *sentence,
+				       const char *instead),
+		      void *arg)
+{
+	struct parse parse = {ret_options, environment, complain, arg, 0};
+
+	gcp_options_default(ret_options);
+	/* Twice: complaints depend on GCPOOL_STRICT, and fitting on the backend. */
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass == 1)
+			gcp_options_fit(&ret_options->pool);
+		for (size_t i = 0; i < gcp_option_all_count; i++) {
+			const struct gcp_option *option = &gcp_option_table[i];
+			const char *value = variable_find(&parse, option->name);
+
+			if (value && !value_parse(option, value, ret_options) &&
+			    pass == 1)
+				value_complain(&parse, option, value);
+		}
+	}
+	config_fit(&parse);
+	unknown_complain(&parse);
+	return parse.wrong;
+}
+
+static void complaint_say(void *arg, const char *sentence, const char *instead)
+{
+	const struct gcp_options *options = arg;
+
+	if (options->strict)
+		gcp_log(GCP_LOG_ERROR, "%s, stopping: GCPOOL_STRICT is set", sentence);
+	else
+		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
+}
+
+/* What is right by itself, and has no effect. */
+static void idle_say(const struct gcp_options *options)
+{
+	if (options->stats_file[0] && options->stats == GCP_STATS_OFF)
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_STATS_FILE is set, but GCPOOL_STATS is off: no "
+			"statistics are written");
+}
+
+/* The proof that we are in the process: GCPOOL_LOG=info. */
+static void presence_say(const struct gcp_options *options)
+{
+	char mode[16], version[64];
+	struct gcp_text text;
+
+	if (!gcp_log_wanted(GCP_LOG_INFO))
+		return;
+	gcp_text_init(&text, mode, sizeof(mode));
+	gcp_option_show_value(&gcp_option_table[0], options, &text);
+	gcp_text_init(&text, version, sizeof(version));
+	gcp_text_add_version(&text);
+	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version,
+		program_invocation_name, mode);
+}
+
+static void count_mode_say(char *const *environment)
+{
+	if (is_count_mode("GCPOOL_MODE", value_of(environment, "GCPOOL_MODE")))
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_MODE=count is no longer a mode, using off");
+}
+
+int gcp_options_read(struct gcp_options *ret_options)
+{
+	/* As secure_getenv does: a caller with fewer rights than the program
+	 * decides nothing. */
+	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
+	enum gcp_log_level level;
+	int wrong;
+
+	gcp_options_parse(ret_options, environment, NULL, NULL);
+	level = ret_options->log_level;
+	if (ret_options->strict && level < GCP_LOG_ERROR)
+		level = GCP_LOG_ERROR;
+	gcp_log_setup(level, ret_options->log_file);
+	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
+	count_mode_say(environment);
+	idle_say(ret_options);
+	if (ret_options->help) {
+		char bytes[8192];
+		struct gcp_text text;
+
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_options_show(ret_options, &text);
+		(void)gcp_text_put(&text, "");
+	}
+	if (wrong > 0 && ret_options->strict)
+		_exit(GCP_OPTIONS_EXIT);
+	presence_say(ret_options);
+	return wrong;
 }

@@ -2,6 +2,9 @@
 /*
  * process.c - see process.h.
  */
+#include <signal.h>
+
+#include "elfwalk.h"
 #include "process.h"
 
 struct gcp_process gcp_process = {.runtime_lock = GCP_MUTEX(GCP_RANK_RUNTIME)};
@@ -36,6 +39,23 @@ void gcp_given(void)
 uint64_t gcp_given_by_others(void)
 {
 	return atomic_load(&given) - gcp_thread.given;
+}
+
+bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *))
+{
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
+	bool created;
+
+	assert(run);
+	*(void **)&create = gcp_elf_libc_symbol("pthread_create");
+	if (!create)
+		return false;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	created = create(ret_thread, NULL, run, NULL) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return created;
 }
 
 void gcp_watch_nothing(void)

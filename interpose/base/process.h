@@ -10,6 +10,7 @@
 #define GCP_INTERPOSE_PROCESS_H
 
 #include <cuda.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,6 +58,10 @@ void gcp_watch_resolved(void);
 void gcp_watch_nothing(void);
 
 extern struct gcp_process gcp_process;
+
+/* Starts a thread that takes no signals. pthread_create is in libpthread before glibc
+ * 2.34, and therefore looked up. */
+bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *));
 
 static inline enum gcp_run_mode gcp_process_run_mode(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * contexts.c - see contexts.h. The list is guarded by contexts_lock, which is
- * taken with locks of pool/ held (gcp_contexts_order) and therefore never held
+ * taken with locks of pool/ held (gcp_contexts_for_each) and therefore never held
  * while calling into pool/ or capture/.
  *
  * The real calls that may end a context run without the lock, for they may wait for
@@ -127,15 +127,19 @@ static void contexts_wait(void)
 
 /* --- joining the barriers ----------------------------------------------------- */
 
-/* `ctx` is on the list by now. Without the lock. */
+/* Without the lock. */
+#define CONTEXTS_TELL(what, ctx)                                                       \
+	for (size_t i = 0; i < observer_count; i++)                                    \
+		if (observers[i].what)                                                 \
+	observers[i].what(ctx)
+
+/* `ctx` is on the list by now. */
 static void contexts_join(CUcontext ctx)
 {
-	for (size_t i = 0; i < observer_count; i++)
-		if (observers[i].joined)
-			observers[i].joined(ctx);
+	CONTEXTS_TELL(joined, ctx);
 }
 
-/* One of those that gcp_contexts_order found, when pool/ held its locks; NULL: no
+/* One of those that gcp_contexts_for_each found, when pool/ held its locks; NULL: no
  * more. `joined` has been put behind the barriers meanwhile: not before that may
  * another thread that works in it go on. */
 static CUcontext contexts_unjoined(CUcontext joined)
@@ -340,14 +344,6 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	return found;
 }
 
-bool gcp_contexts_are_one(void)
-{
-	gcp_mutex_lock(&contexts_lock);
-	bool one = gcp_context_count == 1;
-	gcp_mutex_unlock(&contexts_lock);
-	return one;
-}
-
 bool gcp_contexts_is_primary(CUcontext ctx)
 {
 	const struct gcp_context *context;
@@ -462,17 +458,6 @@ static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 	return result;
 }
 
-int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
-{
-	int result = -EBUSY;
-
-	gcp_contexts_lock();
-	if (contexts_none_ending() && contexts_find_primaries())
-		result = contexts_for_each(each, arg);
-	gcp_contexts_unlock();
-	return result;
-}
-
 /* As far as is known: there may be primary ones that no hook has seen. */
 static bool contexts_are_several(void)
 {
@@ -484,27 +469,21 @@ static bool contexts_are_several(void)
 	return count > 1 || gcp_contexts_overflown();
 }
 
-/* No context may be ending. */
-static int contexts_order_now(int (*order)(void *arg, CUcontext ctx), void *arg,
-			      bool alone)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	bool known = contexts_find_primaries();
-
-	if (alone && (!known || contexts_are_several()))
-		return -EXDEV;
-	return known ? contexts_for_each(order, arg) : -EBUSY;
-}
-
-int gcp_contexts_order(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone)
+int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool alone)
 {
 	int result = -EBUSY;
 
 	gcp_contexts_lock();
 	if (alone && contexts_are_several())
 		result = -EXDEV;
-	else if (contexts_none_ending())
-		result = contexts_order_now(order, arg, alone);
+	else if (contexts_none_ending()) {
+		bool known = contexts_find_primaries();
+
+		if (alone && (!known || contexts_are_several()))
+			result = -EXDEV;
+		else if (known)
+			result = contexts_for_each(each, arg);
+	}
 	gcp_contexts_unlock();
 	return result;
 }
@@ -533,9 +512,8 @@ static void ending_begin(CUcontext ctx)
 {
 	struct gcp_context *context;
 
-	for (size_t i = 0; i < observer_count && ctx; i++)
-		if (observers[i].ending)
-			observers[i].ending(ctx);
+	if (ctx)
+		CONTEXTS_TELL(ending, ctx);
 	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	assert(ending_count >= 0 && (!context || context->ending >= 0));
@@ -554,9 +532,8 @@ static void ending_done(CUcontext ctx, bool gone)
 
 	if (gone)
 		gcp_given(); /* its memory */
-	for (size_t i = 0; i < observer_count && (gone || !ctx); i++)
-		if (observers[i].gone)
-			observers[i].gone(ctx);
+	if (gone || !ctx)
+		CONTEXTS_TELL(gone, ctx);
 	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context && gone)
@@ -567,9 +544,8 @@ static void ending_done(CUcontext ctx, bool gone)
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_contexts_unlock();
-	for (size_t i = 0; i < observer_count && ctx && !gone; i++)
-		if (observers[i].stays)
-			observers[i].stays(ctx);
+	if (ctx && !gone)
+		CONTEXTS_TELL(stays, ctx);
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
@@ -676,8 +652,9 @@ static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
 	return result;
 }
 
-static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
+CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 {
+	GCP_CANCEL_LATER;
 	CUresult result;
 
 	if (!primary_claim(device))
@@ -690,13 +667,6 @@ static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
 		primary_retains[device]++;
 	primary_unclaim(device);
 	return result;
-}
-
-CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
-{
-	GCP_CANCEL_LATER;
-
-	return primary_retain(ret_ctx, device);
 }
 
 static CUcontext primary_handle(CUdevice device)

@@ -91,9 +91,6 @@ static inline CUresult gcp_contexts_note(CUresult result)
 	return result;
 }
 
-/* Whether there is one context and no other, as far as is known. */
-bool gcp_contexts_are_one(void);
-
 /* How many there are; written under the lock of contexts.c. */
 extern _Atomic int gcp_context_count __attribute__((visibility("hidden")));
 
@@ -107,14 +104,10 @@ static inline bool gcp_contexts_are_several(void)
 bool gcp_contexts_is_primary(CUcontext ctx);
 
 /* Calls each(arg, ctx) for each live context but green ones, which their primary
- * covers, until one gives an error. No context is destroyed meanwhile. -EBUSY: one may
- * be ending just now, and `each` was not called. */
-int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg);
-
-/* Calls order(arg, ctx) for every live context, to hold back all its later work. alone:
- * only if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one
- * may be ending just now. The lock of contexts.c is held. */
-int gcp_contexts_order(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone);
+ * covers, until one gives an error. alone: only if no more than one is live; else
+ * -EXDEV. No context is destroyed meanwhile: the lock of contexts.c is held. -EBUSY:
+ * one may be ending just now, and `each` was not called. */
+int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool alone);
 
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);

@@ -57,6 +57,12 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 	errno = scope->saved_errno;
 }
 
+CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event)
+{
+	return GCP_WITHIN(ctx,
+			  gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
+}
+
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
 	return GCP_WITHIN(ctx, gcp_real.cuCtxGetDevice(ret_device)) == CUDA_SUCCESS;

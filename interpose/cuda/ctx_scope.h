@@ -38,6 +38,9 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
 		result_;                                                               \
 	})
 
+/* An event without a time, of `ctx`. */
+CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event);
+
 /* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);
 

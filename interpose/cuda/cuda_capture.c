@@ -223,8 +223,7 @@ static int driver_stream_query(void *ctx, void *stream)
 
 static int driver_event_create(void *ctx, void **ret_event)
 {
-	return GCP_WITHIN(
-	    ctx, gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING));
+	return gcp_event_create(ctx, (CUevent *)ret_event);
 }
 
 static void driver_event_destroy(void *event)

@@ -90,20 +90,13 @@ static struct part *part_find(struct fence_all *fence, CUcontext ctx)
 	return NULL;
 }
 
-/* An event belongs to the context that is current when it is made. */
-static CUresult event_create(CUcontext ctx, CUevent *ret_event)
-{
-	return GCP_WITHIN(ctx,
-			  gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
-}
-
 static CUresult part_record(struct part *part)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
 
 	if (!part->event)
-		result = event_create(part->ctx, &part->event);
+		result = gcp_event_create(part->ctx, &part->event);
 	part->foreign = gcp_foreign_work_latest();
 	assert(part->event || result != CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS)
@@ -142,7 +135,7 @@ int gcp_fence_all_record(void *handle)
 	for (int i = 0; i < fence->count; i++)
 		fence->parts[i].recorded = false;
 	gcp_contexts_unlock();
-	result = gcp_contexts_for_each(record_one, fence);
+	result = gcp_contexts_for_each(record_one, fence, false);
 	/* No context was reached: it says nothing about any of them. */
 	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	    (result == 0 && gcp_contexts_overflown()))

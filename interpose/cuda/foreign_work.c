@@ -142,8 +142,7 @@ static struct foreign *foreign_take(CUcontext ctx)
 	if (work)
 		return work;
 	work = calloc(1, sizeof(*work));
-	if (work && gcp_real.cuEventCreate(&work->event, CU_EVENT_DISABLE_TIMING) !=
-			CUDA_SUCCESS) {
+	if (work && gcp_event_create(ctx, &work->event) != CUDA_SUCCESS) {
 		free(work);
 		return NULL;
 	}

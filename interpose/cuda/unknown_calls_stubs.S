@@ -45,14 +45,9 @@ gcp_call_routed:
 	movq	%r8, 32(%rsp)
 	movq	%r9, 40(%rsp)
 	movq	%rax, 48(%rsp)
-	movaps	%xmm0, 64(%rsp)
-	movaps	%xmm1, 80(%rsp)
-	movaps	%xmm2, 96(%rsp)
-	movaps	%xmm3, 112(%rsp)
-	movaps	%xmm4, 128(%rsp)
-	movaps	%xmm5, 144(%rsp)
-	movaps	%xmm6, 160(%rsp)
-	movaps	%xmm7, 176(%rsp)
+	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
+	movaps	%xmm\n, 64 + 16 * \n(%rsp)
+	.endr
 	movl	%r11d, %edi
 	call	*%r10
 	movq	%rax, %r11
@@ -63,14 +58,9 @@ gcp_call_routed:
 	movq	32(%rsp), %r8
 	movq	40(%rsp), %r9
 	movq	48(%rsp), %rax
-	movaps	64(%rsp), %xmm0
-	movaps	80(%rsp), %xmm1
-	movaps	96(%rsp), %xmm2
-	movaps	112(%rsp), %xmm3
-	movaps	128(%rsp), %xmm4
-	movaps	144(%rsp), %xmm5
-	movaps	160(%rsp), %xmm6
-	movaps	176(%rsp), %xmm7
+	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
+	movaps	64 + 16 * \n(%rsp), %xmm\n
+	.endr
 	leave
 	.cfi_def_cfa %rsp, 8
 	jmpq	*%r11

@@ -24,9 +24,6 @@
 
 enum { DEVICES_MAX = 64 };
 
-/* Larger requests cannot succeed. */
-#define GCP_BYTES_MAX ((size_t)1 << 46)
-
 /* --- contexts -------------------------------------------------------------------- */
 
 /* Primary contexts, which stay retained: once more whenever what is known of contexts

@@ -40,9 +40,6 @@
 #include "../process/stream_refs.h"
 #include "../cuda/streams.h"
 
-/* Larger requests cannot succeed; the real function says so. */
-#define GCP_BYTES_MAX ((size_t)1 << 46)
-
 /* --- allocate --------------------------------------------------------------------- */
 
 /* One call: which of the four functions, and what it was given. */

@@ -155,31 +155,25 @@ _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 	       "cuda.h");
 
 /* Between prepare and begun stands the real call, whatever its form. */
-#define GCP_BEGIN(name, per_thread, types, arguments, mode, into)                      \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
+#define GCP_BEGIN(call, per_thread, mode, into)                                        \
+	({                                                                             \
 		struct gcp_begin begin = capture_prepare(stream, per_thread, into);    \
                                                                                        \
-		if (begin.refused)                                                     \
-			return CUDA_ERROR_OUT_OF_MEMORY;                               \
-		return capture_begun(&begin, mode, gcp_real.name arguments);           \
-	}
-
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	GCP_BEGIN(name, (twin) == 2, types, arguments, CU_STREAM_CAPTURE_MODE_GLOBAL,  \
-		  false)
-GCP_HOOKS_BEGINS_GLOBAL(GCP_X)
-#undef GCP_X
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	GCP_BEGIN(name, (twin) == 2, types, arguments, mode, false)
-GCP_HOOKS_BEGINS(GCP_X)
-#undef GCP_X
+		begin.refused ? CUDA_ERROR_OUT_OF_MEMORY                               \
+			      : capture_begun(&begin, mode, call);                     \
+	})
+#define HOOK_cuStreamBeginCapture(real, call, twin)                                    \
+	GCP_BEGIN(call, twin, CU_STREAM_CAPTURE_MODE_GLOBAL, false)
+GCP_HOOKS_BEGINS_GLOBAL(GCP_HOOK)
+#undef HOOK_cuStreamBeginCapture
+#define HOOK_cuStreamBeginCapture(real, call, twin) GCP_BEGIN(call, twin, mode, false)
 /* Where in the graph it begins is the program's to say: maybe beside work that has used
  * what has been freed since. */
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	GCP_BEGIN(name, (twin) == 2, types, arguments, mode, true)
-GCP_HOOKS_BEGINS_INTO_GRAPHS(GCP_X)
-#undef GCP_X
+#define HOOK_cuStreamBeginCaptureToGraph(real, call, twin)                             \
+	GCP_BEGIN(call, twin, mode, true)
+#define HOOK_cuStreamBeginRecaptureToGraph(real, call, twin)                           \
+	GCP_BEGIN(call, twin, mode, true)
+GCP_HOOKS_BEGINS(GCP_HOOK)
 
 /* --- end ---------------------------------------------------------------------- */
 

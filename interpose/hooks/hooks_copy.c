@@ -183,30 +183,25 @@ struct side {
 	bool pooled, mapped;
 };
 
-/* Memory that is not the pools'. */
+/* Memory that is not the pools'. What CUDA does not know is the host's. */
 static void side_ask(CUdeviceptr at, struct side *side)
 {
-	CUmemorytype type = 0;
-	unsigned int managed = 0;
+	CUpointer_attribute wanted[] = {
+	    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+	    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT};
+	unsigned int type = 0, managed = 0;
 	int device = ON_UNKNOWN;
+	void *answers[] = {&type, &managed, &device, &side->ctx};
 
-	side->device = ON_UNKNOWN;
-	if (gcp_real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					   at) != CUDA_SUCCESS ||
-	    type == CU_MEMORYTYPE_HOST) {
+	side->device = ON_HOST;
+	if (gcp_real.cuPointerGetAttributes(4, wanted, answers, at) != CUDA_SUCCESS ||
+	    type == 0 || type == CU_MEMORYTYPE_HOST) {
 		side->type = CU_MEMORYTYPE_HOST;
-		side->device = ON_HOST;
+		side->ctx = NULL;
 		return;
 	}
-	if (gcp_real.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-					   at) != CUDA_SUCCESS ||
-	    managed ||
-	    gcp_real.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-					   at) != CUDA_SUCCESS)
-		return;
-	side->device = device;
-	if (gcp_real.cuPointerGetAttribute(&side->ctx, CU_POINTER_ATTRIBUTE_CONTEXT,
-					   at) != CUDA_SUCCESS)
+	side->device = managed ? ON_UNKNOWN : device;
+	if (managed)
 		side->ctx = NULL;
 	if (side->ctx)
 		side->type = CU_MEMORYTYPE_DEVICE;

@@ -23,9 +23,6 @@
 #include "../process/shortage.h"
 #include "../cuda/streams.h"
 
-/* Larger requests cannot succeed; the real function says so. */
-#define GCP_BYTES_MAX ((size_t)1 << 46)
-
 /* --- passing through ----------------------------------------------------------- */
 
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)

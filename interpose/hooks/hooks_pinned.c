@@ -23,9 +23,6 @@
 	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \
 	 CU_MEMHOSTALLOC_WRITECOMBINED)
 
-/* Larger requests cannot succeed; the real function says so. */
-#define GCP_PINNED_BYTES_MAX ((size_t)1 << 46)
-
 /* --- allocate ----------------------------------------------------------------- */
 
 struct host_request {
@@ -93,8 +90,7 @@ static CUresult host_alloc(const struct host_request *request)
 	if (gcp_process_started_mode() == GCP_RUN_PASSIVE)
 		return host_real(request);
 	if (gcp_process_pooling() && request->ret_ptr && request->bytes &&
-	    request->bytes <= GCP_PINNED_BYTES_MAX &&
-	    !(request->flags & ~GCP_PINNED_FLAGS))
+	    request->bytes <= GCP_BYTES_MAX && !(request->flags & ~GCP_PINNED_FLAGS))
 		pool = gcp_thread_pool();
 	if (!pool)
 		return host_pass(request);

@@ -201,80 +201,69 @@ static bool is_malloced(const struct asked_range *range)
 /* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
 enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
 
-/* What is behind `ptr` of the memory of a block, where CUDA itself had allocated it: 2
- * MiB that small blocks share, or as many times 2 MiB as a larger one needs. */
-static void mapping_correct(void *value, int attribute, const struct asked_range *range,
-			    CUdeviceptr ptr)
+#define ANSWER(type, condition, answer)                                                \
+	if (value && (condition))                                                      \
+		*(type *)value = (answer);                                             \
+	return true
+
+/* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
+ * for what cudaMalloc gives them; that other processes can open that; that its memory
+ * has no handles; that it may be read and written, asked from any device (measured:
+ * without peer access, too); and what is behind it: 2 MiB that small blocks share, or
+ * as many times 2 MiB as a larger one needs. value: NULL to ask whether the answer to
+ * the attribute is ours to correct at all. */
+static bool range_correct(void *value, CUpointer_attribute attribute,
+			  const struct asked_range *range, CUdeviceptr ptr)
 {
 	const size_t page = (size_t)2 << 20;
 	bool shares = range->bytes <= page;
 
-	assert(attribute == MAPPING_SIZE || attribute == MAPPING_BASE_ADDR);
-	if (attribute == MAPPING_SIZE)
-		*(size_t *)value =
-		    shares ? page : (range->bytes + page - 1) / page * page;
-	else
-		*(CUdeviceptr *)value = shares ? ptr / page * page : range->addr;
+	assert(!value || range->bytes > 0); /* it was found */
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT: /* of stream-ordered memory CUDA says none */
+		ANSWER(CUcontext, range->async || range->ctx,
+		       range->async ? NULL : range->ctx);
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		ANSWER(CUmemoryPool, range->async,
+		       gcp_async_default_pool(range->device));
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		ANSWER(CUdeviceptr, true, range->addr);
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		ANSWER(size_t, true, range->bytes);
+	case MAPPING_BASE_ADDR:
+		ANSWER(CUdeviceptr, is_malloced(range),
+		       shares ? ptr / page * page : range->addr);
+	case MAPPING_SIZE:
+		ANSWER(size_t, is_malloced(range),
+		       shares ? page : (range->bytes + page - 1) / page * page);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		ANSWER(int, range->imported, range->device);
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		ANSWER(unsigned long long, range->id, range->id);
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		ANSWER(int, is_malloced(range),
+		       gcp_mark_get(range->addr, range->id, GCP_MARK_SYNC_MEMOPS));
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		ANSWER(int, range->mapped || range->async,
+		       !range->async && gcp_vmm_is_shared(range->device));
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		ANSWER(unsigned long long, range->mapped || range->imported, 0);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		ANSWER(int, range->mapped && !range->async,
+		       CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+	default:
+		return false;
+	}
 }
 
-/* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
- * for what cudaMalloc gives them; that other processes can open that; that its memory
- * has no handles; and that it may be read and written, asked from any device (measured:
- * without peer access, too). */
-static void range_correct(void *value, CUpointer_attribute attribute,
-			  const struct asked_range *range, CUdeviceptr ptr)
-{
-	if (!value)
-		return;
-	assert(range->bytes > 0); /* it was found */
-	if (is_malloced(range) &&
-	    ((int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR))
-		mapping_correct(value, (int)attribute, range, ptr);
-	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_malloced(range))
-		*(int *)value =
-		    gcp_mark_get(range->addr, range->id, GCP_MARK_SYNC_MEMOPS);
-	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->async)
-		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
-	else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->ctx)
-		*(CUcontext *)value = range->ctx;
-	else if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && range->async)
-		*(CUmemoryPool *)value = gcp_async_default_pool(range->device);
-	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-		*(CUdeviceptr *)value = range->addr;
-	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-		*(size_t *)value = range->bytes;
-	else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && range->imported)
-		*(int *)value = range->device;
-	else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && range->id)
-		*(unsigned long long *)value = range->id;
-	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
-		 (range->mapped || range->async))
-		*(int *)value = !range->async && gcp_vmm_is_shared(range->device);
-	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
-		 (range->mapped || range->imported))
-		*(unsigned long long *)value = 0;
-	else if (attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS && range->mapped &&
-		 !range->async)
-		*(int *)value = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-}
-
-/* Which answers are ours to correct. */
+/* Of a device ordinal that of an import alone, which is found in constant time. */
 static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct gcp_import_info import;
 
-	if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-		return gcp_imports_find(ptr, &import);
-	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
-	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
-	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
-	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
-	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
-	       attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-	       (int)attribute == MAPPING_SIZE || (int)attribute == MAPPING_BASE_ADDR ||
-	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
-	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES ||
-	       attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
+	return range_correct(NULL, attribute, &(struct asked_range){0}, ptr) &&
+	       (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+		gcp_imports_find(ptr, &import));
 }
 
 CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,

@@ -37,8 +37,6 @@
 #include "ipc_server.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -46,7 +44,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../base/elfwalk.h"
 #include "ipc_wire.h"
 #include "../base/log.h"
 #include "../base/process.h"
@@ -314,27 +311,11 @@ static void server_end(void)
 	(void)gcp_end_step(serving_end);
 }
 
-static bool thread_start(void)
-{
-	gcp_assert_held(GCP_RANK_SERVER);
-	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
-	pthread_t thread;
-	bool created;
-
-	*(void **)&create = gcp_elf_libc_symbol("pthread_create");
-	if (!create)
-		return false;
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
-	created = create(&thread, NULL, server_run, NULL) == 0;
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return created;
-}
-
 static bool server_start(void)
 {
 	gcp_assert_held(GCP_RANK_SERVER);
+	pthread_t thread;
+
 	if (server.running)
 		return true;
 	server.registered = server.registered || atexit(server_end) == 0;
@@ -345,7 +326,8 @@ static bool server_start(void)
 	server.door = gcp_ipc_door_open(&server.self);
 	server.watch = epoll_create1(EPOLL_CLOEXEC);
 	server.running = server.door >= 0 && server.watch >= 0 &&
-			 watch(server.door, NULL) && thread_start();
+			 watch(server.door, NULL) &&
+			 gcp_thread_create(&thread, server_run);
 	if (!server.running) {
 		close(server.door);
 		close(server.watch);

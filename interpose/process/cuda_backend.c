@@ -221,8 +221,7 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 	if (!fence)
 		return -ENOMEM;
 	fence->ctx = ctx;
-	result = GCP_WITHIN(
-	    ctx, gcp_real.cuEventCreate(&fence->event, CU_EVENT_DISABLE_TIMING));
+	result = gcp_event_create(ctx, &fence->event);
 	if (result != CUDA_SUCCESS)
 		free(fence);
 	else
@@ -310,7 +309,7 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 	if (!gcp_foreign_work_is_pending(fence->foreign)) {
 		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
 	} else {
-		(void)gcp_contexts_for_each(joining_order, &joining);
+		(void)gcp_contexts_for_each(joining_order, &joining, false);
 		result = joining.result;
 	}
 	gcp_ctx_scope_end(&scope);
@@ -320,7 +319,7 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 static int driver_fence_order(void *handle, bool alone)
 {
 	int saved = errno;
-	int result = gcp_contexts_order(fence_order_in, handle, alone);
+	int result = gcp_contexts_for_each(fence_order_in, handle, alone);
 
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,

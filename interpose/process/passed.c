@@ -14,9 +14,6 @@
 #include "passed.h"
 #include "shortage.h"
 
-/* Larger requests cannot succeed. */
-#define BYTES_MAX (1ull << 46)
-
 struct record {
 	struct gcp_treap_node node;
 	enum gcp_passed_kind kind;
@@ -153,7 +150,7 @@ CUdevice gcp_device_here(void)
 
 bool gcp_pass_may(struct gcp_pass *pass)
 {
-	if (pass->memory.bytes > BYTES_MAX || !gcp_process_pooling())
+	if (pass->memory.bytes > GCP_BYTES_MAX || !gcp_process_pooling())
 		pass->memory.device = -1;
 	pass->counts = pass->memory.device >= 0 &&
 		       gcp_pools_pass(gcp_process.pools, pass->memory.device,

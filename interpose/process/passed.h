@@ -13,6 +13,9 @@
 #include "../cuda/symbols.h"
 #include "../statistics/report.h"
 
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_BYTES_MAX ((size_t)1 << 46)
+
 /* By what memory is given back. */
 enum gcp_passed_kind {
 	GCP_PASSED_ADDRESS,

@@ -13,8 +13,6 @@
  * handlers, and is joined. It takes no signals. In the child of a fork it does not
  * exist, and the child, where everything passes through, does not miss it.
  */
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -34,7 +32,6 @@ static struct {
 	pthread_t thread;
 	pid_t process;
 	/* In libpthread before glibc 2.34, and therefore looked up. */
-	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	int (*join)(pthread_t, void **, const struct timespec *);
 } poller;
 
@@ -79,19 +76,10 @@ static void poller_end(void)
 
 static bool poller_create(void)
 {
-	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
-	bool created;
-
-	*(void **)&poller.create = gcp_elf_libc_symbol("pthread_create");
 	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_timedjoin_np");
-	if (!poller.create || !poller.join)
-		return false;
 	poller.process = getpid();
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
-	created = poller.create(&poller.thread, NULL, poller_run, NULL) == 0;
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return created && atexit(poller_end) == 0;
+	return poller.join && gcp_thread_create(&poller.thread, poller_run) &&
+	       atexit(poller_end) == 0;
 }
 
 void gcp_poller_start(void)

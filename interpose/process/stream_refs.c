@@ -62,19 +62,6 @@ static __attribute__((noinline)) bool own_create(void)
 	return own != NULL;
 }
 
-static CUevent marker_create(CUcontext home)
-{
-	struct gcp_ctx_scope scope;
-	CUevent event = NULL;
-
-	if (gcp_ctx_scope_begin(&scope, home) != CUDA_SUCCESS)
-		return NULL;
-	if (gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-		event = NULL;
-	gcp_ctx_scope_end(&scope);
-	return event;
-}
-
 static CUevent spare_take(struct gcp_pool *pool)
 {
 	CUevent event = NULL;
@@ -149,8 +136,8 @@ static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 	if (place->event)
 		mine_put(place);
 	*place = (struct marker){pool, gcp_pool_life(pool), spare_take(pool)};
-	if (!place->event)
-		place->event = marker_create(home);
+	if (!place->event && gcp_event_create(home, &place->event) != CUDA_SUCCESS)
+		place->event = NULL;
 	return place->event;
 }
 
@@ -213,7 +200,7 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	if (gcp_process.options.thread)
 		gcp_poller_start();
 	ref->serves = gcp_contexts_is_primary(ref->home);
-	ref->alone = gcp_contexts_are_one();
+	ref->alone = !gcp_contexts_are_several();
 	ref->kind = kind_of(stream, ctx, ref->home);
 	if (ref->kind != GCP_STREAM_APART)
 		ref->marker = marker_get(ref->pool, ref->home);
