@@ -214,7 +214,7 @@ struct gcp_segment {
 	enum gcp_kind kind;
 	bool touched;       /* it was of use, or fell idle, in this turn of decay */
 	uint64_t idle_turn; /* the latest turn before, in which that was so */
-	uint64_t number;    /* counts the segments of its pool as they came */
+	uint64_t number;    /* counts the segments of all pools as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
 	 * blocks. */
@@ -497,7 +497,6 @@ struct gcp_pool {
 	uint64_t giving; /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_maintenance maintenance;
-	uint64_t last_segment;        /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count; /* threads that cache from here */
 	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
 	 */
@@ -546,6 +545,7 @@ struct gcp_pools {
 	    segment_descriptors, slab_descriptors;
 	struct gcp_descriptor_pool fence_descriptors;
 	_Atomic uint64_t last_heap_id;
+	_Atomic uint64_t last_segment; /* number of the newest segment */
 	struct gcp_mutex vmm_lock;
 	struct gcp_mutex registry_lock;
 	struct gcp_pool *_Atomic first;

@@ -33,6 +33,7 @@
  *  I5 a block is exported when earlier work on its memory is completed
  *  I6 memory is handed to processes of the same user and of root alone
  *  I7 a handle that is released has no file (handle_files.c)
+ *  I8 no two allocations have the same id (gcp_block_id)
  */
 #include "ipc_server.h"
 

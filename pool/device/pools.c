@@ -397,16 +397,22 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 }
 
 /* An address is given out again only after the epoch in which it was freed, and freed
- * again in a later one. (Inside one capture it is the same allocation to all others.)
- * But to its own stream at once: so stream-ordered allocations are counted. The highest
- * bit tells it from the driver's numbers, which count from 1. */
+ * again in a later one; what is mapped there anew begins with a later one, and other
+ * memory of the driver is another segment. (Inside one capture it is the same
+ * allocation to all others.) But to its own stream it is given at once: so
+ * stream-ordered allocations are counted. The highest bit tells it from the driver's
+ * numbers, which count from 1. */
+#define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* spreads what it is multiplied with */
+
 uint64_t gcp_block_id(const struct gcp_block *block)
 {
 	if (block->async)
 		return UINT64_C(3) << 62 |
 		       __atomic_load_n(&block->serial, __ATOMIC_RELAXED);
-	return UINT64_C(1) << 63 | (block->epoch & 0x7fffff) << 39 |
-	       (block->addr / GCP_UNIT & ((UINT64_C(1) << 39) - 1));
+	return UINT64_C(1) << 63 |
+	       ((block->segment->number * GOLDEN + block->epoch) * GOLDEN +
+		block->addr) >>
+		   1;
 }
 
 static void info_fill(struct gcp_block *block, struct gcp_block_info *info)

@@ -37,7 +37,7 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .mapped = chunks ? 0 : size,
 	    .chunks = chunks,
 	    .kind = kind,
-	    .number = ++pool->last_segment,
+	    .number = atomic_fetch_add(&pools->last_segment, 1) + 1,
 	    .pool = pool,
 	    .heap = heap,
 	};

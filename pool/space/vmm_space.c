@@ -393,6 +393,8 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;
+	/* I8: no free of what was mapped there before has a later one. */
+	move->epoch = atomic_load(&pool->timeline.completed);
 	move->room = heap->private ? best.hole->size : best.size;
 	if (!best.upper || best.size == best.hole->size)
 		move->keep[0] = best.hole->lower;

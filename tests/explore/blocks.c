@@ -185,6 +185,21 @@ static void pass_notice(struct model *w, struct block *block, uint64_t before)
 	block_is_cudas(w, block);
 }
 
+/* No two allocations have the same id: those that keep handles of other processes'
+ * memory (UCX) know by it that an address has become another allocation's. What
+ * captures take may be one allocation to others. */
+static void id_check(struct model *w, struct block *block)
+{
+	CUresult result = cuPointerGetAttribute(
+	    &block->id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block->addr);
+
+	if (result != CUDA_SUCCESS || block->in_capture || block->home)
+		block->id = 0;
+	for (struct block *other = block->next; other && block->id; other = other->next)
+		if (other->id == block->id && !other->in_capture && !other->home)
+			failure(w, "two allocations have the same id");
+}
+
 /* before: blocks that the library held, where CUDA may have served the request. */
 static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr addr,
 			       uint64_t bytes, uint64_t plain, uint64_t before)
@@ -203,6 +218,7 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 	plain_own(t, block, plain);
 	place_check(t, block);
 	view_check(w, block);
+	id_check(w, block);
 	return block;
 }
 
@@ -316,6 +332,7 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	block = block_adopt(t, addr, bytes);
 	plain_own(t, block, plain);
 	async_adopt(t, block, s);
+	id_check(w, block);
 	if (!w->setting->plain && gcpsim_calls("cuMemAllocAsync") != by_cuda) {
 		block_is_cudas(w, block);
 		w->passed_async = true;

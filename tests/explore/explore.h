@@ -131,6 +131,7 @@ struct region {
 
 struct block {
 	uint64_t addr, bytes;
+	uint64_t id; /* CUDA's, as the program is told; 0: it was not asked */
 	int context, device;
 	bool live;
 	uint32_t died;    /* step */

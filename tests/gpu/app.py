@@ -589,19 +589,20 @@ def handles(torch, distributed, me, rows, queues, meet):
         torch.cuda.synchronize()
         meet.wait()
         other.add_(1)
-        torch.cuda.synchronize(1 - me)
+        torch.cuda.synchronize(other.device)
         del other
         meet.wait()
         yield mine
 
 
 def rank(me, way, place, *more):
-    """One of two processes, each with its own device."""
+    """One of two processes, each with its own device; handles also work within one."""
     import torch
     from torch import distributed
-    torch.cuda.set_device(me)
+    torch.cuda.set_device(me % torch.cuda.device_count())
     torch.manual_seed(me)
-    distributed.init_process_group("nccl", f"file://{place}/meet", None, 2, me)
+    distributed.init_process_group("gloo" if way == "handles" else "nccl",
+                                   f"file://{place}/meet", None, 2, me)
     rows = torch.randn(1 << 22, device="cuda")
     distributed.all_reduce(rows.clone())
     torch.cuda.synchronize()
@@ -623,6 +624,78 @@ def devices(way):
             return {**{f"rank {me}": one["found"] for me, one in enumerate(said)},
                     "seconds": float(max(one["seconds"] for one in said))}
     return round_, torch
+
+
+sharing = devices
+
+
+def mpi(way):
+    """Two ranks on one device exchange memory of it, made anew each time, through UCX."""
+    import mpi4py
+    code = """if True:
+        import hashlib, time
+        import cupy
+        from mpi4py import MPI
+        world, seen = MPI.COMM_WORLD, hashlib.sha256()
+        me, other = world.rank, 1 - world.rank
+        cupy.cuda.Device(me % cupy.cuda.runtime.getDeviceCount()).use()
+        cupy.cuda.set_allocator(None)
+        def turn(number):
+            out = cupy.arange((1 << 10) + 131072 * (number % 7), dtype=float) * (number + 1) + me
+            back = cupy.empty_like(out)
+            cupy.cuda.Stream.null.synchronize()
+            world.Sendrecv(out, other, number, back, other, number)
+            seen.update((back * out).get().tobytes())
+        turn(0)
+        start = time.perf_counter()
+        for number in range(100):
+            turn(number)
+        print("rank", me, seen.hexdigest()[:16], time.perf_counter() - start, flush=True)
+    """
+    tls = "sm,self,cuda_copy" + (",cuda_ipc" if way == "IPC" else "")
+    command = ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx",
+               "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any",
+               "-x", f"UCX_TLS={tls}", sys.executable, "-c", code]
+
+    def round_():
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"rank (\d) (\w+) ([\d.]+)", said)
+        return {**{f"rank {me}": seen for me, seen, _ in found},
+                "seconds": max(float(seconds) for _, _, seconds in found)}
+    return round_, mpi4py
+
+
+def mps(way):
+    """Two processes at once under the Multi-Process Service, which is started for them."""
+    import cupy
+    code = """if True:
+        import hashlib
+        import cupy
+        cupy.cuda.set_allocator(None)
+        seen = hashlib.sha256()
+        for number in range(300):
+            one = cupy.arange(1 << (10 + number % 12))
+            seen.update(cupy.cumsum(one * number + one % 7).get().tobytes())
+        print(seen.hexdigest()[:16])
+    """
+
+    def round_():
+        with tempfile.TemporaryDirectory() as place:
+            env = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": place, "CUDA_MPS_LOG_DIRECTORY": place}
+            control = ["nvidia-cuda-mps-control"]
+            plain = {name: value for name, value in env.items() if name != "LD_PRELOAD"}
+            subprocess.run([*control, "-d"], check=True, env=plain)
+            try:
+                pair = [subprocess.Popen([sys.executable, "-c", code], env=env, text=True,
+                                         stdout=subprocess.PIPE) for _ in range(2)]
+                found = {f"process {me}": one.communicate()[0].strip()
+                         for me, one in enumerate(pair)}
+                servers = subprocess.run(control, input="get_server_list\n", env=plain, text=True,
+                                         capture_output=True, check=False).stdout
+                return {**found, "a server": servers.strip().isdigit()}
+            finally:
+                subprocess.run(control, input="quit\n", env=plain, text=True, check=False)
+    return round_, cupy
 
 
 def onnxruntime(way):

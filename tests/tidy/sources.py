@@ -224,9 +224,9 @@ def check_words(tree):
 
 # --- vocabulary ------------------------------------------------------------------
 
-# An underscore parts words of a name: gcp_world_lock has "world".
+# An underscore parts words of a name: gcp_tally_lock has "tally".
 OUT = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join("""bystander crowd hurried shelf
-shelves tally tallies swallow swallowed surrender surrendered world lodger widened dear regroup
+shelves tally tallies swallow swallowed surrender surrendered lodger widened dear regroup
 regrouped regroups settle settled settles visit visits visitor visitors vacate dissolve abandon
 abandoned depart retire patience spoil spoiled nap naps forget forgets forgot forgotten tide tides
 by_hand in_vain let_go who whoever whom nobody no.one somebody someone everybody everyone anybody
