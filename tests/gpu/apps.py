@@ -83,7 +83,7 @@ APPS = [
     App("vllm", "vllm", [*cached(""), Way("sleep")]),
     App("hypre", "hypre"),
     App("devices", "torch", [*cached("collectives"), Way("handles")], rounds=0, devices=2),
-    App("sharing", "torch", cached("handles"), rounds=0),
+    App("sharing", "torch", [Way("handles")], rounds=0),
     App("mpi", "mpi4py cupy", [Way("copies"), Way("IPC")]),
     App("mps", "cupy", rounds=0),
     App("onnxruntime", "onnxruntime onnx", [Way("arena"), Way("graph")]),
