@@ -27,7 +27,6 @@
  *   pool->lock             heaps, segments, slabs and blocks of a pool
  *   pinned->lock           pinned memory (pinned_types.h); a spin lock
  *   pools->fence_lock      epochs, fences, holds; of all pools
- *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
  * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,
  * too), and registry_lock while a new pool asks what its device has. fence_lock has to
@@ -73,10 +72,9 @@ enum { GCP_WHOLE_LEAST = 4 * GCP_CHUNK };
 
 /* --- descriptors ------------------------------------------------------------ */
 
-/* Storage for descriptors of one type. Memory is never unmapped, so a stale
- * pointer always meets a descriptor of its own type. */
+/* Storage for descriptors of one type, guarded by the lock of what has it. Memory is
+ * never unmapped, so a stale pointer always meets a descriptor of its own type. */
 struct gcp_descriptor_pool {
-	struct gcp_mutex lock;
 	size_t link_at; /* where behind an item the next free one is named */
 	size_t step;    /* from one item to the next */
 	void *free_list;
@@ -478,6 +476,8 @@ struct gcp_pool {
 	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
+	struct gcp_descriptor_pool block_descriptors, segment_descriptors,
+	    slab_descriptors;  /* lock */
 	uint64_t listed_epoch; /* the youngest of a LISTED block; lock */
 	/* PENDING and LISTED blocks that have a stream, by it, the latest first. */
 	struct gcp_bin streamed[GCP_STREAMED];
@@ -541,9 +541,7 @@ struct gcp_pools {
 	struct gcp_driver driver;
 	struct gcp_classes classes;
 	struct gcp_map *map;
-	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
-	    segment_descriptors, slab_descriptors;
-	struct gcp_descriptor_pool fence_descriptors;
+	struct gcp_descriptor_pool fence_descriptors; /* fence_lock */
 	_Atomic uint64_t last_heap_id;
 	_Atomic uint64_t last_segment; /* number of the newest segment */
 	struct gcp_mutex vmm_lock;

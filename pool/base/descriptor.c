@@ -57,7 +57,6 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 	if (step > DESCRIPTOR_LINE)
 		step = (step + DESCRIPTOR_LINE - 1) / DESCRIPTOR_LINE * DESCRIPTOR_LINE;
 	*descriptors = (struct gcp_descriptor_pool){.link_at = link_at, .step = step};
-	gcp_mutex_init(&descriptors->lock, GCP_RANK_DESCRIPTORS);
 }
 
 static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
@@ -80,7 +79,6 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 {
 	void *item = NULL;
 
-	gcp_mutex_lock(&descriptors->lock);
 	if (descriptors->free_list) {
 		item = descriptors->free_list;
 		descriptors->free_list = *link_of(descriptors, item);
@@ -90,7 +88,6 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 		item = descriptors->chunk;
 		descriptors->chunk += descriptors->step;
 	}
-	gcp_mutex_unlock(&descriptors->lock);
 	return item;
 }
 
@@ -98,8 +95,6 @@ void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item)
 {
 	if (!item)
 		return;
-	gcp_mutex_lock(&descriptors->lock);
 	*link_of(descriptors, item) = descriptors->free_list;
 	descriptors->free_list = item;
-	gcp_mutex_unlock(&descriptors->lock);
 }

@@ -63,15 +63,14 @@ enum gcp_rank {
 	GCP_RANK_ASKING,
 	GCP_RANK_IMPORTS,
 	GCP_RANK_PASSED,
-	GCP_RANK_TRACKER,     /* tracker->lock */
-	GCP_RANK_VMM,         /* pools->vmm_lock */
-	GCP_RANK_REGISTRY,    /* pools->registry_lock */
-	GCP_RANK_CACHE,       /* cache->own */
-	GCP_RANK_POOL,        /* pool->lock */
-	GCP_RANK_PINNED,      /* pinned->lock */
-	GCP_RANK_FENCE,       /* pools->fence_lock */
-	GCP_RANK_DESCRIPTORS, /* descriptors->lock */
-	GCP_RANK_CONTEXTS,    /* contexts.c */
+	GCP_RANK_TRACKER,  /* tracker->lock */
+	GCP_RANK_VMM,      /* pools->vmm_lock */
+	GCP_RANK_REGISTRY, /* pools->registry_lock */
+	GCP_RANK_CACHE,    /* cache->own */
+	GCP_RANK_POOL,     /* pool->lock */
+	GCP_RANK_PINNED,   /* pinned->lock */
+	GCP_RANK_FENCE,    /* pools->fence_lock */
+	GCP_RANK_CONTEXTS, /* contexts.c */
 	GCP_RANK_ASYNC_POOLS,
 	GCP_RANK_FOREIGN,
 	GCP_RANK_RESOLVE,

@@ -77,7 +77,7 @@ static void start_clear(struct gcp_map_leaf *leaf, size_t index)
 
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 {
-	if (gcp_map_root_index(addr) >= 1 << GCP_MAP_ROOT_BITS)
+	if (!gcp_map_reaches(addr))
 		return -ERANGE;
 	struct gcp_map_leaf *leaf =
 	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);

@@ -15,6 +15,7 @@
 #define GCP_POOL_MAP_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,11 +70,17 @@ static inline size_t gcp_map_leaf_index(gcp_addr addr)
 	return addr >> GCP_MAP_UNIT_BITS & ((1 << GCP_MAP_LEAF_BITS) - 1);
 }
 
+/* Returns true if the map can hold the address. */
+static inline bool gcp_map_reaches(gcp_addr addr)
+{
+	return gcp_map_root_index(addr) < 1 << GCP_MAP_ROOT_BITS;
+}
+
 /* NULL: there is none for it. */
 static inline struct gcp_map_leaf *gcp_map_leaf(const struct gcp_map *map,
 						gcp_addr addr)
 {
-	if (__builtin_expect(gcp_map_root_index(addr) >= 1 << GCP_MAP_ROOT_BITS, 0))
+	if (__builtin_expect(!gcp_map_reaches(addr), 0))
 		return NULL;
 	return atomic_load_explicit(&map->leaves[gcp_map_root_index(addr)],
 				    memory_order_acquire);

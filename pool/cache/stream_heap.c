@@ -123,7 +123,7 @@ static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *spa
 		next = first->upper;
 		more = next != last;
 		part_remove(heap, next);
-		gcp_block_coalesce_upper(heap->pool->pools, first, next);
+		gcp_block_coalesce_upper(first);
 	}
 	first->size_class = GCP_CLASS_NONE;
 	return first;

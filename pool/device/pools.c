@@ -33,10 +33,6 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	pools->driver = *driver;
 	pools->quota = config->quota;
 	pools->completed_only = config->completed_only;
-	gcp_descriptor_pool_init(&pools->block_descriptors, sizeof(struct gcp_block));
-	gcp_descriptor_pool_init(&pools->segment_descriptors,
-				 sizeof(struct gcp_segment));
-	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
 	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
 	TAILQ_INIT(&pools->caches);
 	gcp_mutex_init(&pools->vmm_lock, GCP_RANK_VMM);
@@ -94,6 +90,10 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
+	gcp_descriptor_pool_init(&pool->block_descriptors, sizeof(struct gcp_block));
+	gcp_descriptor_pool_init(&pool->segment_descriptors,
+				 sizeof(struct gcp_segment));
+	gcp_descriptor_pool_init(&pool->slab_descriptors, sizeof(struct gcp_slab));
 	TAILQ_INIT(&pool->private_heaps);
 	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);

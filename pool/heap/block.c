@@ -62,8 +62,8 @@ struct gcp_block *gcp_block_make_head(struct gcp_block *block)
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t epoch)
 {
-	struct gcp_block *block =
-	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
+	struct gcp_pool *pool = segment->pool;
+	struct gcp_block *block = gcp_descriptor_alloc(&pool->block_descriptors);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
@@ -78,7 +78,20 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->lower = block->upper = NULL;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	return block;
+	if (gcp_map_set(pool->pools->map, addr, block) == 0)
+		return block;
+	gcp_block_release(block);
+	return NULL;
+}
+
+void gcp_block_release(struct gcp_block *block)
+{
+	struct gcp_pool *pool = block->segment->pool;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	gcp_map_clear(pool->pools->map, block->addr, block);
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pool->block_descriptors, block);
 }
 
 /* Looks at chunks of this block only: those of others may change. */
@@ -111,9 +124,10 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 
-void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
-			      struct gcp_block *upper)
+void gcp_block_coalesce_upper(struct gcp_block *lower)
 {
+	struct gcp_block *upper = lower->upper;
+
 	assert(lower->addr + lower->size == upper->addr);
 	lower->size += upper->size;
 	lower->upper = upper->upper;
@@ -127,25 +141,16 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 	lower->apart |= upper->apart;
 	if (lower->stream != upper->stream)
 		lower->stream = 0;
-	gcp_map_clear(pools->map, upper->addr, upper);
-	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, upper);
+	gcp_block_release(upper);
 }
 
 struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 {
-	struct gcp_pools *pools = block->segment->pool->pools;
-	struct gcp_block *rest;
+	struct gcp_block *rest = gcp_block_create(block->segment, block->addr + size,
+						  block->size - size, block->epoch);
 
-	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
-				block->epoch);
 	if (!rest)
 		return NULL;
-	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
-		gcp_block_set_state(rest, GCP_BLOCK_RELEASED);
-		gcp_descriptor_free(&pools->block_descriptors, rest);
-		return NULL;
-	}
 	assert(rest->epoch == block->epoch); /* E4 */
 	rest->lower = block;
 	rest->group = block->group;

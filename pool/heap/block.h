@@ -35,8 +35,9 @@ static inline void gcp_streamed_remove(struct gcp_block *block)
  * no list either. NULL: no memory for its descriptor, nothing is cut. */
 struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
 /* `lower` takes in its upper neighbour; neither is in a list. */
-void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
-			      struct gcp_block *upper);
+void gcp_block_coalesce_upper(struct gcp_block *lower);
+/* Ends a block that is in no list: the map does not name it any more. */
+void gcp_block_release(struct gcp_block *block);
 /* Bytes of a free block that could be given back. */
 uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,

@@ -37,25 +37,23 @@ bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b)
 
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
-	struct gcp_pools *pools = heap->pool->pools;
-
 	block->size_class = GCP_CLASS_NONE;
 	block->stream = 0;
 	block->apart &= heap->private;
 	if (gcp_block_is_free(block->upper) && gcp_blocks_merge(block, block->upper)) {
 		gcp_tree_remove(heap, block->upper);
-		gcp_block_coalesce_upper(pools, block, block->upper);
+		gcp_block_coalesce_upper(block);
 	}
 	if (gcp_block_is_free(block->lower) && gcp_blocks_merge(block->lower, block)) {
 		struct gcp_block *lower = block->lower;
 
 		gcp_tree_remove(heap, lower);
-		gcp_block_coalesce_upper(pools, lower, block);
+		gcp_block_coalesce_upper(lower);
 		block = lower;
 	}
 	if (gcp_block_is_head(block->lower) && !block->upper) {
 		block = block->lower;
-		gcp_block_coalesce_upper(pools, block, block->upper);
+		gcp_block_coalesce_upper(block);
 	}
 	gcp_tree_insert(heap, block);
 	return block;

@@ -56,8 +56,7 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
 /* Cuts blocks off the run until it is full or memory for descriptors ends. */
 static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size_class)
 {
-	struct gcp_pools *pools = heap->pool->pools;
-	uint64_t size = pools->classes.sizes[size_class];
+	uint64_t size = heap->pool->pools->classes.sizes[size_class];
 	struct gcp_block **link = &slab->first, *lower = NULL;
 
 	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
@@ -71,11 +70,6 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 		block->group = slab->run->group;
 		block->lower = lower;
 		block->size_class = (uint16_t)size_class;
-		if (gcp_map_set(pools->map, block->addr, block) != 0) {
-			atomic_store(&block->state, GCP_BLOCK_RELEASED);
-			gcp_descriptor_free(&pools->block_descriptors, block);
-			return;
-		}
 		*link = lower = block;
 		link = &block->upper;
 		slab->total++;
@@ -86,13 +80,13 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 /* The run is one block again, as weak as the weakest of its blocks. */
 static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 {
-	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_map *map = heap->pool->pools->map;
 	struct gcp_block *run = slab->run, *upper;
 
 	assert(slab->listed == slab->total);
 	if (slab->total == 0) { /* memory for descriptors ended at its first block */
 		LIST_REMOVE(slab, link);
-		gcp_map_replace(pools->map, run->addr, NULL, run);
+		gcp_map_replace(map, run->addr, NULL, run);
 	}
 	for (struct gcp_block *block = slab->first; block; block = upper) {
 		upper = block->upper;
@@ -103,35 +97,32 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 		gcp_slab_take_block(heap, block);
 		/* The first block stands where the run does. */
 		if (block->addr == run->addr)
-			gcp_map_replace(pools->map, run->addr, block, run);
-		else
-			gcp_map_clear(pools->map, block->addr, block);
-		atomic_store(&block->state, GCP_BLOCK_RELEASED);
-		gcp_descriptor_free(&pools->block_descriptors, block);
+			gcp_map_replace(map, run->addr, block, run);
+		gcp_block_release(block);
 	}
-	gcp_descriptor_free(&pools->slab_descriptors, slab);
+	gcp_descriptor_free(&heap->pool->slab_descriptors, slab);
 	run->slab = NULL;
 	gcp_heap_put_run(heap, run);
 }
 
 static bool slab_create(struct gcp_heap *heap, uint32_t size_class, bool fresh)
 {
-	struct gcp_pools *pools = heap->pool->pools;
-	struct gcp_slab *slab = gcp_descriptor_alloc(&pools->slab_descriptors);
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_slab *slab = gcp_descriptor_alloc(&pool->slab_descriptors);
 	struct gcp_block *run;
 
 	if (!slab)
 		return false;
-	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]),
-				fresh);
+	run = gcp_heap_take_run(
+	    heap, gcp_slab_bytes(pool->pools->classes.sizes[size_class]), fresh);
 	if (!run) {
-		gcp_descriptor_free(&pools->slab_descriptors, slab);
+		gcp_descriptor_free(&pool->slab_descriptors, slab);
 		return false;
 	}
 	*slab = (struct gcp_slab){.run = run};
 	run->slab = slab;
 	atomic_store_explicit(&run->state, GCP_BLOCK_RUN, memory_order_release);
-	gcp_map_clear(pools->map, run->addr, run);
+	gcp_map_clear(pool->pools->map, run->addr, run);
 	slab_cut(heap, slab, size_class);
 	idle_add(heap, slab);
 	if (slab->total > 0)
@@ -234,13 +225,14 @@ static void block_leave(struct gcp_heap *heap, struct gcp_block *block,
  * there is no memory for its place in the map. */
 static bool slab_break_up(struct gcp_heap *heap, struct gcp_slab *slab)
 {
-	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_pool *pool = heap->pool;
 	struct gcp_block *run = slab->run, *lower = run->lower, *upper = run->upper;
 	struct gcp_block_list free = TAILQ_HEAD_INITIALIZER(free);
 	struct gcp_block *block = slab->first, *next;
 	uint64_t bytes = slab->total * block->size;
 
-	if (bytes < run->size && gcp_map_set(pools->map, run->addr + bytes, run) != 0)
+	if (bytes < run->size &&
+	    gcp_map_set(pool->pools->map, run->addr + bytes, run) != 0)
 		return false;
 	for (; block; lower = block, block = next) {
 		next = block->upper;
@@ -255,13 +247,12 @@ static bool slab_break_up(struct gcp_heap *heap, struct gcp_slab *slab)
 		lower = run;
 		TAILQ_INSERT_TAIL(&free, run, link);
 	} else {
-		gcp_block_set_state(run, GCP_BLOCK_RELEASED);
-		gcp_descriptor_free(&pools->block_descriptors, run);
+		gcp_block_release(run);
 	}
 	lower->upper = upper;
 	if (upper)
 		upper->lower = lower;
-	gcp_descriptor_free(&pools->slab_descriptors, slab);
+	gcp_descriptor_free(&pool->slab_descriptors, slab);
 	while ((block = TAILQ_FIRST(&free))) {
 		TAILQ_REMOVE(&free, block, link);
 		gcp_heap_put_run(heap, block);

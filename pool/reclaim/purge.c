@@ -33,20 +33,20 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 			  bool gently)
 {
 	struct gcp_segment *segment;
-	uint64_t count = 0;
 
-	while ((segment = TAILQ_FIRST(list))) {
-		TAILQ_REMOVE(list, segment, link);
+	TAILQ_FOREACH (segment, list, link) {
 		segment_free(pool, segment, gently);
 		GCP_LOG(
 		    pool->pools, "device %d: gave back a segment of %llu KiB at 0x%llx",
 		    pool->device, GCP_ULL(segment->size >> 10), GCP_ULL(segment->addr));
-		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
-		count++;
 	}
 	gcp_mutex_lock(&pool->lock);
-	pool->stats.trims += count;
-	pool->giving -= count;
+	while ((segment = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, segment, link);
+		gcp_descriptor_free(&pool->segment_descriptors, segment);
+		pool->stats.trims++;
+		pool->giving--;
+	}
 	gcp_mutex_unlock(&pool->lock);
 }
 

@@ -23,10 +23,7 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		       struct gcp_segment **ret_segment)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment = gcp_descriptor_alloc(&pools->segment_descriptors);
-	struct gcp_block *block;
-	int result = -ENOMEM;
+	struct gcp_segment *segment = gcp_descriptor_alloc(&pool->segment_descriptors);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!segment)
@@ -37,36 +34,20 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .mapped = chunks ? 0 : size,
 	    .chunks = chunks,
 	    .kind = kind,
-	    .number = atomic_fetch_add(&pools->last_segment, 1) + 1,
+	    .number = atomic_fetch_add(&pool->pools->last_segment, 1) + 1,
 	    .pool = pool,
 	    .heap = heap,
 	};
-	block = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
-	if (!block)
-		goto give_segment;
-	result = gcp_map_set(pools->map, addr, block);
-	if (result != 0)
-		goto give_block;
-	segment->first = block;
+	segment->first = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
+	if (!segment->first) {
+		gcp_descriptor_free(&pool->segment_descriptors, segment);
+		return gcp_map_reaches(addr) ? -ENOMEM : -ERANGE;
+	}
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	gcp_segments_insert(&pool->segments, segment);
 	gcp_gauge_add(&pool->stats.segment, 1);
 	*ret_segment = segment;
 	return 0;
-
-give_block:
-	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, block);
-give_segment:
-	gcp_descriptor_free(&pools->segment_descriptors, segment);
-	return result;
-}
-
-static void block_release(struct gcp_pools *pools, struct gcp_block *block)
-{
-	gcp_map_clear(pools->map, block->addr, block);
-	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, block);
 }
 
 /* Takes a block off its list, which the driver has freed: false where it stays. */
@@ -106,8 +87,8 @@ static void segment_drop(struct gcp_segment *segment)
 	    !block_drop(&pool->common, block))
 		return;
 	gcp_segment_unlink(&pool->common, segment);
-	block_release(pool->pools, block);
-	gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
+	gcp_block_release(block);
+	gcp_descriptor_free(&pool->segment_descriptors, segment);
 }
 
 /* The driver has given out addresses that are still in the books. */
@@ -226,7 +207,7 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 	struct gcp_block *block = segment->first;
 
 	gcp_tree_remove(heap, block);
-	block_release(heap->pool->pools, block);
+	gcp_block_release(block);
 	gcp_segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(list, segment, link);
 	heap->pool->giving++;
@@ -283,15 +264,15 @@ void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)
 	}
 }
 
-static void slab_release(struct gcp_pools *pools, struct gcp_slab *slab)
+static void slab_release(struct gcp_pool *pool, struct gcp_slab *slab)
 {
 	struct gcp_block *block = slab->first, *upper;
 
 	for (; block; block = upper) {
 		upper = block->upper;
-		block_release(pools, block);
+		gcp_block_release(block);
 	}
-	gcp_descriptor_free(&pools->slab_descriptors, slab);
+	gcp_descriptor_free(&pool->slab_descriptors, slab);
 }
 
 /* The memory is gone with its context: every descriptor goes too. */
@@ -306,15 +287,15 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		for (; block; block = upper) {
 			upper = block->upper;
 			if (block->slab)
-				slab_release(pools, block->slab);
-			block_release(pools, block);
+				slab_release(heap->pool, block->slab);
+			gcp_block_release(block);
 		}
 		gcp_segment_unlink(heap, segment);
 		/* What we mapped did not go with the context. */
 		if (segment->chunks)
 			TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
 		else
-			gcp_descriptor_free(&pools->segment_descriptors, segment);
+			gcp_descriptor_free(&heap->pool->segment_descriptors, segment);
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++)
 		heap->free[kind] = (struct gcp_treap){0};

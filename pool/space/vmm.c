@@ -111,7 +111,9 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 		gcp_handles_release_all(pool, segment);
 		(void)pool->pools->driver.vm_unreserve(segment->addr, segment->size);
 		gcp_chunks_destroy(segment->chunks, segment->size);
-		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
+		gcp_mutex_lock(&pool->lock);
+		gcp_descriptor_free(&pool->segment_descriptors, segment);
+		gcp_mutex_unlock(&pool->lock);
 	}
 }
 

@@ -45,18 +45,16 @@ static void hole_remove(struct gcp_heap *heap, struct gcp_block *hole)
 /* Returns the hole that it is a part of now. */
 static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
-	struct gcp_pools *pools = heap->pool->pools;
-
 	block->epoch = GCP_EPOCH_FRESH;
 	if (is_hole(block->upper)) {
 		hole_remove(heap, block->upper);
-		gcp_block_coalesce_upper(pools, block, block->upper);
+		gcp_block_coalesce_upper(block);
 	}
 	if (is_hole(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
 		hole_remove(heap, lower);
-		gcp_block_coalesce_upper(pools, lower, block);
+		gcp_block_coalesce_upper(lower);
 		block = lower;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_HOLE);
@@ -92,12 +90,9 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
 {
 	struct gcp_segment *segment = hole->segment;
-	struct gcp_pools *pools = heap->pool->pools;
 
 	hole_remove(heap, hole);
-	gcp_map_clear(pools->map, hole->addr, hole);
-	gcp_block_set_state(hole, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, hole);
+	gcp_block_release(hole);
 	gcp_segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
 }
