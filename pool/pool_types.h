@@ -709,13 +709,14 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 /* One allocation on its way. */
 struct gcp_request {
 	struct gcp_heap *heap;
-	uint64_t bytes;          /* asked for */
-	uint64_t size;           /* rounded up to a class or to units */
-	uint32_t size_class;     /* or GCP_CLASS_NONE */
-	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
-	enum gcp_heap_use use;   /* of a private heap */
-	bool polled;             /* which epochs are completed was asked */
-	bool looks_long;         /* at all that its stream has freed */
+	uint64_t bytes;             /* asked for */
+	uint64_t size;              /* rounded up to a class or to units */
+	uint32_t size_class;        /* or GCP_CLASS_NONE */
+	uint64_t stream;            /* stream-ordered: in that one; 0: in none */
+	enum gcp_heap_use use;      /* of a private heap */
+	bool polled;                /* which epochs are completed was asked */
+	bool looks_long;            /* at all that its stream has freed */
+	struct gcp_cache *counting; /* the thread's: counts it; cache->own is held */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */
 	struct gcp_block *block; /* found, and USED */
 };
@@ -724,7 +725,7 @@ struct gcp_request {
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
 /* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;
  * in the thread's cache; in either. hit: it came without new memory. */
-bool gcp_take_ready(struct gcp_request *request, bool hit);
+bool gcp_take_ready(struct gcp_request *request);
 bool gcp_take_locked(struct gcp_request *request, bool hit);
 bool gcp_take_cached(struct gcp_request *request);
 bool gcp_take_anywhere(struct gcp_request *request);

@@ -284,6 +284,18 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 	return block;
 }
 
+/* What the thread has freed into the epoch, if that is its share of it; else 0.
+ * cache->own is held. */
+static int64_t share_take(struct gcp_cache *cache)
+{
+	int64_t filled = cache->epoch_part - cache->epoch_left;
+
+	if (cache->epoch_left > 0)
+		return 0;
+	cache->epoch_left = cache->epoch_part = cache->epoch_share;
+	return filled;
+}
+
 /* After a put that left something to do; others may have emptied the cache since.
  * True: the epoch should be closed. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
@@ -295,13 +307,10 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 
 	gcp_chain_init(&excess);
 	gcp_owner_lock(&cache->own);
-	bool share = cache->epoch_left <= 0; /* has been freed */
-	int64_t filled = cache->epoch_part - cache->epoch_left;
+	int64_t filled = share_take(cache);
 	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
 	bool over = gcp_cache_bytes(cache) > cache->limit;
 
-	if (share)
-		cache->epoch_left = cache->epoch_part = cache->epoch_share;
 	if (magazine->previous && (over || magazine->previous_count >= magazine->limit))
 		magazine_rotate(cache, magazine, over, &excess);
 	bool everything = gcp_cache_bytes(cache) > cache->limit;
@@ -317,9 +326,24 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	}
 	if (full)
 		gcp_cache_merge_stats(cache);
-	return share &&
+	return filled > 0 &&
 	       gcp_timeline_fill(cache->pool, filled,
 				 repeats ? (int64_t)cache->repeat.size : filled);
+}
+
+bool gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block)
+{
+	int64_t size = (int64_t)block->size;
+
+	gcp_owner_lock(&cache->own);
+	gcp_cache_freed(cache, block);
+	gcp_cache_held_add(cache, -size);
+	int64_t filled = share_take(cache);
+	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
+	gcp_owner_unlock(&cache->own);
+	if (full)
+		gcp_cache_merge_stats(cache);
+	return filled > 0 && gcp_timeline_fill(cache->pool, filled, size);
 }
 
 uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
@@ -381,19 +405,6 @@ static void cache_unlock(struct gcp_cache *cache)
 		gcp_owner_unlock(&cache->own);
 	else
 		gcp_remote_unlock(&cache->own);
-}
-
-void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta)
-{
-	struct gcp_cache *cache = gcp_cache_if_any(pool);
-
-	if (!cache) {
-		memset(ret_delta, 0, sizeof(*ret_delta));
-		return;
-	}
-	gcp_owner_lock(&cache->own);
-	delta_move(cache, ret_delta);
-	gcp_owner_unlock(&cache->own);
 }
 
 void gcp_cache_add_counted(struct gcp_pool *pool)

@@ -92,9 +92,9 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
-/* What the calling thread counted and has not handed over yet: it is the
- * caller's now. */
-void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
+/* Counts a block of the open epoch that the thread frees and does not keep. True: the
+ * epoch should be closed. */
+bool gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block);
 /* Adds up what the calling thread has freed into the open epoch, and kept, with what
  * others have: before it frees what it does not keep. */
 void gcp_cache_add_counted(struct gcp_pool *pool);
@@ -157,6 +157,12 @@ static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
 	return gcp_cache_find(pool);
 }
 
+/* The same; NULL: the thread has none yet. */
+static inline struct gcp_cache *gcp_cache_known(struct gcp_pool *pool)
+{
+	return gcp_tls.pool_key == pool->key ? gcp_tls.cache : gcp_cache_if_any(pool);
+}
+
 /* The magazine of a class, or of no class. */
 static inline uint32_t gcp_magazine_of(const struct gcp_cache *cache,
 				       uint32_t size_class)
@@ -172,8 +178,7 @@ static inline uint32_t gcp_magazine_of(const struct gcp_cache *cache,
 static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_t size,
 						  uint32_t size_class)
 {
-	struct gcp_cache *cache =
-	    gcp_tls.pool_key == pool->key ? gcp_tls.cache : gcp_cache_if_any(pool);
+	struct gcp_cache *cache = gcp_cache_known(pool);
 
 	return cache && cache->repeat.keeps && cache->repeat.size == size &&
 		       cache->repeat.index == gcp_magazine_of(cache, size_class)
@@ -261,6 +266,19 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 	return block;
 }
 
+/* The thread has freed the block. cache->own is held. */
+static inline void gcp_cache_freed(struct gcp_cache *cache,
+				   const struct gcp_block *block)
+{
+	uint64_t size = block->size;
+
+	if (__builtin_expect(cache->epoch != block->epoch, 0))
+		gcp_cache_enter_epoch(cache, block->epoch);
+	cache->epoch_left -=
+	    (int64_t)(size > cache->epoch_least ? size : cache->epoch_least);
+	gcp_stats_delta_free(&cache->delta, block->requested, size);
+}
+
 /* Takes a block that is CACHED by the caller into the magazine of its class. True: its
  * epoch should be closed. Once the cache is left, a flush by another thread may have
  * merged the block away. */
@@ -268,15 +286,10 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 				 uint32_t index)
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
-	uint64_t size = block->size;
 
 	block->next = NULL;
 	gcp_owner_lock(&cache->own);
-	if (__builtin_expect(cache->epoch != block->epoch, 0))
-		gcp_cache_enter_epoch(cache, block->epoch);
-	cache->epoch_left -=
-	    (int64_t)(size > cache->epoch_least ? size : cache->epoch_least);
-	gcp_stats_delta_free(&cache->delta, block->requested, size);
+	gcp_cache_freed(cache, block);
 	*magazine->previous_last = block;
 	magazine->previous_last = &block->next;
 	magazine->previous_count++;

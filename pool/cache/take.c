@@ -51,6 +51,12 @@ static void count_taken(struct gcp_request *request, bool hit)
 		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
 	block->requested = request->bytes; /* where the group was */
+	if (request->counting) {
+		gcp_cache_held_add(request->counting, (int64_t)block->size);
+		gcp_stats_delta_count(&request->counting->delta, 1, request->bytes,
+				      block->size);
+		return;
+	}
 	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
 	*(hit ? &heap->pool->stats.hits : &heap->pool->stats.misses) += 1;
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
@@ -73,17 +79,25 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	return request->block;
 }
 
-bool gcp_take_ready(struct gcp_request *request, bool hit)
+bool gcp_take_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	struct gcp_stats_delta mine;
+	struct gcp_cache *cache = gcp_cache_known(pool);
+	bool full = false;
 
-	gcp_cache_take_stats(pool, &mine);
+	if (cache)
+		gcp_owner_lock(&cache->own);
 	gcp_mutex_lock(&pool->lock);
-	pool->delta = mine;
-	if (!gcp_take_locked(request, hit))
-		gcp_stats_merge(pool, &pool->delta);
+	request->counting = cache;
+	gcp_take_locked(request, true);
+	request->counting = NULL;
 	gcp_mutex_unlock(&pool->lock);
+	if (cache) {
+		full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
+		gcp_owner_unlock(&cache->own);
+	}
+	if (full)
+		gcp_cache_merge_stats(cache);
 	return request->block;
 }
 
@@ -99,5 +113,5 @@ bool gcp_take_cached(struct gcp_request *request)
 
 bool gcp_take_anywhere(struct gcp_request *request)
 {
-	return gcp_take_cached(request) || gcp_take_ready(request, true);
+	return gcp_take_cached(request) || gcp_take_ready(request);
 }

@@ -68,18 +68,18 @@ int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 						   struct gcp_block *block)
 {
-	uint64_t size = block->size;
-	struct gcp_stats_delta counted;
+	struct gcp_cache *cache = gcp_cache_known(pool);
+	int64_t size = (int64_t)block->size;
+	bool close = cache && gcp_cache_count_free(cache, block);
 
-	gcp_cache_take_stats(pool, &counted);
-	gcp_stats_delta_free(&counted, block->requested, size);
 	gcp_mutex_lock(&pool->lock);
-	gcp_stats_merge(pool, &counted);
+	if (!cache) {
+		gcp_stats_delta_free(&pool->delta, block->requested, block->size);
+		gcp_stats_merge(pool, &pool->delta);
+	}
 	gcp_heap_put(&pool->common, block);
 	gcp_mutex_unlock(&pool->lock);
-	if (pool->vmm)
-		gcp_cache_add_counted(pool);
-	return gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
+	return cache ? close : gcp_timeline_fill(pool, size, size);
 }
 
 /* A real free waits for the context, as plain CUDA's does in each free; for a program

@@ -201,7 +201,7 @@ static int take_ready(struct gcp_request *request)
 	if (is_missing(request, result))
 		result = make_pending_ready(request);
 	if (is_missing(request, result))
-		gcp_take_ready(request, true);
+		gcp_take_ready(request);
 	return result;
 }
 
@@ -246,7 +246,7 @@ static int take_gathered(struct gcp_request *request)
 		result = close_pending(pool);
 		result = result == 0 ? gcp_timeline_poll_all(pool) : result;
 	}
-	if (result == 0 && !gcp_take_ready(request, true))
+	if (result == 0 && !gcp_take_ready(request))
 		result = take_ordered(request, false);
 	return result;
 }
@@ -263,7 +263,7 @@ static int retry(struct gcp_request *request)
 static bool take_joined(struct gcp_request *request)
 {
 	request->looks_long = true;
-	return request->stream && gcp_take_ready(request, true);
+	return request->stream && gcp_take_ready(request);
 }
 
 /* The driver is full: takes what is pending behind a barrier, or else the pools give
@@ -271,6 +271,10 @@ static bool take_joined(struct gcp_request *request)
  * not for ever: then it is descriptors that are short. */
 static int take_new(struct gcp_request *request)
 {
+	struct gcp_cache *cache = gcp_cache_known(request->heap->pool);
+
+	if (cache) /* what the pool counts follows it */
+		gcp_cache_merge_stats(cache);
 	for (int round = 0; round < GCP_TRIES_OTHERS; round++) {
 		assert(!request->block);
 		int result = gcp_grow(request);

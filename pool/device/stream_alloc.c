@@ -164,8 +164,7 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 {
 	int result = 0;
 
-	if (gcp_take_cached(request) ||
-	    (request->stream && gcp_take_ready(request, true))) {
+	if (gcp_take_cached(request) || (request->stream && gcp_take_ready(request))) {
 		epoch_drain(pool, request->block);
 		*ret_addr = request->block->addr;
 	} else {

@@ -90,7 +90,7 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 	int result = gcp_vmm_provide(request, kind, gcp_take_locked, &new);
 
 	if (result == 0 && !request->block)
-		gcp_take_ready(request, true);
+		gcp_take_ready(request);
 	if (result == 0 && new > 0)
 		gcp_tight_grown(request->heap->pool, new);
 	return result;
