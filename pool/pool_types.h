@@ -178,7 +178,6 @@ LIST_HEAD(gcp_bin, gcp_block);
 /* Blocks by how many chunks each has: bins.c. */
 enum { GCP_BINS = 128 };
 struct gcp_bins {
-	uint64_t used[GCP_BINS / 64]; /* a bit for each bin that is not empty */
 	struct gcp_bin bins[GCP_BINS];
 };
 
@@ -659,13 +658,13 @@ bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
  * is no memory for a descriptor, and nothing is done. */
 struct gcp_block *gcp_block_make_head(struct gcp_block *block);
 
-/* bins.c: which bin blocks of so many chunks (> 0) are in; the next bin at or above
- * `bin` that is not empty, and at or below: -1, there is none. */
+/* bins.c: which bin blocks of so many chunks (> 0) are in. The block after `block` in
+ * the bin *bin (NULL: its first one), or in the next bin above (step 1) or below (-1)
+ * that has any, which *bin is then; NULL: there is none. */
 int gcp_bin_of(uint64_t chunks);
-int gcp_bins_from(const struct gcp_bins *bins, int bin);
-int gcp_bins_down_from(const struct gcp_bins *bins, int bin);
+struct gcp_block *gcp_bins_next(const struct gcp_bins *bins, int *bin, int step,
+				struct gcp_block *block);
 void gcp_bins_insert(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks);
-void gcp_bins_remove(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks);
 
 /* tree.c: FREE blocks. */
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);

@@ -263,15 +263,12 @@ static const char *trees_check(const struct gcp_heap *heap)
 	return NULL;
 }
 
-/* B8, and the bits: false if not. Adds up the bytes of the chunks. */
+/* B8: false if not. Adds up the bytes of the chunks. */
 static bool bin_is_sound(const struct gcp_bins *bins, int bin, bool holes,
 			 uint64_t *bytes)
 {
-	bool used = bins->used[bin / 64] >> bin % 64 & 1;
 	const struct gcp_block *block;
 
-	if (used == LIST_EMPTY(&bins->bins[bin]))
-		return false;
 	LIST_FOREACH (block, &bins->bins[bin], bin) {
 		uint64_t size = holes ? block->size : gcp_block_unused(block);
 

@@ -20,47 +20,17 @@ int gcp_bin_of(uint64_t chunks)
 
 void gcp_bins_insert(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks)
 {
-	int bin = gcp_bin_of(chunks);
-
 	gcp_assert_held(GCP_RANK_POOL);
-	LIST_INSERT_HEAD(&bins->bins[bin], block, bin);
-	bins->used[bin / 64] |= UINT64_C(1) << bin % 64;
+	LIST_INSERT_HEAD(&bins->bins[gcp_bin_of(chunks)], block, bin);
 }
 
-void gcp_bins_remove(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks)
+struct gcp_block *gcp_bins_next(const struct gcp_bins *bins, int *bin, int step,
+				struct gcp_block *block)
 {
-	int bin = gcp_bin_of(chunks);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	LIST_REMOVE(block, bin);
-	if (LIST_EMPTY(&bins->bins[bin]))
-		bins->used[bin / 64] &= ~(UINT64_C(1) << bin % 64);
-}
-
-int gcp_bins_from(const struct gcp_bins *bins, int bin)
-{
-	for (int word = bin / 64; word < GCP_BINS / 64; word++) {
-		uint64_t used = bins->used[word];
-
-		if (word == bin / 64)
-			used &= ~UINT64_C(0) << bin % 64;
-		if (used)
-			return word * 64 + __builtin_ctzll(used);
-	}
-	return -1;
-}
-
-int gcp_bins_down_from(const struct gcp_bins *bins, int bin)
-{
-	if (bin < 0)
-		return -1;
-	for (int word = bin / 64; word >= 0; word--) {
-		uint64_t used = bins->used[word];
-
-		if (word == bin / 64)
-			used &= ~UINT64_C(0) >> (63 - bin % 64);
-		if (used)
-			return word * 64 + 63 - __builtin_clzll(used);
-	}
-	return -1;
+	if (*bin < 0)
+		return NULL;
+	block = block ? LIST_NEXT(block, bin) : LIST_FIRST(&bins->bins[*bin]);
+	while (!block && *bin + step >= 0 && *bin + step < GCP_BINS)
+		block = LIST_FIRST(&bins->bins[ *bin += step]);
+	return block;
 }

@@ -57,31 +57,33 @@ static bool largest_update(struct gcp_treap_node *node)
 /* --- in and out ------------------------------------------------------------------- */
 
 /* Counts what of the block could be given back, and be moved unless it is a graph's. */
-static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int sign,
-			  void (*change)(struct gcp_bins *bins, struct gcp_block *block,
-					 uint64_t chunks))
+static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int sign)
 {
 	uint64_t unused = gcp_block_unused(block);
 
 	heap->unused_bytes += (uint64_t)(sign * (int64_t)unused);
 	if (gcp_block_is_segment(block))
 		block->segment->touched = true; /* it is of use, or was lately */
-	if (unused > 0 && !heap->private && block->segment->chunks)
-		change(&heap->donors, block, unused / GCP_CHUNK);
+	if (unused == 0 || heap->private || !block->segment->chunks)
+		return;
+	if (sign > 0)
+		gcp_bins_insert(&heap->donors, block, unused / GCP_CHUNK);
+	else
+		LIST_REMOVE(block, bin);
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
-	unused_change(heap, block, 1, gcp_bins_insert);
+	unused_change(heap, block, 1);
 	blocks_insert(&heap->free[block->segment->kind], block);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
-	unused_change(heap, block, -1, gcp_bins_remove);
+	unused_change(heap, block, -1);
 	blocks_remove(&heap->free[block->segment->kind], block);
 }
 

@@ -312,7 +312,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
 	memset(heap->holes, 0, sizeof(heap->holes));
-	heap->donors = (struct gcp_bins){.used = {0}};
+	memset(&heap->donors, 0, sizeof(heap->donors));
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
 	heap->used_blocks = heap->used_bytes = heap->lent_bytes = 0;

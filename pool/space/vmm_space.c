@@ -37,23 +37,18 @@ static struct gcp_bins *holes_of(struct gcp_heap *heap, const struct gcp_block *
 	return &heap->holes[hole->segment->kind];
 }
 
-static void hole_remove(struct gcp_heap *heap, struct gcp_block *hole)
-{
-	gcp_bins_remove(holes_of(heap, hole), hole, hole->size / GCP_CHUNK);
-}
-
 /* Returns the hole that it is a part of now. */
 static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	block->epoch = GCP_EPOCH_FRESH;
 	if (is_hole(block->upper)) {
-		hole_remove(heap, block->upper);
+		LIST_REMOVE(block->upper, bin);
 		gcp_block_coalesce_upper(block);
 	}
 	if (is_hole(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
-		hole_remove(heap, lower);
+		LIST_REMOVE(lower, bin);
 		gcp_block_coalesce_upper(lower);
 		block = lower;
 	}
@@ -91,7 +86,7 @@ static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
 {
 	struct gcp_segment *segment = hole->segment;
 
-	hole_remove(heap, hole);
+	LIST_REMOVE(hole, bin);
 	gcp_block_release(hole);
 	gcp_segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
@@ -120,12 +115,10 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 		unmapping_insert(heap, hole);
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		struct gcp_bins *bins = &ending->holes[kind];
-		int bin;
+		int bin = 0;
 
-		while ((bin = gcp_bins_from(bins, 0)) >= 0) {
-			hole = LIST_FIRST(&bins->bins[bin]);
-			hole_remove(ending, hole);
+		while ((hole = gcp_bins_next(&ending->holes[kind], &bin, 1, NULL))) {
+			LIST_REMOVE(hole, bin);
 			gcp_bins_insert(&heap->holes[kind], hole,
 					hole->size / GCP_CHUNK);
 		}
@@ -194,24 +187,15 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 /* Holes that have all the room, the smallest first, and then smaller ones. */
 static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place *best)
 {
-	int middle = gcp_bin_of(bytes_missing(bytes, 0) / GCP_CHUNK), looks = LOOKS;
-	struct gcp_block *hole;
+	int middle = gcp_bin_of(bytes_missing(bytes, 0) / GCP_CHUNK);
+	int bin = middle, looks = LOOKS / 2;
+	struct gcp_block *hole = NULL;
 
-	for (int bin = gcp_bins_from(holes, middle); bin >= 0 && looks > LOOKS / 2;
-	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(holes, bin + 1) : -1)
-		LIST_FOREACH (hole, &holes->bins[bin], bin) {
-			if (looks-- == LOOKS / 2)
-				break;
-			place_consider(hole, bytes, best);
-		}
-	looks = LOOKS / 2;
-	for (int bin = gcp_bins_down_from(holes, middle - 1); bin >= 0 && looks > 0;
-	     bin = gcp_bins_down_from(holes, bin - 1))
-		LIST_FOREACH (hole, &holes->bins[bin], bin) {
-			if (looks-- == 0)
-				break;
-			place_consider(hole, bytes, best);
-		}
+	while (looks-- > 0 && (hole = gcp_bins_next(holes, &bin, 1, hole)))
+		place_consider(hole, bytes, best);
+	for (bin = middle - 1, looks = LOOKS / 2, hole = NULL;
+	     looks-- > 0 && (hole = gcp_bins_next(holes, &bin, -1, hole));)
+		place_consider(hole, bytes, best);
 }
 
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
@@ -219,7 +203,7 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 {
 	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole;
 
-	hole_remove(heap, hole);
+	LIST_REMOVE(hole, bin);
 	if (place->size < hole->size) {
 		rest = gcp_block_cut(hole, place->upper ? hole->size - place->size
 							: place->size);
@@ -270,27 +254,17 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t epoch, const struct gcp_move *move)
 {
 	const struct gcp_bins *donors = &pool->common.donors;
-	int middle = gcp_bin_of(bytes / GCP_CHUNK), looks = LOOKS;
-	struct gcp_block *block;
+	int middle = gcp_bin_of(bytes / GCP_CHUNK), bin = middle, looks = LOOKS;
+	struct gcp_block *block = NULL;
 
-	for (int bin = gcp_bins_from(donors, middle); bin >= 0 && looks > 0;
-	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(donors, bin + 1) : -1)
-		LIST_FOREACH (block, &donors->bins[bin], bin) {
-			if (looks-- == 0)
-				break;
-			if (gcp_block_unused(block) >= bytes &&
-			    may_donate(block, bytes, epoch, move))
-				return block;
-		}
-	looks = LOOKS;
-	for (int bin = gcp_bins_down_from(donors, middle); bin >= 0 && looks > 0;
-	     bin = gcp_bins_down_from(donors, bin - 1))
-		LIST_FOREACH (block, &donors->bins[bin], bin) {
-			if (looks-- == 0)
-				break;
-			if (may_donate(block, bytes, epoch, move))
-				return block;
-		}
+	while (looks-- > 0 && (block = gcp_bins_next(donors, &bin, 1, block)))
+		if (gcp_block_unused(block) >= bytes &&
+		    may_donate(block, bytes, epoch, move))
+			return block;
+	for (bin = middle, looks = LOOKS, block = NULL;
+	     looks-- > 0 && (block = gcp_bins_next(donors, &bin, -1, block));)
+		if (may_donate(block, bytes, epoch, move))
+			return block;
 	return NULL;
 }
 
@@ -359,23 +333,19 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 {
 	uint64_t completed = atomic_load(&pool->timeline.completed);
 	const struct gcp_bins *donors = &pool->common.donors;
-	struct gcp_block *block, *next;
+	int bin = GCP_BINS - 1;
+	struct gcp_block *next = gcp_bins_next(donors, &bin, -1, NULL), *block;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	move->room = exact ? bytes : UINT64_MAX;
-	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0;
-	     bin = gcp_bins_down_from(donors, bin - 1))
-		for (block = LIST_FIRST(&donors->bins[bin]); block; block = next) {
-			next = LIST_NEXT(block, bin);
-			if (move->donated >= bytes)
-				return;
-			uint64_t missing = bytes - move->donated;
+	while ((block = next) && move->donated < bytes) {
+		uint64_t missing = bytes - move->donated;
 
-			if (may_donate(block, missing, completed, move) &&
-			    !donor_take(pool, block, donor_bytes(block, missing, move),
-					move))
-				return;
-		}
+		next = gcp_bins_next(donors, &bin, -1, block);
+		if (may_donate(block, missing, completed, move) &&
+		    !donor_take(pool, block, donor_bytes(block, missing, move), move))
+			return;
+	}
 }
 
 int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
