@@ -9,10 +9,10 @@
  *      completed   after asking which epochs are done    queries
  *      ordered     behind a barrier, if so much waits    a wait of the device
  *                  that the pool should not grow
- *      gathered    with what all threads keep            a flush of all caches; on
- *                                                        mapped memory also a fence
- *      new         new memory (grow.c); or after memory  50 to 800 us, or more
- *                  was given back (reclaim.c)
+ *      grown       what all threads keep, and then new   a flush of all caches; 50 to
+ *                  memory (grow.c)                       800 us
+ *      reclaimed   new memory, after memory was given    see reclaim.c
+ *                  back (reclaim.c)
  *
  * Where all work is on a few known streams the barrier comes before the queries: it
  * costs the host less.
@@ -30,6 +30,11 @@ static bool is_missing(const struct gcp_request *request, int result)
 	return result == 0 && !request->block;
 }
 
+static bool is_of_slabs(const struct gcp_request *request)
+{
+	return request->size_class < request->heap->pool->pools->classes.slab_count;
+}
+
 /* Returns true if a barrier is tried before completed epochs are asked for. Where only
  * completion counts a barrier waits, and one that makes several contexts wait costs
  * much. */
@@ -42,52 +47,36 @@ static bool is_barrier_first(const struct gcp_pool *pool)
 
 /* --- ordered ------------------------------------------------------------------ */
 
-/* Bytes, or for slabs blocks, that wait in the heap for their epoch and could
- * serve such a request. pool->lock is held. */
-static bool heap_is_over_window(const struct gcp_request *request,
-				uint64_t cached_bytes)
-{
-	const struct gcp_heap *heap = request->heap;
-	struct gcp_window window = gcp_window(heap->pool);
-
-	if (request->size_class < heap->pool->pools->classes.slab_count &&
-	    heap->classes[request->size_class].count >= window.blocks)
-		return true;
-	return heap->pending_bytes + cached_bytes + request->size > window.bytes;
-}
-
-static uint64_t older_of(uint64_t epoch, uint64_t other)
-{
-	if (epoch == 0 || other == 0)
-		return epoch | other;
-	return epoch < other ? epoch : other;
-}
-
 /* The oldest epoch with a block for this request, in the thread's cache or in the heap,
  * if so much is pending already that the heap should not grow; or (full) however little
  * is pending, because the device is full. 0: none. */
 static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool full)
 {
-	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_heap *heap = request->heap;
+	struct gcp_pool *pool = heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
-	struct gcp_window window = gcp_window_of_thread(pool);
-	uint64_t cached_epoch = 0, cached_bytes = 0, epoch = 0;
+	struct gcp_window window = gcp_window(pool), mine = gcp_window_of_thread(pool);
+	uint64_t cached_epoch = 0, epoch = 0, bytes = request->size;
 	uint32_t count = 0;
 
 	if (cache) {
 		cached_epoch = gcp_cache_next_epoch(
 		    cache, gcp_magazine_of(cache, request->size_class), &count);
-		cached_bytes = count * request->size +
-			       (uint64_t)atomic_load_explicit(&pool->depot_bytes,
-							      memory_order_relaxed);
+		bytes += count * request->size +
+			 (uint64_t)atomic_load_explicit(&pool->depot_bytes,
+							memory_order_relaxed);
 	}
-	if (cached_epoch && !full && count >= gcp_window_blocks(&window, request->size))
+	if (cached_epoch && !full && count >= gcp_window_blocks(&mine, request->size))
 		return cached_epoch;
 	gcp_mutex_lock(&pool->lock);
-	if (full || heap_is_over_window(request, cached_bytes))
-		epoch = older_of(cached_epoch,
-				 gcp_heap_fitting_epoch(request->heap, request->size,
-							request->size_class));
+	if (full || heap->pending_bytes + bytes > window.bytes ||
+	    (is_of_slabs(request) &&
+	     heap->classes[request->size_class].count >= window.blocks)) {
+		epoch =
+		    gcp_heap_fitting_epoch(heap, request->size, request->size_class);
+		if (epoch == 0 || (cached_epoch && cached_epoch < epoch))
+			epoch = cached_epoch;
+	}
 	gcp_mutex_unlock(&pool->lock);
 	return epoch;
 }
@@ -105,16 +94,6 @@ static int take_ordered(struct gcp_request *request, bool full)
 	return result == -EBUSY ? 0 : result;
 }
 
-static int take_ordered_first(struct gcp_request *request)
-{
-	return is_barrier_first(request->heap->pool) ? take_ordered(request, false) : 0;
-}
-
-static int take_ordered_later(struct gcp_request *request)
-{
-	return is_barrier_first(request->heap->pool) ? 0 : take_ordered(request, false);
-}
-
 /* --- completed ---------------------------------------------------------------- */
 
 /* Once in a request: asking again would not help. */
@@ -128,7 +107,6 @@ static int poll_once(struct gcp_request *request)
 
 static int take_completed(struct gcp_request *request)
 {
-	assert(!request->block);
 	int result = poll_once(request);
 
 	if (result == 0)
@@ -174,16 +152,11 @@ static int make_pending_ready(struct gcp_request *request)
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_window window = gcp_window(pool);
+	uint64_t pending = __atomic_load_n(&heap->pending_bytes, __ATOMIC_RELAXED);
 	uint64_t open =
 	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
 
-	if (heap->private || request->size_class < pool->pools->classes.slab_count)
-		return 0;
-	gcp_mutex_lock(&pool->lock);
-	gcp_heap_advance(heap);
-	uint64_t pending = heap->pending_bytes;
-	gcp_mutex_unlock(&pool->lock);
-	if (pending < window.epoch_bytes)
+	if (heap->private || is_of_slabs(request) || pending < window.epoch_bytes)
 		return 0;
 	if (window.streams != 1 || pending < window.bytes) {
 		bool asked = atomic_exchange_explicit(&pool->polled_epoch, open,
@@ -215,8 +188,7 @@ static bool gathering_pays(const struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 
 	return pool->vmm && (request->heap->private || gcp_pool_is_tight(pool) ||
-			     (gcp_window_is_narrow(pool) &&
-			      request->size_class >= pool->pools->classes.slab_count));
+			     (gcp_window_is_narrow(pool) && !is_of_slabs(request)));
 }
 
 /* Frees that wait for others to share their fence get one. */
@@ -239,7 +211,9 @@ static int take_gathered(struct gcp_request *request)
 	if (!all && (request->heap->private || gcp_window_is_narrow(pool) ||
 		     !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size))))
 		return 0;
-	gcp_caches_flush(pool);
+	gcp_caches_flush(pool,
+			 is_of_slabs(request) ? 0 : pool->pools->classes.slab_count,
+			 UINT64_MAX);
 	if (all) {
 		if (gcp_request_cache(request)) /* it could serve */
 			gcp_window_starved(pool);
@@ -292,15 +266,10 @@ static int take_new(struct gcp_request *request)
 
 /* --- the steps ---------------------------------------------------------------- */
 
-typedef int gcp_step(struct gcp_request *request);
-
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 {
-	static gcp_step *const steps[] = {
-	    take_ready,         take_ordered_first, take_completed,
-	    take_ordered_later, take_gathered,      take_new,
-	};
 	struct gcp_pool *pool = request->heap->pool;
+	bool barrier_first = is_barrier_first(pool);
 	int result = 0;
 
 	gcp_request_repeat_count(request);
@@ -308,9 +277,18 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = gcp_refuse(request);
 	else if (request->heap == &pool->common && !gcp_pool_is_fenced(pool))
 		result = -ENOTSUP;
-	/* The last one has a block, or an error. */
-	for (gcp_step *const *step = steps; is_missing(request, result); step++)
-		result = (*step)(request);
+	if (is_missing(request, result))
+		result = take_ready(request);
+	if (is_missing(request, result) && barrier_first)
+		result = take_ordered(request, false);
+	if (is_missing(request, result))
+		result = take_completed(request);
+	if (is_missing(request, result) && !barrier_first)
+		result = take_ordered(request, false);
+	if (is_missing(request, result))
+		result = take_gathered(request);
+	if (is_missing(request, result)) /* a block, or an error */
+		result = take_new(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
 	gcp_pool_decay(pool);

@@ -13,11 +13,18 @@
  */
 #include "block.h"
 
+/* A miss reads it without the lock. */
+static void pending_change(struct gcp_heap *heap, uint64_t change)
+{
+	__atomic_store_n(&heap->pending_bytes, heap->pending_bytes + change,
+			 __ATOMIC_RELAXED);
+}
+
 void gcp_pending_init(struct gcp_heap *heap)
 {
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->pending_ends);
-	heap->pending_bytes = 0;
+	pending_change(heap, -heap->pending_bytes);
 }
 
 void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
@@ -36,7 +43,7 @@ void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
 	}
 	if (older && older->epoch == block->epoch)
 		TAILQ_REMOVE(&heap->pending_ends, older, end);
-	heap->pending_bytes += block->size;
+	pending_change(heap, block->size);
 	gcp_streamed_insert(heap->pool, block);
 }
 
@@ -52,7 +59,7 @@ void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
 		TAILQ_REMOVE(&heap->pending_ends, block, end);
 	}
 	TAILQ_REMOVE(&heap->pending, block, link);
-	heap->pending_bytes -= block->size;
+	pending_change(heap, -block->size);
 	gcp_streamed_remove(block);
 }
 

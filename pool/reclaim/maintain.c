@@ -49,7 +49,7 @@ static void quiet_threads_flush(struct gcp_pool *pool)
 	gcp_mutex_lock(&pool->lock);
 	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
 	gcp_mutex_unlock(&pool->lock);
-	if (epoch > 0 && gcp_caches_flush_quiet(pool, epoch))
+	if (epoch > 0 && gcp_caches_flush(pool, 0, epoch))
 		(void)gcp_timeline_poll_all(pool); /* an error shows again */
 }
 
@@ -199,7 +199,7 @@ static bool is_quiet(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->lock);
 	if (!quiet)
 		return false;
-	gcp_caches_flush(pool);
+	gcp_caches_flush(pool, 0, UINT64_MAX);
 	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
 	gcp_mutex_lock(&pool->lock);
 	gcp_slab_coalesce_unused(&pool->common);

@@ -33,18 +33,6 @@ static uint64_t shared_bytes(const struct gcp_pool *pool)
 	return most > least ? most : gcp_round_up(least, GCP_CHUNK);
 }
 
-/* A segment of so many blocks behind its head. */
-static uint64_t bytes_for(uint64_t blocks, uint64_t size)
-{
-	return gcp_round_up(blocks * size + GCP_PAGE, GCP_CHUNK);
-}
-
-static uint64_t left_over(uint64_t bytes, uint64_t size)
-{
-	return bytes < size + GCP_PAGE ? bytes - size
-				       : (bytes - GCP_PAGE) % size + GCP_PAGE;
-}
-
 /* Most graphs have little: their first segment is as small as it can be, and others are
  * shared only by what does not fill one. */
 static uint64_t private_bytes(const struct gcp_heap *heap, uint64_t size)
@@ -58,18 +46,12 @@ uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 {
 	uint64_t shared =
 	    heap->private ? private_bytes(heap, size) : shared_bytes(heap->pool);
-	uint64_t fewer, more;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
 	if (size > shared / 2 || gcp_pool_is_exact(heap->pool, size))
 		return gcp_round_up(size, GCP_CHUNK);
-	/* A device may be filled with blocks of one size: little is lost. */
-	fewer = bytes_for((shared - GCP_PAGE) / size, size);
-	more = bytes_for(shared / size, size);
-	return (double)left_over(fewer, size) * (double)more <=
-		       (double)left_over(more, size) * (double)fewer
-		   ? fewer
-		   : more;
+	/* Blocks behind the head: a device may be filled with blocks of one size. */
+	return gcp_round_up(shared / size * size + GCP_PAGE, GCP_CHUNK);
 }
