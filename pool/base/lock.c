@@ -35,7 +35,7 @@ __asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.17");
 
 void gcp_mutex_lock(struct gcp_mutex *mutex)
 {
-	if (gcp_mutex_defers(mutex))
+	if (GCP_RANKS_OVER_CALLS >> mutex->rank & 1)
 		gcp_cancel_defer();
 	gcp_rank_take(mutex->rank);
 	if (!gives_up || !pthread_mutex_trylock)
@@ -43,6 +43,16 @@ void gcp_mutex_lock(struct gcp_mutex *mutex)
 	else
 		for (int turn = 0; pthread_mutex_trylock(&mutex->mutex) != 0; turn++)
 			gcp_pause(turn);
+}
+
+void gcp_mutex_unlock(struct gcp_mutex *mutex)
+{
+	bool defers = GCP_RANKS_OVER_CALLS >> mutex->rank & 1;
+
+	pthread_mutex_unlock(&mutex->mutex);
+	gcp_rank_drop(mutex->rank);
+	if (defers)
+		gcp_cancel_restore(NULL);
 }
 
 /* --- waiting -------------------------------------------------------------- */

@@ -133,22 +133,8 @@ struct gcp_mutex {
  * (POOL, FENCE): to be woken costs ten times as much as it is held. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 
-static inline bool gcp_mutex_defers(const struct gcp_mutex *mutex)
-{
-	return GCP_RANKS_OVER_CALLS >> mutex->rank & 1;
-}
-
 void gcp_mutex_lock(struct gcp_mutex *mutex);
-
-static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
-{
-	bool defers = gcp_mutex_defers(mutex);
-
-	pthread_mutex_unlock(&mutex->mutex);
-	gcp_rank_drop(mutex->rank);
-	if (defers)
-		gcp_cancel_restore(NULL);
-}
+void gcp_mutex_unlock(struct gcp_mutex *mutex);
 
 /* Called with the mutex held, one that defers. Waits for the condition; other threads
  * hold the mutex meanwhile. */

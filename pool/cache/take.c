@@ -85,6 +85,7 @@ bool gcp_take_ready(struct gcp_request *request)
 	struct gcp_cache *cache = gcp_cache_known(pool);
 	bool full = false;
 
+	assert(!request->block);
 	if (cache)
 		gcp_owner_lock(&cache->own);
 	gcp_mutex_lock(&pool->lock);

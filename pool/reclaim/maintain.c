@@ -129,8 +129,6 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 		gcp_pool_purge(pool, &purge);
 	if (chunks > 0)
 		(void)gcp_vmm_release(pool, chunks, true);
-	if (turn && !gently)
-		(void)gcp_pinned_decay(pool); /* an error shows again */
 	return 0;
 }
 
@@ -139,9 +137,13 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
 	uint64_t now = pool->pools->driver.clock_ns();
 
-	return maintain(pool,
-			!held && gcp_turn_is_over(pool->pools, &pool->maintenance, now),
-			now, limit_now(pool) != GCP_LIMIT_NONE, false);
+	bool turn = !held && gcp_turn_is_over(pool->pools, &pool->maintenance, now);
+	int result =
+	    maintain(pool, turn, now, limit_now(pool) != GCP_LIMIT_NONE, false);
+
+	if (turn && result == 0)
+		(void)gcp_pinned_decay(pool); /* an error shows again */
+	return result;
 }
 
 static bool may_decay(const struct gcp_pool *pool)

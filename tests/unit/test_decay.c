@@ -151,16 +151,13 @@ REPEAT(a_loop_over_a_large_size_gets_a_wider_window)
 /* They would take from each other at each miss what each of them needs next. */
 REPEAT(a_miss_of_many_threads_empties_no_caches)
 {
-	gcp_addr small = (must_alloc(pool, 4 * MIB), must_alloc(pool, 64 << 10));
-	gcp_addr of_slab = must_alloc(pool, 4096);
+	gcp_addr small = must_alloc(pool, 64 << 10), of_slab = must_alloc(pool, 4096);
 
 	must_free(small);
 	must_free(of_slab);
 	atomic_store(&pool->cache_count, 3);
-	must_alloc(pool, 8 * MIB);
-	assert_true(is_cached(small));
+	assert_true(must_alloc(pool, 8 * MIB) && is_cached(small));
 	atomic_store(&pool->cache_count, 1);
 	must_alloc(pool, 16 * MIB);
-	assert_false(is_cached(small));
-	assert_true(is_cached(of_slab)); /* which serves no large request */
+	assert_true(!is_cached(small) && is_cached(of_slab)); /* of use only to it */
 }
