@@ -70,13 +70,8 @@ static struct {
 	uint64_t peak_live;
 } trace;
 
-/* --check: what sizes above 64 KiB are multiplied by, in percent. */
-static uint64_t scale = 100;
-
 static void trace_add(struct event event)
 {
-	if (event.bytes > 64 << 10)
-		event.bytes = event.bytes * scale / 100;
 	if ((trace.count & (trace.count - 1)) == 0) {
 		size_t room = trace.count ? 2 * trace.count : 1;
 
@@ -409,13 +404,21 @@ static struct gcp_stats stats_now(void)
 	return stats;
 }
 
+/* --check: what sizes above 64 KiB are multiplied by, in percent. */
+static uint64_t scale = 100;
+
+static uint64_t bytes_of(const struct event *event)
+{
+	return event->bytes > 64 << 10 ? event->bytes * scale / 100 : event->bytes;
+}
+
 static void event_alloc(const struct event *event)
 {
 	if (run.allocs++ == trace.allocs / 10)
 		run.early_misses = stats_now().misses;
-	if (gcp_pool_alloc(run.pool, event->bytes, &run.addrs[event->id]) != 0)
+	if (gcp_pool_alloc(run.pool, bytes_of(event), &run.addrs[event->id]) != 0)
 		die("an allocation failed");
-	run.live += event->bytes;
+	run.live += bytes_of(event);
 	if (trace.peak_live < run.live)
 		trace.peak_live = run.live;
 }
@@ -424,7 +427,7 @@ static void event_free(const struct event *event)
 {
 	if (gcp_pools_free(run.pools, run.addrs[event->id]) != 0)
 		die("a free failed");
-	run.live -= event->bytes;
+	run.live -= bytes_of(event);
 }
 
 /* The events up to the next one of another thread. */
@@ -580,14 +583,13 @@ static void sums_add(struct sums *sums, const struct row *row, int lag)
 	sums->count++;
 }
 
-static struct sums scales_replay(const char *path)
+static struct sums scales_replay(void)
 {
 	static const uint64_t scales[] = {85, 93, 100, 107, 115, 125};
 	struct sums sums = {0};
 
 	for (int i = 0; i < 6; i++) {
 		scale = scales[i];
-		trace_read(path);
 		for (int lag = 0; lag < LAGS; lag++) {
 			struct row row = replay(lags_us[lag]);
 
@@ -620,9 +622,9 @@ static bool promise_is_kept(double ratio, double at_once, double behind,
 	return false;
 }
 
-static bool scales_print(const char *path)
+static bool scales_print(void)
 {
-	struct sums sums = scales_replay(path);
+	struct sums sums = scales_replay();
 	double ratio = sums.ratio / sums.count, hits = sums.late_hits / sums.count;
 	double variance = sums.squares / sums.count - ratio * ratio;
 	double at_once = sums.of_lag[0] / (sums.count / LAGS);
@@ -637,9 +639,8 @@ static bool scales_print(const char *path)
 	return promise_is_kept(ratio, at_once, behind, hits);
 }
 
-static void lags_print(const char *path)
+static void lags_print(void)
 {
-	trace_read(path);
 	for (int lag = 0; lag < LAGS; lag++) {
 		struct row row = replay(lags_us[lag]);
 
@@ -661,10 +662,11 @@ int main(int argc, char **argv)
 	if (!check)
 		head_print();
 	for (int i = first; i < argc; i++) {
+		trace_read(argv[i]);
 		if (check)
-			kept &= scales_print(argv[i]);
+			kept &= scales_print();
 		else
-			lags_print(argv[i]);
+			lags_print();
 	}
 	free(trace.events);
 	return !kept;
