@@ -427,15 +427,6 @@ class Terminal:
         return None
 
 
-def the_terminal_is_filled(checks, directory):
-    terminal = Terminal(140, str(ORDINARY.pid))
-    if terminal.pid:
-        seen = terminal.sees(b"driver calls", b"reserved")
-        checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
-        terminal.types(b"q")
-        checks.equal("exit code", 0, terminal.ends())
-
-
 def keys_sort_filter_and_trim(checks, directory):
     name = os.path.join(directory, "filtered-program")
     os.symlink(look.program("loop-shared"), name)
@@ -445,7 +436,7 @@ def keys_sort_filter_and_trim(checks, directory):
             return
         checks.that(b"ALLOC/S" in terminal.sees(b"ALLOC/S", b"q quit"), "no list")
         for keys, wanted in (
-            (b"/", b"filter by"), (b"filtered-p\r", b"filter: filtered-p"), (b"\r", b"per second"),
+            (b"/", b"filter by"), (b"filtered-p\r", b"filter: filtered-p"), (b"\r", b"driver calls"),
             (b"t", b"y/n"), (b"y", b"went back to the driver"), (b"\x1b", b"PROGRAM")):
             terminal.types(keys)
             seen = terminal.sees(wanted)

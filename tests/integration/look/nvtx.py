@@ -87,7 +87,7 @@ def mapped_memory_is_told_as_segments_are(checks, directory):
     checks.equal("bytes asked for", done.stats["devices"][0]["requested_bytes"]["peak"], seen.most)
     place = os.path.join(directory, "short")
     os.mkdir(place)
-    extra.update({"GCPSIM_MEMORY": "1G"})
+    extra.update({"GCPSIM_MEMORY": "512M"})
     seen, done = told(checks, place, [look.program("oom-shared")], extra)
     checks.equal("short of memory: wrong", [], seen.wrong[:5])
     checks.that(seen.heaps_gone > 10, f"short of memory: {seen.heaps_gone} handles were moved")

@@ -29,6 +29,7 @@ def figures_are_those_of_the_statistics(checks, directory):
         words = f"{name} {extra}"
         checks.equal(f"{words} exit code", 0, found.run.code)
         checks.equal(f"{words} notes", [], found.recording.notes)
+        checks.equal(f"{words} device", "Simulated CUDA device", found.recording.devices[0][0])
         checks.equal(
             f"{words} allocations", stats["allocation"]["allocated"], found.history.counts["allocations"])
         checks.equal(f"{words} frees", stats["allocation"]["freed"], found.history.counts["frees"])
@@ -123,11 +124,6 @@ def only_files_are_modules(checks, directory):
     checks.equal("tools", 3, len(called))
     for line in called:
         checks.that(line.startswith("addr2line") or f" -- {directory}/" in line, line)
-
-
-def a_device_has_its_whole_name(checks, directory):
-    found = look.Recorded(directory, [look.program("solver-shared"), *SOLVER])
-    checks.equal("device", "Simulated CUDA device", found.recording.devices[0][0])
 
 
 def graphs_are_told_from_the_rest(checks, directory):
