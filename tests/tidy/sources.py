@@ -151,47 +151,32 @@ def functions(text):
 TORN = re.compile(r"^[ \t]*/\* --- (?:(?!\*/)[^\n])*\n\s*(?:\* ?-{3,}|\*/)", re.M)
 
 
-def shape_of_c(tree, name):
-    text = tree.read(name)
+def shape_of(tree, name):
+    text, in_c = tree.read(name), name.endswith((".c", ".h", ".cu"))
     own = without_spdx(name, text)
-    if not own.startswith("/*"):
+    opening = own.split("\n", 1)[1] if own.startswith("#!") else own
+    if not opening.startswith("/*" if in_c else ("#", '"""')):
         yield "does not open with a comment that says what it is for"
-    lines = own.count("\n")
-    if lines > FILE_MAX:
-        yield "has %d lines, at most %d" % (lines, FILE_MAX)
-    for torn in TORN.finditer(text):
-        yield "line %d: a heading on several lines" % (text.count("\n", 0, torn.start()) + 1)
+    if own.count("\n") > FILE_MAX:
+        yield "has %d lines, at most %d" % (own.count("\n"), FILE_MAX)
+    most = LINE_MAX if in_c else PYTHON_LINE_MAX
     for number, line in enumerate(text.split("\n"), 1):
-        if width(line) > LINE_MAX:
-            yield "line %d is %d wide, at most %d" % (number, width(line), LINE_MAX)
+        if width(line) > most:
+            yield "line %d is %d wide, at most %d" % (number, width(line), most)
         if line != line.rstrip():
             yield "line %d ends in blanks" % number
-    for function, number, length in functions(text):
+    for torn in TORN.finditer(text):
+        yield "line %d: a heading on several lines" % (text.count("\n", 0, torn.start()) + 1)
+    for function, number, length in functions(text) if in_c else ():
         if length > FUNCTION_MAX:
             yield "%s (line %d) has %d lines, at most %d" % (
                 function, number, length, FUNCTION_MAX)
 
 
-def shape_of_script(tree, name):
-    text = tree.read(name)
-    lines = without_spdx(name, text).split("\n")
-    opening = lines[1] if lines[0].startswith("#!") else lines[0]
-    if not opening.startswith(("#", '"""')):
-        yield "does not open with a comment that says what it is for"
-    if len(lines) > FILE_MAX:
-        yield "has %d lines, at most %d" % (len(lines), FILE_MAX)
-    for number, line in enumerate(text.split("\n"), 1):
-        if width(line) > PYTHON_LINE_MAX:
-            yield "line %d is %d wide, at most %d" % (number, width(line), PYTHON_LINE_MAX)
-
-
 def check_shape(tree):
-    for name in tree.ending(".c", ".h", ".cu"):
-        for complaint in shape_of_c(tree, name):
-            yield name, complaint
-    scripts = tree.ending(".py", "meson.build", ".sh")
-    for name in scripts + tree.scripts(b"python3") + tree.scripts(b"/bin/sh"):
-        for complaint in shape_of_script(tree, name):
+    for name in tree.ending(".c", ".h", ".cu", ".py", "meson.build", ".sh") + \
+            tree.scripts(b"python3") + tree.scripts(b"/bin/sh"):
+        for complaint in shape_of(tree, name):
             yield name, complaint
 
 
