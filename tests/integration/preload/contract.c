@@ -33,15 +33,6 @@ static void system_call_refuse(unsigned int number, unsigned int error)
 	}
 }
 
-/* Of such memory a graph could copy nothing to that device. */
-SCENARIO_PRIMARY(
-    auto_maps_nothing_where_a_device_is_out_of_reach,
-    "GCPSIM_DEVICES=2 GCPOOL_BACKEND=auto GCPSIM_FAIL=cuDeviceCanAccessPeer:1+:801")
-{
-	(void)allocated(MIB);
-	must(gcpsim_calls("cuMemMap") == 0, "memory is mapped");
-}
-
 /* Rows are as wide as that driver makes them, which is no rounding to a power of two.
  */
 SCENARIO_PRIMARY(rows_of_a_driver_with_another_rule, "GCPSIM_PITCH=768")
