@@ -11,10 +11,10 @@
 #include "log.h"
 #include "process_identity.h"
 
-/* Up to `capacity` - 1 bytes of a small file, and a zero. How many; -1: it cannot be
- * read. The system calls themselves: functions of libc are cancellation points. */
-static long file_read(const char *path, char *bytes, size_t capacity)
+/* The system calls themselves: functions of libc are cancellation points. */
+long gcp_file_read(const char *path, char *bytes, size_t capacity)
 {
+	int saved = errno;
 	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), got = -1;
 
 	if (fd >= 0) {
@@ -22,6 +22,7 @@ static long file_read(const char *path, char *bytes, size_t capacity)
 		(void)syscall(SYS_close, fd);
 	}
 	bytes[got > 0 ? got : 0] = '\0';
+	errno = saved;
 	return got;
 }
 
@@ -40,7 +41,7 @@ uint64_t gcp_process_start_time(pid_t pid)
 		return 0;
 	gcp_text_init(&name, path, sizeof(path));
 	gcp_text_add(&name, "/proc/%d/stat", (int)pid);
-	there = file_read(path, text, sizeof(text)) > 0;
+	there = gcp_file_read(path, text, sizeof(text)) > 0;
 	/* There may be no /proc any more, or it may hide other users' processes. */
 	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
 	errno = saved;
@@ -87,10 +88,7 @@ uint64_t gcp_process_namespace(void)
 
 void gcp_process_program(char *bytes, size_t capacity)
 {
-	int saved = errno;
-	long length = file_read("/proc/self/cmdline", bytes, capacity);
-
-	errno = saved;
+	long length = gcp_file_read("/proc/self/cmdline", bytes, capacity);
 
 	for (long i = 0; i + 1 < length; i++)
 		if (!bytes[i] || bytes[i] == '\n')

@@ -13,7 +13,6 @@
  * (containers without CAP_SYS_NICE), none can have been set either.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "../../pool/pool.h"
+#include "../base/process_identity.h"
 #include "numa.h"
 
 enum {
@@ -36,20 +36,12 @@ enum nodes { NODES_UNKNOWN, NODES_ONE, NODES_SEVERAL, NODES_NO_POLICY };
 
 static _Atomic(enum nodes) nodes;
 
-/* "0" or "0-1,3". */
+/* "0" or "0-1,3"; there is no such file in a kernel without NUMA. */
 static enum nodes nodes_read(void)
 {
 	char text[64];
-	ssize_t length;
-	int fd = open("/sys/devices/system/node/has_memory", O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0)
-		return NODES_ONE; /* a kernel without NUMA */
-	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (length <= 0)
-		return NODES_ONE;
-	text[length] = '\0';
+	(void)gcp_file_read("/sys/devices/system/node/has_memory", text, sizeof(text));
 	return strpbrk(text, "-,") ? NODES_SEVERAL : NODES_ONE;
 }
 
@@ -104,7 +96,6 @@ uint32_t gcp_numa_place(void)
 	if (known == NODES_ONE)
 		return 0;
 	if (known == NODES_UNKNOWN) {
-		GCP_CANCEL_LATER; /* the caller may hold a graph pool */
 		known = nodes_read();
 		atomic_store(&nodes, known);
 	}

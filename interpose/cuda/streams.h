@@ -77,15 +77,22 @@ static inline bool gcp_stream_captures(CUstream stream)
 
 /* The context of a stream, which is not always the current one: what begins
  * under one may end under another. `stream` as gcp_stream_named gives it;
- * special handles have no context of their own. NULL: none. */
+ * special handles have no context of their own. NULL: none is current. */
+static inline CUresult gcp_stream_context_ask(CUstream stream, CUcontext *ret_ctx)
+{
+	return (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD
+		   ? gcp_real.cuStreamGetCtx(stream, ret_ctx)
+		   : gcp_real.cuCtxGetCurrent(ret_ctx);
+}
+
+/* The same, or the current one if CUDA does not say. NULL: none. */
 static inline CUcontext gcp_stream_context(CUstream stream)
 {
 	CUcontext ctx = NULL;
 
-	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
-	    gcp_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
-		return ctx;
-	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+	if (gcp_stream_context_ask(stream, &ctx) != CUDA_SUCCESS)
+		(void)gcp_real.cuCtxGetCurrent(&ctx);
+	return ctx;
 }
 
 /* --- submissions.c ---------------------------------------------------------------- */

@@ -66,10 +66,9 @@ static CUresult capture_ask(CUstream stream, bool *ret_captures)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = CUDA_SUCCESS;
-	cuuint64_t id;
 
 	if (gcp_process_capturing())
-		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+		result = gcp_real.cuStreamIsCapturing(stream, &status);
 	*ret_captures =
 	    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 	return result;
@@ -216,14 +215,10 @@ static CUresult alloc_async(const struct alloc_call *call)
 static CUresult memory_detach_stream(CUstream stream, void *owner)
 {
 	CUcontext ctx = NULL, home = NULL, counts = owner;
-	CUresult result;
+	CUresult result = gcp_stream_context_ask(stream, &ctx);
 	int device;
 
 	assert(owner); /* U2: NULL would count nowhere */
-	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
-		result = gcp_real.cuCtxGetCurrent(&ctx);
-	else
-		result = gcp_real.cuStreamGetCtx(stream, &ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!ctx)

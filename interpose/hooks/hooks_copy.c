@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hooks_copy.c - the hooks on copies: called while a capture is under way, as
- * hooks_submit.c, and while the process has several contexts, for copies in which
+ * hooks_launch.c, and while the process has several contexts, for copies in which
  * another device than the stream's takes part.
  *
  * Memory that the library maps is open to its own device and to those with peer access

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_launch.c - the hooks on kernel launches: called while captures are under way,
- * as hooks_submit.c, and for one that fails for want of memory, which is made again, as
- * in hooks_memory.c.
+ * hooks_launch.c - the hooks by which work is submitted: kernels, fills, memory
+ * operations, host functions. Called while captures are under way (exports.c,
+ * submissions.c), and for a kernel that fails for want of memory, which is launched
+ * again, as in hooks_memory.c.
  */
 #include <errno.h>
 
@@ -110,8 +111,7 @@ static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 	{                                                                              \
 		CUresult result = launch_on(stream, (twin) == 2);                      \
                                                                                        \
-		return result ? result                                                 \
-			      : GCP_AGAIN(gcp_real.name arguments, launch_reclaims);   \
+		return result ?: GCP_AGAIN(gcp_real.name arguments, launch_reclaims);  \
 	}
 GCP_HOOKS_LAUNCHES(GCP_X)
 #undef GCP_X
@@ -130,4 +130,33 @@ GCP_HOOKS_LAUNCHES(GCP_X)
 		return GCP_AGAIN(gcp_real.name arguments, launch_reclaims);            \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
+#undef GCP_X
+
+/* --- everything else ----------------------------------------------------------- */
+
+/* Launches of graphs are in hooks_graph.c, copies in hooks_copy.c. */
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return gcp_stream_submits(stream, (twin) == 2)                         \
+			   ?: gcp_real.name arguments;                                 \
+	}
+GCP_HOOKS_SUBMISSIONS(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		gcp_stream_submits_eagerly();                                          \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_WAITS(GCP_X)
 #undef GCP_X

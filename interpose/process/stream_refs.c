@@ -152,19 +152,6 @@ void gcp_stream_refs_thread_exit(void)
 
 /* --- refs ------------------------------------------------------------------ */
 
-/* Of a special handle, which means a stream of the current context, or of a stream. */
-static CUcontext context_of(CUstream stream)
-{
-	CUcontext ctx = NULL;
-	CUresult result;
-
-	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
-		result = gcp_real.cuCtxGetCurrent(&ctx);
-	else
-		result = gcp_real.cuStreamGetCtx(stream, &ctx);
-	return result == CUDA_SUCCESS ? ctx : NULL;
-}
-
 static enum gcp_stream_kind kind_of(CUstream stream, CUcontext ctx, CUcontext home)
 {
 	unsigned int flags = 0;
@@ -184,9 +171,10 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 {
 	uint64_t generation =
 	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
-	CUcontext ctx = context_of(stream);
+	CUcontext ctx = NULL;
 
 	assert(own);
+	(void)gcp_stream_context_ask(stream, &ctx);
 	*ref = (struct gcp_stream_ref){.id = id, .generation = generation};
 	gcp_thread_watch();
 	if (!ctx || gcp_unknown_capture_seen() ||

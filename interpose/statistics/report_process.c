@@ -7,12 +7,12 @@
  * program is in a call of its own (gcp_report_note_gpu).
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "../base/clock.h"
+#include "../base/process_identity.h"
 #include "../gcpool.h"
 #include "report.h"
 #include "call_stats.h"
@@ -55,24 +55,6 @@ void gcp_report_note_others(int device, uint64_t bytes)
 }
 
 /* --- what the system knows ------------------------------------------------ */
-
-/* The first bytes of a file of /proc or /sys; 0 if there are none. */
-static size_t file_read(const char *path, char *bytes, size_t capacity)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t length = 0;
-
-	while (fd >= 0 && length < capacity) {
-		ssize_t got = read(fd, bytes + length, capacity - length);
-
-		if (got <= 0)
-			break;
-		length += (size_t)got;
-	}
-	if (fd >= 0)
-		close(fd);
-	return length;
-}
 
 static void hostname_read(char *name, size_t capacity)
 {
@@ -145,11 +127,10 @@ static void arguments_write(struct gcp_writer *writer)
 {
 	enum { ARGUMENTS_MAX = 2048 };
 	char bytes[ARGUMENTS_MAX + 1];
-	size_t length = file_read("/proc/self/cmdline", bytes, ARGUMENTS_MAX);
+	long length = gcp_file_read("/proc/self/cmdline", bytes, sizeof(bytes));
 
-	bytes[length] = 0;
 	gcp_write_line(writer, "arguments", '[');
-	for (size_t at = 0; at < length; at += strlen(bytes + at) + 1)
+	for (long at = 0; at < length; at += (long)strlen(bytes + at) + 1)
 		gcp_write_string(writer, NULL, bytes + at);
 	if (length == ARGUMENTS_MAX)
 		gcp_write_string(writer, NULL, "...");
@@ -161,10 +142,8 @@ static void versions_write(struct gcp_writer *writer)
 {
 	char words[64];
 	struct gcp_text text;
-	size_t length =
-	    file_read("/sys/module/nvidia/version", words, sizeof(words) - 1);
 
-	words[length] = 0;
+	(void)gcp_file_read("/sys/module/nvidia/version", words, sizeof(words));
 	words[strcspn(words, "\n")] = 0;
 	gcp_write_string(writer, "driver", words);
 	gcp_text_init(&text, words, sizeof(words));
