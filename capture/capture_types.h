@@ -168,9 +168,9 @@ struct gcp_capture {
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	uint64_t small_bytes;          /* given to it from a pool of small blocks */
 	struct gcp_holds holds;
-	/* Allocated before the capture begins: it may join a graph pool of the program
-	 * as soon as it has, when it cannot be refused any more. */
-	struct gcp_hold *spare_hold;
+	/* Of the first graph pool: one of the program is joined as soon as the capture
+	 * has begun, when it cannot be refused any more. */
+	struct gcp_hold first_hold;
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;

@@ -44,13 +44,12 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 			struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold =
-	    capture->spare_hold ? capture->spare_hold : malloc(sizeof(*hold));
+	struct gcp_hold *hold = capture->first_hold.graph_pool ? malloc(sizeof(*hold))
+							       : &capture->first_hold;
 
 	assert(!gcp_holds_has(&capture->holds, graph_pool));
 	assert(capture->ending == 0); /* its graph may be gone a moment later */
 	assert(!graph_pool->once || graph_pool->shared);
-	capture->spare_hold = NULL;
 	if (!hold)
 		return -ENOMEM;
 	if (!is_invalidated(tracker, capture)) /* else there will be no graph */
@@ -87,7 +86,8 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 			assert(!hold->graph_pool->share || !hold->graph_pool->named);
 		}
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
-		free(hold);
+		if (hold != &capture->first_hold)
+			free(hold);
 	}
 }
 

@@ -256,13 +256,13 @@ static void stream_note(struct gcp_tracker *tracker, uint64_t stream_id)
 	}
 }
 
-/* Returns true if another graph may have to follow this launch from another stream: an
- * event stands behind it then, and not behind what its stream is given later. */
-static bool is_marked(struct gcp_tracker *tracker, const struct gcp_track *track)
+/* Returns true if another graph of the lane may have to follow this launch from another
+ * stream: an event stands behind it then, and not behind what its stream is given
+ * later. */
+static bool is_marked(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return track && track->members > 1 &&
-	       (tracker->several_streams || gcp_streams_may_capture(tracker));
+	return tracker->several_streams || gcp_streams_may_capture(tracker);
 }
 
 /* -EAGAIN: once more. */
@@ -272,6 +272,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_last last = {.stream = stream};
 	int result = 0;
+	void *event;
 
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, share, stream, &last.stream_id))
@@ -289,8 +290,13 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	launch->stream = stream;
 	gcp_launch_count(share, exec, launch);
 	launch_follows(share, &last, launch);
-	if (is_marked(tracker, share->track))
-		launch->event = gcp_track_event(tracker, share->track);
+	assert(!launch->crosses || share->track); /* X10 */
+	if (share->track && share->track->members > 1) {
+		bool marked = is_marked(tracker);
+
+		event = gcp_track_event(tracker, share->track);
+		launch->event = marked ? event : NULL;
+	}
 	return 0;
 }
 

@@ -126,11 +126,7 @@ struct gcp_capture *gcp_capture_create(void)
 		return NULL;
 	*capture = (struct gcp_capture){.first = {0}};
 	STAILQ_INIT(&capture->free_groups);
-	capture->spare_hold = malloc(sizeof(*capture->spare_hold));
-	if (capture->spare_hold)
-		return capture;
-	free(capture);
-	return NULL;
+	return capture;
 }
 
 void gcp_capture_destroy(struct gcp_capture *capture)
@@ -149,7 +145,6 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->frontier.items);
 	free(capture->strays.items);
 	free(capture->unseen.items);
-	free(capture->spare_hold);
 	free(capture);
 }
 

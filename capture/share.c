@@ -58,16 +58,21 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 }
 
 /* Of a capture that has just ended; NULL: it has none, or something was made of its
- * graph meanwhile. */
-static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph)
+ * graph meanwhile. last: it is asked for no more. */
+static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph,
+					bool last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
 	const struct gcp_hold *hold = holder ? SLIST_FIRST(&holder->holds) : NULL;
+	struct gcp_graph_pool *found = NULL;
 
-	while (hold && !(hold->graph_pool->sealed && hold->graph_pool->graphs == 1))
-		hold = SLIST_NEXT(hold, link);
-	return hold ? hold->graph_pool : NULL;
+	for (; hold; hold = SLIST_NEXT(hold, link)) {
+		if (hold->graph_pool->sealed && hold->graph_pool->graphs == 1)
+			found = hold->graph_pool;
+		hold->graph_pool->sealed &= !last;
+	}
+	return found;
 }
 
 /* Takes the list of nodes. */
@@ -80,7 +85,6 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 
 	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
 	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
-	graph_pool->sealed = false;                      /* but once */
 	if (!share) {
 		free(nodes);
 		return;
@@ -112,12 +116,12 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	if (!graph || !atomic_load(&tracker->sharing))
 		return;
 	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph);
+	graph_pool = sealed_of(tracker, graph, false);
 	gcp_tracker_unlock(tracker);
 	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
 		nodes = NULL;
 	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph);
+	graph_pool = sealed_of(tracker, graph, true);
 	if (graph_pool)
 		share_create(tracker, graph_pool, graph, nodes);
 	else

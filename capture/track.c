@@ -250,29 +250,7 @@ bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 
 /* --- events ------------------------------------------------------------------- */
 
-static void event_set(struct gcp_track *track, void *event)
-{
-	assert(!event_is_there(track)); /* one in use would be lost */
-	track->marked = false;
-	track->life = gcp_pool_life(track->pool);
-	track->event = event;
-}
-
-/* Of the lane; made if there is none. The caller holds the context. */
-static void *event_of(struct gcp_tracker *tracker, struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void *event = NULL;
-
-	if (event_is_there(track))
-		return track->event;
-	if (tracker->driver.event_create(gcp_pool_context(track->pool), &event) != 0)
-		event = NULL;
-	event_set(track, event);
-	return event;
-}
-
-/* The lane that has this number, if it has no event yet. */
+/* The lane that has this number takes the event, if it has none yet. */
 static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -283,7 +261,10 @@ static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
 			break;
 	if (!track)
 		return false;
-	event_set(track, event);
+	assert(event && !marked_event(track)); /* one in use would be lost */
+	track->marked = false;
+	track->life = gcp_pool_life(track->pool);
+	track->event = event;
 	return true;
 }
 
@@ -326,15 +307,15 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = marked_event(track);
 
-	if (event || !is_recordable(tracker, track) || !gcp_pool_pin(track->pool))
+	if (event || !event_is_there(track) || !is_recordable(tracker, track) ||
+	    !gcp_pool_pin(track->pool))
 		return event;
-	event = event_of(tracker, track);
-	if (event && gcp_pools_captures_hold(tracker->pools)) {
+	if (gcp_pools_captures_hold(tracker->pools)) {
 		if (tracker->driver.contexts_hold()) {
 			track->marked =
 			    track->last.gone == gcp_tracker_streams_gone(tracker) &&
-			    tracker->driver.event_record(event, track->last.stream) ==
-				0;
+			    tracker->driver.event_record(track->event,
+							 track->last.stream) == 0;
 			tracker->driver.contexts_release();
 		}
 		gcp_pools_captures_release(tracker->pools);

@@ -208,22 +208,13 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 
 void gcp_lane_graph_ends(struct gcp_lane *lane)
 {
-	struct gcp_pools *pools = lane->pool->pools;
-
-	gcp_mutex_lock(&pools->vmm_lock);
-	lane->ended = gcp_timeline_stamp(lane->pool);
-	gcp_mutex_unlock(&pools->vmm_lock);
+	atomic_store(&lane->ended, gcp_timeline_stamp(lane->pool));
 	(void)gcp_lane_has_ended(lane); /* sets the fence now, before other launches */
 }
 
 bool gcp_lane_has_ended(const struct gcp_lane *lane)
 {
-	struct gcp_pools *pools = lane->pool->pools;
-
-	gcp_mutex_lock(&pools->vmm_lock);
-	uint64_t ended = lane->ended;
-	gcp_mutex_unlock(&pools->vmm_lock);
-	return !gcp_pool_work_is_done(lane->pool, ended, true);
+	return !gcp_pool_work_is_done(lane->pool, atomic_load(&lane->ended), true);
 }
 
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool)
