@@ -79,6 +79,7 @@ struct gcp_cache {
 struct gcp_depot {
 	struct gcp_spin lock;
 	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
+	_Atomic uint64_t oldest; /* epoch of `first`; 0: none. Read without the lock */
 };
 
 /* --- cache.c, depot.c ------------------------------------------------------------ */

@@ -43,6 +43,14 @@ static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)
 		   (int64_t)gcp_window_depot_bytes(pool);
 }
 
+/* depot->lock is held. */
+static void first_set(struct gcp_depot *depot, struct gcp_block *first)
+{
+	depot->first = first;
+	atomic_store_explicit(&depot->oldest, first ? first->epoch : 0,
+			      memory_order_relaxed);
+}
+
 /* The oldest stands first, but for some that were exchanged for an older one and went
  * to the end. depot->lock is held. */
 static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
@@ -56,7 +64,7 @@ static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 		first->batch.next = depot->first;
 		if (!depot->first)
 			depot->last = first;
-		depot->first = first;
+		first_set(depot, first);
 	} else {
 		first->batch.next = NULL;
 		depot->last->batch.next = first;
@@ -79,7 +87,7 @@ static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
 	if (first && first->epoch >= epoch)
 		first = NULL;
 	if (first)
-		depot->first = first->batch.next;
+		first_set(depot, first->batch.next);
 	gcp_spin_unlock(&depot->lock);
 	return first;
 }
@@ -116,10 +124,11 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 			struct gcp_chain *chain)
 {
 	struct gcp_depot *depot = &pool->depots[size_class];
+	uint64_t oldest = atomic_load_explicit(&depot->oldest, memory_order_relaxed);
 	struct gcp_block *first;
 
-	/* No thread has left a batch: the usual case. */
-	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
+	/* No thread has left a batch that helps: the usual case. */
+	if (oldest == 0 || (chain->first && oldest >= chain->first->epoch))
 		return false;
 	int64_t given = chain_bytes(chain); /* once it is there others may take it */
 	gcp_spin_lock(&depot->lock);
@@ -128,7 +137,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 		gcp_spin_unlock(&depot->lock);
 		return false;
 	}
-	depot->first = first->batch.next;
+	first_set(depot, first->batch.next);
 	if (chain->first)
 		depot_insert(depot, chain);
 	gcp_spin_unlock(&depot->lock);
