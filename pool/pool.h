@@ -643,9 +643,8 @@ struct gcp_stats {
  * what threads count for themselves are exact with one thread, and may be off by at
  * most 8 MiB for each thread with several. -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
-void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
-/* The same for async_bytes alone. */
-void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device);
+/* async_alone: of async_bytes. */
+void gcp_pools_reset_peaks(struct gcp_pools *pools, int device, bool async_alone);
 
 /* A block as gcp_pools_blocks shows it. */
 struct gcp_block_view {

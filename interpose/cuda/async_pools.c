@@ -347,7 +347,7 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 		device->reserved_high = 0;
 	gcp_mutex_unlock(&devices_lock);
 	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && gcp_process_pooling())
-		gcp_pools_reset_async_peak(gcp_process.pools, (int)(device - devices));
+		gcp_pools_reset_peaks(gcp_process.pools, (int)(device - devices), true);
 	return result;
 }
 

@@ -128,7 +128,7 @@ int gcpool_reset_peaks(int device)
 	if (host)
 		gcp_pinned_reset_peaks(gcp_process.pools);
 	else
-		gcp_pools_reset_peaks(gcp_process.pools, device);
+		gcp_pools_reset_peaks(gcp_process.pools, device, false);
 	return 0;
 }
 

@@ -91,9 +91,7 @@ static int wait_by_free(struct gcp_pool *pool)
 
 	if (!gcp_pool_pin(pool))
 		return 0;
-	result = pool->pools->config.blocking_free
-		     ? gcp_pool_complete_by_free(pool)
-		     : gcp_pool_complete_own_by_free(pool);
+	result = gcp_pool_complete_by_free(pool, !pool->pools->config.blocking_free);
 	gcp_pool_unpin(pool);
 	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
 }

@@ -135,7 +135,7 @@ int gcp_pool_finish(struct gcp_pool *pool)
 	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
 
 	if (result < 0 && result != -EAGAIN)
-		result = gcp_pool_complete_own_by_free(pool);
+		result = gcp_pool_complete_by_free(pool, true);
 	/* What is left is covered by the epoch that the block is freed in. */
 	return result == -EAGAIN ? 0 : result;
 }

@@ -235,7 +235,7 @@ void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 	if (!pool || !atomic_load(&pool->detaching))
 		return;
 	if (gcp_timeline_reattach(pool) != 0) {
-		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+		(void)gcp_pool_complete_by_free(pool, false); /* an error shows again */
 		atomic_store(&pool->detaching, false);
 	}
 	if (gcp_pool_barrier_is_due(pool))
@@ -304,7 +304,7 @@ static void pool_joined(struct gcp_pool *pool, void *ctx,
 	if (!gcp_timeline_is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
 		return;
 	if (gcp_timeline_join(pool, ctx, order) != 0)
-		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+		(void)gcp_pool_complete_by_free(pool, false); /* an error shows again */
 	gcp_pool_unpin(pool);
 }
 
@@ -496,7 +496,7 @@ static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
 {
 	int result = gcp_timeline_complete(&pool->timeline, epoch);
 
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool, false) : result;
 }
 
 /* All work of every context; where no fence can cover them all, of those that have a

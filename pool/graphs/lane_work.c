@@ -29,7 +29,7 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 		return 0;
 	result = gcp_timeline_complete(&pool->timeline, moment);
 	if (result == -EBUSY)
-		result = gcp_pool_complete_by_free(pool);
+		result = gcp_pool_complete_by_free(pool, false);
 	gcp_pool_unpin(pool);
 	return result;
 }

@@ -312,7 +312,7 @@ static int barrier_set(struct gcp_pool *pool, uint64_t asked)
 			     : gcp_timeline_barrier(pool, epoch, false);
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
-		result = gcp_pool_complete_by_free(pool);
+		result = gcp_pool_complete_by_free(pool, false);
 	if (result == 0)
 		gcp_raise(&pool->barriers_set, asked);
 	gcp_pool_unpin(pool);

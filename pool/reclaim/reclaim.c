@@ -202,7 +202,7 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 static void complete(struct gcp_pool *pool, uint64_t epoch)
 {
 	if (gcp_timeline_complete(&pool->timeline, epoch) == -EBUSY)
-		(void)gcp_pool_complete_by_free(pool);
+		(void)gcp_pool_complete_by_free(pool, false);
 }
 
 /* In each pool before any of them is waited for. */
@@ -576,7 +576,7 @@ static int complete_by_host_free(struct gcp_pool *pool, bool own)
 
 /* A capture forbids fences, but a real free is legal then and waits for the
  * context as well: allocates and frees the least there is. */
-static int complete_by_free(struct gcp_pool *pool, bool own)
+int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own)
 {
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
@@ -593,14 +593,4 @@ static int complete_by_free(struct gcp_pool *pool, bool own)
 	struct freeing freeing = freeing_begin(pool);
 	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
 	return freeing_end(pool, &freeing, own, result);
-}
-
-int gcp_pool_complete_by_free(struct gcp_pool *pool)
-{
-	return complete_by_free(pool, false);
-}
-
-int gcp_pool_complete_own_by_free(struct gcp_pool *pool)
-{
-	return complete_by_free(pool, true);
 }

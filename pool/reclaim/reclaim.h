@@ -37,10 +37,9 @@ int gcp_grow_plain(struct gcp_request *request); /* a segment of the driver's me
 
 /* --- reclaim.c, purge.c, stats.c -------------------------------------------------- */
 
-/* Waits for all work of the context also while a capture forbids fences. */
-int gcp_pool_complete_by_free(struct gcp_pool *pool);
-/* The same, but not for what other devices do for others: -EAGAIN: that is left. */
-int gcp_pool_complete_own_by_free(struct gcp_pool *pool);
+/* Waits for all work of the context also while a capture forbids fences. own: but not
+ * for what other devices do for others; -EAGAIN: that is left. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own);
 /* The device is full: gives back, stage by stage, until `retry` gives something else
  * than GCP_CUDA_OUT_OF_MEMORY; its result. */
 int gcp_reclaim_and_retry(struct gcp_request *request,

@@ -114,29 +114,23 @@ int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_s
 	return 0;
 }
 
-void gcp_pools_reset_peaks(struct gcp_pools *pools, int device)
+void gcp_pools_reset_peaks(struct gcp_pools *pools, int device, bool async_alone)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (pool->device != device)
-			continue;
-		pool_gather(pool);
-		gcp_mutex_lock(&pool->lock);
-#define GCP_X(name, meaning) pool->stats.name.peak = pool->stats.name.current;
-		GCP_GAUGES(GCP_X)
-#undef GCP_X
-		pool->stats.reserved_at_peak_bytes = pool->stats.reserved_bytes.current;
-		gcp_mutex_unlock(&pool->lock);
-	}
-}
+		struct gcp_stats *stats = &pool->stats;
 
-void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device)
-{
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (pool->device != device)
 			continue;
 		pool_gather(pool);
 		gcp_mutex_lock(&pool->lock);
-		pool->stats.async_bytes.peak = pool->stats.async_bytes.current;
+		if (async_alone) {
+			stats->async_bytes.peak = stats->async_bytes.current;
+		} else {
+#define GCP_X(name, meaning) stats->name.peak = stats->name.current;
+			GCP_GAUGES(GCP_X)
+#undef GCP_X
+			stats->reserved_at_peak_bytes = stats->reserved_bytes.current;
+		}
 		gcp_mutex_unlock(&pool->lock);
 	}
 }

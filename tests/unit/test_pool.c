@@ -104,7 +104,7 @@ TEST(gauges_and_counters_are_exact)
 	assert_int_equal(stats.allocation.peak, 2);
 	assert_int_equal(stats.requested_bytes.freed, 1000 + 3 * MIB + 5);
 	assert_int_equal(stats.allocated_bytes.peak, 1024 + 3 * MIB + 4096);
-	gcp_pools_reset_peaks(pools, 0);
+	gcp_pools_reset_peaks(pools, 0, false);
 	assert_int_equal(must_stats().allocated_bytes.peak, 0);
 	assert_int_equal(gcp_pools_stats(pools, 7, &stats), -ENOENT);
 }
@@ -123,7 +123,7 @@ CASE(a_peak_between_two_looks_is_seen, fake_setup, fake_close)
 		addrs[i] = must_alloc(pool, 4096);
 	for (int i = 0; i < 8; i++)
 		must_free(addrs[i]);
-	gcp_pools_reset_peaks(pools, 0);
+	gcp_pools_reset_peaks(pools, 0, false);
 	for (int i = 0; i < 4; i++) /* out of the thread's cache */
 		addrs[i] = must_alloc(pool, 4096);
 	for (int i = 0; i < 4; i++)
