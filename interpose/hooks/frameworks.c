@@ -89,13 +89,18 @@ static int named_malloc(void **ptr, size_t bytes, int device, void *stream)
 static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 {
 	struct gcp_ctx_scope scope;
+	struct gcp_block_info info;
 	CUresult result = gcp_ctx_scope_enter(&scope, home);
+	bool marked = gcp_marks_any(GCP_MARK_STREAMS) &&
+		      gcp_pools_held(gcp_process.pools, ptr, &info) == 0 &&
+		      gcp_mark_get(ptr, info.id, GCP_MARK_STREAMS);
 
 	assert(home && gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_async_free_named(ptr, stream, home,
-				      gcp_mark_find(ptr, GCP_MARK_STREAMS));
+	if (marked)
+		(void)gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, false);
+	result = gcp_async_free_named(ptr, stream, home, marked);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }

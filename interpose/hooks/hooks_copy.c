@@ -357,8 +357,15 @@ static void copy_make(struct copy *copy)
 	}
 	copy->result = copy_call(copy);
 	copy->made = !is_refused(copy->result);
-	if (!copy->made)
-		open_everywhere(); /* the program's own is not to lack access */
+}
+
+/* After it. True: it was refused, maybe for want of access, which there is now. */
+static bool copy_opens(const struct copy *copy)
+{
+	if (!copy->rewritten || copy->made || copy->result != CUDA_ERROR_INVALID_VALUE)
+		return false;
+	open_everywhere();
+	return true;
 }
 
 /* Whether mapped memory may be open to a device whose context has no peer access. */
@@ -414,6 +421,8 @@ static bool copies_matter(void)
 	GCP_CANCEL_LATER;                                                              \
 	copy_make(&between);                                                           \
 	if (!between.made)                                                             \
+		between.result = gcp_real.call;                                        \
+	if (copy_opens(&between))                                                      \
 		between.result = gcp_real.call;                                        \
 	if (between.result == CUDA_SUCCESS)                                            \
 		copy_cover(&between);                                                  \

@@ -24,41 +24,45 @@ static struct gcp_mutex marks_lock = GCP_MUTEX(GCP_RANK_MARKS); /* guards them *
 
 _Atomic uint32_t gcp_marks_seen;
 
-/* NULL: there is none, and none could be added. */
-static struct marked *marked_at(CUdeviceptr addr, bool add)
+/* Where its record is, or would be. */
+static struct marked **marked_at(CUdeviceptr addr)
 {
 	gcp_assert_held(GCP_RANK_MARKS);
-	struct marked **bucket = &marked[addr * 0x9e3779b97f4a7c15u >> 54];
-	struct marked *one = *bucket;
-	int saved = errno;
+	struct marked **place = &marked[addr * 0x9e3779b97f4a7c15u >> 54];
 
 	assert(addr);
-	while (one && one->addr != addr)
-		one = one->next;
-	if (!one && add && (one = calloc(1, sizeof(*one)))) {
-		*one = (struct marked){.addr = addr, .next = *bucket};
-		*bucket = one;
-	}
-	errno = saved;
-	return one;
+	while (*place && (*place)->addr != addr)
+		place = &(*place)->next;
+	return place;
 }
 
 bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on)
 {
-	struct marked *one;
+	struct marked **place, *one;
+	int saved = errno;
+	bool done;
 
 	assert(id > 0);
 	gcp_mutex_lock(&marks_lock);
-	one = marked_at(addr, on);
+	place = marked_at(addr);
+	if (!*place && on)
+		*place = calloc(1, sizeof(**place));
+	one = *place;
+	done = one || !on;
 	if (one && one->id != id)
 		*one = (struct marked){.addr = addr, .id = id, .next = one->next};
 	if (one)
 		one->marks = on ? one->marks | mark : one->marks & ~(uint32_t)mark;
+	if (one && !one->marks) {
+		*place = one->next;
+		free(one);
+	}
 	gcp_mutex_unlock(&marks_lock);
-	if (on && one)
+	if (on && done)
 		atomic_fetch_or(&gcp_marks_seen, mark);
-	assert(!on || !one || gcp_marks_any(mark)); /* it is looked for from now on */
-	return one || !on;
+	assert(!on || !done || gcp_marks_any(mark)); /* it is looked for from now on */
+	errno = saved;
+	return done;
 }
 
 bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark)
@@ -70,7 +74,7 @@ bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark)
 		return false;
 	assert(id > 0); /* 0 is that of no allocation */
 	gcp_mutex_lock(&marks_lock);
-	one = marked_at(addr, false);
+	one = *marked_at(addr);
 	found = one && one->id == id && one->marks & mark;
 	gcp_mutex_unlock(&marks_lock);
 	return found;
