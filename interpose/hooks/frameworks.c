@@ -98,9 +98,9 @@ static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 	assert(home && gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (marked)
-		(void)gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, false);
 	result = gcp_async_free_named(ptr, stream, home, marked);
+	if (marked && result == CUDA_SUCCESS)
+		(void)gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, false);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }

@@ -49,9 +49,9 @@ bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on)
 		*place = calloc(1, sizeof(**place));
 	one = *place;
 	done = one || !on;
-	if (one && one->id != id)
+	if (one && one->id != id && on)
 		*one = (struct marked){.addr = addr, .id = id, .next = one->next};
-	if (one)
+	if (one && one->id == id)
 		one->marks = on ? one->marks | mark : one->marks & ~(uint32_t)mark;
 	if (one && !one->marks) {
 		*place = one->next;
