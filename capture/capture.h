@@ -234,7 +234,9 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   uint32_t flags, void **ret_p);
 
 /* Takes back the memory of graphs that are gone, and that waits for their launches.
- * Cheap when there is none. */
+ * Cheap when there is none. The first, for allocations, looks now and then and waits
+ * for nothing. */
+void gcp_tracker_look(struct gcp_tracker *tracker);
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */

@@ -200,6 +200,7 @@ struct gcp_tracker {
 					    graph pools that wait */
 	_Atomic uint32_t capturing;      /* the captures among them */
 	_Atomic uint32_t waiting_count;  /* graph pools that wait */
+	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there

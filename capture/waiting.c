@@ -53,6 +53,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		gcp_graph_pool_end(tracker, graph_pool);
 	} else if (!graph_pool->waits) {
 		graph_pool->waits = true;
+		tracker->waiting_looks = 0;
 		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
 		atomic_fetch_add(&tracker->waiting_count, 1);
 		atomic_fetch_add(&tracker->pending_events, 1);
@@ -85,13 +86,36 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 	return true;
 }
 
-void gcp_tracker_collect(struct gcp_tracker *tracker)
+/* Programs allocate much oftener than fences are done. */
+static bool is_look_due(struct gcp_tracker *tracker)
 {
-	if (lock_if_any(tracker)) {
+	gcp_assert_held(GCP_RANK_TRACKER);
+	enum { LOOKS = 8, LOOKS_APART = 32 };
+	uint32_t looks = tracker->waiting_looks++;
+
+	return looks < LOOKS || looks % LOOKS_APART == 0;
+}
+
+static void look(struct gcp_tracker *tracker, bool always)
+{
+	if (!lock_if_any(tracker))
+		return;
+	if (always || is_look_due(tracker)) {
 		tracker->launches_done = tracker->driver.launches_done();
 		release_those_over(tracker);
-		gcp_tracker_unlock(tracker);
 	}
+	gcp_tracker_unlock(tracker);
+}
+
+/* Frees no pinned memory, which may wait for the device. */
+void gcp_tracker_look(struct gcp_tracker *tracker)
+{
+	look(tracker, false);
+}
+
+void gcp_tracker_collect(struct gcp_tracker *tracker)
+{
+	look(tracker, true);
 	/* Without the lock: the driver frees memory. */
 	if (atomic_load(&tracker->pinned_released) &&
 	    atomic_exchange(&tracker->pinned_released, false))

@@ -148,7 +148,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 
 	assert(ref->pool && (order == 0 || order == ref->id)); /* U1 */
 	if (gcp_process_has_pending_events())
-		gcp_tracker_collect(gcp_process.tracker);
+		gcp_tracker_look(gcp_process.tracker);
 	if (!result)
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
