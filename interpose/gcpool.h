@@ -21,7 +21,7 @@
  * current context or the last CUDA error.
  *
  * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools, 5 pinned memory,
- * 6 memory for frameworks, 7 work.
+ * 6 memory for frameworks, 7 work, 8 sleep.
  */
 #ifndef GCPOOL_H
 #define GCPOOL_H
@@ -382,6 +382,30 @@ enum gcpool_work_question {
  * device's error, a CUresult. */
 GCPOOL_API int gcpool_work(struct gcpool_work *work,
 			   enum gcpool_work_question question);
+
+/* --- 8 sleep ---------------------------------------------------------------- */
+
+/* For a process that has been started with GCPOOL_CONTROL=1, or with GCPOOL_WAKE: gives
+ * the device memory of the pools away, and keeps its addresses and what it holds
+ * (docs/memory.md). Meanwhile calls that submit work, or have to do with memory, wait:
+ * until gcpool_wake, or with GCPOOL_WAKE=auto the first of them wakes the process
+ * itself. These and `gcpool ctl PID sleep|wake` may be mixed. From any thread, but not
+ * from a host function (cudaLaunchHostFunc). Each says why not at level info. */
+
+/* Waits at most `timeout_ms` (milliseconds) for calls under way and for the device, and
+ * then as long as the copy takes.
+ * @return 0: asleep. On an error the process is awake and as before: -EALREADY: it is
+ * asleep already; -EBUSY: a stream is being captured, or the thread is inside a call;
+ * -ETIMEDOUT: the device is not idle; -ENOMEM: the host has no memory for it; -ENOTSUP:
+ * some memory cannot go (it is exported, in ordinary segments, or RDMA may write it),
+ * or a function was called that this version does not know; -EPERM: started without
+ * these options; -ENOENT: gcpool_active() is not 1. > 0: the driver's error. */
+GCPOOL_API int gcpool_sleep(unsigned timeout_ms);
+
+/* @return 0: awake, and all is as before the sleep. -EALREADY: it is awake. > 0: the
+ * driver's error; 2: no memory came within GCPOOL_WAKE_WAIT seconds: still asleep, and
+ * nothing is lost. A call that waits for the wake gives 2 (out of memory) then. */
+GCPOOL_API int gcpool_wake(void);
 
 #ifdef __cplusplus
 }

@@ -69,12 +69,13 @@ struct gcp_config {
 	uint32_t
 	    epoch_blocks; /* an epoch is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
-	uint64_t cache_limit;     /* a limit: most unused bytes kept per pool. 0: frees
-				   * wait for the device and give back, as cudaFree */
-	uint32_t decay_ms;        /* milliseconds that memory stays idle before it
-				   * goes back; 0: for ever */
-	uint64_t quota;           /* a limit: most bytes taken per device, at first */
-	bool blocking_free;       /* a free waits for the device, as cudaFree does */
+	uint64_t cache_limit; /* a limit: most unused bytes kept per pool. 0: frees
+			       * wait for the device and give back, as cudaFree */
+	uint32_t decay_ms;    /* milliseconds that memory stays idle before it
+			       * goes back; 0: for ever */
+	uint64_t quota;       /* a limit: most bytes taken per device, at first */
+	bool blocking_free;   /* a free waits for the device, as cudaFree does */
+	bool sleeps;          /* what can be mapped is: the process may give it away */
 	enum gcp_backend backend; /* what segments are made of */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 	bool pinned;         /* pinned host memory is pooled */
@@ -552,9 +553,15 @@ bool gcp_pool_maps(const struct gcp_pool *pool);
 /* Whether the block at `addr`, which the caller has, is mapped by hand. */
 bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr);
 
-/* Another device became a peer of `device`: vm_open is called again for all that
- * is mapped there. 0, or an error of one of these calls. */
+/* Another device became a peer of `device`, or (-1) the process wakes: vm_create and
+ * vm_map are called for what sleep has taken, and vm_open once more for all that is
+ * mapped there. 0, or an error of one of these calls. */
 int gcp_pools_reopen(struct gcp_pools *pools, int device);
+
+/* Gives all mapped memory back to the driver, and keeps the addresses; what cannot be
+ * unmapped stays. No lane has memory, all work is done, and no call of the program
+ * comes until gcp_pools_reopen was good. */
+void gcp_pools_sleep(struct gcp_pools *pools);
 
 /* --- statistics ------------------------------------------------------------ */
 
@@ -653,6 +660,8 @@ struct gcp_block_view {
 	uint64_t requested;  /* bytes asked for by its latest holder */
 	uint64_t class_size; /* of its size class; 0: it is larger than all classes */
 	bool used;           /* the program holds it; else it is free, ready or not */
+	bool content;        /* it is the program's, or graphs may read it */
+	void *ctx;           /* whose it is; NULL: the library has not mapped it */
 };
 
 /* Shows all blocks of `device`: in each pool those of one moment. `show` is called

@@ -38,7 +38,9 @@ struct gcp_options {
 	bool async;                    /* hooks_async.c */
 	bool graph_share;              /* capture/share.c */
 	uint8_t handles;               /* handles.h of handles/ */
-	bool live;
+	bool live, control;            /* the second: thread and wake as well */
+	uint8_t wake;                  /* enum gcp_wake: gate.h */
+	uint32_t wake_wait;            /* seconds */
 	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
 	uint64_t trace_bytes;

@@ -8,11 +8,52 @@
 #include "../gcpool.h"
 #include "options.h"
 
-static void choice_show(const char *choices, uint64_t index, struct gcp_text *text);
+static void choice_show(const char *choices, uint64_t index, struct gcp_text *text)
+{
+	while (index-- > 0)
+		choices += strcspn(choices, "|") + 1;
+	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
+}
+
 static void set_show(const struct gcp_option *option, uint64_t bits,
-		     struct gcp_text *text);
-static void limit_show(uint64_t limit, struct gcp_text *text);
-static void bytes_show(uint64_t bytes, struct gcp_text *text);
+		     struct gcp_text *text)
+{
+	const char *between = "";
+
+	if (bits == 0)
+		gcp_text_add(text, "%s", option->nothing);
+	for (uint64_t i = 0; bits >> i; i++)
+		if (bits >> i & 1) {
+			gcp_text_add(text, "%s", between);
+			choice_show(option->choices, i, text);
+			between = ",";
+		}
+}
+
+/* With the largest suffix that keeps it exact. */
+static void bytes_show(uint64_t bytes, struct gcp_text *text)
+{
+	static const char suffixes[] = "\0KMGT";
+	size_t i = 0;
+
+	for (; bytes > 0 && bytes % 1024 == 0 && i < 4; i++)
+		bytes /= 1024;
+	gcp_text_add(text, "%llu%.*s", (unsigned long long)bytes, i > 0, &suffixes[i]);
+}
+
+static void limit_show(uint64_t limit, struct gcp_text *text)
+{
+	unsigned int hundredths = (unsigned int)(limit - GCP_LIMIT_SHARES);
+
+	if (limit == GCP_LIMIT_NONE)
+		gcp_text_add(text, "none");
+	else if (limit < GCP_LIMIT_SHARES)
+		bytes_show(limit, text);
+	else if (hundredths % 100 == 0)
+		gcp_text_add(text, "%u%%", hundredths / 100);
+	else
+		gcp_text_add(text, "%u.%02u%%", hundredths / 100, hundredths % 100);
+}
 
 void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text)
@@ -30,14 +71,11 @@ void gcp_option_show_value(const struct gcp_option *option,
 		gcp_text_add(text, "%s", number ? "1" : "0");
 		return;
 	case GCP_OPTION_COUNT:
-		if (number == 0 && option->nothing[0])
-			gcp_text_add(text, "%s", option->nothing);
-		else
-			gcp_text_add(text, "%llu", (unsigned long long)number);
-		return;
 	case GCP_OPTION_BYTES:
 		if (number == 0 && option->nothing[0])
 			gcp_text_add(text, "%s", option->nothing);
+		else if (option->type == GCP_OPTION_COUNT)
+			gcp_text_add(text, "%llu", (unsigned long long)number);
 		else
 			bytes_show(number, text);
 		return;
@@ -116,54 +154,4 @@ void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 		gcp_option_show_bounds(option, text);
 		gcp_text_add(text, "]\n      %s\n", option->meaning);
 	}
-}
-
-static void choice_show(const char *choices, uint64_t index, struct gcp_text *text)
-{
-	while (index-- > 0)
-		choices += strcspn(choices, "|") + 1;
-	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
-}
-
-static void set_show(const struct gcp_option *option, uint64_t bits,
-		     struct gcp_text *text)
-{
-	bool first = true;
-
-	if (bits == 0)
-		gcp_text_add(text, "%s", option->nothing);
-	for (uint64_t i = 0; bits >> i; i++) {
-		if (!(bits >> i & 1))
-			continue;
-		gcp_text_add(text, "%s", first ? "" : ",");
-		choice_show(option->choices, i, text);
-		first = false;
-	}
-}
-
-static void limit_show(uint64_t limit, struct gcp_text *text)
-{
-	unsigned int hundredths = (unsigned int)(limit - GCP_LIMIT_SHARES);
-
-	if (limit == GCP_LIMIT_NONE)
-		gcp_text_add(text, "none");
-	else if (limit < GCP_LIMIT_SHARES)
-		bytes_show(limit, text);
-	else if (hundredths % 100 == 0)
-		gcp_text_add(text, "%u%%", hundredths / 100);
-	else
-		gcp_text_add(text, "%u.%02u%%", hundredths / 100, hundredths % 100);
-}
-
-/* With the largest suffix that keeps it exact. */
-static void bytes_show(uint64_t bytes, struct gcp_text *text)
-{
-	static const char suffixes[] = "\0KMGT";
-	size_t i = 0;
-
-	while (bytes > 0 && bytes % 1024 == 0 && i < 4) {
-		bytes /= 1024;
-		i++;
-	}
-	gcp_text_add(text, "%llu%.*s", (unsigned long long)bytes, i > 0, &suffixes[i]);
 }

@@ -77,6 +77,13 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
     {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
      GCP_OPTION_BOOL, FIELD(live)},
+    {"GCPOOL_CONTROL", "GCPOOL_LIVE, GCPOOL_THREAD and GCPOOL_WAKE: gcpool ctl sleep",
+     GCP_OPTION_BOOL, FIELD(control)},
+    {"GCPOOL_WAKE",
+     "the process may sleep; auto: its next call wakes it; manual: that call waits",
+     GCP_OPTION_CHOICE, FIELD(wake), .choices = "off|auto|manual", .on = "auto"},
+    {"GCPOOL_WAKE_WAIT", "seconds to wait for memory at a wake", GCP_OPTION_COUNT,
+     FIELD(wake_wait), .max = 1 << 24},
     {"GCPOOL_TRACE", "file of a recording for gcpool-trace; %p is the process id",
      GCP_OPTION_TEXT, FIELD(trace_file), .nothing = "none"},
     {"GCPOOL_TRACE_SIZE", "its size at most; then the newest events stay",
@@ -144,6 +151,7 @@ void gcp_options_default(struct gcp_options *options)
 	options->trace_bytes = 256 * MIB;
 	options->async = options->graph_share = true;
 	options->handles = 1;
+	options->wake_wait = 60;
 	options->pool.backend = GCP_BACKEND_AUTO;
 	gcp_options_fit(&options->pool);
 }

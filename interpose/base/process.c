@@ -41,7 +41,7 @@ uint64_t gcp_given_by_others(void)
 	return atomic_load(&given) - gcp_thread.given;
 }
 
-bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *))
+bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *), void *arg)
 {
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
@@ -53,7 +53,7 @@ bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *))
 		return false;
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &before);
-	created = create(ret_thread, NULL, run, NULL) == 0;
+	created = create(ret_thread, NULL, run, arg) == 0;
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return created;
 }

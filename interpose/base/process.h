@@ -27,7 +27,8 @@ enum gcp_run_mode {
 
 struct gcp_process {
 	_Atomic(enum gcp_run_mode) run_mode;
-	/* Hooks pass everything through, or calls are observed (observer.h). */
+	/* Hooks pass everything through, calls are observed (observer.h), or they pass
+	 * a gate (gate.h). */
 	bool special;
 	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
@@ -61,7 +62,7 @@ extern struct gcp_process gcp_process;
 
 /* Starts a thread that takes no signals. pthread_create is in libpthread before glibc
  * 2.34, and therefore looked up. */
-bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *));
+bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *), void *arg);
 
 static inline enum gcp_run_mode gcp_process_run_mode(void)
 {
@@ -135,7 +136,8 @@ struct gcp_thread {
 	uint64_t runtime_observed; /* what it would be, if nothing observed */
 	uint64_t runtime_streamed;
 
-	uint64_t given; /* see gcp_given_by_others */
+	uint64_t given;  /* see gcp_given_by_others */
+	uint32_t inside; /* calls that the gate counts: gate.h */
 
 	/* Of a graph, under way by gcp_graph_launch_again; share: 0 if none is. */
 	struct gcp_launch launch;

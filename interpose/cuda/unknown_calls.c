@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "contexts.h"
-#include "../base/process.h"
+#include "gate.h"
 #include "../base/log.h"
 #include "streams.h"
 #include "unknown_calls.h"
@@ -127,6 +127,7 @@ void *gcp_unknown_call_called(uint32_t stub)
 {
 	int saved = errno;
 
+	gcp_gate_unknown(stubs[stub].name);
 	if (stubs[stub].captures)
 		capture_begins(stubs[stub].name);
 	else
@@ -170,6 +171,7 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 		capture_begins(name);
 	if (stub == STUBS) {
 		atomic_store(&missed, true);
+		gcp_gate_unknown("a function");
 		if (gcp_process_pooling())
 			unseen_calls();
 		return real;

@@ -11,7 +11,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "../base/process.h"
+#include "../cuda/gate.h"
 #include "../cuda/unknown_calls.h"
 #include "../statistics/report.h"
 #include "../process/calling_thread.h"
@@ -38,13 +38,21 @@ static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats) &&
 		      sizeof(struct gcp_graph_pool_info),
 	      "gcpool.h has no field that the rooms lack");
 
+/* Memory of graphs that are gone is not theirs any more. */
+static void graphs_collect(void)
+{
+	if (!gcp_gate_try())
+		return;
+	gcp_tracker_collect(gcp_process.tracker);
+	gcp_gate_leave();
+}
+
 /* -ENOENT: there is nothing to answer from. */
 static int stats_get(int device, struct gcp_stats *ret_stats)
 {
 	if (!gcp_process_pooling())
 		return -ENOENT;
-	/* Memory of graphs that are gone is not theirs any more. */
-	gcp_tracker_collect(gcp_process.tracker);
+	graphs_collect();
 	return gcp_pools_stats(gcp_process.pools, device, ret_stats);
 }
 
@@ -52,7 +60,7 @@ static int host_stats_get(struct gcp_pinned_stats *ret_stats)
 {
 	if (!gcp_process_pooling())
 		return -ENOENT;
-	gcp_tracker_collect(gcp_process.tracker);
+	graphs_collect();
 	return gcp_pinned_stats(gcp_process.pools, ret_stats) == 0 ? 0 : -ENOENT;
 }
 
@@ -136,6 +144,7 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
 	if (device < GCPOOL_HOST || !gcp_process_pooling())
 		return 0;
+	GCP_GATED_OR(0);
 	gcp_tracker_collect(gcp_process.tracker);
 	if (device == GCPOOL_HOST)
 		return gcp_pinned_trim(gcp_process.pools, keep_bytes);
@@ -189,7 +198,8 @@ int gcpool_print_options(int fd)
 /* Returns from the caller where there is no pool. */
 #define POOLING_OR(answer)                                                             \
 	if (!gcp_process_pooling())                                                    \
-	return answer
+		return answer;                                                         \
+	GCP_GATED_OR(answer)
 
 int gcpool_graph_pool_create(uint64_t *id)
 {
@@ -289,6 +299,7 @@ static int work_ask(struct gcpool_work *work, enum gcpool_work_question question
 int gcpool_work(struct gcpool_work *work, enum gcpool_work_question question)
 {
 	GCP_KEEP_ERRNO;
+	GCP_GATED_OR(-EBUSY);
 
 	return work && question <= GCPOOL_WORK_READY ? work_ask(work, question)
 						     : -EINVAL;

@@ -23,12 +23,41 @@
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "marks.h"
-#include "../base/process.h"
+#include "../cuda/gate.h"
 #include "../process/process_life.h"
 #include "../cuda/resolve.h"
 #include "../cuda/streams.h"
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
+
+/* Calls that do nothing to memory and submit nothing: they pass the gate (gate.h). */
+#define GCP_IS(name, begin) (__builtin_strncmp(name, begin, sizeof(begin) - 1) == 0)
+#define GCP_PASSES(name)                                                               \
+	(GCP_IS(name, "cuGetProcAddress") || GCP_IS(name, "cuCtxPushCurrent") ||       \
+	 GCP_IS(name, "cuCtxPopCurrent") || GCP_IS(name, "cuCtxSetCurrent") ||         \
+	 GCP_IS(name, "cuStreamSynchronize") || GCP_IS(name, "cuStreamQuery") ||       \
+	 GCP_IS(name, "cuCtxSynchronize") || GCP_IS(name, "cuEventSynchronize") ||     \
+	 GCP_IS(name, "cuEventQuery"))
+
+/* The way of a call where more than its hook may have to be done (process.h). */
+#define GCP_SPECIAL(name, parameters, arguments)                                       \
+	static __attribute__((noinline, cold)) CUresult special_##name parameters      \
+	{                                                                              \
+		int saved = errno;                                                     \
+		CUresult result = CUDA_SUCCESS;                                        \
+                                                                                       \
+		if (gcp_process_passive())                                             \
+			return gcp_real.name arguments;                                \
+		if (!GCP_PASSES(#name))                                                \
+			result = (CUresult)gcp_gate_enter();                           \
+		if (result == CUDA_SUCCESS) {                                          \
+			result = gcp_hook_##name arguments;                            \
+			if (!GCP_PASSES(#name))                                        \
+				gcp_gate_leave();                                      \
+		}                                                                      \
+		errno = saved;                                                         \
+		return gcp_contexts_note(result);                                      \
+	}
 
 /* The way of a call that may need its hook. */
 #define GCP_CALL_HOOK(name, arguments)                                                 \
@@ -38,8 +67,8 @@
 	gcp_resolve();                                                                 \
 	if (!gcp_real.name)                                                            \
 		return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
-	if (__builtin_expect(gcp_process.special, 0) && gcp_process_passive())         \
-		return gcp_real.name arguments;                                        \
+	if (__builtin_expect(gcp_process.special, 0))                                  \
+		return special_##name arguments;                                       \
 	result = gcp_hook_##name arguments;                                            \
 	errno = saved;                                                                 \
 	return gcp_contexts_note(result);
@@ -48,6 +77,7 @@
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SPECIAL(name, parameters, arguments)                                       \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \
@@ -62,6 +92,7 @@ GCP_HOOKS_OTHERS(GCP_X)
 
 /* The hook, out of the way of the call that needs none. */
 #define GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_SPECIAL(name, parameters, arguments)                                       \
 	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \

@@ -17,6 +17,7 @@
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "marks.h"
+#include "../cuda/gate.h"
 #include "../base/log.h"
 #include "../observe/observer.h"
 #include "../process/calling_thread.h"
@@ -64,6 +65,7 @@ static int named_malloc(void **ptr, size_t bytes, int device, void *stream)
 	CUdeviceptr address = 0;
 	CUresult result;
 
+	GCP_GATED_OR(CUDA_ERROR_OUT_OF_MEMORY);
 	if (!ptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ptr = NULL;
@@ -111,6 +113,7 @@ static int named_free(void *p, void *stream)
 	void *home = NULL;
 	int known = -ENOENT;
 
+	GCP_GATED_OR(CUDA_ERROR_OUT_OF_MEMORY);
 	if (!p)
 		return CUDA_SUCCESS;
 	if (!gcp_resolve())

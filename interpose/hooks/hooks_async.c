@@ -25,6 +25,7 @@
 #include <errno.h>
 
 #include "../base/clock.h"
+#include "../cuda/gate.h"
 #include "../cuda/async_pools.h"
 #include "../process/calling_thread.h"
 #include "../cuda/contexts.h"
@@ -179,7 +180,7 @@ static CUresult alloc_served(const struct alloc_call *call,
 static void thread_is_sure(uint64_t generation)
 {
 	if (gcp_thread.runtime_streaming && gcp_thread.exit_registered &&
-	    !gcp_process.observer)
+	    !gcp_process.observer && !gcp_gate.wait)
 		gcp_thread.runtime_streamed = generation;
 }
 

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "../base/elfwalk.h"
+#include "../cuda/gate.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "../process/calling_thread.h"
@@ -286,9 +287,10 @@ static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 	gcp_thread.runtime_refused = 0;
 	if (result != GCP_CUDART_SUCCESS)
 		gcp_thread.runtime_confirmed = 0;
-	if (gcp_process
-		.observer) { /* the short cut is not for calls that are observed */
-		gcp_thread.runtime_observed = gcp_thread.runtime_confirmed;
+	/* The short cut is not for calls that are observed, or that pass a gate. */
+	if (gcp_process.observer || gcp_gate.wait) {
+		gcp_thread.runtime_observed =
+		    gcp_gate.wait ? 0 : gcp_thread.runtime_confirmed;
 		gcp_thread.runtime_confirmed = 0;
 	}
 	return result;

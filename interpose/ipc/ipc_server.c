@@ -328,7 +328,7 @@ static bool server_start(void)
 	server.watch = epoll_create1(EPOLL_CLOEXEC);
 	server.running = server.door >= 0 && server.watch >= 0 &&
 			 watch(server.door, NULL) &&
-			 gcp_thread_create(&thread, server_run);
+			 gcp_thread_create(&thread, server_run, NULL);
 	if (!server.running) {
 		close(server.door);
 		close(server.watch);

@@ -96,7 +96,7 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 {
 	struct gcp_block_info info;
 
-	gcp_live_occasion(false);
+	gcp_live_occasion(GCP_LIVE_IN_CALL);
 	if (!addr || !(wanted & BLOCKS) ||
 	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
@@ -175,7 +175,7 @@ static const struct gcp_observer observer = {
     .margin = gcp_debug_margin,
     .allocated = allocated,
     .freeing = freeing,
-    .freed = gcp_live_occasion,
+    .occasion = gcp_live_occasion,
     .call = call,
     .after_fork = after_fork,
     .end = end,

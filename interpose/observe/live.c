@@ -173,23 +173,6 @@ static int reply_write(const void *bytes, size_t length)
 	return error;
 }
 
-static int stats_reply(void)
-{
-	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
-					  .under_way = true};
-	struct gcp_text text;
-	char *memory = gcp_memory_map(REPLY_MAX, PROT_READ | PROT_WRITE);
-	int error;
-
-	if (!memory)
-		return ENOMEM;
-	gcp.text_init(&text, memory, REPLY_MAX);
-	gcp.report_add(&report, true, &text);
-	error = reply_write(memory, text.length);
-	munmap(memory, REPLY_MAX);
-	return error;
-}
-
 struct snapshot {
 	struct gcp_live_block *blocks;
 	size_t count;
@@ -206,57 +189,67 @@ static void snapshot_add(void *arg, const struct gcp_block_view *block)
 					    (uint32_t)snapshot->device, block->used};
 }
 
-static int snapshot_reply(void)
+static size_t snapshot_take(void *memory)
 {
-	size_t room = BLOCKS_MAX * sizeof(struct gcp_live_block);
-	struct snapshot snapshot = {.blocks =
-					gcp_memory_map(room, PROT_READ | PROT_WRITE)};
-	int error;
+	struct snapshot snapshot = {.blocks = memory};
 
-	if (!snapshot.blocks)
-		return ENOMEM;
 	for (; snapshot.device <= gcp.pools_device_max(gcp.process->pools);
 	     snapshot.device++)
 		gcp.pools_blocks(gcp.process->pools, snapshot.device, snapshot_add,
 				 &snapshot);
-	error = reply_write(snapshot.blocks, snapshot.count * sizeof(*snapshot.blocks));
-	munmap(snapshot.blocks, room);
-	return error;
+	return snapshot.count * sizeof(*snapshot.blocks);
 }
 
-/* busy is held. */
+static_assert(REPLY_MAX < BLOCKS_MAX * sizeof(struct gcp_live_block), "room for both");
+
+/* busy is held. What is said goes into the reply. */
 static int request_serve(void)
 {
-	switch (page->kind) {
-	case GCP_LIVE_STATS:
-		return stats_reply();
-	case GCP_LIVE_SNAPSHOT:
-		return snapshot_reply();
-	default:
-		return gcp.request(page->kind, page->argument, &page->answer);
-	}
+	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
+					  .under_way = true};
+	size_t room = BLOCKS_MAX * sizeof(struct gcp_live_block);
+	char *memory = gcp_memory_map(room, PROT_READ | PROT_WRITE);
+	int result = 0, error = 0;
+	struct gcp_text text;
+
+	if (!memory)
+		return ENOMEM;
+	gcp.text_init(&text, memory, REPLY_MAX);
+	if (page->kind == GCP_LIVE_SNAPSHOT)
+		text.length = snapshot_take(memory);
+	else if (page->kind == GCP_LIVE_STATS)
+		gcp.report_add(&report, true, &text);
+	else
+		result = gcp.request(page->kind, page->argument, &page->answer, &text);
+	if (text.length > 0 || page->kind == GCP_LIVE_SNAPSHOT)
+		error = reply_write(memory, text.length);
+	munmap(memory, room);
+	return result ? result : error;
 }
 
 /* --- occasions --------------------------------------------------------------- */
 
-/* Returns true if something is asked for that this call may do: a trim waits for one
- * that may wait for the device. */
-static bool is_asked(bool free)
+/* Returns true if something is asked for that may be done here: a trim waits for a call
+ * that may wait for the device. With GCPOOL_CONTROL the thread does all. */
+static bool is_asked(int where)
 {
-	return atomic_load(&page->asked) != atomic_load(&page->done) &&
-	       (free || page->kind != GCP_LIVE_TRIM);
+	bool here = gcp.process->options.control
+			? where == GCP_LIVE_IN_THREAD
+			: where == GCP_LIVE_IN_FREE || page->kind != GCP_LIVE_TRIM;
+
+	return here && atomic_load(&page->asked) != atomic_load(&page->done);
 }
 
-static __attribute__((noinline)) void occasion_take(bool free)
+static __attribute__((noinline)) void occasion_take(int where)
 {
 	uint64_t now = gcp_clock_ns();
 
-	if ((!is_asked(free) && now - page->updated_ns < EVERY_NS) ||
+	if ((!is_asked(where) && now - page->updated_ns < EVERY_NS) ||
 	    atomic_flag_test_and_set(&busy))
 		return;
 	int cancel = gcp.cancel_defer(); /* the answer is written to a file */
 	uint32_t asked = atomic_load(&page->asked);
-	if (is_asked(free)) {
+	if (is_asked(where)) {
 		page->result = (uint32_t)request_serve();
 		atomic_store_explicit(&page->done, asked, memory_order_release);
 		now = gcp_clock_ns();
@@ -266,12 +259,13 @@ static __attribute__((noinline)) void occasion_take(bool free)
 	gcp.cancel_restore(&cancel);
 }
 
-void gcp_live_occasion(bool free)
+void gcp_live_occasion(int where)
 {
-	if (!page)
-		return;
-	if (++calls % CALLS == 0 ||
-	    atomic_load_explicit(&page->asked, memory_order_relaxed) !=
-		atomic_load_explicit(&page->done, memory_order_relaxed))
-		occasion_take(free);
+	if (page &&
+	    (where == GCP_LIVE_IN_THREAD
+		 ? is_asked(where)
+		 : ++calls % CALLS == 0 ||
+		       atomic_load_explicit(&page->asked, memory_order_relaxed) !=
+			   atomic_load_explicit(&page->done, memory_order_relaxed)))
+		occasion_take(where);
 }

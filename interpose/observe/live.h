@@ -8,9 +8,10 @@
  * is that name with .reply behind it. The directory must be its user's, and closed to
  * all others: what lies in it is that user's then. A process whose real and effective
  * users differ has no page.
- * It is written inside calls of the program, no more often than every 20 ms, and by no
- * thread; requests are done inside the program's next call, that of a trim inside its
- * next free, where plain CUDA would have waited, too.
+ * It is written inside calls of the program, no more often than every 20 ms; requests
+ * are done inside the program's next call, that of a trim inside its next free, where
+ * plain CUDA would have waited, too. With GCPOOL_CONTROL the library's thread does
+ * them.
  */
 #ifndef GCP_INTERPOSE_LIVE_H
 #define GCP_INTERPOSE_LIVE_H
@@ -35,6 +36,8 @@ enum gcp_live_kind {
 	GCP_LIVE_STATS,    /* the report as JSON, into the reply */
 	GCP_LIVE_SNAPSHOT, /* all blocks, into the reply: struct gcp_live_block */
 	GCP_LIVE_QUOTA,    /* argument: the quota from now on, a limit of pool.h */
+	GCP_LIVE_SLEEP,    /* argument: milliseconds; a sentence, into the reply */
+	GCP_LIVE_WAKE,     /* the same */
 };
 
 /* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the
@@ -66,8 +69,8 @@ bool gcp_live_start(const struct gcp_options *options);
 void gcp_live_end(void);
 void gcp_live_after_fork(void);
 
-/* An occasion inside a call of the program, with no lock of the pools held. free: plain
- * CUDA would wait for the device in this call. Cheap when there is nothing to do. */
-void gcp_live_occasion(bool free);
+/* At an enum gcp_live_place, with no lock of the pools held. Cheap when there is
+ * nothing to do. */
+void gcp_live_occasion(int place);
 
 #endif

@@ -42,6 +42,10 @@ struct gcp_observed_order {
 	void *stream;
 };
 
+/* Where an occasion is: a call of the program; one where plain CUDA would wait for the
+ * device; the library's thread. */
+enum gcp_live_place { GCP_LIVE_IN_CALL, GCP_LIVE_IN_FREE, GCP_LIVE_IN_THREAD };
+
 /* Events. None is called before gcpool_observe has returned, and after after_fork. But
  * for driver and margin they may take locks and call CUDA, and no lock of the
  * pools is held. */
@@ -62,8 +66,8 @@ struct gcp_observer {
 	void (*allocated)(gcp_addr addr, struct gcp_observed_order order);
 	/* Before the real free: another thread may be given the block at once. */
 	void (*freeing)(gcp_addr addr, struct gcp_observed_order order);
-	/* After it. waits: plain CUDA would wait for the device in this call. */
-	void (*freed)(bool waits);
+	/* After it, and from time to time in the library's thread (GCPOOL_CONTROL). */
+	void (*occasion)(int place);
 	/* All else that a recording has. Of passed calls `arg` is when they began. */
 	void (*call)(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
 		     uint64_t arg, uint32_t more);
@@ -108,8 +112,9 @@ struct gcp_observer {
 struct gcp_services {
 	const struct gcp_process *process;
 	const struct gcp_real *real;
-	/* What live.h asks of the pools. 0, or an errno. */
-	int (*request)(uint32_t kind, uint64_t argument, uint64_t *ret_answer);
+	/* What live.h asks of the pools; `said` may get a sentence. 0, or an errno. */
+	int (*request)(uint32_t kind, uint64_t argument, uint64_t *ret_answer,
+		       struct gcp_text *said);
 	__typeof__(gcp_report_add) *report_add; /* in a call of the program */
 	/* Of the calling thread: lock.h, process.h. */
 	uint64_t (*ranks_held)(void);

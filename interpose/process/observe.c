@@ -10,18 +10,17 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "../cuda/gate.h"
 #include "calling_thread.h"
 #include "../observe/live.h"
 #include "observe.h"
+#include "sleep.h"
 
 #define LIBRARY "libgcpool-observe.so"
 
 typedef __typeof__(gcpool_observe) open_fn;
 
 static open_fn *_Atomic library; /* its entry */
-
-/* What gcp_process.pending_events points to while calls are observed. */
-static const _Atomic uint32_t always = 1;
 
 static uint64_t ranks_held(void)
 {
@@ -33,18 +32,26 @@ static int thread_device(void)
 	return gcp_thread.device;
 }
 
-static int request_serve(uint32_t kind, uint64_t argument, uint64_t *ret_answer)
+static int request_serve(uint32_t kind, uint64_t argument, uint64_t *ret_answer,
+			 struct gcp_text *said)
 {
-	if (kind == GCP_LIVE_QUOTA && argument) {
-		gcp_pools_set_quota(gcp_process.pools, argument);
-		return 0;
-	}
-	if (kind != GCP_LIVE_TRIM)
+	if (kind == GCP_LIVE_SLEEP || kind == GCP_LIVE_WAKE)
+		return abs((kind == GCP_LIVE_SLEEP ? gcp_process_sleep
+						   : gcp_process_wake)(argument, said));
+	if (kind != GCP_LIVE_TRIM && (kind != GCP_LIVE_QUOTA || !argument))
 		return ENOSYS;
+	if (!gcp_gate_try()) {
+		gcp_text_add(said, "the process is asleep");
+		return EALREADY;
+	}
 	*ret_answer = 0;
-	for (int device = 0; device <= gcp_pools_device_max(gcp_process.pools);
+	if (kind == GCP_LIVE_QUOTA)
+		gcp_pools_set_quota(gcp_process.pools, argument);
+	for (int device = 0;
+	     kind == GCP_LIVE_TRIM && device <= gcp_pools_device_max(gcp_process.pools);
 	     device++)
 		*ret_answer += gcpool_trim(device, argument);
+	gcp_gate_leave();
 	return 0;
 }
 
@@ -122,7 +129,7 @@ void gcp_observe_start(const struct gcp_options *options)
 			"on without recordings, live view, GCPOOL_DEBUG and NVTX");
 	if (gcp_process.observer) {
 		gcp_process.special = true;
-		gcp_process.pending_events = &always;
+		gcp_process.pending_events = &gcp_always;
 	}
 }
 
@@ -188,7 +195,7 @@ int gcp_observe_free(gcp_addr addr)
 		gcp_process.observer->freeing(addr, (struct gcp_observed_order){0});
 	result = gcp_pools_free(gcp_process.pools, addr);
 	if (gcp_process.observer)
-		gcp_process.observer->freed(true);
+		gcp_process.observer->occasion(GCP_LIVE_IN_FREE);
 	return result;
 }
 
@@ -201,6 +208,7 @@ int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream)
 		    addr, (struct gcp_observed_order){true, order != 0, stream});
 	result = gcp_pools_free_async(gcp_process.pools, addr, order);
 	if (gcp_process.observer)
-		gcp_process.observer->freed(false); /* nor does plain CUDA wait */
+		gcp_process.observer->occasion(
+		    GCP_LIVE_IN_CALL); /* nor does plain CUDA wait */
 	return result;
 }

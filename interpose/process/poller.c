@@ -20,7 +20,9 @@
 
 #include "../cuda/ctx_scope.h"
 #include "../base/elfwalk.h"
+#include "../cuda/gate.h"
 #include "../base/log.h"
+#include "../observe/observer.h"
 #include "poller.h"
 #include "../base/process.h"
 
@@ -52,8 +54,15 @@ static void *poller_run(void *unused)
 
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
-		delay.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
-		gcp_pools_decay(gcp_process.pools, within_context);
+		delay.tv_nsec = IDLE_NS;
+		if (gcp_gate_try()) {
+			if (gcp_pinned_poll(gcp_process.pools))
+				delay.tv_nsec = BUSY_NS;
+			gcp_pools_decay(gcp_process.pools, within_context);
+			gcp_gate_leave();
+		}
+		if (gcp_process.observer && gcp_process.options.control)
+			gcp_process.observer->occasion(GCP_LIVE_IN_THREAD);
 		assert(gcp_ranks_held == 0); /* no lock while it sleeps */
 		nanosleep(&delay, NULL);
 	}
@@ -78,7 +87,7 @@ static bool poller_create(void)
 {
 	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_timedjoin_np");
 	poller.process = getpid();
-	return poller.join && gcp_thread_create(&poller.thread, poller_run) &&
+	return poller.join && gcp_thread_create(&poller.thread, poller_run, NULL) &&
 	       atexit(poller_end) == 0;
 }
 

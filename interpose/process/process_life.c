@@ -14,11 +14,13 @@
 #include "../cuda/cuda_capture.h"
 #include "../cuda/cuda_vmm.h"
 #include "../base/elfwalk.h"
+#include "../cuda/gate.h"
 #include "handle_files.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_server.h"
 #include "observe.h"
 #include "process_life.h"
+#include "sleep.h"
 #include "../base/log.h"
 #include "../statistics/report.h"
 #include "stream_refs.h"
@@ -127,8 +129,10 @@ static enum gcp_run_mode start_pooling(void)
 		gcp_process.pending_events =
 		    gcp_tracker_pending_events(gcp_process.tracker);
 	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
+	gcp_sleep_start();
 	atomic_store(&gcp_watch.submissions,
-		     gcp_tracker_capturing_count(gcp_process.tracker));
+		     gcp_gate.wait ? &gcp_always
+				   : gcp_tracker_capturing_count(gcp_process.tracker));
 	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
@@ -148,6 +152,7 @@ static void thread_exit(void *data)
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
 	gcp_thread.runtime_streamed = 0;
+	gcp_gate_thread_ends();
 	if (!gcp_process_pooling())
 		return;
 	if (gcp_thread.launch.share) /* cancelled in it: it may have been made */
@@ -175,6 +180,7 @@ static void fork_child(void)
 		gcp_mutex_init(&start_lock, GCP_RANK_START);
 		gcp_resolve_after_fork();
 	} else {
+		gcp_gate = (struct gcp_gate){0};
 		if (gcp_process.observer)
 			gcp_process.observer->after_fork();
 		gcp_process.observer = NULL;

@@ -23,6 +23,7 @@
  *   started            time of the first allocation, "2026-01-31T23:59:59Z"
  *   seconds            from then to this report
  *   driver, cuda       "580.159.04", "13.0"; absent: unknown
+ *   asleep_bytes       kept on the host; absent: the process is awake
  *   options            { NAME: value }: options in force that are not the default
  *   reached            {count, ns}: all calls that reached the driver, of the
  *                      program and of the library

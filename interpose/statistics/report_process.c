@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../base/clock.h"
+#include "../cuda/gate.h"
 #include "../base/process_identity.h"
 #include "../gcpool.h"
 #include "report.h"
@@ -180,6 +181,9 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	gcp_text_add(&text, "%llu.%03llu", ms / 1000, ms % 1000);
 	gcp_write_raw(writer, "seconds", words);
 	versions_write(writer);
+	if (atomic_load(&gcp_gate.asleep))
+		gcp_write_number(writer, "asleep_bytes", "asleep: the host keeps them",
+				 atomic_load(&gcp_gate.kept));
 	options_write(writer, report->options);
 }
 

@@ -35,6 +35,6 @@ complete -c gcpool -n '__fish_seen_subcommand_from top' -l sites -d 'and the lar
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'write metrics there, again and again'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
 complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'
-complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim quota stats snapshot'
+complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim quota stats snapshot sleep wake'
 complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from -- record' -x \
     -a '(__fish_complete_subcommand)'

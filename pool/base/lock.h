@@ -54,6 +54,7 @@ enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
  * defined: capture_types.h, pool_types.h, pinned_types.h, and the file named here. */
 enum gcp_rank {
 	GCP_RANK_HANDLES, /* handles.c, which is in a library of its own */
+	GCP_RANK_SLEEP,   /* sleep.c */
 	GCP_RANK_START,   /* process_life.c */
 	GCP_RANK_STUBS,
 	GCP_RANK_ASIDE,
@@ -92,11 +93,11 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
  * calls are cancellation points, so the end of the holder is deferred (cancel.h). */
 #define GCP_RANK_BIT(rank) (1ull << GCP_RANK_##rank)
 #define GCP_RANKS_OVER_CALLS                                                           \
-	(GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) | GCP_RANK_BIT(ASKING) |           \
-	 GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) | GCP_RANK_BIT(REGISTRY) |          \
-	 GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) |    \
-	 GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) | GCP_RANK_BIT(RELEASERS) |     \
-	 ~0ull << GCP_RANK_NVTX)
+	(GCP_RANK_BIT(SLEEP) | GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) |            \
+	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |            \
+	 GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |       \
+	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) |   \
+	 GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -12,7 +12,6 @@
 struct showing {
 	void (*show)(void *arg, const struct gcp_block_view *block);
 	void *arg;
-	const struct gcp_classes *classes;
 };
 
 /* A head is shown, as free memory. Addresses with nothing behind them are no blocks,
@@ -23,20 +22,26 @@ static bool is_block(uint8_t state)
 	       state != GCP_BLOCK_MOVING && state != GCP_BLOCK_LENT;
 }
 
+/* Of memory of graphs what captures have freed has no content once the heap is sealed;
+ * what was freed later is a result, which other graphs may read (gcp_heap_seal). */
 static void block_show(const struct showing *showing, const struct gcp_block *block)
 {
+	const struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	uint8_t state = atomic_load(&block->state);
 	struct gcp_block_view view = {
 	    .addr = block->addr,
 	    .size = block->size,
 	    .requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED),
 	    .used = state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED,
+	    .ctx = block->segment->chunks ? heap->pool->ctx : NULL,
 	};
 
 	if (!is_block(state))
 		return;
-	if (block->size_class < showing->classes->count)
-		view.class_size = showing->classes->sizes[block->size_class];
+	view.content = view.used || (heap->private && /* Z2 */
+				     (state != GCP_BLOCK_FREE || !heap->sealed));
+	if (block->size_class < heap->pool->pools->classes.count)
+		view.class_size = heap->pool->pools->classes.sizes[block->size_class];
 	showing->show(showing->arg, &view);
 }
 
@@ -46,11 +51,11 @@ static void segment_show(const struct showing *showing,
 	const struct gcp_block *block, *part;
 
 	for (block = segment->first; block; block = block->upper) {
-		if (atomic_load(&block->state) != GCP_BLOCK_RUN)
-			block_show(showing, block);
-		else
-			for (part = block->slab->first; part; part = part->upper)
-				block_show(showing, part);
+		bool run = atomic_load(&block->state) == GCP_BLOCK_RUN;
+
+		for (part = run ? block->slab->first : block; part;
+		     part = run ? part->upper : NULL)
+			block_show(showing, part);
 	}
 }
 
@@ -58,7 +63,7 @@ void gcp_pools_blocks(struct gcp_pools *pools, int device,
 		      void (*show)(void *arg, const struct gcp_block_view *block),
 		      void *arg)
 {
-	const struct showing showing = {show, arg, &pools->classes};
+	const struct showing showing = {show, arg};
 	struct gcp_segment *segment;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {

@@ -111,14 +111,15 @@ int gcp_grow_plain(struct gcp_request *request)
 }
 
 /* What cannot be mapped is taken as plain CUDA would: it is served, or refused with the
- * driver's code. What is mapped beside a free block becomes one with it, and may not be
- * fresh then. */
+ * driver's code. What is to be apart in a graph's heap needs a range of its own, which
+ * costs more than an ordinary segment. */
 int gcp_grow(struct gcp_request *request)
 {
 	const struct gcp_pool *pool = request->heap->pool;
 	int mapped = GCP_NOT_MAPPED;
 
-	if (pool->vmm && !(request->heap->private && request->use == GCP_USE_ANY))
+	if (pool->vmm && (pool->pools->config.sleeps ||
+			  !(request->heap->private && request->use == GCP_USE_ANY)))
 		mapped = grow_mapped(request, gcp_heap_kind(pool, request->size));
 	return mapped != GCP_NOT_MAPPED ? mapped : gcp_grow_plain(request);
 }

@@ -75,6 +75,7 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count)
 {
 	gcp_assert_held(GCP_RANK_VMM);
+	assert(count == 0 || chunks[0].handle != GCP_CHUNK_ABSENT); /* awake */
 	for (uint64_t i = 0; i < count; i++)
 		if (chunks[i].handle && chunks[i].handle != GCP_CHUNK_MOVED &&
 		    chunks[i].before == 0)
@@ -169,27 +170,6 @@ void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment)
 				       (end - first) * GCP_CHUNK);
 	}
 	gcp_handles_release(pool, chunks, count);
-}
-
-int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
-{
-	uint64_t count = segment->size / GCP_CHUNK, end;
-	const struct gcp_chunk *chunks = segment->chunks;
-	int result = 0;
-
-	gcp_assert_held(GCP_RANK_VMM);
-	for (uint64_t first = 0; first < count; first = end + 1) {
-		int opened = 0;
-
-		for (end = first; end < count && chunks[end].handle; end++)
-			;
-		if (end > first)
-			opened = GCP_CALL(pool, vm_open, pool->device,
-					  segment->addr + first * GCP_CHUNK,
-					  (end - first) * GCP_CHUNK);
-		result = result == 0 ? opened : result;
-	}
-	return result;
 }
 
 /* --- of blocks that other processes open -------------------------------------- */

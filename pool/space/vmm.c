@@ -224,11 +224,11 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-static bool has_room(const struct gcp_request *request, enum gcp_kind kind)
+static bool has_room(const struct gcp_request *request, enum gcp_kind kind, bool fresh)
 {
 	gcp_addr at;
 
-	return gcp_fit_find(request->heap, kind, gcp_request_run(request), false, &at);
+	return gcp_fit_find(request->heap, kind, gcp_request_run(request), fresh, &at);
 }
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
@@ -240,10 +240,10 @@ static int move_plan(const struct gcp_request *request, enum gcp_kind kind,
 	int result;
 
 	gcp_heap_advance(&pool->common);
-	if (has_room(request, kind))
+	if (has_room(request, kind, move->apart))
 		return 0;
 	gcp_slab_coalesce_unused(&pool->common);
-	if (has_room(request, kind))
+	if (has_room(request, kind, move->apart))
 		return 0;
 	result = gcp_space_plan(heap, kind, gcp_request_run(request), move);
 	if (result == 0)
@@ -256,7 +256,9 @@ static int move_plan_locked(const struct gcp_request *request, enum gcp_kind kin
 {
 	struct gcp_pool *pool = request->heap->pool;
 
-	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors)};
+	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors),
+				  .apart = request->heap->private &&
+					   request->use == GCP_USE_ANY};
 	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
 	gcp_mutex_lock(&pool->lock);
 	int result = move_plan(request, kind, move, useless);
@@ -404,25 +406,92 @@ static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)
 	return segment;
 }
 
-int gcp_pools_reopen(struct gcp_pools *pools, int device)
+static int handle_open(struct gcp_pool *pool, gcp_addr at, struct gcp_chunk *chunks)
+{
+	if (chunks->handle == GCP_CHUNK_ABSENT)
+		return 0;
+	return GCP_CALL(pool, vm_open, pool->device, at,
+			chunks->count * (uint64_t)GCP_CHUNK);
+}
+
+/* Makes what sleep has taken. */
+static int handle_make(struct gcp_pool *pool, gcp_addr at, struct gcp_chunk *chunks)
+{
+	uint64_t bytes = chunks->count * (uint64_t)GCP_CHUNK, handle;
+	int result = 0;
+
+	if (chunks->handle == GCP_CHUNK_ABSENT) {
+		result = GCP_CALL(pool, vm_create, pool->device, bytes, &handle);
+		if (result == 0 && (result = GCP_CALL(pool, vm_map, at, bytes, handle)))
+			(void)GCP_CALL(pool, vm_release, handle);
+		if (result == 0)
+			gcp_chunks_set(chunks, handle, chunks->count);
+	}
+	return result ? result : handle_open(pool, at, chunks); /* Z3 */
+}
+
+static int handles_step(struct gcp_pool *pool,
+			int (*step)(struct gcp_pool *pool, gcp_addr at,
+				    struct gcp_chunk *chunks))
 {
 	struct gcp_segment *segment;
 	int result = 0;
 
-	/* While it is held segments come and go nowhere, and nothing is mapped. */
-	gcp_mutex_lock(&pools->vmm_lock);
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		gcp_addr at = 0;
+	gcp_assert_held(GCP_RANK_VMM);
+	for (gcp_addr at = 0; (segment = segment_from(pool, at));
+	     at = segment->addr + segment->size) {
+		struct gcp_chunk *chunks = segment->chunks;
 
-		if (!pool->live || pool->device != device)
-			continue;
-		while ((segment = segment_from(pool, at))) {
-			int opened = gcp_handles_reopen(pool, segment);
+		for (uint64_t i = 0; i < segment->size / GCP_CHUNK;) {
+			bool whole =
+			    chunks[i].handle && chunks[i].handle != GCP_CHUNK_MOVED;
 
-			result = result == 0 ? opened : result;
-			at = segment->addr + segment->size;
+			assert(!whole || chunks[i].before == 0);
+			if (whole && result != GCP_CUDA_OUT_OF_MEMORY)
+				result = step(pool, segment->addr + i * GCP_CHUNK,
+					      &chunks[i])
+					     ?: result;
+			i += whole ? chunks[i].count : 1;
 		}
 	}
+	return result;
+}
+
+int gcp_pools_reopen(struct gcp_pools *pools, int device)
+{
+	int result = 0;
+
+	/* While it is held segments come and go nowhere, and nothing is mapped. */
+	gcp_mutex_lock(&pools->vmm_lock);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live && (device < 0 || pool->device == device))
+			result =
+			    handles_step(pool, device < 0 ? handle_make : handle_open)
+				?: result;
 	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
+}
+
+/* --- asleep ------------------------------------------------------------------- */
+
+/* Each handle is absent or present by itself. */
+static int handle_give(struct gcp_pool *pool, gcp_addr at, struct gcp_chunk *chunks)
+{
+	if (chunks->handle == GCP_CHUNK_ABSENT ||
+	    GCP_CALL(pool, vm_unmap, at, chunks->count * (uint64_t)GCP_CHUNK) != 0)
+		return 0;
+	(void)GCP_CALL(pool, vm_release, chunks->handle);
+	gcp_chunks_set(chunks, GCP_CHUNK_ABSENT, chunks->count);
+	return 0;
+}
+
+void gcp_pools_sleep(struct gcp_pools *pools)
+{
+	gcp_mutex_lock(&pools->vmm_lock);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live) {
+			assert(pool->stats.lane_bytes.current == 0); /* Z4 */
+			(void)handles_step(pool, handle_give);
+		}
+	gcp_mutex_unlock(&pools->vmm_lock);
 }

@@ -47,6 +47,8 @@ uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
 
 /* In chunk->handle: still mapped here, but it belongs to another range by now. */
 #define GCP_CHUNK_MOVED UINT64_MAX
+/* Nothing is mapped while the process is asleep: gcp_pools_sleep. */
+#define GCP_CHUNK_ABSENT (UINT64_MAX - 1)
 /* The records of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
@@ -73,8 +75,6 @@ int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
 					uint64_t bytes),
 			    void *arg);
-/* vm_open for all that is mapped; an error of one of the calls. */
-int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment);
 
 /* --- vmm_space.c: vmm_lock and pool->lock are held ---------------------------- */
 
@@ -88,6 +88,7 @@ struct gcp_move {
 	uint64_t room;                   /* bytes that the target may have */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
+	bool apart;                      /* the target is to merge with nothing */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */

@@ -131,6 +131,7 @@ struct place {
 	struct gcp_block *hole;
 	uint64_t size; /* bytes of the hole to be mapped */
 	bool upper;    /* its upper part */
+	bool apart;    /* only where nothing lies beside it */
 };
 
 /* How many bytes a request for `bytes` may have at that end of a block, if it is free:
@@ -172,9 +173,10 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 {
 	uint64_t lower = bytes_beside(hole->lower, true, bytes);
 	uint64_t upper = bytes_beside(hole->upper, false, bytes);
-	struct place place = {.hole = hole};
+	struct place place = {.hole = hole, .apart = best->apart};
 
-	if (lower + hole->size + upper < bytes)
+	if (lower + hole->size + upper < bytes ||
+	    (best->apart && !gcp_block_is_segment(hole)))
 		return;
 	place.upper = upper > lower;
 	place.size = bytes_missing(bytes, place.upper ? upper : lower);
@@ -352,7 +354,7 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		   struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct place best = {0};
+	struct place best = {.apart = move->apart};
 
 	place_by_holes(&heap->holes[kind], bytes, &best);
 	if (!best.hole)

@@ -36,8 +36,9 @@ REQUEST = struct.calcsize("<8s2I")
 SEQUENCE = struct.calcsize("<8s6I3Q")
 PAGE = 1 << 17
 BLOCK = struct.Struct("<3Q2I")
-KINDS = {"trim": 1, "stats": 2, "snapshot": 3, "quota": 4}
+KINDS = {"trim": 1, "stats": 2, "snapshot": 3, "quota": 4, "sleep": 5, "wake": 6}
 ANSWER_S = 10
+COPY_S = 600  # and more is no sleep, or no wake
 
 
 def text(raw):
@@ -218,6 +219,8 @@ class Page:
         host = report.get("host", {})
         self.pinned_held = host.get("active_bytes", {}).get("current", 0)
         self.pinned_allocated = host.get("allocated_bytes", {}).get("current", 0)
+        self.asleep = report.get("asleep_bytes")
+        self.control = report.get("options", {}).get("GCPOOL_CONTROL") == "1"
         numbers = gpu_numbers()
         self.devices = [figures_of(device, numbers) for device in report.get("devices", ())]
 
@@ -259,19 +262,20 @@ class Page:
             "updated_seconds_ago": round(self.updated, 3),
             "library": self.library,
             "running_seconds": self.seconds,
+            "asleep_bytes": self.asleep,
             "pinned_held_bytes": self.pinned_held,
             "pinned_allocated_bytes": self.pinned_allocated,
             "trace": self.trace,
             "devices": self.devices,
         }
 
-    def ask(self, command, argument=0):
+    def ask(self, command, argument=0, seconds=ANSWER_S):
         """Waits till the process has done it in one of its calls; None: it made none."""
         asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
         self.put("<I", REQUEST + 8, KINDS[command])
         self.put("<Q", REQUEST + 16, argument)
         self.put("<I", REQUEST, asked)
-        end = time.monotonic() + ANSWER_S
+        end = time.monotonic() + seconds
         lives = True
         while time.monotonic() < end and lives:
             lives = self.lives()  # it may have ended by what it was asked for
@@ -447,7 +451,8 @@ def list_lines(rows, width):
     columns = columns_for(width)
     yield cells_of(columns, [name for name, _, _ in columns]) + " PROGRAM"
     for row in rows:
-        yield cells_of(columns, [cell(row) for _, _, cell in columns]) + " " + row.page.short_name()
+        yield cells_of(columns, [cell(row) for _, _, cell in columns]) + " " + row.page.short_name() + (
+            "" if row.page.asleep is None else " (asleep)")
     if not rows:
         of = "" if os.geteuid() == 0 else " of this user"
         yield f"no process{of} runs with GCPOOL_LIVE=1"
@@ -525,6 +530,8 @@ def one_lines(page, rates, width=100):
     yield f"process {page.pid} of {page.user}   {page.program}"
     yield (f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
            f"{size(page.pinned_allocated)} taken")
+    if page.asleep is not None:
+        yield f"asleep: the host keeps {size(page.asleep)}"
     for device in page.devices:
         yield from device_lines(device, width, rates.of(page, device))
 
@@ -802,20 +809,26 @@ def limit_of(word):
     return (1 << 63) + 100 * count if percent else count
 
 
-def ask(page, command, argument=0):
+def ask(page, command, argument=0, seconds=ANSWER_S):
     """The answer, and what the process has written."""
     page.remove(".reply")
     try:
-        found = page.ask(command, argument)
+        found = page.ask(command, argument, seconds)
         if found is None:
             what = "no free" if command == "trim" else "no call"
-            raise Wrong(f"process {page.pid} made {what} within {ANSWER_S} s, and is not asked again")
+            raise Wrong(f"process {page.pid} made {what} within {seconds} s, and is not asked again")
+        written = b""
+        if found[0] or command not in ("trim", "quota"):
+            try:
+                with os.fdopen(page.open(".reply", os.O_RDONLY), "rb") as file:
+                    written = file.read()
+            except FileNotFoundError:
+                if not found[0]:
+                    raise
         if found[0]:
-            raise Wrong(f"process {page.pid} could not: {os.strerror(found[0])}")
-        if command in ("trim", "quota"):
-            return found[1], b""
-        with os.fdopen(page.open(".reply", os.O_RDONLY), "rb") as file:
-            return found[1], file.read()
+            why = written.decode() or os.strerror(found[0])
+            raise Wrong(f"process {page.pid} could not: {why}")
+        return found[1], written
     finally:
         page.remove(".reply")
 
@@ -828,6 +841,12 @@ def control(arguments):
     elif arguments.command == "quota":
         ask(page, "quota", limit_of(arguments.argument or ""))
         print(f"the quota is {arguments.argument}")
+    elif arguments.command in ("sleep", "wake"):
+        if not page.control:
+            raise Wrong(f"process {page.pid} was started without GCPOOL_CONTROL=1")
+        seconds = interval(arguments.argument or "10")
+        _, said = ask(page, arguments.command, int(seconds * 1000), seconds + COPY_S)
+        print(f"process {page.pid}: {said.decode()}")
     elif arguments.command == "stats":
         if arguments.argument:
             raise Wrong(f"stats takes no word behind it, and there is {arguments.argument!r}")
@@ -870,7 +889,8 @@ def parser_make():
     command = commands.add_parser("ctl", help="ask one of them for something")
     command.add_argument("pid", type=int, metavar="PID")
     command.add_argument("command", choices=sorted(KINDS), metavar="|".join(KINDS))
-    command.add_argument("argument", nargs="?", help="trim: bytes to keep; snapshot: a file; quota: as --as")
+    command.add_argument(
+        "argument", nargs="?", help="trim: bytes to keep; snapshot: a file; quota: as --as; sleep: seconds")
     return parser
 
 

@@ -703,6 +703,9 @@ struct gcpool_graph_pool;
 	  gcpool_graph_pool_restore)                                                   \
 	X(void, checkpoint_free, (struct gcpool_checkpoint *),                         \
 	  gcpool_graph_pool_checkpoint_free)                                           \
+	X(int, sleep, (unsigned), gcpool_sleep)                                        \
+	X(int, wake, (void), gcpool_wake)                                              \
+	X(int, asleep, (void), gcpool_explore_asleep)                                  \
 	X(int, reset_peaks, (int), gcpool_reset_peaks)                                 \
 	X(int, get_host_stats, (struct gcpool_host_stats *, size_t),                   \
 	  gcpool_get_host_stats)                                                       \
@@ -759,7 +762,7 @@ struct outcome {
 	uint32_t failed;
 	uint32_t done;
 	char why[500];
-	uint64_t steps;
+	uint64_t steps, sleeps;
 	uint64_t calls[FAULT_CALLS_MAX]; /* of the functions that can fail, faults.c */
 	uint64_t excused[EXCUSES];       /* how often, excuses.h */
 };

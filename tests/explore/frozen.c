@@ -37,6 +37,7 @@
 	X(filter)                                                                      \
 	X(share)                                                                       \
 	X(early)                                                                       \
+	X(sleep)                                                                       \
 	X(exit_with_memory)
 
 enum { LINE_MAX_BYTES = 8192 };

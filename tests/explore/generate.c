@@ -479,6 +479,22 @@ static void weights_draw(struct generator *g)
 	}
 }
 
+/* In between the operations that were drawn. */
+static void sleeps_draw(struct generator *g)
+{
+	struct history *history = g->history;
+
+	for (uint64_t count = 1 + below(g, 24); count > 0; count--) {
+		uint32_t at = (uint32_t)below(g, history->count + 1);
+
+		if (history->count == OPS_MAX)
+			return;
+		memmove(&history->ops[at + 1], &history->ops[at],
+			(history->count++ - at) * sizeof(struct op));
+		history->ops[at] = op_draw(g, OP_SLEEP);
+	}
+}
+
 void history_draw(struct history *ret_history, const struct setting *setting)
 {
 	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
@@ -535,6 +551,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		results_draw(&g);
 	else if (below(&g, 8) == 7)
 		ends_draw(&g);
+	if (setting->sleep)
+		sleeps_draw(&g);
 }
 
 /* --- to be read --- */

@@ -17,6 +17,7 @@
  *   --save DIR      plays nothing, but writes the histories down as bytes (draw.h)
  *   --plain         on plain CUDA, or with the library off
  *   --leak          no free is done: whether the program is correct by itself
+ *   --sleep         the process sleeps at random moments, in mapped memory
  *   --faults        each history many times, each call of the library failing in turn
  *   --fault X:3+:2  this one: the third call of X, and all later ones, gives code 2
  *   --keep-going    all failures, not only the first
@@ -105,7 +106,10 @@ static void tell(const struct trial *trial, const struct setting *setting,
 		snprintf(failing, sizeof(failing), " --fault %s:%u%s:%d", fault->name,
 			 fault->at, fault->onwards ? "+" : "", fault->code);
 	printf("explore%s%s %s%s --ops %s: step %u of %u operations: %s\n",
-	       trial->plain ? " --plain" : "", trial->leak ? " --leak" : "",
+	       trial->plain ? " --plain" : "",
+	       trial->leak      ? " --leak"
+	       : setting->sleep ? " --sleep"
+				: "",
 	       source_name(&setting->source), failing, text, of->step, count, of->why);
 	fflush(stdout);
 }
@@ -146,7 +150,7 @@ static bool history_run(const struct trial *trial, const struct source *source)
 	} else {
 		bool good = trial_run(trial, &setting, &history, kept);
 
-		played = (struct played){1, outcome->steps, !good, {0}};
+		played = (struct played){1, outcome->steps, !good, 0, {0}};
 		played_excuses(&played);
 		if (!good)
 			tell_shrunk(trial, &setting, &history, kept);
@@ -155,6 +159,7 @@ static bool history_run(const struct trial *trial, const struct source *source)
 			   __ATOMIC_RELAXED);
 	__atomic_add_fetch(&total->played.steps, played.steps, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&total->played.failures, played.failures, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&total->played.sleeps, played.sleeps, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < EXCUSES; i++)
 		__atomic_add_fetch(&total->played.excused[i], played.excused[i],
 				   __ATOMIC_RELAXED);
@@ -260,6 +265,8 @@ static int run_all(void)
 	       "0x%lx to 0x%lx\n",
 	       total->played.histories, total->played.steps, total->played.failures,
 	       seconds, arguments.from, (arguments.from + arguments.count - 1));
+	if (setting_sleeps)
+		printf("explore: %lu sleeps\n", total->played.sleeps);
 	if (!arguments.trial.plain) {
 		tell_excuses("explore: excuses: ", true);
 		tell_excuses("explore: unused excuses: ", false);
@@ -293,13 +300,10 @@ static bool flag(const char *text)
 		const char *name;
 		bool *value;
 	} flags[] = {
-	    {"--plain", &arguments.trial.plain},
-	    {"--leak", &arguments.trial.leak},
-	    {"--verbose", &arguments.trial.verbose},
-	    {"--shrink", &arguments.shrink},
-	    {"--faults", &arguments.faults},
-	    {"--keep-going", &arguments.keep_going},
-	    {"--print", &arguments.print},
+	    {"--plain", &arguments.trial.plain},     {"--leak", &arguments.trial.leak},
+	    {"--verbose", &arguments.trial.verbose}, {"--shrink", &arguments.shrink},
+	    {"--faults", &arguments.faults},         {"--sleep", &setting_sleeps},
+	    {"--keep-going", &arguments.keep_going}, {"--print", &arguments.print},
 	    {"--freeze", &arguments.freeze},
 	};
 

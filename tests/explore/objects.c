@@ -4,6 +4,8 @@
  */
 #include "explore.h"
 
+#include "gcpool.h"
+
 static const char *const kernels[] = {"gcpt_fill",      "gcpt_check", "gcpt_copy",
 				      "gcpt_add",       "gcpt_spin",  "gcpt_fill_slow",
 				      "gcpt_check_slow"};
@@ -501,6 +503,38 @@ static void peaks_reset(struct model *w, int device)
 		w->peak_blocks[device] = w->peak_bytes[device] = 0;
 }
 
+/* The program has waited for everything, or not. What wakes the library is a call of
+ * its own, or the program's next one. */
+static void sleep_play(struct thread *t, const struct op *op)
+{
+	uint64_t before[2] = {gcpsim_memory_used(0), gcpsim_memory_used(1)};
+	struct gcpool_stats stats;
+	struct model *w = t->model;
+	int result, wakes = 0;
+
+	if (!library.sleep || w->setting->plain || !w->setting->sleep)
+		return;
+	for (int i = 0; i < CONTEXTS_MAX && op->how & 1 && all_is_calm(w); i++)
+		if (w->contexts[i].live && !host_wait_context(t, i))
+			return;
+	gcpsim_plain_asks(1);
+	result = library.sleep(op->how & 1 && all_is_calm(w) ? 100 : 0);
+	outcome->sleeps += result == 0;
+	if (result == 0 && !all_is_calm(w))
+		failure(w, "asleep while a stream captures");
+	for (int i = 0; i < w->setting->devices && result == 0; i++)
+		if (library.get_stats(i, &stats, sizeof(stats)) == 0 &&
+		    gcpsim_memory_used(i) + stats.allocated_bytes.current > before[i] &&
+		    !fault_excuses(w))
+			failure(w, "asleep, and device %d has %lu bytes of %lu", i,
+				gcpsim_memory_used(i), before[i]);
+	if (library.asleep() && op->how & 2)
+		wakes = library.wake();
+	gcpsim_plain_asks(-1);
+	if ((result > 0 || wakes) && !fault_excuses(w))
+		failure(w, "gcpool_sleep gives %d, gcpool_wake %d", result, wakes);
+}
+
 void looks_play(struct thread *t, const struct op *op)
 {
 	int device = op->a % t->model->setting->devices;
@@ -511,6 +545,8 @@ void looks_play(struct thread *t, const struct op *op)
 		gcpsim_plain_asks(1);
 		library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
 		gcpsim_plain_asks(-1);
+	} else if (op->kind == OP_SLEEP) {
+		sleep_play(t, op);
 	} else if (op->kind == OP_RESET_PEAKS) {
 		if (library.reset_peaks && library.active())
 			peaks_reset(t->model, device);

@@ -107,7 +107,8 @@
 	X(PINNED_BESIDE, 0, PINNED, promises)                                          \
 	X(THREAD_CANCEL, 0, THREADS, promises)                                         \
 	X(CAPTURE_UNKNOWN, 0, CAPTURES, promises)                                      \
-	X(IPC_PEER_LATE, 0, IPC_PEERS, ipc_peer)
+	X(IPC_PEER_LATE, 0, IPC_PEERS, ipc_peer)                                       \
+	X(SLEEP, 0, TRIMS, looks) /* with --sleep */
 
 enum op_kind {
 #define X(name, weight, group, player) OP_##name,
@@ -166,6 +167,7 @@ struct setting {
 	bool leak;             /* no free is done: the program alone must be in order */
 	bool plain;            /* without the library */
 	bool share;            /* graphs may share memory (GCPOOL_GRAPH_SHARE) */
+	bool sleep;            /* the process sleeps at random moments (GCPOOL_WAKE) */
 };
 
 /* Whether the program gives its contexts access to memory of other devices. */
@@ -176,6 +178,7 @@ static inline bool peers_are_open(const struct setting *setting)
 
 /* Draws the setting of a source; the second one hands it to the environment, and
  * writes that to `show`, if there is one. */
+extern bool setting_sleeps; /* --sleep */
 void setting_draw(struct setting *ret_setting, const struct source *source);
 void setting_apply(const struct setting *setting, FILE *show);
 void history_draw(struct history *ret_history, const struct setting *setting);

@@ -685,6 +685,8 @@ static uint64_t bound_pinned(const struct model *w)
 {
 	uint64_t window = plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW);
 
+	if (w->setting->sleep)
+		window += 128 * MIB; /* through which copies go */
 	return 2 * pinned_peaks() + 8 * w->largest_pinned + 4 * MIB + window;
 }
 

@@ -140,6 +140,11 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
 
 void op_play(struct thread *t, const struct op *op)
 {
+	/* Any call of the operation may be the one that wakes the process, and waits.
+	 */
+	int asks = library.asleep && library.asleep();
+
+	gcpsim_plain_asks(asks);
 	if (t->context < 0) {
 		int context = context_first(t->model);
 
@@ -148,9 +153,9 @@ void op_play(struct thread *t, const struct op *op)
 		else
 			context_use(t, context);
 	}
-	if (t->context < 0)
-		return; /* a planned fault was in the way */
-	players[op->kind](t, op);
+	if (t->context >= 0) /* else a planned fault was in the way */
+		players[op->kind](t, op);
+	gcpsim_plain_asks(-asks);
 }
 
 /* --- the whole --- */
@@ -180,6 +185,10 @@ static void end_play(struct model *w)
 	struct thread *t = &w->threads[0];
 
 	fault_disarm();
+	gcpsim_plain_asks(1);
+	if (library.asleep && library.asleep() && library.wake() != 0)
+		failure(w, "gcpool_wake fails");
+	gcpsim_plain_asks(-1);
 	plain_end(w);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live) {

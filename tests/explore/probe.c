@@ -6,7 +6,7 @@
  *
  * The library is linked with --wrap for the functions of memory_fails.h.
  */
-#include "../../interpose/base/process.h"
+#include "../../interpose/cuda/gate.h"
 #include "../../pool/check/check.h"
 #include "../memory_fails.h"
 #include "probe_captures.h"
@@ -18,6 +18,7 @@ DOOR uint64_t gcpool_explore_lent(void);
 DOOR uint64_t gcpool_explore_captures(void);
 DOOR int gcpool_explore_keeps(uint64_t addr, uint64_t capture);
 DOOR int gcpool_explore_keeps_some(void);
+DOOR int gcpool_explore_asleep(void);
 DOOR uint64_t gcpool_explore_graph_pool(uint64_t addr);
 DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
@@ -58,6 +59,11 @@ int gcpool_explore_keeps(uint64_t addr, uint64_t capture)
 {
 	return gcp_process_pooling() &&
 	       probe_capture_keeps(gcp_process.tracker, addr, capture);
+}
+
+int gcpool_explore_asleep(void)
+{
+	return atomic_load(&gcp_gate.asleep);
 }
 
 int gcpool_explore_keeps_some(void)

@@ -58,6 +58,8 @@ static void region_check(struct model *w, const struct block *block,
 
 void results_check(struct model *w)
 {
+	if (library.asleep && library.asleep()) /* the host has them */
+		return;
 	for (const struct block *block = w->blocks; block; block = block->next) {
 		if (!block->live && !block_is_result(w, block))
 			continue;

@@ -71,6 +71,8 @@ static void derive(struct setting *setting)
 	setting->check_often = true;
 }
 
+bool setting_sleeps;
+
 void setting_draw(struct setting *ret_setting, const struct source *source)
 {
 	struct draw draw = draw_open(source, DRAW_SETTING);
@@ -97,6 +99,8 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	setting.early = setting.seed % 2;
 	draw_more(&setting);
 	draw_driver(&setting);
+	setting.sleep = setting_sleeps;
+	setting.vmm |= setting.sleep;
 	derive(&setting);
 	*ret_setting = setting;
 }
@@ -311,6 +315,10 @@ void setting_apply(const struct setting *setting, FILE *show)
 		set("GCPOOL_STRICT", "1");
 		set_device(setting, &draw);
 		set_options(setting, &draw);
+	}
+	if (setting->sleep) {
+		set("GCPOOL_WAKE", "auto");
+		set("GCPOOL_WAKE_WAIT", "0");
 	}
 	if (setting->plain)
 		set("GCPOOL_MODE", setting->count ? "count" : "off");

@@ -124,6 +124,7 @@ static bool child_wait(pid_t pid, int *ret_status)
 
 void played_excuses(struct played *played)
 {
+	played->sleeps += outcome->sleeps;
 	for (unsigned i = 0; i < EXCUSES; i++)
 		__atomic_add_fetch(&played->excused[i], outcome->excused[i],
 				   __ATOMIC_RELAXED);

@@ -26,7 +26,7 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 
 /* What was played, and how much of it failed. */
 struct played {
-	uint64_t histories, steps, failures;
+	uint64_t histories, steps, failures, sleeps;
 	uint64_t excused[EXCUSES];
 };
 

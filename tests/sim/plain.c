@@ -175,9 +175,11 @@ void gcpsim_plain_waits(void *handle)
 	}
 }
 
+static unsigned asking; /* threads, or the same one several times */
+
 void gcpsim_plain_asks(int change)
 {
-	sim_thread_self()->asked += (unsigned)change;
+	__atomic_fetch_add(&asking, (unsigned)change, __ATOMIC_RELAXED);
 }
 
 void gcpsim_plain_returned(void)
@@ -322,9 +324,10 @@ static bool is_looked_at(const struct sim_op *op)
 {
 	const struct sim_thread *self = sim_thread_self();
 
-	/* A thread that is not the program's has asked until the work was done. */
-	return watching && self->asked == 0 && (self->watched || !asks(self)) &&
-	       !is_waited(op);
+	/* A thread that is not the program's has asked until the work was done; while
+	 * one thread asks to wait, others may work for it. */
+	return watching && !__atomic_load_n(&asking, __ATOMIC_RELAXED) &&
+	       (self->watched || !asks(self)) && !is_waited(op);
 }
 
 void sim_plain_wait(struct sim_op *op)

@@ -610,7 +610,6 @@ struct sim_thread {
 	bool per_thread; /* in a call whose default stream is the thread's */
 	uint64_t posted; /* the latest job that it gave the driver's thread, or 0 */
 	enum sim_fn fn;  /* its latest call */
-	unsigned asked;  /* > 0: the program itself asks to wait */
 	bool watched;    /* of the program, not of what is tested */
 	uint64_t calls[SIM_FN_COUNT]; /* written by this thread alone */
 	struct sim_thread *next;

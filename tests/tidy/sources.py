@@ -259,7 +259,8 @@ FORBIDDEN = {
                   "exit", "atexit", "signal", "sigaction", "pthread_create"]}
 # The threads that the library may have, one if it is asked to and one once memory is
 # exported, make no CUDA call when CUDA has ended.
-ALLOWED = {"interpose/process/poller.c": ["atexit"], "interpose/ipc/ipc_server.c": ["atexit"]}
+ALLOWED = {f"interpose/{name}.c": ["atexit"]
+           for name in ("process/poller", "process/sleep", "ipc/ipc_server")}
 
 
 def code_of(text):

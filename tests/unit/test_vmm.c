@@ -392,3 +392,50 @@ TEST(a_handle_in_use_by_the_device_stays)
 	assert_int_equal(must_stats().waits, 0);
 	fake.stuck = false;
 }
+
+static void content_add(void *arg, const struct gcp_block_view *block)
+{
+	*(uint64_t *)arg += block->content ? block->size : 0;
+	assert_non_null(block->ctx);
+}
+
+static uint64_t contents(void)
+{
+	uint64_t bytes = 0;
+
+	gcp_pools_blocks(pools, 0, content_add, &bytes);
+	return bytes;
+}
+
+TEST_OF_DRIVER(memory_sleeps_and_comes_back_where_it_was)
+{
+	struct gcp_config config = fake_mapped_config();
+	gcp_addr held, freed, output, scratch;
+	struct gcp_heap *heap;
+
+	config.sleeps = true;
+	fake_open(&config);
+	held = must_alloc(pool, 5 * MIB);
+	freed = must_alloc(pool, 6 * MIB);
+	OK(gcp_heap_create(pool, &heap));
+	OK(gcp_heap_alloc(heap, 4 * MIB, GCP_USE_ANY, &output));
+	OK(gcp_heap_alloc(heap, 2 * MIB, GCP_USE_CAPTURED, &scratch));
+	OK(gcp_pools_free(pools, scratch));
+	must_free(freed);
+	uint64_t used = fake.memory_used;
+	/* What a graph has freed may have content as long as it is not sealed. */
+	assert_int_equal(contents(), 11 * MIB);
+	gcp_pools_sleep(pools);
+	assert_int_equal(fake.memory_used, 0);
+	fake.memory_limit = used / 2;
+	assert_int_equal(gcp_pools_reopen(pools, -1), GCP_CUDA_OUT_OF_MEMORY);
+	gcp_pools_sleep(pools);
+	assert_int_equal(fake.memory_used, 0);
+	fake.memory_limit = 1ull << 40;
+	OK(gcp_pools_reopen(pools, -1));
+	assert_int_equal(fake.memory_used, used);
+	must_be_sound();
+	must_free(held);
+	OK(gcp_pools_free(pools, output));
+	gcp_heap_release(heap);
+}

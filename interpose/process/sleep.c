@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sleep.c - see sleep.h. Called by api.c, by poller.c for gcpool ctl, and by the first
+ * call that comes to the gate of a process that is asleep.
+ *
+ *      gate      no call of the program is let in, and none is under way
+ *      quiet     a fence in each context is done, and unused memory is given back
+ *      out       what blocks hold is copied to the host
+ *      gone      the pools' memory is the driver's; the addresses stay (vmm.c)
+ *                ... asleep
+ *      refill    memory is there again, or everything stays as it was
+ *      in        what blocks hold is copied back, and the gate is opened
+ *
+ * Whatever fails before "gone" leaves the process awake, and whatever fails after it
+ * leaves it asleep: the host keeps all until the last copy is done. Memory that is not
+ * mapped, or known outside of the process, stays; a process that has such does not
+ * sleep. Pinned memory and what passes through stay too.
+ *
+ * Rules:
+ *  Z1 memory is copied and given away only when all work is done
+ *  Z2 all that the program holds, and graphs may read, is copied (blocks.c)
+ *  Z3 memory that is made at a wake is open to its device (vmm.c)
+ *  Z4 memory of a lane, which several addresses show, is not given away (vmm.c)
+ *  Z5 a call that finds the gate closed waits (gate.c)
+ */
+#define GCPOOL_API __attribute__((visibility("default")))
+#include "../gcpool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../base/clock.h"
+#include "../cuda/gate.h"
+#include "../base/process_identity.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/fence_all.h"
+#include "../cuda/resolve.h"
+#include "../cuda/third_party_dma.h"
+#include "calling_thread.h"
+#include "sleep.h"
+#include "spans.h"
+
+enum {
+	DEVICES_MAX = 64,
+	SAID_MAX = 256,
+	CHUNK = 2 << 20,
+	GAP_MAX = 64 << 10,
+	PAUSE_NS = 100 * 1000,
+	RETRY_NS = 100 * 1000 * 1000
+};
+
+static struct gcp_mutex sleep_lock = GCP_MUTEX(GCP_RANK_SLEEP);
+static struct gcp_spans spans;      /* while asleep; sleep_lock */
+static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them; sleep_lock */
+static void *fence;                 /* made once; sleep_lock */
+
+/* --- what is copied ------------------------------------------------------------ */
+
+struct survey {
+	struct gcp_spans *spans;
+	uint64_t ordinary, shared; /* bytes that stay */
+	bool lacks_memory;
+};
+
+/* Small blocks side by side are one span; what is free between them in the same handle
+ * goes along. */
+static void content_add(void *arg, const struct gcp_block_view *block)
+{
+	struct survey *survey = arg;
+	struct gcp_spans *all = survey->spans;
+	struct gcp_span *last = all->count ? &all->at[all->count - 1] : NULL;
+	uint64_t end = last ? last->addr + last->bytes : 0;
+
+	if (!block->content)
+		return;
+	survey->ordinary += block->ctx ? 0 : block->size;
+	if (gcp_pools_is_exported(gcp_process.pools, block->addr))
+		survey->shared += block->size;
+	if (!last || (end - 1) / CHUNK != block->addr / CHUNK ||
+	    block->addr - end > GAP_MAX)
+		survey->lacks_memory |= !gcp_spans_add(all, block);
+	else {
+		uint64_t more = block->addr + block->size - end;
+
+		last->bytes += more;
+		all->bytes += more;
+	}
+}
+
+static void contents_find(struct survey *survey)
+{
+	struct gcp_pools *pools = gcp_process.pools;
+
+	gcp_spans_close(survey->spans);
+	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
+		gcp_pools_blocks(pools, device, content_add, survey);
+}
+
+static uint64_t figure_read(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	return at ? gcp_digits_read(at + strlen(name) + strspn(at + strlen(name), " "))
+		  : 0;
+}
+
+/* Bytes of the host that may be taken: never the last tenth. */
+static uint64_t host_room(void)
+{
+	char text[2048];
+	uint64_t room, total, most, used = 0;
+
+	if (gcp_file_read("/proc/meminfo", text, sizeof(text)) <= 0)
+		return 0;
+	room = figure_read(text, "MemAvailable:") << 10;
+	total = figure_read(text, "MemTotal:") << 10;
+	room -= room < total / 10 ? room : total / 10;
+	/* Of the container, if there is one. */
+	if (gcp_file_read("/sys/fs/cgroup/memory.max", text, sizeof(text)) <= 0 ||
+	    text[0] < '0' || text[0] > '9')
+		return room;
+	most = gcp_digits_read(text) / 10 * 9;
+	if (gcp_file_read("/sys/fs/cgroup/memory.stat", text, sizeof(text)) > 0)
+		used = figure_read(text, "anon") + figure_read(text, "\nshmem");
+	most -= most < used ? most : used;
+	return most < room ? most : room;
+}
+
+/* --- sleep --------------------------------------------------------------------- */
+
+/* Returns 0 when all that was submitted is done. */
+static int quiet_wait(uint64_t until, struct gcp_text *said)
+{
+	int result = fence ? 0 : gcp_fence_all_create(&fence);
+
+	if (gcp_process_capturing()) {
+		gcp_text_add(said, "a stream is being captured");
+		return -EBUSY;
+	}
+	if (result == 0)
+		result = gcp_fence_all_record(fence);
+	while (result == 0 &&
+	       (result = gcp_fence_all_query(fence, NULL)) == GCP_CUDA_NOT_READY) {
+		if (gcp_clock_ns() >= until || atomic_load(&gcp_gate.ends)) {
+			gcp_text_add(said, "work of the device was not done in time");
+			return -ETIMEDOUT;
+		}
+		gcp_sleep(PAUSE_NS);
+		result = 0;
+	}
+	if (result != 0)
+		gcp_text_add(said, "the device or the driver reports error %d", result);
+	return result;
+}
+
+/* What the library cannot answer for when the process sleeps. */
+static int obstacle_find(struct survey *survey, struct gcp_text *said)
+{
+	const char *unknown = atomic_load(&gcp_gate.unknown);
+
+	contents_find(survey);
+	if (unknown)
+		gcp_text_add(said, "%s is not known to this version", unknown);
+	else if (gcp_third_party_dma_possible())
+		gcp_text_add(said,
+			     "RDMA, storage or another device may use memory by "
+			     "itself: its library is loaded, or was told of some");
+	else if (survey->shared)
+		gcp_text_add(said, "%llu bytes are open to other processes",
+			     (unsigned long long)survey->shared);
+	else if (survey->ordinary)
+		gcp_text_add(said, "%llu bytes are in ordinary segments",
+			     (unsigned long long)survey->ordinary);
+	else
+		return 0;
+	return -ENOTSUP;
+}
+
+static int host_take(struct survey *survey, struct gcp_text *said)
+{
+	uint64_t room = host_room(), bytes = survey->spans->bytes;
+
+	if (!survey->lacks_memory && bytes <= room && gcp_spans_open(survey->spans))
+		return 0;
+	gcp_text_add(said, "the host has no memory for it: ");
+	gcp_text_add_bytes(said, bytes);
+	gcp_text_add(said, " are needed, and ");
+	gcp_text_add_bytes(said, room);
+	gcp_text_add(said, " may be taken");
+	return -ENOMEM;
+}
+
+/* Bytes that the pools of a device have taken; shared: of these in lanes. */
+static uint64_t bytes_taken(int device, bool shared)
+{
+	struct gcp_stats stats;
+
+	if (gcp_pools_stats(gcp_process.pools, device, &stats) != 0)
+		return 0;
+	return shared ? stats.lane_bytes.current : stats.reserved_bytes.current;
+}
+
+/* What graphs share is made again by their next launches, and counts at the wake. */
+static CUresult unused_give_back(void)
+{
+	int most = gcp_pools_device_max(gcp_process.pools);
+
+	gcp_tracker_collect(gcp_process.tracker);
+	(void)gcp_pools_trim(gcp_process.pools, -1, 0, true);
+	for (int device = 0; device <= most && device < DEVICES_MAX; device++) {
+		lanes[device] = bytes_taken(device, true);
+		(void)gcp_share_trim(gcp_process.tracker, device, 0);
+		if (bytes_taken(device, true) > 0)
+			return CUDA_ERROR_NOT_READY;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* The gate is closed. */
+static int fall_asleep(uint64_t until, struct gcp_text *said)
+{
+	struct survey survey = {.spans = &spans};
+	int result = obstacle_find(&survey, said);
+
+	if (result == 0)
+		result = quiet_wait(until, said);
+	if (result != 0)
+		return result;
+	if ((spans.count > 0 ? GCP_WITHIN(spans.at[0].ctx, unused_give_back())
+			     : unused_give_back()) != CUDA_SUCCESS) {
+		gcp_text_add(said, "graphs do not give back what they share");
+		return -EBUSY;
+	}
+	contents_find(&survey); /* graphs that are gone had some */
+	result = host_take(&survey, said);
+	if (result != 0)
+		return result;
+	result = gcp_spans_copy(&spans, true);
+	assert(atomic_load(&gcp_gate.inside) == 0 && !gcp_process_capturing()); /* Z1 */
+	if (result == 0)
+		gcp_pools_sleep(gcp_process.pools);
+	else
+		gcp_text_add(said, "copying to the host gives error %d", result);
+	return result;
+}
+
+static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
+{
+	uint64_t until = gcp_clock_ns() + timeout_ms * 1000000;
+	int result = -ETIMEDOUT;
+
+	gcp_assert_held(GCP_RANK_SLEEP);
+	if (atomic_load(&gcp_gate.asleep)) {
+		gcp_text_add(said, "the process is asleep already");
+		return -EALREADY;
+	}
+	if (!gcp_gate_close(until)) {
+		gcp_text_add(said, "calls of CUDA have not returned in time");
+		return result;
+	}
+	result = fall_asleep(until, said);
+	if (result == 0) {
+		atomic_store(&gcp_gate.kept, spans.bytes);
+		atomic_store(&gcp_gate.asleep, true);
+		gcp_text_add(said, "asleep, the host keeps ");
+		gcp_text_add_bytes(said, spans.bytes);
+	} else {
+		gcp_spans_close(&spans);
+		atomic_store(&gcp_gate.closed, false);
+	}
+	return result;
+}
+
+int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said)
+{
+	int result;
+
+	if (!gcp_process_pooling()) {
+		gcp_text_add(said, "the process has no memory of the library");
+		return -ENOENT;
+	}
+	if (!gcp_gate.wait) {
+		gcp_text_add(said, "the process was started without GCPOOL_CONTROL=1 "
+				   "or GCPOOL_WAKE");
+		return -EPERM;
+	}
+	if (gcp_thread.inside > 0) {
+		gcp_text_add(said, "the thread is inside a call of CUDA");
+		return -EBUSY;
+	}
+	gcp_mutex_lock(&sleep_lock);
+	result = sleep_locked(timeout_ms < UINT32_MAX ? timeout_ms : UINT32_MAX, said);
+	gcp_mutex_unlock(&sleep_lock);
+	gcp_log(GCP_LOG_INFO, "sleep: %s", said->bytes);
+	return result;
+}
+
+/* --- wake ---------------------------------------------------------------------- */
+
+/* Whether each device has memory for all of it: others are not to lack what would be
+ * given back at once. */
+static bool is_there(void)
+{
+	size_t left = 0, total = 0;
+	CUdevice device;
+
+	for (size_t i = 0; i < spans.count; i++)
+		if ((i == 0 || spans.at[i].ctx != spans.at[i - 1].ctx) &&
+		    gcp_ctx_device(spans.at[i].ctx, &device) &&
+		    GCP_WITHIN(spans.at[i].ctx, gcp_real.cuMemGetInfo_v2(
+						    &left, &total)) == CUDA_SUCCESS &&
+		    left < bytes_taken(device, false) +
+			       (device < DEVICES_MAX ? lanes[device] : 0))
+			return false;
+	return true;
+}
+
+static int wake_try(void)
+{
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	if (!is_there())
+		return result;
+	result = gcp_pools_reopen(gcp_process.pools, -1);
+	if (result == 0)
+		result = gcp_spans_copy(&spans, false);
+	if (result != 0)
+		gcp_pools_sleep(gcp_process.pools);
+	return result;
+}
+
+/* A peer that cannot be given access may lack memory, too (vm_open). */
+static bool may_come(int result)
+{
+	return result == GCP_CUDA_OUT_OF_MEMORY || result == -EACCES;
+}
+
+static int wake_locked(uint64_t until)
+{
+	struct gcp_spans kept;
+	int result;
+
+	gcp_assert_held(GCP_RANK_SLEEP);
+	if (!atomic_load(&gcp_gate.asleep))
+		return -EALREADY;
+	while (may_come(result = wake_try()) && gcp_clock_ns() < until &&
+	       !atomic_load(&gcp_gate.ends))
+		gcp_sleep(RETRY_NS);
+	if (result != 0)
+		return result;
+	kept = spans;
+	spans = (struct gcp_spans){0};
+	atomic_store(&gcp_gate.kept, 0);
+	atomic_store(&gcp_gate.asleep, false);
+	atomic_store(&gcp_gate.closed, false);
+	gcp_spans_close(&kept); /* takes a while */
+	return 0;
+}
+
+int gcp_process_wake(uint64_t unused, struct gcp_text *said)
+{
+	uint64_t start = gcp_clock_ns();
+	uint64_t until = start + gcp_process.options.wake_wait * 1000000000ull;
+	int result = -EALREADY;
+
+	(void)unused;
+	if (gcp_gate.wait && gcp_thread.inside == 0) {
+		gcp_mutex_lock(&sleep_lock);
+		result = wake_locked(until);
+		gcp_mutex_unlock(&sleep_lock);
+	}
+	if (result == 0)
+		gcp_text_add(said, "awake after %llu ms",
+			     (unsigned long long)(gcp_clock_ns() - start) / 1000000);
+	else if (result == -EALREADY)
+		gcp_text_add(said, "the process is awake");
+	else
+		gcp_text_add(said, "still asleep, %s (error %d)",
+			     result == GCP_CUDA_OUT_OF_MEMORY
+				 ? "the device has no memory for it"
+				 : "the driver refuses its memory",
+			     result);
+	if (result != -EALREADY)
+		gcp_log(result ? GCP_LOG_WARNING : GCP_LOG_INFO, "wake: %s",
+			said->bytes);
+	return result;
+}
+
+/* In a thread with whatever context and errno. */
+static int answer(int (*call)(uint64_t timeout_ms, struct gcp_text *said),
+		  uint64_t timeout_ms)
+{
+	char bytes[SAID_MAX];
+	struct gcp_text said;
+	int saved = errno, result;
+
+	gcp_text_init(&said, bytes, sizeof(bytes));
+	result = call(timeout_ms, &said);
+	errno = saved;
+	return result;
+}
+
+int gcpool_sleep(unsigned timeout_ms)
+{
+	return answer(gcp_process_sleep, timeout_ms);
+}
+
+int gcpool_wake(void)
+{
+	return answer(gcp_process_wake, 0);
+}
+
+/* For calls at the gate. */
+static int gate_wait(void)
+{
+	int result = 0;
+
+	if (atomic_load(&gcp_gate.ends))
+		return CUDA_ERROR_DEINITIALIZED;
+	if (gcp_process.options.wake == GCP_WAKE_MANUAL)
+		gcp_sleep(10 * PAUSE_NS);
+	else
+		result = gcpool_wake();
+	if (result == -EALREADY)
+		return 0;
+	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+/* What ends with the process does not wake it. */
+static void process_ends(void)
+{
+	atomic_store(&gcp_gate.ends, true);
+}
+
+void gcp_sleep_start(void)
+{
+	if (gcp_process.options.wake == GCP_WAKE_OFF)
+		return;
+	if (atexit(process_ends) != 0)
+		return;
+	gcp_process.special = true;
+	gcp_gate.begins = gcp_thread_watch;
+	gcp_gate.wait = gate_wait;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sleep.h - sleep and wake: the memory of the pools goes to the host, and comes back to
+ * the same addresses. While the process is asleep calls wait at the gate (gate.h).
+ */
+#ifndef GCP_INTERPOSE_SLEEP_H
+#define GCP_INTERPOSE_SLEEP_H
+
+#include <stdint.h>
+
+#include "../base/log.h"
+
+/* With GCPOOL_WAKE: makes the gate. Before the first allocation, with start_lock. */
+void gcp_sleep_start(void);
+/* gcpool_sleep, gcpool_wake. `said` gets a sentence in each case. */
+int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said);
+int gcp_process_wake(uint64_t unused, struct gcp_text *said);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * spans.h - runs of device memory, and the memory of the host that keeps what they
+ * hold, side by side. For sleep.c, under its lock.
+ */
+#ifndef GCP_INTERPOSE_SPANS_H
+#define GCP_INTERPOSE_SPANS_H
+
+#include "../base/process.h"
+
+struct gcp_span {
+	CUcontext ctx; /* that copies it */
+	CUdeviceptr addr;
+	uint64_t bytes;
+	uint64_t at; /* in the host's memory */
+};
+
+struct gcp_spans {
+	struct gcp_span *at; /* in the order of `at` */
+	size_t count, room;
+	uint64_t bytes;
+	char *host;  /* bytes */
+	void *stage; /* pinned, for copies on their way */
+};
+
+/* False: no memory. */
+bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block);
+/* Takes the memory of the host. False: there is none. */
+bool gcp_spans_open(struct gcp_spans *spans);
+/* Copies all of it to the host, or back to the device. 0, or the driver's error. */
+int gcp_spans_copy(struct gcp_spans *spans, bool out);
+/* Gives everything back: it is as at the start. */
+void gcp_spans_close(struct gcp_spans *spans);
+
+#endif
