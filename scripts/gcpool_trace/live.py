@@ -220,7 +220,8 @@ class Page:
         self.pinned_held = host.get("active_bytes", {}).get("current", 0)
         self.pinned_allocated = host.get("allocated_bytes", {}).get("current", 0)
         self.asleep = report.get("asleep_bytes")
-        self.control = report.get("options", {}).get("GCPOOL_CONTROL") == "1"
+        # A page that was not written yet says nothing of options.
+        self.control = report.get("options", {"GCPOOL_CONTROL": "1"}).get("GCPOOL_CONTROL") == "1"
         numbers = gpu_numbers()
         self.devices = [figures_of(device, numbers) for device in report.get("devices", ())]
 

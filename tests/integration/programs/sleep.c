@@ -13,7 +13,7 @@
  *
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
- * Run: mapped: trial.py @ GCPOOL_WAKE=auto
+ * Run: mapped: trial.py @ --bytes 4m GCPOOL_WAKE=auto
  * Run: mapped: trial.py @ --workers 2 GCPOOL_WAKE=auto
  */
 #include <dlfcn.h>
