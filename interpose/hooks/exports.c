@@ -39,24 +39,20 @@
 	 GCP_IS(name, "cuCtxSynchronize") || GCP_IS(name, "cuEventSynchronize") ||     \
 	 GCP_IS(name, "cuEventQuery"))
 
-/* The way of a call where more than its hook may have to be done (process.h). */
-#define GCP_SPECIAL(name, parameters, arguments)                                       \
-	static __attribute__((noinline, cold)) CUresult special_##name parameters      \
+/* The hook of a call that may have to wait at the gate. */
+#define GCP_GATED(name, parameters, arguments)                                         \
+	static __attribute__((noinline, cold)) CUresult gated_##name parameters        \
 	{                                                                              \
-		int saved = errno;                                                     \
-		CUresult result = CUDA_SUCCESS;                                        \
+		CUresult result;                                                       \
                                                                                        \
-		if (gcp_process_passive())                                             \
-			return gcp_real.name arguments;                                \
-		if (!GCP_PASSES(#name))                                                \
-			result = (CUresult)gcp_gate_enter();                           \
+		if (GCP_PASSES(#name))                                                 \
+			return gcp_hook_##name arguments;                              \
+		result = (CUresult)gcp_gate_enter();                                   \
 		if (result == CUDA_SUCCESS) {                                          \
 			result = gcp_hook_##name arguments;                            \
-			if (!GCP_PASSES(#name))                                        \
-				gcp_gate_leave();                                      \
+			gcp_gate_leave();                                              \
 		}                                                                      \
-		errno = saved;                                                         \
-		return gcp_contexts_note(result);                                      \
+		return result;                                                         \
 	}
 
 /* The way of a call that may need its hook. */
@@ -67,9 +63,13 @@
 	gcp_resolve();                                                                 \
 	if (!gcp_real.name)                                                            \
 		return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
-	if (__builtin_expect(gcp_process.special, 0))                                  \
-		return special_##name arguments;                                       \
-	result = gcp_hook_##name arguments;                                            \
+	if (__builtin_expect(gcp_process.special, 0)) {                                \
+		if (gcp_process_passive())                                             \
+			return gcp_real.name arguments;                                \
+		result = gated_##name arguments;                                       \
+	} else {                                                                       \
+		result = gcp_hook_##name arguments;                                    \
+	}                                                                              \
 	errno = saved;                                                                 \
 	return gcp_contexts_note(result);
 
@@ -77,7 +77,7 @@
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_SPECIAL(name, parameters, arguments)                                       \
+	GCP_GATED(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \
@@ -92,7 +92,7 @@ GCP_HOOKS_OTHERS(GCP_X)
 
 /* The hook, out of the way of the call that needs none. */
 #define GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_SPECIAL(name, parameters, arguments)                                       \
+	GCP_GATED(name, parameters, arguments)                                         \
 	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \
