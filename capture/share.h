@@ -18,8 +18,9 @@ struct gcp_last {
 	uint64_t gone;      /* streams that had gone when it was there for certain */
 };
 
-/* A captured graph that may share, with its executables. It ends when it gets memory of
- * its own, for good, or with the memory of its graph pool.
+/* A captured graph that may share, with its executables. It ends when the
+ * graph gets memory of its own, which it keeps, or when the memory of its graph pool is
+ * released.
  * All that runs on its addresses are launches of these executables, of which each holds
  * the memory of no other graph that may share: another use gives the graph memory of
  * its own first (X7). */
@@ -77,7 +78,8 @@ struct gcp_track {
 struct gcp_share *gcp_share_held(const struct gcp_holder *holder, unsigned *ret_count);
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 				    unsigned *ret_count);
-/* Returns true if anything but its executables can come to its memory. */
+/* Returns true if the graph is there, or was copied into others: more than its
+ * executables may use its memory. */
 bool gcp_share_is_open(const struct gcp_share *share);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);

@@ -387,7 +387,7 @@ GCPOOL_API int gcpool_work(struct gcpool_work *work,
 
 /* For a process that has been started with GCPOOL_CONTROL=1, or with GCPOOL_WAKE: gives
  * the device memory of the pools away, and keeps its addresses and what it holds
- * (docs/memory.md). Meanwhile calls that submit work, or have to do with memory, wait:
+ * (docs/elastic.md). Meanwhile calls that submit work, or have to do with memory, wait:
  * until gcpool_wake, or with GCPOOL_WAKE=auto the first of them wakes the process
  * itself. These and `gcpool ctl PID sleep|wake` may be mixed. From any thread, but not
  * from a host function (cudaLaunchHostFunc). Each says why not at level info. */

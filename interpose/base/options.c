@@ -186,7 +186,7 @@ static bool set_parse(const struct gcp_option *option, const char *value,
 	return true;
 }
 
-/* The number that a value stands for, of every type but text. False: it is wrong. */
+/* Reads the value of an option that is not text. Returns false if it is wrong. */
 static bool value_number(const struct gcp_option *option, const char *value,
 			 uint64_t *ret_number)
 {
@@ -406,7 +406,7 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
 }
 
-/* What is right by itself, and has no effect. */
+/* Warns about options that are right by themselves and have no effect. */
 static void idle_say(const struct gcp_options *options)
 {
 	if (options->stats_file[0] && options->stats == GCP_STATS_OFF)

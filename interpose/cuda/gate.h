@@ -16,7 +16,7 @@
 
 #include "../base/process.h"
 
-/* Whether the process may sleep, and what wakes it but `gcpool ctl`: GCPOOL_WAKE. */
+/* GCPOOL_WAKE: what wakes the process, besides `gcpool ctl` and gcpool_wake. */
 enum gcp_wake {
 	GCP_WAKE_OFF,  /* it does not sleep */
 	GCP_WAKE_AUTO, /* the next call */

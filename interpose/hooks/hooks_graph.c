@@ -342,9 +342,9 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 
 /* --- the hooks -------------------------------------------------------------------- */
 
-/* What is done before the real call, which is not made if that fails, and after it.
- * Addresses that the program names may be another graph's: a graph that a node is added
- * to is held. */
+/* BEFORE_ runs before the real call, which is not made if it fails; AFTER_ runs after
+ * it. Addresses that the program names may be another graph's: a graph that a node is
+ * added to is held. */
 #define GCP_HOLD(graph, making) holding_begin(graph, making, call, &holding)
 #define GCP_HOLD_NODE(making)   node_begin(params, making, call, &holding)
 #define GCP_FOLLOWED            node_follows(result, parent, ret_node)

@@ -156,7 +156,8 @@ static int quiet_wait(uint64_t until, struct gcp_text *said)
 	return result;
 }
 
-/* What the library cannot answer for when the process sleeps. */
+/* Finds what keeps the process from sleeping: memory that cannot go, or a call that is
+ * not known. */
 static int obstacle_find(struct survey *survey, struct gcp_text *said)
 {
 	const char *unknown = atomic_load(&gcp_gate.unknown);
@@ -300,8 +301,8 @@ int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said)
 
 /* --- wake ---------------------------------------------------------------------- */
 
-/* Whether each device has memory for all of it: others are not to lack what would be
- * given back at once. */
+/* Returns true if each device has memory for all of it. Else nothing is taken: other
+ * processes would lack what goes back at once. */
 static bool is_there(void)
 {
 	size_t left = 0, total = 0;
@@ -429,7 +430,7 @@ static int gate_wait(void)
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-/* What ends with the process does not wake it. */
+/* At exit no call wakes the process. */
 static void process_ends(void)
 {
 	atomic_store(&gcp_gate.ends, true);

@@ -396,14 +396,15 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 	return block && addr < block->addr + block->size ? block : NULL;
 }
 
+/* An odd number: a product with it keeps apart what it is multiplied with. */
+#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+
 /* An address is given out again only after the epoch in which it was freed, and freed
  * again in a later one; what is mapped there anew begins with a later one, and other
  * memory of the driver is another segment. (Inside one capture it is the same
  * allocation to all others.) But to its own stream it is given at once: so
  * stream-ordered allocations are counted. The highest bit tells it from the driver's
  * numbers, which count from 1. */
-#define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* spreads what it is multiplied with */
-
 uint64_t gcp_block_id(const struct gcp_block *block)
 {
 	if (block->async)
