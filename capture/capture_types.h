@@ -254,6 +254,15 @@ uint64_t gcp_thread_number(void);
 /* tracker->lock, and the word. */
 void gcp_tracker_lock(struct gcp_tracker *tracker);
 void gcp_tracker_unlock(struct gcp_tracker *tracker);
+/* Holds the lock from here to the end of the block. */
+#define GCP_TRACKER_LOCKED(tracker)                                                    \
+	struct gcp_tracker *locked                                                     \
+	    __attribute__((cleanup(gcp_tracker_leave), unused)) =                      \
+		(gcp_tracker_lock(tracker), (tracker))
+static inline void gcp_tracker_leave(struct gcp_tracker *const *tracker)
+{
+	gcp_tracker_unlock(*tracker);
+}
 
 /* The word alone, which takes a tenth of the lock's instructions: for a few, without
  * calls that may wait. It excludes all that holds the lock. False: it is taken. A full

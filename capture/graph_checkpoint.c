@@ -87,13 +87,12 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 	struct gcp_graph_heap *entry;
 	int result;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	result = pool_find(tracker, id, &graph_pool);
 	if (result == 0)
 		result = restorable(graph_pool, checkpoint);
 	if (result == 0)
 		SLIST_FOREACH (entry, &graph_pool->heaps, link)
 			gcp_heap_restore(entry->heap, &checkpoint->live);
-	gcp_tracker_unlock(tracker);
 	return result;
 }

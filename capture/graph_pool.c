@@ -116,7 +116,7 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
@@ -125,7 +125,6 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 		graph_pool->held = 1;
 		*ret_id = graph_pool->id;
 	}
-	gcp_tracker_unlock(tracker);
 	return graph_pool ? 0 : -ENOMEM;
 }
 
@@ -134,14 +133,13 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	struct gcp_graph_pool *graph_pool;
 	int result = -ENOENT;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool && graph_pool->held > 0) {
 		graph_pool->held--;
 		gcp_graph_pool_ref_released(tracker, graph_pool);
 		result = 0;
 	}
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -196,7 +194,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	size_t count = 0;
 
 	gcp_tracker_collect(tracker);
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		if (gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits)
 			continue;
@@ -204,6 +202,5 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 			info_fill(graph_pool, &infos[count]);
 		count++;
 	}
-	gcp_tracker_unlock(tracker);
 	return count;
 }

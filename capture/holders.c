@@ -292,13 +292,12 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder && holder->ending)
 		holder = NULL;
 	if (holder)
 		holder->ending = true;
-	gcp_tracker_unlock(tracker);
 	return holder;
 }
 
@@ -426,7 +425,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	holding = calloc(1, sizeof(*holding)); /* without a handle */
 	if (!holding)
 		return -ENOMEM;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	result = of_all ? holds_of_all(tracker, holding, true) /* Y12 */
 			: holds_of(tracker, handle, is_exec, holding);
 	if (result == 0 && !of_all)
@@ -439,7 +438,6 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		gcp_holder_free(tracker, holding);
 	else
 		*ret_holding = holding;
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -447,9 +445,8 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_holder_free(tracker, holding);
-	gcp_tracker_unlock(tracker);
 }
 
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
@@ -483,7 +480,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding)
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
 	if (holder)
 		holds_move(holding, gcp_holder_root(holder));
@@ -492,7 +489,6 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	else
 		holder_list(tracker, holder = holding, handle, is_exec);
 	gcp_launches_reset(tracker); /* an update may have failed */
-	gcp_tracker_unlock(tracker);
 }
 
 /* Returns the part that was set for the node before, or NULL. */
@@ -546,10 +542,9 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	holds_keep(holding);
 	gcp_holder_free(tracker, holding);
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- launches --------------------------------------------------------------------- */
@@ -575,14 +570,11 @@ static bool holds_are_away(const struct gcp_holder *holder, const void *ctx)
 bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx)
 {
 	const struct gcp_holder *holder;
-	bool away;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	holder = gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec);
-	away = tracker->unseen > 0 || (holder && holds_are_away(holder, ctx));
-	gcp_tracker_unlock(tracker);
-	return away;
+	return tracker->unseen > 0 || (holder && holds_are_away(holder, ctx));
 }
 
 void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,
@@ -645,7 +637,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 
 	if (!part)
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	if (parent && !moved)
 		handle_is_new(tracker, part, false);
 	else if (!parent)
@@ -660,7 +652,6 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 			holds_move(holder, gcp_holder_root(of));
 		holder_embed(holder, of);
 	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- for good ----------------------------------------------------------------- */
@@ -669,12 +660,11 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	tracker->keeps_all |= from_now_on;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
 			graph_pool->kept = true;
-	gcp_tracker_unlock(tracker);
 }
 
 bool gcp_tracker_holds(const struct gcp_tracker *tracker)

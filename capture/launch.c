@@ -376,7 +376,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 	if (launch->event && result == 0)
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	share = gcp_share_of_exec(tracker, exec, &count);
 	if (!share || share->id != launch->share)
 		share = gcp_share_by_id(tracker, launch->share);
@@ -384,7 +384,6 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		launch_ended(share, launch, marked, result);
 	if (result != 0) /* the next one in that stream tells of it again */
 		gcp_launches_reset(tracker);
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- when memory is out ------------------------------------------------------- */
@@ -397,7 +396,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_launches_reset(tracker); /* what they are mapped to */
 	for (share = TAILQ_FIRST(&tracker->shares); share; share = next) {
 		next = TAILQ_NEXT(share, link);
@@ -413,6 +412,5 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		else
 			bytes += gcp_lane_purge(track->lane, true);
 	}
-	gcp_tracker_unlock(tracker);
 	return bytes;
 }

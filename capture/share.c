@@ -356,7 +356,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 
 	if (!gcp_tracker_shares(tracker))
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	do {
 		TAILQ_FOREACH (share, &tracker->shares, link)
 			if (!share->unseen)
@@ -366,16 +366,14 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 			(void)gcp_share_make_own(tracker, share);
 		}
 	} while (share);
-	gcp_tracker_unlock(tracker);
 }
 
 void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 {
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_mark(tracker);
 	gcp_launches_reset(tracker);
 	atomic_store(&tracker->captures_unseen, true);
-	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)

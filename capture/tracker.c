@@ -87,7 +87,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	assert(SLIST_EMPTY(&capture->holds) && capture->ending == 0);
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	capture->id = state.id;
 	capture->graph = state.active ? state.graph : NULL;
@@ -114,7 +114,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	/* Another thread has ended it already, and did not find it. */
 	if (known && !state.active && !state.invalidated)
 		capture_finish(tracker, capture);
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- end ---------------------------------------------------------------------- */
@@ -200,12 +199,9 @@ static void capture_ended(struct gcp_tracker *tracker, uint64_t number,
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream, uint64_t *ret_number)
 {
-	struct gcp_holder *graph;
 
-	gcp_tracker_lock(tracker);
-	graph = capture_ends(tracker, ctx, stream, ret_number);
-	gcp_tracker_unlock(tracker);
-	return graph;
+	GCP_TRACKER_LOCKED(tracker);
+	return capture_ends(tracker, ctx, stream, ret_number);
 }
 
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -235,13 +231,12 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 {
 	struct gcp_holder *graph;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
 	gcp_stream_goes(tracker, stream);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_order_stream_gone(tracker, stream);
-	gcp_tracker_unlock(tracker);
 	return graph;
 }
 
@@ -249,17 +244,16 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker)
 {
 	if (!gcp_tracker_shares(tracker))
 		return;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_mark(tracker);
 	gcp_launches_reset(tracker); /* none is only counted from here on */
-	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	gcp_stream_goes(tracker, NULL);
 	gcp_launches_reset(tracker);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
@@ -271,7 +265,6 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 			gcp_order_context_gone(capture, ctx);
 		}
 	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- forks -------------------------------------------------------------------- */
@@ -309,12 +302,11 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 {
 	struct gcp_capture *capture;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->graph_taken |= graph_taken;
 		order_revoke(tracker, capture);
 	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* The capture that a stream takes part in, or NULL, and its end there; NULL: there is
@@ -353,7 +345,7 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set
 	struct gcp_open_end *end;
 	int result;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture) {
 		capture->graph_taken = true;
@@ -362,7 +354,6 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set
 	}
 	if (end && set)
 		gcp_order_stream_set(tracker, end);
-	gcp_tracker_unlock(tracker);
 }
 
 int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void *node)
@@ -370,11 +361,10 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	struct gcp_capture *capture;
 	int result = 0;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->graph == graph && !capture->graph_gone)
 			result = gcp_order_node_added(tracker, capture, node);
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -386,13 +376,12 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 	bool gives;
 	int result;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	gives = result != 0;
 	if (capture)
 		SLIST_FOREACH (hold, &capture->holds, link)
 			gives |= !hold->graph_pool->once;
-	gcp_tracker_unlock(tracker);
 	return gives;
 }
 
@@ -411,13 +400,12 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 {
 	struct gcp_capture *capture;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		gcp_order_node_gone(capture, node);
 		if (capture->graph_taken) /* its handle may be another one's */
 			order_revoke(tracker, capture);
 	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* The result for a stream that takes part, but whose end could not be allocated: an
@@ -434,7 +422,7 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 	struct gcp_open_end *end;
 	int result;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (!capture && !is_any_released(tracker))
 		result = 0; /* there is nothing that its work would have to follow */
@@ -444,7 +432,6 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 		result = end ? gcp_order_stream_waited(tracker, end, event)
 			     : end_result(capture, result);
 	}
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -456,12 +443,11 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture)
 		result = end ? gcp_order_stream_works(tracker, end)
 			     : end_result(capture, result);
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -474,13 +460,12 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 	struct gcp_open_end *end;
 	int result;
 
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture)
 		capture_forks(capture);
 	if (end)
 		gcp_order_event_recording(tracker, end, event);
-	gcp_tracker_unlock(tracker);
 }
 
 /* --- allocation --------------------------------------------------------------- */
@@ -505,7 +490,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	gcp_tracker_look(tracker);
 	if (!gcp_tracker_capturing(tracker))
 		return 0;
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	result = gcp_route(tracker, ctx, hint, bytes, &ret->graph_pool, &ret->use);
 	if (result == 0 && ret->graph_pool)
 		result = pool ? gcp_graph_pool_heap(ret->graph_pool, pool, &ret->heap)
@@ -514,17 +499,15 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
 	if (result == 0 && ret->graph_pool)
 		ret->graph_pool->held++;
-	gcp_tracker_unlock(tracker);
 	return result;
 }
 
 static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
-	gcp_tracker_lock(tracker);
+	GCP_TRACKER_LOCKED(tracker);
 	assert(graph_pool->held > 0); /* P1 */
 	graph_pool->held--;
 	gcp_graph_pool_ref_released(tracker, graph_pool);
-	gcp_tracker_unlock(tracker);
 }
 
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,

@@ -78,7 +78,7 @@ static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (inside)
 		return;
@@ -92,7 +92,6 @@ static void line_say(const char *format, va_list list, const char *end)
 	line[text.length++] = '\n';
 	line_write(&text);
 	inside = false;
-	errno = saved;
 }
 
 void gcp_log(enum gcp_log_level level, const char *format, ...)
@@ -352,14 +351,13 @@ static struct {
 void gcp_stderr_note(void)
 {
 	struct stat about;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (!atomic_load(&first.noted) && file_stat(STDERR_FILENO, &about) == 0) {
 		atomic_store(&first.device, about.st_dev);
 		atomic_store(&first.inode, about.st_ino);
 	}
 	atomic_store(&first.noted, true);
-	errno = saved;
 }
 
 /* A program that has closed its stderr, as daemons do, may have a file of its own data

@@ -77,14 +77,13 @@ static bool device_learn(struct async_device *device)
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
 		return false;
-	gcp_mutex_lock(&devices_lock);
+	GCP_LOCKED(&devices_lock);
 	device->standard = standard;
 	if (!is_current(device))
 		state |= DEVICE_ELSE;
 	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
 		state |= DEVICE_LONE;
 	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
-	gcp_mutex_unlock(&devices_lock);
 	return true;
 }
 
@@ -215,7 +214,7 @@ static CUresult current_changed(CUresult result)
 {
 	if (result != CUDA_SUCCESS)
 		return result;
-	gcp_mutex_lock(&devices_lock);
+	GCP_LOCKED(&devices_lock);
 	for (struct async_device *device = devices; device < devices + DEVICES_MAX;
 	     device++) {
 		if (!(state_of(device) & DEVICE_KNOWN))
@@ -225,7 +224,6 @@ static CUresult current_changed(CUresult result)
 		else
 			atomic_fetch_or(&device->state, DEVICE_ELSE);
 	}
-	gcp_mutex_unlock(&devices_lock);
 	return result;
 }
 
@@ -298,7 +296,7 @@ static void attribute_correct(struct async_device *device,
 	struct served served = served_by(device);
 
 	assert(state_of(device) & DEVICE_KNOWN);
-	gcp_mutex_lock(&devices_lock);
+	GCP_LOCKED(&devices_lock);
 	if (device->reserved_high < served.reserved)
 		device->reserved_high = served.reserved;
 	if (device->reserved_high < served.used_high)
@@ -314,7 +312,6 @@ static void attribute_correct(struct async_device *device,
 	else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD &&
 		 device->threshold_raised && !device->threshold_set)
 		*value = device->threshold;
-	gcp_mutex_unlock(&devices_lock);
 }
 
 CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,

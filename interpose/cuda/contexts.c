@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * contexts.c - see contexts.h. The list is guarded by contexts_lock, which is
+ * contexts.c - see contexts.h. The list is guarded by gcp_contexts_lock, which is
  * taken with locks of pool/ held (gcp_contexts_for_each) and therefore never held
  * while calling into pool/ or capture/.
  *
@@ -48,7 +48,7 @@ struct gcp_context {
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
 
-static struct gcp_mutex contexts_lock = GCP_MUTEX(GCP_RANK_CONTEXTS);
+struct gcp_mutex gcp_contexts_lock = GCP_MUTEX(GCP_RANK_CONTEXTS);
 /* Written before any context is seen. */
 static const struct gcp_context_observer *observers;
 static size_t observer_count;
@@ -122,7 +122,7 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 static void contexts_wait(void)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	gcp_mutex_wait(&contexts_lock, &contexts_moved);
+	gcp_mutex_wait(&gcp_contexts_lock, &contexts_moved);
 }
 
 /* --- joining the barriers ----------------------------------------------------- */
@@ -146,7 +146,7 @@ static CUcontext contexts_unjoined(CUcontext joined)
 {
 	CUcontext next = NULL;
 
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	for (int i = 0; i < gcp_context_count; i++) {
 		if (contexts[i].unjoined && contexts[i].handle == joined) {
 			contexts[i].unjoined = false;
@@ -156,7 +156,6 @@ static CUcontext contexts_unjoined(CUcontext joined)
 			next = contexts[i].handle;
 		}
 	}
-	gcp_contexts_unlock();
 	return next;
 }
 
@@ -177,7 +176,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	if (!ctx || (kind == GCP_CONTEXT_UNKNOWN && last_seen.ctx == ctx &&
 		     last_seen.generation == contexts_now()))
 		return;
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	/* The handle of one that is not detached yet: it is a new context's now. */
 	while ((context = contexts_find(ctx)) && context->ending &&
 	       kind != GCP_CONTEXT_UNKNOWN)
@@ -193,7 +192,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	}
 	last_seen.ctx = ctx;
 	last_seen.generation = contexts_now();
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (fresh && kind != GCP_CONTEXT_GREEN)
 		contexts_join(ctx);
 	contexts_join_late();
@@ -334,9 +333,9 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return false;
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	found = contexts_classify(ctx, ret_home, &device);
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	found = found && !context_is_failed();
 	gcp_ctx_scope_end(&scope);
 	contexts_join_late();
@@ -348,10 +347,9 @@ bool gcp_contexts_is_primary(CUcontext ctx)
 {
 	const struct gcp_context *context;
 
-	gcp_mutex_lock(&contexts_lock);
+	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	bool primary = context && context->kind == GCP_CONTEXT_PRIMARY;
-	gcp_mutex_unlock(&contexts_lock);
 	return primary;
 }
 
@@ -370,16 +368,10 @@ static bool contexts_find_primaries(void)
 	return true;
 }
 
-/* Held over calls of the driver. */
-void gcp_contexts_lock(void)
-{
-	gcp_mutex_lock(&contexts_lock);
-}
-
 void gcp_contexts_unlock(void)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	gcp_mutex_unlock(&contexts_lock);
+	gcp_mutex_unlock(&gcp_contexts_lock);
 }
 
 bool gcp_context_is_ending(CUcontext ctx)
@@ -392,10 +384,10 @@ bool gcp_context_is_ending(CUcontext ctx)
 
 bool gcp_contexts_hold(void)
 {
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	if (ending_count == 0)
 		return true;
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	return false;
 }
 
@@ -407,9 +399,9 @@ static bool contexts_none_ending(void)
 	for (int i = 0; i < 50 && ending_count > 0; i++) {
 		if (gcp_clock_ns() - ending_since > 1000000)
 			break;
-		gcp_contexts_unlock();
+		gcp_mutex_unlock(&gcp_contexts_lock);
 		gcp_sleep(20 * 1000);
-		gcp_contexts_lock();
+		gcp_mutex_lock(&gcp_contexts_lock);
 	}
 	return ending_count == 0;
 }
@@ -473,7 +465,7 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 {
 	int result = -EBUSY;
 
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	if (alone && contexts_are_several())
 		result = -EXDEV;
 	else if (contexts_none_ending()) {
@@ -484,7 +476,6 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 		else if (known)
 			result = contexts_for_each(each, arg);
 	}
-	gcp_contexts_unlock();
 	return result;
 }
 
@@ -514,14 +505,13 @@ static void ending_begin(CUcontext ctx)
 
 	if (ctx)
 		CONTEXTS_TELL(ending, ctx);
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	assert(ending_count >= 0 && (!context || context->ending >= 0));
 	if (context)
 		context->ending++;
 	if (ending_count++ == 0)
 		ending_since = gcp_clock_ns();
-	gcp_contexts_unlock();
 }
 
 /* The real call returned. All observers have released the context before its handle
@@ -534,7 +524,7 @@ static void ending_done(CUcontext ctx, bool gone)
 		gcp_given(); /* its memory */
 	if (gone || !ctx)
 		CONTEXTS_TELL(gone, ctx);
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	if (context && gone)
 		contexts_remove(context);
@@ -543,7 +533,7 @@ static void ending_done(CUcontext ctx, bool gone)
 	assert(ending_count > 0);
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (ctx && !gone)
 		CONTEXTS_TELL(stays, ctx);
 }
@@ -567,12 +557,12 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 
 	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
 	ended = context && context->attached == 0;
 	if (context && !ended)
 		context->attached--;
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	ending_done(ctx, ended);
 	return result;
 }
@@ -582,11 +572,10 @@ void gcp_contexts_attached(CUcontext ctx)
 	struct gcp_context *context;
 
 	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	if (context)
 		context->attached++;
-	gcp_contexts_unlock();
 }
 
 /* --- retain, release and reset of primary contexts ------------------------------- */
@@ -598,7 +587,7 @@ static bool primary_claim(CUdevice device)
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return true; /* the real call refuses it */
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	here = primary_moves_here(device);
 	while (!here && primaries[device].moving)
 		contexts_wait();
@@ -608,7 +597,6 @@ static bool primary_claim(CUdevice device)
 		primaries[device].thread = pthread_self();
 		primaries[device].anew = false;
 	}
-	gcp_contexts_unlock();
 	return !here;
 }
 
@@ -616,11 +604,10 @@ static void primary_unclaim(CUdevice device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return;
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	assert(primary_moves_here(device));
 	primaries[device].moving = false;
 	pthread_cond_broadcast(&contexts_moved);
-	gcp_contexts_unlock();
 }
 
 static void primary_seen(CUcontext ctx, CUdevice device)
@@ -628,11 +615,10 @@ static void primary_seen(CUcontext ctx, CUdevice device)
 	struct gcp_context *context;
 
 	gcp_contexts_seen(ctx, GCP_CONTEXT_PRIMARY);
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	if (context)
 		context->device = device;
-	gcp_contexts_unlock();
 }
 
 /* Within a call of this thread that moves it, which tells of it when it returns. */
@@ -643,12 +629,11 @@ static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	assert(primary_moves_here(device));
 	primary_retains[device]++;
 	primaries[device].anew |= anew;
 	contexts_changed();
-	gcp_contexts_unlock();
 	return result;
 }
 
@@ -672,13 +657,10 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 static CUcontext primary_handle(CUdevice device)
 {
 	struct gcp_context *context;
-	CUcontext ctx;
 
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	context = primary_known(device);
-	ctx = context ? context->handle : NULL;
-	gcp_contexts_unlock();
-	return ctx;
+	return context ? context->handle : NULL;
 }
 
 /* Not whether one is there now: a tool may have made that. */
@@ -737,7 +719,7 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 
 void gcp_contexts_after_fork(void)
 {
-	gcp_mutex_init(&contexts_lock, GCP_RANK_CONTEXTS);
+	gcp_mutex_init(&gcp_contexts_lock, GCP_RANK_CONTEXTS);
 	pthread_cond_init(&contexts_moved, NULL);
 	memset(primaries, 0, sizeof(primaries));
 	ending_count = 0;

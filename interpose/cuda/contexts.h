@@ -122,7 +122,7 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 /* The guard: a context is alive, may be ending while a real call of this library's is
  * under way that may destroy it, or is gone. Under the lock no such call begins, and
  * what is held under it never waits. */
-void gcp_contexts_lock(void);
+extern struct gcp_mutex gcp_contexts_lock;
 void gcp_contexts_unlock(void);
 /* Under the lock. One that is not known is, whenever any may be. */
 bool gcp_context_is_ending(CUcontext ctx);

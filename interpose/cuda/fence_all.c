@@ -36,16 +36,15 @@ static struct fence_all *fences;
 
 int gcp_fence_all_create(void **ret_fence)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct fence_all *fence = calloc(1, sizeof(*fence));
 
-	errno = saved;
 	if (!fence)
 		return -ENOMEM;
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	fence->next = fences;
 	fences = fence;
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	*ret_fence = fence;
 	return 0;
 }
@@ -62,7 +61,7 @@ void gcp_fence_all_destroy(void *fence)
 static struct part *part_add(struct fence_all *fence, CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct part *parts = fence->parts;
 
 	assert(fence->count <= fence->capacity);
@@ -71,7 +70,6 @@ static struct part *part_add(struct fence_all *fence, CUcontext ctx)
 		int capacity = fence->capacity ? 2 * fence->capacity : 2;
 
 		parts = realloc(parts, (size_t)capacity * sizeof(*parts));
-		errno = saved;
 		if (!parts)
 			return NULL;
 		fence->parts = parts;
@@ -129,18 +127,18 @@ static int record_one(void *arg, CUcontext ctx)
 int gcp_fence_all_record(void *handle)
 {
 	struct fence_all *fence = handle;
-	int saved = errno, result;
+	GCP_KEEP_ERRNO;
+	int result;
 
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	for (int i = 0; i < fence->count; i++)
 		fence->parts[i].recorded = false;
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	result = gcp_contexts_for_each(record_one, fence, false);
 	/* No context was reached: it says nothing about any of them. */
 	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	    (result == 0 && gcp_contexts_overflown()))
 		result = -ENOMEM;
-	errno = saved;
 	return result;
 }
 
@@ -184,17 +182,16 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
 {
 	struct gcp_ctx_scope scope;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	CUresult result;
 
 	if (relaxed)
 		gcp_ctx_scope_begin(&scope, NULL);
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	result = parts_query(fence, ctx);
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (relaxed)
 		gcp_ctx_scope_end(&scope);
-	errno = saved;
 	return result;
 }
 
@@ -207,7 +204,8 @@ int gcp_fence_all_query(void *fence, void *ctx)
 int gcp_fence_all_wait(void *fence, void *ctx)
 {
 	uint64_t delay_ns = 2000;
-	int saved = errno, result;
+	GCP_KEEP_ERRNO;
+	int result;
 
 	for (int turn = 0;; turn++) {
 		result = fence_all_query(fence, ctx, true);
@@ -222,7 +220,6 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 		if (delay_ns < 100000)
 			delay_ns += delay_ns / 4;
 	}
-	errno = saved;
 	return result;
 }
 
@@ -232,12 +229,11 @@ void gcp_fence_all_context_gone(CUcontext ctx)
 {
 	struct part *part;
 
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	for (struct fence_all *fence = fences; fence; fence = fence->next) {
 		part = part_find(fence, ctx);
 		assert(fence->count >= 0 && fence->count <= fence->capacity);
 		if (part) /* its event went with it */
 			*part = fence->parts[--fence->count];
 	}
-	gcp_contexts_unlock();
 }

@@ -187,7 +187,7 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return NULL;
 	work = foreign_take(ctx);
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	gcp_mutex_lock(&foreign_lock);
 	foreign_sweep();
 	if (work) {
@@ -196,7 +196,7 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 			work->homes[i] = i < count ? contexts[i] : NULL;
 	}
 	gcp_mutex_unlock(&foreign_lock);
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	gcp_ctx_scope_end(&scope);
 	return work;
 }
@@ -221,10 +221,9 @@ static CUcontext event_context(CUcontext executing)
 struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
 				       int count)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct foreign *work = work_take(event_context(executing), contexts, count);
 
-	errno = saved;
 	return work;
 }
 
@@ -236,14 +235,13 @@ uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
 	if (!work)
 		return 0;
 	submitted = submitted && work_record(work, executing, stream) == CUDA_SUCCESS;
-	gcp_mutex_lock(&foreign_lock);
+	GCP_LOCKED(&foreign_lock);
 	if (submitted) {
 		foreign_publish(work);
 		number = work->number;
 	} else {
 		foreign_put(work);
 	}
-	gcp_mutex_unlock(&foreign_lock);
 	return number;
 }
 
@@ -287,7 +285,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 
 	if (!gcp_foreign_work_is_pending(number))
 		return CUDA_SUCCESS;
-	gcp_mutex_lock(&foreign_lock);
+	GCP_LOCKED(&foreign_lock);
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) || !counts_for(*link, ctx)) {
 			link = &(*link)->next;
@@ -297,7 +295,6 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 		if (result == CUDA_SUCCESS)
 			foreign_remove(link);
 	}
-	gcp_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -307,9 +304,9 @@ CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own)
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	gcp_contexts_lock();
+	gcp_mutex_lock(&gcp_contexts_lock);
 	result = gcp_foreign_work_query(ctx, number, own);
-	gcp_contexts_unlock();
+	gcp_mutex_unlock(&gcp_contexts_lock);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -364,12 +361,11 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 	if (!gcp_foreign_work_is_pending(number))
 		return 0;
-	gcp_mutex_lock(&foreign_lock);
+	GCP_LOCKED(&foreign_lock);
 	for (struct foreign *work = oldest;
 	     work && work->number <= number && result == 0; work = work->next)
 		if (counts_for(work, ctx))
 			result = foreign_order(work, waiting);
-	gcp_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -379,11 +375,10 @@ void gcp_foreign_work_green_ending(CUcontext green)
 {
 	CUcontext primary = event_context(green);
 
-	gcp_mutex_lock(&foreign_lock);
+	GCP_LOCKED(&foreign_lock);
 	for (struct foreign *work = oldest; work; work = work->next)
 		if (work->ctx == green)
 			work->ctx = primary;
-	gcp_mutex_unlock(&foreign_lock);
 }
 
 /* Returns true if the work counts for no context any more, as for this one alone. */
@@ -432,7 +427,6 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 {
 	if (!ctx || !gcp_process_pooling())
 		return;
-	gcp_mutex_lock(&foreign_lock);
+	GCP_LOCKED(&foreign_lock);
 	foreign_of_context_drop(ctx);
-	gcp_mutex_unlock(&foreign_lock);
 }

@@ -90,8 +90,7 @@ static uint32_t place_ask(void)
 uint32_t gcp_numa_place(void)
 {
 	enum nodes known = atomic_load_explicit(&nodes, memory_order_relaxed);
-	int saved = errno;
-	uint32_t place;
+	GCP_KEEP_ERRNO;
 
 	if (known == NODES_ONE)
 		return 0;
@@ -99,7 +98,5 @@ uint32_t gcp_numa_place(void)
 		known = nodes_read();
 		atomic_store(&nodes, known);
 	}
-	place = known == NODES_ONE ? 0 : place_ask();
-	errno = saved;
-	return place;
+	return known == NODES_ONE ? 0 : place_ask();
 }

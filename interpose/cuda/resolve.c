@@ -54,7 +54,7 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 	if (!done)
 		return false;
 	begins();
-	gcp_mutex_lock(&resolve_lock);
+	GCP_LOCKED(&resolve_lock);
 	resolving = true;
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
 		resolve_locked(&found);
@@ -62,7 +62,6 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 	}
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
 	resolving = false;
-	gcp_mutex_unlock(&resolve_lock);
 	return done;
 }
 

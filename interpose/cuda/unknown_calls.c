@@ -111,7 +111,7 @@ static void capture_begins(const char *name)
 {
 	if (gcp_process_passive())
 		return;
-	gcp_mutex_lock(&aside_lock);
+	GCP_LOCKED(&aside_lock);
 	if (!atomic_exchange(&seen, true)) {
 		gcp_unknown_capture_hold();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
@@ -120,12 +120,11 @@ static void capture_begins(const char *name)
 			"from now on every allocation goes to CUDA",
 			name);
 	}
-	gcp_mutex_unlock(&aside_lock);
 }
 
 void *gcp_unknown_call_called(uint32_t stub)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	gcp_gate_unknown(stubs[stub].name);
 	if (stubs[stub].captures)
@@ -134,7 +133,6 @@ void *gcp_unknown_call_called(uint32_t stub)
 		gcp_stream_submits_unknown();
 	if (stubs[stub].graphs)
 		graphs_called(stubs[stub].name);
-	errno = saved;
 	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
 }
 

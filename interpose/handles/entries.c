@@ -64,7 +64,7 @@ static void *entry_of(const struct gcp_handle_library *library, const void *real
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	*ret_answer = NULL;
 	for (int i = 0; handle != RTLD_NEXT && i < gcp_handle_library_count; i++) {
@@ -82,7 +82,6 @@ int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 			*ret_answer = NULL;
 		break;
 	}
-	errno = saved;
 	return *ret_answer != NULL;
 }
 
@@ -124,7 +123,7 @@ __attribute__((destructor)) static void statistics_write(void)
 	struct gcp_options options;
 	struct gcp_text text;
 	char bytes[4096];
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	bool json;
 
 	if (!gcpool_active || !gcpool_active())
@@ -138,5 +137,4 @@ __attribute__((destructor)) static void statistics_write(void)
 	gcp_text_add(&text, "%s", json ? "]}\n" : "");
 	if (text.length > 0)
 		(void)gcp_text_put(&text, options.stats_file);
-	errno = saved;
 }

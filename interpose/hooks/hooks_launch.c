@@ -92,11 +92,10 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
  */
 bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	bool reclaimed =
 	    !gcp_process_capturing() && gcp_passthrough_reclaim(tries, result);
 
-	errno = saved;
 	return reclaimed;
 }
 

@@ -99,7 +99,7 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 {
 	struct gcp_runtime found;
 	struct gcp_elf elf;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (atomic_load_explicit(filled, memory_order_acquire))
 		return runtime;
@@ -112,7 +112,6 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 		}
 		gcp_mutex_unlock(&gcp_process.runtime_lock);
 	}
-	errno = saved;
 	return atomic_load(filled) ? runtime : NULL;
 }
 
@@ -258,7 +257,7 @@ static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
 	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
 	struct gcp_block_info info;
-	int saved = errno, result;
+	GCP_KEEP_ERRNO;
 
 	if (!ptr || !runtime_is_observed() || GCP_PATCHED(real, cudaFree, cuMemFree_v2))
 		return -1;
@@ -266,9 +265,7 @@ static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 	 */
 	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
 		return -1;
-	result = gcp_memory_free(addr);
-	errno = saved;
-	return result;
+	return gcp_memory_free(addr);
 }
 
 /* --- the long way --------------------------------------------------------- */

@@ -39,7 +39,7 @@ static struct marked **marked_at(CUdeviceptr addr)
 bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on)
 {
 	struct marked **place, *one;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	bool done;
 
 	assert(id > 0);
@@ -61,23 +61,19 @@ bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on)
 	if (on && done)
 		atomic_fetch_or(&gcp_marks_seen, mark);
 	assert(!on || !done || gcp_marks_any(mark)); /* it is looked for from now on */
-	errno = saved;
 	return done;
 }
 
 bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark)
 {
 	const struct marked *one;
-	bool found;
 
 	if (!gcp_marks_any(mark))
 		return false;
 	assert(id > 0); /* 0 is that of no allocation */
-	gcp_mutex_lock(&marks_lock);
+	GCP_LOCKED(&marks_lock);
 	one = *marked_at(addr);
-	found = one && one->id == id && one->marks & mark;
-	gcp_mutex_unlock(&marks_lock);
-	return found;
+	return one && one->id == id && one->marks & mark;
 }
 
 bool gcp_mark_find(CUdeviceptr ptr, enum gcp_mark mark)

@@ -177,11 +177,10 @@ void gcp_imports_device_joined(int device)
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	gcp_mutex_lock(&asking_lock);
+	GCP_LOCKED(&asking_lock);
 	LIST_FOREACH (import, &imports, entry)
 		if (gcp_vmm_users(import->location, import->info.device) >> device & 1)
 			(void)access_set(import);
-	gcp_mutex_unlock(&asking_lock);
 }
 
 /* The next part. */
@@ -457,21 +456,19 @@ static CUresult mapped_close(CUdeviceptr ptr, const struct gcp_import_info *info
 		result = context_wait(info);
 	if (result != CUDA_SUCCESS)
 		return result;
-	gcp_mutex_lock(&asking_lock);
+	GCP_LOCKED(&asking_lock);
 	import = import_at(ptr);
 	if (!import || import->info.ptr != ptr)
 		result = CUDA_ERROR_INVALID_VALUE;
 	else if (--import->opens == 0)
 		import_end(import);
-	gcp_mutex_unlock(&asking_lock);
 	return result;
 }
 
 static void ordinary_insert(struct ordinary *ordinary)
 {
-	gcp_mutex_lock(&imports_lock);
+	GCP_LOCKED(&imports_lock);
 	LIST_INSERT_HEAD(&ordinaries, ordinary, entry);
-	gcp_mutex_unlock(&imports_lock);
 }
 
 bool gcp_imports_note(CUdeviceptr base, uint64_t offset)
@@ -530,11 +527,10 @@ bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info)
 
 	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
 		return false;
-	gcp_mutex_lock(&imports_lock);
+	GCP_LOCKED(&imports_lock);
 	import = import_at(ptr);
 	if (import)
 		*ret_info = import->info;
-	gcp_mutex_unlock(&imports_lock);
 	return import != NULL;
 }
 
@@ -545,10 +541,9 @@ bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
 
 	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
 		return false;
-	gcp_mutex_lock(&imports_lock);
+	GCP_LOCKED(&imports_lock);
 	LIST_FOREACH (import, &imports, entry)
 		found |= import->base <= last && first < import->base + import->span;
-	gcp_mutex_unlock(&imports_lock);
 	return found;
 }
 

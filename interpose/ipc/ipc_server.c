@@ -302,9 +302,8 @@ static void *server_run(void *unused)
  * unless it waits for a thread that does not go on. */
 static void serving_end(void)
 {
-	gcp_mutex_lock(&server.lock);
+	GCP_LOCKED(&server.lock);
 	server.ended = true;
-	gcp_mutex_unlock(&server.lock);
 }
 
 static void server_end(void)
@@ -398,10 +397,9 @@ bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
 {
 	bool is_self;
 
-	gcp_mutex_lock(&server.lock);
+	GCP_LOCKED(&server.lock);
 	is_self =
 	    server.running && memcmp(process, &server.self, sizeof(*process)) == 0;
-	gcp_mutex_unlock(&server.lock);
 	return is_self;
 }
 

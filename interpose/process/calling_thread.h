@@ -55,12 +55,4 @@ void gcp_thread_note_gpu(int device);
  * the current context. */
 void gcp_thread_note_others(int device);
 
-/* Puts errno back at the end of the block. */
-#define GCP_KEEP_ERRNO                                                                 \
-	int kept_errno __attribute__((cleanup(gcp_errno_restore), unused)) = errno
-static inline void gcp_errno_restore(const int *kept)
-{
-	errno = *kept;
-}
-
 #endif

@@ -146,14 +146,13 @@ CUstream gcp_release_stream(CUcontext ctx)
 	CUstream stream;
 
 	assert(ctx);
-	gcp_mutex_lock(&releasers_lock);
+	GCP_LOCKED(&releasers_lock);
 	releaser = releasers;
 	while (releaser && releaser->ctx != ctx)
 		releaser = releaser->next;
 	if (!releaser)
 		releaser = releaser_create(ctx);
 	stream = releaser ? releaser->stream : NULL;
-	gcp_mutex_unlock(&releasers_lock);
 	return stream;
 }
 
@@ -212,11 +211,10 @@ struct context_fence {
 
 static int driver_fence_create(void *ctx, void **ret_fence)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct context_fence *fence = calloc(1, sizeof(*fence));
 	CUresult result;
 
-	errno = saved;
 	assert(ctx && ret_fence);
 	if (!fence)
 		return -ENOMEM;
@@ -232,12 +230,11 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 static void driver_fence_destroy(void *handle)
 {
 	struct context_fence *fence = handle;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	assert(fence->event);
 	gcp_real.cuEventDestroy_v2(fence->event);
 	free(fence);
-	errno = saved;
 }
 
 static void driver_fence_discard(void *handle)
@@ -248,7 +245,7 @@ static void driver_fence_discard(void *handle)
 static int driver_fence_record(void *ctx, void *handle)
 {
 	struct context_fence *fence = handle;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	CUresult result;
 
 	gcp_assert_driver_call();
@@ -259,7 +256,6 @@ static int driver_fence_record(void *ctx, void *handle)
 		gcp_log(GCP_LOG_DEBUG,
 			"context %p cannot be fenced (error %d): calls pass through",
 			ctx, (int)result);
-	errno = saved;
 	return result;
 }
 
@@ -318,14 +314,13 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 
 static int driver_fence_order(void *handle, bool alone)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	int result = gcp_contexts_for_each(fence_order_in, handle, alone);
 
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "
 			"waits until its work is completed");
-	errno = saved;
 	return result;
 }
 
@@ -337,9 +332,8 @@ static CUresult fence_query(const struct context_fence *fence)
 
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
-	gcp_contexts_lock();
+	GCP_LOCKED(&gcp_contexts_lock);
 	result = gcp_foreign_work_query(fence->ctx, fence->foreign, false);
-	gcp_contexts_unlock();
 	return result;
 }
 
@@ -352,10 +346,9 @@ static int driver_fence_query(void *handle)
 
 	assert(fence->event);
 	if (!gcp_tracker_capturing(gcp_process.tracker)) {
-		int saved = errno;
+		GCP_KEEP_ERRNO;
 
 		result = fence_query(fence);
-		errno = saved;
 		return result;
 	}
 	return GCP_WITHIN(NULL, fence_query(fence));

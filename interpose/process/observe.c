@@ -105,14 +105,13 @@ static void library_load(void)
 void gcp_observe_load(void)
 {
 	struct gcp_options options;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (getauxval(AT_SECURE))
 		return;
 	gcp_options_parse(&options, environ, NULL, NULL);
 	if (is_wanted(&options))
 		library_load();
-	errno = saved;
 }
 
 void gcp_observe_start(const struct gcp_options *options)

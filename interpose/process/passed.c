@@ -94,11 +94,10 @@ static void passed_add(enum gcp_passed_kind kind, uint64_t key,
 
 	if (kind != GCP_PASSED_HANDLE)
 		(void)gcp_real.cuCtxGetCurrent(&record.ctx);
-	gcp_mutex_lock(&records_lock);
+	GCP_LOCKED(&records_lock);
 	passed_count(memory, 1);
 	if (!record_add(&record))
 		passed_count(memory, -1);
-	gcp_mutex_unlock(&records_lock);
 }
 
 void gcp_passed_drop(enum gcp_passed_kind kind, uint64_t key, uint64_t count)
@@ -107,10 +106,9 @@ void gcp_passed_drop(enum gcp_passed_kind kind, uint64_t key, uint64_t count)
 
 	if (!gcp_process_pooling()) /* after a fork another thread may have the lock */
 		return;
-	gcp_mutex_lock(&records_lock);
+	GCP_LOCKED(&records_lock);
 	while ((record = record_find(kind, key, key + count)))
 		record_remove(record);
-	gcp_mutex_unlock(&records_lock);
 }
 
 void gcp_passed_map(uint64_t handle, uint64_t addr)
@@ -119,24 +117,22 @@ void gcp_passed_map(uint64_t handle, uint64_t addr)
 
 	if (!gcp_process_pooling())
 		return;
-	gcp_mutex_lock(&records_lock);
+	GCP_LOCKED(&records_lock);
 	record = record_find(GCP_PASSED_HANDLE, handle, handle + 1);
 	if (record && record_add(&(struct record){
 			  .kind = GCP_PASSED_MAPPING, .key = addr, .handle = record}))
 		record->users++;
-	gcp_mutex_unlock(&records_lock);
 }
 
 void gcp_passed_context_gone(CUcontext ctx)
 {
-	gcp_mutex_lock(&records_lock);
+	GCP_LOCKED(&records_lock);
 	for (struct record *record = records_first(&records), *next; ctx && record;
 	     record = next) {
 		next = records_next(record);
 		if (record->ctx == ctx)
 			record_remove(record);
 	}
-	gcp_mutex_unlock(&records_lock);
 }
 
 /* --- calls --------------------------------------------------------------------- */

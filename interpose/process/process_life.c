@@ -262,7 +262,7 @@ static void end_say(void)
 
 __attribute__((destructor)) static void life_end(void)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		unused_say();
@@ -279,7 +279,6 @@ __attribute__((destructor)) static void life_end(void)
 				"allocation or a free: leaving out what is left of its "
 				"statistics and of what is recorded");
 	}
-	errno = saved;
 }
 
 static void quick_end(void *unused)

@@ -131,7 +131,7 @@ static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
 	uint64_t number;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (!gcp_process_pooling() || !is_worth_a_line(count, &number))
 		return;
@@ -143,7 +143,6 @@ static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why
 	add(&text, why);
 	count_add(&text, number);
 	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
-	errno = saved;
 }
 
 void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)

@@ -55,10 +55,9 @@ static bool marker_is_of(const struct marker *marker, struct gcp_pool *pool)
 
 static __attribute__((noinline)) bool own_create(void)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	own = calloc(1, sizeof(*own));
-	errno = saved;
 	return own != NULL;
 }
 
@@ -66,7 +65,7 @@ static CUevent spare_take(struct gcp_pool *pool)
 {
 	CUevent event = NULL;
 
-	gcp_mutex_lock(&spare_lock);
+	GCP_LOCKED(&spare_lock);
 	assert(spare_count >= 0 && spare_count <= MARKERS_SPARE);
 	for (int i = 0; i < spare_count && !event; i++) {
 		if (!marker_is_of(&spare[i], pool))
@@ -74,7 +73,6 @@ static CUevent spare_take(struct gcp_pool *pool)
 		event = spare[i].event;
 		spare[i] = spare[--spare_count];
 	}
-	gcp_mutex_unlock(&spare_lock);
 	return event;
 }
 

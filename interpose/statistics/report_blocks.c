@@ -155,7 +155,7 @@ static void unfreed_write(struct gcp_writer *writer)
 void gcp_report_blocks(struct gcp_writer *writer, const struct gcp_report *report,
 		       int device)
 {
-	gcp_mutex_lock(&survey_lock);
+	GCP_LOCKED(&survey_lock);
 	survey_make(report, device);
 	gcp_write_open(writer, "size_classes", '[');
 	gcp_write_title(writer, "  blocks by size class", "");
@@ -163,5 +163,4 @@ void gcp_report_blocks(struct gcp_writer *writer, const struct gcp_report *repor
 		row_write(writer, &survey.rows[i]);
 	gcp_write_close(writer, ']');
 	unfreed_write(writer);
-	gcp_mutex_unlock(&survey_lock);
 }

@@ -38,7 +38,7 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 {
 	if (device < 0 || device >= GPUS_MAX)
 		return;
-	gcp_mutex_lock(&noted_lock);
+	GCP_LOCKED(&noted_lock);
 	if (!gcp_report_knows_gpu(device)) {
 		noted.gpus[device] = *gpu;
 		if (!gpu->name[0])
@@ -46,7 +46,6 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 		noted.cuda = gpu->cuda;
 		noted.known |= 1ull << device; /* what is known stays as it is */
 	}
-	gcp_mutex_unlock(&noted_lock);
 }
 
 void gcp_report_note_others(int device, uint64_t bytes)

@@ -63,14 +63,13 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
 		return;
 	for (int turn = 0; atomic_flag_test_and_set(&writing); turn++)
 		gcp_pause(turn); /* another thread writes; none does afterwards */
 	report_write(options, pools, true);
-	errno = saved;
 }
 
 /* --- from time to time ------------------------------------------------------------ */
@@ -88,7 +87,7 @@ static bool is_due(uint64_t every_ns)
 
 void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (!options->stats_every || options->stats == GCP_STATS_OFF ||
 	    !is_due(options->stats_every * 1000000000ull) ||
@@ -96,5 +95,4 @@ void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools)
 		return;
 	report_write(options, pools, false);
 	atomic_flag_clear(&writing);
-	errno = saved;
 }

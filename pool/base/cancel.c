@@ -32,8 +32,7 @@ void gcp_sleep(uint64_t ns)
 {
 	const struct timespec interval = {.tv_sec = (time_t)(ns / 1000000000),
 					  .tv_nsec = (long)(ns % 1000000000)};
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	(void)syscall(SYS_nanosleep, &interval, NULL);
-	errno = saved;
 }

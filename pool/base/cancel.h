@@ -9,7 +9,16 @@
 #ifndef GCP_POOL_CANCEL_H
 #define GCP_POOL_CANCEL_H
 
+#include <errno.h>
 #include <stdint.h>
+
+/* Puts errno back at the end of the block. */
+#define GCP_KEEP_ERRNO                                                                 \
+	int kept_errno __attribute__((cleanup(gcp_errno_restore), unused)) = errno
+static inline void gcp_errno_restore(const int *kept)
+{
+	errno = *kept;
+}
 
 /* Until gcp_cancel_restore, which gets what the first one gave, a cancellation of the
  * calling thread stays pending. They nest, and the inner ones cost nothing; errno

@@ -16,11 +16,10 @@ enum { DESCRIPTOR_CHUNK = 256 << 10, DESCRIPTOR_LINE = 64 };
 
 static void *private_map(size_t bytes, int access)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	void *memory = mmap(NULL, bytes, access,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	errno = saved;
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -39,11 +38,10 @@ bool gcp_sparse_open(void *at, size_t bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t first = (uintptr_t)at / page * page;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	bool open = mprotect((void *)first, (uintptr_t)at + bytes - first,
 			     PROT_READ | PROT_WRITE) == 0;
 
-	errno = saved;
 	return open;
 }
 

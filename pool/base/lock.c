@@ -119,7 +119,7 @@ _Atomic bool gcp_owners_fenced;
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	bool done = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
 
 	if (!done && errno == EPERM)
@@ -127,7 +127,6 @@ static bool barrier_everywhere(void)
 		    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
 			    0) == 0 &&
 		    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
-	errno = saved;
 	return done;
 }
 
@@ -138,10 +137,9 @@ static bool barrier_is_offered(void)
 #if defined(__x86_64__)
 	const int needed = MEMBARRIER_CMD_PRIVATE_EXPEDITED |
 			   MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	long offered = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);
 
-	errno = saved;
 	return offered >= 0 && (offered & needed) == needed;
 #else
 	return false;

@@ -137,6 +137,15 @@ void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 void gcp_mutex_lock(struct gcp_mutex *mutex);
 void gcp_mutex_unlock(struct gcp_mutex *mutex);
 
+/* Holds the mutex from here to the end of the block. */
+#define GCP_LOCKED(mutex)                                                              \
+	struct gcp_mutex *locked __attribute__((cleanup(gcp_mutex_leave), unused)) =   \
+	    (gcp_mutex_lock(mutex), (mutex))
+static inline void gcp_mutex_leave(struct gcp_mutex *const *mutex)
+{
+	gcp_mutex_unlock(*mutex);
+}
+
 /* Called with the mutex held, one that defers. Waits for the condition; other threads
  * hold the mutex meanwhile. */
 static inline void gcp_mutex_wait(struct gcp_mutex *mutex, pthread_cond_t *condition)

@@ -57,7 +57,7 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 
 struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (pool->pools->config.thread_cache_bytes == 0)
 		return NULL;
@@ -69,7 +69,6 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 		gcp_tls.caches = gcp_tls.cache;
 	}
 	gcp_tls.pool_key = gcp_tls.cache ? pool->key : 0;
-	errno = saved;
 	return gcp_tls.cache;
 }
 
@@ -224,9 +223,8 @@ static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 {
 	if (!chain->first)
 		return;
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_heap_put_chain(&pool->common, chain);
-	gcp_mutex_unlock(&pool->lock);
 }
 
 static bool loaded_is_ready(const struct gcp_cache *cache,
@@ -431,9 +429,8 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 	delta_move(cache, &delta);
 	cache_unlock(cache);
 
-	gcp_mutex_lock(&cache->pool->lock);
+	GCP_LOCKED(&cache->pool->lock);
 	gcp_stats_merge(cache->pool, &delta);
-	gcp_mutex_unlock(&cache->pool->lock);
 }
 
 /* In mapped memory an allocation may close the epoch now, and what was counted for it
@@ -475,12 +472,11 @@ bool gcp_caches_flush(struct gcp_pool *pool, uint32_t first, uint64_t before)
 {
 	struct gcp_chain chain;
 
-	gcp_mutex_lock(&pool->pools->registry_lock);
+	GCP_LOCKED(&pool->pools->registry_lock);
 	caches_drain(pool, first, before, &chain);
 	chain_to_heap(pool, &chain);
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
-	gcp_mutex_unlock(&pool->pools->registry_lock);
 	return chain.count > 0;
 }
 

@@ -118,10 +118,9 @@ static struct gcp_stream_cache *streamed_of(struct gcp_cache *cache, uint64_t st
 	struct gcp_stream_cache **place = &cache->streams[stream % GCP_STREAM_SLOTS];
 
 	if (!*place) {
-		int saved = errno;
+		GCP_KEEP_ERRNO;
 
 		*place = calloc(1, sizeof(**place));
-		errno = saved;
 	}
 	if (*place && (*place)->stream != stream) {
 		streamed_drain(cache, *place, excess);

@@ -159,10 +159,9 @@ int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr f
 
 	/* While it is held handles come and go nowhere, whatever happens to contexts.
 	 */
-	gcp_mutex_lock(&pools->vmm_lock);
+	GCP_LOCKED(&pools->vmm_lock);
 	block = gcp_map_find(pools->map, addr);
 	if (is_shared(block))
 		result = gcp_vmm_for_each_handle(block, from, each, arg);
-	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
 }

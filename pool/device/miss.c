@@ -68,7 +68,7 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	}
 	if (cached_epoch && !full && count >= gcp_window_blocks(&mine, request->size))
 		return cached_epoch;
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	if (full || heap->pending_bytes + bytes > window.bytes ||
 	    (is_of_slabs(request) &&
 	     heap->classes[request->size_class].count >= window.blocks)) {
@@ -77,7 +77,6 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 		if (epoch == 0 || (cached_epoch && cached_epoch < epoch))
 			epoch = cached_epoch;
 	}
-	gcp_mutex_unlock(&pool->lock);
 	return epoch;
 }
 

@@ -221,8 +221,7 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 			gcp_backoff();
 	}
 	/* A thread that walks over all pools' fences holds this lock. */
-	gcp_mutex_lock(&pools->fence_lock);
-	gcp_mutex_unlock(&pools->fence_lock);
+	GCP_LOCKED(&pools->fence_lock);
 }
 
 void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
@@ -256,7 +255,7 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(&pool->timeline);
 	gcp_pinned_reset(pool);
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_lanes_reset(pool);
 	gcp_heap_reset(&pool->common);
 	gcp_maintenance_reset(pool);
@@ -272,7 +271,6 @@ static void pool_reset(struct gcp_pool *pool)
 		      -(int64_t)pool->stats.async_bytes.current);
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
-	gcp_mutex_unlock(&pool->lock);
 }
 
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
@@ -319,17 +317,15 @@ void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)
 {
-	gcp_mutex_lock(&pools->fence_lock);
+	GCP_LOCKED(&pools->fence_lock);
 	atomic_fetch_add(&pools->holds, 1);
-	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pools_fences_release(struct gcp_pools *pools)
 {
-	gcp_mutex_lock(&pools->fence_lock);
+	GCP_LOCKED(&pools->fence_lock);
 	assert(atomic_load(&pools->holds) > 0);
 	atomic_fetch_sub(&pools->holds, 1);
-	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 /* --- asking about addresses ----------------------------------------------- */

@@ -45,12 +45,11 @@ static uint64_t block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 
 	block->async = false;
 	block->stream = stream;
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
-	gcp_mutex_unlock(&pool->lock);
 	return size;
 }
 
@@ -62,9 +61,8 @@ static uint64_t excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *ex
 		return 0;
 	for (const struct gcp_block *block = excess->first; block; block = block->next)
 		bytes += block->size;
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_heap_put_chain(&pool->common, excess);
-	gcp_mutex_unlock(&pool->lock);
 	return bytes;
 }
 
@@ -153,10 +151,9 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	}
 	block->serial = atomic_fetch_add_explicit(&pool->pools->serials, GCP_SERIALS,
 						  memory_order_relaxed);
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_stats_delta_async(&pool->delta, (int64_t)requested);
 	gcp_stats_merge(pool, &pool->delta);
-	gcp_mutex_unlock(&pool->lock);
 }
 
 static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,

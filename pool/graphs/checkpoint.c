@@ -63,18 +63,16 @@ static void note_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 int gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live)
 {
 	struct gcp_noted_block *blocks;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	assert(!heap->mixes);
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	blocks = realloc(live->blocks,
 			 (live->count + heap->used_blocks + 1) * sizeof(*blocks));
-	errno = saved;
 	if (blocks) {
 		live->blocks = blocks;
 		for_each_used(heap, note_one, live);
 	}
-	gcp_mutex_unlock(&heap->pool->lock);
 	return blocks ? 0 : -ENOMEM;
 }
 
@@ -90,10 +88,9 @@ bool gcp_heap_is_exported(struct gcp_heap *heap)
 {
 	bool exported;
 
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	exported = heap->lent_bytes > 0;
 	for_each_used(heap, find_exported, &exported);
-	gcp_mutex_unlock(&heap->pool->lock);
 	return exported;
 }
 
@@ -153,7 +150,7 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 {
 	struct gcp_pool *pool = heap->pool;
 
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	assert(heap->lent_bytes == 0);
 	free_everything(heap);
 	for (size_t i = 0; i < live->count; i++)
@@ -161,5 +158,4 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 			make_live(heap, &live->blocks[i]);
 	heap->awaited_epoch = gcp_timeline_stamp(pool);
 	gcp_stats_merge(pool, &pool->delta);
-	gcp_mutex_unlock(&pool->lock);
 }

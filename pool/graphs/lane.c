@@ -37,14 +37,13 @@
 bool gcp_lane_stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 {
 	uint32_t room = stack->count + more;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	uint64_t *handles;
 
 	if (room <= stack->room)
 		return true;
 	room += room / 2;
 	handles = realloc(stack->handles, room * sizeof(*handles));
-	errno = saved;
 	if (!handles)
 		return false;
 	stack->handles = handles;
@@ -96,9 +95,8 @@ void gcp_lane_count(struct gcp_lane *lane)
 {
 	if (lane->gone)
 		return;
-	gcp_mutex_lock(&lane->pool->lock);
+	GCP_LOCKED(&lane->pool->lock);
 	bytes_change_locked(lane, (int64_t)(handles_bytes(lane) - lane->bytes));
-	gcp_mutex_unlock(&lane->pool->lock);
 }
 
 uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
@@ -166,10 +164,9 @@ static void join_first(struct gcp_heap *heap, struct gcp_lane *lane)
 
 int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct gcp_lane *lane = calloc(1, sizeof(*lane));
 
-	errno = saved;
 	if (!lane)
 		return -ENOMEM;
 	lane->pool = pool;
@@ -200,9 +197,8 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 {
 	uint64_t bytes;
 
-	gcp_mutex_lock(&lane->pool->lock);
+	GCP_LOCKED(&lane->pool->lock);
 	bytes = lane->bytes;
-	gcp_mutex_unlock(&lane->pool->lock);
 	return bytes;
 }
 
@@ -378,7 +374,7 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 	uint64_t bytes;
 	int result = 0;
 
-	gcp_mutex_lock(&pools->vmm_lock);
+	GCP_LOCKED(&pools->vmm_lock);
 	while (all && result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
 		result = gcp_lane_unmap(heap);
 		gcp_lane_leave(heap);
@@ -387,7 +383,6 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 	if (result == 0 && !lane->gone)
 		unused_release(lane);
 	bytes -= lane->bytes;
-	gcp_mutex_unlock(&pools->vmm_lock);
 	return bytes;
 }
 

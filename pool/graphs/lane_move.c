@@ -188,9 +188,8 @@ static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane,
 			heap->lane_used[size] += plan->taken[source][size];
 	heap->lane = lane;
 	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
-	gcp_mutex_lock(&lane->pool->lock);
+	GCP_LOCKED(&lane->pool->lock);
 	lane->pool->stats.graph_remaps++;
-	gcp_mutex_unlock(&lane->pool->lock);
 }
 
 static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
@@ -228,12 +227,11 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	struct gcp_pools *pools = lane->pool->pools;
 	int result = 0;
 
-	gcp_mutex_lock(&pools->vmm_lock);
+	GCP_LOCKED(&pools->vmm_lock);
 	assert(heap->pool == lane->pool);
 	if (lane->gone)
 		result = -ESTALE;
 	else if (heap->lane != lane)
 		result = lane_enter(lane, heap);
-	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
 }

@@ -123,9 +123,8 @@ void gcp_pools_captures_release(struct gcp_pools *pools)
 
 void gcp_pool_count_graph(struct gcp_pool *pool, bool moves)
 {
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	*(moves ? &pool->stats.graph_moves : &pool->stats.graph_waits) += 1;
-	gcp_mutex_unlock(&pool->lock);
 }
 
 /* Of each launch: a load and a store. */

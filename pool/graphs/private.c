@@ -28,11 +28,10 @@
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 {
 	uint32_t count = pool->pools->classes.slab_count;
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct gcp_heap *heap = calloc(1, sizeof(*heap));
 	struct gcp_class_list *classes = calloc(count ? count : 1, sizeof(*classes));
 
-	errno = saved;
 	if (!heap || !classes) {
 		free(heap);
 		free(classes);
@@ -176,7 +175,7 @@ static void past_release(struct gcp_heap *heap)
 
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	assert(group >= heap->group + (reuse == GCP_REUSE_FENCED));
 	if (reuse == GCP_REUSE_FENCED) {
 		groups_release(heap, UINT64_MAX);
@@ -191,34 +190,31 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 	}
 	heap->reuse = reuse;
 	heap->group = group;
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
 {
 	struct gcp_block *latest;
 
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
 	bool any = latest && latest->group == heap->group;
 	heap->group = next;
-	gcp_mutex_unlock(&heap->pool->lock);
 	return any;
 }
 
 void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 {
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	assert(group < heap->group); /* it is closed: no free gets it any more */
 	groups_release(heap, group);
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
 	const struct gcp_block *block;
 
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	*ret_usage = (struct gcp_heap_usage){
 	    .reserved_bytes = heap->reserved_bytes,
 	    .allocated_bytes = heap->used_bytes,
@@ -226,14 +222,12 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 	};
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		ret_usage->shared_bytes += block->size;
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_heap_seal(struct gcp_heap *heap)
 {
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	heap->sealed = true;
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
@@ -271,11 +265,10 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 
 void gcp_heap_capture_ends(struct gcp_heap *heap)
 {
-	gcp_mutex_lock(&heap->pool->lock);
+	GCP_LOCKED(&heap->pool->lock);
 	if (heap->recycled)
 		atomic_fetch_add(&heap->pool->barriers_asked, 1);
 	heap->recycled = false;
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 /* Whether the work of a closed epoch is done, or will be in a moment. */

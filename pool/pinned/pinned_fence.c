@@ -124,7 +124,7 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
 	bool advanced;
 	int result = 0;
 
-	gcp_mutex_lock(&pinned->pools->fence_lock);
+	GCP_LOCKED(&pinned->pools->fence_lock);
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !(closed = gcp_timeline_covering(timeline, epoch))) {
 		result = gcp_timeline_close_locked(timeline);
@@ -134,7 +134,6 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
 		gcp_raise(&own->pinned_freed, closed->epoch);
 	else if (closed)
 		result = gcp_timeline_query_locked(timeline, *closed, &advanced);
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -177,12 +176,11 @@ int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch)
 	struct gcp_closed_epoch *closed;
 	int result = 0;
 
-	gcp_mutex_lock(&pinned->pools->fence_lock);
+	GCP_LOCKED(&pinned->pools->fence_lock);
 	closed = gcp_timeline_covering(&pinned->timeline, epoch);
 	if (closed && !is_done_here(pool, closed) &&
 	    !gcp_timeline_is_completed(&pinned->timeline, epoch))
 		result = wait_here(pool, *closed);
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
@@ -193,12 +191,11 @@ int gcp_pinned_timeline_keep_window(struct gcp_pool *pool)
 	struct gcp_closed_epoch *closed;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	/* Memory that other contexts have freed counts, too. */
 	closed = gcp_timeline_beyond(timeline, most - gcp_timeline_filled(timeline), 0);
 	if (closed && !is_done_here(pool, closed))
 		result = wait_here(pool, *closed);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -208,7 +205,7 @@ static void look_in(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	for (uint32_t i = 0; i < timeline->count; i++) {
 		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
 
@@ -218,7 +215,6 @@ static void look_in(struct gcp_pool *pool)
 			break;
 		gcp_pinned_timeline_done(pool, closed->epoch);
 	}
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
 
 uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)

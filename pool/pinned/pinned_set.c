@@ -17,10 +17,9 @@
 
 int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_set)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 	struct gcp_pinned_set *set = pools->pinned ? malloc(sizeof(*set)) : NULL;
 
-	errno = saved;
 	if (!set)
 		return pools->pinned ? -ENOMEM : -ENOSYS;
 	set->pinned = pools->pinned;

@@ -207,20 +207,18 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 	if (gcp_timeline_is_held(&pool->timeline) ||
 	    (atomic_exchange(&pool->timeline.closing, true) && !is_overfull(pool)))
 		return 0;
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	int result = gcp_timeline_close_end(&pool->timeline, epoch);
 	if (result == 0)
 		result = catch_up_locked(pool);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
 int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
 {
 	assert(atomic_load(&pool->pins) > 0);
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	int result = gcp_timeline_close_end(&pool->timeline, moment);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -251,9 +249,8 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 
 	if (gcp_timeline_filled(&pool->timeline) < least)
 		return 0;
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	result = close_early_locked(&pool->timeline);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }
 
@@ -262,13 +259,12 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !gcp_timeline_covering(timeline, epoch))
 		result = close_early_locked(timeline);
 	if (result == -ENOBUFS && timeline->count > 0)
 		result = 0; /* one that is under way will serve again */
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -298,7 +294,7 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 	struct gcp_closed_epoch *closed;
 	int result;
 
-	gcp_mutex_lock(&pools->fence_lock);
+	GCP_LOCKED(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
 		closed = gcp_timeline_covering(&pool->timeline, epoch);
@@ -307,7 +303,6 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 		else
 			result = make_ready_locked(pool, *closed, epoch);
 	}
-	gcp_mutex_unlock(&pools->fence_lock);
 	return result == -EXDEV ? -EBUSY : result;
 }
 
@@ -335,13 +330,12 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	struct gcp_pools *pools = pool->pools;
 	int result;
 
-	gcp_mutex_lock(&pools->fence_lock);
+	GCP_LOCKED(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && atomic_load(&pools->completed_only))
 		result = gcp_timeline_complete_locked(&pool->timeline, epoch);
 	else if (result == 0)
 		result = barrier_locked(pool, epoch, alone);
-	gcp_mutex_unlock(&pools->fence_lock);
 	return result;
 }
 
@@ -350,7 +344,7 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_wa
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	*ret_waited = timeline->count > 0 &&
 		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable &&
 		      gcp_timeline_at(timeline, 0)->searches < begun;
@@ -360,16 +354,14 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_wa
 		result = gcp_timeline_wait_own(timeline, oldest, pool->ctx);
 		*ret_waited = gcp_timeline_is_completed(timeline, oldest.epoch);
 	}
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)
 {
-	gcp_mutex_lock(&timeline->pools->fence_lock);
+	GCP_LOCKED(&timeline->pools->fence_lock);
 	int result = gcp_timeline_complete_locked(timeline, epoch);
 	assert(result != 0 || gcp_timeline_is_completed(timeline, epoch));
-	gcp_mutex_unlock(&timeline->pools->fence_lock);
 	return result;
 }
 
@@ -379,7 +371,7 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 	struct gcp_closed_epoch *closed;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !gcp_timeline_covering(timeline, epoch))
@@ -391,16 +383,14 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 		result = gcp_timeline_wait_own(timeline, *closed, pool->ctx);
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = closed ? -EAGAIN : -EBUSY;
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
 void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
 {
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	assert(epoch <= atomic_load(&pool->timeline.open)); /* stamped before */
 	gcp_timeline_mark_completed(&pool->timeline, epoch);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
 
 /* --- contexts that come and go -------------------------------------------- */
@@ -412,7 +402,7 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	if (!gcp_timeline_is_completed(timeline, timeline->ordered) &&
 	    (atomic_load(&pool->pools->completed_only) ||
 	     gcp_timeline_is_held(timeline) ||
@@ -420,7 +410,6 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 			 false)))
 		result = gcp_timeline_complete_locked(timeline, timeline->ordered);
 	atomic_store(&pool->detaching, result != 0);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -438,9 +427,8 @@ static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeli
 
 bool gcp_timeline_is_any_ordered(struct gcp_pool *pool)
 {
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return any;
 }
 
@@ -450,12 +438,11 @@ int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
+	GCP_LOCKED(&pool->pools->fence_lock);
 	struct gcp_closed_epoch *closed = closed_epoch_ordered(timeline);
 	assert(!closed || closed->epoch <= timeline->ordered); /* R3 */
 	if (closed &&
 	    (gcp_timeline_is_held(timeline) || order(ctx, closed->fence->handle) != 0))
 		result = gcp_timeline_wait_locked(timeline, *closed, NULL);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

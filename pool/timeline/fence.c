@@ -567,12 +567,11 @@ void gcp_timeline_reset(struct gcp_timeline *timeline)
 {
 	struct gcp_fence *fence;
 
-	gcp_mutex_lock(&timeline->pools->fence_lock);
+	GCP_LOCKED(&timeline->pools->fence_lock);
 	timeline->generation++;
 	gcp_timeline_mark_completed(timeline, gcp_timeline_next(timeline));
 	while ((fence = timeline->spare)) {
 		timeline->spare = fence->next;
 		fence_discard(timeline, fence);
 	}
-	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }
