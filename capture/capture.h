@@ -18,9 +18,6 @@
 #ifndef GCP_CAPTURE_CAPTURE_H
 #define GCP_CAPTURE_CAPTURE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../pool/pool.h"
 
 struct gcp_tracker;

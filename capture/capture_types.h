@@ -11,10 +11,6 @@
 #ifndef GCP_CAPTURE_TYPES_H
 #define GCP_CAPTURE_TYPES_H
 
-#include <assert.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>

@@ -26,11 +26,6 @@
 #ifndef GCP_POOL_POOL_H
 #define GCP_POOL_POOL_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "base/cancel.h"
 #include "base/lock.h"
 #include "driver_table.h"
 

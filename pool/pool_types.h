@@ -36,17 +36,12 @@
 #ifndef GCP_POOL_POOL_TYPES_H
 #define GCP_POOL_POOL_TYPES_H
 
-#include <assert.h>
-#include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/queue.h>
 
 #include "base/calls.h"
-#include "base/lock.h"
 #include "base/treap.h"
 #include "base/map.h"
-#include "pool.h"
 #include "base/stats_delta.h"
 
 enum {

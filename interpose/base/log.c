@@ -3,17 +3,14 @@
  * log.c - see log.h. Everything happens on the caller's stack and goes
  * out by one write(2), so that lines of several processes do not mix.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../../pool/pool.h"

@@ -3,13 +3,10 @@
  * options.c - how the environment fills the options. The table of them stands in
  * options_table.c, how they are shown in options_show.c.
  */
-#include <errno.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
-
-#include "../gcpool.h"
 #include "options.h"
 
 /* --- one value ----------------------------------------------------------------- */

@@ -8,10 +8,6 @@
 #ifndef GCP_INTERPOSE_OPTIONS_H
 #define GCP_INTERPOSE_OPTIONS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "../../pool/pool.h"
 #include "log.h"
 

@@ -10,10 +10,6 @@
 #define GCP_INTERPOSE_PROCESS_H
 
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "../../capture/capture.h"
 #include "options.h"

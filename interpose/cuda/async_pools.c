@@ -12,7 +12,6 @@
  * Segments of the driver would need cuCtxEnablePeerAccess, which the program sees. So
  * with several devices only a mapped pool serves.
  */
-#include <stdatomic.h>
 
 #include "async_pools.h"
 #include "resolve.h"

@@ -23,14 +23,10 @@
  *  K7 no thread ends by pthread_cancel while it keeps a context from ending
  *  K8 in the child of a fork every call passes through
  */
-#include <assert.h>
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "../base/clock.h"
 #include "../base/process.h"
-#include "../../pool/pool.h"
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "resolve.h"

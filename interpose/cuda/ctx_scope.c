@@ -2,7 +2,6 @@
 /*
  * ctx_scope.c - see ctx_scope.h. Takes no lock.
  */
-#include <errno.h>
 
 #include "../../pool/pool.h"
 #include "ctx_scope.h"

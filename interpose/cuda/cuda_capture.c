@@ -5,15 +5,12 @@
  * but that of contexts.c, never waits for the device, and runs in the relaxed capture
  * mode.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "cuda_capture.h"
 #include "foreign_work.h"
-#include "../base/log.h"
-#include "resolve.h"
 #include "streams.h"
 
 /* --- captures ---------------------------------------------------------------- */

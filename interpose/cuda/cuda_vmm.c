@@ -13,7 +13,6 @@
  *
  * So memory is mapped only where every device of the process can reach it.
  */
-#include <errno.h>
 
 #include "ctx_scope.h"
 #include "cuda_vmm.h"

@@ -5,9 +5,6 @@
 #ifndef GCP_INTERPOSE_CUDA_VMM_H
 #define GCP_INTERPOSE_CUDA_VMM_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../../pool/driver_table.h"
 #include "symbols.h"
 

@@ -8,7 +8,6 @@
  * the parts in a context that may be ending count as pending. The lock is held over
  * queries of events, never over a wait.
  */
-#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 

@@ -9,11 +9,7 @@
  * Lock order: that of contexts.c, then foreign_lock. Both are held over calls of the
  * driver that do not wait.
  */
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-
-#include "../../pool/pool.h"
 #include "../base/process.h"
 #include "contexts.h"
 #include "ctx_scope.h"

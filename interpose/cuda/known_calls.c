@@ -5,7 +5,6 @@
  * (13.1). Each stands for the versions of its function up to the one that it names. See
  * unknown_calls.h.
  */
-#include <stdint.h>
 #include <string.h>
 
 #include "../base/log.h"

@@ -12,9 +12,7 @@
  * where there is one node only, nothing. Where the policy may not be asked for
  * (containers without CAP_SYS_NICE), none can have been set either.
  */
-#include <errno.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
  * hooks and the exported entries. Everything is filled once, under
  * resolve_lock, and only read afterwards.
  */
-#include <stdint.h>
 #include <string.h>
 
 #include "../../pool/pool.h"

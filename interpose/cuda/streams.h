@@ -5,9 +5,6 @@
 #ifndef GCP_INTERPOSE_STREAMS_H
 #define GCP_INTERPOSE_STREAMS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../base/process.h"
 #include "resolve.h"
 

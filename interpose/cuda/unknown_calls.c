@@ -13,13 +13,10 @@
  *  A7 CUDA never gets an address of the library's that the program has freed
  *  A8 a function that the driver lacks is not replaced by an older form
  */
-#include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "contexts.h"
 #include "gate.h"
-#include "../base/log.h"
 #include "streams.h"
 #include "unknown_calls.h"
 

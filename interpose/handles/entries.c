@@ -8,7 +8,6 @@
  * references to that version of the library bind them, and dlsym never finds them.
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <string.h>
 
 #include "../hooks/dlsym.h"

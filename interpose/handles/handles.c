@@ -23,7 +23,6 @@
  *  J2 a handle is given out as new, in the context and the environment of the creation
  *  J3 of several destroys of one creation one succeeds
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "handles.h"

@@ -12,9 +12,6 @@
 #ifndef GCP_INTERPOSE_HANDLES_H
 #define GCP_INTERPOSE_HANDLES_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include <cuda.h>
 
 #define GCPOOL_API __attribute__((weak)) /* libgcpool.so may be missing */

@@ -10,8 +10,6 @@
 #ifndef GCP_INTERPOSE_HANDLES_TABLE_H
 #define GCP_INTERPOSE_HANDLES_TABLE_H
 
-#include <stdbool.h>
-
 #include "../base/elfwalk.h"
 
 /* clang-format off */

@@ -13,7 +13,6 @@
 
 #include "../cuda/gate.h"
 #include "../cuda/unknown_calls.h"
-#include "../statistics/report.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 

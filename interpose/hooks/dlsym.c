@@ -19,12 +19,9 @@
  *   libcuda absent, or libcuda itself asks: not ours to answer; the stub jumps.
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <stddef.h>
 
 #include "dlsym.h"
 #include "../process/process_life.h"
-#include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 
 /* A function of libcuda that is not known: its stub. What is not

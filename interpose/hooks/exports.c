@@ -17,15 +17,12 @@
  * function, and a look at its result.
  */
 
-#include <errno.h>
-
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "marks.h"
 #include "../cuda/gate.h"
 #include "../process/process_life.h"
-#include "../cuda/resolve.h"
 #include "../cuda/streams.h"
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)

@@ -7,19 +7,10 @@
  * GCPOOL_MODE=off) these are cudaMalloc and cudaFree.
  */
 #define GCPOOL_API __attribute__((visibility("default")))
-#include "../gcpool.h"
-
-#include <errno.h>
-
-#include "../base/elfwalk.h"
-#include "../cuda/ctx_scope.h"
-#include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "marks.h"
 #include "../cuda/gate.h"
-#include "../base/log.h"
-#include "../observe/observer.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 

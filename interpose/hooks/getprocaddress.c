@@ -5,7 +5,6 @@
  * hook. So whatever version and stream flavour the program asked for, the hook
  * has the same parameters. Runs before cuInit: starts nothing.
  */
-#include "hooks.h"
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 

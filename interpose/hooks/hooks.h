@@ -9,7 +9,6 @@
 #ifndef GCP_INTERPOSE_HOOKS_H
 #define GCP_INTERPOSE_HOOKS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "../cuda/resolve.h"

@@ -22,21 +22,16 @@
  *     free. (400 ns; a pair of calls on plain CUDA takes 600.)
  *   - a non-blocking stream knows of no other, and there is nothing to feel.
  */
-#include <errno.h>
 
 #include "../base/clock.h"
 #include "../cuda/gate.h"
 #include "../cuda/async_pools.h"
 #include "../process/calling_thread.h"
-#include "../cuda/contexts.h"
 #include "../cuda/foreign_work.h"
-#include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "../ipc/ipc_server.h"
-#include "../process/observe.h"
 #include "../process/process_life.h"
-#include "../statistics/report.h"
 #include "../process/shortage.h"
 #include "../process/stream_refs.h"
 #include "../cuda/streams.h"

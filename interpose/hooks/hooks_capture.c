@@ -7,7 +7,6 @@
  * still rely on the old order. The real calls are made here, in the caller's own
  * context and capture mode, and their results go back untouched.
  */
-#include "hooks.h"
 #include "../process/process_life.h"
 #include "../cuda/streams.h"
 #include "../cuda/contexts.h"

@@ -5,13 +5,9 @@
  * costs a comparison. A thread that is left without one is no more sure of cudart
  * (hooks_runtime.c).
  */
-#include "../base/process.h"
 #include "../cuda/contexts.h"
-#include "../cuda/ctx_scope.h"
 #include "../cuda/foreign_work.h"
-#include "hooks.h"
 #include "hooks_memory.h"
-#include "../cuda/resolve.h"
 
 static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 {

@@ -23,7 +23,6 @@
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
-#include "hooks.h"
 #include "hooks_copy.h"
 
 /* A call: what it copies, and of which contexts the sides are. */

@@ -9,7 +9,6 @@
  * ends until after it.
  */
 #include "../process/calling_thread.h"
-#include "../cuda/contexts.h"
 #include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"

@@ -5,10 +5,8 @@
  * submissions.c), and for a kernel that fails for want of memory, which is launched
  * again, as in hooks_memory.c.
  */
-#include <errno.h>
 
 #include "hooks.h"
-#include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
 

@@ -6,22 +6,14 @@
  * A hit asks CUDA for the current context and nothing else. Whatever is not
  * ours, or not sure, goes to the real function untouched.
  */
-#include <errno.h>
-#include <stdatomic.h>
 
 #include "../base/clock.h"
-#include "../cuda/async_pools.h"
-#include "../cuda/ctx_scope.h"
-#include "../cuda/contexts.h"
-#include "hooks.h"
 #include "../ipc/ipc_server.h"
 #include "../process/calling_thread.h"
 #include "../process/cuda_backend.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../statistics/report.h"
 #include "../process/shortage.h"
-#include "../cuda/streams.h"
 
 /* --- passing through ----------------------------------------------------------- */
 

@@ -5,14 +5,8 @@
 #ifndef GCP_INTERPOSE_HOOKS_MEMORY_H
 #define GCP_INTERPOSE_HOOKS_MEMORY_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "../../pool/pool.h"
 #include "../process/observe.h"
 #include "../process/passed.h"
-#include "../base/process.h"
-#include "../cuda/symbols.h"
 
 static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 				 gcp_addr *ret_addr)

@@ -9,14 +9,10 @@
  * made again where the host can pin no more and some may come back.
  */
 #include "../base/clock.h"
-#include "../cuda/ctx_scope.h"
-#include "hooks.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../observe/observer.h"
 #include "../process/poller.h"
-#include "../statistics/report.h"
 #include "../process/shortage.h"
 
 #define GCP_PINNED_FLAGS                                                               \

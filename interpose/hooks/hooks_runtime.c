@@ -20,15 +20,11 @@
  * different files, the first is taken; they share the driver's state, and only
  * a last error could end up in the other one.
  */
-#include <errno.h>
 #include <string.h>
-
-#include "../base/elfwalk.h"
 #include "../cuda/gate.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "../process/calling_thread.h"
-#include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
 

@@ -23,18 +23,12 @@
  * exported is freed as plain CUDA frees: behind all work of its context, and not while
  * it is known to be open (ipc_server.h).
  */
-#include <errno.h>
-#include <stdint.h>
 #include <string.h>
-
-#include "hooks.h"
 #include "../cuda/cuda_vmm.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_server.h"
-#include "../ipc/ipc_wire.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../base/log.h"
 
 #define GCP_IPC_MAGIC    UINT64_C(0x67c9a5)
 #define GCP_IPC_PLAIN    56 /* bytes of CUDA's own */

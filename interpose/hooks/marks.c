@@ -5,7 +5,6 @@
  * keeps it for each block, and waits itself. Takes the lock of a pool, to find the
  * block; called with no lock held.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "../base/process.h"

@@ -9,15 +9,12 @@
  * a user that stands in no context's queue: the block is completed first, and so is all
  * that is reused later (third_party_dma.c).
  */
-#include <errno.h>
 
 #include "../cuda/async_pools.h"
 #include "../cuda/contexts.h"
 #include "../cuda/third_party_dma.h"
-#include "hooks.h"
 #include "../cuda/cuda_vmm.h"
 #include "../ipc/ipc_imports.h"
-#include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "marks.h"
 

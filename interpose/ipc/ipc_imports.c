@@ -16,8 +16,6 @@
  * over such a call there, so two processes can open each other's memory.
  */
 #include "ipc_imports.h"
-
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -27,7 +25,6 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/cuda_vmm.h"
 #include "ipc_server.h"
-#include "../base/log.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 

@@ -8,8 +8,6 @@
 #ifndef GCP_INTERPOSE_IPC_IMPORTS_H
 #define GCP_INTERPOSE_IPC_IMPORTS_H
 
-#include <stdbool.h>
-
 #include "ipc_wire.h"
 
 /* cuIpcOpenMemHandle, for a handle that gcp_ipc_handle_read takes. Asks the other

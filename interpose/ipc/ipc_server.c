@@ -36,19 +36,13 @@
  *  I8 no two allocations have the same id (gcp_block_id)
  */
 #include "ipc_server.h"
-
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "ipc_wire.h"
-#include "../base/log.h"
 #include "../base/process.h"
-#include "../cuda/resolve.h"
 
 enum { FILES_READY = 4 }; /* 0.6 ms each */
 

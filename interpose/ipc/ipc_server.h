@@ -7,10 +7,7 @@
 #ifndef GCP_INTERPOSE_IPC_SERVER_H
 #define GCP_INTERPOSE_IPC_SERVER_H
 
-#include <stdbool.h>
-
 #include "../../pool/pool.h"
-#include "../cuda/symbols.h"
 #include "ipc_wire.h"
 
 /* A file of a handle of mapped memory, for the caller to close (handle_files.c). Set

@@ -22,7 +22,6 @@
 #define GCP_INTERPOSE_IPC_WIRE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "../cuda/symbols.h"

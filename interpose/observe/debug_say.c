@@ -4,9 +4,6 @@
  *
  * A frame is the name of its file and the place in it, as addr2line -e FILE takes it.
  */
-#include <errno.h>
-#include <link.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "debug.h"

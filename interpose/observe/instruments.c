@@ -3,10 +3,8 @@
  * instruments.c - the entry of libgcpool-observe.so, and its table of events: hands
  * each to the instruments that want it.
  */
-#include <errno.h>
 
 #include "debug.h"
-#include "instrument.h"
 #include "live.h"
 #include "nvtx.h"
 #include "trace.h"

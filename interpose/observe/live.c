@@ -2,7 +2,6 @@
 /*
  * live.c - the live view: see live.h.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 

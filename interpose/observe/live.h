@@ -16,10 +16,6 @@
 #ifndef GCP_INTERPOSE_LIVE_H
 #define GCP_INTERPOSE_LIVE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "../base/options.h"
 #include "../statistics/report.h"
 
 #define GCP_LIVE_MAGIC "GCPLIVE1"

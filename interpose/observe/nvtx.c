@@ -5,7 +5,6 @@
  *
  * NVTX is headers alone: they load the tool's library and read the environment.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -14,8 +14,6 @@
 #ifndef GCP_INTERPOSE_NVTX_H
 #define GCP_INTERPOSE_NVTX_H
 
-#include <stdbool.h>
-
 #include "../../pool/pool.h"
 
 #if __has_include(<nvtx3/nvToolsExtMem.h>)

@@ -20,19 +20,13 @@
 #ifndef GCP_INTERPOSE_OBSERVER_H
 #define GCP_INTERPOSE_OBSERVER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "../../pool/pool.h"
 #include "../base/elfwalk.h"
-#include "../base/log.h"
 #include "../base/process.h"
 #include "../base/process_identity.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../gcpool.h"
 #include "../statistics/call_stats.h"
-#include "../statistics/report.h"
 #include "trace_format.h"
 
 /* In which stream a block is used first or last. */

@@ -2,7 +2,6 @@
 /*
  * trace.c - the events of a recording: see trace.h.
  */
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 

@@ -8,9 +8,6 @@
 #ifndef GCP_INTERPOSE_TRACE_H
 #define GCP_INTERPOSE_TRACE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../base/options.h"
 #include "trace_format.h"
 

@@ -6,9 +6,7 @@
  * chunks of the file. Which slots were never written, their stamps tell. When the file
  * has reached its size, the oldest chunk of events becomes the newest.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>

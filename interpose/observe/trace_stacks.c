@@ -7,8 +7,6 @@
  * read again, and when one was closed the table begins anew: another library may lie at
  * its addresses.
  */
-#include <link.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unwind.h>

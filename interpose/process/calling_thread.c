@@ -2,17 +2,11 @@
 /*
  * calling_thread.c - see calling_thread.h. Called by hooks, without locks.
  */
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "calling_thread.h"
-#include "../cuda/ctx_scope.h"
-#include "../base/elfwalk.h"
-#include "../base/log.h"
 #include "../observe/observer.h"
 #include "poller.h"
-#include "../statistics/report.h"
 #include "../cuda/unknown_calls.h"
 
 /* Thread exit: pthread_key_create and pthread_setspecific, which are in

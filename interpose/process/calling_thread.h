@@ -6,8 +6,6 @@
 #ifndef GCP_INTERPOSE_CALLING_THREAD_H
 #define GCP_INTERPOSE_CALLING_THREAD_H
 
-#include <errno.h>
-
 #include "../cuda/contexts.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"

@@ -2,9 +2,7 @@
 /*
  * context_observers.c - see context_observers.h.
  */
-#include "../statistics/call_stats.h"
 #include "context_observers.h"
-#include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"
 #include "../cuda/cuda_vmm.h"
 #include "../cuda/fence_all.h"
@@ -12,8 +10,6 @@
 #include "../ipc/ipc_imports.h"
 #include "../observe/observer.h"
 #include "passed.h"
-#include "../base/process.h"
-#include "../cuda/resolve.h"
 
 static int barrier_wait(void *ctx, void *fence)
 {

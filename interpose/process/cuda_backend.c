@@ -10,14 +10,12 @@
  * An event in one stream may be recorded beside a capture, in each mode, but it is
  * asked for while one may begin: in the relaxed mode.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "../base/clock.h"
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"
-#include "../base/log.h"
 #include "../cuda/numa.h"
 #include "../base/process.h"
 #include "../statistics/report.h"

@@ -5,12 +5,7 @@
 #ifndef GCP_INTERPOSE_CUDA_BACKEND_H
 #define GCP_INTERPOSE_CUDA_BACKEND_H
 
-#include <cuda.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../../capture/capture.h"
-#include "../../pool/driver_table.h"
 #include "../cuda/symbols.h"
 
 /* Returns true if the driver is one that the pools can work with: of CUDA 12.5 or

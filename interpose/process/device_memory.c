@@ -12,8 +12,6 @@
 
 #include "../base/clock.h"
 #include "../cuda/async_pools.h"
-#include "../cuda/resolve.h"
-#include "../statistics/report.h"
 #include "calling_thread.h"
 #include "passed.h"
 #include "process_life.h"

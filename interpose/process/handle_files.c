@@ -12,8 +12,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "../../pool/pool.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../ipc/ipc_server.h"

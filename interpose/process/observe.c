@@ -4,8 +4,6 @@
  * this library was loaded from, which the loader noted then ($ORIGIN).
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>

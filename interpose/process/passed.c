@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "../../pool/base/treap.h"
-#include "../base/clock.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 #include "../statistics/call_stats.h"

@@ -8,8 +8,6 @@
 #ifndef GCP_INTERPOSE_PASSED_H
 #define GCP_INTERPOSE_PASSED_H
 
-#include <stdint.h>
-
 #include "../cuda/symbols.h"
 #include "../statistics/report.h"
 

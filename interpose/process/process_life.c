@@ -4,7 +4,6 @@
  * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At
  * exit nothing is freed and no CUDA call is made: the driver may be gone already.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include "cuda_backend.h"
 #include "../cuda/cuda_capture.h"
 #include "../cuda/cuda_vmm.h"
-#include "../base/elfwalk.h"
 #include "../cuda/gate.h"
 #include "handle_files.h"
 #include "../ipc/ipc_imports.h"
@@ -21,10 +19,7 @@
 #include "observe.h"
 #include "process_life.h"
 #include "sleep.h"
-#include "../base/log.h"
-#include "../statistics/report.h"
 #include "stream_refs.h"
-#include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 
 static struct gcp_mutex start_lock = GCP_MUTEX(GCP_RANK_START);

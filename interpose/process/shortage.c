@@ -7,13 +7,7 @@
  * the count. cuMemGetInfo is legal during captures (facts: capture legality), and runs
  * in the relaxed mode all the same.
  */
-#include <errno.h>
-#include <stdatomic.h>
 #include <unistd.h>
-
-#include "../cuda/ctx_scope.h"
-#include "process_life.h"
-#include "../base/log.h"
 #include "../observe/observer.h"
 #include "shortage.h"
 

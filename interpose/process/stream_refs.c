@@ -7,14 +7,11 @@
  * A handle would not do: a new stream may get the handle of one that is gone, by calls
  * that pass this library by.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "calling_thread.h"
-#include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "poller.h"
-#include "process_life.h"
 #include "stream_refs.h"
 #include "../cuda/streams.h"
 #include "../cuda/unknown_calls.h"

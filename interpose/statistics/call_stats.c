@@ -2,10 +2,8 @@
 /*
  * call_stats.c - counts of the program's calls that pass through. See report.h.
  */
-#include <stdatomic.h>
 
 #include "../base/clock.h"
-#include "report.h"
 #include "call_stats.h"
 
 static struct {

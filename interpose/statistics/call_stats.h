@@ -5,10 +5,7 @@
 #ifndef GCP_INTERPOSE_CALL_STATS_H
 #define GCP_INTERPOSE_CALL_STATS_H
 
-#include <stdint.h>
-
 #include "report.h"
-#include "../base/log.h"
 
 /* Sums over the life of the process. */
 struct gcp_call_stats_sum {

@@ -5,8 +5,6 @@
  * Every gauge, counter and call of pool.h appears by itself: the one table of rows is
  * an expansion of its tables.
  */
-
-#include "../gcpool.h"
 #include "report.h"
 #include "call_stats.h"
 #include "writer.h"

@@ -58,11 +58,6 @@
 #ifndef GCP_INTERPOSE_REPORT_H
 #define GCP_INTERPOSE_REPORT_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "../../pool/pool.h"
-#include "../base/log.h"
 #include "../base/options.h"
 
 /* X(name, the call in words). The driver's calls, all versions of each. */

@@ -6,16 +6,13 @@
  * A report does not call CUDA: the hooks hand over what it says of a device while the
  * program is in a call of its own (gcp_report_note_gpu).
  */
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../base/clock.h"
 #include "../cuda/gate.h"
 #include "../base/process_identity.h"
 #include "../gcpool.h"
-#include "report.h"
 #include "call_stats.h"
 #include "writer.h"
 

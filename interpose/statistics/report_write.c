@@ -6,14 +6,11 @@
  * Each report is appended: several processes may share a file. A report that cannot be
  * written is said in one line; the last one goes to stderr then.
  */
-#include <errno.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../base/clock.h"
 #include "call_stats.h"
-#include "report.h"
 
 /* More than 64 devices with all that can be said of them. */
 enum { REPORT_BYTES_MAX = 4 << 20 };

@@ -10,9 +10,6 @@
 #ifndef GCP_INTERPOSE_WRITER_H
 #define GCP_INTERPOSE_WRITER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "../base/log.h"
 
 struct gcp_writer {

@@ -15,9 +15,7 @@
 #define GCP_POOL_MAP_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "../driver_table.h"
 

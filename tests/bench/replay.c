@@ -18,10 +18,8 @@
  * thread here; they take turns, so that runs repeat exactly.
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "../../pool/check/check.h"

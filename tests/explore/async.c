@@ -9,8 +9,6 @@
  */
 #include "explore.h"
 
-#include "gcpool.h"
-
 bool async_is_served(const struct model *w, int context)
 {
 	const struct setting *setting = w->setting;

@@ -8,8 +8,6 @@
 
 #include <pthread.h>
 
-#include "gcpool.h"
-
 enum { MIB = 1 << 20 };
 
 /* --- several threads launch at the same time --------------------------------- */

@@ -8,7 +8,6 @@
 #define GCPT_HANDLES_PROGRAM_H
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

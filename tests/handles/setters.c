@@ -5,7 +5,6 @@
  *   setters KIND < names     one name a line; prints those that are not known, and
  *                            getters or setters of the table without their other half
  */
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -9,10 +9,7 @@
 #include "sim.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <fcntl.h>

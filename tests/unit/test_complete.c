@@ -6,7 +6,6 @@
  */
 #include "../../pool/timeline/timeline.h"
 #include "capture_fake.h"
-#include "fake_pinned.h"
 
 /* A block of a named graph pool that was freed while `*ret_work` ran on it, and that a
  * second capture was then given. */

@@ -3,7 +3,6 @@
  * test_reuse.c - reuse inside captures, pools that captures share, and
  * checkpoints.
  */
-#include "../../pool/timeline/timeline.h"
 #include "capture_fake.h"
 
 /* A test within one capture, of stream 0. */

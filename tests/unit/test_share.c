@@ -8,7 +8,6 @@
  * stream, by its executable, behind a barrier, or by what those come after. And nothing
  * is unmapped under a launch.
  */
-#include "../../capture/share.h"
 #include "capture_fake.h"
 
 enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 512, PAGE = 2 << 20 };

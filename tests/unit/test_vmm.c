@@ -5,7 +5,6 @@
  * than itself. The fake driver asserts that nothing is mapped twice or unmapped in
  * part.
  */
-#include "../../pool/timeline/timeline.h"
 #include "fake.h"
 #include "cases.h"
 

@@ -8,7 +8,6 @@
  */
 #include "../../../interpose/base/options.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

@@ -8,10 +8,8 @@
  * Needs: interpose/ipc/ipc_wire.c
  * Environment: GCPOOL_BACKEND=vmm
  */
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>

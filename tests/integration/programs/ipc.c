@@ -19,10 +19,6 @@
  * Run: trial.py code=3 @ --child-plain
  * Run: trial.py code=3 @ --child-off
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -14,16 +14,12 @@
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ codes
  * Run: mapped: transcript.py GCPSIM_DEVICES=2 @ contexts
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "api.h"
 #include "kernels.h"
-#include "util.h"
 
 enum { SECONDS = 100, SLOW_NS = 200000000, MIB = 1 << 20 };
 
