@@ -80,7 +80,8 @@ APPS = [
     App("generate", "torch transformers", cached("")),
     App("train", "torch transformers bitsandbytes", cached("")),
     App("llama_cpp", "llama_cpp gguf"),
-    App("vllm", "vllm", [*cached(""), Way("sleep")]),
+    App("vllm", "vllm", [*cached(""), Way("sleep"),
+                         Way("slept from outside", pooled={"": {"GCPOOL_CONTROL": "1"}})]),
     App("hypre", "hypre"),
     App("devices", "torch", [*cached("collectives"), Way("handles")], rounds=0, devices=2),
     App("sharing", "torch", [Way("handles")], rounds=0),
@@ -99,7 +100,7 @@ class Gauge(threading.Thread):
 
     def __init__(self, pid):
         super().__init__(daemon=True)
-        self.pid, self.own, self.all, self.ended = pid, 0, 0, threading.Event()
+        self.pid, self.own, self.all, self.now, self.ended = pid, 0, 0, 0, threading.Event()
 
     def run(self):
         with contextlib.suppress(Exception):  # no NVML: no figure
@@ -113,6 +114,7 @@ class Gauge(threading.Thread):
                           for one in pynvml.nvmlDeviceGetComputeRunningProcesses(device)
                           if one.pid == self.pid)
                 self.own, self.all = max(self.own, own), max(self.all, used)
+                self.now = own or used
 
     def end(self):
         self.ended.set()
@@ -141,9 +143,20 @@ def turn():
         yield
 
 
+def sleep(bench, process, gauge):
+    """Lets a process sleep, whose next call wakes it; words for its row."""
+    start, held = time.monotonic(), gauge.now
+    asked = subprocess.run([os.path.join(bench.root, "scripts", "gcpool"), "ctl",
+                            str(process.pid), "sleep"], capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - start
+    time.sleep(0.5)
+    words = f"{held >> 20} -> {gauge.now >> 20} MiB in {seconds:.2f} s"
+    return words if asked.returncode == 0 else asked.stdout + asked.stderr
+
+
 def play(bench, app, way, library=None, more=()):
     """One run: imports beside others, its work alone on the GPU. A dictionary, or a string that
-    tells what went wrong."""
+    tells what went wrong. Where the program says "idle" the process sleeps, if it can."""
     command = [*way.prefix, sys.executable, "-P", os.path.join(bench.here, "app.py"), app.name,
                way.words,
                "--rounds", str(min(app.rounds, bench.scale(9, 1)))]
@@ -152,7 +165,7 @@ def play(bench, app, way, library=None, more=()):
         process = subprocess.Popen(
             command, env=environment(bench, way, library, dict(more)), text=True, stderr=said,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tempfile.gettempdir(),
-            start_new_session=True)
+            start_new_session=True, bufsize=1)
 
         def guarded(work):
             guard = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
@@ -166,17 +179,29 @@ def play(bench, app, way, library=None, more=()):
             gauge = Gauge(process.pid)
             gauge.start()
             time.sleep(0.02)
+            slept = []
+
+            def work():
+                process.stdin.write("go\n")
+                for line in process.stdout:
+                    if line != "idle\n":
+                        yield line
+                        continue
+                    slept.extend([sleep(bench, process, gauge)] if library else [])
+                    process.stdin.write("go\n")
+
             try:
-                out = guarded(lambda: process.communicate("go\n")[0])
+                lines = guarded(lambda: list(work()))
             except BrokenPipeError:
-                out = process.communicate()[0]
+                lines = process.stdout.readlines()
+            process.communicate()
             memory = gauge.end()
         said.seek(0)
         told = "\n".join(said.read().strip().splitlines()[-12:])
-    lines = [line[7:] for line in out.splitlines() if line.startswith("result ")]
+    lines = [line[7:] for line in lines if line.startswith("result ")]
     if process.returncode or not lines:
         return f"exit code {process.returncode}\n{told}"
-    return {**json.loads(lines[-1]), "memory": memory, "said": told}
+    return {**json.loads(lines[-1]), "memory": memory, "slept": slept, "said": told}
 
 
 def compared(plain, pooled):
@@ -221,6 +246,9 @@ def row(title, plain, pooled):
         return Row(title, words, pooled.splitlines()[0], "equal results", FAIL, pooled)
     ours, more = figures(pooled)
     equal, told, details = compared(plain, pooled)
+    if pooled["slept"]:
+        told += f", slept {len(pooled['slept'])} times: {pooled['slept'][0]}"
+        equal = equal and all("->" in one for one in pooled["slept"])
     return Row(title, words, f"{ours:.3f} s ({ours / seconds:.2f}), {more:.0f} MiB "
                f"({more / max(held, 1):.2f}); {told}", "equal results", verdict(equal),
                details + "\n" + pooled["said"])
