@@ -2,9 +2,10 @@
 /*
  * spans.c - see spans.h.
  *
- * The host's memory is cut into pieces. Each worker takes one after another: it copies
- * what belongs to a piece to pinned memory of its own, in a stream of its own, waits
- * for that, and copies the piece as a whole to ordinary memory; or the other way.
+ * The host's memory is cut into pieces, those of each context apart. Each worker takes
+ * one after another: it copies what belongs to a piece to pinned memory of its own, in
+ * a stream of its own, waits for that, and copies the piece as a whole to ordinary
+ * memory; or the other way. Several contexts, and so devices, are copied at once.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,8 +28,13 @@ struct copying {
 	uint64_t end;          /* of these, in the host's memory */
 	bool out;              /* to the host */
 	_Atomic uint64_t next; /* piece */
-	_Atomic uint32_t workers;
-	_Atomic int result; /* the first error */
+	_Atomic int result;    /* the first error */
+};
+
+struct worker {
+	struct copying *copying;
+	char *stage; /* a piece */
+	pthread_t thread;
 };
 
 bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
@@ -53,16 +59,16 @@ bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 
 bool gcp_spans_open(struct gcp_spans *spans)
 {
+	uint64_t pieces = (spans->bytes + PIECE - 1) / PIECE;
 	uint64_t stage = spans->bytes;
 	int saved = errno;
 	void *host = MAP_FAILED;
 
 	if (spans->bytes == 0)
 		return true;
+	spans->stages = pieces < WORKERS_MAX ? (uint32_t)pieces : WORKERS_MAX;
 	if (stage > PIECE)
-		stage = (stage + PIECE - 1) / PIECE * PIECE;
-	if (stage > (uint64_t)WORKERS_MAX * PIECE)
-		stage = (uint64_t)WORKERS_MAX * PIECE;
+		stage = (uint64_t)spans->stages * PIECE;
 	if (GCP_WITHIN(spans->at[0].ctx, gcp_real.cuMemHostAlloc(
 					     &spans->stage, stage,
 					     CU_MEMHOSTALLOC_PORTABLE)) == CUDA_SUCCESS)
@@ -168,51 +174,64 @@ static CUresult pieces_copy(struct copying *copying, char *stage)
 	return result;
 }
 
-static void *copying_run(void *arg)
+static void *worker_run(void *arg)
 {
-	struct copying *copying = arg;
-	uint32_t number = atomic_fetch_add(&copying->workers, 1);
-	char *stage = (char *)copying->spans->stage + (uint64_t)number * PIECE;
-	CUresult result = GCP_WITHIN(copying->ctx, pieces_copy(copying, stage));
+	const struct worker *worker = arg;
+	struct copying *copying = worker->copying;
+	CUresult result = GCP_WITHIN(copying->ctx, pieces_copy(copying, worker->stage));
 
 	if (result != CUDA_SUCCESS)
 		atomic_store(&copying->result, (int)result);
 	return NULL;
 }
 
-/* The calling thread is one of the workers, and does without others. (pthread_join is
- * in libpthread before glibc 2.34.) */
-static int context_copy(struct copying *copying)
+/* The calling thread is the worker of each context in turn, and does without others.
+ * (pthread_join is in libpthread before glibc 2.34.) */
+static int contexts_copy(struct copying *contexts, uint32_t number)
 {
-	int (*join)(pthread_t, void **);
-	uint64_t begin = copying->next, pieces;
-	pthread_t threads[WORKERS_MAX];
-	uint32_t count = 0;
+	uint32_t most = contexts->spans->stages - 1, count = 0;
+	char *stage = contexts->spans->stage;
+	struct worker workers[WORKERS_MAX];
+	int (*join)(pthread_t, void **), result = 0;
 
-	pieces = (copying->end - begin + PIECE - 1) / PIECE;
 	*(void **)&join = gcp_elf_libc_symbol("pthread_join");
-	while (join && count + 1 < WORKERS_MAX && count + 1 < pieces &&
-	       gcp_thread_create(&threads[count], copying_run, copying))
+	while (join && count < most) {
+		struct worker *worker = &workers[count];
+
+		worker->copying = &contexts[count % number];
+		worker->stage = stage + (uint64_t)(count + 1) * PIECE;
+		if (!gcp_thread_create(&worker->thread, worker_run, worker))
+			break;
 		count++;
-	(void)copying_run(copying);
+	}
+	for (uint32_t i = 0; i < number; i++)
+		(void)worker_run(
+		    &(struct worker){.copying = &contexts[i], .stage = stage});
 	while (count > 0)
-		(void)join(threads[--count], NULL);
-	return atomic_load(&copying->result);
+		(void)join(workers[--count].thread, NULL);
+	for (uint32_t i = 0; i < number; i++)
+		result = result ? result : atomic_load(&contexts[i].result);
+	return result;
 }
 
 int gcp_spans_copy(struct gcp_spans *spans, bool out)
 {
+	struct copying contexts[WORKERS_MAX];
+	uint32_t number = 0;
 	int result = 0;
 
-	for (size_t i = 0, first; i < spans->count && result == 0;) {
-		struct copying copying = {spans, spans->at[i].ctx, .out = out};
+	for (size_t i = 0; i < spans->count && result == 0; i++) {
+		const struct gcp_span *span = &spans->at[i];
 
-		first = i;
-		while (i < spans->count && spans->at[i].ctx == copying.ctx)
-			i++;
-		copying.next = spans->at[first].at;
-		copying.end = i < spans->count ? spans->at[i].at : spans->bytes;
-		result = context_copy(&copying);
+		if (number == 0 || contexts[number - 1].ctx != span->ctx)
+			contexts[number++] = (struct copying){
+			    spans, span->ctx, .out = out, .next = span->at};
+		contexts[number - 1].end = span->at + span->bytes;
+		if (i + 1 < spans->count &&
+		    (number < WORKERS_MAX || span[1].ctx == span->ctx))
+			continue;
+		result = contexts_copy(contexts, number);
+		number = 0;
 	}
 	if (result == 0 && !out)
 		stage_release(spans);

@@ -21,6 +21,7 @@ struct gcp_spans {
 	uint64_t bytes;
 	char *host;  /* bytes */
 	void *stage; /* pinned, for copies on their way */
+	uint32_t stages;
 };
 
 /* False: no memory. */
