@@ -33,7 +33,10 @@ struct gcp_gate {
 	 * first allocation. */
 	int (*wait)(void);
 	void (*begins)(void); /* the thread's end is to be noticed */
-	atomic_bool ends;     /* the process does: no call waits any more */
+	/* A block is freed: noted, for the wake. False: it is not noted, and the call
+	 * waits as others do. */
+	bool (*free_later)(CUdeviceptr addr);
+	atomic_bool ends; /* the process does: no call waits any more */
 	atomic_bool closed;
 	atomic_bool asleep;      /* and closed; written under sleep.c's lock */
 	_Atomic uint32_t inside; /* calls under way */

@@ -32,8 +32,10 @@ for line in lines:
             base = re.sub(r"(_v\d)?(_pt[sd][sz])?$", "", name)
             names.add(name)
             rows.append("X(%s, %s, %s, %d, %s, (%s), (%s))" % (
-                name, base, since.rstrip("!"), 2 * name.endswith(("_ptsz", "_ptds")),
-                "GCP_REQUIRED" if since.endswith("!") else "GCP_OPTIONAL", parameters, arguments))
+                name, base, since.rstrip("!~"), 2 * name.endswith(("_ptsz", "_ptds")),
+                "GCP_REQUIRED" if "!" in since else "GCP_OPTIONAL", parameters, arguments))
+            sides.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
+            sides.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
             sides.append("#define GCP_SIDES_%s %s, %s" % (
                 name, side(parameters, "to", "dstDevice"), side(parameters, "from", "srcDevice")))
 

@@ -194,11 +194,11 @@ int gcpool_print_options(int fd)
  * captures share. They hand on to capture/; in forked children, in the other
  * modes and before the first allocation there is nothing to hand on to. */
 
-/* Returns from the caller where there is no pool. */
-#define POOLING_OR(answer)                                                             \
+/* Returns from the caller where there is no pool, or no memory for a wake. */
+#define POOLING_OR(answer, asleep)                                                     \
 	if (!gcp_process_pooling())                                                    \
 		return answer;                                                         \
-	GCP_GATED_OR(answer)
+	GCP_GATED_OR(asleep)
 
 int gcpool_graph_pool_create(uint64_t *id)
 {
@@ -206,25 +206,27 @@ int gcpool_graph_pool_create(uint64_t *id)
 
 	if (!id)
 		return -EINVAL;
-	POOLING_OR(-ENOENT);
+	if (!gcp_process_pooling())
+		return -ENOENT;
 	return gcp_graph_pool_create(gcp_process.tracker, id);
 }
 
 int gcpool_graph_pool_use(uint64_t id)
 {
-	POOLING_OR(-ENOENT);
+	if (!gcp_process_pooling())
+		return -ENOENT;
 	return gcp_graph_pool_use(gcp_process.tracker, id);
 }
 
 int gcpool_graph_pool_release(uint64_t id)
 {
-	POOLING_OR(-ENOENT);
+	POOLING_OR(-ENOENT, CUDA_ERROR_OUT_OF_MEMORY);
 	return gcp_graph_pool_release(gcp_process.tracker, id);
 }
 
 size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 {
-	POOLING_OR(0);
+	POOLING_OR(0, 0);
 	return gcp_graph_pools_list(gcp_process.tracker,
 				    (struct gcp_graph_pool_info *)pools,
 				    pools ? count : 0);
@@ -236,7 +238,7 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 
 	if (!checkpoint)
 		return -EINVAL;
-	POOLING_OR(-ENOENT);
+	POOLING_OR(-ENOENT, CUDA_ERROR_OUT_OF_MEMORY);
 	return gcp_graph_pool_checkpoint(gcp_process.tracker, id,
 					 (struct gcp_graph_checkpoint **)checkpoint);
 }
@@ -244,7 +246,7 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *checkpoint)
 {
 	GCP_KEEP_ERRNO;
-	POOLING_OR(-ENOENT);
+	POOLING_OR(-ENOENT, CUDA_ERROR_OUT_OF_MEMORY);
 	if (!checkpoint)
 		return -ESTALE;
 	return gcp_graph_pool_restore(gcp_process.tracker, id,

@@ -27,23 +27,17 @@
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* Calls that do nothing to memory and submit nothing: they pass the gate (gate.h). */
-#define GCP_IS(name, begin) (__builtin_strncmp(name, begin, sizeof(begin) - 1) == 0)
-#define GCP_PASSES(name)                                                               \
-	(GCP_IS(name, "cuGetProcAddress") || GCP_IS(name, "cuCtxPushCurrent") ||       \
-	 GCP_IS(name, "cuCtxPopCurrent") || GCP_IS(name, "cuCtxSetCurrent") ||         \
-	 GCP_IS(name, "cuStreamSynchronize") || GCP_IS(name, "cuStreamQuery") ||       \
-	 GCP_IS(name, "cuCtxSynchronize") || GCP_IS(name, "cuEventSynchronize") ||     \
-	 GCP_IS(name, "cuEventQuery"))
-
 /* The hook of a call that may have to wait at the gate. */
 #define GCP_GATED(name, parameters, arguments)                                         \
 	static __attribute__((noinline, cold)) CUresult gated_##name parameters        \
 	{                                                                              \
 		CUresult result;                                                       \
                                                                                        \
-		if (GCP_PASSES(#name))                                                 \
+		if (GCP_PASSES_##name)                                                 \
 			return gcp_hook_##name arguments;                              \
+		if (GCP_FREES_##name && atomic_load(&gcp_gate.closed) &&               \
+		    gcp_gate.free_later(GCP_FREES_##name))                             \
+			return CUDA_SUCCESS;                                           \
 		result = (CUresult)gcp_gate_enter();                                   \
 		if (result == CUDA_SUCCESS) {                                          \
 			result = gcp_hook_##name arguments;                            \

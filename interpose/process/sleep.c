@@ -22,6 +22,7 @@
  *  Z3 memory that is made at a wake is open to its device (vmm.c)
  *  Z4 memory of a lane, which several addresses show, is not given away (vmm.c)
  *  Z5 a call that finds the gate closed waits (gate.c)
+ *  Z6 a block that is freed while asleep is freed at the wake, once
  */
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "../gcpool.h"
@@ -29,8 +30,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "../base/clock.h"
 #include "../cuda/gate.h"
@@ -39,6 +39,7 @@
 #include "../cuda/fence_all.h"
 #include "../cuda/resolve.h"
 #include "../cuda/third_party_dma.h"
+#include "../observe/observer.h"
 #include "calling_thread.h"
 #include "sleep.h"
 #include "spans.h"
@@ -53,9 +54,12 @@ enum {
 };
 
 static struct gcp_mutex sleep_lock = GCP_MUTEX(GCP_RANK_SLEEP);
-static struct gcp_spans spans;      /* while asleep; sleep_lock */
-static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them; sleep_lock */
-static void *fence;                 /* made once; sleep_lock */
+/* With sleep_lock. */
+static struct gcp_spans spans;      /* while asleep */
+static struct gcp_spans freed;      /* blocks, while asleep */
+static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them */
+static bool gave_up;                /* the last wake was in vain */
+static void *fence;                 /* made once */
 
 /* --- what is copied ------------------------------------------------------------ */
 
@@ -107,26 +111,71 @@ static uint64_t figure_read(const char *text, const char *name)
 		  : 0;
 }
 
+/* What a group of processes may still take; UINT64_MAX: it has no limit. */
+static uint64_t group_room(const char *directory, bool first_version)
+{
+	char path[GCP_PATH_MAX], text[4096];
+	uint64_t most, used = 0;
+	struct gcp_text name;
+
+	gcp_text_init(&name, path, sizeof(path));
+	gcp_text_add(&name, "%s/memory.%s", directory,
+		     first_version ? "limit_in_bytes" : "max");
+	if (gcp_file_read(path, text, sizeof(text)) <= 0 || text[0] < '0' ||
+	    text[0] > '9')
+		return UINT64_MAX;
+	most = gcp_digits_read(text) / 10 * 9;
+	gcp_text_init(&name, path, sizeof(path));
+	gcp_text_add(&name, "%s/memory.stat", directory);
+	if (gcp_file_read(path, text, sizeof(text)) > 0)
+		used = first_version
+			   ? figure_read(text, "total_rss ")
+			   : figure_read(text, "anon") + figure_read(text, "\nshmem");
+	return most - (most < used ? most : used);
+}
+
+/* The least of what the group of a line of /proc/self/cgroup, and those around it, may
+ * take. In a container the line may have names that only the host knows. */
+static uint64_t groups_room(char *line)
+{
+	bool first_version = line[0] != '0';
+	char *name = strchr(line, ':'), directory[GCP_PATH_MAX], *slash;
+	char *path = name ? strchr(name + 1, ':') : NULL;
+	uint64_t room = UINT64_MAX, one;
+	struct gcp_text text;
+
+	if (!path || (first_version && !strstr(name, "memory:")))
+		return room;
+	gcp_text_init(&text, directory, sizeof(directory));
+	gcp_text_add(&text, "/sys/fs/cgroup%s%s", first_version ? "/memory" : "",
+		     path + 1);
+	while ((slash = strrchr(directory, '/')) >= directory + strlen("/sys/fs")) {
+		one = group_room(directory, first_version);
+		room = one < room ? one : room;
+		*slash = 0;
+	}
+	return room;
+}
+
 /* Bytes of the host that may be taken: never the last tenth. */
 static uint64_t host_room(void)
 {
-	char text[2048];
-	uint64_t room, total, most, used = 0;
+	char text[4096], *end;
+	uint64_t room, total, one;
 
 	if (gcp_file_read("/proc/meminfo", text, sizeof(text)) <= 0)
 		return 0;
 	room = figure_read(text, "MemAvailable:") << 10;
 	total = figure_read(text, "MemTotal:") << 10;
 	room -= room < total / 10 ? room : total / 10;
-	/* Of the container, if there is one. */
-	if (gcp_file_read("/sys/fs/cgroup/memory.max", text, sizeof(text)) <= 0 ||
-	    text[0] < '0' || text[0] > '9')
+	if (gcp_file_read("/proc/self/cgroup", text, sizeof(text)) <= 0)
 		return room;
-	most = gcp_digits_read(text) / 10 * 9;
-	if (gcp_file_read("/sys/fs/cgroup/memory.stat", text, sizeof(text)) > 0)
-		used = figure_read(text, "anon") + figure_read(text, "\nshmem");
-	most -= most < used ? most : used;
-	return most < room ? most : room;
+	for (char *line = text; (end = strchr(line, '\n')); line = end + 1) {
+		*end = 0;
+		one = groups_room(line);
+		room = one < room ? one : room;
+	}
+	return room;
 }
 
 /* --- sleep --------------------------------------------------------------------- */
@@ -248,6 +297,23 @@ static int fall_asleep(uint64_t until, struct gcp_text *said)
 	return result;
 }
 
+/* What stays of what the program has from the library, as far as it is known. */
+static void rest_add(struct gcp_text *said)
+{
+	struct gcp_pools *pools = gcp_process.pools;
+	struct gcp_pinned_stats pinned = {0};
+	uint64_t passed = 0;
+
+	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
+		passed += gcp_pools_taken(pools, device) - bytes_taken(device, false);
+	(void)gcp_pinned_stats(pools, &pinned);
+	gcp_text_add(said, "; the device keeps ");
+	gcp_text_add_bytes(said, passed);
+	gcp_text_add(said, " that the program has from CUDA, the host ");
+	gcp_text_add_bytes(said, pinned.allocated_bytes.current);
+	gcp_text_add(said, " of pinned memory");
+}
+
 static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 {
 	uint64_t until = gcp_clock_ns() + timeout_ms * 1000000;
@@ -266,8 +332,10 @@ static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 	if (result == 0) {
 		atomic_store(&gcp_gate.kept, spans.bytes);
 		atomic_store(&gcp_gate.asleep, true);
+		gave_up = false;
 		gcp_text_add(said, "asleep, the host keeps ");
 		gcp_text_add_bytes(said, spans.bytes);
+		rest_add(said);
 	} else {
 		gcp_spans_close(&spans);
 		atomic_store(&gcp_gate.closed, false);
@@ -339,7 +407,7 @@ static bool may_come(int result)
 	return result == GCP_CUDA_OUT_OF_MEMORY || result == -EACCES;
 }
 
-static int wake_locked(uint64_t until)
+static int wake_locked(bool by_call, uint64_t until)
 {
 	struct gcp_spans kept;
 	int result;
@@ -347,11 +415,22 @@ static int wake_locked(uint64_t until)
 	gcp_assert_held(GCP_RANK_SLEEP);
 	if (!atomic_load(&gcp_gate.asleep))
 		return -EALREADY;
+	if (by_call && gave_up)
+		until = 0;
 	while (may_come(result = wake_try()) && gcp_clock_ns() < until &&
 	       !atomic_load(&gcp_gate.ends))
 		gcp_sleep(RETRY_NS);
+	gave_up = result != 0;
 	if (result != 0)
 		return result;
+	gcp_thread_watch();
+	for (size_t i = 0; i < freed.count; i++) {
+		if (gcp_process.observer)
+			gcp_process.observer->freeing(freed.at[i].addr,
+						      (struct gcp_observed_order){0});
+		(void)gcp_pools_free(gcp_process.pools, freed.at[i].addr); /* Z6 */
+	}
+	gcp_spans_close(&freed);
 	kept = spans;
 	spans = (struct gcp_spans){0};
 	atomic_store(&gcp_gate.kept, 0);
@@ -361,16 +440,15 @@ static int wake_locked(uint64_t until)
 	return 0;
 }
 
-int gcp_process_wake(uint64_t unused, struct gcp_text *said)
+int gcp_process_wake(uint64_t by_call, struct gcp_text *said)
 {
 	uint64_t start = gcp_clock_ns();
 	uint64_t until = start + gcp_process.options.wake_wait * 1000000000ull;
 	int result = -EALREADY;
 
-	(void)unused;
 	if (gcp_gate.wait && gcp_thread.inside == 0) {
 		gcp_mutex_lock(&sleep_lock);
-		result = wake_locked(until);
+		result = wake_locked(by_call == GCP_WAKE_BY_CALL, until);
 		gcp_mutex_unlock(&sleep_lock);
 	}
 	if (result == 0)
@@ -417,17 +495,39 @@ int gcpool_wake(void)
 /* For calls at the gate. */
 static int gate_wait(void)
 {
+	const struct timespec pause = {.tv_nsec = 10 * PAUSE_NS};
 	int result = 0;
 
 	if (atomic_load(&gcp_gate.ends))
 		return CUDA_ERROR_DEINITIALIZED;
 	if (gcp_process.options.wake == GCP_WAKE_MANUAL)
-		gcp_sleep(10 * PAUSE_NS);
+		(void)nanosleep(&pause, NULL); /* the thread may be cancelled */
 	else
-		result = gcpool_wake();
+		result = answer(gcp_process_wake, GCP_WAKE_BY_CALL);
 	if (result == -EALREADY)
 		return 0;
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+/* Of a thread inside another call nothing is noted: that call waits. */
+static bool free_note(CUdeviceptr addr)
+{
+	struct gcp_block_info info;
+	bool noted = false;
+	size_t i = 0;
+
+	if (gcp_thread.inside > 0)
+		return false;
+	gcp_mutex_lock(&sleep_lock);
+	if (atomic_load(&gcp_gate.asleep) &&
+	    gcp_pools_held(gcp_process.pools, addr, &info) == 0) {
+		while (i < freed.count && freed.at[i].addr != addr)
+			i++;
+		noted = i == freed.count &&
+			gcp_spans_add(&freed, &(struct gcp_block_view){.addr = addr});
+	}
+	gcp_mutex_unlock(&sleep_lock);
+	return noted;
 }
 
 /* At exit no call wakes the process. */
@@ -444,5 +544,6 @@ void gcp_sleep_start(void)
 		return;
 	gcp_process.special = true;
 	gcp_gate.begins = gcp_thread_watch;
+	gcp_gate.free_later = free_note;
 	gcp_gate.wait = gate_wait;
 }

@@ -14,6 +14,9 @@
 void gcp_sleep_start(void);
 /* gcpool_sleep, gcpool_wake. `said` gets a sentence in each case. */
 int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said);
-int gcp_process_wake(uint64_t unused, struct gcp_text *said);
+int gcp_process_wake(uint64_t by_call, struct gcp_text *said);
+/* `by_call`, of the program: it does not wait once more where another one has waited in
+ * vain. All else is a wake that was asked for. */
+#define GCP_WAKE_BY_CALL UINT64_MAX
 
 #endif

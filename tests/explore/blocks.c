@@ -161,6 +161,8 @@ uint64_t blocks_of_library(int device)
 {
 	struct gcpool_stats stats;
 
+	if (library.asleep && library.asleep())
+		return NO_COUNT; /* some may be freed at the wake */
 	return library.get_stats &&
 		       library.get_stats(device, &stats, sizeof(stats)) == 0
 		   ? stats.allocation.current

@@ -402,6 +402,8 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes);
 bool plain_is_spoilt(const struct model *w);
 /* Something differs: that is counted where a planned fault has struck. */
 bool fault_excuses(const struct model *w);
+/* Wakes the process. False: memory is refused, and calls are. */
+bool awake(const struct model *w);
 /* ... and is the code that was planned. */
 bool fault_gives(const struct model *w, CUresult result);
 /* The program is about to free the block, by a call in which plain CUDA waits or not.

@@ -56,6 +56,8 @@ bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_
 	struct model *w = t->model;
 	CUresult result;
 
+	if (!awake(w))
+		return false;
 	context_use(t, block->context);
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
@@ -139,17 +141,20 @@ static void host_function_op(struct thread *t, const struct op *op)
 		order_step(t->model, s);
 }
 
-/* Another process takes memory of the device, or leaves some. */
+/* Another process takes memory of the device, or leaves some. What a wake needs is
+ * there: faults show what comes of it else. */
 static void shrink_op(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
 	int device = op->a % w->setting->devices;
-	uint64_t memory = w->setting->memory;
+	uint64_t memory = w->setting->memory, used = gcpsim_memory_used(device);
 
-	if (!w->setting->memory_small)
+	if (!w->setting->memory_small || (library.asleep && library.asleep()))
 		return;
 	if (op->how & 1)
 		memory -= memory / 2 * (op->how / 2) / 128;
+	if (w->setting->sleep && memory < used)
+		memory = used;
 	w->memory[device] = memory;
 	gcpsim_set_memory(device, memory);
 }

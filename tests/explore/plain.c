@@ -587,6 +587,12 @@ bool fault_gives(const struct model *w, CUresult result)
 	       fault_excuses(w);
 }
 
+bool awake(const struct model *w)
+{
+	return !w->setting->sleep || !library.asleep() || library.wake() == 0 ||
+	       !fault_excuses(w);
+}
+
 bool plain_lacks(const struct model *w, int device, uint64_t bytes)
 {
 	return (w->setting->memory_small || w->setting->quota) &&

@@ -250,7 +250,7 @@ void pools_play(struct thread *t, const struct op *op)
 	struct model *w = t->model;
 	unsigned slot = op->a % NAMED_MAX;
 
-	if (!library.pool_create || w->setting->plain)
+	if (!library.pool_create || w->setting->plain || !awake(w))
 		return;
 	if (op->kind == OP_POOL_USE)
 		pool_use(t, slot, op->how);

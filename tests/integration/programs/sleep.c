@@ -26,7 +26,7 @@
 enum { GRAPHS = 2, BLOCKS_MAX = 4096, WORKERS_MAX = 16 };
 
 static struct gcpt_kernels k;
-static uint64_t blocks, bytes, rounds;
+static uint64_t blocks, bytes, rounds, workers;
 static void *block[BLOCKS_MAX], *output[GRAPHS], *wrong;
 static CUgraphExec graph[GRAPHS];
 static CUstream stream;
@@ -128,12 +128,18 @@ static int sleeps_play(bool outsides)
 {
 	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t start;
+		void *p;
 
+		GCPT_OK(gcpt_malloc(&p, bytes));
 		if (sleep_now() != 0)
 			return 1;
 		if (outsides && round < 2)
 			outside("asleep");
 		start = gcpt_now_ns();
+		GCPT_OK(gcpt_free(p)); /* and sleeps on; the second one is wrong */
+		if (!workers && (gcpool_sleep(0) != -EALREADY || gcpt_free(p) == 0 ||
+				 gcpool_wake() != -EALREADY))
+			return 1;
 		if (round % 2 && gcpool_wake() > 0)
 			return 1;
 		turn(round);
@@ -144,10 +150,10 @@ static int sleeps_play(bool outsides)
 
 static int play(int argc, char **argv)
 {
-	uint64_t workers = gcpt_arg(argc, argv, "--workers", 0);
 	pthread_t threads[WORKERS_MAX];
 	int result;
 
+	workers = gcpt_arg(argc, argv, "--workers", 0);
 	for (uint64_t i = 0; i < workers && i < WORKERS_MAX; i++)
 		GCPT_OK(pthread_create(&threads[i], NULL, work, NULL));
 	result = sleeps_play(gcpt_flag(argc, argv, "--outside"));
