@@ -136,6 +136,8 @@ void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign)
 	gcp_gauge_add(&pinned->stats.active_requests, sign);
 	gcp_gauge_add(&pinned->stats.active_bytes, sign * (int64_t)block->bucket->size);
 	gcp_gauge_add(&pinned->stats.requested_bytes, sign * (int64_t)block->requested);
+	if (pinned->most < pinned->stats.active_bytes.current)
+		pinned->most = pinned->stats.active_bytes.current;
 }
 
 static void set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block)

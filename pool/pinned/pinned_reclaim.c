@@ -155,17 +155,16 @@ void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own)
  * the two finds. */
 static uint64_t look_and_release(struct gcp_pools *pools, uint64_t bytes, bool idle)
 {
-	uint64_t given = 0;
+	uint64_t sum = 0;
 
 	for (int i = 0;
-	     i < 2 && given < (idle ? 1 : bytes) && gcp_pinned_has_unused(pools); i++) {
+	     i < 2 && sum < (idle ? 1 : bytes) && gcp_pinned_has_unused(pools); i++) {
 		if (i > 0)
 			gcp_pinned_frees_wait(pools, NULL);
-		uint64_t epoch = gcp_pinned_timeline_look(pools->pinned);
-		given +=
-		    gcp_pinned_release(pools->pinned, bytes - given, idle ? epoch : 0);
+		uint64_t at = gcp_pinned_timeline_look(pools->pinned);
+		sum += gcp_pinned_release(pools->pinned, bytes - sum, idle ? at : 0);
 	}
-	return given;
+	return sum;
 }
 
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
@@ -200,7 +199,7 @@ int gcp_pinned_decay(struct gcp_pool *pool)
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned)
 {
 	const struct gcp_config *config = &pinned->pools->config;
-	uint64_t most = 2 * pinned->stats.active_bytes.peak + config->pinned_window;
+	uint64_t most = 2 * pinned->most + config->pinned_window;
 	uint64_t total = pinned->stats.allocated_bytes.current;
 	uint64_t unused = pinned->unused, over = total > most ? total - most : 0;
 
@@ -214,12 +213,11 @@ uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned)
 void gcp_pinned_keep_limit(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t over;
 
 	if (!pinned)
 		return;
 	gcp_pinned_lock(pinned);
-	over = gcp_pinned_over_limit(pinned);
+	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 	if (over > 0)
 		(void)gcp_pinned_release(pinned, over,
@@ -229,15 +227,14 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t over = 0;
 
 	if (!pinned)
 		return 0;
 	gcp_pinned_lock(pinned);
-	if (pinned->unused > keep_bytes)
-		over = pinned->unused - keep_bytes;
+	uint64_t unused = pinned->unused;
 	gcp_pinned_unlock(pinned);
-	return look_and_release(pools, over, false);
+	return unused > keep_bytes ? look_and_release(pools, unused - keep_bytes, false)
+				   : 0;
 }
 
 /* --- the end of a context ------------------------------------------------- */

@@ -87,6 +87,7 @@ struct gcp_pinned {
 	/* Bytes in no block: asked for, or on their way back to the driver. */
 	_Atomic uint64_t moving;
 	uint64_t unused;               /* bytes in ready and pending */
+	uint64_t most;                 /* bytes that the program ever had at once */
 	struct gcp_timeline timeline;  /* of all contexts */
 	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
 	struct gcp_pinned_stats stats; /* as far as it is counted here */

@@ -335,7 +335,7 @@ struct model {
 	bool freed_elsewhere;   /* memory in a stream of another context */
 	bool freed_on_streams;  /* device memory */
 	uint64_t largest[2];    /* allocation asked for, of each device */
-	uint64_t largest_pinned;
+	uint64_t pinned_peak;
 	uint64_t deferred[2]; /* freed since a capture began: bytes of their classes */
 	uint64_t deferred_peak[2];
 	uint64_t graphs_held[2]; /* bytes that captures may have had, still kept */

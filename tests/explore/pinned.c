@@ -129,6 +129,14 @@ static void pinned_register(struct thread *t, struct block **slot)
 	(*slot)->foreign = true;
 }
 
+/* Peaks may be reset; what may be held does not depend on that. */
+static uint64_t peak_ever(struct model *w, uint64_t peak)
+{
+	if (w->pinned_peak < peak)
+		w->pinned_peak = peak;
+	return w->pinned_peak;
+}
+
 /* What is unused stays below the limit, and what is held below twice what was ever in
  * use at once and the window, also while work goes on. The latest free was of memory of
  * that context. */
@@ -142,7 +150,7 @@ static void limit_check(struct model *w, int context)
 	if (w->setting->plain || w->setting->leak || !library.active ||
 	    !library.active() || library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
-	bound += 2 * stats.active_bytes.peak - stats.active_bytes.current;
+	bound += 2 * peak_ever(w, stats.active_bytes.peak) - stats.active_bytes.current;
 	limit = limit < bound ? limit : bound;
 	/* What graphs can address stays. */
 	allowed = stats.active_bytes.current + stats.private_bytes.current + limit;
@@ -265,9 +273,11 @@ static void look(struct thread *t, const struct block *block, const struct op *o
 
 	if (block)
 		view_check(t, block);
-	if (!library.active || !library.active() || w->setting->plain)
+	if (!library.active || !library.active() || w->setting->plain || op->how % 4 ||
+	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
-	if (op->how % 4 == 0 && library.reset_peaks(GCPOOL_HOST) == 0 &&
+	(void)peak_ever(w, stats.active_bytes.peak);
+	if (library.reset_peaks(GCPOOL_HOST) == 0 &&
 	    library.get_host_stats(&stats, sizeof(stats)) == 0 &&
 	    stats.active_bytes.peak != stats.active_bytes.current &&
 	    !w->setting->host_thread)

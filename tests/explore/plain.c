@@ -26,55 +26,17 @@ enum {
 	MIB = 1 << 20,
 	CHUNK = 2 << 20, /* in which the library takes memory */
 	PINNED_SLACK = 64 << 10,
-	PINNED_KINDS = 400,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
 	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
 
-/* --- pinned memory of each kind ------------------------------------------------ */
-
-/* Freed pinned memory serves requests of its own size, context and flags only. */
-static struct pinned_kind {
-	uint64_t bytes;
-	uint32_t flags;
-	int context;
-	uint64_t live, peak; /* bytes */
-} pinned_kinds[PINNED_KINDS];
-
-static void pinned_count(const struct block *block, uint64_t change)
-{
-	struct pinned_kind *kind = pinned_kinds;
-
-	while (kind < pinned_kinds + PINNED_KINDS - 1 && kind->bytes &&
-	       (kind->bytes != block->bytes || kind->flags != block->flags ||
-		kind->context != block->context))
-		kind++;
-	kind->bytes = block->bytes;
-	kind->flags = block->flags;
-	kind->context = block->context;
-	kind->live += change;
-	if (kind->peak < kind->live)
-		kind->peak = kind->live;
-}
-
-static uint64_t pinned_peaks(void)
-{
-	uint64_t bytes = 0;
-
-	for (int i = 0; i < PINNED_KINDS; i++)
-		bytes += pinned_kinds[i].peak;
-	return bytes;
-}
-
 /* --- the program owns and frees ------------------------------------------------ */
 
 void plain_own(struct thread *t, struct block *block, uint64_t plain)
 {
 	block->plain = plain;
-	if (block->host)
-		pinned_count(block, block->bytes);
 	block->plain_pools = capture_pools(t);
 	if (block->host && capture_may_take(t)) {
 		t->model->pinned_captured += 2 * block->bytes;
@@ -95,8 +57,6 @@ static bool is_kept(const struct model *w, const struct block *block)
 
 void plain_lose(struct block *block)
 {
-	if (block->plain && block->host)
-		pinned_count(block, -block->bytes);
 	gcpsim_plain_free(block->plain);
 	block->plain = 0;
 	block->plain_freed = false;
@@ -517,8 +477,6 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 	plain_step(w);
 	if (device >= 0 && w->largest[device] < plain_class_bytes(bytes))
 		w->largest[device] = plain_class_bytes(bytes);
-	if (device < 0 && w->largest_pinned < bytes)
-		w->largest_pinned = bytes;
 	if (device < 0)
 		stuck_look(w);
 	plain_may_be_full(w, device, bytes);
@@ -687,28 +645,19 @@ uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 	return w->contexts_peak * (2 * window + 2 * segment) + 4 * bytes + 2 * CHUNK;
 }
 
-static uint64_t bound_pinned(const struct model *w)
-{
-	uint64_t window = plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW);
-
-	if (w->setting->sleep)
-		window += 128 * MIB; /* through which copies go */
-	return 2 * pinned_peaks() + 8 * w->largest_pinned + 4 * MIB + window;
-}
-
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
-	if (more <= (device < 0 ? w->pinned_captured : w->graphs_held[device]))
+	if (more <= w->graphs_held[device])
 		return EXCUSE_GRAPHS;
-	return plain_is_spoilt(w)                  ? EXCUSE_FAULT
-	       : device >= 0 && w->freed_elsewhere ? EXCUSE_WAIT_DEVICES
-						   : EXCUSES;
+	return plain_is_spoilt(w)   ? EXCUSE_FAULT
+	       : w->freed_elsewhere ? EXCUSE_WAIT_DEVICES
+				    : EXCUSES;
 }
 
 static void bound_check(struct model *w, int device)
 {
-	uint64_t bound = device < 0 ? bound_pinned(w) : bound_device(w, device);
+	uint64_t bound = bound_device(w, device);
 	uint64_t peak = gcpsim_memory_peak(device);
 	enum excuse excuse;
 
@@ -727,7 +676,7 @@ static void bounds_check(struct model *w)
 {
 	if (w->setting->leak || w->setting->plain)
 		return;
-	for (int i = -1; i < w->setting->devices; i++)
+	for (int i = 0; i < w->setting->devices; i++)
 		bound_check(w, i);
 }
 

@@ -205,6 +205,21 @@ TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 	give(q);
 }
 
+/* --- what goes back --------------------------------------------------------------- */
+
+/* What is held is bounded by what was ever in use, whatever a program counts anew. */
+TEST(a_peak_that_is_reset_gives_nothing_back)
+{
+	open_with(1, MIB, false);
+	void *p = take(2 * MIB), *q = take(MIB / 2);
+
+	give(p);
+	gcp_pinned_reset_peaks(pools);
+	give(q);
+	assert_int_equal(fake_pinned.blocks, 2);
+	gcp_pinned_trim(pools, 0);
+}
+
 /* --- decay ------------------------------------------------------------------------ */
 
 /* What nothing has used for a second goes back in a later free, and what is used again
