@@ -215,8 +215,8 @@ int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr);
  * gcp_pools_unexport. Never waits: see gcp_pools_complete. False: there is no such
  * block. Any thread; legal in captures. */
 bool gcp_pools_export(struct gcp_pools *pools, gcp_addr addr);
-/* Whether such a block starts there. Lock-free. */
-bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr);
+/* The pool of such a block; NULL: none starts there. Lock-free. */
+struct gcp_pool *gcp_pools_exporter(struct gcp_pools *pools, gcp_addr addr);
 /* Another process opens the exported block that has this id (gcp_block_info), once
  * more. What the program asked for, in bytes; 0: there is no such block. Never waits.
  */
@@ -237,10 +237,8 @@ void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
 bool gcp_pool_pin(struct gcp_pool *pool);
 void gcp_pool_unpin(struct gcp_pool *pool);
 
-/* Waits until all work submitted to the context of the exported block is completed, as
- * cuMemFree does. -ENOENT: no such block; a sticky device error. */
-int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr);
-/* The same for a context that does not end meanwhile. */
+/* Waits until all work submitted to the context, which does not end meanwhile, is
+ * completed, as cuMemFree does. A sticky device error. */
 int gcp_pool_finish(struct gcp_pool *pool);
 
 /* Calls each(arg, handle, addr, bytes) for each handle that is mapped behind the

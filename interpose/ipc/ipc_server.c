@@ -365,26 +365,25 @@ CUresult gcp_ipc_server_handle(const struct gcp_block_info *info,
 
 int gcp_ipc_server_free(gcp_addr addr, bool waits)
 {
-	int waited = waits ? gcp_pools_finish(gcp_process.pools, addr) : 0, result;
+	struct gcp_pool *pool = gcp_pools_exporter(gcp_process.pools, addr);
+	int lent, result = 0;
 
-	if (waited < 0)
-		return -EINVAL;
-	/* Waiting during a capture takes memory, if little, and there is none: the
-	 * block's epoch alone keeps its memory from being used too early. */
-	if (waited == GCP_CUDA_OUT_OF_MEMORY)
-		waited = 0;
 	gcp_mutex_lock(&server.lock);
 	while (serve()) /* another process may have closed it already */
 		;
-	result = gcp_pools_unexport(gcp_process.pools, addr);
+	lent = gcp_pools_unexport(gcp_process.pools, addr);
 	gcp_mutex_unlock(&server.lock);
-	if (result < 0)
-		return -EINVAL; /* it is lent: freed twice */
-	if (result == 1)
-		return waited;
-	result = waits ? gcp_pools_free(gcp_process.pools, addr)
-		       : gcp_pools_free_async(gcp_process.pools, addr, 0);
-	return result == 0 ? waited : result;
+	if (!pool || lent < 0)
+		return -EINVAL; /* it is lent already: freed twice */
+	if (!lent)
+		result = waits ? gcp_pools_free(gcp_process.pools, addr)
+			       : gcp_pools_free_async(gcp_process.pools, addr, 0);
+	/* This closes the epoch that the block was freed into. */
+	if (waits && result == 0)
+		result = gcp_pool_finish(pool);
+	/* Waiting during a capture takes memory, if little, and there is none: the
+	 * block's epoch alone keeps its memory from being used too early. */
+	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
 }
 
 bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)

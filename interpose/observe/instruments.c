@@ -127,7 +127,7 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 	if (!(wanted & BLOCKS))
 		return;
 	result = gcp.pools_held(pools, addr, &info);
-	if (result == -EINVAL && !gcp.pools_is_exported(pools, addr))
+	if (result == -EINVAL && !gcp.pools_exporter(pools, addr))
 		free_wrong(addr, 1);
 	if (result != 0)
 		return;

@@ -86,8 +86,8 @@ struct gcp_observer {
 	X(pinned_find)                                                                 \
 	X(pools_blocks)                                                                \
 	X(pools_device_max)                                                            \
+	X(pools_exporter)                                                              \
 	X(pools_held)                                                                  \
-	X(pools_is_exported)                                                           \
 	X(pools_stats)                                                                 \
 	X(pools_wait_before_free)                                                      \
 	X(process_capturing)                                                           \

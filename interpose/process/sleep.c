@@ -81,7 +81,7 @@ static void content_add(void *arg, const struct gcp_block_view *block)
 	if (!block->content)
 		return;
 	survey->ordinary += block->ctx ? 0 : block->size;
-	if (gcp_pools_is_exported(gcp_process.pools, block->addr))
+	if (gcp_pools_exporter(gcp_process.pools, block->addr))
 		survey->shared += block->size;
 	if (!last || (end - 1) / CHUNK != block->addr / CHUNK ||
 	    block->addr - end > GAP_MAX)

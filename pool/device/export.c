@@ -20,11 +20,13 @@ static bool is_shared(const struct gcp_block *block)
 	return state == GCP_BLOCK_EXPORTED || state == GCP_BLOCK_LENT;
 }
 
-bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr)
+struct gcp_pool *gcp_pools_exporter(struct gcp_pools *pools, gcp_addr addr)
 {
 	const struct gcp_block *block = gcp_map_find(pools->map, addr);
 
-	return block && atomic_load(&block->state) == GCP_BLOCK_EXPORTED;
+	return block && atomic_load(&block->state) == GCP_BLOCK_EXPORTED
+		   ? block->segment->pool
+		   : NULL;
 }
 
 bool gcp_pools_export(struct gcp_pools *pools, gcp_addr addr)
@@ -138,15 +140,6 @@ int gcp_pool_finish(struct gcp_pool *pool)
 		result = gcp_pool_complete_by_free(pool, true);
 	/* What is left is covered by the epoch that the block is freed in. */
 	return result == -EAGAIN ? 0 : result;
-}
-
-int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
-{
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	if (!block || atomic_load(&block->state) != GCP_BLOCK_EXPORTED)
-		return -ENOENT;
-	return gcp_pool_finish(block->segment->pool);
 }
 
 int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr from,
