@@ -160,7 +160,7 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_LAUNCHED(                                                                  \
-	    name, GCP_UNSEEN_ALONE(name),                                              \
+	    name, GCP_UNSEEN_ALONE(name) && gcp_stream_is_seen(stream, (flags) == 2),  \
 	    if (!GCP_LIKELY(!gcp_process_shares_graphs())) return gcp_contexts_note(   \
 		gcp_graph_launch_again(exec, stream, (flags) == 2, gcp_real.name,      \
 				       slow_##name)),                                  \

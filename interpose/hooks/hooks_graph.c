@@ -421,6 +421,7 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries
 {
 	int result;
 
+	gcp_thread_watch();
 	do
 		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
 	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_launch_reclaims(tries, result));
@@ -497,8 +498,7 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	int cancel = guarded ? gcp_cancel_defer() : 0;
 
 	*ret_refused = false;
-	if (guarded)
-		gcp_thread_watch();
+	gcp_stream_seen(stream, per_thread);
 	if (guarded)
 		result = launch_begin(exec, gcp_stream_named(stream, per_thread), tries,
 				      &launch);
