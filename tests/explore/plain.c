@@ -158,10 +158,18 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a && a < b ? a : b;
 }
 
-/* What the library may have of the device. */
+/* To plain CUDA a quota is as much as there is. */
+static uint64_t quota_of(const struct model *w, int device)
+{
+	uint64_t quota = device < 0 ? w->setting->host_quota : w->setting->quota;
+
+	return w->setting->plain ? UINT64_MAX : least(quota, UINT64_MAX);
+}
+
+/* What may be had of the device. */
 static uint64_t most_of(const struct model *w, int device)
 {
-	return least(w->setting->quota, w->memory[device]);
+	return least(quota_of(w, device), w->memory[device]);
 }
 
 /* Marks what lies at an address, and gives its bytes if it was not marked yet. Of
@@ -461,14 +469,6 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 }
 
 /* --- the program allocates ----------------------------------------------------- */
-
-/* To plain CUDA a quota is as much as there is. */
-static uint64_t quota_of(const struct model *w, int device)
-{
-	uint64_t quota = device < 0 ? w->setting->host_quota : w->setting->quota;
-
-	return w->setting->plain ? UINT64_MAX : least(quota, UINT64_MAX);
-}
 
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 {

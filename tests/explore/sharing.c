@@ -391,6 +391,8 @@ static void context_steps(struct thread *t, const struct op *op)
 	for (unsigned i = 0; good && i < STEPS; i++) {
 		CUstream to = op->value >> i & 1 ? there.stream : stream;
 
+		/* A free waits for no work of another context: its graph keeps that. */
+		w->graphs_held[device] += to == stream || waits ? 0 : graph.bytes;
 		good = turn_capture(t, stream, &graph) &&
 		       FINE(t, cuGraphLaunch(graph.exec, to)) &&
 		       (!waits || FINE(t, cuStreamSynchronize(to)));
