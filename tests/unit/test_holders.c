@@ -4,6 +4,7 @@
  * of those that nothing holds any more may be used again.
  */
 #include "capture_fake.h"
+#include "fake_pinned.h"
 
 static void *handle(int i)
 {
@@ -245,6 +246,28 @@ TEST(memory_waits_for_launches_in_another_context)
 	assert_int_equal(private_bytes_looked(), 0);
 	end(1);
 	graph_destroy(other);
+}
+
+/* Pinned memory beyond its limit, too: its free may wait for what other threads submit
+ * meanwhile. */
+TEST(an_allocation_frees_no_pinned_memory_of_graphs)
+{
+	void *graph = begin(0), *exec, *p;
+
+	pools->config.pinned_cache_limit = 0;
+	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0, &p));
+	must_free(capture_alloc(3 * MIB));
+	end(0);
+	OK(gcp_pinned_free(pools, p));
+	exec = made(7, graph, true);
+	gcp_launch_away_end(tracker, launching(exec), 3);
+	graph_destroy(graph);
+	holder_destroy(exec, true);
+	cuda.launches_done = 3;
+	must_free(capture_alloc(MIB));
+	assert_int_equal(fake_pinned.blocks, 1);
+	gcp_tracker_collect(tracker);
+	assert_int_equal(fake_pinned.blocks, 0);
 }
 
 /* The call that launches it has not returned. */
