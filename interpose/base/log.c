@@ -432,14 +432,12 @@ static int above_stderr(int fd)
 static int directory_open(const char *path, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/');
-	char bytes[GCP_PATH_MAX];
-	struct gcp_text directory;
+	GCP_TEXT(directory, GCP_PATH_MAX);
 
 	*ret_name = slash ? slash + 1 : path;
-	gcp_text_init(&directory, bytes, sizeof(bytes));
 	gcp_text_add(&directory, "%.*s", slash ? (int)(slash - path) + 1 : 1,
 		     slash ? path : ".");
-	return open(bytes, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return open(directory.bytes, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* Another user may have made a file there, or linked one of ours to the name. */
@@ -474,18 +472,16 @@ int gcp_path_open(const char *path, int flags, mode_t mode)
 
 int gcp_file_open(const char *pattern)
 {
-	char path[GCP_PATH_MAX];
-	struct gcp_text text;
+	GCP_TEXT(text, GCP_PATH_MAX);
 
 	if (!pattern[0])
 		return stderr_open();
-	gcp_text_init(&text, path, sizeof(path));
 	gcp_text_add_path(&text, pattern);
 	if (text.cut) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	return gcp_path_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+	return gcp_path_open(text.bytes, O_WRONLY | O_CREAT | O_APPEND, 0666);
 }
 
 int gcp_file_close(int fd)

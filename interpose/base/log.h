@@ -66,6 +66,10 @@ struct gcp_text {
 };
 
 void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity);
+/* An empty one, with its bytes. */
+#define GCP_TEXT(name, size)                                                           \
+	char name##_bytes[size] = "";                                                  \
+	struct gcp_text name = {.bytes = name##_bytes, .capacity = (size)}
 void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The version and, where it is known, the commit: "0.2.0 (b56b6bd0)". */

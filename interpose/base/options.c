@@ -277,8 +277,7 @@ static void config_fit(struct parse *parse)
 {
 	struct gcp_config *config = &parse->options->pool;
 	struct gcp_options defaults = {.pool.backend = config->backend};
-	char bytes[GCP_LINE_MAX];
-	struct gcp_text text;
+	GCP_TEXT(text, GCP_LINE_MAX);
 	const char *why = "";
 
 	gcp_options_fit(&defaults.pool);
@@ -289,7 +288,6 @@ static void config_fit(struct parse *parse)
 		config->split_limit = config->segment_bytes;
 	if (gcp_config_check(config, &why) == 0)
 		return;
-	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
 	complaint_add(parse, &text, "using the defaults of the GCPOOL_TEST_ options");
 	for (size_t i = gcp_option_count; i < gcp_option_all_count; i++)
@@ -302,16 +300,13 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 			   const char *value)
 {
 	struct gcp_options defaults;
-	char bytes[GCP_LINE_MAX], instead[160];
-	struct gcp_text text;
+	GCP_TEXT(instead, 160);
+	GCP_TEXT(text, GCP_LINE_MAX);
 
 	gcp_options_default(&defaults);
-	gcp_text_init(&text, instead, sizeof(instead));
-	gcp_text_add(&text, "using the default (");
-	gcp_option_show_value(option, &defaults, &text);
-	gcp_text_add(&text, ")");
-
-	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add(&instead, "using the default (");
+	gcp_option_show_value(option, &defaults, &instead);
+	gcp_text_add(&instead, ")");
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
 	if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
@@ -320,7 +315,7 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
 		 strcmp(value, "0") == 0)
 		gcp_text_add(&text, " (no limit is none)");
-	complaint_add(parse, &text, instead);
+	complaint_add(parse, &text, instead.bytes);
 }
 
 /* True if `prefix` with the variable behind it is the name of an option. */
@@ -342,15 +337,12 @@ static bool is_known(const char *prefix, const char *variable, size_t length)
 /* Names that begin like ours but are none of ours. */
 static void unknown_complain(struct parse *parse)
 {
-	char bytes[GCP_LINE_MAX];
-	struct gcp_text text;
-
 	for (char *const *next = parse->environment; next && *next; next++) {
 		size_t length = strcspn(*next, "=");
+		GCP_TEXT(text, GCP_LINE_MAX);
 
 		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known("", *next, length))
 			continue;
-		gcp_text_init(&text, bytes, sizeof(bytes));
 		gcp_text_add(&text, "%.*s is %s an option",
 			     length > 100 ? 100 : (int)length, *next,
 			     is_known("GCPOOL_TEST_", *next + 7, length - 7)
@@ -415,17 +407,13 @@ static void idle_say(const struct gcp_options *options)
 /* The proof that we are in the process: GCPOOL_LOG=info. */
 static void presence_say(const struct gcp_options *options)
 {
-	char mode[16], version[64];
-	struct gcp_text text;
+	GCP_TEXT(mode, 16);
+	GCP_TEXT(version, 64);
 
-	if (!gcp_log_wanted(GCP_LOG_INFO))
-		return;
-	gcp_text_init(&text, mode, sizeof(mode));
-	gcp_option_show_value(&gcp_option_table[0], options, &text);
-	gcp_text_init(&text, version, sizeof(version));
-	gcp_text_add_version(&text);
-	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version,
-		program_invocation_name, mode);
+	gcp_option_show_value(&gcp_option_table[0], options, &mode);
+	gcp_text_add_version(&version);
+	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version.bytes,
+		program_invocation_name, mode.bytes);
 }
 
 static void count_mode_say(char *const *environment)
@@ -452,10 +440,8 @@ int gcp_options_read(struct gcp_options *ret_options)
 	count_mode_say(environment);
 	idle_say(ret_options);
 	if (ret_options->help) {
-		char bytes[8192];
-		struct gcp_text text;
+		GCP_TEXT(text, 8192);
 
-		gcp_text_init(&text, bytes, sizeof(bytes));
 		gcp_options_show(ret_options, &text);
 		(void)gcp_text_put(&text, "");
 	}

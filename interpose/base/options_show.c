@@ -131,9 +131,7 @@ enum { CELL_MAX = 60 };
 
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 {
-	char standard[CELL_MAX], now[CELL_MAX];
 	struct gcp_options defaults;
-	struct gcp_text cell;
 
 	gcp_options_default(&defaults);
 	gcp_text_add(text,
@@ -144,13 +142,14 @@ void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 	for (size_t i = 0; i < gcp_option_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
-		gcp_text_init(&cell, standard, sizeof(standard));
-		gcp_option_show_value(option, &defaults, &cell);
-		gcp_text_init(&cell, now, sizeof(now));
-		gcp_option_show_value(option, options, &cell);
+		GCP_TEXT(standard, CELL_MAX);
+		GCP_TEXT(now, CELL_MAX);
+
+		gcp_option_show_value(option, &defaults, &standard);
+		gcp_option_show_value(option, options, &now);
 		gcp_text_add(text, "%c %-23s  %-8s  %s\n      [",
-			     strcmp(standard, now) != 0 ? '*' : ' ', option->name,
-			     standard, now);
+			     strcmp(standard.bytes, now.bytes) != 0 ? '*' : ' ',
+			     option->name, standard.bytes, now.bytes);
 		gcp_option_show_bounds(option, text);
 		gcp_text_add(text, "]\n      %s\n", option->meaning);
 	}

@@ -31,17 +31,16 @@ long gcp_file_read(const char *path, char *bytes, size_t capacity)
  * last thread has ended is a zombie with one thread; its files are closed. */
 uint64_t gcp_process_start_time(pid_t pid)
 {
-	char path[40], text[1024], *field;
-	struct gcp_text name;
+	char text[1024], *field;
+	GCP_TEXT(name, 40);
 	uint64_t threads = 0;
 	int saved = errno;
 	bool there, gone;
 
 	if (pid <= 0)
 		return 0;
-	gcp_text_init(&name, path, sizeof(path));
 	gcp_text_add(&name, "/proc/%d/stat", (int)pid);
-	there = gcp_file_read(path, text, sizeof(text)) > 0;
+	there = gcp_file_read(name.bytes, text, sizeof(text)) > 0;
 	/* There may be no /proc any more, or it may hide other users' processes. */
 	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
 	errno = saved;

@@ -14,7 +14,7 @@
 #include "handles.h"
 
 #define GCP_EXPORT __attribute__((visibility("default")))
-#define GCP_X(tag, name, id, create, destroy)                                          \
+#define HANDLE_ENTRIES(tag, name, id, create, destroy)                                 \
 	GCP_EXPORT int gcp_entry_##tag##_create(void **ret_handle);                    \
 	GCP_EXPORT int gcp_entry_##tag##_destroy(void *handle);                        \
 	int gcp_entry_##tag##_create(void **ret_handle)                                \
@@ -29,10 +29,9 @@
 	}                                                                              \
 	__asm__(".symver gcp_entry_" #tag "_create," #create "@" #name);               \
 	__asm__(".symver gcp_entry_" #tag "_destroy," #destroy "@" #name);
-GCP_HANDLE_LIBRARIES(GCP_X)
-#undef GCP_X
+GCP_HANDLE_LIBRARIES(HANDLE_ENTRIES)
 
-#define GCP_X(tag, name, id, create_fn, destroy_fn)                                    \
+#define HANDLE_LIBRARY(tag, name, id, create_fn, destroy_fn)                           \
 	{                                                                              \
 	    .soname = #name,                                                           \
 	    .kind = &gcp_handle_kinds[GCP_HANDLE_##id],                                \
@@ -41,8 +40,8 @@ GCP_HANDLE_LIBRARIES(GCP_X)
 	    .create_entry = (void *)gcp_entry_##tag##_create,                          \
 	    .destroy_entry = (void *)gcp_entry_##tag##_destroy,                        \
 	},
-struct gcp_handle_library gcp_handle_libraries[] = {GCP_HANDLE_LIBRARIES(GCP_X)};
-#undef GCP_X
+struct gcp_handle_library gcp_handle_libraries[] = {
+    GCP_HANDLE_LIBRARIES(HANDLE_LIBRARY)};
 
 const int gcp_handle_library_count =
     sizeof(gcp_handle_libraries) / sizeof(gcp_handle_libraries[0]);
@@ -120,8 +119,7 @@ static void rows_add(struct gcp_text *text, bool json)
 __attribute__((destructor)) static void statistics_write(void)
 {
 	struct gcp_options options;
-	struct gcp_text text;
-	char bytes[4096];
+	GCP_TEXT(text, 4096);
 	GCP_KEEP_ERRNO;
 	bool json;
 
@@ -129,7 +127,6 @@ __attribute__((destructor)) static void statistics_write(void)
 		return;
 	gcp_handles_options(&options);
 	json = options.stats == GCP_STATS_JSON;
-	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "%s", json ? "{\"handles\": [" : "");
 	if (options.stats != GCP_STATS_OFF)
 		rows_add(&text, json);

@@ -131,15 +131,13 @@ static enum gcp_handle_library_state library_look(struct gcp_handle_library *lib
 {
 	enum gcp_handle_library_state state = GCP_HANDLE_LIBRARY_UNSEEN;
 	struct gcp_handle_real real;
-	struct gcp_text reason;
 	struct gcp_elf elf;
-	char words[128];
+	GCP_TEXT(reason, 128);
 
 	if (!gcp_elf_find(library->soname, &elf) || !real_fill(library, &elf, &real) ||
 	    !atomic_compare_exchange_strong(&library->state, &state,
 					    GCP_HANDLE_LIBRARY_LOOKED_AT))
 		return state;
-	gcp_text_init(&reason, words, sizeof(words));
 	library->real = real;
 	state = library_understood(library, &elf, &reason) && gcp_elf_pin(&elf)
 		    ? GCP_HANDLE_LIBRARY_POOLED
@@ -147,7 +145,7 @@ static enum gcp_handle_library_state library_look(struct gcp_handle_library *lib
 	atomic_store(&library->state, state);
 	if (reason.length > 0)
 		gcp_log(GCP_LOG_INFO, "%s %s: its %s handles are not pooled",
-			library->soname, words, library->kind->name);
+			library->soname, reason.bytes, library->kind->name);
 	return state;
 }
 

@@ -24,12 +24,11 @@
 			  sizeof(((struct type *)0)->name) ==                          \
 			      sizeof(((struct inner *)0)->name),                       \
 		      #name " is the same in gcpool.h");
-#define GCP_X(name, ...) SAME(gcpool_host_stats, gcp_pinned_stats, name)
-GCP_PINNED_GAUGES(GCP_X)
-GCP_PINNED_COUNTERS(GCP_X)
-GCP_PINNED_CALLS(GCP_X)
-GCP_X(bucket_active)
-#undef GCP_X
+#define SAME_AS_PINNED(name, ...) SAME(gcpool_host_stats, gcp_pinned_stats, name)
+GCP_PINNED_GAUGES(SAME_AS_PINNED)
+GCP_PINNED_COUNTERS(SAME_AS_PINNED)
+GCP_PINNED_CALLS(SAME_AS_PINNED)
+SAME_AS_PINNED(bucket_active)
 SAME(gcpool_graph_pool, gcp_graph_pool_info, launches)
 static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats) &&
 		  sizeof(struct gcpool_host_stats) == sizeof(struct gcp_pinned_stats) &&
@@ -88,16 +87,15 @@ int gcpool_active(void)
 /* gcpool.h has new fields at its end. */
 static void stats_copy(struct gcpool_stats *to, const struct gcp_stats *from)
 {
-#define GCP_X(name, ...)                                                               \
+#define FIELD_COPY(name, ...)                                                          \
 	static_assert(sizeof(to->name) == sizeof(from->name), #name);                  \
 	memcpy(&to->name, &from->name, sizeof(to->name));
-	GCP_GAUGES(GCP_X)
-	GCP_COUNTERS(GCP_X)
-	GCP_DRIVER_CALLS(GCP_X)
-	GCP_X(largest_free_bytes)
-	GCP_X(reserved_at_peak_bytes)
-	GCP_X(mapped_bytes)
-#undef GCP_X
+	GCP_GAUGES(FIELD_COPY)
+	GCP_COUNTERS(FIELD_COPY)
+	GCP_DRIVER_CALLS(FIELD_COPY)
+	FIELD_COPY(largest_free_bytes)
+	FIELD_COPY(reserved_at_peak_bytes)
+	FIELD_COPY(mapped_bytes)
 }
 
 int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size)
@@ -177,12 +175,10 @@ static int options_find(struct gcp_options *ret_options)
 int gcpool_print_options(int fd)
 {
 	struct gcp_options options;
-	char bytes[16384];
-	struct gcp_text text;
+	GCP_TEXT(text, 16384);
 	GCP_KEEP_ERRNO;
 	int wrong = options_find(&options);
 
-	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_options_show(&options, &text);
 	gcp_text_write(&text, fd);
 	return wrong;

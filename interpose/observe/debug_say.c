@@ -147,14 +147,12 @@ void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 
 void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)
 {
-	char line[GCP_LINE_MAX];
-	struct gcp_text text;
+	GCP_TEXT(text, GCP_LINE_MAX);
 
-	gcp.text_init(&text, line, sizeof(line));
 	gcp.text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed, together ",
 		     ULL(blocks));
 	gcp.text_add_bytes(&text, bytes);
-	gcp.log(GCP_LOG_ERROR, "%s", line);
+	gcp.log(GCP_LOG_ERROR, "%s", text.bytes);
 }
 
 void gcp_debug_say_error(int result)

@@ -122,21 +122,19 @@ static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why
 			 _Atomic(uint64_t) *count,
 			 void (*add)(struct gcp_text *text, enum gcp_shortage why))
 {
-	char line[GCP_LINE_MAX];
-	struct gcp_text text;
+	GCP_TEXT(text, GCP_LINE_MAX);
 	uint64_t number;
 	GCP_KEEP_ERRNO;
 
 	if (!gcp_process_pooling() || !is_worth_a_line(count, &number))
 		return;
 	assert(number > 0);
-	gcp_text_init(&text, line, sizeof(line));
 	gcp_text_add(&text, "out of memory: %s", call);
 	if (bytes)
 		part_add(&text, " of ", bytes);
 	add(&text, why);
 	count_add(&text, number);
-	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
+	gcp_message_repeated(GCP_LOG_WARNING, "%s", text.bytes);
 }
 
 void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)

@@ -45,45 +45,35 @@ struct row {
 #define WORDS_host_fence_wait   "the host waits for an epoch"
 
 static const struct row device_rows[] = {
-#define GCP_X(name, meaning) {#name, meaning, offsetof(struct gcp_stats, name), GAUGE},
-    GCP_GAUGES(GCP_X)
-#undef GCP_X
-#define GCP_X(name, meaning)                                                           \
+#define GAUGES_ROW(name, meaning)                                                      \
+	{#name, meaning, offsetof(struct gcp_stats, name), GAUGE},
+    GCP_GAUGES(GAUGES_ROW)
+#define COUNTERS_ROW(name, meaning)                                                    \
 	{#name, meaning, offsetof(struct gcp_stats, name), COUNTER},
-	GCP_COUNTERS(GCP_X)
-#undef GCP_X
-#define GCP_X(name) {#name, WORDS_##name, offsetof(struct gcp_stats, name), COST},
-	    GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
-};
+	GCP_COUNTERS(COUNTERS_ROW)
+#define DRIVER_CALLS_ROW(name)                                                         \
+	{#name, WORDS_##name, offsetof(struct gcp_stats, name), COST},
+	    GCP_DRIVER_CALLS(DRIVER_CALLS_ROW)};
 
 static const struct row host_rows[] = {
-#define GCP_X(name, meaning)                                                           \
+#define PINNED_GAUGES_ROW(name, meaning)                                               \
 	{#name, meaning, offsetof(struct gcp_pinned_stats, name), GAUGE},
-    GCP_PINNED_GAUGES(GCP_X)
-#undef GCP_X
-#define GCP_X(name, meaning)                                                           \
+    GCP_PINNED_GAUGES(PINNED_GAUGES_ROW)
+#define PINNED_COUNTERS_ROW(name, meaning)                                             \
 	{#name, meaning, offsetof(struct gcp_pinned_stats, name), COUNTER},
-	GCP_PINNED_COUNTERS(GCP_X)
-#undef GCP_X
-#define GCP_X(name)                                                                    \
+	GCP_PINNED_COUNTERS(PINNED_COUNTERS_ROW)
+#define PINNED_CALLS_ROW(name)                                                         \
 	{#name, WORDS_##name, offsetof(struct gcp_pinned_stats, name), TIME},
-	    GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
-};
+	    GCP_PINNED_CALLS(PINNED_CALLS_ROW)};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char call_words[][40] = {
-#define GCP_X(name, words) words,
-    GCP_COUNTED_CALLS(GCP_X)
-#undef GCP_X
-};
+#define COUNTED_CALLS_ROW(name, words) words,
+    GCP_COUNTED_CALLS(COUNTED_CALLS_ROW)};
 static const char call_names[][24] = {
-#define GCP_X(name, words) #name,
-    GCP_COUNTED_CALLS(GCP_X)
-#undef GCP_X
-};
+#define COUNTED_CALLS_CELL(name, words) #name,
+    GCP_COUNTED_CALLS(COUNTED_CALLS_CELL)};
 
 /* --- figures ------------------------------------------------------------------- */
 
@@ -123,16 +113,14 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 		cost_add(&reached, sum.count, sum.ns);
 	}
 	if (host_stats(report, &host)) {
-#define GCP_X(name) cost_add(&reached, host.name.count, host.name.total_ns);
-		GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
+#define PINNED_CALLS_CELL(name) cost_add(&reached, host.name.count, host.name.total_ns);
+		GCP_PINNED_CALLS(PINNED_CALLS_CELL)
 	}
 	for (int device = 0; device <= device_max(report); device++) {
 		if (!device_stats(report, device, &stats))
 			continue;
-#define GCP_X(name) cost_add(&reached, stats.name.count, stats.name.ns);
-		GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
+#define DRIVER_CALLS_CELL(name) cost_add(&reached, stats.name.count, stats.name.ns);
+		GCP_DRIVER_CALLS(DRIVER_CALLS_CELL)
 	}
 	return reached;
 }
@@ -188,15 +176,13 @@ static void rows_write(struct gcp_writer *writer, const struct row *rows, size_t
 static void device_write(struct gcp_writer *writer, const struct gcp_report *report,
 			 int device, const struct gcp_stats *stats)
 {
-	char title[24];
-	struct gcp_text text;
+	GCP_TEXT(text, 24);
 
-	gcp_text_init(&text, title, sizeof(title));
 	gcp_text_add(&text, "device %d", device);
 	gcp_write_open(writer, NULL, '{');
 	if (writer->json)
 		gcp_write_number(writer, "device", "", (uint64_t)device);
-	gcp_write_title(writer, title, "");
+	gcp_write_title(writer, text.bytes, "");
 	gcp_report_gpu(writer, device);
 	gcp_write_title(writer, "  memory", GAUGE_COLUMNS);
 	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
@@ -217,16 +203,14 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 static void buckets_write(struct gcp_writer *writer, const char *name,
 			  const uint64_t counts[GCP_PINNED_POWERS])
 {
-	char bytes[24];
-	struct gcp_text text;
-
 	gcp_write_line(writer, name, '{');
 	for (int i = 0; i < GCP_PINNED_POWERS; i++) {
+		GCP_TEXT(text, 24);
+
 		if (!counts[i])
 			continue;
-		gcp_text_init(&text, bytes, sizeof(bytes));
 		gcp_text_add(&text, "%llu", 1ull << i);
-		gcp_write_number(writer, bytes, "", counts[i]);
+		gcp_write_number(writer, text.bytes, "", counts[i]);
 	}
 	gcp_write_close(writer, '}');
 }

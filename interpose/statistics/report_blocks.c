@@ -137,14 +137,12 @@ static void unfreed_write(struct gcp_writer *writer)
 	gcp_write_number(writer, "bytes", "", survey.used_bytes);
 	gcp_write_open(writer, "largest", '[');
 	for (size_t i = 0; i < survey.largest_count; i++) {
-		char address[24];
-		struct gcp_text text;
+		GCP_TEXT(text, 24);
 
-		gcp_text_init(&text, address, sizeof(address));
 		gcp_text_add(&text, "0x%llx",
 			     (unsigned long long)survey.largest[i].addr);
 		gcp_write_open(writer, NULL, '{');
-		gcp_write_string(writer, "address", address);
+		gcp_write_string(writer, "address", text.bytes);
 		gcp_write_number(writer, "bytes", "", survey.largest[i].requested);
 		gcp_write_close(writer, '}');
 	}

@@ -100,21 +100,20 @@ static int64_t start_seconds(void)
 /* Options in force that are not the default. */
 static void options_write(struct gcp_writer *writer, const struct gcp_options *options)
 {
-	char value[GCP_LINE_MAX], standard[GCP_LINE_MAX];
 	struct gcp_options defaults;
-	struct gcp_text shown;
 
 	gcp_options_default(&defaults);
 	gcp_write_line(writer, "options", '{');
 	for (size_t i = 0; options && i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
-		gcp_text_init(&shown, standard, sizeof(standard));
-		gcp_option_show_value(option, &defaults, &shown);
-		gcp_text_init(&shown, value, sizeof(value));
-		gcp_option_show_value(option, options, &shown);
-		if (strcmp(value, standard) != 0)
-			gcp_write_string(writer, option->name, value);
+		GCP_TEXT(standard, GCP_LINE_MAX);
+		GCP_TEXT(value, GCP_LINE_MAX);
+
+		gcp_option_show_value(option, &defaults, &standard);
+		gcp_option_show_value(option, options, &value);
+		if (strcmp(value.bytes, standard.bytes) != 0)
+			gcp_write_string(writer, option->name, value.bytes);
 	}
 	gcp_write_close(writer, '}');
 }
@@ -137,23 +136,23 @@ static void arguments_write(struct gcp_writer *writer)
 /* "580.159.04", of the kernel's module, and "13.0". */
 static void versions_write(struct gcp_writer *writer)
 {
-	char words[64];
-	struct gcp_text text;
+	GCP_TEXT(text, 64);
+	char driver[64];
 
-	(void)gcp_file_read("/sys/module/nvidia/version", words, sizeof(words));
-	words[strcspn(words, "\n")] = 0;
-	gcp_write_string(writer, "driver", words);
-	gcp_text_init(&text, words, sizeof(words));
+	(void)gcp_file_read("/sys/module/nvidia/version", driver, sizeof(driver));
+	driver[strcspn(driver, "\n")] = 0;
+	gcp_write_string(writer, "driver", driver);
 	if (noted.cuda)
 		gcp_text_add(&text, "%d.%d", noted.cuda / 1000, noted.cuda % 1000 / 10);
-	gcp_write_string(writer, "cuda", words);
+	gcp_write_string(writer, "cuda", text.bytes);
 }
 
 void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report)
 {
 	unsigned long long ms = report_ms();
-	char words[256];
-	struct gcp_text text;
+	GCP_TEXT(started, 256);
+	GCP_TEXT(seconds, 256);
+	char host[256];
 
 	gcp_write_title(writer, "libgcpool", "");
 	if (writer->json) {
@@ -167,15 +166,13 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	gcp_write_number(writer, "pid", "", (uint64_t)getpid());
 	gcp_write_string(writer, "program", program_invocation_name);
 	arguments_write(writer);
-	hostname_read(words, sizeof(words));
-	gcp_write_string(writer, "hostname", words);
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add_time(&text, start_seconds());
-	gcp_write_string(writer, "started", words);
+	hostname_read(host, sizeof(host));
+	gcp_write_string(writer, "hostname", host);
+	gcp_text_add_time(&started, start_seconds());
+	gcp_write_string(writer, "started", started.bytes);
 	/* Not %f: its point follows the program's locale. */
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add(&text, "%llu.%03llu", ms / 1000, ms % 1000);
-	gcp_write_raw(writer, "seconds", words);
+	gcp_text_add(&seconds, "%llu.%03llu", ms / 1000, ms % 1000);
+	gcp_write_raw(writer, "seconds", seconds.bytes);
 	versions_write(writer);
 	if (atomic_load(&gcp_gate.asleep))
 		gcp_write_number(writer, "asleep_bytes", "asleep: the host keeps them",

@@ -20,13 +20,11 @@ static atomic_flag writing = ATOMIC_FLAG_INIT;
 
 static void failure_say(const struct gcp_options *options, int error, bool final)
 {
-	char words[64];
-	struct gcp_text text;
+	GCP_TEXT(text, 64);
 
-	gcp_text_init(&text, words, sizeof(words));
 	gcp_text_add_errno(&text, error);
 	gcp_log(GCP_LOG_WARNING, "cannot write the statistics to %.200s (%s), %s",
-		options->stats_file[0] ? options->stats_file : "stderr", words,
+		options->stats_file[0] ? options->stats_file : "stderr", text.bytes,
 		final ? "writing them to stderr" : "trying again later");
 }
 

@@ -124,12 +124,10 @@ static void cell_add(struct gcp_text *text, const char *name, bool bytes,
 static void cell_write(struct gcp_writer *writer, const char *name, bool bytes,
 		       uint64_t value)
 {
-	char cell[32];
-	struct gcp_text inner;
+	GCP_TEXT(inner, 32);
 
-	gcp_text_init(&inner, cell, sizeof(cell));
 	cell_add(&inner, name, bytes, value);
-	gcp_text_add(writer->text, " %10s", cell);
+	gcp_text_add(writer->text, " %10s", inner.bytes);
 }
 
 void gcp_write_title(struct gcp_writer *writer, const char *title, const char *columns)
