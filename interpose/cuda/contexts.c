@@ -36,10 +36,11 @@ enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
 struct gcp_context {
 	CUcontext handle;
 	enum gcp_context_kind kind;
-	int device;    /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
-	int attached;  /* cuCtxAttach calls that cuCtxDetach has not undone */
-	bool unjoined; /* found at a barrier; older barriers still to be set */
-	int ending;    /* threads whose real call may end it, or has just ended it */
+	int device;       /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
+	int attached;     /* cuCtxAttach calls that cuCtxDetach has not undone */
+	bool unjoined;    /* found at a barrier; older barriers still to be set */
+	int ending;       /* threads whose real call may end it, or has just ended it */
+	CUstream release; /* NULL: not made yet */
 };
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
@@ -81,11 +82,6 @@ static void contexts_changed(void)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	atomic_fetch_add_explicit(&gcp_contexts_generation, 1, memory_order_release);
-}
-
-static uint64_t contexts_now(void)
-{
-	return atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 }
 
 static struct gcp_context *contexts_find(CUcontext ctx)
@@ -170,7 +166,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	bool fresh = false;
 
 	if (!ctx || (kind == GCP_CONTEXT_UNKNOWN && last_seen.ctx == ctx &&
-		     last_seen.generation == contexts_now()))
+		     last_seen.generation == gcp_contexts_now()))
 		return;
 	gcp_mutex_lock(&gcp_contexts_lock);
 	/* The handle of one that is not detached yet: it is a new context's now. */
@@ -187,7 +183,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 		fresh = true;
 	}
 	last_seen.ctx = ctx;
-	last_seen.generation = contexts_now();
+	last_seen.generation = gcp_contexts_now();
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (fresh && kind != GCP_CONTEXT_GREEN)
 		contexts_join(ctx);
@@ -270,7 +266,8 @@ void gcp_contexts_failed(void)
 	CUcontext ctx = NULL;
 
 	(void)gcp_real.cuCtxGetCurrent(&ctx);
-	if (atomic_load(&failed_in) == ctx && atomic_load(&failed_at) == contexts_now())
+	if (atomic_load(&failed_in) == ctx &&
+	    atomic_load(&failed_at) == gcp_contexts_now())
 		return; /* each thread looks again already */
 	atomic_store(&any_failed, true);
 	atomic_store(&failed_in, ctx);
@@ -345,8 +342,7 @@ bool gcp_contexts_is_primary(CUcontext ctx)
 
 	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
-	bool primary = context && context->kind == GCP_CONTEXT_PRIMARY;
-	return primary;
+	return context && context->kind == GCP_CONTEXT_PRIMARY;
 }
 
 /* --- barriers ----------------------------------------------------------------- */
@@ -478,6 +474,36 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 bool gcp_contexts_overflown(void)
 {
 	return atomic_load_explicit(&overflown, memory_order_relaxed);
+}
+
+/* --- the stream in which memory goes back ------------------------------------ */
+
+/* That of the context, or `made` if it has none yet. */
+static CUstream release_note(CUcontext ctx, CUstream made)
+{
+	GCP_LOCKED(&gcp_contexts_lock);
+	struct gcp_context *context = contexts_find(ctx);
+
+	if (context && !context->release)
+		context->release = made;
+	return context ? context->release : NULL;
+}
+
+/* Made without the lock, under which nothing may wait. */
+CUstream gcp_contexts_release_stream(CUcontext ctx)
+{
+	CUstream made = NULL, stream = release_note(ctx, NULL);
+
+	assert(ctx);
+	gcp_assert_driver_call();
+	if (stream ||
+	    gcp_real.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+		return stream;
+	assert(made); /* 0 would be the program's own */
+	stream = release_note(ctx, made);
+	if (stream != made)
+		gcp_real.cuStreamDestroy_v2(made);
+	return stream;
 }
 
 /* --- the end of a context ------------------------------------------------------ */

@@ -40,6 +40,10 @@ void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count);
 
 /* Changes whenever what is known of any context changes. */
 extern _Atomic(uint64_t) gcp_contexts_generation;
+static inline uint64_t gcp_contexts_now(void)
+{
+	return atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+}
 
 /* `ctx` exists (NULL: nothing happens). Very cheap for one that is known. A
  * new one is put behind all barriers before the call returns. */
@@ -123,6 +127,9 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
  * what is held under it never waits. */
 extern struct gcp_mutex gcp_contexts_lock;
 void gcp_contexts_unlock(void);
+/* A stream of the library in `ctx`, which is current: memory that no work uses is freed
+ * in it without a wait for other work, but for barriers. NULL: there is none. */
+CUstream gcp_contexts_release_stream(CUcontext ctx);
 /* Under the lock. One that is not known is, whenever any may be. */
 bool gcp_context_is_ending(CUcontext ctx);
 /* True: the lock is taken, and no context may be ending. */

@@ -218,9 +218,7 @@ struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *con
 				       int count)
 {
 	GCP_KEEP_ERRNO;
-	struct foreign *work = work_take(event_context(executing), contexts, count);
-
-	return work;
+	return work_take(event_context(executing), contexts, count);
 }
 
 uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,

@@ -65,10 +65,13 @@ GCP_DRIVER_HOOKS(GCP_X)
  * function, the program's call of it, and whether that is for the per-thread default
  * stream. Parameters have their names of symbols.list. */
 #define GCP_HOOK(name, base, version, flags, need, parameters, arguments)              \
+	GCP_HOOK_IS(name, parameters,                                                  \
+		    HOOK_##base(gcp_real.name, gcp_real.name arguments, (flags) == 2))
+/* The hook of a function, with its result. */
+#define GCP_HOOK_IS(name, parameters, result)                                          \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
-		return HOOK_##base(gcp_real.name, gcp_real.name arguments,             \
-				   (flags) == 2);                                      \
+		return result;                                                         \
 	}
 
 #endif

@@ -67,14 +67,13 @@
 /* Where the entry, gcp_entry_<name>, jumps to. */
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define OTHERS_ENTRY(name, base, version, flags, need, parameters, arguments)          \
 	GCP_GATED(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \
 	}
-GCP_HOOKS_OTHERS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_OTHERS(OTHERS_ENTRY)
 
 /* Whether the real function is known, and no hook need see the call. */
 #define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
@@ -99,26 +98,24 @@ GCP_HOOKS_OTHERS(GCP_X)
 		return slow_##name arguments;                                          \
 	}
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define SUBMISSIONS_ENTRY(name, base, version, flags, need, parameters, arguments)     \
 	GCP_FAST(name, GCP_UNSEEN(name), parameters, arguments)
-GCP_HOOKS_SUBMISSIONS(GCP_X)
-GCP_HOOKS_WAITS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_ENTRY)
+GCP_HOOKS_WAITS(SUBMISSIONS_ENTRY)
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define COPIES_ENTRY(name, base, version, flags, need, parameters, arguments)          \
 	GCP_FAST(name, GCP_UNSEEN_ALONE(name), parameters, arguments)
-GCP_HOOKS_COPIES(GCP_X)
-GCP_HOOKS_COPIES_BATCH(GCP_X)
-#undef GCP_X
+GCP_HOOKS_COPIES(COPIES_ENTRY)
+GCP_HOOKS_COPIES_BATCH(COPIES_ENTRY)
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define EVENTS_ENTRY(name, base, version, flags, need, parameters, arguments)          \
 	GCP_FAST(name, GCP_UNSEEN(name) && gcp_stream_is_seen(stream, (flags) == 2),   \
 		 parameters, arguments)
-GCP_HOOKS_EVENTS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_EVENTS(EVENTS_ENTRY)
 
 /* A call in the default stream; the table says which addresses it copies or fills. */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define SUBMISSIONS_SYNC_ENTRY(name, base, version, flags, need, parameters,           \
+			       arguments)                                              \
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
@@ -128,9 +125,8 @@ GCP_HOOKS_EVENTS(GCP_X)
 		return gcp_contexts_note(gcp_sync_memops_wait(                         \
 		    slow_##name arguments, GCP_SIDES_##name, (flags) == 2));           \
 	}
-GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
-GCP_HOOKS_COPIES_SYNC(GCP_X)
-#undef GCP_X
+GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_ENTRY)
+GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
 
 /* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
  * more, after some was given back. */
@@ -158,29 +154,27 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 			   : again_##name arguments;                                   \
 	}
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define GRAPH_LAUNCHES_ENTRY(name, base, version, flags, need, parameters, arguments)  \
 	GCP_LAUNCHED(                                                                  \
 	    name, GCP_UNSEEN_ALONE(name) && gcp_stream_is_seen(stream, (flags) == 2),  \
 	    if (!GCP_LIKELY(!gcp_process_shares_graphs())) return gcp_contexts_note(   \
 		gcp_graph_launch_again(exec, stream, (flags) == 2, gcp_real.name,      \
 				       slow_##name)),                                  \
 	    parameters, arguments)
-GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
-#undef GCP_X
+GCP_HOOKS_GRAPH_LAUNCHES(GRAPH_LAUNCHES_ENTRY)
 /* A GCP_REQUIRED one is known where any is (process_life.c). */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define LAUNCHES_ENTRY(name, base, version, flags, need, parameters, arguments)        \
 	GCP_LAUNCHED(name,                                                             \
 		     !gcp_process_watches() &&                                         \
 			 ((need) == GCP_REQUIRED || gcp_real.name) &&                  \
 			 gcp_stream_is_seen(stream, (flags) == 2),                     \
 		     , parameters, arguments)
-GCP_HOOKS_LAUNCHES(GCP_X)
-#undef GCP_X
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+GCP_HOOKS_LAUNCHES(LAUNCHES_ENTRY)
+#define LAUNCHES_BY_CONFIG_ENTRY(name, base, version, flags, need, parameters,         \
+				 arguments)                                            \
 	GCP_LAUNCHED(                                                                  \
 	    name,                                                                      \
 	    GCP_UNSEEN(name) &&                                                        \
 		gcp_stream_is_seen(config ? config->hStream : NULL, (flags) == 2),     \
 	    , parameters, arguments)
-GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
-#undef GCP_X
+GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_ENTRY)

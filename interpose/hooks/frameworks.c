@@ -27,8 +27,7 @@ static struct {
 
 static CUresult primary_of(int device, CUcontext *ret_ctx)
 {
-	uint64_t generation =
-	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	uint64_t generation = gcp_contexts_now();
 	CUresult result;
 
 	if (device < 0 || device >= DEVICES_MAX)
@@ -42,8 +41,7 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 	if (result != CUDA_SUCCESS)
 		return result;
 	atomic_store(&primaries[device].ctx, *ret_ctx);
-	atomic_store(&primaries[device].generation,
-		     atomic_load(&gcp_contexts_generation));
+	atomic_store(&primaries[device].generation, gcp_contexts_now());
 	return CUDA_SUCCESS;
 }
 

@@ -311,8 +311,7 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 	if (ptr && gcp_process_pooling())
 		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
 	if (known == 0) {
-		start = atomic_load_explicit(&gcp_contexts_generation,
-					     memory_order_acquire);
+		start = gcp_contexts_now();
 		result = free_here(ptr, gcp_stream_named(stream, per_thread), owner);
 		thread_is_sure(start);
 		return result;

@@ -427,7 +427,7 @@ static bool copies_matter(void)
 		copy_cover(&between);                                                  \
 	return between.result;
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define COPIES_HOOK(name, base, version, flags, need, parameters, arguments)           \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
 		CUresult refused = gcp_stream_submits(stream, (flags) == 2);           \
@@ -437,18 +437,16 @@ static bool copies_matter(void)
 		GCP_COPY(COPIED_##base, base, gcp_stream_named(stream, (flags) == 2),  \
 			 true, name arguments)                                         \
 	}
-GCP_HOOKS_COPIES(GCP_X)
-#undef GCP_X
+GCP_HOOKS_COPIES(COPIES_HOOK)
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define COPIES_SYNC_HOOK(name, base, version, flags, need, parameters, arguments)      \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
 		gcp_stream_submits_eagerly();                                          \
 		GCP_COPY(COPIED_##base, base, gcp_stream_named(NULL, (flags) == 2),    \
 			 false, name arguments)                                        \
 	}
-GCP_HOOKS_COPIES_SYNC(GCP_X)
-#undef GCP_X
+GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)
 
 /* --- batches ------------------------------------------------------------------- */
 
@@ -536,7 +534,7 @@ static void batch_cover(const struct copy *copy)
 		copy_cover(copy);
 }
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define COPIES_BATCH_HOOK(name, base, version, flags, need, parameters, arguments)     \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
 		struct copy between = {                                                \
@@ -557,8 +555,7 @@ static void batch_cover(const struct copy *copy)
 			batch_cover(&between);                                         \
 		return result;                                                         \
 	}
-GCP_HOOKS_COPIES_BATCH(GCP_X)
-#undef GCP_X
+GCP_HOOKS_COPIES_BATCH(COPIES_BATCH_HOOK)
 
 /* --- graphs -------------------------------------------------------------------- */
 

@@ -133,7 +133,7 @@ static unsigned long long flags_of(const void *parameters)
 #define FLAGS_cuGraphInstantiateWithParams      flags_of(parameters)
 #define FLAGS_cuGraphInstantiateWithParams_ptsz flags_of(parameters)
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+#define INSTANTIATIONS_HOOK(name, base, version, twin, need, types, arguments)         \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
@@ -152,8 +152,7 @@ static unsigned long long flags_of(const void *parameters)
 		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
 				   true);                                              \
 	}
-GCP_HOOKS_INSTANTIATIONS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_INSTANTIATIONS(INSTANTIATIONS_HOOK)
 
 /* --- ends ------------------------------------------------------------------------ */
 
@@ -181,7 +180,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 	return result;
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+#define EXEC_UPDATES_HOOK(name, base, version, twin, need, types, arguments)           \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
@@ -196,8 +195,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base),     \
 		    exec, holding);                                                    \
 	}
-GCP_HOOKS_EXEC_UPDATES(GCP_X)
-#undef GCP_X
+GCP_HOOKS_EXEC_UPDATES(EXEC_UPDATES_HOOK)
 
 /* --- graphs made of graphs ------------------------------------------------------ */
 
@@ -398,7 +396,7 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 #define BEFORE_cuGraphChildGraphNodeGetGraph  node_taken(node, call)
 #define AFTER_cuGraphChildGraphNodeGetGraph   graph_told(result, ret_graph)
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+#define GRAPHS_HOOK(name, base, version, twin, need, types, arguments)                 \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
@@ -411,8 +409,7 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 		result = gcp_real.name arguments;                                      \
 		return AFTER_##base;                                                   \
 	}
-GCP_HOOKS_GRAPHS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_GRAPHS(GRAPHS_HOOK)
 
 /* --- launches ---------------------------------------------------------------- */
 

@@ -103,17 +103,13 @@ static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 	       gcp_launch_reclaims(tries, result);
 }
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		CUresult result = launch_on(stream, (twin) == 2);                      \
-                                                                                       \
-		return result ?: GCP_AGAIN(gcp_real.name arguments, launch_reclaims);  \
-	}
-GCP_HOOKS_LAUNCHES(GCP_X)
-#undef GCP_X
+#define LAUNCHES_HOOK(name, base, version, twin, need, types, arguments)               \
+	GCP_HOOK_IS(name, types,                                                       \
+		    launch_on(stream, (twin) == 2)                                     \
+			?: GCP_AGAIN(gcp_real.name arguments, launch_reclaims))
+GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
+#define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need, types, arguments)     \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
 		struct launch_in_line line;                                            \
@@ -126,34 +122,22 @@ GCP_HOOKS_LAUNCHES(GCP_X)
 			config = launch_orders(config, (twin) == 2, &line);            \
 		return GCP_AGAIN(gcp_real.name arguments, launch_reclaims);            \
 	}
-GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
-#undef GCP_X
+GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
 
 /* --- everything else ----------------------------------------------------------- */
 
 /* Launches of graphs are in hooks_graph.c, copies in hooks_copy.c. */
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return gcp_stream_submits(stream, (twin) == 2)                         \
-			   ?: gcp_real.name arguments;                                 \
-	}
-GCP_HOOKS_SUBMISSIONS(GCP_X)
-#undef GCP_X
+#define SUBMISSIONS_HOOK(name, base, version, twin, need, types, arguments)            \
+	GCP_HOOK_IS(name, types,                                                       \
+		    gcp_stream_submits(stream, (twin) == 2)                            \
+			?: gcp_real.name arguments)
+GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_HOOK)
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		gcp_stream_submits_eagerly();                                          \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
-#undef GCP_X
+#define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need, types, arguments)       \
+	GCP_HOOK_IS(name, types,                                                       \
+		    (gcp_stream_submits_eagerly(), gcp_real.name arguments))
+GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_HOOK)
 
-#define GCP_X(name, base, version, twin, need, types, arguments)                       \
-	CUresult gcp_hook_##name types                                                 \
-	{                                                                              \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_WAITS(GCP_X)
-#undef GCP_X
+#define WAITS_HOOK(name, base, version, twin, need, types, arguments)                  \
+	GCP_HOOK_IS(name, types, gcp_real.name arguments)
+GCP_HOOKS_WAITS(WAITS_HOOK)

@@ -120,7 +120,8 @@ static size_t row_pitch(struct gcp_pool *pool, size_t width, unsigned int elemen
 	size_t pitch;
 
 	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
-	CUstream stream = result == CUDA_SUCCESS ? gcp_release_stream(ctx) : NULL;
+	CUstream stream =
+	    result == CUDA_SUCCESS ? gcp_contexts_release_stream(ctx) : NULL;
 	if (!stream || gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element))
 		return 0;
 	/* An error of either shows again; what is held back is not waited for. */
@@ -403,13 +404,10 @@ bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult resu
 	       gcp_maker_reclaims_on(tries, gcp_device_here(), call, result);
 }
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		return GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base);  \
-	}
-GCP_HOOKS_MAKERS(GCP_X)
-#undef GCP_X
+#define MAKERS_HOOK(name, base, version, flags, need, parameters, arguments)           \
+	GCP_HOOK_IS(name, parameters,                                                  \
+		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base))
+GCP_HOOKS_MAKERS(MAKERS_HOOK)
 
 /* Notes that a call has mapped memory of cuMemCreate. */
 #define GCP_MAPS_cuMemMap         gcp_passed_map(handle, ptr)
@@ -418,7 +416,7 @@ GCP_HOOKS_MAKERS(GCP_X)
 #define GCP_MAPS_cuMemAddressFree (void)0
 
 /* Memory of cudaMalloc is not the program's to map, and CUDA refuses it. */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define MAPPINGS_HOOK(name, base, version, flags, need, parameters, arguments)         \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
 		CUresult result;                                                       \
@@ -433,8 +431,7 @@ GCP_HOOKS_MAKERS(GCP_X)
 			GCP_MAPS_##name;                                               \
 		return result;                                                         \
 	}
-GCP_HOOKS_MAPPINGS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_MAPPINGS(MAPPINGS_HOOK)
 
 /* Which statistics a call belongs to, the device whose quota counts it, and the bytes
  * it asks for (of an array without its smaller levels); by what that goes back. Managed
@@ -455,7 +452,7 @@ GCP_HOOKS_MAPPINGS(GCP_X)
 #define GCP_PASS_cuMipmappedArrayCreate GCP_ARRAY(descriptor->Depth)
 #define GCP_FIRST(argument, ...)        ((uint64_t)(uintptr_t) * (argument))
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+#define CREATORS_HOOK(name, base, version, flags, need, parameters, arguments)         \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
 		struct gcp_pass pass = {.call_name = #base, GCP_PASS_##name};          \
@@ -466,8 +463,7 @@ GCP_HOOKS_MAPPINGS(GCP_X)
 		result = GCP_PASS(&pass, gcp_real.name arguments);                     \
 		return gcp_pass_end(&pass, result, result ? 0 : GCP_FIRST arguments);  \
 	}
-GCP_HOOKS_CREATORS(GCP_X)
-#undef GCP_X
+GCP_HOOKS_CREATORS(CREATORS_HOOK)
 
 #define GCP_DROP(kind, key)                   gcp_passed_drop(kind, (uint64_t)(uintptr_t)(key), 1)
 #define HOOK_cuMemRelease(real, call, twin)   (GCP_DROP(GCP_PASSED_HANDLE, handle), call)

@@ -31,13 +31,11 @@
 /* cudaError_t of which no header is included here. */
 enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4, GCP_CUDART_NO_SYMBOL = 500 };
 
-#define GCP_X(tag, version, name, parameters, arguments) RUNTIME_##name,
-enum { GCP_RUNTIME_HOOKS(GCP_X, , ) RUNTIME_FUNCTIONS };
-#undef GCP_X
-#define GCP_X(tag, version, name, parameters, arguments)                               \
+#define RUNTIME_INDEX(tag, version, name, parameters, arguments) RUNTIME_##name,
+enum { GCP_RUNTIME_HOOKS(RUNTIME_INDEX, , ) RUNTIME_FUNCTIONS };
+#define RUNTIME_TYPE(tag, version, name, parameters, arguments)                        \
 	typedef int runtime_##name##_fn parameters;
-GCP_RUNTIME_HOOKS(GCP_X, , )
-#undef GCP_X
+GCP_RUNTIME_HOOKS(RUNTIME_TYPE, , )
 
 struct gcp_runtime {
 	/* Each function, and what its code begins with while no library has patched it.
@@ -72,9 +70,8 @@ static void code_remember(const void *function, struct gcp_code *ret_code)
 /* Stream-ordered memory is not there before CUDA 11.2. */
 static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
-#define GCP_X(tag, version, name, parameters, arguments) #name,
-	static const char names[][24] = {GCP_RUNTIME_HOOKS(GCP_X, , )};
-#undef GCP_X
+#define RUNTIME_NAME(tag, version, name, parameters, arguments) #name,
+	static const char names[][24] = {GCP_RUNTIME_HOOKS(RUNTIME_NAME, , )};
 	*runtime = (struct gcp_runtime)GCP_NO_RUNTIME;
 	for (int i = 0; i < RUNTIME_FUNCTIONS; i++) {
 		const void *function = gcp_elf_symbol(elf, names[i]);
@@ -117,10 +114,7 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
  * changes the generation. So this is all that has to be asked. */
 static inline bool runtime_confirmed(void)
 {
-	return __builtin_expect(
-	    gcp_thread.runtime_confirmed ==
-		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire),
-	    1);
+	return __builtin_expect(gcp_thread.runtime_confirmed == gcp_contexts_now(), 1);
 }
 
 /* Returns true if neither the code of the function nor that of the entry that it comes
@@ -186,10 +180,7 @@ GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int devi
  * context is current; where none is, no thread is sure (hooks_context.c). */
 static inline bool runtime_streamed(void)
 {
-	return __builtin_expect(
-	    gcp_thread.runtime_streamed ==
-		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire),
-	    1);
+	return __builtin_expect(gcp_thread.runtime_streamed == gcp_contexts_now(), 1);
 }
 
 /* The short cut of a function, and its long way. */
@@ -232,8 +223,7 @@ GCP_STREAMED(cudaFreeAsync_ptsz, cuMemFreeAsync_ptsz, gcp_async_short_free, true
 static bool runtime_is_observed(void)
 {
 	return gcp_process.observer &&
-	       gcp_thread.runtime_observed ==
-		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	       gcp_thread.runtime_observed == gcp_contexts_now();
 }
 
 static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,

@@ -109,15 +109,14 @@ static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	  (ctx, bytes, flags, ret_p), host_segment_alloc, PTR(*ret_p), bytes,          \
 	  PTR(ctx))
 
-#define GCP_X(name, parameters, arguments, kind, addr, bytes, arg)                     \
+#define BEFORE_ROW(name, parameters, arguments, kind, addr, bytes, arg)                \
 	static int name parameters                                                     \
 	{                                                                              \
 		add(GCP_TRACE_##kind, addr, bytes, arg, 0);                            \
 		return real.name arguments;                                            \
 	}
-BEFORE(GCP_X)
-#undef GCP_X
-#define GCP_X(name, parameters, arguments, kind, addr, bytes, arg)                     \
+BEFORE(BEFORE_ROW)
+#define BEHIND_ROW(name, parameters, arguments, kind, addr, bytes, arg)                \
 	static int name parameters                                                     \
 	{                                                                              \
 		uint64_t start = gcp_clock_ns();                                       \
@@ -128,8 +127,7 @@ BEFORE(GCP_X)
 			    gcp_trace_took(start));                                    \
 		return result;                                                         \
 	}
-BEHIND(GCP_X)
-#undef GCP_X
+BEHIND(BEHIND_ROW)
 
 /* --- the table --------------------------------------------------------------- */
 
@@ -144,15 +142,14 @@ void gcp_trace_driver(struct gcp_driver *driver)
 {
 	real = *driver;
 	driver->tick = tick;
-#define GCP_X(name, ...)                                                               \
+#define STANDS_BETWEEN(name, ...)                                                      \
 	if (real.name)                                                                 \
 		driver->name = name;
-	GCP_X(mem_alloc)
-	GCP_X(mem_free)
-	GCP_X(mem_release)
-	GCP_X(mem_trim)
-	GCP_X(vm_create)
-	BEFORE(GCP_X)
-	BEHIND(GCP_X)
-#undef GCP_X
+	STANDS_BETWEEN(mem_alloc)
+	STANDS_BETWEEN(mem_free)
+	STANDS_BETWEEN(mem_release)
+	STANDS_BETWEEN(mem_trim)
+	STANDS_BETWEEN(vm_create)
+	BEFORE(STANDS_BETWEEN)
+	BEHIND(STANDS_BETWEEN)
 }

@@ -32,8 +32,7 @@ void gcp_thread_watch(void)
 
 struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 {
-	uint64_t generation =
-	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	uint64_t generation = gcp_contexts_now();
 	struct gcp_pool *pool = NULL;
 	CUcontext home;
 	int device = -1, result = 0;

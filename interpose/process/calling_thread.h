@@ -28,9 +28,7 @@ static inline struct gcp_pool *gcp_thread_pool(void)
 
 	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
 		return NULL;
-	if (gcp_thread.ctx == ctx &&
-	    gcp_thread.generation ==
-		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
+	if (gcp_thread.ctx == ctx && gcp_thread.generation == gcp_contexts_now())
 		return gcp_thread.pool;
 	return gcp_thread_pool_find(ctx);
 }

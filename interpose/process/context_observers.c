@@ -76,7 +76,6 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.gone = gcp_foreign_work_context_gone},
     {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},
-    {.gone = gcp_release_context_gone},
     {.gone = gcp_passed_context_gone},
     {.gone = gcp_imports_context_gone},
     {.gone = observer_gone},

@@ -105,64 +105,13 @@ static void driver_mem_trim(void *ctx)
  * alone: on a stream of our own, which never has other work, it is done at once. After
  * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
  * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
- *
- * There is one such stream for each context, made before it is needed (purge.c); it
- * ends with its context. */
-
-struct releaser {
-	CUcontext ctx;
-	CUstream stream;
-	struct releaser *next;
-};
-
-static struct gcp_mutex releasers_lock = GCP_MUTEX(GCP_RANK_RELEASERS);
-static struct releaser *releasers; /* guarded by releasers_lock */
-
-/* `ctx` is current. The lock is held. */
-static struct releaser *releaser_create(CUcontext ctx)
-{
-	gcp_assert_held(GCP_RANK_RELEASERS);
-	struct releaser *releaser = calloc(1, sizeof(*releaser));
-
-	if (!releaser)
-		return NULL;
-	if (gcp_real.cuStreamCreate(&releaser->stream, CU_STREAM_NON_BLOCKING) !=
-	    CUDA_SUCCESS) {
-		free(releaser);
-		return NULL;
-	}
-	assert(ctx && releaser->stream); /* 0 would be the program's own */
-	releaser->ctx = ctx;
-	releaser->next = releasers;
-	releasers = releaser;
-	return releaser;
-}
-
-CUstream gcp_release_stream(CUcontext ctx)
-{
-	struct releaser *releaser;
-	CUstream stream;
-
-	assert(ctx);
-	GCP_LOCKED(&releasers_lock);
-	releaser = releasers;
-	while (releaser && releaser->ctx != ctx)
-		releaser = releaser->next;
-	if (!releaser)
-		releaser = releaser_create(ctx);
-	stream = releaser ? releaser->stream : NULL;
-	return stream;
-}
+ * The stream of a context is made before it is needed (purge.c). */
 
 static bool driver_mem_release_prepare(void *ctx)
 {
-	struct gcp_ctx_scope scope;
-
-	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
-		return false;
-	bool ready = gcp_release_stream(ctx) != NULL;
-	gcp_ctx_scope_end(&scope);
-	return ready;
+	return GCP_WITHIN(ctx, gcp_contexts_release_stream(ctx)
+				   ? CUDA_SUCCESS
+				   : CUDA_ERROR_OUT_OF_MEMORY) == CUDA_SUCCESS;
 }
 
 static int driver_release(void *ctx, gcp_addr addr)
@@ -173,7 +122,7 @@ static int driver_release(void *ctx, gcp_addr addr)
 	assert(ctx && addr);
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return -EBUSY;
-	CUstream stream = gcp_release_stream(ctx);
+	CUstream stream = gcp_contexts_release_stream(ctx);
 	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
 		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
 		gcp_given();
@@ -181,20 +130,6 @@ static int driver_release(void *ctx, gcp_addr addr)
 	}
 	gcp_ctx_scope_end(&scope);
 	return result;
-}
-
-void gcp_release_context_gone(CUcontext ctx)
-{
-	struct releaser **link = &releasers, *releaser;
-
-	gcp_mutex_lock(&releasers_lock);
-	while (*link && (*link)->ctx != ctx)
-		link = &(*link)->next;
-	releaser = *link;
-	if (releaser)
-		*link = releaser->next;
-	gcp_mutex_unlock(&releasers_lock);
-	free(releaser);
 }
 
 /* --- fences ------------------------------------------------------------------ */

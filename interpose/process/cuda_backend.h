@@ -18,11 +18,4 @@ void gcp_driver_fill(struct gcp_driver *ret_driver);
  * is done. -EBUSY: a context may be ending. */
 int gcp_fence_wait_in(CUcontext ctx, void *fence);
 
-/* A stream of the library in `ctx`, which is current: memory that no work uses is freed
- * in it without a wait for other work, but for barriers. NULL: there is none. */
-CUstream gcp_release_stream(CUcontext ctx);
-
-/* The context is gone, and what is kept for it with it. */
-void gcp_release_context_gone(CUcontext ctx);
-
 #endif

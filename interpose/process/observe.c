@@ -61,7 +61,7 @@ static void report_add_now(const struct gcp_report *report, bool json,
 	gcp_report_add(report, json, text);
 }
 
-#define GCP_X(name) .name = gcp_##name,
+#define SERVICE(name) .name = gcp_##name,
 static const struct gcp_services services = {
     .process = &gcp_process,
     .real = &gcp_real,
@@ -69,9 +69,8 @@ static const struct gcp_services services = {
     .report_add = report_add_now,
     .ranks_held = ranks_held,
     .device = thread_device,
-    GCP_SERVICES(GCP_X) /* the others */
+    GCP_SERVICES(SERVICE) /* the others */
 };
-#undef GCP_X
 
 /* --- load -------------------------------------------------------------------- */
 

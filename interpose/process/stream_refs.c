@@ -164,8 +164,7 @@ static enum gcp_stream_kind kind_of(CUstream stream, CUcontext ctx, CUcontext ho
 static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 					       CUstream stream, uint64_t id)
 {
-	uint64_t generation =
-	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	uint64_t generation = gcp_contexts_now();
 	CUcontext ctx = NULL;
 
 	assert(own);
@@ -200,8 +199,7 @@ const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD && ref &&
 	    own->latest == stream && ref->alone &&
 	    own->latest_gone == gcp_tracker_streams_gone(gcp_process.tracker) &&
-	    ref->generation ==
-		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
+	    ref->generation == gcp_contexts_now())
 		return ref;
 	return gcp_stream_ref_find(stream);
 }
@@ -225,11 +223,8 @@ const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream)
 	if (__builtin_expect(!own && !own_create(), 0))
 		return NULL;
 	struct gcp_stream_ref *ref = &own->refs[id % REFS];
-	if (__builtin_expect(id && ref->id == id &&
-				 ref->generation ==
-				     atomic_load_explicit(&gcp_contexts_generation,
-							  memory_order_acquire),
-			     1))
+	if (__builtin_expect(
+		id && ref->id == id && ref->generation == gcp_contexts_now(), 1))
 		return ref_note(stream, ref);
 	own->latest_ref = NULL; /* its place is another stream's */
 	return ref_fill(ref, stream, id) ? ref_note(stream, ref) : NULL;

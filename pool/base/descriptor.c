@@ -39,10 +39,8 @@ bool gcp_sparse_open(void *at, size_t bytes)
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t first = (uintptr_t)at / page * page;
 	GCP_KEEP_ERRNO;
-	bool open = mprotect((void *)first, (uintptr_t)at + bytes - first,
-			     PROT_READ | PROT_WRITE) == 0;
-
-	return open;
+	return mprotect((void *)first, (uintptr_t)at + bytes - first,
+			PROT_READ | PROT_WRITE) == 0;
 }
 
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,

@@ -74,7 +74,6 @@ enum gcp_rank {
 	GCP_RANK_ASYNC_POOLS,
 	GCP_RANK_FOREIGN,
 	GCP_RANK_RESOLVE,
-	GCP_RANK_RELEASERS,
 	GCP_RANK_STREAM_REFS,
 	GCP_RANK_MARKS,
 	GCP_RANK_NOTED,
@@ -96,7 +95,7 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |            \
 	 GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |       \
 	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) |   \
-	 GCP_RANK_BIT(RELEASERS) | ~0ull << GCP_RANK_NVTX)
+	 ~0ull << GCP_RANK_NVTX)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -195,11 +195,9 @@ void gcp_lane_destroy(struct gcp_lane *lane)
 
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 {
-	uint64_t bytes;
 
 	GCP_LOCKED(&lane->pool->lock);
-	bytes = lane->bytes;
-	return bytes;
+	return lane->bytes;
 }
 
 void gcp_lane_graph_ends(struct gcp_lane *lane)

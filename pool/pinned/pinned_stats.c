@@ -41,9 +41,9 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 	     bucket = bucket->older)
 		bucket_add(ret_stats, bucket);
 	gcp_pinned_unlock(pinned);
-#define GCP_X(name) time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
-	GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
+#define PINNED_CALLS_ROW(name)                                                         \
+	time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
+	GCP_PINNED_CALLS(PINNED_CALLS_ROW)
 	ret_stats->hits = ret_stats->active_requests.allocated - ret_stats->misses;
 	ret_stats->epochs = atomic_load(&pinned->timeline.closed);
 	ret_stats->waits = ret_stats->host_fence_wait.count;
@@ -58,8 +58,8 @@ void gcp_pinned_reset_peaks(struct gcp_pools *pools)
 	if (!pinned)
 		return;
 	gcp_pinned_lock(pinned);
-#define GCP_X(name, meaning) pinned->stats.name.peak = pinned->stats.name.current;
-	GCP_PINNED_GAUGES(GCP_X)
-#undef GCP_X
+#define PINNED_GAUGES_ROW(name, meaning)                                               \
+	pinned->stats.name.peak = pinned->stats.name.current;
+	GCP_PINNED_GAUGES(PINNED_GAUGES_ROW)
 	gcp_pinned_unlock(pinned);
 }

@@ -218,8 +218,7 @@ int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
 {
 	assert(atomic_load(&pool->pins) > 0);
 	GCP_LOCKED(&pool->pools->fence_lock);
-	int result = gcp_timeline_close_end(&pool->timeline, moment);
-	return result;
+	return gcp_timeline_close_end(&pool->timeline, moment);
 }
 
 /* What was freed into it counts towards the epoch that a free closes next. Else, where
@@ -428,8 +427,7 @@ static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeli
 bool gcp_timeline_is_any_ordered(struct gcp_pool *pool)
 {
 	GCP_LOCKED(&pool->pools->fence_lock);
-	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
-	return any;
+	return closed_epoch_ordered(&pool->timeline) != NULL;
 }
 
 int gcp_timeline_join(struct gcp_pool *pool, void *ctx,

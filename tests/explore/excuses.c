@@ -7,10 +7,8 @@
 #include "explore.h"
 
 static const char *const names[EXCUSES] = {
-#define X(name, text, reason) text,
-    EXPLORE_EXCUSES(X)
-#undef X
-};
+#define EXCUSES_ROW(name, text, reason) text,
+    EXPLORE_EXCUSES(EXCUSES_ROW)};
 
 static enum excuse without = EXCUSES; /* none */
 

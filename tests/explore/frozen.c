@@ -46,11 +46,10 @@ enum { LINE_MAX_BYTES = 8192 };
 
 static void numbers_write(FILE *file, const struct setting *setting)
 {
-#define X(name)                                                                        \
+#define NUMBERS_ROW(name)                                                              \
 	if (setting->name)                                                             \
 		fprintf(file, #name " %" PRIu64 "\n", (uint64_t)setting->name);
-	NUMBERS(X)
-#undef X
+	NUMBERS(NUMBERS_ROW)
 }
 
 static void ops_write(FILE *file, const struct history *history)
@@ -84,13 +83,12 @@ bool frozen_write(FILE *file, const struct source *source, const char *fault)
 
 static bool number_read(struct setting *setting, const char *name, uint64_t number)
 {
-#define X(field)                                                                       \
+#define NUMBERS_CELL(field)                                                            \
 	if (strcmp(name, #field) == 0) {                                               \
 		setting->field = (__typeof__(setting->field))number;                   \
 		return true;                                                           \
 	}
-	NUMBERS(X)
-#undef X
+	NUMBERS(NUMBERS_CELL)
 	return false;
 }
 

@@ -40,10 +40,8 @@ static const struct {
 	unsigned weight;
 	enum group group;
 } kinds[OP_KINDS] = {
-#define X(name, weight, group, player) {#name, weight, GROUP_##group},
-    EXPLORE_OPS(X)
-#undef X
-};
+#define OPS_ROW(name, weight, group, player) {#name, weight, GROUP_##group},
+    EXPLORE_OPS(OPS_ROW)};
 
 /* --- sizes --- */
 

@@ -16,10 +16,9 @@ struct library library;
 void oracle_init(void)
 {
 	gcpsim_plain_watch();
-#define X(result, name, parameters, function)                                          \
+#define LIBRARY_ROW(result, name, parameters, function)                                \
 	*(void **)&library.name = dlsym(RTLD_DEFAULT, #function);
-	EXPLORE_LIBRARY(X)
-#undef X
+	EXPLORE_LIBRARY(LIBRARY_ROW)
 }
 
 /* --- saying that something is wrong --- */

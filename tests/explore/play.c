@@ -133,10 +133,8 @@ static int context_first(const struct model *w)
 }
 
 static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = {
-#define X(name, weight, group, player) [OP_##name] = player##_play,
-    EXPLORE_OPS(X)
-#undef X
-};
+#define OPS_ROW(name, weight, group, player) [OP_##name] = player##_play,
+    EXPLORE_OPS(OPS_ROW)};
 
 void op_play(struct thread *t, const struct op *op)
 {

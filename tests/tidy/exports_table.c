@@ -13,20 +13,17 @@ int main(int argc, char **argv)
 {
 	(void)argv;
 	if (argc > 1) {
-#define GCP_X(tag, soname, kind, create, destroy)                                      \
+#define LIBRARY_ROW(tag, soname, kind, create, destroy)                                \
 	puts(#create "@" #soname);                                                     \
 	puts(#destroy "@" #soname);
-		GCP_HANDLE_LIBRARIES(GCP_X)
-#undef GCP_X
+		GCP_HANDLE_LIBRARIES(LIBRARY_ROW)
 		return 0;
 	}
-#define GCP_X(name, ...) puts(#name "@GCPOOL");
-	GCP_DRIVER_HOOKS(GCP_X)
-#undef GCP_X
-#define GCP_X(tag, version, name, ...) puts(#name "@" #version);
-#define GCP_V(tag, version)            GCP_RUNTIME_HOOKS(GCP_X, tag, version)
+#define DRIVER_ROW(name, ...) puts(#name "@GCPOOL");
+	GCP_DRIVER_HOOKS(DRIVER_ROW)
+#define RUNTIME_ROW(tag, version, name, ...) puts(#name "@" #version);
+#define GCP_V(tag, version)                  GCP_RUNTIME_HOOKS(RUNTIME_ROW, tag, version)
 	GCP_RUNTIMES(GCP_V)
 #undef GCP_V
-#undef GCP_X
 	return 0;
 }

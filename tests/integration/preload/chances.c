@@ -86,10 +86,8 @@ static const struct {
 	const char *name;
 	CUresult (*make)(void);
 } calls[] = {
-#define X(name, arguments) {#name, make_##name},
-    CALLS_OF(X)
-#undef X
-};
+#define CALLS_OF_ROW(name, arguments) {#name, make_##name},
+    CALLS_OF(CALLS_OF_ROW)};
 
 static CUdeviceptr managed;
 MAKE(cuMemAllocManaged, (&managed, MIB, CU_MEM_ATTACH_GLOBAL))

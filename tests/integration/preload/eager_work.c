@@ -162,28 +162,24 @@ static bool is_used_again(CUresult (*submit)(CUstream on), CUstream on,
 	return frees;
 }
 
-#define X(name, call)                                                                  \
+#define CALLS_ROW(name, call)                                                          \
 	static CUresult submit_##name(CUstream on)                                     \
 	{                                                                              \
 		(void)on;                                                              \
 		return call;                                                           \
 	}
-CALLS(X)
-EAGER_CALLS(X)
-#undef X
+CALLS(CALLS_ROW)
+EAGER_CALLS(CALLS_ROW)
 
 static const struct {
 	const char *name;
 	CUresult (*submit)(CUstream on);
 	bool capturable;
 } calls[] = {
-#define X(name, call) {#name, submit_##name, true},
-    CALLS(X)
-#undef X
-#define X(name, call) {#name, submit_##name, false},
-	EAGER_CALLS(X)
-#undef X
-};
+#define CALLS_CELL(name, call) {#name, submit_##name, true},
+    CALLS(CALLS_CELL)
+#define EAGER_CALLS_ROW(name, call) {#name, submit_##name, false},
+	EAGER_CALLS(EAGER_CALLS_ROW)};
 
 static void make_things(void)
 {
@@ -361,9 +357,8 @@ SCENARIO(each_call_often, "BY=submissions.py")
 	for (int i = 0; times && i < atoi(times); i++) {
 		CUevent event;
 
-#define X(name, call) OK(call);
-		CALLS(X)
-#undef X
+#define CALLS_LINE(name, call) OK(call);
+		CALLS(CALLS_LINE)
 		OK(cuStreamAddCallback(other, nothing_called, NULL, 0));
 		OK(copied_in_a_batch(other), copied_in_a_batch_of_boxes(other));
 		OK(cuCtxSynchronize(), cuMemcpy(place, from, 64));
