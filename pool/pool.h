@@ -52,17 +52,16 @@ enum gcp_backend {
  * the option table of interpose/base/options_table.c; gcp_config_default gives the same
  * defaults to tests. */
 struct gcp_config {
-	uint32_t class_steps;   /* size classes per power of two: 1..64 */
-	uint64_t class_min;     /* smallest class; multiple of 512 */
-	uint64_t class_max;     /* largest class; larger sizes round up to 4 KiB */
-	uint64_t slab_max;      /* classes up to this are cut from slabs */
-	uint64_t segment_bytes; /* driver allocation that smaller blocks share */
-	uint64_t split_limit;   /* what is larger has a segment of its own */
-	uint64_t window_bytes;  /* growth bound: freed bytes that may circulate,
-				 * still pending, before a barrier is set */
-	uint32_t window_blocks; /* the same in blocks, of one size */
-	uint32_t
-	    epoch_blocks; /* an epoch is closed after so many frees of one thread */
+	uint32_t class_steps;        /* size classes per power of two: 1..64 */
+	uint64_t class_min;          /* smallest class; multiple of 512 */
+	uint64_t class_max;          /* largest class; larger sizes round up to 4 KiB */
+	uint64_t slab_max;           /* classes up to this are cut from slabs */
+	uint64_t segment_bytes;      /* driver allocation that smaller blocks share */
+	uint64_t split_limit;        /* what is larger has a segment of its own */
+	uint64_t window_bytes;       /* growth bound: freed bytes that may circulate,
+				      * still pending, before a barrier is set */
+	uint32_t window_blocks;      /* the same in blocks, of one size */
+	uint32_t epoch_blocks;       /* frees of one thread that close an epoch */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
 	uint64_t cache_limit; /* a limit: most unused bytes kept per pool. 0: frees
 			       * wait for the device and give back, as cudaFree */
@@ -80,10 +79,9 @@ struct gcp_config {
 	uint32_t pinned_epoch_blocks; /* frees of pinned memory that share a fence */
 	uint64_t pinned_window; /* freed pinned bytes that may wait for the device; a
 				 * free beyond it waits, as plain CUDA's would */
-	uint64_t
-	    pinned_cache_limit; /* most unused pinned bytes kept, or GCP_LIMIT_NONE;
-				 * 0: frees wait and give back, as cudaFreeHost */
-	uint64_t pinned_quota;  /* most pinned bytes held, or GCP_LIMIT_NONE */
+	uint64_t pinned_cache_limit; /* most unused pinned bytes, or GCP_LIMIT_NONE;
+				      * 0: frees wait and give back, as cudaFreeHost */
+	uint64_t pinned_quota;       /* most pinned bytes held, or GCP_LIMIT_NONE */
 };
 
 void gcp_config_default(struct gcp_config *config);
@@ -152,13 +150,20 @@ bool gcp_pool_is_fenced(const struct gcp_pool *pool);
  * fences do not cover its context, and it is not freed. */
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream);
 
+/* A stream is a number that no other stream of the process ever has. */
+struct gcp_stream_order {
+	uint64_t stream; /* 0: none, and the block is ready for all */
+	uint64_t also;   /* what was freed in this one serves, too; 0: none */
+	bool crossed; /* it did: `stream` must be put behind `also` before the program
+		       * learns the address */
+};
+
 /* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
- * submitted to the stream before the call. `stream` is a number that no other stream of
- * the process ever has; 0: none, and the block is ready for all. What was freed in the
- * same stream by gcp_pools_free_async serves at once, without a fence. At least
- * `margin` bytes of the block lie behind what the program asked for. */
+ * submitted to the stream before the call. What was freed in the same stream by
+ * gcp_pools_free_async serves at once, without a fence. At least `margin` bytes of the
+ * block lie behind what the program asked for. */
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-			  uint64_t stream, gcp_addr *ret_addr);
+			  struct gcp_stream_order *order, gcp_addr *ret_addr);
 
 /* gcp_pool_alloc with such a margin. Not for captures: the memory is of the common
  * heap. */

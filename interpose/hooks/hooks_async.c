@@ -14,7 +14,8 @@
  *
  *   - in the legacy stream it comes after all that blocking streams were given before,
  *     and before all that they are given later. An event recorded there does the same,
- *     and is recorded at each such free.
+ *     and is recorded at each such free. What was freed there serves a blocking stream,
+ *     too: the allocation does what a free in that stream does.
  *   - in a blocking stream, or a per-thread one, it comes after all that the legacy
  *     stream was given before, and a synchronisation of the stream waits for that. An
  *     event recorded in an idle stream lets cuStreamSynchronize return at once; but one
@@ -118,31 +119,46 @@ static bool is_served(const struct gcp_stream_ref *ref, CUmemoryPool named)
 	       gcp_async_serves(ref->device, ref->pool, named);
 }
 
-/* In which stream's order a block may be reused; 0: in none. */
-static uint64_t order_of(const struct gcp_stream_ref *ref)
+/* In whose order a block may be reused. */
+static struct gcp_stream_order order_of(const struct gcp_stream_ref *ref)
 {
-	return ref->kind == GCP_STREAM_APART || ref->marker ? ref->id : 0;
+	if (ref->kind != GCP_STREAM_APART && !ref->marker)
+		return (struct gcp_stream_order){0};
+	return (struct gcp_stream_order){.stream = ref->id, .also = ref->legacy};
+}
+
+/* Puts an operation into a stream that is tied to the legacy one: see the top. */
+static CUresult stream_mark(const struct gcp_stream_ref *ref, CUstream stream)
+{
+	assert(ref->marker && ref->kind != GCP_STREAM_APART);
+	CUresult result = gcp_real.cuEventRecord(ref->marker, stream);
+
+	if (result == CUDA_SUCCESS && ref->kind == GCP_STREAM_JOINED)
+		result = gcp_real.cuStreamWaitEvent(stream, ref->marker, 0);
+	return result;
 }
 
 /* Whether the block may be given out: it may be of an ordinary segment, the first one
  * or a graph's, to which other devices get no access with that to the default pool. */
 static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
-			    gcp_addr addr)
+			    const struct gcp_stream_order *order, gcp_addr addr)
 {
-	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1))
+	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1) &&
+	    (!order->crossed || stream_mark(ref, stream) == CUDA_SUCCESS))
 		return true;
-	(void)gcp_observe_free_async(addr, order_of(ref), stream);
+	(void)gcp_observe_free_async(addr, 0, stream);
 	return false;
 }
 
 /* < 0: CUDA has to. */
 static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
-			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
+			   size_t bytes, struct gcp_stream_order *order,
+			   gcp_addr *ret_addr)
 {
 	struct gcp_tries tries = {0};
 	int result = gcp_thread_take_refusal();
 
-	assert(ref->pool && (order == 0 || order == ref->id)); /* U1 */
+	assert(ref->pool && (!order->stream || order->stream == ref->id)); /* U1 */
 	if (gcp_process_has_pending_events())
 		gcp_tracker_look(gcp_process.tracker);
 	if (!result)
@@ -158,11 +174,12 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 static CUresult alloc_served(const struct alloc_call *call,
 			     const struct gcp_stream_ref *ref, CUstream stream)
 {
+	struct gcp_stream_order order = order_of(ref);
 	gcp_addr addr = 0;
-	int result = alloc_from_pool(ref, stream, call->bytes, order_of(ref), &addr);
+	int result = alloc_from_pool(ref, stream, call->bytes, &order, &addr);
 
 	if (__builtin_expect(result < 0, 0) ||
-	    (result == 0 && !is_served_still(ref, stream, addr)))
+	    (result == 0 && !is_served_still(ref, stream, &order, addr)))
 		return alloc_pass(call);
 	if (result == 0)
 		*call->ret_ptr = addr;
@@ -234,17 +251,6 @@ static CUresult memory_refuse_captured(CUstream stream)
 	return captures ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Puts an operation into a stream that is tied to the legacy one: see the top. */
-static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
-{
-	assert(ref->marker && ref->kind != GCP_STREAM_APART);
-	CUresult result = gcp_real.cuEventRecord(ref->marker, stream);
-
-	if (result == CUDA_SUCCESS && ref->kind == GCP_STREAM_JOINED)
-		result = gcp_real.cuStreamWaitEvent(stream, ref->marker, 0);
-	return result;
-}
-
 /* While a capture is under way the legacy stream gets no marker: over an operation
  * there CUDA loses the captures of blocking streams. The others are known not to
  * capture. */
@@ -266,7 +272,7 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 	if (ref->kind != GCP_STREAM_APART) {
 		if (!ref->marker || !may_mark(stream))
 			return CUDA_SUCCESS;
-		result = free_mark(ref, stream);
+		result = stream_mark(ref, stream);
 	}
 	*ret_order = ref->id;
 	return result;
@@ -357,6 +363,7 @@ static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 /* A framework's own allocator is no operation of the stream: no marker is needed. */
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
+	struct gcp_stream_order order = {0};
 	const struct gcp_stream_ref *ref;
 	gcp_addr addr = 0;
 	int result;
@@ -366,7 +373,8 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
 		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
-	result = alloc_from_pool(ref, stream, bytes, ref->id, &addr);
+	order.stream = ref->id;
+	result = alloc_from_pool(ref, stream, bytes, &order, &addr);
 	if (result < 0)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	if (result == 0)
@@ -402,6 +410,7 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 
 int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 {
+	struct gcp_stream_order order;
 	const struct gcp_stream_ref *ref;
 	gcp_addr addr;
 	int result;
@@ -412,12 +421,13 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 	ref = gcp_stream_ref_find(stream);
 	if (!ref || !is_served(ref, NULL))
 		return -1;
-	result = gcp_pool_alloc_stream(ref->pool, bytes, 0, order_of(ref), &addr);
+	order = order_of(ref);
+	result = gcp_pool_alloc_stream(ref->pool, bytes, 0, &order, &addr);
 	if (__builtin_expect(result != 0, 0)) {
 		gcp_thread.runtime_refused = result > 0 ? result : 0;
 		return -1;
 	}
-	if (!is_served_still(ref, stream, addr))
+	if (!is_served_still(ref, stream, &order, addr))
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;

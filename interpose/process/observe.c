@@ -171,7 +171,7 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 }
 
 int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
-			    uint64_t order, gcp_addr *ret_addr)
+			    struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
 	uint64_t margin = margin_wanted();
 	int result = GCP_CUDA_OUT_OF_MEMORY;

@@ -20,6 +20,6 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 int gcp_observe_free(gcp_addr addr);
 int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream);
 int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
-			    uint64_t order, gcp_addr *ret_addr);
+			    struct gcp_stream_order *order, gcp_addr *ret_addr);
 
 #endif

@@ -184,6 +184,9 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	ref->serves = gcp_contexts_is_primary(ref->home);
 	ref->alone = !gcp_contexts_are_several();
 	ref->kind = kind_of(stream, ctx, ref->home);
+	if (ref->kind == GCP_STREAM_JOINED && ctx == ref->home &&
+	    gcp_real.cuStreamGetCtx(NULL, &ctx) == CUDA_SUCCESS && ctx == ref->home)
+		(void)gcp_real.cuStreamGetId(NULL, &ref->legacy);
 	if (ref->kind != GCP_STREAM_APART)
 		ref->marker = marker_get(ref->pool, ref->home);
 	return true;

@@ -28,6 +28,7 @@ struct gcp_stream_ref {
 	bool alone;  /* no other context is known */
 	bool serves; /* the pool serves stream-ordered memory of this context */
 	enum gcp_stream_kind kind;
+	unsigned long long legacy; /* JOINED: the id of the legacy stream; 0: unknown */
 	CUevent marker; /* not APART: an event of its context that no other thread uses;
 			 * NULL: there is none */
 };

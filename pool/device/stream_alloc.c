@@ -28,10 +28,11 @@
  * waits there for its epoch or for that stream (stream_heap.c).
  *
  * Rules of stream-ordered memory:
- *  U1 memory that waits serves the stream of its free, and no other
+ *  U1 memory that waits serves the stream of its free, or one that is put behind it
  *  U2 only a free in a stream of the block's own context gives it to that stream
  *  U3 a stream is known by its id, not by its handle
  *  U4 a stream that captures gets memory of CUDA
+ *  U5 an allocation that takes what another stream freed is an operation of its own
  */
 #include "../reclaim/reclaim.h"
 
@@ -84,21 +85,11 @@ static bool limit_is_due(struct gcp_pool *pool, uint64_t bytes)
 {
 	if (__builtin_expect(pool->cache_limit == GCP_LIMIT_NONE, 1))
 		return false;
-	bytes +=
-	    atomic_fetch_add_explicit(&pool->limit_freed, bytes, memory_order_relaxed);
+	bytes += atomic_fetch_add(&pool->limit_freed, bytes);
 	if (pool->cache_limit > 0 && bytes < gcp_window(pool).epoch_bytes)
 		return false;
 	atomic_store_explicit(&pool->limit_freed, 0, memory_order_relaxed);
 	return true;
-}
-
-static int epoch_close(struct gcp_pool *pool, bool full)
-{
-	int result = gcp_timeline_close_early(pool, full);
-
-	if (result == 0)
-		gcp_pool_keep_limit(pool);
-	return result;
 }
 
 /* A block of the open epoch does not wait for it any more. Parts of it may have been
@@ -107,8 +98,7 @@ static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
 {
 	int64_t size = (int64_t)block->size;
 
-	if (block->epoch ==
-		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
+	if (block->epoch == gcp_timeline_stamp(pool) &&
 	    gcp_timeline_filled(&pool->timeline) >= size)
 		(void)gcp_timeline_fill(pool, -size, 0);
 }
@@ -119,6 +109,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	struct gcp_chain excess;
 	bool full = false, due = limit_is_due(pool, block->size), filled;
 	uint64_t bytes = 0;
+	int result = 0;
 
 	assert(block->async); /* U1: else its uses are in no stream's order */
 	gcp_chain_init(&excess);
@@ -130,7 +121,11 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 		gcp_cache_merge_stats(cache);
 	bytes += excess_to_heap(pool, &excess);
 	filled = bytes && epoch_fill(pool, bytes);
-	return filled || due ? epoch_close(pool, !due) : 0;
+	if (filled || due)
+		result = gcp_timeline_close_early(pool, !due);
+	if ((filled || due) && result == 0)
+		gcp_pool_keep_limit(pool);
+	return result;
 }
 
 /* --- allocate ----------------------------------------------------------------- */
@@ -156,12 +151,21 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	gcp_stats_merge(pool, &pool->delta);
 }
 
+static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *order)
+{
+	request->stream = order->also;
+	order->crossed = order->also && gcp_take_ready(request);
+	request->stream = order->stream;
+	return order->crossed;
+}
+
 static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
-		      gcp_addr *ret_addr)
+		      struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
 	int result = 0;
 
-	if (gcp_take_cached(request) || (request->stream && gcp_take_ready(request))) {
+	if (gcp_take_cached(request) || (request->stream && gcp_take_ready(request)) ||
+	    take_crossing(request, order)) {
 		epoch_drain(pool, request->block);
 		*ret_addr = request->block->addr;
 	} else {
@@ -173,7 +177,7 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 }
 
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-			  uint64_t stream, gcp_addr *ret_addr)
+			  struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
 	struct gcp_block *block = NULL;
 	struct gcp_request request;
@@ -183,15 +187,21 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 	if (result != 0)
 		return result;
 	request.bytes = bytes;
-	request.stream = stream;
-	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
+	request.stream = order->stream;
+	order->crossed = false;
+	struct gcp_cache *cache = order->stream ? gcp_cache_of_thread(pool) : NULL;
 	if (cache)
-		block =
-		    gcp_stream_cache_take(cache, stream, request.size, bytes, &full);
+		block = gcp_stream_cache_take(cache, order->stream, request.size, bytes,
+					      &full);
+	if (!block && cache && order->also) {
+		block = gcp_stream_cache_take(cache, order->also, request.size, bytes,
+					      &full);
+		order->crossed = block;
+	}
 	if (full)
 		gcp_cache_merge_stats(cache);
 	if (!block)
-		return alloc_slow(pool, &request, ret_addr);
+		return alloc_slow(pool, &request, order, ret_addr);
 	*ret_addr = block->addr;
 	return 0;
 }

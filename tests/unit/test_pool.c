@@ -156,11 +156,15 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 	gcp_config_default(&config);
 	config.thread_cache_bytes = 0;
 	fake_open(&config);
-	for (int turn = 0; turn < 2; turn++) {
+	for (uint64_t turn = 0; turn < 3; turn++) {
 		uint64_t used = fake.memory_used;
 
-		for (uint64_t i = 0; i < STREAMS; i++)
-			OK(gcp_pool_alloc_stream(pool, MIB, 0, 1 + i, &addrs[i]));
+		for (uint64_t i = 1; i <= STREAMS; i++) {
+			struct gcp_stream_order order = {i << turn / 2 * 20, i, false};
+
+			OK(gcp_pool_alloc_stream(pool, MIB, 0, &order, &addrs[i - 1]));
+			assert_int_equal(order.crossed, turn == 2);
+		}
 		assert_int_equal(fake.memory_used > used, turn == 0);
 		fake_submit();
 		for (uint64_t i = 0; i < STREAMS; i++)
