@@ -38,6 +38,21 @@ static uint64_t host_pinned, host_peak; /* bytes, now and at most */
 
 /* --- devices -------------------------------------------------------------- */
 
+/* What processes use of a device that they share, in the file GCPSIM_SHARED. One that
+ * is killed leaves what it had. */
+static _Atomic uint64_t *shared_open(int device)
+{
+	const char *path = getenv("GCPSIM_SHARED");
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	_Atomic uint64_t *all = NULL;
+
+	if (fd >= 0 && ftruncate(fd, 4096) == 0)
+		all = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	return all && all != MAP_FAILED ? &all[device] : NULL;
+}
+
 int sim_memory_init(int device, uint64_t limit)
 {
 	struct device *d = &devices[device];
@@ -45,6 +60,7 @@ int sim_memory_init(int device, uint64_t limit)
 
 	d->total = limit;
 	sim_space_init(&d->space, limit, limit / SIM_CHUNK * SIM_CHUNK * SPAN_FACTOR);
+	d->space.all = shared_open(device);
 	d->fd = memfd_create("gcpsim", MFD_CLOEXEC);
 	if (d->fd < 0 || ftruncate(d->fd, (off_t)d->space.span) != 0)
 		return -1;
@@ -102,7 +118,9 @@ void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
 	const struct device *d = &devices[device];
 	const struct sim_space *space = &d->space;
 
-	*ret_free = space->limit > space->used ? space->limit - space->used : 0;
+	*ret_free = space->limit > sim_space_used(space)
+			? space->limit - sim_space_used(space)
+			: 0;
 	*ret_total = d->total > space->limit ? d->total : space->limit;
 }
 

@@ -342,6 +342,7 @@ enum { SIM_CHUNK = 2 << 20 };
 /* The memory of a device: which addresses are whose, and how much is used. (space.c) */
 struct sim_space {
 	uint64_t limit, used, peak; /* bytes of physical memory */
+	_Atomic uint64_t *all;      /* used by all processes; NULL: by this one alone */
 	uint64_t base, span;        /* addresses */
 	struct sim_chunk {
 		struct sim_alloc *alloc;   /* owner of all of it, or */
@@ -356,6 +357,7 @@ void sim_space_init(struct sim_space *space, uint64_t limit, uint64_t span);
 bool sim_space_place(struct sim_space *space, struct sim_alloc *alloc);
 bool sim_space_reserve(struct sim_space *space, struct sim_alloc *alloc);
 void sim_space_remove(struct sim_space *space, struct sim_alloc *alloc);
+uint64_t sim_space_used(const struct sim_space *space);
 bool sim_space_account(struct sim_space *space, int64_t bytes);
 struct sim_alloc *sim_space_find(const struct sim_space *space, uint64_t addr);
 

@@ -35,13 +35,20 @@ void sim_space_init(struct sim_space *space, uint64_t limit, uint64_t span)
 static void use(struct sim_space *space, uint64_t bytes)
 {
 	space->used += bytes;
+	if (space->all)
+		*space->all += bytes;
 	if (space->peak < space->used)
 		space->peak = space->used;
 }
 
+uint64_t sim_space_used(const struct sim_space *space)
+{
+	return space->all ? *space->all : space->used;
+}
+
 bool sim_space_account(struct sim_space *space, int64_t bytes)
 {
-	if (bytes > 0 && (uint64_t)bytes + space->used > space->limit)
+	if (bytes > 0 && (uint64_t)bytes + sim_space_used(space) > space->limit)
 		return false;
 	use(space, (uint64_t)bytes);
 	return true;
@@ -141,7 +148,7 @@ static bool place_granules(struct sim_space *space, struct sim_alloc *alloc)
 		return true;
 	}
 	chunk = chunks_find(space, 1);
-	if (chunk == UINT32_MAX || space->used + SIM_CHUNK > space->limit)
+	if (chunk == UINT32_MAX || sim_space_used(space) + SIM_CHUNK > space->limit)
 		return false;
 	space->chunks[chunk].shared = sim_calloc(sizeof(struct sim_shared));
 	use(space, SIM_CHUNK);
@@ -163,7 +170,7 @@ static void granules_give(struct sim_space *space, const struct sim_alloc *alloc
 		return;
 	free(shared);
 	space->chunks[chunk].shared = NULL;
-	space->used -= SIM_CHUNK;
+	use(space, -(uint64_t)SIM_CHUNK);
 	if (chunk < space->low)
 		space->low = chunk;
 }
@@ -178,7 +185,8 @@ bool sim_space_place(struct sim_space *space, struct sim_alloc *alloc)
 		alloc->physical =
 		    (alloc->bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
 	/* What another process owns takes nothing, even of a full device. */
-	if ((alloc->physical > 0 && space->used + alloc->physical > space->limit) ||
+	if ((alloc->physical > 0 &&
+	     sim_space_used(space) + alloc->physical > space->limit) ||
 	    !sim_space_reserve(space, alloc))
 		return false;
 	use(space, alloc->physical);
@@ -187,7 +195,7 @@ bool sim_space_place(struct sim_space *space, struct sim_alloc *alloc)
 
 void sim_space_remove(struct sim_space *space, struct sim_alloc *alloc)
 {
-	space->used -= alloc->physical;
+	use(space, -alloc->physical);
 	if (space->chunks[(alloc->addr - space->base) / SIM_CHUNK].shared)
 		granules_give(space, alloc);
 	else
