@@ -34,6 +34,11 @@ struct gcp_process {
 	const _Atomic uint32_t *pending_events;
 	/* NULL: nothing observes. Else set before the first allocation: observer.h. */
 	const struct gcp_observer *observer;
+	/* help.c: how often other processes were asked; bytes that they gave, and that
+	 * this one gave others. */
+	struct {
+		_Atomic uint64_t asked, got, given;
+	} help;
 	struct gcp_mutex runtime_lock; /* of hooks_runtime.c; new in a forked child */
 };
 

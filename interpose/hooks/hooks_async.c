@@ -155,7 +155,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, struct gcp_stream_order *order,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {0};
+	struct gcp_tries tries = {.bytes = bytes};
 	int result = gcp_thread_take_refusal();
 
 	assert(ref->pool && (!order->stream || order->stream == ref->id)); /* U1 */

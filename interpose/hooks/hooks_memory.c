@@ -11,6 +11,7 @@
 #include "../ipc/ipc_server.h"
 #include "../process/calling_thread.h"
 #include "../process/cuda_backend.h"
+#include "../process/help.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../process/shortage.h"
@@ -320,8 +321,10 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device)
 	}
 	if (device >= 0 && gcp_share_trim(gcp_process.tracker, device, 0) > 0)
 		return GCP_RELIEF_OTHERS;
-	return gcp_search_others(gcp_process.pools, &tries->search) ? GCP_RELIEF_OTHERS
-								    : GCP_RELIEF_NONE;
+	return gcp_search_others(gcp_process.pools, &tries->search) ||
+		       (device >= 0 && gcp_help_ask(device, tries->bytes, NULL))
+		   ? GCP_RELIEF_OTHERS
+		   : GCP_RELIEF_NONE;
 }
 
 bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
@@ -337,7 +340,7 @@ bool gcp_pinned_comes_back(struct gcp_tries *tries)
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {0};
+	struct gcp_tries tries = {.bytes = bytes};
 
 	/* The pool has seen what others gave before. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY)

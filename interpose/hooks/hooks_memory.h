@@ -20,6 +20,7 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
  * which begins as {0}. */
 struct gcp_tries {
 	struct gcp_search search;
+	uint64_t bytes; /* that the call needs; 0: unknown */
 	bool graphs;    /* one of the tries was for memory of graphs that are gone */
 	unsigned pools; /* because the pools gave memory back */
 	unsigned
@@ -50,7 +51,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 /* A call for memory that passes through, made again while memory may come back. */
 #define GCP_PASS(pass, call)                                                           \
 	({                                                                             \
-		struct gcp_tries tries_ = {0};                                         \
+		struct gcp_tries tries_ = {.bytes = (pass)->memory.bytes};             \
 		CUresult tried_;                                                       \
 		(pass)->start = gcp_clock_ns();                                        \
 		do                                                                     \

@@ -10,6 +10,7 @@
 
 enum {
 	EVERY_NS = 20 * 1000 * 1000,
+	IDLE_NS = 100 * 1000 * 1000,
 	CALLS = 32, /* of a thread, between two looks at the clock */
 	REPLY_MAX = 4 << 20,
 	BLOCKS_MAX = 1 << 20,
@@ -146,6 +147,17 @@ void gcp_live_after_fork(void)
 /* --- write ------------------------------------------------------------------- */
 
 /* busy is held. */
+static void unused_update(struct gcp_live_device *devices)
+{
+	for (int i = 0;
+	     i <= gcp.pools_device_max(gcp.process->pools) && i < GCP_LIVE_DEVICES;
+	     i++) {
+		strncpy(devices[i].uuid, gcp.report_uuid(i), sizeof(devices->uuid));
+		devices[i].unused = gcp.pools_unheld(gcp.process->pools, i);
+	}
+}
+
+/* busy is held. */
 static void page_update(uint64_t now)
 {
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
@@ -156,6 +168,8 @@ static void page_update(uint64_t now)
 	atomic_fetch_add(&page->sequence, 1);
 	gcp.text_init(&text, page->text, GCP_LIVE_BYTES - sizeof(*page));
 	gcp.report_add(&report, true, &text);
+	if (gcp.process->options.control)
+		unused_update(page->devices);
 	page->length = text.cut ? 0 : text.length;
 	page->updated_ns = now;
 	atomic_fetch_add(&page->sequence, 1);
@@ -219,7 +233,8 @@ static int request_serve(void)
 	else if (page->kind == GCP_LIVE_STATS)
 		gcp.report_add(&report, true, &text);
 	else
-		result = gcp.request(page->kind, page->argument, &page->answer, &text);
+		result = gcp.request(page->kind, (int)page->device, page->argument,
+				     &page->answer, &text);
 	if (text.length > 0 || page->kind == GCP_LIVE_SNAPSHOT)
 		error = reply_write(memory, text.length);
 	munmap(memory, room);
@@ -262,7 +277,7 @@ void gcp_live_occasion(int where)
 {
 	if (page &&
 	    (where == GCP_LIVE_IN_THREAD
-		 ? is_asked(where)
+		 ? is_asked(where) || gcp_clock_ns() - page->updated_ns > IDLE_NS
 		 : ++calls % CALLS == 0 ||
 		       atomic_load_explicit(&page->asked, memory_order_relaxed) !=
 			   atomic_load_explicit(&page->done, memory_order_relaxed)))

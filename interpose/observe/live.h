@@ -21,8 +21,9 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 6,
+	GCP_LIVE_VERSION = 7,
 	GCP_LIVE_BYTES = 1 << 17,
+	GCP_LIVE_DEVICES = 16,
 };
 
 /* What may be asked for. */
@@ -34,6 +35,14 @@ enum gcp_live_kind {
 	GCP_LIVE_QUOTA,    /* argument: the quota from now on, a limit of pool.h */
 	GCP_LIVE_SLEEP,    /* argument: milliseconds; a sentence, into the reply */
 	GCP_LIVE_WAKE,     /* the same */
+	GCP_LIVE_HELP, /* argument: bytes that another process lacks on the device */
+};
+
+/* With GCPOOL_CONTROL: what other processes may ask for. */
+struct gcp_live_device {
+	char uuid[48];
+	_Atomic uint64_t unused; /* bytes */
+	uint64_t asked_ns;       /* monotonic, written by the one that asks */
 };
 
 /* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the
@@ -49,8 +58,10 @@ struct gcp_live_page {
 	_Atomic uint64_t sequence; /* odd: what follows is just written */
 	uint64_t updated_ns;       /* monotonic; 0: not yet */
 	uint64_t length;           /* of the text */
+	uint64_t device;           /* of GCP_LIVE_HELP */
 	char trace[GCP_PATH_MAX];  /* GCPOOL_TRACE */
-	char text[];               /* the report as JSON, without single blocks */
+	struct gcp_live_device devices[GCP_LIVE_DEVICES];
+	char text[]; /* the report as JSON, without single blocks */
 };
 
 /* A block of a snapshot. */

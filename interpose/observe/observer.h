@@ -89,12 +89,14 @@ struct gcp_observer {
 	X(pools_exporter)                                                              \
 	X(pools_held)                                                                  \
 	X(pools_stats)                                                                 \
+	X(pools_unheld)                                                                \
 	X(pools_wait_before_free)                                                      \
 	X(process_capturing)                                                           \
 	X(process_may_live)                                                            \
 	X(process_namespace)                                                           \
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \
+	X(report_uuid)                                                                 \
 	X(sleep)                                                                       \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \
@@ -107,8 +109,8 @@ struct gcp_services {
 	const struct gcp_process *process;
 	const struct gcp_real *real;
 	/* What live.h asks of the pools; `said` may get a sentence. 0, or an errno. */
-	int (*request)(uint32_t kind, uint64_t argument, uint64_t *ret_answer,
-		       struct gcp_text *said);
+	int (*request)(uint32_t kind, int device, uint64_t argument,
+		       uint64_t *ret_answer, struct gcp_text *said);
 	__typeof__(gcp_report_add) *report_add; /* in a call of the program */
 	/* Of the calling thread: lock.h, process.h. */
 	uint64_t (*ranks_held)(void);

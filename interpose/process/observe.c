@@ -12,6 +12,7 @@
 #include "calling_thread.h"
 #include "../observe/live.h"
 #include "observe.h"
+#include "help.h"
 #include "sleep.h"
 
 #define LIBRARY "libgcpool-observe.so"
@@ -30,13 +31,14 @@ static int thread_device(void)
 	return gcp_thread.device;
 }
 
-static int request_serve(uint32_t kind, uint64_t argument, uint64_t *ret_answer,
-			 struct gcp_text *said)
+static int request_serve(uint32_t kind, int device, uint64_t argument,
+			 uint64_t *ret_answer, struct gcp_text *said)
 {
 	if (kind == GCP_LIVE_SLEEP || kind == GCP_LIVE_WAKE)
 		return abs((kind == GCP_LIVE_SLEEP ? gcp_process_sleep
 						   : gcp_process_wake)(argument, said));
-	if (kind != GCP_LIVE_TRIM && (kind != GCP_LIVE_QUOTA || !argument))
+	if (kind != GCP_LIVE_TRIM && kind != GCP_LIVE_HELP &&
+	    (kind != GCP_LIVE_QUOTA || !argument))
 		return ENOSYS;
 	if (!gcp_gate_try()) {
 		gcp_text_add(said, "the process is asleep");
@@ -45,10 +47,11 @@ static int request_serve(uint32_t kind, uint64_t argument, uint64_t *ret_answer,
 	*ret_answer = 0;
 	if (kind == GCP_LIVE_QUOTA)
 		gcp_pools_set_quota(gcp_process.pools, argument);
-	for (int device = 0;
-	     kind == GCP_LIVE_TRIM && device <= gcp_pools_device_max(gcp_process.pools);
-	     device++)
-		*ret_answer += gcpool_trim(device, argument);
+	else if (kind == GCP_LIVE_HELP)
+		*ret_answer = gcp_help_give(device, argument);
+	else
+		for (int i = 0; i <= gcp_pools_device_max(gcp_process.pools); i++)
+			*ret_answer += gcpool_trim(i, argument);
 	gcp_gate_leave();
 	return 0;
 }

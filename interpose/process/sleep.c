@@ -41,6 +41,7 @@
 #include "../cuda/third_party_dma.h"
 #include "../observe/observer.h"
 #include "calling_thread.h"
+#include "help.h"
 #include "sleep.h"
 #include "spans.h"
 
@@ -103,79 +104,72 @@ static void contents_find(struct survey *survey)
 		gcp_pools_blocks(pools, device, content_add, survey);
 }
 
-static uint64_t figure_read(const char *text, const char *name)
+/* The number behind these words in a file; UINT64_MAX: there is none. */
+static uint64_t figure_read(const char *directory, const char *file, const char *words)
 {
-	const char *at = strstr(text, name);
+	char text[4096], *at;
+	GCP_TEXT(path, GCP_PATH_MAX);
 
-	return at ? gcp_digits_read(at + strlen(name) + strspn(at + strlen(name), " "))
-		  : 0;
+	gcp_text_add(&path, "%s/%s", directory, file);
+	if (gcp_file_read(path.bytes, text, sizeof(text)) <= 0 ||
+	    !(at = strstr(text, words)))
+		return UINT64_MAX;
+	at += strlen(words) + strspn(at + strlen(words), " ");
+	return *at >= '0' && *at <= '9' ? gcp_digits_read(at) : UINT64_MAX;
 }
 
-/* What a group of processes may still take; UINT64_MAX: it has no limit. */
+/* What the processes of a cgroup may still take; UINT64_MAX: they have no limit. */
 static uint64_t group_room(const char *directory, bool first_version)
 {
-	char path[GCP_PATH_MAX], text[4096];
-	uint64_t most, used = 0;
-	struct gcp_text name;
+	uint64_t most = figure_read(
+	    directory, first_version ? "memory.limit_in_bytes" : "memory.max", "");
+	uint64_t used = first_version
+			    ? figure_read(directory, "memory.stat", "total_rss ")
+			    : figure_read(directory, "memory.stat", "anon ") +
+				  figure_read(directory, "memory.stat", "\nshmem ");
 
-	gcp_text_init(&name, path, sizeof(path));
-	gcp_text_add(&name, "%s/memory.%s", directory,
-		     first_version ? "limit_in_bytes" : "max");
-	if (gcp_file_read(path, text, sizeof(text)) <= 0 || text[0] < '0' ||
-	    text[0] > '9')
-		return UINT64_MAX;
-	most = gcp_digits_read(text) / 10 * 9;
-	gcp_text_init(&name, path, sizeof(path));
-	gcp_text_add(&name, "%s/memory.stat", directory);
-	if (gcp_file_read(path, text, sizeof(text)) > 0)
-		used = first_version
-			   ? figure_read(text, "total_rss ")
-			   : figure_read(text, "anon") + figure_read(text, "\nshmem");
+	if (most == UINT64_MAX)
+		return most;
+	most = most / 10 * 9;
 	return most - (most < used ? most : used);
 }
 
-/* The least of what the group of a line of /proc/self/cgroup, and those around it, may
- * take. In a container the line may have names that only the host knows. */
-static uint64_t groups_room(char *line)
+/* Bytes of the host that may be taken: never the last tenth, of it and of each cgroup
+ * that the process is in. In a container a cgroup may have a name that only the host
+ * knows: it is the one that is mounted then. */
+static uint64_t host_room(void)
 {
-	bool first_version = line[0] != '0';
-	char *name = strchr(line, ':'), directory[GCP_PATH_MAX], *slash;
-	char *path = name ? strchr(name + 1, ':') : NULL;
-	uint64_t room = UINT64_MAX, one;
-	struct gcp_text text;
+	uint64_t room = figure_read("/proc", "meminfo", "MemAvailable:") << 10, one;
+	uint64_t total = figure_read("/proc", "meminfo", "MemTotal:") << 10;
+	char lines[4096], *path, *end;
 
-	if (!path || (first_version && !strstr(name, "memory:")))
+	room -= room < total / 10 ? room : total / 10;
+	if (gcp_file_read("/proc/self/cgroup", lines, sizeof(lines)) <= 0)
 		return room;
-	gcp_text_init(&text, directory, sizeof(directory));
-	gcp_text_add(&text, "/sys/fs/cgroup%s%s", first_version ? "/memory" : "",
-		     path + 1);
-	while ((slash = strrchr(directory, '/')) >= directory + strlen("/sys/fs")) {
-		one = group_room(directory, first_version);
-		room = one < room ? one : room;
-		*slash = 0;
+	for (char *line = lines; (end = strchr(line, '\n')); line = end + 1) {
+		bool first_version = line[0] != '0';
+		GCP_TEXT(group, GCP_PATH_MAX);
+
+		*end = 0;
+		path = strrchr(line, ':');
+		if (!path || (first_version && !strstr(line, "memory:")))
+			continue;
+		gcp_text_add(&group, "/sys/fs/cgroup%s%s",
+			     first_version ? "/memory" : "", path + 1);
+		while ((path = strrchr(group.bytes, '/')) > group.bytes) {
+			one = group_room(group.bytes, first_version);
+			room = one < room ? one : room;
+			*path = 0;
+		}
 	}
 	return room;
 }
 
-/* Bytes of the host that may be taken: never the last tenth. */
-static uint64_t host_room(void)
+/* Adds to the answer. */
+static void part_add(struct gcp_text *said, const char *words, uint64_t bytes)
 {
-	char text[4096], *end;
-	uint64_t room, total, one;
-
-	if (gcp_file_read("/proc/meminfo", text, sizeof(text)) <= 0)
-		return 0;
-	room = figure_read(text, "MemAvailable:") << 10;
-	total = figure_read(text, "MemTotal:") << 10;
-	room -= room < total / 10 ? room : total / 10;
-	if (gcp_file_read("/proc/self/cgroup", text, sizeof(text)) <= 0)
-		return room;
-	for (char *line = text; (end = strchr(line, '\n')); line = end + 1) {
-		*end = 0;
-		one = groups_room(line);
-		room = one < room ? one : room;
-	}
-	return room;
+	gcp_text_add(said, "%s", words);
+	gcp_text_add_bytes(said, bytes);
 }
 
 /* --- sleep --------------------------------------------------------------------- */
@@ -235,11 +229,8 @@ static int host_take(struct survey *survey, struct gcp_text *said)
 
 	if (!survey->lacks_memory && bytes <= room && gcp_spans_open(survey->spans))
 		return 0;
-	gcp_text_add(said, "the host has no memory for it: ");
-	gcp_text_add_bytes(said, bytes);
-	gcp_text_add(said, " are needed, and ");
-	gcp_text_add_bytes(said, room);
-	gcp_text_add(said, " may be taken");
+	part_add(said, "the host has no memory for it: it may take ", room);
+	part_add(said, " of ", bytes);
 	return -ENOMEM;
 }
 
@@ -307,11 +298,8 @@ static void rest_add(struct gcp_text *said)
 	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
 		passed += gcp_pools_taken(pools, device) - bytes_taken(device, false);
 	(void)gcp_pinned_stats(pools, &pinned);
-	gcp_text_add(said, "; the device keeps ");
-	gcp_text_add_bytes(said, passed);
-	gcp_text_add(said, " that the program has from CUDA, the host ");
-	gcp_text_add_bytes(said, pinned.allocated_bytes.current);
-	gcp_text_add(said, " of pinned memory");
+	part_add(said, "; what stays: from CUDA itself ", passed);
+	part_add(said, ", pinned ", pinned.allocated_bytes.current);
 }
 
 static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
@@ -333,8 +321,7 @@ static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 		atomic_store(&gcp_gate.kept, spans.bytes);
 		atomic_store(&gcp_gate.asleep, true);
 		gave_up = false;
-		gcp_text_add(said, "asleep, the host keeps ");
-		gcp_text_add_bytes(said, spans.bytes);
+		part_add(said, "asleep, the host keeps ", spans.bytes);
 		rest_add(said);
 	} else {
 		gcp_spans_close(&spans);
@@ -369,21 +356,35 @@ int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said)
 
 /* --- wake ---------------------------------------------------------------------- */
 
-/* Returns true if each device has memory for all of it. Else nothing is taken: other
- * processes would lack what goes back at once. */
-static bool is_there(void)
+/* Returns true if the device lacks memory for what was there. */
+static bool is_lacking(CUcontext ctx, uint64_t bytes)
 {
 	size_t left = 0, total = 0;
-	CUdevice device;
 
-	for (size_t i = 0; i < spans.count; i++)
-		if ((i == 0 || spans.at[i].ctx != spans.at[i - 1].ctx) &&
-		    gcp_ctx_device(spans.at[i].ctx, &device) &&
-		    GCP_WITHIN(spans.at[i].ctx, gcp_real.cuMemGetInfo_v2(
-						    &left, &total)) == CUDA_SUCCESS &&
-		    left < bytes_taken(device, false) +
-			       (device < DEVICES_MAX ? lanes[device] : 0))
+	return GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total)) ==
+		   CUDA_SUCCESS &&
+	       left < bytes;
+}
+
+/* Returns true if each device has memory for all of it; other processes are asked for
+ * what is missing. Else nothing is taken: others would lack what goes back at once. */
+static bool is_there(void)
+{
+	CUdevice device;
+	uint64_t bytes;
+
+	for (size_t i = 0; i < spans.count; i++) {
+		CUcontext ctx = spans.at[i].ctx;
+
+		if ((i > 0 && ctx == spans.at[i - 1].ctx) ||
+		    !gcp_ctx_device(ctx, &device))
+			continue;
+		bytes = bytes_taken(device, false) +
+			(device < DEVICES_MAX ? lanes[device] : 0);
+		if (is_lacking(ctx, bytes) &&
+		    (!gcp_help_ask(device, bytes, ctx) || is_lacking(ctx, bytes)))
 			return false;
+	}
 	return true;
 }
 

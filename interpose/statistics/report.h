@@ -24,6 +24,8 @@
  *   seconds            from then to this report
  *   driver, cuda       "580.159.04", "13.0"; absent: unknown
  *   asleep_bytes       kept on the host; absent: the process is awake
+ *   help_asked, help_got_bytes, help_given_bytes
+ *                      memory lent between processes; absent: none
  *   options            { NAME: value }: options in force that are not the default
  *   reached            {count, ns}: all calls that reached the driver, of the
  *                      program and of the library
@@ -122,6 +124,8 @@ struct gcp_gpu {
 	int cuda; /* 13000: CUDA 13.0; 0: unknown */
 };
 bool gcp_report_knows_gpu(int device);
+/* As in struct gcp_gpu; empty: it is not known. */
+const char *gcp_report_uuid(int device);
 /* So many bytes of it are used by none of what is counted. */
 void gcp_report_note_others(int device, uint64_t bytes);
 void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);

@@ -31,6 +31,13 @@ bool gcp_report_knows_gpu(int device)
 	return device < 0 || device >= GPUS_MAX || (noted.known >> device & 1);
 }
 
+const char *gcp_report_uuid(int device)
+{
+	bool known = device >= 0 && device < GPUS_MAX && gcp_report_knows_gpu(device);
+
+	return known ? noted.gpus[device].uuid : "";
+}
+
 void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
 {
 	if (device < 0 || device >= GPUS_MAX)
@@ -177,6 +184,14 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	if (atomic_load(&gcp_gate.asleep))
 		gcp_write_number(writer, "asleep_bytes", "asleep: the host keeps them",
 				 atomic_load(&gcp_gate.kept));
+	if (gcp_process.help.asked | gcp_process.help.given) {
+		gcp_write_number(writer, "help_asked", "of other processes",
+				 gcp_process.help.asked);
+		gcp_write_number(writer, "help_got_bytes", "that they gave back",
+				 gcp_process.help.got);
+		gcp_write_number(writer, "help_given_bytes", "given back for others",
+				 gcp_process.help.given);
+	}
 	options_write(writer, report->options);
 }
 

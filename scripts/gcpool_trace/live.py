@@ -6,6 +6,7 @@ root those of all users. What another user's page says is shown, and never obeye
 
 import argparse
 import curses
+import fcntl
 import glob
 import json
 import os
@@ -29,9 +30,9 @@ from gcpool_trace.summary import duration, plain, size, sites_lines  # noqa: E40
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 6
+VERSION = 7
 PLACE = "/dev/shm"
-HEAD = struct.Struct("<8s6I6Q1024s")
+HEAD = struct.Struct("<8s6I7Q1024s1024x")
 REQUEST = struct.calcsize("<8s2I")
 SEQUENCE = struct.calcsize("<8s6I3Q")
 PAGE = 1 << 17
@@ -203,7 +204,7 @@ class Page:
         raw = self.copy()
         if len(raw) < HEAD.size or not raw.startswith(MAGIC):
             raise Wrong(f"{self.path} is no page of libgcpool")
-        _, version, *_, self.start_time, _, self.updated_ns, length, trace = HEAD.unpack_from(raw)
+        _, version, *_, self.start_time, _, self.updated_ns, length, _, trace = HEAD.unpack_from(raw)
         if version != VERSION:
             raise Wrong(f"{self.path} has version {version}, this gcpool reads {VERSION}")
         self.trace = text(trace)
@@ -272,6 +273,7 @@ class Page:
 
     def ask(self, command, argument=0, seconds=ANSWER_S):
         """Waits till the process has done it in one of its calls; None: it made none."""
+        fcntl.flock(self.fd, fcntl.LOCK_EX)  # till it is closed: other processes ask, too (help.c)
         asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
         self.put("<I", REQUEST + 8, KINDS[command])
         self.put("<Q", REQUEST + 16, argument)
@@ -837,8 +839,7 @@ def ask(page, command, argument=0, seconds=ANSWER_S):
 def control(arguments):
     page = page_of(arguments.pid)
     if arguments.command == "trim":
-        given, _ = ask(page, "trim", bytes_of(arguments.argument or "0"))
-        print(f"{size(given)} went back to the driver")
+        print(f"{size(ask(page, 'trim', bytes_of(arguments.argument or '0'))[0])} went back to the driver")
     elif arguments.command == "quota":
         ask(page, "quota", limit_of(arguments.argument or ""))
         print(f"the quota is {arguments.argument}")
@@ -855,8 +856,7 @@ def control(arguments):
     else:
         if not arguments.argument:
             raise Wrong("snapshot needs a file to write, for PyTorch's memory_viz")
-        shot = snapshot_of(ask(page, "snapshot")[1], page.pid)
-        replace(arguments.argument, pickle.dumps(shot, protocol=4))
+        replace(arguments.argument, pickle.dumps(snapshot_of(ask(page, "snapshot")[1], page.pid), protocol=4))
 
 
 # --- words -----------------------------------------------------------------------------------

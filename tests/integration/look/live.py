@@ -204,7 +204,7 @@ def dead_processes_are_told_from_living_ones(checks, directory):
         checks.that(code == 1 and err.count("\n") == 1, f"{code} {err}")
     # One that was killed while it wrote, before and after its first words; gone at a look.
     last = int(open("/proc/sys/kernel/pid_max").read()) - 1
-    for head in (b"", live.HEAD.pack(live.MAGIC, live.VERSION, *[0] * 7, 1, 1, 0, 0, b"")):
+    for head in (b"", live.HEAD.pack(live.MAGIC, live.VERSION, *[0] * 7, 1, 1, 0, 0, 0, b"")):
         pathlib.Path(page_path(last)).write_bytes(head.ljust(live.PAGE, b"\0"))
         checks.equal("code", 0, gcpool("top", "--json")[0])
         checks.that(not os.path.exists(page_path(last)), f"{len(head)}: the page is still there")
@@ -288,19 +288,112 @@ def devices_are_named(checks, directory):
         checks.equal("devices", [(1, "0000:02:00.0", "0001")], found)
 
 
-def rows_are_sorted_and_filtered(checks, directory):
-    page = live.page_of(ORDINARY.pid)
-    device = {**page.devices[0], "active_bytes": 0, "private_bytes": 0}
-    page.devices = [{**device, "number": number, "allocated_bytes": used, "reserved_bytes": reserved}
-                    for number, used, reserved in ((0, 1, 30), (1, 3, 20), (2, 2, 40))]
-    for key, wanted in (("p", [0, 1, 2]), ("u", [1, 2, 0]), ("c", [2, 0, 1]), ("r", [2, 0, 1])):
-        rows = live.rows_of([page], live.Rates(), key)
-        checks.equal(f"sorted by {key}", wanted, [row.device["number"] for row in rows])
-    for word, count in (("LOOP", 3), (str(ORDINARY.pid), 3), ("gpu-", 3), ("none", 0)):
-        checks.equal(word, count, len(live.rows_of([page], live.Rates(), "p", word)))
-    for value, wanted in ((0, "0"), (1023, "1023"), (14 << 20, "14M"), (1536 << 20, "1.5G"),
-                          (9999 << 10, "9.8M"), (80 << 30, "80G"), (1 << 42, "4.0T")):
-        checks.equal(str(value), wanted, live.memory(value))
+# A program that does what it is told, line by line.
+TOLD = """
+import ctypes, sys
+cuda, p = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0) == 0
+assert cuda.cuCtxSetCurrent(p) == 0
+def alloc(mib):
+    return cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(mib << 20))
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+class Told:
+    """Runs with GCPOOL_CONTROL=1, on a device of 1 GiB that all with the same file have."""
+
+    def __init__(self, directory, *within, **extra):
+        env = {"GCPOOL_CONTROL": "1", "GCPOOL_WAKE_WAIT": "0", "GCPOOL_BACKEND": "vmm", "GCPSIM_MEMORY": "1G",
+               "GCPSIM_SHARED": os.path.join(directory, "shared"), **extra}
+        self.process = subprocess.Popen(
+            [*within, sys.executable, "-c", TOLD], env=preload.environment(preload.library(), env),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def does(self, *lines):
+        for line in lines:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            said = self.process.stdout.readline().strip()
+        return said
+
+    def asked(self, *words):
+        """What gcpool ctl says: its line without the name of the process."""
+        _, out, err = gcpool("ctl", str(self.process.pid), *words)
+        return re.sub(r"^(gcpool ctl: )?process \d+(: | could not: )", "", out + err).strip()
+
+
+def processes_help_each_other(checks, directory):
+    def has(process):
+        """One that is slow to answer is left out, and asked again after a second."""
+        return any(process.does("alloc(600)") == "0" or time.sleep(1.05) for _ in range(8))
+
+    def helped(process, name):
+        return json.loads(gcpool("ctl", str(process.process.pid), "stats")[1]).get(name, 0)
+
+    with Told(directory) as one, Told(directory) as other:
+        for turn in range(4):
+            checks.that(has((one, other)[turn % 2]), f"turn {turn}: no memory")
+            (one, other)[turn % 2].does("cuda.cuMemFree_v2(p)")
+            time.sleep(1.05)
+        got, given = helped(one, "help_got_bytes"), helped(other, "help_given_bytes")
+        checks.that(0 < got <= given, f"{got} of {given}")
+        checks.that(has(one), "no memory")
+        asked = helped(other, "help_asked")
+        checks.equal("none has any", "2", other.does("alloc(600)", "alloc(600)"))
+        checks.equal("times in a second", 1, helped(other, "help_asked") - asked)
+        one.does("cuda.cuMemFree_v2(p)")
+        time.sleep(1.05)
+        os.kill(one.process.pid, signal.SIGSTOP)
+        start = time.monotonic()
+        checks.equal("no answer", "2", other.does("alloc(600)"))
+        checks.that(0.1 <= time.monotonic() - start < 2, "no answer: it takes another time")
+
+
+def a_process_sleeps_when_it_is_told(checks, directory):
+    asleep = "asleep, the host keeps 600.0 MiB; what stays: from CUDA itself 0 B, pinned "
+    with Told(directory) as one, Told(directory) as other:
+        one.does("alloc(600)")
+        checks.that(one.asked("sleep").startswith(asleep), "not asleep")
+        checks.equal("twice", "the process is asleep already", one.asked("sleep"))
+        checks.equal("quota", "the process is asleep", one.asked("quota", "1G"))
+        other.does("alloc(600)")
+        checks.equal("full", "still asleep, the device has no memory for it (error 2)", one.asked("wake"))
+        checks.equal("a call", "2", one.does("cuda.cuMemsetD8_v2(p, 1, 1)"))
+        other.does("cuda.cuMemFree_v2(p)")  # and gives it when it is asked
+        woken = any(time.sleep(1.05) or "awake after" in one.asked("wake") for _ in range(8))
+        checks.that(woken, "not awake")
+        checks.equal("awake", "the process is awake", one.asked("wake"))
+        one.does("cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), p)")
+        checks.equal("exported", "629145600 bytes are open to other processes", one.asked("sleep"))
+
+
+def a_process_whose_cgroup_has_no_room_stays_awake(checks, directory):
+    group = ("cd /sys/fs/cgroup && mount -t tmpfs none . && cd . && echo 67108864 >memory.max &&"
+             " printf 'anon 1048576\\nshmem 0\\n' >memory.stat && exec \"$0\" \"$@\"")
+    within = ["unshare", "-m", "sh", "-c", group]
+    if subprocess.run([*within, "true"], capture_output=True).returncode != 0:
+        print("left out: a_process_whose_cgroup_has_no_room_stays_awake: no namespaces here")
+        return
+    with Told(directory, *within) as one:
+        one.does("alloc(600)")
+        line = "the host has no memory for it: it may take 56.6 MiB of 600.0 MiB"
+        checks.equal("no room", line, one.asked("sleep"))
+
+
+def a_process_that_works_stays_awake(checks, directory):
+    with Told(directory, GCPSIM_SPEED="1") as one:
+        one.does("alloc(64)", "cuda.cuMemsetD8Async(p, 1, ctypes.c_size_t(64 << 20), None)")
+        checks.equal("busy", "work of the device was not done in time", one.asked("sleep", "0.2"))
+        checks.equal("and works", "0", one.does("cuda.cuCtxSynchronize()"))
 
 
 def a_row_fits_its_terminal(checks, directory):

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * help.c - see help.h. Asks through the page of the live view (live.h), as gcpool ctl
+ * does, and the other process's thread (GCPOOL_CONTROL) answers.
+ *
+ *      this process                         the other one's thread, every 10 ms
+ *      flock, argument, asked = n + 1
+ *      looks every ms, for 100 ms           asked != done: gives, done = asked
+ *      in vain: asked = n, flock ends
+ *
+ * A page is read and written as a file: its owner could make what is mapped shorter. It
+ * must be a file of the same user in a directory of that user alone, of a process that
+ * lives. Two processes that ask each other do not wait for each other: the threads
+ * answer, and need no lock that is held here. None is asked twice within a second for
+ * the same device.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../base/clock.h"
+#include "../base/process.h"
+#include "../base/process_identity.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/resolve.h"
+#include "../observe/live.h"
+#include "help.h"
+
+enum {
+	PEERS_MAX = 32,
+	PAUSE_NS = 1000 * 1000,
+	ANSWER_NS = 100 * 1000 * 1000,
+	ALL_NS = 300 * 1000 * 1000,
+	AGAIN_NS = 1000 * 1000 * 1000,
+	SOME = 64 << 20,
+	ROUNDING = 4 << 20,
+};
+
+#define AT(field) ((off_t)offsetof(struct gcp_live_page, field))
+
+struct peer {
+	int fd;
+	uint32_t device; /* its number there */
+	uint64_t unused; /* bytes */
+};
+
+static bool field_read(int fd, off_t at, void *to, size_t bytes)
+{
+	return pread(fd, to, bytes, at) == (ssize_t)bytes;
+}
+
+static bool field_write(int fd, off_t at, const void *from, size_t bytes)
+{
+	return pwrite(fd, from, bytes, at) == (ssize_t)bytes;
+}
+
+/* Returns true if it is the user's alone. */
+static bool is_own(int fd, mode_t type)
+{
+	struct stat about;
+
+	/* Not fstat: the headers of a new glibc make of it what an old one has not. */
+	return syscall(SYS_fstat, fd, &about) == 0 && about.st_uid == geteuid() &&
+	       (about.st_mode & (S_IFMT | 077)) == type;
+}
+
+/* The number of the process whose page has that name; 0: it is another file. */
+static pid_t pid_of(const char *name)
+{
+	const char *dot = strchr(name, '.');
+
+	if (!dot || gcp_digits_read(name) != gcp_process_namespace() ||
+	    dot[1 + strspn(dot + 1, "0123456789")])
+		return 0;
+	return (pid_t)gcp_digits_read(dot + 1);
+}
+
+/* Returns true if the process may be asked for memory of the device. What it says of
+ * unused memory may be a tenth of a second old. */
+static bool peer_read(struct peer *peer, pid_t pid, const char *uuid)
+{
+	struct gcp_live_page page;
+
+	if (!is_own(peer->fd, S_IFREG) ||
+	    !field_read(peer->fd, 0, &page, sizeof(page)) ||
+	    memcmp(page.magic, GCP_LIVE_MAGIC, sizeof(page.magic)) != 0 ||
+	    page.version != GCP_LIVE_VERSION ||
+	    page.start_time != gcp_process_start_time(pid))
+		return false;
+	for (uint32_t i = 0; i < GCP_LIVE_DEVICES; i++) {
+		const struct gcp_live_device *device = &page.devices[i];
+
+		if (strncmp(device->uuid, uuid, sizeof(device->uuid)) != 0)
+			continue;
+		peer->device = i;
+		peer->unused = device->unused;
+		return gcp_clock_ns() - device->asked_ns > AGAIN_NS;
+	}
+	return false;
+}
+
+/* Looks at the page of that name. Returns true if it is a peer's. */
+static bool peer_open(const char *place, const char *name, const char *uuid,
+		      struct peer *peer)
+{
+	pid_t pid = pid_of(name);
+	char path[sizeof("/dev/shm/gcpool.") + 64];
+	struct gcp_text text;
+
+	if (pid <= 0 || pid == getpid())
+		return false;
+	gcp_text_init(&text, path, sizeof(path));
+	gcp_text_add(&text, "%s/%s", place, name);
+	peer->fd = text.cut ? -1 : gcp_path_open(path, O_RDWR | O_NOFOLLOW, 0);
+	if (peer->fd < 0 || peer_read(peer, pid, uuid))
+		return peer->fd >= 0;
+	close(peer->fd);
+	return false;
+}
+
+/* The peers with the most unused memory, the largest first. How many. */
+static uint32_t peers_find(const char *uuid, struct peer *peers)
+{
+	char place[32];
+	struct gcp_text text;
+	struct dirent *entry;
+	uint32_t count = 0, at;
+	struct peer peer;
+	DIR *open_place;
+	int fd;
+
+	gcp_text_init(&text, place, sizeof(place));
+	gcp_text_add(&text, "/dev/shm/gcpool.%u", (unsigned)geteuid());
+	fd = open(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	open_place = fd >= 0 && is_own(fd, S_IFDIR) ? fdopendir(fd) : NULL;
+	if (!open_place && fd >= 0)
+		close(fd);
+	while (open_place && (entry = readdir(open_place))) {
+		if (!peer_open(place, entry->d_name, uuid, &peer))
+			continue;
+		if (count == PEERS_MAX)
+			close(peers[--count].fd);
+		for (at = count++; at > 0 && peers[at - 1].unused < peer.unused; at--)
+			peers[at] = peers[at - 1];
+		peers[at] = peer;
+	}
+	if (open_place)
+		closedir(open_place);
+	return count;
+}
+
+/* Returns the bytes that the peer gave. It may have ended: nothing answers then. */
+static uint64_t peer_ask(const struct peer *peer, uint64_t bytes, uint64_t until)
+{
+	uint64_t answer = 0, now = gcp_clock_ns(), device = peer->device;
+	uint32_t kind = GCP_LIVE_HELP, asked = 0, done = 1;
+	off_t noted = AT(devices) + (off_t)(device * sizeof(struct gcp_live_device)) +
+		      (off_t)offsetof(struct gcp_live_device, asked_ns);
+
+	until = now + ANSWER_NS < until ? now + ANSWER_NS : until;
+	if (flock(peer->fd, LOCK_EX | LOCK_NB) != 0 ||
+	    !field_read(peer->fd, AT(asked), &asked, sizeof(asked)) ||
+	    !field_read(peer->fd, AT(done), &done, sizeof(done)) || asked != done ||
+	    !field_write(peer->fd, noted, &now, sizeof(now)) ||
+	    !field_write(peer->fd, AT(kind), &kind, sizeof(kind)) ||
+	    !field_write(peer->fd, AT(argument), &bytes, sizeof(bytes)) ||
+	    !field_write(peer->fd, AT(device), &device, sizeof(device)))
+		return 0;
+	atomic_fetch_add(&gcp_process.help.asked, 1);
+	asked++;
+	if (!field_write(peer->fd, AT(asked), &asked, sizeof(asked)))
+		return 0;
+	while (field_read(peer->fd, AT(done), &done, sizeof(done)) && done != asked) {
+		if (gcp_clock_ns() >= until) {
+			asked--; /* not to be done later */
+			(void)field_write(peer->fd, AT(asked), &asked, sizeof(asked));
+			return 0;
+		}
+		gcp_sleep(PAUSE_NS);
+	}
+	(void)field_read(peer->fd, AT(answer), &answer, sizeof(answer));
+	return answer;
+}
+
+/* What is missing to `bytes`; 0: nothing, the driver refuses for another reason. */
+static uint64_t missing(uint64_t bytes, CUcontext ctx)
+{
+	size_t left = 0, total = 0;
+
+	if (bytes == 0)
+		return SOME;
+	if (GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total)) != CUDA_SUCCESS)
+		return bytes;
+	return bytes + ROUNDING > left ? bytes + ROUNDING - left : 0;
+}
+
+bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx)
+{
+	const char *uuid = gcp_report_uuid(device);
+	uint64_t until = gcp_clock_ns() + ALL_NS, wanted, got = 0;
+	struct peer peers[PEERS_MAX];
+	uint32_t count;
+	GCP_KEEP_ERRNO;
+	GCP_CANCEL_LATER;
+
+	assert((gcp_ranks_held & ~GCP_RANK_BIT(SLEEP)) == 0);
+	if (!gcp_process.options.control || !uuid[0] ||
+	    (wanted = missing(bytes, ctx)) == 0)
+		return false;
+	count = peers_find(uuid, peers);
+	for (uint32_t i = 0; i < count; i++) {
+		if (got < wanted && gcp_clock_ns() < until)
+			got += peer_ask(&peers[i], wanted - got, until);
+		close(peers[i].fd);
+	}
+	atomic_fetch_add(&gcp_process.help.got, got);
+	return got > 0;
+}
+
+uint64_t gcp_help_give(int device, uint64_t bytes)
+{
+	struct gcp_pools *pools = gcp_process.pools;
+	uint64_t unused = gcp_pools_unheld(pools, device), given;
+
+	gcp_tracker_collect(gcp_process.tracker);
+	given =
+	    gcp_pools_trim(pools, device, unused > bytes ? unused - bytes : 0, false);
+	if (given < bytes) /* of several contexts each keeps so much */
+		given += gcp_pools_trim(pools, device, 0, false);
+	atomic_fetch_add(&gcp_process.help.given, given);
+	return given;
+}
