@@ -608,12 +608,14 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 }
 
 /* Where one size does not fit the others (setting.c: a segment that is no multiple of
- * 2 MiB), the library takes the defaults of all. */
+ * 2 MiB), the library takes the defaults of all those that are for tests. */
 uint64_t plain_option(const char *name, uint64_t otherwise)
 {
-	return option_given("GCPOOL_TEST_SEGMENT", CHUNK) % CHUNK
-		   ? otherwise
-		   : option_given(name, otherwise);
+	bool fits = option_given("GCPOOL_TEST_SEGMENT", CHUNK) % CHUNK == 0;
+
+	return fits || strncmp(name, "GCPOOL_TEST_", 12) != 0
+		   ? option_given(name, otherwise)
+		   : otherwise;
 }
 
 static uint64_t segment_bytes(void)
