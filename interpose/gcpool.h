@@ -209,7 +209,8 @@ GCPOOL_API int gcpool_graph_pool_use(uint64_t id);
 /* Drops the program's reference. A pool that has lost its last reference is empty: its
  * free memory has gone to the common pool, and blocks that the program holds stay valid
  * until it frees them. Its id stays good: it may be captured into again.
- * @return 0. -ENOENT: there is no such pool, or the program has no reference. */
+ * @return 0. -ENOENT: there is no such pool, or the program has no reference. 2: the
+ * process is asleep and could not wake. */
 GCPOOL_API int gcpool_graph_pool_release(uint64_t id);
 
 struct gcpool_graph_pool {
@@ -404,7 +405,8 @@ GCPOOL_API int gcpool_sleep(unsigned timeout_ms);
 
 /* @return 0: awake, and all is as before the sleep. -EALREADY: it is awake. > 0: the
  * driver's error; 2: no memory came within GCPOOL_WAKE_WAIT seconds: still asleep, and
- * nothing is lost. A call that waits for the wake gives 2 (out of memory) then. */
+ * nothing is lost. A call that waits for the wake gives 2 (out of memory) then; a free
+ * of a block does not wait, and is done at the wake. */
 GCPOOL_API int gcpool_wake(void);
 
 #ifdef __cplusplus

@@ -40,11 +40,12 @@ static int request_serve(uint32_t kind, int device, uint64_t argument,
 	if (kind != GCP_LIVE_TRIM && kind != GCP_LIVE_HELP &&
 	    (kind != GCP_LIVE_QUOTA || !argument))
 		return ENOSYS;
+	*ret_answer = 0;
 	if (!gcp_gate_try()) {
-		gcp_text_add(said, "the process is asleep");
+		if (kind != GCP_LIVE_HELP) /* which reads no words */
+			gcp_text_add(said, "the process is asleep");
 		return EALREADY;
 	}
-	*ret_answer = 0;
 	if (kind == GCP_LIVE_QUOTA)
 		gcp_pools_set_quota(gcp_process.pools, argument);
 	else if (kind == GCP_LIVE_HELP)

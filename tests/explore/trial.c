@@ -56,14 +56,16 @@ static unsigned limit_under_load(unsigned seconds)
 	return seconds;
 }
 
-/* Each call of the program that finds no memory may look for two seconds. */
+/* Each call of the program that finds no memory may look for two seconds, and one that
+ * wakes the process copies all it has. */
 static unsigned limit_of(const struct trial *trial)
 {
 	enum { CALLS_WITHOUT_MEMORY = 8 };
 	bool short_of_memory = trial->fault.name && trial->fault.onwards &&
 			       trial->fault.code == CUDA_ERROR_OUT_OF_MEMORY;
 
-	return trial->seconds * (short_of_memory ? CALLS_WITHOUT_MEMORY : 1);
+	return trial->seconds *
+	       (short_of_memory || setting_sleeps ? CALLS_WITHOUT_MEMORY : 1);
 }
 
 static void child(const struct trial *trial, const struct setting *setting,
