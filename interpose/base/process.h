@@ -96,7 +96,7 @@ static inline bool gcp_process_capturing(void)
 
 /* Whether a submission of work is to be seen: for calls that have not asked whether
  * the real functions are known. */
-static inline bool gcp_process_watches(void)
+static inline __attribute__((always_inline)) bool gcp_process_watches(void)
 {
 	const _Atomic uint32_t *submissions =
 	    atomic_load_explicit(&gcp_watch.submissions, memory_order_acquire);

@@ -87,7 +87,7 @@ static inline bool gcp_error_stays(CUresult result)
 }
 
 /* Takes note of what a call of the driver returned, and returns it. */
-static inline CUresult gcp_contexts_note(CUresult result)
+static inline __attribute__((always_inline)) CUresult gcp_contexts_note(CUresult result)
 {
 	if (__builtin_expect(result != CUDA_SUCCESS, 0) && gcp_error_stays(result))
 		gcp_contexts_failed();

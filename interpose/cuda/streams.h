@@ -9,13 +9,15 @@
 #include "resolve.h"
 
 /* With the per-thread default stream, the null handle means that one. */
-static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
+static inline __attribute__((always_inline)) CUstream gcp_stream_named(CUstream stream,
+								       bool per_thread)
 {
 	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
 /* The number under which pool/ counts the stream. */
-static inline uintptr_t gcp_stream_number(CUstream stream, bool per_thread)
+static inline __attribute__((always_inline)) uintptr_t
+gcp_stream_number(CUstream stream, bool per_thread)
 {
 	uintptr_t name = (uintptr_t)stream;
 
@@ -28,7 +30,8 @@ static inline uintptr_t gcp_stream_number(CUstream stream, bool per_thread)
 }
 
 /* Whether pool/ knows that the program works on the stream. */
-static inline bool gcp_stream_is_seen(CUstream stream, bool per_thread)
+static inline __attribute__((always_inline)) bool gcp_stream_is_seen(CUstream stream,
+								     bool per_thread)
 {
 	uint32_t bit = gcp_stream_bit(gcp_stream_number(stream, per_thread));
 	const _Atomic uint64_t *seen =

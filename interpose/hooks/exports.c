@@ -128,6 +128,11 @@ GCP_HOOKS_EVENTS(EVENTS_ENTRY)
 GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_ENTRY)
 GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
 
+/* From here on not small (meson.build): launches of many arguments would cost more. */
+#if defined(__OPTIMIZE_SIZE__) && !defined(__clang__)
+#pragma GCC optimize("O2")
+#endif
+
 /* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
  * more, after some was given back. */
 #define GCP_LAUNCHED(name, unseen, otherwise, parameters, arguments)                   \
