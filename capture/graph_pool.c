@@ -119,6 +119,7 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 	GCP_TRACKER_LOCKED(tracker);
 	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
+		assert(!gcp_graph_pool_has_memory(graph_pool));
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 		TAILQ_INSERT_HEAD(&tracker->graph_pools, graph_pool, link);
 		graph_pool->named = true;
@@ -137,6 +138,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool && graph_pool->held > 0) {
 		graph_pool->held--;
+		assert(gcp_graph_pool_references(graph_pool) >= graph_pool->held);
 		gcp_graph_pool_ref_released(tracker, graph_pool);
 		result = 0;
 	}

@@ -348,19 +348,22 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group);
  * run on them: a barrier is due. */
 void gcp_heap_capture_ends(struct gcp_heap *heap);
 
-/* Which blocks of private heaps were live. The caller frees `blocks`. */
+/* Which blocks of private heaps were live. */
 struct gcp_noted {
 	size_t count;
-	struct gcp_noted_block *blocks;
+	struct gcp_noted_block {
+		/* The first: another one after the end of its context. */
+		uint64_t heap_id, segment_addr, addr, size, requested;
+	} * blocks;
 };
-/* Adds those of a heap. -ENOMEM. */
-int gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live);
-/* How many of them are in this heap, and of this life of it. */
+/* Adds those of a heap; where `blocks` is NULL, only their number. No capture may be
+ * allocating from the heap. */
+void gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live);
+/* How many of them are in this heap, and of this life of it. More than all: another
+ * process has a block open that the program has freed. */
 size_t gcp_heap_noted(const struct gcp_heap *heap, const struct gcp_noted *live);
-/* Returns true if other processes may have blocks of the heap open. */
-bool gcp_heap_is_exported(struct gcp_heap *heap);
-/* Exactly those blocks are the program's again; all others of the heap, which is not
- * exported, are free. No capture may be allocating from it. */
+/* Exactly those blocks are the program's again, and what is exported stays; all others
+ * of the heap are free. No capture may be allocating from it. */
 void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live);
 
 /* All work submitted from now on, in every context, waits for all work of this

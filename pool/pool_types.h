@@ -318,8 +318,7 @@ static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
 	uint64_t seen = atomic_load_explicit(mark, memory_order_relaxed);
 
 	while (__builtin_expect(value > seen, 0) &&
-	       !atomic_compare_exchange_weak_explicit(
-		   mark, &seen, value, memory_order_release, memory_order_relaxed))
+	       !atomic_compare_exchange_weak(mark, &seen, value))
 		;
 }
 
@@ -561,8 +560,8 @@ struct gcp_pools {
 
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 			      size_t item_bytes);
-void *gcp_descriptor_alloc(
-    struct gcp_descriptor_pool *descriptors); /* as it was left; NULL: no memory */
+/* As it was left; NULL: no memory. */
+void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors);
 void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
 
 /* Zeroed memory of the system's, for good or until munmap; NULL. */
@@ -611,9 +610,10 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
-/* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is
- * not free. */
-struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
+/* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is not
+ * free. It lies in a segment of the heap that begins at `least`. */
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
+				   uint64_t size);
 /* Takes a LISTED block out of its class. */
 void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks off their lists, onto `list`. */
@@ -639,6 +639,12 @@ void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block);
 /* Moves all of them to the end of `list`. */
 void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list);
+
+/* blocks.c: calls it for each block, of slabs too. pool->lock is held. */
+typedef void gcp_each_block(void *arg, struct gcp_block *block);
+void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg);
+/* A block of a private heap is given out (1), or is so no more (-1). */
+void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign);
 
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);

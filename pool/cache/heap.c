@@ -52,25 +52,6 @@ struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 	return block;
 }
 
-/* The free block of this heap that holds all of [addr, addr + size). */
-static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
-					 uint64_t size)
-{
-	struct gcp_segment *segment;
-	struct gcp_block *block;
-
-	TAILQ_FOREACH (segment, &heap->segments, link) {
-		if (addr < segment->addr || addr >= segment->addr + segment->size)
-			continue;
-		block = gcp_map_find_below(heap->pool->pools->map, addr, segment->addr);
-		return gcp_block_is_free(block) &&
-			       addr + size <= block->addr + block->size
-			   ? block
-			   : NULL;
-	}
-	return NULL;
-}
-
 static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 {
 	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
@@ -82,13 +63,16 @@ static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 	return block;
 }
 
-struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
+				   uint64_t size)
 {
 	struct gcp_block *block = listed_at(heap, addr, size);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block) {
-		if (!(block = free_block_over(heap, addr, size)))
+		block = gcp_map_find_below(heap->pool->pools->map, addr, least);
+		if (!gcp_block_is_free(block) ||
+		    addr + size > block->addr + block->size)
 			return NULL;
 		gcp_tree_remove(heap, block);
 		if (block->addr < addr) { /* leave what lies below free */
@@ -112,6 +96,14 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;
+}
+
+void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	heap->used_blocks += (uint64_t)sign;
+	heap->used_bytes += (uint64_t)sign * block->size;
+	assert(heap->used_blocks < UINT64_MAX / 2 && heap->used_bytes < UINT64_MAX / 2);
 }
 
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)

@@ -46,8 +46,7 @@ static void count_taken(struct gcp_request *request, bool hit)
 				     ? 0
 				     : atomic_load(&heap->pool->pools->eager_work);
 		block->apart = request->use == GCP_USE_ANY;
-		heap->used_blocks++;
-		heap->used_bytes += block->size;
+		gcp_heap_count(heap, block, 1);
 		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
 	block->requested = request->bytes; /* where the group was */

@@ -247,9 +247,7 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	if (heap->private) {
 		if (!late)
 			heap->awaited_epoch = epoch;
-		assert(heap->used_blocks > 0 && heap->used_bytes >= block->size);
-		heap->used_blocks--;
-		heap->used_bytes -= block->size;
+		gcp_heap_count(heap, block, -1);
 	}
 	if (reuse != GCP_REUSE_FENCED)
 		block->group = heap->group_freed = heap->group;

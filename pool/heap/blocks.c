@@ -24,8 +24,9 @@ static bool is_block(uint8_t state)
 
 /* Of memory of graphs what captures have freed has no content once the heap is sealed;
  * what was freed later is a result, which other graphs may read (gcp_heap_seal). */
-static void block_show(const struct showing *showing, const struct gcp_block *block)
+static void block_show(void *arg, struct gcp_block *block)
 {
+	const struct showing *showing = arg;
 	const struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	uint8_t state = atomic_load(&block->state);
 	struct gcp_block_view view = {
@@ -45,25 +46,34 @@ static void block_show(const struct showing *showing, const struct gcp_block *bl
 	showing->show(showing->arg, &view);
 }
 
-static void segment_show(const struct showing *showing,
-			 const struct gcp_segment *segment)
+static void segment_each(const struct gcp_segment *segment, gcp_each_block *each,
+			 void *arg)
 {
-	const struct gcp_block *block, *part;
+	struct gcp_block *block, *part;
 
 	for (block = segment->first; block; block = block->upper) {
 		bool run = atomic_load(&block->state) == GCP_BLOCK_RUN;
 
 		for (part = run ? block->slab->first : block; part;
 		     part = run ? part->upper : NULL)
-			block_show(showing, part);
+			each(arg, part);
 	}
+}
+
+void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg)
+{
+	struct gcp_segment *segment;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		segment_each(segment, each, arg);
 }
 
 void gcp_pools_blocks(struct gcp_pools *pools, int device,
 		      void (*show)(void *arg, const struct gcp_block_view *block),
 		      void *arg)
 {
-	const struct showing showing = {show, arg};
+	struct showing showing = {show, arg};
 	struct gcp_segment *segment;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
@@ -72,7 +82,7 @@ void gcp_pools_blocks(struct gcp_pools *pools, int device,
 		gcp_mutex_lock(&pool->lock);
 		for (segment = gcp_segments_first(&pool->segments); segment;
 		     segment = gcp_segments_next(segment))
-			segment_show(&showing, segment);
+			segment_each(segment, block_show, &showing);
 		gcp_mutex_unlock(&pool->lock);
 	}
 }
