@@ -168,8 +168,3 @@ cudaError_t cudaGetLastError(void)
 	last_error = cudaSuccess;
 	return error;
 }
-
-cudaError_t cudaPeekAtLastError(void)
-{
-	return last_error;
-}

@@ -30,51 +30,6 @@ cudaError_t cudaFreeAsync_ptsz(void *p, cudaStream_t stream)
 	return cudaFreeAsync(p, stream ? stream : cudaStreamPerThread);
 }
 
-/* --- pointers ------------------------------------------------------------------ */
-
-static enum cudaMemoryType type_of(unsigned kind, int managed)
-{
-	if (managed)
-		return cudaMemoryTypeManaged;
-	switch (kind) {
-	case CU_MEMORYTYPE_HOST:
-		return cudaMemoryTypeHost;
-	case CU_MEMORYTYPE_DEVICE:
-		return cudaMemoryTypeDevice;
-	default:
-		return cudaMemoryTypeUnregistered;
-	}
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *p)
-{
-	CUpointer_attribute wanted[] = {
-	    CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-	    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-	    CU_POINTER_ATTRIBUTE_HOST_POINTER,
-	};
-	unsigned kind = 0;
-	int managed = 0, device = cudaInvalidDeviceId;
-	void *on_device = NULL, *on_host = NULL;
-	void *data[] = {&kind, &managed, &device, &on_device, &on_host};
-	int result = cudart_enter();
-
-	if (!ret)
-		return cudart_keep(cudaErrorInvalidValue);
-	if (!result)
-		result = (int)cudart_cu.cuPointerGetAttributes(5, wanted, data,
-							       cudart_address(p));
-	if (result)
-		return cudart_keep(result);
-	memset(ret, 0, sizeof(*ret));
-	ret->type = type_of(kind, managed);
-	ret->device = device;
-	ret->devicePointer = on_device;
-	ret->hostPointer =
-	    ret->type == cudaMemoryTypeUnregistered ? (void *)p : on_host;
-	return cudaSuccess;
-}
-
 /* --- copy --------------------------------------------------------------------- */
 
 #define COPY(name, suffix, parameters, ...)                                            \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * graph_nodes.c - adding nodes to graphs by hand, and changing what they do.
- * Entry points, under the big lock. Copies and sets of arrays are not simulated.
+ * Entry points, under the big lock. Sets of arrays are not simulated.
  */
 #include "graph.h"
 
@@ -109,55 +109,7 @@ SIM_ENTRY(cuGraphAddKernelNode_v2)
 			nodeParams->ctx, &work);
 }
 
-/* --- copies, sets, host functions ----------------------------------------- */
-
-static CUresult copy_side(CUmemorytype type, const void *host, CUdeviceptr device,
-			  size_t offset, uint64_t *ret_addr)
-{
-	SIM_FAIL_IF(NOT_SUPPORTED, type == CU_MEMORYTYPE_ARRAY);
-	*ret_addr =
-	    (type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device) + offset;
-	return CUDA_SUCCESS;
-}
-
-static CUresult copy_work(const CUDA_MEMCPY3D *p, struct sim_work *ret_work)
-{
-	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
-
-	SIM_FAIL_IF(INVALID_VALUE, !p || p->Depth != 1);
-	work.copy.bytes = p->WidthInBytes;
-	work.copy.rows = p->Height;
-	work.copy.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
-	work.copy.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
-	SIM_TRY(copy_side(p->dstMemoryType, p->dstHost, p->dstDevice,
-			  p->dstY * work.copy.dst_pitch + p->dstXInBytes,
-			  &work.copy.dst));
-	SIM_TRY(copy_side(p->srcMemoryType, p->srcHost, p->srcDevice,
-			  p->srcY * work.copy.src_pitch + p->srcXInBytes,
-			  &work.copy.src));
-	if (sim_memory_find(work.copy.dst))
-		work.access[work.accesses++] =
-		    (struct sim_access){work.copy.dst, work.copy.bytes,
-					work.copy.dst_pitch, work.copy.rows, SIM_WRITE};
-	if (sim_memory_find(work.copy.src))
-		work.access[work.accesses++] =
-		    (struct sim_access){work.copy.src, work.copy.bytes,
-					work.copy.src_pitch, work.copy.rows, SIM_READ};
-	*ret_work = work;
-	return CUDA_SUCCESS;
-}
-
-SIM_ENTRY(cuGraphAddMemcpyNode)
-{
-	struct sim_work work;
-
-	SIM_TRY(copy_work(copyParams, &work));
-	SIM_GET(sim_ctx, known, sim_ctx_check, ctx);
-	SIM_FAIL_IF(INVALID_VALUE,
-		    sim_memory_is_foreign(work.copy.dst, known->device) ||
-			sim_memory_is_foreign(work.copy.src, known->device));
-	return work_add(phGraphNode, hGraph, dependencies, numDependencies, ctx, &work);
-}
+/* --- sets, host functions ---------------------------------------------- */
 
 SIM_ENTRY(cuGraphAddMemsetNode)
 {

@@ -87,12 +87,6 @@ static CUresult function_find(void **ret_function, const void *handle, const cha
 
 SIM_FORWARD(cuModuleGetFunction, function_find((void **)hfunc, hmod, name))
 
-SIM_ENTRY(cuModuleGetGlobal_v2)
-{
-	SIM_FAIL_IF(INVALID_HANDLE, !sim_object_check(hmod, SIM_MODULE));
-	return CUDA_ERROR_NOT_FOUND;
-}
-
 SIM_ENTRY(cuLibraryLoadData)
 {
 	SIM_FAIL_IF(INVALID_VALUE, !library || !code);

@@ -165,13 +165,6 @@ static CUresult user_check(CUuserObject object, unsigned int count,
 	return CUDA_SUCCESS;
 }
 
-SIM_ENTRY(cuUserObjectRetain)
-{
-	SIM_GET(sim_user_object, user, user_check, object, count);
-	user->refs += count;
-	return CUDA_SUCCESS;
-}
-
 SIM_ENTRY(cuUserObjectRelease)
 {
 	SIM_GET(sim_user_object, user, user_check, object, count);
