@@ -120,88 +120,66 @@ SIM_ENTRY(cuDriverGetVersion)
 
 /* --- errors --------------------------------------------------------------- */
 
-#define SIM_ERRORS(X)                                                                  \
-	X(CUDA_SUCCESS, "no error")                                                    \
-	X(CUDA_ERROR_INVALID_VALUE, "invalid argument")                                \
-	X(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")                                   \
-	X(CUDA_ERROR_NOT_INITIALIZED, "initialization error")                          \
-	X(CUDA_ERROR_DEINITIALIZED, "driver shutting down")                            \
-	X(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,                                       \
-	  "API call is not supported in the installed CUDA driver")                    \
-	X(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected")                  \
-	X(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal")                         \
-	X(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid")                  \
-	X(CUDA_ERROR_INVALID_CONTEXT, "invalid device context")                        \
-	X(CUDA_ERROR_MAP_FAILED, "mapping of buffer object failed")                    \
-	X(CUDA_ERROR_ALREADY_MAPPED, "resource already mapped")                        \
-	X(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture") \
-	X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,                                          \
-	  "peer access is not supported between these two devices")                    \
-	X(CUDA_ERROR_FILE_NOT_FOUND, "file not found")                                 \
-	X(CUDA_ERROR_OPERATING_SYSTEM,                                                 \
-	  "OS call failed or operation not supported on this OS")                      \
-	X(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")                        \
-	X(CUDA_ERROR_ILLEGAL_STATE,                                                    \
-	  "the operation cannot be performed in the present state")                    \
-	X(CUDA_ERROR_NOT_FOUND, "named symbol not found")                              \
-	X(CUDA_ERROR_NOT_READY, "device not ready")                                    \
-	X(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")      \
-	X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")    \
-	X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled")      \
-	X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE,                                           \
-	  "cannot set while device is active in this process")                         \
-	X(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed")                     \
-	X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,                                   \
-	  "part or all of the requested memory range is already mapped")               \
-	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,                                       \
-	  "pointer does not correspond to a registered memory region")                 \
-	X(CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction was encountered")    \
-	X(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure")                      \
-	X(CUDA_ERROR_NOT_PERMITTED, "operation not permitted")                         \
-	X(CUDA_ERROR_NOT_SUPPORTED, "operation not supported")                         \
-	X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,                                       \
-	  "operation not permitted when stream is capturing")                          \
-	X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,                                       \
-	  "operation failed due to a previous error during capture")                   \
-	X(CUDA_ERROR_STREAM_CAPTURE_MERGE,                                             \
-	  "operation would result in a merge of separate capture sequences")           \
-	X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,                                         \
-	  "capture was not ended in the same stream as it began")                      \
-	X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")    \
-	X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION,                                         \
-	  "dependency created on uncaptured work in another stream")                   \
-	X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,                                          \
-	  "operation would make the legacy stream depend on a capturing blocking "     \
-	  "stream")                                                                    \
-	X(CUDA_ERROR_CAPTURED_EVENT,                                                   \
-	  "operation not permitted on an event last recorded in a capturing stream")   \
-	X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,                                      \
-	  "attempt to terminate a thread-local capture sequence from another thread")  \
-	X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,                                        \
-	  "the graph update was not performed because it included changes which "      \
-	  "violated constraints specific to instantiated graph update")                \
-	X(CUDA_ERROR_UNKNOWN, "unknown error")
+/* The codes that the driver returns. What tells of one is its name. */
+#define ERROR(name)                                                                    \
+	{                                                                              \
+		name, #name                                                            \
+	}
+static const struct {
+	CUresult code;
+	const char *name;
+} errors[] = {ERROR(CUDA_SUCCESS),
+	      ERROR(CUDA_ERROR_INVALID_VALUE),
+	      ERROR(CUDA_ERROR_OUT_OF_MEMORY),
+	      ERROR(CUDA_ERROR_NOT_INITIALIZED),
+	      ERROR(CUDA_ERROR_DEINITIALIZED),
+	      ERROR(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER),
+	      ERROR(CUDA_ERROR_NO_DEVICE),
+	      ERROR(CUDA_ERROR_INVALID_DEVICE),
+	      ERROR(CUDA_ERROR_INVALID_IMAGE),
+	      ERROR(CUDA_ERROR_INVALID_CONTEXT),
+	      ERROR(CUDA_ERROR_MAP_FAILED),
+	      ERROR(CUDA_ERROR_ALREADY_MAPPED),
+	      ERROR(CUDA_ERROR_UNSUPPORTED_LIMIT),
+	      ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED),
+	      ERROR(CUDA_ERROR_FILE_NOT_FOUND),
+	      ERROR(CUDA_ERROR_OPERATING_SYSTEM),
+	      ERROR(CUDA_ERROR_INVALID_HANDLE),
+	      ERROR(CUDA_ERROR_ILLEGAL_STATE),
+	      ERROR(CUDA_ERROR_NOT_FOUND),
+	      ERROR(CUDA_ERROR_NOT_READY),
+	      ERROR(CUDA_ERROR_ILLEGAL_ADDRESS),
+	      ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+	      ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED),
+	      ERROR(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE),
+	      ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+	      ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+	      ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
+	      ERROR(CUDA_ERROR_ILLEGAL_INSTRUCTION),
+	      ERROR(CUDA_ERROR_LAUNCH_FAILED),
+	      ERROR(CUDA_ERROR_NOT_PERMITTED),
+	      ERROR(CUDA_ERROR_NOT_SUPPORTED),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+	      ERROR(CUDA_ERROR_CAPTURED_EVENT),
+	      ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
+	      ERROR(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE),
+	      ERROR(CUDA_ERROR_UNKNOWN)};
 
-SIM_ENTRY(cuGetErrorName)
+static CUresult error_name(CUresult code, const char **ret_name)
 {
-	SIM_FAIL_IF(INVALID_VALUE, !pStr);
-	*pStr = NULL;
-#define SIM_X(code, text)                                                              \
-	if (error == code)                                                             \
-		*pStr = #code;
-	SIM_ERRORS(SIM_X)
-#undef SIM_X
-	return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	SIM_FAIL_IF(INVALID_VALUE, !ret_name);
+	*ret_name = NULL;
+	for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
+		if (errors[i].code == code)
+			*ret_name = errors[i].name;
+	return *ret_name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_ENTRY(cuGetErrorString)
-{
-	SIM_FAIL_IF(INVALID_VALUE, !pStr);
-	*pStr = NULL;
-#define SIM_X(code, text)                                                              \
-	if (error == code)                                                             \
-		*pStr = text;
-	SIM_ERRORS(SIM_X)
-#undef SIM_X
-	return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+SIM_FORWARD(cuGetErrorName, error_name(error, pStr))
+SIM_FORWARD(cuGetErrorString, error_name(error, pStr))
