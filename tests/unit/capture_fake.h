@@ -135,14 +135,6 @@ static void contexts_release(void)
 	gcp_rank_drop(GCP_RANK_CONTEXTS);
 }
 
-/* As the hooks do. */
-static void context_ended(void *ctx, bool gone)
-{
-	if (gone)
-		gcp_tracker_context_gone(tracker, ctx);
-	cuda.contexts_ending--;
-}
-
 static int thread_mode(void)
 {
 	return cuda.thread_mode;
@@ -158,7 +150,7 @@ static void graph_destroy(void *graph)
 	holder_destroy(graph, false);
 }
 
-static void *begin_with(int i, enum gcp_capture_mode mode)
+static void *begin(int i)
 {
 	uint64_t id = ++cuda.last_id;
 	void *graph = (void *)(uintptr_t)(0x9000 + id);
@@ -167,13 +159,9 @@ static void *begin_with(int i, enum gcp_capture_mode mode)
 	OK(gcp_tracker_begin_prepare(tracker, false, &capture));
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, id, graph};
-	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i), mode, 0);
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i),
+			       GCP_CAPTURE_GLOBAL, 0);
 	return graph;
-}
-
-static void *begin(int i)
-{
-	return begin_with(i, GCP_CAPTURE_GLOBAL);
 }
 
 static void end(int i)

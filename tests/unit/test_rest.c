@@ -93,28 +93,6 @@ static struct node *given_again(void)
 	return last_node();
 }
 
-TEST(an_event_without_a_waiting_stream_holds_nothing_back)
-{
-	event_record(0, EVENT);
-	gcp_addr addr = used_and_freed();
-	for (int i = 0; i < 10; i++) {
-		assert_int_equal(capture_alloc(3 * MIB), addr);
-		kernel(0);
-		must_free(addr);
-	}
-	assert_int_equal(cuda.followed, 0);
-}
-
-TEST(work_behind_an_old_event_follows_what_was_freed)
-{
-	event_record(0, EVENT); /* before all nodes */
-	struct node *user = given_again();
-
-	OK(wait_event(1, EVENT, nothing));
-	assert_true(depends_on(1, user));
-	assert_int_equal(cuda.followed, 1);
-}
-
 /* Each time: what it might use was given again meanwhile. */
 TEST(each_stream_behind_an_old_event_follows)
 {
@@ -132,61 +110,6 @@ TEST(each_stream_behind_an_old_event_follows)
 		kernel(0);
 		must_free(addr);
 	}
-}
-
-TEST(after_an_event_that_was_followed_events_rest)
-{
-	event_record(0, EVENT);
-	given_again();
-	wait_for(1, 0); /* behind all of it */
-	wait_for(0, 1);
-	assert_int_equal(cuda.followed, 0);
-	must_free(given);
-	given_again();
-}
-
-TEST(a_stream_that_was_joined_holds_nothing_back)
-{
-	kernel(0);
-	wait_for(1, 0);
-	kernel(1);
-	wait_for(0, 1);
-	given_again();
-}
-
-TEST(a_stream_that_has_forked_holds_back)
-{
-	kernel(0);
-	wait_for(1, 0);
-	gcp_addr addr = used_and_freed();
-	assert_false(is_given_again(addr, 3 * MIB));
-}
-
-/* Stream 1 goes on, maybe on the same block, before 0 waits for its event: that stood
- * for less than all its work. */
-static void go_on_after_the_event(void)
-{
-	struct node *at[4] = {NULL};
-
-	kernel(0);
-	wait_for(1, 0);
-	kernel(1);
-	event_record(1, EVENT);
-	at[0] = last_node();
-	kernel(1);
-	wait_event(0, EVENT, at);
-}
-
-/* It did not rest before, so that it may when it is joined. */
-TEST(a_stream_that_went_on_holds_back_until_it_is_joined)
-{
-	go_on_after_the_event();
-	gcp_addr addr = used_and_freed();
-	assert_false(is_given_again(addr, 3 * MIB));
-	OK(work_captured(1));
-	kernel(1);
-	wait_for(0, 1);
-	assert_true(is_given_again(addr, 3 * MIB));
 }
 
 static void joined_with_one_at_rest(void)
@@ -234,21 +157,6 @@ TEST(what_cannot_be_put_in_order_is_refused)
 	assert_true(depends_on(1, user));
 	OK(work_captured(1));
 	assert_int_equal(cuda.followed, 1);
-}
-
-/* The wait has been made by then, and the program may go on behind it. */
-TEST(work_behind_a_wait_that_was_not_put_in_order_is_refused)
-{
-	event_record(0, EVENT); /* before all nodes */
-	struct node *user = given_again();
-
-	gcp_tracker_order_unknown(tracker, false); /* nothing rests from now on */
-	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
-	assert_int_equal(wait_event(1, EVENT, nothing), GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(work_captured(1), GCP_CUDA_OUT_OF_MEMORY);
-	cuda.follow_result = 0;
-	OK(work_captured(1));
-	assert_true(depends_on(1, user));
 }
 
 TEST(what_an_edit_could_not_put_in_order_follows_later)
@@ -358,24 +266,6 @@ TEST(a_stream_at_rest_that_is_turned_back_follows_once)
 	gcp_tracker_order_unknown(tracker, false);
 	assert_true(depends_on(1, user));
 	assert_int_equal(cuda.followed, 1);
-}
-
-TEST(before_an_edit_by_the_program_all_streams_follow)
-{
-	joined_with_one_at_rest();
-	struct node *user = given_again();
-
-	gcp_tracker_order_unknown(tracker, false);
-	assert_true(depends_on(1, user));
-}
-
-TEST(a_stream_that_is_gone_follows_nothing)
-{
-	joined_with_one_at_rest();
-	given_again();
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1), &(uint64_t){0});
-	gcp_tracker_order_unknown(tracker, false);
-	assert_int_equal(cuda.followed, 0);
 }
 
 static void stream_goes(void)
