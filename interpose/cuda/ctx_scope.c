@@ -64,5 +64,12 @@ CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event)
 
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
-	return GCP_WITHIN(ctx, gcp_real.cuCtxGetDevice(ret_device)) == CUDA_SUCCESS;
+	struct gcp_ctx_scope scope;
+	bool found;
+
+	if (gcp_ctx_scope_enter(&scope, ctx) != CUDA_SUCCESS)
+		return false;
+	found = gcp_real.cuCtxGetDevice(ret_device) == CUDA_SUCCESS;
+	gcp_ctx_scope_end(&scope); /* the call is legal in every capture mode */
+	return found;
 }

@@ -197,13 +197,6 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 	return work;
 }
 
-/* A record may wait until the stream's queue has room: it is made without locks. */
-static CUresult work_record(const struct foreign *work, CUcontext executing,
-			    CUstream stream)
-{
-	return GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream));
-}
-
 /* The work of a green context goes on when that is destroyed, which waits for nothing,
  * and an event of the primary one can be recorded in its streams (measured). */
 static CUcontext event_context(CUcontext executing)
@@ -228,7 +221,12 @@ uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
 
 	if (!work)
 		return 0;
-	submitted = submitted && work_record(work, executing, stream) == CUDA_SUCCESS;
+	/* A record may wait until the stream's queue has room: it is made without
+	 * locks. */
+	submitted =
+	    submitted &&
+	    GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream)) ==
+		CUDA_SUCCESS;
 	GCP_LOCKED(&foreign_lock);
 	if (submitted) {
 		foreign_publish(work);
@@ -239,11 +237,6 @@ uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
 	return number;
 }
 
-static CUresult stream_wait(CUcontext executing, CUstream stream)
-{
-	return GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
-}
-
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count)
 {
@@ -251,7 +244,7 @@ CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 
 	return gcp_foreign_work_end(work, executing, stream, true)
 		   ? CUDA_SUCCESS
-		   : stream_wait(executing, stream);
+		   : GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
 }
 
 void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)

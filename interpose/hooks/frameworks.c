@@ -47,8 +47,9 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 
 /* --- the functions --------------------------------------------------------------- */
 
-static int named_malloc(void **ptr, size_t bytes, int device, void *stream)
+int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
+	GCP_KEEP_ERRNO;
 	struct gcp_ctx_scope scope;
 	CUcontext home = NULL;
 	CUdeviceptr address = 0;
@@ -96,8 +97,9 @@ static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 	return result;
 }
 
-static int named_free(void *p, void *stream)
+int gcpool_free(void *p, void *stream)
 {
+	GCP_KEEP_ERRNO;
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
 	void *home = NULL;
 	int known = -ENOENT;
@@ -115,20 +117,6 @@ static int named_free(void *p, void *stream)
 		return (int)gcp_memory_pass_free(ptr);
 	gcp_observe_free_wrong(ptr, true);
 	return CUDA_ERROR_INVALID_VALUE;
-}
-
-int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
-{
-	GCP_KEEP_ERRNO;
-
-	return named_malloc(ptr, bytes, device, stream);
-}
-
-int gcpool_free(void *p, void *stream)
-{
-	GCP_KEEP_ERRNO;
-
-	return named_free(p, stream);
 }
 
 int gcpool_record_stream(void *p, void *stream)
@@ -166,11 +154,10 @@ static void failure_throw(void)
 void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 {
 	void *p = NULL;
-	int result = CUDA_ERROR_INVALID_VALUE, saved = errno;
+	int result = CUDA_ERROR_INVALID_VALUE;
 
 	if (bytes >= 0)
-		result = named_malloc(&p, (size_t)bytes, device, stream);
-	errno = saved;
+		result = gcpool_malloc(&p, (size_t)bytes, device, stream);
 	if (result != CUDA_SUCCESS) {
 		gcp_log(GCP_LOG_WARNING,
 			"no %td bytes on device %d for PyTorch (error %d)", bytes,
@@ -183,7 +170,7 @@ void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 void gcpool_torch_free(void *p, ptrdiff_t bytes, int device, void *stream)
 {
 	GCP_KEEP_ERRNO;
-	int result = named_free(p, stream);
+	int result = gcpool_free(p, stream);
 
 	(void)bytes;
 	if (result != CUDA_SUCCESS)

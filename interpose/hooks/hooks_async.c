@@ -393,8 +393,7 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	CUresult result = CUDA_SUCCESS;
 	uint64_t order = 0;
 
-	bool captures = stream_captures(stream);
-	if (captures)
+	if (stream_captures(stream))
 		return gcp_hook_cuMemFree_v2(ptr);
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->home == owner)

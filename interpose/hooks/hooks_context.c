@@ -97,27 +97,13 @@ static CUresult green_end(CUcontext ctx)
 	return gcp_contexts_end_primary(green_destroy, leaving.device, 0);
 }
 
-/* Its own handle as an ordinary context, and its device. */
-static bool green_identify(struct CUgreenCtx_st *green, CUcontext *ret_ctx,
-			   CUdevice *ret_device)
-{
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	if (gcp_real.cuCtxFromGreenCtx(ret_ctx, green) != CUDA_SUCCESS ||
-	    gcp_ctx_scope_begin(&scope, *ret_ctx) != CUDA_SUCCESS)
-		return false;
-	result = gcp_real.cuCtxGetDevice(ret_device);
-	gcp_ctx_scope_end(&scope);
-	return result == CUDA_SUCCESS;
-}
-
 static CUresult green_destroyed(struct CUgreenCtx_st *green)
 {
 	CUdevice device;
 	CUcontext ctx;
 
-	if (!green_identify(green, &ctx, &device))
+	if (gcp_real.cuCtxFromGreenCtx(&ctx, green) != CUDA_SUCCESS ||
+	    !gcp_ctx_device(ctx, &device))
 		return gcp_real.cuGreenCtxDestroy(green);
 	(void)green_seen(CUDA_SUCCESS, &ctx);
 	gcp_foreign_work_green_ending(ctx);

@@ -131,18 +131,14 @@ static CUDA_MEMCPY3D_PEER rectangle(const CUDA_MEMCPY2D *copy)
  * must be zero. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "cuda.h");
 
-static CUDA_MEMCPY3D_PEER volume(const CUDA_MEMCPY3D *copy)
+/* `copy`: one of the two, or NULL. */
+static CUDA_MEMCPY3D_PEER volume(const void *copy)
 {
 	CUDA_MEMCPY3D_PEER what = nothing;
 
 	if (copy)
 		memcpy(&what, copy, sizeof(what));
 	return what;
-}
-
-static CUDA_MEMCPY3D_PEER peers(const CUDA_MEMCPY3D_PEER *copy)
-{
-	return copy ? *copy : nothing;
 }
 
 #define HOST(p)   CU_MEMORYTYPE_HOST, (CUdeviceptr)(uintptr_t)(p)
@@ -168,8 +164,8 @@ static CUDA_MEMCPY3D_PEER peers(const CUDA_MEMCPY3D_PEER *copy)
 	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
 #define COPIED_cuMemcpyPeerAsync                                                       \
 	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
-#define COPIED_cuMemcpy3DPeer      peers(copy)
-#define COPIED_cuMemcpy3DPeerAsync peers(copy)
+#define COPIED_cuMemcpy3DPeer      volume(copy)
+#define COPIED_cuMemcpy3DPeerAsync volume(copy)
 
 /* --- the sides ----------------------------------------------------------------- */
 
@@ -235,20 +231,8 @@ static bool is_elsewhere(const struct side *side, const struct copy *copy)
 
 static bool executing_find(struct copy *copy)
 {
-	CUcontext current = NULL;
-	CUdevice device;
-
 	copy->executing = gcp_stream_context(copy->stream);
-	if (!copy->executing || gcp_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
-		return false;
-	if (copy->executing == current) {
-		if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-			return false;
-	} else if (!gcp_ctx_device(copy->executing, &device)) {
-		return false;
-	}
-	copy->device = device;
-	return true;
+	return copy->executing && gcp_ctx_device(copy->executing, &copy->device);
 }
 
 /* The context of a side that is no memory of a device is that of the stream. */
@@ -314,18 +298,13 @@ static void open_everywhere(void)
 	gcp_vmm_open_everywhere();
 }
 
-/* In a stream it is as safe beside captures of other threads as the program's own. */
-static CUresult copy_in_stream(const struct copy *copy)
-{
-	return GCP_WITHIN(NULL,
-			  gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream));
-}
-
 static CUresult copy_call(const struct copy *copy)
 {
 	assert(copy->rewritten && copy->executing); /* the fields say the contexts */
+	/* In a stream: as safe beside captures of other threads as the program's. */
 	if (copy->in_stream)
-		return copy_in_stream(copy);
+		return GCP_WITHIN(
+		    NULL, gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream));
 	if (copy->stream == CU_STREAM_PER_THREAD)
 		return gcp_real.cuMemcpy3DPeer_ptds(&copy->what);
 	return gcp_real.cuMemcpy3DPeer(&copy->what);

@@ -91,10 +91,8 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result)
 {
 	GCP_KEEP_ERRNO;
-	bool reclaimed =
-	    !gcp_process_capturing() && gcp_passthrough_reclaim(tries, result);
 
-	return reclaimed;
+	return !gcp_process_capturing() && gcp_passthrough_reclaim(tries, result);
 }
 
 static bool launch_reclaims(struct gcp_tries *tries, CUresult result)

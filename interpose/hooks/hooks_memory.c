@@ -23,10 +23,9 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	struct gcp_pass pass = {
 	    .call_name = "cuMemAlloc",
 	    .memory = {GCP_COUNTED_mem_alloc, gcp_device_here(), bytes}};
-	CUresult result;
 
 	gcp_assert_driver_call();
-	result = GCP_PASS(&pass, gcp_real.cuMemAlloc_v2(ret_ptr, bytes));
+	CUresult result = GCP_PASS(&pass, gcp_real.cuMemAlloc_v2(ret_ptr, bytes));
 	if (result == CUDA_SUCCESS && ret_ptr)
 		gcp_observe_call(GCP_TRACE_pass_alloc, *ret_ptr, bytes, pass.start, 0);
 	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
@@ -54,20 +53,12 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
  * a capture: no graph would keep it, and to free it would destroy the capture. */
 static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
 	assert(why < 0); /* what the driver has refused is not tried again */
 	if (why != -ENOTSUP && gcp_process_capturing()) {
 		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	result = gcp_ctx_scope_begin(&scope, NULL);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_memory_pass_alloc(ret_ptr, bytes);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return GCP_WITHIN(NULL, gcp_memory_pass_alloc(ret_ptr, bytes));
 }
 
 /* More than any device has, or not from a pool: CUDA decides. */
@@ -212,18 +203,11 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 				   size_t *ret_pitch, size_t width, size_t height,
 				   unsigned int element)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
 	if (pitch_is_known(element) && pitch_is_captured(pool)) {
 		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if ((result = gcp_ctx_scope_begin(&scope, NULL)) != CUDA_SUCCESS)
-		return result;
-	result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return GCP_WITHIN(NULL, pitch_pass(ret_ptr, ret_pitch, width, height, element));
 }
 
 /* Rows of the pitch that CUDA itself would choose, out of the pool. */

@@ -388,12 +388,8 @@ int gcp_ipc_server_free(gcp_addr addr, bool waits)
 
 bool gcp_ipc_server_is_self(const struct gcp_ipc_process *process)
 {
-	bool is_self;
-
 	GCP_LOCKED(&server.lock);
-	is_self =
-	    server.running && memcmp(process, &server.self, sizeof(*process)) == 0;
-	return is_self;
+	return server.running && memcmp(process, &server.self, sizeof(*process)) == 0;
 }
 
 void gcp_ipc_server_after_fork(void)

@@ -11,11 +11,6 @@
 #include "../observe/observer.h"
 #include "passed.h"
 
-static int barrier_wait(void *ctx, void *fence)
-{
-	return gcp_fence_wait_in(ctx, fence);
-}
-
 static void tracker_ending(CUcontext ctx)
 {
 	(void)ctx;
@@ -34,7 +29,7 @@ static void pool_joined(CUcontext ctx)
 {
 	assert(ctx);
 	if (gcp_process_pooling())
-		gcp_pools_context_joined(gcp_process.pools, ctx, barrier_wait);
+		gcp_pools_context_joined(gcp_process.pools, ctx, gcp_fence_wait_in);
 }
 
 static void pool_ending(CUcontext ctx)

@@ -34,10 +34,9 @@ _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
 static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
 	CUdeviceptr ptr = 0;
-	CUresult result;
 
 	assert(ctx && bytes > 0);
-	result = GCP_WITHIN(ctx, gcp_real.cuMemAlloc_v2(&ptr, bytes));
+	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemAlloc_v2(&ptr, bytes));
 	if (result == CUDA_SUCCESS)
 		*ret_addr = ptr;
 	return result;
@@ -45,10 +44,8 @@ static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 
 static int driver_mem_free(void *ctx, gcp_addr addr)
 {
-	CUresult result;
-
 	assert(ctx && addr);
-	result = GCP_WITHIN(ctx, gcp_real.cuMemFree_v2(addr));
+	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemFree_v2(addr));
 	gcp_given();
 	return result;
 }
@@ -67,10 +64,9 @@ static int driver_foreign_wait(void *ctx, uint64_t moment, bool own)
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 {
 	size_t left = 0, total = 0;
-	CUresult result;
 
 	assert(ctx && ret_bytes);
-	result = GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total));
+	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total));
 	*ret_bytes = left;
 	return result;
 }
@@ -170,11 +166,6 @@ static void driver_fence_destroy(void *handle)
 	free(fence);
 }
 
-static void driver_fence_discard(void *handle)
-{
-	free(handle);
-}
-
 static int driver_fence_record(void *ctx, void *handle)
 {
 	struct context_fence *fence = handle;
@@ -226,7 +217,7 @@ static int joining_order(void *arg, CUcontext ctx)
 }
 
 /* While other devices' work is pending no context may be ending: a short wait. */
-int gcp_fence_wait_in(CUcontext ctx, void *handle)
+int gcp_fence_wait_in(void *ctx, void *handle)
 {
 	const struct context_fence *fence = handle;
 	struct joining joining = {.fence = handle, .ctx = ctx, .result = -EBUSY};
@@ -266,8 +257,7 @@ static CUresult fence_query(const struct context_fence *fence)
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
 	GCP_LOCKED(&gcp_contexts_lock);
-	result = gcp_foreign_work_query(fence->ctx, fence->foreign, false);
-	return result;
+	return gcp_foreign_work_query(fence->ctx, fence->foreign, false);
 }
 
 /* For a fence of a context pool/ asks under the lock that a capture takes before it
@@ -275,24 +265,18 @@ static CUresult fence_query(const struct context_fence *fence)
 static int driver_fence_query(void *handle)
 {
 	const struct context_fence *fence = handle;
-	CUresult result;
+	GCP_KEEP_ERRNO;
 
 	assert(fence->event);
-	if (!gcp_tracker_capturing(gcp_process.tracker)) {
-		GCP_KEEP_ERRNO;
-
-		result = fence_query(fence);
-		return result;
-	}
-	return GCP_WITHIN(NULL, fence_query(fence));
+	return gcp_tracker_capturing(gcp_process.tracker)
+		   ? GCP_WITHIN(NULL, fence_query(fence))
+		   : fence_query(fence);
 }
 
 static CUresult fence_wait(const struct context_fence *fence, bool own)
 {
-	CUresult result;
-
 	assert(fence->event);
-	result = GCP_WITHIN(
+	CUresult result = GCP_WITHIN(
 	    NULL, gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event)));
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(fence->ctx, fence->foreign, own);
@@ -312,10 +296,10 @@ static int driver_fence_wait_own(void *handle)
 static int driver_ctx_sync(void *ctx)
 {
 	uint64_t foreign = gcp_foreign_work_latest();
-	CUresult result;
 
 	assert(ctx);
-	result = GCP_WITHIN(ctx, gcp_contexts_note(gcp_real.cuCtxSynchronize()));
+	CUresult result =
+	    GCP_WITHIN(ctx, gcp_contexts_note(gcp_real.cuCtxSynchronize()));
 	if (result == CUDA_SUCCESS)
 		result = gcp_foreign_work_wait(ctx, foreign, false);
 	return result;
@@ -326,10 +310,9 @@ static int driver_ctx_sync(void *ctx)
 static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
 	void *p = NULL;
-	CUresult result;
 
 	assert(ctx && bytes > 0);
-	result = GCP_WITHIN(ctx, gcp_real.cuMemHostAlloc(&p, bytes, flags));
+	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemHostAlloc(&p, bytes, flags));
 	if (result == CUDA_SUCCESS)
 		*ret_p = p;
 	return result;
@@ -337,10 +320,8 @@ static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 
 static int driver_host_free(void *ctx, void *p)
 {
-	CUresult result;
-
 	assert(ctx && p);
-	result = GCP_WITHIN(ctx, gcp_real.cuMemFreeHost(p));
+	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemFreeHost(p));
 	gcp_given();
 	return result;
 }
@@ -349,11 +330,11 @@ static int driver_host_free(void *ctx, void *p)
 
 static uint64_t driver_device_memory(int device)
 {
-	CUresult result;
 	size_t bytes = 0;
 
 	assert(device >= 0);
-	result = GCP_WITHIN(NULL, gcp_real.cuDeviceTotalMem_v2(&bytes, device));
+	CUresult result =
+	    GCP_WITHIN(NULL, gcp_real.cuDeviceTotalMem_v2(&bytes, device));
 	return result == CUDA_SUCCESS ? bytes : 0;
 }
 
@@ -401,7 +382,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .device_memory = driver_device_memory,
 	    .fence_create = driver_fence_create,
 	    .fence_destroy = driver_fence_destroy,
-	    .fence_discard = driver_fence_discard,
+	    .fence_discard = free,
 	    .fence_query = driver_fence_query,
 	    .fence_wait = driver_fence_wait,
 	    .fence_wait_own = driver_fence_wait_own,

@@ -16,6 +16,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver);
 
 /* Holds back all later work of `ctx` until a fence that driver->fence_create has made
  * is done. -EBUSY: a context may be ending. */
-int gcp_fence_wait_in(CUcontext ctx, void *fence);
+int gcp_fence_wait_in(void *ctx, void *fence);
 
 #endif
