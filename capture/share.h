@@ -54,6 +54,7 @@ struct gcp_track {
 	uint64_t id;
 	struct gcp_lane *lane;
 	struct gcp_pool *pool;
+	uint64_t life;      /* of the pool, in which the lane was made */
 	uint64_t stream_id; /* 0: it has none yet, or that has gone; the next one that a
 			     * graph of it is launched into takes its place */
 	void *stream;       /* its handle */
@@ -64,10 +65,8 @@ struct gcp_track {
 	uint32_t in_progress, crossings; /* calls that launch just now */
 	uint64_t launches;
 	/* Stands behind the latest launch, if `marked`: where graphs of the lane may be
-	 * launched into other streams, and beside captures. In that life of the pool.
-	 */
+	 * launched into other streams, and beside captures. */
 	void *event;
-	uint64_t life;
 	bool marked;
 	TAILQ_ENTRY(gcp_track) link; /* tracker->tracks */
 };

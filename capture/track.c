@@ -65,6 +65,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = calloc(1, sizeof(*track));
+	uint64_t life = gcp_pool_life(pool);
 
 	if (track && gcp_lane_create(pool, &track->lane) != 0) {
 		free(track);
@@ -74,6 +75,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 		return NULL;
 	track->id = ++tracker->last_track;
 	track->pool = pool;
+	track->life = life;
 	TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
 	return track;
 }
@@ -85,7 +87,8 @@ struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_poo
 	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->pool == pool && track->stream_id == stream_id)
+		if (track->pool == pool && track->stream_id == stream_id &&
+		    track->life == gcp_pool_life(pool))
 			return track;
 	return NULL;
 }
@@ -259,11 +262,10 @@ static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (track->id == id && !event_is_there(track))
 			break;
-	if (!track)
+	if (!track || track->life != gcp_pool_life(track->pool))
 		return false;
 	assert(event && !marked_event(track)); /* one in use would be lost */
 	track->marked = false;
-	track->life = gcp_pool_life(track->pool);
 	track->event = event;
 	return true;
 }
