@@ -54,11 +54,10 @@ bool gcp_debug_book_from(gcp_addr addr, struct gcp_debug_block *ret_block)
 {
 	struct gcp_debug_block *block;
 
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	block = gcp_ranges_behind(&blocks, addr);
 	if (block)
 		*ret_block = *block;
-	gcp.mutex_unlock(&lock);
 	return block;
 }
 
@@ -67,20 +66,15 @@ void gcp_debug_book_add(const struct gcp_debug_block *block)
 	gcp_addr addr = block->range.at, end = addr + block->range.bytes;
 	struct gcp_debug_block before;
 
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	while (part_take(addr, end, &before))
 		;
 	block_insert(block);
-	gcp.mutex_unlock(&lock);
 }
 
 bool gcp_debug_book_take(gcp_addr addr, uint64_t bytes,
 			 struct gcp_debug_block *ret_part)
 {
-	bool taken;
-
-	gcp.mutex_lock(&lock);
-	taken = part_take(addr, addr + bytes, ret_part);
-	gcp.mutex_unlock(&lock);
-	return taken;
+	GCP_LOCKED(&lock);
+	return part_take(addr, addr + bytes, ret_part);
 }

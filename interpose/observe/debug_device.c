@@ -52,7 +52,7 @@ static CUresult own_stream(void *ctx, CUstream *ret_stream)
 	CUresult result = CUDA_SUCCESS;
 	int at = -1;
 
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	for (int i = CONTEXTS_MAX - 1; i >= 0; i--)
 		if (owns[i].ctx == ctx || (!owns[i].ctx && (at < 0 || !owns[at].ctx)))
 			at = i;
@@ -65,7 +65,6 @@ static CUresult own_stream(void *ctx, CUstream *ret_stream)
 		owns[at].ctx = ctx;
 		*ret_stream = owns[at].stream;
 	}
-	gcp.mutex_unlock(&lock);
 	return result;
 }
 
@@ -119,21 +118,16 @@ static CUresult pattern_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr
 int gcp_debug_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 		      uint64_t bytes, struct gcp_debug_found *ret_found)
 {
-	int result;
-
 	*ret_found = (struct gcp_debug_found){0};
-	gcp.mutex_lock(&stage_lock);
-	result =
-	    (int)GCP_WITHIN(ctx, pattern_compare(ctx, pattern, addr, bytes, ret_found));
-	gcp.mutex_unlock(&stage_lock);
-	return result;
+	GCP_LOCKED(&stage_lock);
+	return (int)GCP_WITHIN(ctx,
+			       pattern_compare(ctx, pattern, addr, bytes, ret_found));
 }
 
 void gcp_debug_context_gone(const void *ctx)
 {
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		if (owns[i].ctx == ctx)
 			owns[i].ctx = NULL;
-	gcp.mutex_unlock(&lock);
 }

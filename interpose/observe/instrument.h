@@ -57,4 +57,13 @@ static inline struct gcp_words gcp_error_words(int error)
 #undef gcp_assert_held
 #define gcp_assert_held(rank) assert(gcp.ranks_held() >> (rank)&1)
 
+#undef GCP_LOCKED
+#define GCP_LOCKED(mutex)                                                              \
+	struct gcp_mutex *locked __attribute__((cleanup(gcp_unlock), unused)) =        \
+	    (gcp.mutex_lock(mutex), (mutex))
+static inline void gcp_unlock(struct gcp_mutex *const *mutex)
+{
+	gcp.mutex_unlock(*mutex);
+}
+
 #endif

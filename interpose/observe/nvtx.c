@@ -215,13 +215,12 @@ void gcp_nvtx_alloc(const struct gcp_block_info *block)
 {
 	if (deaf || !ready)
 		return;
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	regions_remove(block->addr, block->size);
 	if (block->mapped)
 		parts_add(block);
 	else
 		part_add(block, block->segment_addr, block->segment_size);
-	gcp.mutex_unlock(&lock);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
@@ -231,9 +230,8 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
 	if (!gcp.process_capturing() && real.ctx_sync)
 		(void)real.ctx_sync(block->ctx);
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	regions_remove(block->addr, block->size);
-	gcp.mutex_unlock(&lock);
 }
 
 /* The heap that begins there, and its regions. */
@@ -251,9 +249,8 @@ static void heap_remove(gcp_addr addr)
 
 static void segment_gone(gcp_addr addr)
 {
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	heap_remove(addr);
-	gcp.mutex_unlock(&lock);
 }
 
 static int mem_free(void *ctx, gcp_addr addr)
@@ -274,9 +271,8 @@ static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 	if (result != 0)
 		return result;
-	gcp.mutex_lock(&lock);
+	GCP_LOCKED(&lock);
 	(void)set_add(&maps, addr, bytes, NULL);
-	gcp.mutex_unlock(&lock);
 	return 0;
 }
 

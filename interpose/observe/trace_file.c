@@ -372,13 +372,12 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 						 uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	bool ready = true;
 
-	gcp.mutex_lock(&file.lock);
-	while (ready && atomic_load(&area->ready) <= number)
-		ready = area_grow(area, content);
-	gcp.mutex_unlock(&file.lock);
-	return ready;
+	GCP_LOCKED(&file.lock);
+	while (atomic_load(&area->ready) <= number)
+		if (!area_grow(area, content))
+			return false;
+	return true;
 }
 
 /* NULL: there is no room for it. */

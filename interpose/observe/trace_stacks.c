@@ -148,7 +148,7 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 {
 	uint64_t before;
 
-	gcp.mutex_lock(&stacks.lock);
+	GCP_LOCKED(&stacks.lock);
 	before = atomic_load(&stacks.libraries);
 	if (before != libraries)
 		modules_read();
@@ -156,7 +156,6 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 	     i++)
 		atomic_store_explicit(&stacks.table[i], 0, memory_order_relaxed);
 	atomic_store(&stacks.libraries, libraries);
-	gcp.mutex_unlock(&stacks.lock);
 }
 
 /* --- trampolines of CPython -------------------------------------------------- */
@@ -365,10 +364,8 @@ uint32_t gcp_stacks_number(void)
 	number = table_find(hash, frames, &slot);
 	if (number)
 		return number;
-	gcp.mutex_lock(&stacks.lock);
-	number = table_add(hash, frames);
-	gcp.mutex_unlock(&stacks.lock);
-	return number;
+	GCP_LOCKED(&stacks.lock);
+	return table_add(hash, frames);
 }
 
 /* --- start ------------------------------------------------------------------- */
