@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The HTML report in a real browser, headless Chromium: it needs no network, runs without an
-error, and shows the numbers of the recording. Exit code 77 without Chromium."""
+error, and shows the numbers of the recording; cursor, zoom, sorting and the filter work.
+Exit code 77 without Chromium."""
 
 import html
 import json
@@ -17,6 +18,59 @@ import look
 import preload
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+# What a person does: each step says in the document what came of it.
+STEPS = """
+<script>
+window.addEventListener("error", (event) => document.body.append("SCRIPT ERROR " + event.message));
+setTimeout(() => {
+	const say = (name, value) => {
+		const mark = document.createElement("pre");
+		mark.className = "step";
+		mark.textContent = name + "=" + value;
+		document.body.append(mark);
+	};
+	const fire = (element, kind, x, y) => {
+		const box = element.getBoundingClientRect();
+		element.dispatchEvent(new MouseEvent(kind, { bubbles: true, cancelable: true, view: window,
+			clientX: box.left + x, clientY: box.top + y, detail: 1 }));
+	};
+	const map = document.querySelector("#map canvas");
+	const box = map.getBoundingClientRect();
+	let hit = "";
+	for (let y = 1; y < box.height && !hit; y += 2)
+		for (let x = 100; x < box.width && !hit; x += 7) {
+			fire(map, "mousemove", x, y);
+			hit = document.getElementById("block").textContent;
+		}
+	say("block", hit.split("\\n")[0]);
+	const memory = document.querySelector("#memory canvas");
+	const all = document.getElementById("all");
+	const before = memory.toDataURL();
+	fire(map, "mousedown", box.width * 0.3, 40);
+	fire(map, "mouseup", box.width * 0.5, 40);
+	say("zoomed", memory.toDataURL() !== before && !all.hidden);
+	fire(map, "dblclick", 200, 40);
+	say("back", memory.toDataURL() === before && all.hidden);
+	document.querySelector("#memory-legend button").click();
+	say("hidden", memory.toDataURL() !== before);
+	document.querySelector("#memory-legend button").click();
+	say("shown", memory.toDataURL() === before);
+	fire(memory, "mousemove", 500, 80);
+	say("legend", document.getElementById("memory-legend").textContent);
+	const rows = () => document.querySelectorAll("#lives tr").length;
+	const every = rows();
+	const filter = document.getElementById("filter");
+	filter.value = "no such call site";
+	filter.dispatchEvent(new Event("input"));
+	say("filtered", every + "," + rows());
+	filter.value = "";
+	filter.dispatchEvent(new Event("input"));
+	document.querySelectorAll("#sites th")[3].click();
+	say("sorted", document.querySelectorAll("#sites tr")[1].children[3].textContent);
+}, 300);
+</script>
+</body>"""
 
 
 def browser():
@@ -39,6 +93,12 @@ def document_of(path):
 def text_of(document, name):
     found = re.search(rf'id="{name}"[^>]*>(.*?)</(?:table|div|p|ul|pre)>', document, re.S)
     return html.unescape(re.sub(r"<[^>]+>", " ", found[1])) if found else ""
+
+
+def steps_of(document):
+    return dict(
+        html.unescape(step).split("=", 1)
+        for step in re.findall(r'<pre class="step">(.*?)</pre>', document, re.S))
 
 
 def made(checks, directory, name, extra=None):
@@ -96,6 +156,24 @@ def data_of_the_report_is_the_recording(checks, directory):
     behind = sum(row[1] for row in data["fences"])
     wanted = sum(fence.bytes for fence in found.history.fences if fence.recorded)
     checks.equal("bytes behind fences", wanted, behind)
+
+
+def cursor_zoom_and_filter_work(checks, directory):
+    _, path = made(checks, directory, "stress-shared")
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    at = text.rindex("</body>")
+    pathlib.Path(path).write_text(text[:at] + STEPS + text[at + len("</body>") :], encoding="utf-8")
+    document, said = document_of(path)
+    checks.equal("errors", [], said)
+    checks.equal("errors, and the word in the script", 1, document.count("SCRIPT ERROR"))
+    steps = steps_of(document)
+    checks.that(steps.get("block", "").startswith("0x"), f"steps are {steps}")
+    for step in ("zoomed", "back", "hidden", "shown"):
+        checks.equal(step, "true", steps.get(step))
+    checks.that(re.search(r"live .*B.*cached .*Bat ", steps.get("legend", ""), re.S), f"legend: {steps}")
+    every, filtered = steps.get("filtered", "0,0").split(",")
+    checks.that(int(every) > 10 and int(filtered) == 1, f"filter: {steps}")
+    checks.that(int(steps.get("sorted", "0").replace(",", "")) > 100, f"sorting: {steps}")
 
 
 def the_name_of_a_program_is_no_script(checks, directory):
