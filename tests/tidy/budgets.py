@@ -112,7 +112,7 @@ def measured(tree, names, options):
         elif kind in ("functions", "files") and walk:
             edges, home = walk
             seen = reach.reached(edges, home, what)
-            found[name] = len(seen) if kind == "functions" else len({home[n] for n in seen})
+            found[name] = len(seen) if kind == "functions" else len({home[n] for n in seen} - {""})
         elif kind == "text" and options.library:
             found[name] = text_kilobytes(options.library)
     found.update({

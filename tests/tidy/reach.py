@@ -34,7 +34,7 @@ def compiled(root, path, out):
 def graph(root):
     """edges: function -> functions; home: function -> file. A static function is named
     with its file."""
-    edges, home = {}, {}
+    edges, home, once = {}, {}, {}  # once: a function of a header is one, in all files
     with tempfile.TemporaryDirectory() as out:
         tables = os.path.join(root, "interpose", "cuda", "symbols.")
         with open(os.path.join(out, "symbols_table.h"), "w", encoding="ascii") as header:
@@ -45,9 +45,10 @@ def graph(root):
             base = os.path.relpath(path, root)
             for name, label in re.findall(r'node: \{ title: "([^"]+)" label: "([^"]*)"', text):
                 if "shape : ellipse" not in text[text.find('"%s"' % name):][:400].split("}")[0]:
-                    home[name] = base
+                    once[name] = re.sub(r"^.*:", "", name) if ".h:" in label else name
+                    home[once[name]] = "" if ".h:" in label else base
             for source, target in re.findall(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', text):
-                edges.setdefault(source, set()).add(target)
+                edges.setdefault(once.get(source, source), set()).add(once.get(target, target))
     return edges, home
 
 
