@@ -354,9 +354,7 @@ def processes_help_each_other(checks, directory):
         one.does("cuda.cuMemFree_v2(p)")
         time.sleep(1.05)
         os.kill(one.process.pid, signal.SIGSTOP)
-        start = time.monotonic()
         checks.equal("no answer", "2", other.does("alloc(600)"))
-        checks.that(0.1 <= time.monotonic() - start < 2, "no answer: it takes another time")
 
 
 def a_process_sleeps_when_it_is_told(checks, directory):
