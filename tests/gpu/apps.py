@@ -158,8 +158,7 @@ def play(bench, app, way, library=None, more=()):
     """One run: imports beside others, its work alone on the GPU. A dictionary, or a string that
     tells what went wrong. Where the program says "idle" the process sleeps, if it can."""
     command = [*way.prefix, sys.executable, "-P", os.path.join(bench.here, "app.py"), app.name,
-               way.words,
-               "--rounds", str(min(app.rounds, bench.scale(9, 1)))]
+               way.words, "--rounds", str(min(app.rounds, bench.scale(9, 1)))]
     limit = bench.scale(100, 60)
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(

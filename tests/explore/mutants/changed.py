@@ -19,6 +19,7 @@ ROOT = os.path.realpath(os.path.join(KEPT, os.pardir, os.pardir, os.pardir))
 HANG_S = 8  # after which a history with a bug hangs; those that do run for seconds
 TIMEOUT_S = 400
 EXPLORER_FAILS, SKIP = 2, 77
+PARTS = "", "_hot", "_rest"  # of the library of a room
 LATE, CANNOT = -99, -98  # for an exit code: it took too long; it could not run
 # What a test says of the library. All else that ends a test is an error of the test.
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
@@ -42,6 +43,7 @@ class Build:
 
     @functools.lru_cache(maxsize=None)
     def command(self, target):
+        """What makes it; where it is no target, ninja's word for that."""
         return self.run(["ninja", "-t", "commands", target]).stdout.strip().split("\n")[-1]
 
     @functools.lru_cache(maxsize=None)
@@ -50,10 +52,11 @@ class Build:
         if source.endswith(".c"):
             room, _, rest = source.partition("/")
             library = "handles" if rest.startswith("handles/") else room
-            return [f"{room}/lib{library}.a.p/{rest.replace('/', '_')}.o"]
+            made = [f"{room}/lib{library}{part}.a.p/{rest.replace('/', '_')}.o" for part in PARTS]
+            return [name for name in made if f" -o {name} " in self.command(name)]
         found = []
         for lines in self.run(["ninja", "-t", "deps"]).stdout.split("\n\n"):
-            if re.match(r"(\w+)/lib\1\.a\.p/", lines) and f"{self.root}/{source}\n" in lines:
+            if re.match(r"(\w+)/lib\1(_hot|_rest|)\.a\.p/", lines) and f"{self.root}/{source}\n" in lines:
                 found.append(lines.partition(":")[0])
         return found
 
