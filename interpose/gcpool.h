@@ -242,16 +242,16 @@ GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t cou
  *   2. After a replay of that graph, and before the next capture into the pool,
  *      restore: exactly the blocks of the checkpoint are live again. The
  *      program has to free each of them, once, with cudaFree. Blocks that were
- *      live before and are not in the checkpoint are free, unless they are
- *      exported: the program must not use or free them any more.
+ *      live before and are not in the checkpoint are free: the program must
+ *      not use or free them any more.
  *
  * Restoring changes no memory and waits for nothing. A checkpoint is good until
  * the pool loses its last reference, any number of times, and is freed by
  * gcpool_graph_pool_checkpoint_free, which accepts NULL.
  * @return 0. An error, and nothing has changed: -ENOENT: no such pool; -EBUSY: a
- * capture into it is under way, or another process has a block of it open that
- * was freed (restore only); -ESTALE: the checkpoint is of another pool, or the pool has
- * lost its last reference since, or it is NULL; -EINVAL (NULL) and -ENOMEM (checkpoint
+ * capture into it is under way, or another process may open one of its blocks
+ * (restore only); -ESTALE: the checkpoint is of another pool, or the pool has lost
+ * its last reference since, or it is NULL; -EINVAL (NULL) and -ENOMEM (checkpoint
  * only). */
 struct gcpool_checkpoint;
 GCPOOL_API int gcpool_graph_pool_checkpoint(uint64_t id,

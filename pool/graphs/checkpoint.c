@@ -20,13 +20,11 @@ static void note_one(void *arg, struct gcp_block *block)
 {
 	struct gcp_noted *live = arg;
 
-	if (!gcp_block_is_used(block))
-		return;
-	if (live->blocks)
+	if (gcp_block_is_used(block) && live->blocks)
 		live->blocks[live->count] = (struct gcp_noted_block){
 		    atomic_load(&block->segment->heap)->id, block->segment->addr,
 		    block->addr, block->size, block->requested};
-	live->count++;
+	live->count += gcp_block_is_used(block);
 }
 
 void gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live)
@@ -35,13 +33,21 @@ void gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live)
 	gcp_heap_each(heap, note_one, live);
 }
 
-size_t gcp_heap_noted(const struct gcp_heap *heap, const struct gcp_noted *live)
+static void find_exported(void *arg, struct gcp_block *block)
 {
-	size_t count = heap->lent_bytes > 0 ? live->count + 1 : 0;
+	*(bool *)arg |= atomic_load(&block->state) == GCP_BLOCK_EXPORTED;
+}
 
+size_t gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live)
+{
+	GCP_LOCKED(&heap->pool->lock);
+	bool shared = heap->lent_bytes > 0;
+	size_t count = 0;
+
+	gcp_heap_each(heap, find_exported, &shared);
 	for (size_t i = 0; i < live->count; i++)
 		count += live->blocks[i].heap_id == heap->id;
-	return count;
+	return shared ? live->count + 1 : count;
 }
 
 /* --- restore ------------------------------------------------------------------ */
@@ -59,8 +65,8 @@ static void block_free(void *arg, struct gcp_block *block)
 	TAILQ_INSERT_TAIL((struct gcp_block_list *)arg, block, link);
 }
 
-/* What was live fits where it was once all else is free; what is exported is there
- * still. Only memory for descriptors may be short; the block then stays larger. */
+/* What was live fits where it was once all else is free. Only memory for descriptors
+ * may be short; the block then stays larger. */
 static void make_live(struct gcp_heap *heap, const struct gcp_noted_block *live)
 {
 	struct gcp_block *block =

@@ -171,9 +171,8 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 		return -ENOMEM;
 	lane->pool = pool;
 	TAILQ_INIT(&lane->heaps);
-	gcp_mutex_lock(&pool->pools->vmm_lock);
+	GCP_LOCKED(&pool->pools->vmm_lock);
 	TAILQ_INSERT_TAIL(&pool->lanes, lane, link);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	*ret_lane = lane;
 	return 0;
 }
@@ -195,7 +194,6 @@ void gcp_lane_destroy(struct gcp_lane *lane)
 
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 {
-
 	GCP_LOCKED(&lane->pool->lock);
 	return lane->bytes;
 }

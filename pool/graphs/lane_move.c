@@ -225,13 +225,10 @@ static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 {
 	struct gcp_pools *pools = lane->pool->pools;
-	int result = 0;
 
 	GCP_LOCKED(&pools->vmm_lock);
 	assert(heap->pool == lane->pool);
 	if (lane->gone)
-		result = -ESTALE;
-	else if (heap->lane != lane)
-		result = lane_enter(lane, heap);
-	return result;
+		return -ESTALE;
+	return heap->lane != lane ? lane_enter(lane, heap) : 0;
 }

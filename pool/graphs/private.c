@@ -194,10 +194,8 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 
 bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
 {
-	struct gcp_block *latest;
-
 	GCP_LOCKED(&heap->pool->lock);
-	latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
+	struct gcp_block *latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
 	bool any = latest && latest->group == heap->group;
 	heap->group = next;
 	return any;

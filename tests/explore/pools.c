@@ -197,7 +197,7 @@ static void blocks_restore(struct thread *t, uint32_t pool,
 	struct model *w = t->model;
 
 	for (struct block *block = w->blocks; block; block = block->next) {
-		if (!block->live || block->home != pool || block->exported)
+		if (!block->live || block->home != pool)
 			continue;
 		plain_free(t, block);
 		block->live = false;
@@ -207,8 +207,6 @@ static void blocks_restore(struct thread *t, uint32_t pool,
 	for (uint32_t i = 0; i < checkpoint->count; i++) {
 		struct block *block = checkpoint->blocks[i];
 
-		if (block->live)
-			continue;
 		block->live = true;
 		block->plain_freed = block->exported = false;
 		block->pools = w->pools[pool].refs > 0 ? pool_bit(pool) : 0;
@@ -222,8 +220,11 @@ static void pool_restore(struct thread *t, unsigned slot)
 	struct model *w = t->model;
 	const struct checkpoint *checkpoint = &w->checkpoints[slot];
 	uint32_t pool = w->named[slot];
-	int result, wanted = is_capturing(w, pool) ? -EBUSY : 0;
+	int result, wanted, busy = is_capturing(w, pool);
 
+	for (const struct block *block = w->blocks; block; block = block->next)
+		busy |= block->live && block->home == pool && block->exported;
+	wanted = busy ? -EBUSY : 0;
 	if (library.restore(w->pools[pool].id, NULL) != -ESTALE)
 		failure(w, "no checkpoint can be restored");
 	if (w->past && library.restore(w->pools[pool].id, w->past) == 0)
