@@ -147,14 +147,11 @@ int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr f
 					  uint64_t bytes),
 			      void *arg)
 {
-	const struct gcp_block *block;
-	int result = -ENOENT;
-
 	/* While it is held handles come and go nowhere, whatever happens to contexts.
 	 */
 	GCP_LOCKED(&pools->vmm_lock);
-	block = gcp_map_find(pools->map, addr);
-	if (is_shared(block))
-		result = gcp_vmm_for_each_handle(block, from, each, arg);
-	return result;
+	const struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return is_shared(block) ? gcp_vmm_for_each_handle(block, from, each, arg)
+				: -ENOENT;
 }

@@ -152,7 +152,8 @@ static int make_pending_ready(struct gcp_request *request)
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_window window = gcp_window(pool);
 	uint64_t pending = __atomic_load_n(&heap->pending_bytes, __ATOMIC_RELAXED);
-	uint64_t open = gcp_timeline_stamp(pool);
+	uint64_t open =
+	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
 
 	if (heap->private || is_of_slabs(request) || pending < window.epoch_bytes)
 		return 0;

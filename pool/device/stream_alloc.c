@@ -98,7 +98,8 @@ static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
 {
 	int64_t size = (int64_t)block->size;
 
-	if (block->epoch == gcp_timeline_stamp(pool) &&
+	if (block->epoch ==
+		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
 	    gcp_timeline_filled(&pool->timeline) >= size)
 		(void)gcp_timeline_fill(pool, -size, 0);
 }
@@ -151,6 +152,7 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	gcp_stats_merge(pool, &pool->delta);
 }
 
+/* Takes what was freed in the other stream, if there is one. */
 static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *order)
 {
 	request->stream = order->also;
