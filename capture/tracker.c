@@ -199,7 +199,6 @@ static void capture_ended(struct gcp_tracker *tracker, uint64_t number,
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream, uint64_t *ret_number)
 {
-
 	GCP_TRACKER_LOCKED(tracker);
 	return capture_ends(tracker, ctx, stream, ret_number);
 }

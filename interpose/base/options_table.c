@@ -78,7 +78,7 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
      GCP_OPTION_BOOL, FIELD(live)},
     {"GCPOOL_CONTROL",
-     "GCPOOL_LIVE, GCPOOL_THREAD, GCPOOL_WAKE: gcpool ctl sleep, help in need",
+     "sets GCPOOL_LIVE, _THREAD, _WAKE; for gcpool ctl sleep, and help",
      GCP_OPTION_BOOL, FIELD(control)},
     {"GCPOOL_WAKE",
      "the process may sleep; auto: its next call wakes it; manual: that call waits",

@@ -108,7 +108,7 @@ struct gcp_observer {
 struct gcp_services {
 	const struct gcp_process *process;
 	const struct gcp_real *real;
-	/* What live.h asks of the pools; `said` may get a sentence. 0, or an errno. */
+	/* Serves a request of live.h; `said` may get a sentence. 0, or an errno. */
 	int (*request)(uint32_t kind, int device, uint64_t argument,
 		       uint64_t *ret_answer, struct gcp_text *said);
 	__typeof__(gcp_report_add) *report_add; /* in a call of the program */

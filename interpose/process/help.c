@@ -69,7 +69,7 @@ static bool is_own(int fd, mode_t type)
 	       (about.st_mode & (S_IFMT | 077)) == type;
 }
 
-/* The number of the process whose page has that name; 0: it is another file. */
+/* Returns the id of the process whose page has that name; 0: it is no page. */
 static pid_t pid_of(const char *name)
 {
 	const char *dot = strchr(name, '.');
@@ -123,7 +123,7 @@ static bool peer_open(const char *place, const char *name, const char *uuid,
 	return false;
 }
 
-/* The peers with the most unused memory, the largest first. How many. */
+/* Finds the peers with the most unused memory, the largest first. Returns how many. */
 static uint32_t peers_find(const char *uuid, struct peer *peers)
 {
 	char place[32];
@@ -187,7 +187,8 @@ static uint64_t peer_ask(const struct peer *peer, uint64_t bytes, uint64_t until
 	return answer;
 }
 
-/* What is missing to `bytes`; 0: nothing, the driver refuses for another reason. */
+/* Returns how many of these bytes the device lacks. 0: none, so the driver refuses for
+ * another reason. */
 static uint64_t missing(uint64_t bytes, CUcontext ctx)
 {
 	size_t left = 0, total = 0;

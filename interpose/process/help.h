@@ -12,13 +12,13 @@
 
 #include <cuda.h>
 
-/* Asks for what is missing to `bytes` of the device (0: unknown, some), which that of
- * `ctx` (NULL: of the current one) is. Returns true if any came: the driver may have
- * memory now. Takes 300 ms at most. No lock is held but that of sleep.c. */
+/* Asks for what the device of `ctx` (NULL: the current one) lacks of these bytes (0:
+ * not known, it asks for some). Returns true if any came: the driver may have memory
+ * now. Takes 300 ms at most. Called without locks but that of sleep.c. */
 bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx);
 
-/* Another process asks: gives so many bytes back, without a wait for the device.
- * Returns how many it gave. */
+/* Gives so many bytes back because another process asks, without a wait for the device.
+ * Returns how many. */
 uint64_t gcp_help_give(int device, uint64_t bytes);
 
 #endif

@@ -104,7 +104,7 @@ static void contents_find(struct survey *survey)
 		gcp_pools_blocks(pools, device, content_add, survey);
 }
 
-/* The number behind these words in a file; UINT64_MAX: there is none. */
+/* Returns the number behind these words in a file, or UINT64_MAX. */
 static uint64_t figure_read(const char *directory, const char *file, const char *words)
 {
 	char text[4096], *at;
@@ -118,7 +118,8 @@ static uint64_t figure_read(const char *directory, const char *file, const char 
 	return *at >= '0' && *at <= '9' ? gcp_digits_read(at) : UINT64_MAX;
 }
 
-/* What the processes of a cgroup may still take; UINT64_MAX: they have no limit. */
+/* Returns the bytes that the processes of a cgroup may still take; UINT64_MAX: it has
+ * no limit. */
 static uint64_t group_room(const char *directory, bool first_version)
 {
 	uint64_t most = figure_read(
@@ -134,15 +135,17 @@ static uint64_t group_room(const char *directory, bool first_version)
 	return most - (most < used ? most : used);
 }
 
-/* Bytes of the host that may be taken: never the last tenth, of it and of each cgroup
- * that the process is in. In a container a cgroup may have a name that only the host
- * knows: it is the one that is mounted then. */
+/* Returns the bytes of the host that may be taken, less a tenth of its memory and of
+ * the limit of each cgroup that the process is in. In a container a cgroup may have a
+ * name that only the host knows: then the mounted one counts. */
 static uint64_t host_room(void)
 {
 	uint64_t room = figure_read("/proc", "meminfo", "MemAvailable:") << 10, one;
 	uint64_t total = figure_read("/proc", "meminfo", "MemTotal:") << 10;
 	char lines[4096], *path, *end;
 
+	if (room >= UINT64_MAX << 10) /* it is not known */
+		return 0;
 	room -= room < total / 10 ? room : total / 10;
 	if (gcp_file_read("/proc/self/cgroup", lines, sizeof(lines)) <= 0)
 		return room;
@@ -244,7 +247,8 @@ static uint64_t bytes_taken(int device, bool shared)
 	return shared ? stats.lane_bytes.current : stats.reserved_bytes.current;
 }
 
-/* What graphs share is made again by their next launches, and counts at the wake. */
+/* Gives unused memory and lanes back. The next launches map lanes again, so a wake
+ * needs memory for them, too. */
 static CUresult unused_give_back(void)
 {
 	int most = gcp_pools_device_max(gcp_process.pools);
@@ -288,7 +292,7 @@ static int fall_asleep(uint64_t until, struct gcp_text *said)
 	return result;
 }
 
-/* What stays of what the program has from the library, as far as it is known. */
+/* Adds the bytes that a sleep does not give back, as far as they are known. */
 static void rest_add(struct gcp_text *said)
 {
 	struct gcp_pools *pools = gcp_process.pools;
@@ -366,8 +370,9 @@ static bool is_lacking(CUcontext ctx, uint64_t bytes)
 	       left < bytes;
 }
 
-/* Returns true if each device has memory for all of it; other processes are asked for
- * what is missing. Else nothing is taken: others would lack what goes back at once. */
+/* Returns true if each device has memory for all of it, and asks other processes for
+ * what is missing. Takes nothing: after a failure all of it would go back at once, and
+ * other processes would lack it meanwhile. */
 static bool is_there(void)
 {
 	CUdevice device;
@@ -469,18 +474,13 @@ int gcp_process_wake(uint64_t by_call, struct gcp_text *said)
 	return result;
 }
 
-/* In a thread with whatever context and errno. */
 static int answer(int (*call)(uint64_t timeout_ms, struct gcp_text *said),
 		  uint64_t timeout_ms)
 {
-	char bytes[SAID_MAX];
-	struct gcp_text said;
-	int saved = errno, result;
+	GCP_TEXT(said, SAID_MAX);
+	GCP_KEEP_ERRNO;
 
-	gcp_text_init(&said, bytes, sizeof(bytes));
-	result = call(timeout_ms, &said);
-	errno = saved;
-	return result;
+	return call(timeout_ms, &said);
 }
 
 int gcpool_sleep(unsigned timeout_ms)

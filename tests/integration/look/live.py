@@ -3,7 +3,6 @@
 """The live view: what `gcpool top` and `gcpool ctl` see of running processes, and that a page
 is there only for a living process of the same user that asked for it."""
 
-import contextlib
 import curses
 import glob
 import json
@@ -475,26 +474,6 @@ def metrics_are_text_for_prometheus(checks, directory):
     checks.equal("lines of another form", [], wrong)
     checks.that(f'gcpool_hits_total{{pid="{ORDINARY.pid}",program="loop-shared",' in text, text[:500])
     checks.equal("rights", 0o640, os.stat(path).st_mode & 0o777)
-
-
-def the_screen_is_drawn_till_q(checks, directory):
-    try:
-        pid, fd = pty.fork()
-    except OSError as error:  # a chroot without /dev/pts
-        print(f"left out: the_screen_is_drawn_till_q: {error}")
-        return
-    if pid == 0:
-        os.environ.update(TERM="xterm", LINES="40", COLUMNS="80")
-        os.execv(GCPOOL, [GCPOOL, "top", "--interval", "0.2"])
-    seen = b""
-    while b"q quit" not in seen:
-        seen += os.read(fd, 65536)
-    checks.that(b"ALLOC/S" in seen, seen)
-    os.write(fd, b"q")
-    with contextlib.suppress(OSError):
-        while os.read(fd, 65536):
-            pass
-    checks.equal("exit code", 0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def wrong_words_are_one_line(checks, directory):
