@@ -112,6 +112,27 @@ TEST(each_stream_behind_an_old_event_follows)
 	}
 }
 
+/* Stream 1 goes on, maybe on the same block, before 0 waits for its event: that stood
+ * for less than all its work. */
+TEST(a_stream_that_went_on_holds_back_until_it_is_joined)
+{
+	struct node *at[4] = {NULL};
+
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	event_record(1, EVENT);
+	at[0] = last_node();
+	kernel(1);
+	wait_event(0, EVENT, at);
+	gcp_addr addr = used_and_freed();
+	assert_false(is_given_again(addr, 3 * MIB));
+	OK(work_captured(1));
+	kernel(1);
+	wait_for(0, 1);
+	assert_true(is_given_again(addr, 3 * MIB));
+}
+
 static void joined_with_one_at_rest(void)
 {
 	kernel(0);
