@@ -40,6 +40,7 @@
 #include "../cuda/resolve.h"
 #include "../cuda/third_party_dma.h"
 #include "../observe/observer.h"
+#include "../observe/ranges.h"
 #include "calling_thread.h"
 #include "help.h"
 #include "sleep.h"
@@ -57,7 +58,7 @@ enum {
 static struct gcp_mutex sleep_lock = GCP_MUTEX(GCP_RANK_SLEEP);
 /* With sleep_lock. */
 static struct gcp_spans spans;      /* while asleep */
-static struct gcp_spans freed;      /* blocks, while asleep */
+static struct gcp_treap freed;      /* blocks, while asleep */
 static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them */
 static bool gave_up;                /* the last wake was in vain */
 static void *fence;                 /* made once */
@@ -430,13 +431,13 @@ static int wake_locked(bool by_call, uint64_t until)
 	if (result != 0)
 		return result;
 	gcp_thread_watch();
-	for (size_t i = 0; i < freed.count; i++) {
+	for (struct gcp_range *one; (one = gcp_ranges_first(&freed)); free(one)) {
+		gcp_ranges_remove(&freed, one);
 		if (gcp_process.observer)
-			gcp_process.observer->freeing(freed.at[i].addr,
+			gcp_process.observer->freeing(one->at,
 						      (struct gcp_observed_order){0});
-		(void)gcp_pools_free(gcp_process.pools, freed.at[i].addr); /* Z6 */
+		(void)gcp_pools_free(gcp_process.pools, one->at); /* Z6 */
 	}
-	gcp_spans_close(&freed);
 	kept = spans;
 	spans = (struct gcp_spans){0};
 	atomic_store(&gcp_gate.kept, 0);
@@ -513,22 +514,21 @@ static int gate_wait(void)
 /* Of a thread inside another call nothing is noted: that call waits. */
 static bool free_note(CUdeviceptr addr)
 {
+	struct gcp_range key = {.at = addr, .bytes = 1}, *one;
 	struct gcp_block_info info;
-	bool noted = false;
-	size_t i = 0;
 
 	if (gcp_thread.inside > 0)
 		return false;
-	gcp_mutex_lock(&sleep_lock);
-	if (atomic_load(&gcp_gate.asleep) &&
-	    gcp_pools_held(gcp_process.pools, addr, &info) == 0) {
-		while (i < freed.count && freed.at[i].addr != addr)
-			i++;
-		noted = i == freed.count &&
-			gcp_spans_add(&freed, &(struct gcp_block_view){.addr = addr});
-	}
-	gcp_mutex_unlock(&sleep_lock);
-	return noted;
+	GCP_LOCKED(&sleep_lock);
+	if (!atomic_load(&gcp_gate.asleep) ||
+	    gcp_pools_held(gcp_process.pools, addr, &info) != 0)
+		return false;
+	one = gcp_ranges_from(&freed, &key);
+	if ((one && one->at == addr) || !(one = malloc(sizeof(*one))))
+		return false;
+	*one = key;
+	gcp_ranges_insert(&freed, one);
+	return true;
 }
 
 /* At exit no call wakes the process. */

@@ -7,7 +7,6 @@
  * a stream of its own, waits for that, and copies the piece as a whole to ordinary
  * memory; or the other way. Several contexts, and so devices, are copied at once.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,13 +38,10 @@ struct worker {
 
 bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 {
-	int saved = errno;
-
 	if (spans->count == spans->room) {
 		size_t room = spans->room ? 2 * spans->room : 256;
 		void *more = realloc(spans->at, room * sizeof(*spans->at));
 
-		errno = saved;
 		if (!more)
 			return false;
 		spans->at = more;
@@ -61,7 +57,6 @@ bool gcp_spans_open(struct gcp_spans *spans)
 {
 	uint64_t pieces = (spans->bytes + PIECE - 1) / PIECE;
 	uint64_t stage = spans->bytes;
-	int saved = errno;
 	void *host = MAP_FAILED;
 
 	if (spans->bytes == 0)
@@ -82,7 +77,6 @@ bool gcp_spans_open(struct gcp_spans *spans)
 		(void)madvise(host, spans->bytes, MADV_DONTDUMP);
 		spans->host = host;
 	}
-	errno = saved;
 	return spans->host;
 }
 
@@ -97,13 +91,10 @@ static void stage_release(struct gcp_spans *spans)
 
 void gcp_spans_close(struct gcp_spans *spans)
 {
-	int saved = errno;
-
 	stage_release(spans);
 	if (spans->host)
 		munmap(spans->host, spans->bytes);
 	free(spans->at);
-	errno = saved;
 	*spans = (struct gcp_spans){0};
 }
 

@@ -5,6 +5,7 @@
  *
  *   --blocks N --bytes BYTES   what is held
  *   --rounds N                 sleeps, and as many wakes by the next call
+ *   --frees N                  small blocks that are freed meanwhile
  *   --workers N                threads that fill and check meanwhile
  *   --outside                  says what nvidia-smi sees awake and asleep
  *   --idle                     says "ready", and checks once a line has come
@@ -14,6 +15,7 @@
  * Styles: static shared linked dlsym ptsz
  * Tried: everywhere
  * Run: mapped: trial.py @ --bytes 4m GCPOOL_WAKE=auto
+ * Run: mapped: trial.py @ --frees 400000 --bytes 512 --rounds 2 GCPOOL_WAKE=auto
  * Run: mapped: trial.py @ --workers 2 GCPOOL_WAKE=auto
  */
 #include <dlfcn.h>
@@ -23,11 +25,11 @@
 #include "kernels.h"
 #include "graph_forms.h"
 
-enum { GRAPHS = 2, BLOCKS_MAX = 4096, WORKERS_MAX = 16 };
+enum { GRAPHS = 2, BLOCKS_MAX = 4096, WORKERS_MAX = 16, FREES_MAX = 400000 };
 
 static struct gcpt_kernels k;
-static uint64_t blocks, bytes, rounds, workers;
-static void *block[BLOCKS_MAX], *output[GRAPHS], *wrong;
+static uint64_t blocks, bytes, rounds, workers, frees;
+static void *block[BLOCKS_MAX], *output[GRAPHS], *wrong, *gone[FREES_MAX];
 static CUgraphExec graph[GRAPHS];
 static CUstream stream;
 static int (*gcpool_sleep)(unsigned timeout_ms), (*gcpool_wake)(void);
@@ -128,17 +130,18 @@ static int sleeps_play(bool outsides)
 {
 	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t start;
-		void *p;
 
-		GCPT_OK(gcpt_malloc(&p, bytes));
+		for (uint64_t i = 0; i < frees; i++)
+			GCPT_OK(gcpt_malloc(&gone[i], bytes));
 		if (sleep_now() != 0)
 			return 1;
 		if (outsides && round < 2)
 			outside("asleep");
 		start = gcpt_now_ns();
-		GCPT_OK(gcpt_free(p)); /* and sleeps on; the second one is wrong */
-		if (!workers && (gcpool_sleep(0) != -EALREADY || gcpt_free(p) == 0 ||
-				 gcpool_wake() != -EALREADY))
+		for (uint64_t i = 0; i < frees; i++)
+			GCPT_OK(gcpt_free(gone[i])); /* and sleeps on */
+		if (!workers && (gcpool_sleep(0) != -EALREADY ||
+				 gcpt_free(*gone) == 0 || gcpool_wake() != -EALREADY))
 			return 1;
 		if (round % 2 && gcpool_wake() > 0)
 			return 1;
@@ -172,7 +175,8 @@ int main(int argc, char **argv)
 	rounds = gcpt_arg(argc, argv, "--rounds", 6);
 	*(void **)&gcpool_sleep = dlsym(RTLD_DEFAULT, "gcpool_sleep");
 	*(void **)&gcpool_wake = dlsym(RTLD_DEFAULT, "gcpool_wake");
-	if (blocks > BLOCKS_MAX || !gcpool_sleep || !gcpool_wake)
+	frees = gcpt_arg(argc, argv, "--frees", 1);
+	if (blocks > BLOCKS_MAX || frees > FREES_MAX || !gcpool_sleep || !gcpool_wake)
 		return 2;
 	GCPT_OK(gcpt_use(0), gcpt_kernels_load(&k), gcpt_stream_create(&stream));
 	if (gcpt_flag(argc, argv, "--outside"))
