@@ -212,10 +212,11 @@ static int obstacle_find(struct survey *survey, struct gcp_text *said)
 	contents_find(survey);
 	if (unknown)
 		gcp_text_add(said, "%s is not known to this version", unknown);
-	else if (gcp_third_party_dma_possible())
-		gcp_text_add(said,
-			     "RDMA, storage or another device may use memory by "
-			     "itself: its library is loaded, or was told of some");
+	else if (gcp_third_party_dma_possible() ||
+		 gcp_process.options.pool.completed_only)
+		gcp_text_add(said, "RDMA, storage or another device may use memory by "
+				   "itself: its library is loaded, or was told of "
+				   "some, or GCPOOL_REUSE=completed says so");
 	else if (survey->shared)
 		gcp_text_add(said, "%llu bytes are open to other processes",
 			     (unsigned long long)survey->shared);
