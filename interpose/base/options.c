@@ -250,20 +250,6 @@ static const char *value_of(char *const *environment, const char *name)
 	return NULL;
 }
 
-/* Also an old value, which means off. */
-static bool is_count_mode(const char *name, const char *value)
-{
-	return strcmp(name, "GCPOOL_MODE") == 0 && value &&
-	       strcasecmp(value, "count") == 0;
-}
-
-static const char *variable_find(const struct parse *parse, const char *name)
-{
-	const char *value = value_of(parse->environment, name);
-
-	return is_count_mode(name, value) ? "off" : value;
-}
-
 static void complaint_add(struct parse *parse, struct gcp_text *text,
 			  const char *instead)
 {
@@ -283,7 +269,7 @@ static void config_fit(struct parse *parse)
 	gcp_options_fit(&defaults.pool);
 
 	/* To ask for larger segments only is not to ask for unsplit ones. */
-	if (!variable_find(parse, "GCPOOL_TEST_SPLIT_LIMIT") &&
+	if (!value_of(parse->environment, "GCPOOL_TEST_SPLIT_LIMIT") &&
 	    config->split_limit < config->segment_bytes)
 		config->split_limit = config->segment_bytes;
 	if (gcp_config_check(config, &why) == 0)
@@ -309,28 +295,15 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_add(&instead, ")");
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
-	if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
-	    strchr(value, '%'))
-		gcp_text_add(&text, ", a percentage has no meaning here");
-	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
-		 strcmp(value, "0") == 0)
-		gcp_text_add(&text, " (no limit is none)");
 	complaint_add(parse, &text, instead.bytes);
 }
 
-/* True if `prefix` with the variable behind it is the name of an option. */
-static bool is_known(const char *prefix, const char *variable, size_t length)
+static bool is_known(const char *variable, size_t length)
 {
-	size_t before = strlen(prefix);
-
-	for (size_t i = 0; i < gcp_option_all_count; i++) {
-		const char *name = gcp_option_table[i].name;
-
-		if (strncmp(name, prefix, before) == 0 &&
-		    strlen(name + before) == length &&
-		    strncmp(name + before, variable, length) == 0)
+	for (size_t i = 0; i < gcp_option_all_count; i++)
+		if (strlen(gcp_option_table[i].name) == length &&
+		    strncmp(gcp_option_table[i].name, variable, length) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -341,13 +314,10 @@ static void unknown_complain(struct parse *parse)
 		size_t length = strcspn(*next, "=");
 		GCP_TEXT(text, GCP_LINE_MAX);
 
-		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known("", *next, length))
+		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known(*next, length))
 			continue;
-		gcp_text_add(&text, "%.*s is %s an option",
-			     length > 100 ? 100 : (int)length, *next,
-			     is_known("GCPOOL_TEST_", *next + 7, length - 7)
-				 ? "no longer"
-				 : "not");
+		gcp_text_add(&text, "%.*s is not an option",
+			     length > 100 ? 100 : (int)length, *next);
 		complaint_add(parse, &text, "ignoring it");
 	}
 }
@@ -368,7 +338,7 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 			gcp_options_fit(&ret_options->pool);
 		for (size_t i = 0; i < gcp_option_all_count; i++) {
 			const struct gcp_option *option = &gcp_option_table[i];
-			const char *value = variable_find(&parse, option->name);
+			const char *value = value_of(environment, option->name);
 
 			if (value && !value_parse(option, value, ret_options) &&
 			    pass == 1)
@@ -416,13 +386,6 @@ static void presence_say(const struct gcp_options *options)
 		program_invocation_name, mode.bytes);
 }
 
-static void count_mode_say(char *const *environment)
-{
-	if (is_count_mode("GCPOOL_MODE", value_of(environment, "GCPOOL_MODE")))
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_MODE=count is no longer a mode, using off");
-}
-
 int gcp_options_read(struct gcp_options *ret_options)
 {
 	/* As secure_getenv does: a caller with fewer rights than the program
@@ -437,14 +400,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 		level = GCP_LOG_ERROR;
 	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
-	count_mode_say(environment);
 	idle_say(ret_options);
-	if (ret_options->help) {
-		GCP_TEXT(text, 8192);
-
-		gcp_options_show(ret_options, &text);
-		(void)gcp_text_put(&text, "");
-	}
 	if (wrong > 0 && ret_options->strict)
 		_exit(GCP_OPTIONS_EXIT);
 	presence_say(ret_options);

@@ -42,7 +42,6 @@ struct gcp_options {
 	uint64_t trace_bytes;
 	uint32_t trace_frames;
 	bool strict;
-	bool help;
 };
 
 /* Reads the environment (all defaults when the program runs with more rights
@@ -109,7 +108,7 @@ void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text);
 void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
 
-/* All rows, aligned, as GCPOOL_HELP=1 prints them. */
+/* All rows, aligned, as `gcpool --options` prints them. */
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);
 
 #endif

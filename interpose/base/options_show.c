@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * options_show.c - options as people read them: GCPOOL_HELP, complaints, the table of
- * docs/options.md. Writes into the caller's text and nowhere else.
+ * options_show.c - options as people read them: gcpool --options, complaints, the table
+ * of docs/options.md. Writes into the caller's text and nowhere else.
  */
 #include <string.h>
 
@@ -125,7 +125,7 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 		gcp_text_add(text, ", N%%, none");
 }
 
-/* --- the table of GCPOOL_HELP ----------------------------------------------------- */
+/* --- the table of options ----------------------------------------------------- */
 
 enum { CELL_MAX = 60 };
 

@@ -98,8 +98,6 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_SET, FIELD(debug), .choices = "poison|guard|leaks", .nothing = "off"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      GCP_OPTION_BOOL, FIELD(strict)},
-    {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
-     FIELD(help)},
     /* For tests alone: not shown to users, and not promised. */
     {"GCPOOL_TEST_CLASS_STEPS", "size classes (buckets) per power of two",
      GCP_OPTION_COUNT, FIELD(pool.class_steps), .min = 1, .max = 64},

@@ -134,7 +134,6 @@ struct gcp_thread {
 	bool runtime_inside;
 	bool runtime_streaming; /* the same of cudaMallocAsync and cudaFreeAsync */
 	uint64_t runtime_confirmed;
-	uint64_t runtime_observed; /* what it would be, if nothing observed */
 	uint64_t runtime_streamed;
 
 	uint64_t given;  /* see gcp_given_by_others */

@@ -47,8 +47,7 @@ _Atomic(uint64_t) gcp_contexts_generation = 1;
 
 struct gcp_mutex gcp_contexts_lock = GCP_MUTEX(GCP_RANK_CONTEXTS);
 /* Written before any context is seen. */
-static const struct gcp_context_observer *observers;
-static size_t observer_count;
+static const struct gcp_context_observer *observer;
 static struct gcp_context contexts[CONTEXTS_MAX];
 _Atomic int gcp_context_count;
 static int device_count = -1; /* unknown yet */
@@ -71,11 +70,11 @@ static __thread struct {
 	uint64_t generation;
 } last_seen __attribute__((tls_model("initial-exec")));
 
-void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count)
+void gcp_contexts_observe(const struct gcp_context_observer *one)
 {
-	assert(gcp_context_count == 0); /* none has joined without them */
-	observers = all;
-	observer_count = count;
+	assert(gcp_context_count == 0); /* none has joined without it */
+	assert(one->joined && one->ending && one->gone && one->stays);
+	observer = one;
 }
 
 static void contexts_changed(void)
@@ -119,18 +118,6 @@ static void contexts_wait(void)
 
 /* --- joining the barriers ----------------------------------------------------- */
 
-/* Without the lock. */
-#define CONTEXTS_TELL(what, ctx)                                                       \
-	for (size_t i = 0; i < observer_count; i++)                                    \
-		if (observers[i].what)                                                 \
-	observers[i].what(ctx)
-
-/* `ctx` is on the list by now. */
-static void contexts_join(CUcontext ctx)
-{
-	CONTEXTS_TELL(joined, ctx);
-}
-
 /* One of those that gcp_contexts_for_each found, when pool/ held its locks; NULL: no
  * more. `joined` has been put behind the barriers meanwhile: not before that may
  * another thread that works in it go on. */
@@ -157,7 +144,7 @@ static void contexts_join_late(void)
 
 	if (atomic_load_explicit(&unjoined_count, memory_order_acquire))
 		while ((ctx = contexts_unjoined(ctx)))
-			contexts_join(ctx);
+			observer->joined(ctx);
 }
 
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
@@ -186,7 +173,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	last_seen.generation = gcp_contexts_now();
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (fresh && kind != GCP_CONTEXT_GREEN)
-		contexts_join(ctx);
+		observer->joined(ctx);
 	contexts_join_late();
 }
 
@@ -292,7 +279,7 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct gcp_context *context, *primary = NULL;
 
-	assert(ctx && observer_count > 0);
+	assert(ctx && observer);
 	if (gcp_real.cuCtxGetDevice(ret_device) != CUDA_SUCCESS)
 		return false;
 	context = contexts_find(ctx);
@@ -526,7 +513,7 @@ static void ending_begin(CUcontext ctx)
 	struct gcp_context *context;
 
 	if (ctx)
-		CONTEXTS_TELL(ending, ctx);
+		observer->ending(ctx);
 	GCP_LOCKED(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	assert(ending_count >= 0 && (!context || context->ending >= 0));
@@ -536,7 +523,7 @@ static void ending_begin(CUcontext ctx)
 		ending_since = gcp_clock_ns();
 }
 
-/* The real call returned. All observers have released the context before its handle
+/* The real call returned. The context is released everywhere before its handle
  * can be taken for a new one's. */
 static void ending_done(CUcontext ctx, bool gone)
 {
@@ -545,7 +532,7 @@ static void ending_done(CUcontext ctx, bool gone)
 	if (gone)
 		gcp_given(); /* its memory */
 	if (gone || !ctx)
-		CONTEXTS_TELL(gone, ctx);
+		observer->gone(ctx);
 	gcp_mutex_lock(&gcp_contexts_lock);
 	context = contexts_find(ctx);
 	if (context && gone)
@@ -557,7 +544,7 @@ static void ending_done(CUcontext ctx, bool gone)
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (ctx && !gone)
-		CONTEXTS_TELL(stays, ctx);
+		observer->stays(ctx);
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)

@@ -25,8 +25,8 @@ enum gcp_context_kind {
 	GCP_CONTEXT_DOUBT,   /* none of these: made behind our back */
 };
 
-/* What a part of the library does when a context comes or goes; each may be NULL.
- * Called without locks, by the thread whose call it is. */
+/* What the library does when a context comes or goes. Called without locks, by the
+ * thread whose call it is. */
 struct gcp_context_observer {
 	void (*joined)(CUcontext ctx); /* it is known from now on */
 	void (*ending)(CUcontext ctx); /* waits until its users are done */
@@ -35,8 +35,8 @@ struct gcp_context_observer {
 	void (*stays)(CUcontext ctx); /* it was ending */
 };
 
-/* They hear of all contexts, in this order. Called once, before any other function. */
-void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count);
+/* Called once, before any other function. */
+void gcp_contexts_observe(const struct gcp_context_observer *one);
 
 /* Changes whenever what is known of any context changes. */
 extern _Atomic(uint64_t) gcp_contexts_generation;

@@ -8,7 +8,6 @@
  * the parts in a context that may be ending count as pending. The lock is held over
  * queries of events, never over a wait.
  */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "contexts.h"
@@ -202,7 +201,6 @@ int gcp_fence_all_query(void *fence, void *ctx)
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */
 int gcp_fence_all_wait(void *fence, void *ctx)
 {
-	uint64_t delay_ns = 2000;
 	GCP_KEEP_ERRNO;
 	int result;
 
@@ -211,13 +209,7 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 		gcp_assert_driver_call();
 		if (result != CUDA_ERROR_NOT_READY)
 			break;
-		if (turn < 100) {
-			sched_yield();
-			continue;
-		}
-		gcp_sleep(delay_ns);
-		if (delay_ns < 100000)
-			delay_ns += delay_ns / 4;
+		gcp_pause(turn);
 	}
 	return result;
 }

@@ -313,17 +313,13 @@ uint64_t gcp_foreign_work_done(void)
 
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
 {
-	uint64_t delay_ns = 2000;
-	CUresult result;
+	for (int turn = 0; gcp_foreign_work_is_pending(number); turn++) {
+		CUresult result = gcp_foreign_work_ask(ctx, number, own);
 
-	while (gcp_foreign_work_is_pending(number)) {
 		gcp_assert_driver_call();
-		result = gcp_foreign_work_ask(ctx, number, own);
 		if (result != CUDA_ERROR_NOT_READY)
 			return result;
-		gcp_sleep(delay_ns);
-		if (delay_ns < 100000)
-			delay_ns += delay_ns / 4;
+		gcp_pause(turn);
 	}
 	return CUDA_SUCCESS;
 }
@@ -386,12 +382,13 @@ static bool home_drop(struct foreign *work, CUcontext ctx)
 }
 
 /* Its events are gone, and the work in its streams is done. */
-static void foreign_of_context_drop(CUcontext ctx)
+void gcp_foreign_work_context_gone(CUcontext ctx)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
-	assert(ctx);
+	if (!ctx)
+		return;
+	GCP_LOCKED(&foreign_lock);
 	while (*link) {
 		if ((*link)->ctx == ctx || home_drop(*link, ctx))
 			foreign_remove(link);
@@ -408,12 +405,4 @@ static void foreign_of_context_drop(CUcontext ctx)
 		*link = work->next;
 		free(work);
 	}
-}
-
-void gcp_foreign_work_context_gone(CUcontext ctx)
-{
-	if (!ctx || !gcp_process_pooling())
-		return;
-	GCP_LOCKED(&foreign_lock);
-	foreign_of_context_drop(ctx);
 }

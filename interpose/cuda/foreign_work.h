@@ -64,7 +64,7 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number);
  * go on. No lock is held. */
 void gcp_foreign_work_green_ending(CUcontext green);
 
-/* As a context observer. */
+/* NULL: of one that is not known. */
 void gcp_foreign_work_context_gone(CUcontext ctx);
 
 #endif

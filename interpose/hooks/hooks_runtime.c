@@ -134,27 +134,25 @@ static inline bool code_is_patched(const struct gcp_code *code, const void *entr
 #define GCP_SHORT static inline __attribute__((always_inline)) int
 
 /* A refusal is the driver's to tell the runtime, which keeps it as its last error. */
-GCP_SHORT runtime_alloc(struct gcp_pool *pool, void **ret_ptr, size_t bytes)
+GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
+				  size_t bytes)
 {
+	struct gcp_pool *pool;
 	gcp_addr addr;
-	int result = pool ? gcp_memory_alloc(pool, bytes, &addr) : -1;
+	int result;
 
-	assert(bytes > 0 && gcp_process_pooling());
+	if (!ret_ptr || !bytes || !runtime_confirmed() ||
+	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
+		return -1;
+	assert(gcp_process_pooling());
+	pool = gcp_thread_pool_confirmed();
+	result = pool ? gcp_memory_alloc(pool, bytes, &addr) : -1;
 	if (__builtin_expect(result != 0, 0)) {
 		gcp_thread.runtime_refused = result > 0 ? result : 0;
 		return -1;
 	}
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return GCP_CUDART_SUCCESS;
-}
-
-GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
-				  size_t bytes)
-{
-	if (!ret_ptr || !bytes || !runtime_confirmed() ||
-	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
-		return -1;
-	return runtime_alloc(gcp_thread_pool_confirmed(), ret_ptr, bytes);
 }
 
 /* A sticky device error has the same number in both layers, and whatever the
@@ -217,79 +215,32 @@ GCP_STREAMED(cudaFreeAsync, cuMemFreeAsync, gcp_async_short_free, false, GCP_FRE
 GCP_STREAMED(cudaFreeAsync_ptsz, cuMemFreeAsync_ptsz, gcp_async_short_free, true,
 	     GCP_FREE, ptr)
 
-/* --- the short cut of calls that are observed ------------------------------------- */
-
-/* Whether the thread would be sure, if nothing observed. */
-static bool runtime_is_observed(void)
-{
-	return gcp_process.observer &&
-	       gcp_thread.runtime_observed == gcp_contexts_now();
-}
-
-static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
-				       size_t bytes)
-{
-	int saved = errno, result;
-
-	if (!ret_ptr || !bytes || !runtime_is_observed() ||
-	    GCP_PATCHED(real, cudaMalloc, cuMemAlloc_v2))
-		return -1;
-	result = runtime_alloc(gcp_thread_pool(), ret_ptr, bytes);
-	errno = saved; /* instruments leave that to the entries */
-	return result;
-}
-
-static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
-{
-	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
-	struct gcp_block_info info;
-	GCP_KEEP_ERRNO;
-
-	if (!ptr || !runtime_is_observed() || GCP_PATCHED(real, cudaFree, cuMemFree_v2))
-		return -1;
-	/* A wrong free goes through cudart to our cuMemFree, and is noted there alone.
-	 */
-	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
-		return -1;
-	return gcp_memory_free(addr);
-}
-
 /* --- the long way --------------------------------------------------------- */
 
 static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 			      size_t bytes)
 {
-	int result = runtime_observed_cudaMalloc(real, ret_ptr, bytes);
+	int result;
 
-	if (result >= 0)
-		return result;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_inside = true;
 	result = GCP_REAL(real, cudaMalloc)(ret_ptr, bytes);
 	gcp_thread.runtime_inside = false;
 	gcp_thread.runtime_refused = 0;
-	if (result != GCP_CUDART_SUCCESS)
-		gcp_thread.runtime_confirmed = 0;
 	/* The short cut is not for calls that are observed, or that pass a gate. */
-	if (gcp_process.observer || gcp_gate.wait) {
-		gcp_thread.runtime_observed =
-		    gcp_gate.wait ? 0 : gcp_thread.runtime_confirmed;
+	if (result != GCP_CUDART_SUCCESS || gcp_process.observer || gcp_gate.wait)
 		gcp_thread.runtime_confirmed = 0;
-	}
 	return result;
 }
 
 static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
-	int result = runtime_observed_cudaFree(real, ptr);
-
-	return result >= 0 ? result : GCP_REAL(real, cudaFree)(ptr);
+	return GCP_REAL(real, cudaFree)(ptr);
 }
 
 static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 {
 	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_observed = 0;
 	gcp_thread.runtime_streamed = 0;
 	return GCP_REAL(real, cudaSetDevice)(device);
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * context_observers.h - the parts of the library that use contexts, and what each of
- * them does when one comes or goes.
+ * context_observers.h - what the library does when a context comes or goes.
  */
 #ifndef GCP_INTERPOSE_CONTEXT_OBSERVERS_H
 #define GCP_INTERPOSE_CONTEXT_OBSERVERS_H
 
 #include "../cuda/contexts.h"
 
-extern const struct gcp_context_observer gcp_context_observers[];
-extern const size_t gcp_context_observer_count;
+extern const struct gcp_context_observer gcp_contexts_observer;
 
 #endif

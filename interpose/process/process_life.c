@@ -27,7 +27,6 @@ static pid_t process; /* that has started; changed under start_lock */
 
 static enum gcp_run_mode start_pooling(void);
 static void thread_exit(void *data);
-static void watch_quick_exit(void);
 
 /* Without a preload the library sees neither captures nor work. */
 static void preload_check(struct gcp_options *options)
@@ -63,8 +62,6 @@ enum gcp_run_mode gcp_process_start(void)
 			mode = start_pooling();
 		else
 			mode = GCP_RUN_PASSIVE;
-		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_process.observer)
-			watch_quick_exit();
 		if (mode == GCP_RUN_PASSIVE)
 			gcp_process.special = true;
 		assert(mode == GCP_RUN_PASSIVE || gcp_process.tracker);
@@ -75,18 +72,6 @@ enum gcp_run_mode gcp_process_start(void)
 	if (first && gcp_process.observer)
 		gcp_process.observer->load();
 	return mode;
-}
-
-/* The option was this library's. */
-static void handles_check(void)
-{
-	struct gcp_elf elf;
-
-	if (gcp_process.options.handles && secure_getenv("GCPOOL_HANDLES") &&
-	    !gcp_elf_find("libgcpool-handles.so", &elf))
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_HANDLES is for libgcpool-handles.so, which is not "
-			"preloaded: use gcpool --handles");
 }
 
 static enum gcp_run_mode start_pooling(void)
@@ -131,7 +116,6 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
-	handles_check();
 	return GCP_RUN_POOL;
 }
 
@@ -145,7 +129,6 @@ static void thread_exit(void *data)
 	gcp_thread.free_direct = false;
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_observed = 0;
 	gcp_thread.runtime_streamed = 0;
 	gcp_gate_thread_ends();
 	if (!gcp_process_pooling())
@@ -212,7 +195,7 @@ static void resolve_begins(void)
 /* The real functions are known. */
 static void resolved(void)
 {
-	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
+	gcp_contexts_observe(&gcp_contexts_observer);
 }
 
 bool gcp_resolve_now(void)
@@ -226,9 +209,9 @@ bool gcp_resolve_now(void)
 
 /* --- exit --------------------------------------------------------------------- */
 
-/* exit and, if there are statistics to write, quick_exit. A signal that ends the
- * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. The reports and
- * files of a parent are none of its child's, also of one that fork_child has not seen
+/* A signal that ends the process, quick_exit, _exit and exec come past this:
+ * GCPOOL_STATS_EVERY is for them. The reports and files of a parent are none of its
+ * child's, also of one that fork_child has not seen
  * (_Fork, or the system call). A lock may never be free: gcp_end_step. */
 
 /* The launcher waits for no program. It asks this process, which it has become, to say
@@ -274,20 +257,4 @@ __attribute__((destructor)) static void life_end(void)
 				"allocation or a free: leaving out what is left of its "
 				"statistics and of what is recorded");
 	}
-}
-
-static void quick_end(void *unused)
-{
-	(void)unused;
-	life_end();
-}
-
-/* What at_quick_exit of glibc calls; weak as __register_atfork is. */
-extern int __cxa_at_quick_exit(void (*)(void *), void *) __attribute__((weak));
-
-static void watch_quick_exit(void)
-{
-	gcp_assert_held(GCP_RANK_START);
-	if (__cxa_at_quick_exit)
-		__cxa_at_quick_exit(quick_end, __dso_handle);
 }

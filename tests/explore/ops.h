@@ -159,7 +159,7 @@ struct setting {
 	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */
 	uint64_t host_quota;
 	bool host_thread;      /* a thread of the library's looks at fences */
-	bool count;            /* the library only counts */
+	bool count;            /* the library is off */
 	bool filter;           /* the kernel refuses what the library would like */
 	bool early;            /* calls fail from before the first one of CUDA */
 	bool exit_with_memory; /* the program ends with memory in use */

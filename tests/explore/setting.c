@@ -321,7 +321,7 @@ void setting_apply(const struct setting *setting, FILE *show)
 		set("GCPOOL_WAKE_WAIT", "0");
 	}
 	if (setting->plain)
-		set("GCPOOL_MODE", setting->count ? "count" : "off");
+		set("GCPOOL_MODE", "off");
 	if (show)
 		fputc('\n', show), fflush(show);
 }

@@ -155,23 +155,7 @@ TEST(limits_may_be_shares_or_none)
 	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=99999999999999999999%"), 1);
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=50%"), 1);
-	assert_non_null(strstr(complaints.last, "a percentage has no meaning here"));
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
-}
-
-TEST(options_that_went_are_ignored)
-{
-	struct gcp_options defaults;
-
-	gcp_options_default(&defaults);
-	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=7"), 1);
-	assert_string_equal(complaints.last,
-			    "GCPOOL_FENCE_BATCH is no longer an option, ignoring it");
-	assert_int_equal(options.pool.epoch_blocks, defaults.pool.epoch_blocks);
-	OK(PARSE("GCPOOL_TEST_FENCE_BATCH=7"));
-	assert_int_equal(options.pool.epoch_blocks, 7);
-	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=1G", "GCPOOL_TEST_=1", "GCPOOL_T=1"),
-			 2);
 }
 
 TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)

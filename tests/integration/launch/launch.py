@@ -132,7 +132,7 @@ class Launcher(unittest.TestCase):
         self.assertTrue(any("GCPOOL_QUOTA" in row for row in rows))
         self.assertFalse([row for row in rows if row.startswith("*")])
         done = run("gcpool", "--library", LIBRARY, "--set", "QUOTA=8G", "--options",
-                   GCPOOL_MODE="off", GCPOOL_HELP="1")
+                   GCPOOL_MODE="off")
         changed = [line.split()[1:4] for line in done.stdout.splitlines()
                    if line.startswith("*")]
         self.assertIn(["GCPOOL_MODE", "pool", "off"], changed)

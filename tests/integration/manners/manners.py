@@ -55,7 +55,7 @@ class Manners:
         for scenario in ("a_file_takes_the_place_of_stderr", "a_file_takes_it_after_an_allocation",
                          "a_file_that_is_closed_on_exec_takes_it", "a_connection_takes_it"):
             for options in (None, {"GCPOOL_LOG": "debug", "GCPOOL_STATS": "text",
-                                   "GCPOOL_STATS_EVERY": "1", "GCPOOL_HELP": "1"}):
+                                   "GCPOOL_STATS_EVERY": "1"}):
                 self.play(scenario, options)
 
     # --- a write does not wait --------------------------------------------------------
@@ -73,7 +73,7 @@ class Manners:
         return reader, writer
 
     def check_full_pipe(self):
-        for options in (None, {"GCPOOL_LOG": "debug", "GCPOOL_STATS": "text", "GCPOOL_HELP": "1"}):
+        for options in (None, {"GCPOOL_LOG": "debug", "GCPOOL_STATS": "text"}):
             reader, writer = self.full_pipe()
             began = time.monotonic()
             process = self.begin("probes_for_memory", options, stderr=writer)

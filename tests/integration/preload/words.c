@@ -78,12 +78,6 @@ SCENARIO_PRIMARY(blocks_are_left)
 	OK(cuMemFree(allocated(700)));
 }
 
-SCENARIO_PRIMARY(ends_quickly)
-{
-	OK(cuMemFree(allocated(MIB)));
-	quick_exit(0);
-}
-
 /* A child has no statistics of its own, though no handler of pthread_atfork runs. */
 SCENARIO_PRIMARY(forks)
 {

@@ -166,9 +166,6 @@ class Words:
                   "blocks=3, bytes=8.0 MiB, largest=address=0x", "=1000 B",
                   "allocations served without the driver", "blocks by size class")
         self.checks.that("MiB bytes" not in result.err, "MiB bytes")
-        plain = self.play("blocks_are_left", GCPOOL_STATS="text", GCPOOL_MODE="count")
-        self.says(plain.err, "GCPOOL_MODE=count is no longer a mode, using off\n")
-        self.checks.equal("count mode: lines", 1, len(plain.err.splitlines()))
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
         self.checks.equal("off", "", quiet.err)
 
@@ -192,7 +189,7 @@ class Words:
         """A write of the library's that fails sends the program no signal."""
         reader, writer = os.pipe()
         os.close(reader)
-        for options in ({"GCPOOL_LGO": "1"}, {"GCPOOL_STATS": "text"}, {"GCPOOL_HELP": "1"}):
+        for options in ({"GCPOOL_LGO": "1"}, {"GCPOOL_STATS": "text"}):
             self.checks.equal(f"{options}: a pipe that nothing reads", 0,
                               self.ended("blocks_are_left", options, stderr=writer))
         os.close(writer)
@@ -248,7 +245,6 @@ class Words:
             self.checks.that(reports[1]["devices"][0]["hits"] > 0, "no hits")
 
     def check_ends(self):
-        self.checks.equal("quick_exit", True, self.report("ends_quickly")["final"])
         self.checks.equal("fork", True, self.report("forks")["final"])
 
     # --- limits -----------------------------------------------------------------------
