@@ -31,12 +31,8 @@ enum {
 
 static struct async_device {
 	_Atomic uint32_t state;
-	CUmemoryPool standard;        /* constant once known */
-	atomic_bool threshold_raised; /* by us; written under lock */
-	/* lock: */
-	bool threshold_set;     /* by the program */
-	uint64_t threshold;     /* as the program knows it */
-	uint64_t reserved_high; /* since the program reset it */
+	CUmemoryPool standard;  /* constant once known */
+	uint64_t reserved_high; /* since the program reset it; lock */
 } devices[DEVICES_MAX];
 /* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
  * and what is noted of it are one step, or a set of another thread is missed. */
@@ -154,57 +150,6 @@ static struct async_device *device_served(CUmemoryPool pool)
 	return gcp_process_pooling() ? device_with(pool) : NULL;
 }
 
-/* --- what CUDA's own default pool keeps ------------------------------------------- */
-
-void gcp_async_passes(int number, CUmemoryPool named)
-{
-	struct async_device *device = device_of(number);
-	uint32_t state = device ? state_learnt(device) : 0;
-	cuuint64_t most = UINT64_MAX;
-	bool raised = false;
-
-	if (!state || (named ? named != device->standard : state & DEVICE_ELSE))
-		return;
-	gcp_mutex_lock(&devices_lock);
-	assert(device->standard);
-	if (!device->threshold_set && !device->threshold_raised) {
-		raised = gcp_real.cuMemPoolSetAttribute(
-			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-			     &most) == CUDA_SUCCESS;
-		device->threshold_raised = raised;
-	}
-	gcp_mutex_unlock(&devices_lock);
-	if (raised)
-		gcp_log(GCP_LOG_INFO,
-			"device %d: CUDA's default pool serves stream-ordered memory, "
-			"keeping it to hand until memory is out",
-			number);
-}
-
-static uint64_t real_attribute(const struct async_device *device,
-			       CUmemPool_attribute attribute)
-{
-	cuuint64_t value = 0;
-
-	assert(device->standard && state_of(device) & DEVICE_KNOWN);
-	if (gcp_real.cuMemPoolGetAttribute(device->standard, attribute, &value) !=
-	    CUDA_SUCCESS)
-		return 0;
-	return value;
-}
-
-uint64_t gcp_async_kept(int number)
-{
-	struct async_device *device = device_of(number);
-	uint64_t reserved, used;
-
-	if (!device || !device->threshold_raised)
-		return 0;
-	reserved = real_attribute(device, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-	used = real_attribute(device, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-	return reserved > used ? reserved - used : 0;
-}
-
 /* --- which pool is the current one ------------------------------------------------ */
 
 /* A call that may have changed it. Where it has failed no lock is taken: in the child
@@ -308,9 +253,6 @@ static void attribute_correct(struct async_device *device,
 		*value += served.reserved;
 	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		*value += device->reserved_high;
-	else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD &&
-		 device->threshold_raised && !device->threshold_set)
-		*value = device->threshold;
 }
 
 CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
@@ -319,7 +261,8 @@ CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
 	CUresult result = gcp_real.cuMemPoolGetAttribute(pool, attribute, ret_value);
 	struct async_device *device;
 
-	if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ||
+	if (result != CUDA_SUCCESS ||
+	    attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
 	    attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		return result;
 	device = device_served(pool);
@@ -337,9 +280,7 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
 		return result;
 	gcp_mutex_lock(&devices_lock);
-	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		device->threshold_set = true;
-	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+	if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		device->reserved_high = 0;
 	gcp_mutex_unlock(&devices_lock);
 	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && gcp_process_pooling())

@@ -22,15 +22,7 @@ bool gcp_async_serves(int device, const struct gcp_pool *pool, CUmemoryPool name
  */
 bool gcp_async_reaches(int device, uint64_t addr);
 
-/* An allocation in a stream that captures nothing goes to CUDA: if it comes from the
- * default pool of `device` that should keep what it has. */
-void gcp_async_passes(int device, CUmemoryPool named);
-
 /* The default pool of `device`; NULL: it is not known. */
 CUmemoryPool gcp_async_default_pool(int device);
-
-/* Bytes that the default pool of `device` holds and nothing uses, if this library made
- * it keep them; else 0. */
-uint64_t gcp_async_kept(int device);
 
 #endif

@@ -44,19 +44,15 @@ struct alloc_call {
 	CUdeviceptr *ret_ptr;
 	size_t bytes;
 	CUmemoryPool pool; /* NULL: the current one */
-	CUstream stream;
-	bool per_thread;
+	CUstream stream;   /* as gcp_stream_named gives it */
 };
 
 static CUresult alloc_real(const struct alloc_call *call)
 {
 	if (call->pool)
-		return (call->per_thread ? gcp_real.cuMemAllocFromPoolAsync_ptsz
-					 : gcp_real.cuMemAllocFromPoolAsync)(
-		    call->ret_ptr, call->bytes, call->pool, call->stream);
-	return (call->per_thread ? gcp_real.cuMemAllocAsync_ptsz
-				 : gcp_real.cuMemAllocAsync)(call->ret_ptr, call->bytes,
-							     call->stream);
+		return gcp_real.cuMemAllocFromPoolAsync(call->ret_ptr, call->bytes,
+							call->pool, call->stream);
+	return gcp_real.cuMemAllocAsync(call->ret_ptr, call->bytes, call->stream);
 }
 
 static CUresult capture_ask(CUstream stream, bool *ret_captures)
@@ -92,7 +88,7 @@ static CUresult alloc_pass(const struct alloc_call *call)
 
 	if (gcp_process_passive())
 		return alloc_real(call);
-	captures = stream_captures(gcp_stream_named(call->stream, call->per_thread));
+	captures = stream_captures(call->stream);
 	if (!captures)
 		pass.memory.device = gcp_device_here();
 	result = GCP_PASS(&pass, alloc_real(call));
@@ -164,6 +160,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	if (!result)
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
+	assert(result != 0 || *ret_addr);
 	while (result == GCP_CUDA_OUT_OF_MEMORY &&
 	       gcp_memory_comes_back(&tries, ref->pool))
 		result =
@@ -172,12 +169,14 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 }
 
 static CUresult alloc_served(const struct alloc_call *call,
-			     const struct gcp_stream_ref *ref, CUstream stream)
+			     const struct gcp_stream_ref *ref)
 {
 	struct gcp_stream_order order = order_of(ref);
+	CUstream stream = call->stream;
 	gcp_addr addr = 0;
-	int result = alloc_from_pool(ref, stream, call->bytes, &order, &addr);
 
+	assert(ref->serves && call->bytes > 0); /* is_served */
+	int result = alloc_from_pool(ref, stream, call->bytes, &order, &addr);
 	if (__builtin_expect(result < 0, 0) ||
 	    (result == 0 && !is_served_still(ref, stream, &order, addr)))
 		return alloc_pass(call);
@@ -199,25 +198,20 @@ static void thread_is_sure(uint64_t generation)
 static CUresult alloc_async(const struct alloc_call *call)
 {
 	const struct gcp_stream_ref *ref;
-	CUstream stream;
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
 	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
 		return alloc_pass(call);
-	stream = gcp_stream_named(call->stream, call->per_thread);
 	if (gcp_thread.runtime_inside)
 		gcp_thread.runtime_confirmed =
 		    gcp_thread_pool() ? gcp_thread.generation : 0;
-	if (work_is_captured(stream))
+	if (work_is_captured(call->stream))
 		return alloc_pass(call);
-	ref = gcp_stream_ref_find(stream);
+	ref = gcp_stream_ref_find(call->stream);
 	if (!ref)
 		return alloc_pass(call);
 	thread_is_sure(ref->generation);
-	if (is_served(ref, call->pool))
-		return alloc_served(call, ref, stream);
-	gcp_async_passes(ref->device, call->pool);
-	return alloc_pass(call);
+	return is_served(ref, call->pool) ? alloc_served(call, ref) : alloc_pass(call);
 }
 
 /* --- free ------------------------------------------------------------------------- */
@@ -306,8 +300,7 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 	return free_in_order(ptr, order, stream);
 }
 
-static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
-			   CUstream stream, bool per_thread)
+static CUresult free_async(CUdeviceptr ptr, CUstream stream)
 {
 	int known = -ENOENT;
 	void *owner = NULL;
@@ -318,7 +311,7 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
 	if (known == 0) {
 		start = gcp_contexts_now();
-		result = free_here(ptr, gcp_stream_named(stream, per_thread), owner);
+		result = free_here(ptr, stream, owner);
 		thread_is_sure(start);
 		return result;
 	}
@@ -328,7 +321,7 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 	}
 	start = gcp_clock_ns();
 	gcp_passed_drop(GCP_PASSED_ADDRESS, ptr, 1);
-	result = real(ptr, stream);
+	result = gcp_real.cuMemFreeAsync(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
 	if (result == CUDA_ERROR_INVALID_VALUE)
 		gcp_observe_free_wrong(ptr, false);
@@ -336,12 +329,14 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 }
 
 /* No pool is no current one, but an error, and CUDA's to give. */
-#define HOOK_cuMemAllocAsync(real, call, twin)                                         \
-	alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, twin})
+#define ALLOC_CALL(pool, twin)                                                         \
+	alloc_async(&(struct alloc_call){ret_ptr, bytes, pool,                         \
+					 gcp_stream_named(stream, twin)})
+#define HOOK_cuMemAllocAsync(real, call, twin) ALLOC_CALL(NULL, twin)
 #define HOOK_cuMemAllocFromPoolAsync(real, call, twin)                                 \
-	(pool ? alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, twin})  \
-	      : (call))
-#define HOOK_cuMemFreeAsync(real, call, twin) free_async(real, ptr, stream, twin)
+	(pool ? ALLOC_CALL(pool, twin) : (call))
+#define HOOK_cuMemFreeAsync(real, call, twin)                                          \
+	free_async(ptr, gcp_stream_named(stream, twin))
 GCP_HOOKS_ASYNC(GCP_HOOK)
 
 /* --- for frameworks.c ------------------------------------------------------------- */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "../base/clock.h"
-#include "../cuda/async_pools.h"
 #include "calling_thread.h"
 #include "passed.h"
 #include "process_life.h"
@@ -47,7 +46,7 @@ static void left_correct(size_t *available, size_t *total)
 	if (pool) {
 		gcp_tracker_look(gcp_process.tracker);
 		back = gcp_pools_reclaimable(pools, device);
-		*available += back + gcp_async_kept(device);
+		*available += back;
 	}
 	if (quota != GCP_LIMIT_NONE) {
 		left = (int64_t)(quota + back - gcp_pools_taken(pools, device));
