@@ -62,18 +62,13 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 }
 
 /* More than any device has, or not from a pool: CUDA decides. */
-CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+static inline CUresult memory_alloc(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
+				    size_t bytes)
 {
-	struct gcp_pool *pool;
 	gcp_addr addr;
 	int result;
 
-	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
-	    bytes > GCP_BYTES_MAX)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
-	pool = gcp_thread_pool();
-	gcp_thread.runtime_confirmed =
-	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
+	assert(ret_ptr && bytes > 0 && bytes <= GCP_BYTES_MAX);
 	if (!pool)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	result = gcp_thread_take_refusal();
@@ -88,84 +83,20 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	return (CUresult)result;
 }
 
+CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
+	    bytes > GCP_BYTES_MAX)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	pool = gcp_thread_pool();
+	gcp_thread.runtime_confirmed =
+	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
+	return memory_alloc(pool, ret_ptr, bytes);
+}
+
 /* --- pitched memory ----------------------------------------------------------- */
-
-/* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
- * device, from two real allocations of one row each. */
-
-enum { DEVICES_MAX = 256 };
-
-/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
-static _Atomic(size_t) granularity[DEVICES_MAX];
-
-/* Whether CUDA takes elements of so many bytes. */
-static bool pitch_is_known(unsigned int element)
-{
-	return element == 4 || element == 8 || element == 16;
-}
-
-/* The pitch of one row; 0: memory is out. */
-static size_t row_pitch(struct gcp_pool *pool, size_t width, unsigned int element)
-{
-	CUcontext ctx = NULL;
-	CUdeviceptr row;
-	size_t pitch;
-
-	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
-	CUstream stream =
-	    result == CUDA_SUCCESS ? gcp_contexts_release_stream(ctx) : NULL;
-	if (!stream || gcp_real.cuMemAllocPitch_v2(&row, &pitch, width, 1, element))
-		return 0;
-	/* An error of either shows again; what is held back is not waited for. */
-	if (gcp_real.cuMemFreeAsync(row, stream) == CUDA_SUCCESS &&
-	    !gcp_pool_is_held_back(pool))
-		gcp_real.cuStreamSynchronize(stream);
-	return pitch;
-}
-
-/* 0 also when memory is out, to try again. */
-static size_t pitch_learn(struct gcp_pool *pool)
-{
-	size_t narrow = row_pitch(pool, 1, 4);
-	assert(gcp_thread.device >= 0 && gcp_thread.device < DEVICES_MAX);
-	/* Other elements, other widths: one rounding must explain both. */
-	size_t wide = narrow ? row_pitch(pool, narrow + 1, 16) : 0;
-
-	if (wide == 0)
-		return 0;
-	return narrow >= 16 && !(narrow & (narrow - 1)) && wide == 2 * narrow ? narrow
-									      : 1;
-}
-
-/* The pitch that CUDA would choose on the current device for rows of `width`
- * bytes; 0 if it is not known, or if CUDA would refuse `element`. */
-static size_t pitch_of(struct gcp_pool *pool, size_t width, unsigned int element)
-{
-	unsigned int device = (unsigned int)gcp_thread.device;
-	struct gcp_tries tries = {0};
-	struct gcp_ctx_scope scope;
-	size_t step, pitch;
-
-	if (device >= DEVICES_MAX || !pitch_is_known(element))
-		return 0;
-	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
-	while (step == 0) {
-		/* Beside a capture what passes through could not be a graph's. */
-		if ((!gcp_process_capturing() && gcp_pool_is_held_back(pool)) ||
-		    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
-			return 0;
-		step = pitch_learn(pool);
-		gcp_ctx_scope_end(&scope);
-		if (step == 0 &&
-		    !gcp_passthrough_reclaim(&tries, CUDA_ERROR_OUT_OF_MEMORY))
-			return 0;
-		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
-	}
-	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
-		return 0;
-	assert((step & (step - 1)) == 0 && (pitch & ~(step - 1)) >= width);
-	return pitch & ~(step - 1);
-}
 
 /* The real function, counted. */
 static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
@@ -181,63 +112,26 @@ static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width
 	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
 }
 
-/* Whether memory of now would belong to a capture: a small block tells. */
-static bool pitch_is_captured(struct gcp_pool *pool)
-{
-	struct gcp_block_info info;
-	bool captured;
-	gcp_addr addr;
-
-	if (!gcp_process_capturing())
-		return false;
-	if (gcp_memory_alloc(pool, 1, &addr) != 0)
-		return true;
-	captured = gcp_pools_find(gcp_process.pools, addr, &info) != 0 || info.heap;
-	gcp_memory_free(addr);
-	return captured;
-}
-
-/* The same for rows; the first ones of a device are also how the pitch is learnt.
- * CUDA gives no memory for an element that it does not know. */
-static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
-				   size_t *ret_pitch, size_t width, size_t height,
-				   unsigned int element)
-{
-	if (pitch_is_known(element) && pitch_is_captured(pool)) {
-		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	return GCP_WITHIN(NULL, pitch_pass(ret_ptr, ret_pitch, width, height, element));
-}
-
-/* Rows of the pitch that CUDA itself would choose, out of the pool. */
+/* Rows are as wide as CUDA makes them, a multiple of 512 bytes (driver 580, measured),
+ * and memory as any other. What CUDA would refuse is refused by it. */
 CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 				     size_t width, size_t height, unsigned int element)
 {
-	size_t pitch = 0, bytes = 0;
-	struct gcp_pool *pool = NULL;
-	gcp_addr addr;
-	int result;
+	enum { ROW = 512 };
+	size_t pitch, bytes;
+	CUresult result;
 
-	if (gcp_process_started_mode() == GCP_RUN_POOL && ret_ptr && ret_pitch &&
-	    width && height)
-		pool = gcp_thread_pool();
-	if (!pool)
+	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !ret_pitch ||
+	    !width || !height || (element != 4 && element != 8 && element != 16) ||
+	    __builtin_add_overflow(width, ROW - 1, &pitch) ||
+	    __builtin_mul_overflow(pitch / ROW * ROW, height, &bytes) ||
+	    bytes > GCP_BYTES_MAX)
 		return pitch_pass(ret_ptr, ret_pitch, width, height, element);
-	pitch = pitch_of(pool, width, element);
-	result = pitch && !__builtin_mul_overflow(pitch, height, &bytes) &&
-			 bytes <= GCP_BYTES_MAX
-		     ? gcp_memory_alloc(pool, bytes, &addr)
-		     : -ENOTSUP;
-	if (result < 0)
-		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
-					  element);
-	if (result == 0)
-		*ret_ptr = addr;
-	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAllocPitch", bytes, GCP_SHORTAGE_POOL);
-	*ret_pitch = pitch; /* CUDA says it even when memory is out */
-	return (CUresult)result;
+	assert(bytes >= width && bytes % ROW == 0);
+	result = memory_alloc(gcp_thread_pool(), ret_ptr, bytes);
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
+		*ret_pitch = pitch / ROW * ROW; /* CUDA says it in both cases */
+	return result;
 }
 
 /* --- free --------------------------------------------------------------------- */
@@ -255,11 +149,6 @@ static inline int memory_free(gcp_addr addr)
 	}
 	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_server_free(addr, true)
 						       : result;
-}
-
-int gcp_memory_free(gcp_addr addr)
-{
-	return memory_free(addr);
 }
 
 CUresult gcp_memory_freed(CUdeviceptr ptr, int result)

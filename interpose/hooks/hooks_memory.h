@@ -102,9 +102,6 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char 
 		tried_;                                                                \
 	})
 
-/* gcp_pools_free, for a thread whose end is watched from then on. */
-int gcp_memory_free(gcp_addr addr);
-
 /* What a free by the pool that gave `result` is for the program; -ENOENT: the real
  * function frees it. */
 CUresult gcp_memory_freed(CUdeviceptr ptr, int result);

@@ -40,7 +40,7 @@ SIM_ENTRY(cuMemAlloc_v2)
 
 SIM_ENTRY(cuMemAllocPitch_v2)
 {
-	size_t pitch = (WidthInBytes + sim.pitch - 1) / sim.pitch * sim.pitch;
+	size_t pitch = (WidthInBytes + 511) / 512 * 512;
 	struct sim_alloc *alloc;
 
 	SIM_FAIL_IF(INVALID_VALUE,

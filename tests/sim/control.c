@@ -198,9 +198,6 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_HOST_MEMORY");
 	if (text)
 		sim.host_limit = parse_bytes(text);
-	text = getenv("GCPSIM_PITCH");
-	if (text && parse_bytes(text) > 0)
-		sim.pitch = parse_bytes(text);
 	text = getenv("GCPSIM_VMM");
 	sim.no_vmm = text && strcmp(text, "0") == 0;
 	text = getenv("GCPSIM_HANDLES");

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-struct sim_process sim = {.devices = 1, .driver_version = 13000, .pitch = 512};
+struct sim_process sim = {.devices = 1, .driver_version = 13000};
 
 pthread_mutex_t sim_big_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -18,7 +18,6 @@
  *   GCPSIM_DEVICES=N          number of devices, 1..16 (default 1)
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
- *   GCPSIM_PITCH=BYTES        rows of cuMemAllocPitch are multiples of it
  *   GCPSIM_VMM=0              devices say that they have no virtual memory management
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what

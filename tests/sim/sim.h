@@ -620,7 +620,6 @@ struct sim_thread {
 struct sim_process {
 	/* Set before the first entry point returns. */
 	bool initialized, exited, forked;
-	uint64_t pitch; /* what rows are multiples of */
 	int devices, driver_version;
 	bool no_vmm; /* GCPSIM_VMM=0 */
 	bool quiet, staging;

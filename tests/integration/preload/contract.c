@@ -33,25 +33,6 @@ static void system_call_refuse(unsigned int number, unsigned int error)
 	}
 }
 
-/* Rows are as wide as that driver makes them, which is no rounding to a power of two.
- */
-SCENARIO_PRIMARY(rows_of_a_driver_with_another_rule, "GCPSIM_PITCH=768")
-{
-	static const size_t widths[] = {1, 700, 769, 5000, 100000};
-
-	for (unsigned turn = 0; turn < 2; turn++) {
-		for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
-			size_t pitch = 0;
-			CUdeviceptr rows;
-
-			OK(cuMemAllocPitch(&rows, &pitch, widths[i], 3, 4));
-			must(pitch == (widths[i] + 767) / 768 * 768,
-			     "another pitch than the driver's");
-			OK(cuMemFree(rows));
-		}
-	}
-}
-
 /* The file of GCPOOL_TRACE has its disk space all the same, before it is written. */
 SCENARIO(a_recording_where_files_cannot_be_allocated, "BY=look")
 {

@@ -65,35 +65,6 @@ SCENARIO_PRIMARY(pitch_of_a_wrong_element_in_a_capture)
 	must(gcpsim_invalidated() == 0, "a capture was destroyed");
 }
 
-static void *pitch_elsewhere(void *arg)
-{
-	CUdeviceptr p;
-	size_t pitch;
-
-	OK(cuCtxSetCurrent(arg), cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
-	OK(cuMemFree(p));
-	return NULL;
-}
-
-/* The pitch cannot be learnt just now: a thread that does not capture gets what
- * CUDA gives, and one that does gets nothing, for no graph would keep it. */
-SCENARIO(unknown_pitch_beside_a_capture)
-{
-	CUcontext ctx = primary();
-	CUdeviceptr p;
-	size_t pitch;
-	CUstream stream = stream_new();
-
-	allocated(4096);
-	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	calls_fail("cuMemAllocPitch_v2:1");
-	must(cuMemAllocPitch(&p, &pitch, 1000, 10, 4) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "a capture was given memory that its graph does not keep");
-	calls_fail("cuMemAllocPitch_v2:1");
-	(void)play_elsewhere(pitch_elsewhere, ctx);
-	(void)capture_end(stream);
-}
-
 /* --- contexts that end -------------------------------------------------------- */
 
 static atomic_bool enough, waited_too_long;
