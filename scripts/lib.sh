@@ -122,7 +122,6 @@ packages_for_suites() {
 packages_for_tests() {
 	packages_for_suites
 	has_command git || echo git
-	has_fuzzer || clang_packages
 	has_command readelf || echo binutils
 	has_command clang-format || echo clang-format
 	has_command shellcheck || echo shellcheck
@@ -133,15 +132,6 @@ packages_for_tests() {
 # What shows the report of gcpool-trace, 100 MB: with --all only.
 packages_for_browser() {
 	has_command chromium || has_command google-chrome || echo chromium
-}
-
-# clang, and libFuzzer, which Debian keeps in a package of its own.
-clang_packages() {
-	clang=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
-	[ -z "$clang" ] || for package in "libclang-rt-$clang-dev" "libclang-common-$clang-dev"; do
-		apt-cache show "$package" >/dev/null 2>&1 && echo "$package" && break
-	done
-	echo clang
 }
 
 # The reason why nothing can be installed here; nothing if it can.
@@ -207,10 +197,6 @@ packages_fetch() { # LOG PACKAGE...
 
 words() {
 	tr ' ' '\n' | sort -u | tr '\n' ' '
-}
-
-has_fuzzer() {
-	has_command clang && "$ROOT/tests/explore/fuzz/check-libfuzzer" clang
 }
 
 # Says how long all takes and installs what is missing, as far as that is possible: what
@@ -350,11 +336,10 @@ PYTHON
 # What Meson has looked for: when one of these comes, it must look again.
 tools_described() {
 	echo "$CUDA"
-	for tool in "$(compiler)" meson clang clang-format shellcheck gcovr git; do
+	for tool in "$(compiler)" meson clang-format shellcheck gcovr git; do
 		command -v "$tool" || echo "no $tool"
 	done
 	has_header cmocka.h && echo cmocka
-	has_fuzzer && echo fuzzer
 	echo "$@"
 }
 

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * draw.h - where a history's choices come from: random numbers of a seed, or bytes
- * that spell them one by one. Past the last byte every choice is the first one, so
- * any bytes at all are a history: a fuzzer changes them as it likes.
- *
- * The bytes begin with the seed of the simulated device, then come parts of fixed
- * sizes for the setting and the environment (what is too much is left out), and the
- * history takes the rest. A choice among `below` things takes as many bytes as
- * below - 1 has, the low ones first.
+ * draw.h - where a history's choices come from: random numbers of a seed. The setting,
+ * the environment and the history are drawn apart.
  */
 #ifndef EXPLORE_DRAW_H
 #define EXPLORE_DRAW_H
@@ -50,26 +44,14 @@ static inline unsigned seed_generation(uint64_t seed)
 	return (unsigned)(seed >> GENERATION_SHIFT);
 }
 
-/* Bytes that choices were written to. */
-struct record {
-	uint8_t *bytes;
-	size_t count, room; /* count > room: there was not room enough */
-};
-
 struct source {
 	uint64_t seed;
-	const uint8_t *bytes; /* NULL: the seed decides */
-	size_t count;
-	const char *path;            /* that they or `frozen` were read from, or NULL */
+	const char *path;            /* that `frozen` was read from, or NULL */
 	const struct frozen *frozen; /* or NULL: the history as it was drawn once */
-	struct record *records; /* of each part, where choices are noted; or NULL */
 };
 
 struct draw {
 	uint64_t state;
-	const uint8_t *bytes; /* NULL: random numbers */
-	size_t left;
-	struct record *record;
 };
 
 /* The random numbers alone, for a caller that draws much from one choice. */
@@ -85,12 +67,6 @@ static inline uint64_t draw_next(struct draw *draw)
 /* One of 0 to below - 1. */
 uint64_t draw_below(struct draw *draw, uint64_t below);
 
-/* Whether the bytes have run out; never so for a seed. */
-static inline bool draw_is_over(const struct draw *draw)
-{
-	return draw->bytes && draw->left == 0;
-}
-
 struct draw draw_open(const struct source *source, enum draw_part part);
 
 static inline struct source source_of_seed(uint64_t seed)
@@ -98,13 +74,7 @@ static inline struct source source_of_seed(uint64_t seed)
 	return (struct source){.seed = seed};
 }
 
-struct source source_of_bytes(const uint8_t *bytes, size_t count);
-/* False: it cannot be read; errno says why. What it holds stays for good. */
-bool source_read(struct source *ret_source, const char *path);
-/* "--seed 0x1" or "--bytes FILE", as the command line has it. */
+/* "--seed 0x1" or "--frozen FILE", as the command line has it. */
 const char *source_name(const struct source *source);
-
-/* Writes DIR/SEED, the bytes of that seed's history. NULL, or what is wrong. */
-const char *source_save(uint64_t seed, const char *dir);
 
 #endif

@@ -10,7 +10,7 @@
  * Any list of operations is a correct program. What an operation needs is made
  * before it is done (order.c waits for events where two accesses to memory are
  * not ordered yet), and what cannot be done is left out. So a history can lose
- * operations while a failure is shrunk, and a fuzzer may make one out of bytes.
+ * operations while a failure is shrunk.
  *
  *   bytes.c     choices, from a seed or from bytes
  *   setting.c   what the environment says
@@ -769,8 +769,6 @@ struct outcome {
 	uint64_t excused[EXCUSES];       /* how often, excuses.h */
 };
 extern struct outcome *outcome;
-/* Ends the child that plays. */
-void child_exit(int status) __attribute__((noreturn));
 
 /* --- frozen.c --- */
 

@@ -417,10 +417,9 @@ static void mixes_draw(struct generator *g)
 	if (!(g->setting->memory_small || g->setting->quota) || number < SEEDS_OF_BUGS)
 		return;
 	g->draw.state = ~g->draw.state;
-	if (below(g, 2)) /* where bytes have run out: none */
+	if (below(g, 2))
 		mix_draw(g);
-	if (!g->draw.bytes)
-		g->draw = draw;
+	g->draw = draw;
 }
 
 /* Another context on the first device, or that of the second. */
@@ -521,7 +520,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		scenarios = (unsigned)below(&g, 12);
 	if (below(&g, 20) == 0)
 		op_add(&g, op_draw(&g, OP_VERBS)); /* before anything is freed */
-	while (ret_history->count < length && !draw_is_over(&g.draw)) {
+	while (ret_history->count < length) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
 		if (below(&g, 100) < bursts)

@@ -6,7 +6,7 @@
  * A real process with the same simulated device (ipc_peer_main.c), started when it is
  * first needed. As CUDA demands, memory is freed only when the other process has
  * closed it, and work on it waits until the other process's work is done. Without the
- * program beside the explorer, as under a fuzzer, there is no IPC peer.
+ * program beside the explorer there is no IPC peer.
  */
 #include "explore.h"
 

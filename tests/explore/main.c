@@ -4,17 +4,14 @@
  *
  *   explore [--library FILE] [--from SEED] [--count N] [--jobs N] [--kept DIR]
  *           [--plain] [--leak] [--shrink] [--keep-going] [--verbose] [--without NAME]
- *   explore --seed SEED | --bytes FILE | --frozen FILE [--ops 3,5-9,12] [--repeat N]
+ *   explore --seed SEED | --frozen FILE [--ops 3,5-9,12] [--repeat N]
  *           [--print]
  *   explore --freeze --seed SEED [--fault X:3]
- *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library
  *   --kept DIR      these first: histories that have found something (frozen.c)
- *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
  *   --frozen FILE   a history written down by --freeze, with its fault
  *   --freeze        plays nothing, but writes the history to stdout (frozen.c)
- *   --save DIR      plays nothing, but writes the histories down as bytes (draw.h)
  *   --plain         on plain CUDA, or with the library off
  *   --leak          no free is done: whether the program is correct by itself
  *   --sleep         the process sleeps at random moments, in mapped memory
@@ -39,7 +36,7 @@ enum { JOBS_MAX = 64, KEPT_MAX = 1024 };
 
 struct arguments {
 	struct trial trial;
-	const char *library, *ops, *kept, *save, *fault;
+	const char *library, *ops, *kept, *fault;
 	struct source source; /* of the one */
 	uint64_t from, count, repeat, jobs, seconds;
 	bool one, print, keep_going, shrink, faults, freeze;
@@ -278,20 +275,6 @@ static int run_all(void)
 	return total->played.failures > 0;
 }
 
-static int save_all(void)
-{
-	for (uint64_t i = 0; i < arguments.count; i++) {
-		const char *wrong = source_save(arguments.from + i, arguments.save);
-
-		if (!wrong)
-			continue;
-		printf("explore: seed 0x%lx cannot be saved: %s\n",
-		       (arguments.from + i), wrong);
-		return 1;
-	}
-	return 0;
-}
-
 /* --- the command line --- */
 
 static bool flag(const char *text)
@@ -345,13 +328,6 @@ static void seed_take(const char *name, const char *text)
 	arguments.one = true;
 }
 
-static void bytes_take(const char *name, const char *text)
-{
-	if (!source_read(&arguments.source, text))
-		refuse(name, "needs a file that can be read");
-	arguments.one = true;
-}
-
 static void without_take(const char *name, const char *text)
 {
 	if (!excuse_take_away(text))
@@ -378,7 +354,6 @@ static bool value(const char *name, const char *text)
 	    {"--library", .text = &arguments.library},
 	    {"--ops", .text = &arguments.ops},
 	    {"--kept", .text = &arguments.kept},
-	    {"--save", .text = &arguments.save},
 	    {"--from", .number = &arguments.from},
 	    {"--count", .number = &arguments.count},
 	    {"--jobs", .number = &arguments.jobs},
@@ -386,7 +361,6 @@ static bool value(const char *name, const char *text)
 	    {"--seconds", .number = &arguments.seconds},
 	    {"--fault", .take = fault_take},
 	    {"--seed", .take = seed_take},
-	    {"--bytes", .take = bytes_take},
 	    {"--frozen", .take = frozen_take},
 	    {"--without", .take = without_take},
 	};
@@ -431,7 +405,7 @@ static void arguments_read(int argc, char **argv)
 	if (arguments.from >> GENERATION_SHIFT == 0)
 		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
 	seed_demand(arguments.from);
-	if (!arguments.source.bytes && !arguments.source.frozen && arguments.one)
+	if (!arguments.source.frozen && arguments.one)
 		seed_demand(arguments.source.seed);
 	if (arguments.source.frozen && !arguments.trial.fault.name)
 		arguments.trial.fault = arguments.source.frozen->fault;
@@ -462,8 +436,6 @@ int main(int argc, char **argv)
 	arguments_read(argc, argv);
 	if (arguments.library)
 		library_start(argv);
-	if (arguments.save)
-		return save_all();
 	if (arguments.freeze)
 		return !frozen_write(stdout, &arguments.source, arguments.fault);
 	if (!arguments.library && !arguments.trial.plain)

@@ -23,7 +23,6 @@ DOOR uint64_t gcpool_explore_graph_pool(uint64_t addr);
 DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
 DOOR uint64_t gcpool_explore_memory_calls(void);
-DOOR void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop);
 
 const char *gcpool_explore_check(void)
 {
@@ -97,16 +96,4 @@ void gcpool_explore_fail_memory(unsigned at, int onwards)
 uint64_t gcpool_explore_memory_calls(void)
 {
 	return atomic_load(&memory_calls);
-}
-
-/* Of a build by clang, what is covered; of others, nothing. */
-extern uint8_t first_counter[] __asm__("__start___sancov_cntrs")
-    __attribute__((weak, visibility("hidden")));
-extern uint8_t last_counter[] __asm__("__stop___sancov_cntrs")
-    __attribute__((weak, visibility("hidden")));
-
-void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop)
-{
-	*ret_start = first_counter;
-	*ret_stop = last_counter;
 }

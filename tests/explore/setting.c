@@ -15,8 +15,7 @@ static void draw_defaults(struct setting *setting, struct draw *draw)
 	uint64_t choice = draw_below(draw, 16);
 	uint64_t number = setting->seed & ((1ull << GENERATION_SHIFT) - 1);
 
-	if (choice == 0 || choice > 6 ||
-	    (!setting->source.bytes && number < SEEDS_OF_BUGS))
+	if (choice == 0 || choice > 6 || number < SEEDS_OF_BUGS)
 		return;
 	setting->defaults = true;
 	setting->memory *= choice % 2 ? 1 : 4;

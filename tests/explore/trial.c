@@ -16,7 +16,6 @@
 enum { SHRINK_SECONDS = 20 };
 
 struct outcome *outcome;
-void (*trial_child_ends)(void);
 
 void trial_init(void)
 {
@@ -26,23 +25,6 @@ void trial_init(void)
 		fputs("explore: no memory to share with children\n", stderr);
 		exit(2);
 	}
-}
-
-void child_exit(int status)
-{
-	if (trial_child_ends)
-		trial_child_ends();
-	_exit(status);
-}
-
-/* A fuzzer's handlers are not for what happens here. */
-static void signals_reset(void)
-{
-	static const int signals[] = {SIGALRM, SIGSEGV, SIGBUS, SIGABRT,
-				      SIGILL,  SIGFPE,  SIGINT, SIGTERM};
-
-	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++)
-		signal(signals[i], SIG_DFL);
 }
 
 /* Where nothing runs by itself (GCPSIM_SPEED=never) a wait is a thousand polls with
@@ -82,7 +64,6 @@ static void child(const struct trial *trial, const struct setting *setting,
 	setting_apply(&mine, trial->verbose ? stdout : NULL);
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
-	signals_reset();
 	mine.step_s = limit_under_load(limit_of(trial));
 	alarm(mine.step_s);
 	play(&mine, history, kept);
@@ -90,10 +71,9 @@ static void child(const struct trial *trial, const struct setting *setting,
 	/* Some programs end by exit, with all that runs there, and those where the
 	 * library has a thread, which ends there; for coverage, which is written
 	 * there, all do. */
-	if (!trial_child_ends &&
-	    (setting->seed % 4 == 0 || setting->host_thread || getenv("EXPLORE_EXIT")))
+	if (setting->seed % 4 == 0 || setting->host_thread || getenv("EXPLORE_EXIT"))
 		exit(0);
-	child_exit(0);
+	_exit(0);
 }
 
 static void judge(int status)
@@ -113,7 +93,6 @@ static void judge(int status)
 	outcome->failed = 1;
 }
 
-/* A fuzzer's timer may strike meanwhile. */
 static bool child_wait(pid_t pid, int *ret_status)
 {
 	pid_t got;

@@ -14,8 +14,6 @@ struct trial {
 };
 
 void trial_init(void);
-/* What a child does last, for a fuzzer; or NULL. */
-extern void (*trial_child_ends)(void);
 /* Plays one history in a child; true: all was well. `kept`: NULL, or which of
  * its operations are played. The outcome is in *outcome. */
 bool trial_run(const struct trial *trial, const struct setting *setting,

@@ -16,7 +16,6 @@ CALLS = (
     (("--plain", "--fault", "cuNothing:1"),
      "--fault needs a call of the table in faults.c, as in X:3+:2"),
     (("--plain", "--without", "luck"), "--without needs the name of an excuse, see excuses.h"),
-    (("--plain", "--bytes", "/nonexistent"), "--bytes needs a file that can be read"),
     (("--plain", "--frozen", "/nonexistent"), "cannot read /nonexistent: No such file or directory"),
     (("--plain", "--kept", "/nonexistent"), "no histories in /nonexistent"),
     (("--plain", "--frob", "1"), "--frob is no argument, see main.c"),
