@@ -108,7 +108,7 @@ static void give(struct member *m, struct held *held)
 {
 	if (!held->addr)
 		return;
-	gcpsim_plain_waits(m->context->ctx);
+	gcpsim_plain_waits(m->context->ctx, false);
 	if (!WENT(m, cuMemFree(held->addr)))
 		m->left = true;
 	held->addr = 0;
@@ -122,7 +122,7 @@ static void pin(struct member *m)
 			m->pinned = NULL;
 		return;
 	}
-	gcpsim_plain_waits(m->context->ctx);
+	gcpsim_plain_waits(m->context->ctx, false);
 	if (!WENT(m, cuMemFreeHost(m->pinned)))
 		m->left = true;
 	m->pinned = NULL;

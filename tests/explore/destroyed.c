@@ -135,7 +135,7 @@ static void *stream_user(void *arg)
 	both(m);
 	for (unsigned i = 0; current && i < BLOCKS; i++)
 		if (went(m, cuMemAlloc(&p, SMALL_BYTES))) {
-			gcpsim_plain_waits(m->ctx);
+			gcpsim_plain_waits(m->ctx, false);
 			if (!went(m, cuMemFree(p)))
 				(void)cuMemFree(p);
 		}

@@ -181,7 +181,7 @@ static void pinned_free(struct thread *t, struct block **slot)
 	if (block->foreign && (!order_host(t, &block->regions[0], WANT_WRITE) ||
 			       !order_host(t, &block->regions[1], WANT_WRITE)))
 		return;
-	plain_waits(t->model, block->context);
+	gcpsim_plain_waits(t->model->contexts[block->context].ctx, true);
 	if (t->model->freed_elsewhere)
 		plain_may_wait(t->model, EXCUSE_WAIT_DEVICES);
 	if (block->foreign && !FINE(t, cuMemHostUnregister(p)))

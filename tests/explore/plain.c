@@ -236,7 +236,7 @@ static uint64_t held(const struct model *w, int device, bool rounded)
 }
 
 /* Pinned memory that no block lies in, of other contexts whose work the driver's free
- * would wait for, and plain CUDA has not waited for. As it was before the call: work
+ * would wait for, and no free of such memory has. As it was before the call: work
  * may be done when that returns. */
 static uint64_t stuck;
 
@@ -691,7 +691,7 @@ void plain_end(struct model *w)
 
 void plain_waits(const struct model *w, int context)
 {
-	gcpsim_plain_waits(w->contexts[context].ctx);
+	gcpsim_plain_waits(w->contexts[context].ctx, false);
 }
 
 void plain_may_wait(struct model *w, enum excuse excuse)

@@ -177,7 +177,7 @@ static void *cancelled_run(void *unused)
 		return NULL;
 	went(cuMemsetD8Async(p, 1, 100000, stream));
 	went(cuLaunchHostFunc(stream, pauses, NULL));
-	gcpsim_plain_waits(cancelled.ctx);
+	gcpsim_plain_waits(cancelled.ctx, false);
 	cancelled.passed = blocks_of_library(cancelled.device) == before;
 	cancelled.called = cancelled.passed;
 	if (!cancelled.passed)

@@ -35,6 +35,7 @@
 #define GCPSIM_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -144,13 +145,14 @@ GCPSIM_API uint64_t gcpsim_plain_peak(int device);
  * for work until it is done: that holds nothing up. */
 GCPSIM_API void gcpsim_plain_watch(void);
 /* The program makes a call in which plain CUDA waits for all work of this context
- * (a CUcontext): all that was given to it so far may be waited for from now on. */
-GCPSIM_API void gcpsim_plain_waits(void *ctx);
+ * (a CUcontext): all that was given to it so far may be waited for from now on. pinned:
+ * it frees pinned memory. */
+GCPSIM_API void gcpsim_plain_waits(void *ctx, bool pinned);
 /* Bytes of pinned memory that lie in this context. */
 GCPSIM_API uint64_t gcpsim_plain_pinned(void *ctx);
 /* Bytes of pinned memory that lie in this context, which is not the calling thread's,
- * if to free one of them the driver would wait for work that plain CUDA has not waited
- * for; else 0. */
+ * if to free one of them the driver would wait for work that came after the program's
+ * latest free of pinned memory there; else 0. */
 GCPSIM_API uint64_t gcpsim_plain_stuck(void *ctx);
 /* The calling thread's call asks to wait, for whatever it is: on (1), over (-1). */
 GCPSIM_API void gcpsim_plain_asks(int change);

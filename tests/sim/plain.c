@@ -136,7 +136,7 @@ void gcpsim_plain_watch(void)
 }
 
 /* All is waited for that these are behind. */
-static void before_waited(const struct sim_ops *ops)
+static void before_waited(const struct sim_ops *ops, bool pinned)
 {
 	struct sim_op **stack = NULL;
 	uint32_t count = 0, capacity = 0;
@@ -147,9 +147,11 @@ static void before_waited(const struct sim_ops *ops)
 		while (count > 0) {
 			struct sim_op *top = stack[--count];
 
-			if (sim_op_done(top) || top->plain_waited)
+			if (sim_op_done(top) ||
+			    (top->plain_waited && (top->pinned_waited || !pinned)))
 				continue;
 			top->plain_waited = true;
+			top->pinned_waited |= pinned;
 			stack = sim_grow(stack, &capacity, count + top->befores,
 					 sizeof(*stack));
 			for (uint32_t b = 0; b < top->befores; b++)
@@ -159,7 +161,7 @@ static void before_waited(const struct sim_ops *ops)
 	free(stack);
 }
 
-void gcpsim_plain_waits(void *handle)
+void gcpsim_plain_waits(void *handle, bool pinned)
 {
 	struct sim_ops ops = {0};
 	struct sim_ctx *ctx;
@@ -170,7 +172,7 @@ void gcpsim_plain_waits(void *handle)
 		ctx = sim_ctx_memory(ctx);
 		ctx->waited = sim_schedule_order();
 		sim_ctx_ops(ctx, &ops);
-		before_waited(&ops);
+		before_waited(&ops, pinned);
 		sim_ops_free(&ops);
 	}
 }
@@ -203,9 +205,11 @@ static bool waited_in(const struct sim_op *op, const struct sim_ctx *ctx)
 	return ctx && op->order < ctx->waited;
 }
 
-/* A copy between devices in any of its contexts. */
-static bool is_waited(const struct sim_op *op)
+/* A copy between devices in any of its contexts. pinned: by frees of pinned memory. */
+static bool is_waited(const struct sim_op *op, bool pinned)
 {
+	if (pinned)
+		return sim_op_done(op) || op->pinned_waited;
 	return sim_op_done(op) || op->plain_waited ||
 	       waited_in(op, sim_ctx_memory(op->ctx)) || waited_in(op, op->work.by) ||
 	       waited_in(op, op->work.also) || waited_in(op, op->work.waits);
@@ -227,7 +231,7 @@ static bool takes_time(const struct sim_op *op)
 
 /* Some work, of what `op` is behind and this walk has not met, that plain CUDA has not
  * waited for; or NULL. Without `looks` it only meets all of it. */
-static const struct sim_op *walk_from(struct sim_op *op, bool looks)
+static const struct sim_op *walk_from(struct sim_op *op, bool looks, bool pinned)
 {
 	struct sim_op **stack = NULL;
 	uint32_t count = 0, capacity = 0;
@@ -238,7 +242,7 @@ static const struct sim_op *walk_from(struct sim_op *op, bool looks)
 	while (count > 0 && !found) {
 		struct sim_op *top = stack[--count];
 
-		if (is_waited(top) || top->walk == walks)
+		if (is_waited(top, pinned) || top->walk == walks)
 			continue;
 		top->walk = walks;
 		if (looks && takes_time(top))
@@ -261,7 +265,7 @@ static bool is_stuck(struct sim_ctx *ctx)
 	walks++;
 	sim_ctx_ops(ctx, &ops);
 	for (uint32_t i = 0; i < ops.count && !stuck; i++)
-		stuck = walk_from(ops.at[i], true) != NULL;
+		stuck = walk_from(ops.at[i], true, true) != NULL;
 	sim_ops_free(&ops);
 	return stuck;
 }
@@ -327,14 +331,14 @@ static bool is_looked_at(const struct sim_op *op)
 	/* A thread that is not the program's has asked until the work was done; while
 	 * one thread asks to wait, others may work for it. */
 	return watching && !__atomic_load_n(&asking, __ATOMIC_RELAXED) &&
-	       (self->watched || !asks(self)) && !is_waited(op);
+	       (self->watched || !asks(self)) && !is_waited(op, false);
 }
 
 void sim_plain_wait(struct sim_op *op)
 {
 	walks++;
 	if (is_looked_at(op))
-		tell(walk_from(op, true), "the host");
+		tell(walk_from(op, true, false), "the host");
 }
 
 /* A barrier that is set again, as one is behind a context that did not end after all,
@@ -345,8 +349,8 @@ void sim_plain_order(const struct sim_ctx *ctx, struct sim_op *op)
 		return;
 	walks++;
 	if (ctx->barrier)
-		walk_from(ctx->barrier, false);
-	tell(walk_from(op, true), "later work");
+		walk_from(ctx->barrier, false, false);
+	tell(walk_from(op, true, false), "later work");
 }
 
 void sim_plain_follow(struct sim_stream *stream, struct sim_op *op)
@@ -359,8 +363,8 @@ void sim_plain_follow(struct sim_stream *stream, struct sim_op *op)
 	walks++;
 	sim_stream_before(stream, &before, &vc);
 	for (uint32_t i = 0; i < before.count; i++)
-		walk_from(before.at[i], false);
-	tell(walk_from(op, true), "later work of a stream");
+		walk_from(before.at[i], false, false);
+	tell(walk_from(op, true, false), "later work of a stream");
 	sim_ops_free(&before);
 	sim_vc_free(&vc);
 }

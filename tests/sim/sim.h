@@ -196,6 +196,7 @@ struct sim_op {
 	uint64_t order;         /* submission number: breaks ties */
 	uint64_t walk;          /* plain.c: the latest walk that came here */
 	bool plain_waited;      /* plain.c: by a free of another context */
+	bool pinned_waited;     /* by one of pinned memory */
 	uint64_t fence;         /* context.c: the same as walk */
 	struct sim_op **before; /* counted references, dropped when done */
 	uint32_t befores;

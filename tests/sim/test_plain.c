@@ -56,7 +56,7 @@ TEST(the_books_end_where_the_device_does)
 TEST(a_wait_for_later_work_is_new)
 {
 	gcpsim_plain_watch();
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	fill(p, 1, s);
 	OK(cuStreamSynchronize(s));
 	assert_int_equal(gcpsim_new_waits(), 1);
@@ -77,7 +77,7 @@ TEST(pinned_memory_is_stuck_behind_later_work)
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
 	OK(cuCtxSetCurrent(other));
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), BYTES);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
 	OK(cuCtxDestroy(other), cuCtxSetCurrent(scene_ctx), cuMemFreeHost(host));
 }
@@ -89,7 +89,7 @@ TEST(queries_of_many_calls_are_no_wait)
 	CUevent event = event_new();
 
 	gcpsim_plain_watch();
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	fill(p, 1, s);
 	OK(cuEventRecord(event, s));
 	for (int i = 0; i < QUERIES; i++) {
@@ -102,7 +102,7 @@ TEST(queries_of_many_calls_are_no_wait)
 		;
 	assert_int_equal(gcpsim_new_waits(), 1);
 	assert_int_equal(gcpsim_new_looks(), 1);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	OK(cuEventDestroy(event));
 }
 
@@ -112,13 +112,13 @@ TEST(a_barrier_behind_later_work_is_new)
 
 	gcpsim_plain_watch();
 	fill(p, 1, s);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 0);
 	fill(p, 2, t);
 	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 1);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	OK(cuEventDestroy(event));
 }
 
@@ -138,7 +138,7 @@ TEST(a_barrier_that_is_set_again_is_not_new)
 	assert_int_equal(gcpsim_new_waits(), 1);
 	OK(cuCtxRecordEvent(scene_ctx, event), cuCtxWaitEvent(scene_ctx, event));
 	assert_int_equal(gcpsim_new_waits(), 2);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	OK(cuEventDestroy(event));
 }
 
@@ -159,6 +159,6 @@ TEST(a_stream_behind_an_event_of_another_is_new)
 	fill(p, 1, s);
 	OK(cuEventRecord(event, s), cuStreamWaitEvent(t, event, 0));
 	assert_int_equal(gcpsim_new_waits(), 1);
-	gcpsim_plain_waits(scene_ctx);
+	gcpsim_plain_waits(scene_ctx, false);
 	OK(cuEventDestroy(event));
 }
