@@ -163,24 +163,6 @@ static bool class_has_plenty(struct gcp_heap *heap, struct gcp_slab *slab,
 	return !heap->private && heap->classes[size_class].count >= 2ull * slab->total;
 }
 
-/* Whether all that is ready of the class is in this slab: as a run it would wait for
- * the rest of it, and a program that allocates and frees one block at a time would take
- * a run for each. */
-static bool is_only_ready(struct gcp_heap *heap, const struct gcp_slab *slab,
-			  uint32_t size_class)
-{
-	const struct gcp_block *block = TAILQ_FIRST(&heap->classes[size_class].list);
-	bool any = false;
-
-	for (; block && gcp_epoch_ready(heap->pool, block->epoch);
-	     block = TAILQ_NEXT(block, link)) {
-		if (block->slab != slab)
-			return false;
-		any = true;
-	}
-	return any;
-}
-
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_slab *slab = block->slab;
@@ -190,8 +172,7 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 	idle_add(heap, slab);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 	if (slab->listed == slab->total &&
-	    class_has_plenty(heap, slab, block->size_class) &&
-	    !is_only_ready(heap, slab, block->size_class))
+	    class_has_plenty(heap, slab, block->size_class))
 		slab_coalesce(heap, slab);
 }
 
