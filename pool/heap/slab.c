@@ -155,25 +155,15 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool
 	return block;
 }
 
-/* Whether the class could serve a slab's worth of blocks without this slab.
- * Slabs of private heaps stay: a checkpoint may name their blocks. */
-static bool class_has_plenty(struct gcp_heap *heap, struct gcp_slab *slab,
-			     uint32_t size_class)
-{
-	return !heap->private && heap->classes[size_class].count >= 2ull * slab->total;
-}
-
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_slab *slab = block->slab;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	list_insert(heap, block);
+	assert(slab->listed <= slab->total);
 	idle_add(heap, slab);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-	if (slab->listed == slab->total &&
-	    class_has_plenty(heap, slab, block->size_class))
-		slab_coalesce(heap, slab);
 }
 
 void gcp_slab_coalesce_unused(struct gcp_heap *heap)
