@@ -198,6 +198,8 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_HOST_MEMORY");
 	if (text)
 		sim.host_limit = parse_bytes(text);
+	text = getenv("GCPSIM_NUMA_MEMORY");
+	sim.numa_limit = text ? parse_bytes(text) : UINT64_MAX;
 	text = getenv("GCPSIM_VMM");
 	sim.no_vmm = text && strcmp(text, "0") == 0;
 	text = getenv("GCPSIM_HANDLES");

@@ -52,7 +52,7 @@ SIM_ENTRY(cuDeviceTotalMem_v2)
 	return CUDA_SUCCESS;
 }
 
-static int device_attribute(CUdevice_attribute attrib)
+static int device_attribute(CUdevice_attribute attrib, int device)
 {
 	switch (attrib) {
 	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -84,6 +84,10 @@ static int device_attribute(CUdevice_attribute attrib)
 		return 1;
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 		return !sim.no_vmm;
+	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+		return sim.numa_limit > 0;
+	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+		return device;
 	default:
 		return 0;
 	}
@@ -94,7 +98,7 @@ SIM_ENTRY(cuDeviceGetAttribute)
 	SIM_FAIL_IF(INVALID_VALUE,
 		    !pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX);
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(dev));
-	*pi = device_attribute(attrib);
+	*pi = device_attribute(attrib, dev);
 	return CUDA_SUCCESS;
 }
 

@@ -18,6 +18,8 @@
  *   GCPSIM_DEVICES=N          number of devices, 1..16 (default 1)
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
+ *   GCPSIM_NUMA_MEMORY=BYTES  what cuMemCreate may take of the host (default: no
+ *                             limit); 0: devices say that it takes none
  *   GCPSIM_VMM=0              devices say that they have no virtual memory management
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
@@ -91,7 +93,8 @@ GCPSIM_API const char *gcpsim_entry(int index);
 
 /* Bytes of physical memory taken on the device, and bytes in allocations that
  * the program (or the library) holds there. Device -1: pinned memory of the
- * host, cuMemHostAlloc's and cuMemAllocHost's. */
+ * host, cuMemHostAlloc's and cuMemAllocHost's. -2 (used alone): the host's memory in
+ * handles of cuMemCreate. */
 GCPSIM_API uint64_t gcpsim_memory_used(int device);
 GCPSIM_API uint64_t gcpsim_memory_live(int device);
 GCPSIM_API uint64_t gcpsim_allocations(int device);
@@ -122,6 +125,9 @@ GCPSIM_API int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_byt
 /* What the handle that is mapped at a device address was made for: allocFlags.usage.
  * -1: none is. */
 GCPSIM_API int gcpsim_usage(uint64_t addr);
+
+/* Returns 1 if that handle is memory of the host. */
+GCPSIM_API int gcpsim_is_on_host(uint64_t addr);
 
 /* --- plain CUDA -----------------------------------------------------------------
  *
@@ -194,7 +200,8 @@ GCPSIM_API int gcpsim_when_called(const char *symbol, void (*then)(void));
 GCPSIM_API void gcpsim_tear_ends(int answers);
 
 /* Changes a device's memory, as another process taking or leaving some would.
- * May be less than what is used. Device -1: how much the host may pin. */
+ * May be less than what is used. Device -1: how much the host may pin; -2: what
+ * cuMemCreate may take of it. */
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
 
 /* As GCPSIM_FAIL, counted from now; NULL: no more failures. Returns 0, or -1

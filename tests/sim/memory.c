@@ -103,7 +103,7 @@ void gcpsim_set_memory(int device, uint64_t bytes)
 	SIM_HOLD;
 
 	if (device < 0)
-		sim.host_limit = bytes;
+		*(device == -2 ? &sim.numa_limit : &sim.host_limit) = bytes;
 	else if (device < sim.devices)
 		devices[device].space.limit = bytes;
 }
@@ -323,7 +323,7 @@ uint64_t gcpsim_memory_used(int device)
 	SIM_HOLD;
 
 	if (device < 0)
-		used = sim_memory_live(-1, NULL);
+		used = device == -2 ? sim.numa_used : sim_memory_live(-1, NULL);
 	else
 		used = device < sim.devices ? devices[device].space.used : 0;
 	return used;

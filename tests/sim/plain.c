@@ -122,6 +122,17 @@ int gcpsim_usage(uint64_t addr)
 	return usage;
 }
 
+int gcpsim_is_on_host(uint64_t addr)
+{
+	const struct sim_physical *physical;
+	const struct sim_alloc *alloc;
+	SIM_HOLD;
+
+	alloc = sim_memory_find(addr);
+	physical = alloc ? sim_physical_at(alloc, addr) : NULL;
+	return physical && physical->host;
+}
+
 /* --- waiting ---------------------------------------------------------------- */
 
 static bool watching;

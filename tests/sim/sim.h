@@ -373,6 +373,7 @@ struct sim_physical {
 	uint32_t handles; /* that the program has */
 	uint32_t usage;   /* allocFlags.usage that it was made with */
 	bool rdma;        /* the same: allocFlags.gpuDirectRDMACapable */
+	bool host;        /* memory of the host, beside the device */
 	bool shareable;   /* made with a type of handle for other processes */
 	bool imported;    /* accounted in the process that made it */
 };
@@ -627,9 +628,10 @@ struct sim_process {
 	const char *report_path;
 	bool failures_planned;
 	/* Under the big lock. */
-	struct sim_vc host;  /* what the host knows to be done */
-	uint64_t host_limit; /* bytes that may be pinned; 0: no limit */
-	bool handles_again;  /* GCPSIM_HANDLES=again */
+	struct sim_vc host;             /* what the host knows to be done */
+	uint64_t host_limit;            /* bytes that may be pinned; 0: no limit */
+	uint64_t numa_limit, numa_used; /* of the host, in handles; 0: there are none */
+	bool handles_again;             /* GCPSIM_HANDLES=again */
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 	uint64_t new_waits;
 	uint64_t new_looks; /* of these */

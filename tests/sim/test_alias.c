@@ -11,10 +11,10 @@
 
 enum { CHUNK = 2 << 20 };
 
-static CUmemGenericAllocationHandle memory_new(void)
+static CUmemGenericAllocationHandle memory_new(CUmemLocationType where)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+				    .location = {.type = where}};
 	CUmemGenericAllocationHandle handle;
 
 	OK(cuMemCreate(&handle, CHUNK, &prop, 0));
@@ -50,8 +50,8 @@ static CUdeviceptr a, b;
 static int alias_open(void **state)
 {
 	scene_open(state);
-	first = memory_new();
-	second = memory_new();
+	first = memory_new(CU_MEM_LOCATION_TYPE_DEVICE);
+	second = memory_new(CU_MEM_LOCATION_TYPE_DEVICE);
 	a = address_new();
 	b = address_new();
 	map(a, first);
@@ -249,4 +249,31 @@ TEST(takes_whole_handles_only)
 	assert_int_equal(cuMemMap(b, CHUNK, CHUNK, large, 0), CUDA_ERROR_NOT_SUPPORTED);
 	assert_int_equal(cuMemMap(b, CHUNK, 0, large, 0), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuMemRelease(large));
+}
+
+/* In all else it is memory of the device. */
+TEST(host_memory_counts_on_the_host_and_up_to_a_limit)
+{
+	CUmemAllocationProp prop = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+	CUmemGenericAllocationHandle host, more;
+	uint64_t before = gcpsim_memory_used(0);
+
+	gcpsim_set_memory(-2, CHUNK);
+	host = memory_new(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	assert_int_equal(cuMemCreate(&more, CHUNK, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(gcpsim_memory_used(-2), CHUNK);
+	assert_int_equal(gcpsim_memory_used(0), before);
+	assert_int_equal(gcpsim_is_on_host(b), 0);
+	unmap(b);
+	map(b, host);
+	assert_int_equal(gcpsim_is_on_host(b), 1);
+	fill(b, 5, s);
+	check(b, 5, s);
+	OK(cuStreamSynchronize(s), cuMemRelease(host));
+	assert_int_equal(wrong_words() + gcpsim_faults(), 0);
+	unmap(b);
+	assert_int_equal(gcpsim_memory_used(-2), 0);
+	gcpsim_set_memory(-2, UINT64_MAX);
 }

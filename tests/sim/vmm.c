@@ -36,21 +36,37 @@ struct sim_physical *sim_physical_new(int device, int fd, uint64_t bytes)
 	return physical;
 }
 
-static CUresult physical_new(int device, uint64_t bytes, bool shareable,
+/* False: there is not so much on the device, or on the host. */
+static bool account(bool host, int device, int64_t bytes)
+{
+	if (!host)
+		return sim_memory_account(device, bytes);
+	if (bytes > 0 && sim.numa_used + (uint64_t)bytes > sim.numa_limit)
+		return false;
+	sim.numa_used += (uint64_t)bytes;
+	return true;
+}
+
+static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t bytes,
 			     struct sim_physical **ret)
 {
-	int fd;
+	bool host = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+	int device = prop->location.id, fd;
 
-	SIM_FAIL_IF(OUT_OF_MEMORY, !sim_memory_account(device, (int64_t)bytes));
+	SIM_FAIL_IF(OUT_OF_MEMORY, !account(host, device, (int64_t)bytes));
 	fd = memfd_create("gcpsim-physical", MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
-		sim_memory_account(device, -(int64_t)bytes);
+		account(host, device, -(int64_t)bytes);
 		if (fd >= 0)
 			close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ret = sim_physical_new(device, fd, bytes);
-	(*ret)->shareable = shareable;
+	(*ret)->host = host;
+	(*ret)->shareable =
+	    prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	(*ret)->usage = prop->allocFlags.usage;
+	(*ret)->rdma = prop->allocFlags.gpuDirectRDMACapable;
 	return CUDA_SUCCESS;
 }
 
@@ -110,12 +126,13 @@ static void physical_release(struct sim_physical *physical)
 	if (physical->handles > 0 || physical->maps > 0)
 		return;
 	if (!physical->imported)
-		sim_memory_account(physical->device, -(int64_t)physical->bytes);
+		account(physical->host, physical->device, -(int64_t)physical->bytes);
 	sim_memory_reset(physical_name(physical, 0), physical->bytes);
 	close(physical->fd);
 	sim_object_delete(physical);
 }
 
+/* Each device is beside a node of the host that has its number. */
 SIM_ENTRY(cuMemCreate)
 {
 	const unsigned usages = 0x2; /* CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
@@ -124,14 +141,12 @@ SIM_ENTRY(cuMemCreate)
 	SIM_FAIL_IF(INVALID_VALUE, !handle || !prop || flags != 0 || size == 0 ||
 				       size % SIM_CHUNK != 0 ||
 				       prop->allocFlags.usage & ~usages);
-	SIM_FAIL_IF(NOT_SUPPORTED, prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+	SIM_FAIL_IF(NOT_SUPPORTED,
+		    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+			(prop->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+			 sim.numa_limit == 0));
 	SIM_FAIL_IF(INVALID_DEVICE, !sim_device_valid(prop->location.id));
-	SIM_TRY(physical_new(prop->location.id, size,
-			     prop->requestedHandleTypes &
-				 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-			     &physical));
-	physical->usage = prop->allocFlags.usage;
-	physical->rdma = prop->allocFlags.gpuDirectRDMACapable;
+	SIM_TRY(physical_new(prop, size, &physical));
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
