@@ -385,7 +385,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id);
 int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id);
 
 /* Which blocks of the graph pool are live, to be restored after a replay.
- * -ENOENT, -ENOMEM; -EBUSY: a capture into it is under way. */
+ * -ENOENT, -ENOMEM; -EBUSY: a capture into it is under way. The caller frees it. */
 struct gcp_graph_checkpoint;
 int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 			      struct gcp_graph_checkpoint **ret_checkpoint);
@@ -394,8 +394,6 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
  * of another graph pool, or the pool has lost its last reference since. */
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 			   const struct gcp_graph_checkpoint *checkpoint);
-void gcp_graph_checkpoint_destroy(
-    struct gcp_graph_checkpoint *checkpoint); /* accepts NULL */
 
 struct gcp_graph_pool_info {
 	uint64_t id;

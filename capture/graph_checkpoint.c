@@ -10,11 +10,6 @@ struct gcp_graph_checkpoint {
 	struct gcp_noted live;
 };
 
-void gcp_graph_checkpoint_destroy(struct gcp_graph_checkpoint *checkpoint)
-{
-	free(checkpoint);
-}
-
 /* -EBUSY: a capture into it is under way. */
 static int refused(const struct gcp_graph_pool *graph_pool)
 {
@@ -52,7 +47,6 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 			   const struct gcp_graph_checkpoint *checkpoint)
 {
-	const struct gcp_noted *live = &checkpoint->live;
 	struct gcp_graph_heap *entry;
 	size_t found = 0;
 
@@ -62,13 +56,12 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 		return refused(graph_pool);
 	assert(graph_pool->named && graph_pool->id == id);
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		found += gcp_heap_noted(entry->heap, live);
+		if (!gcp_heap_noted(entry->heap, &checkpoint->live, &found))
+			return -EBUSY;
 	if (checkpoint->id != id || checkpoint->generation != graph_pool->generation ||
-	    found < live->count)
+	    found < checkpoint->live.count)
 		return -ESTALE;
-	if (found > live->count)
-		return -EBUSY;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_restore(entry->heap, live);
+		gcp_heap_restore(entry->heap, &checkpoint->live);
 	return 0;
 }

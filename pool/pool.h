@@ -359,9 +359,9 @@ struct gcp_noted {
 /* Adds those of a heap; where `blocks` is NULL, only their number. No capture may be
  * allocating from the heap. */
 void gcp_heap_note(struct gcp_heap *heap, struct gcp_noted *live);
-/* How many of them are in this heap, and of this life of it. More than all: other
+/* Adds how many of them are in this heap, and of this life of it. False: other
  * processes may have blocks of the heap open. */
-size_t gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live);
+bool gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live, size_t *count);
 /* Makes exactly those blocks the program's again; all others of the heap are free. No
  * capture may be allocating from it, and no block of it is exported. */
 void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live);

@@ -7,6 +7,7 @@
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "../gcpool.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -251,7 +252,7 @@ int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *check
 
 void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint)
 {
-	gcp_graph_checkpoint_destroy((struct gcp_graph_checkpoint *)checkpoint);
+	free(checkpoint);
 }
 
 /* --- work ---------------------------------------------------------------------- */

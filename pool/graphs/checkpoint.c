@@ -38,16 +38,15 @@ static void find_exported(void *arg, struct gcp_block *block)
 	*(bool *)arg |= atomic_load(&block->state) == GCP_BLOCK_EXPORTED;
 }
 
-size_t gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live)
+bool gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live, size_t *count)
 {
 	GCP_LOCKED(&heap->pool->lock);
 	bool shared = heap->lent_bytes > 0;
-	size_t count = 0;
 
 	gcp_heap_each(heap, find_exported, &shared);
 	for (size_t i = 0; i < live->count; i++)
-		count += live->blocks[i].heap_id == heap->id;
-	return shared ? live->count + 1 : count;
+		*count += live->blocks[i].heap_id == heap->id;
+	return !shared;
 }
 
 /* --- restore ------------------------------------------------------------------ */
@@ -65,21 +64,6 @@ static void block_free(void *arg, struct gcp_block *block)
 	TAILQ_INSERT_TAIL((struct gcp_block_list *)arg, block, link);
 }
 
-/* What was live fits where it was once all else is free. Only memory for descriptors
- * may be short; the block then stays larger. */
-static void make_live(struct gcp_heap *heap, const struct gcp_noted_block *live)
-{
-	struct gcp_block *block =
-	    gcp_heap_take_at(heap, live->segment_addr, live->addr, live->size);
-
-	if (!block)
-		return;
-	block->requested = live->requested;
-	block->watched = block->apart = 0;
-	gcp_heap_count(heap, block, 1);
-	gcp_stats_delta_count(&heap->pool->delta, 1, live->requested, block->size);
-}
-
 void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 {
 	struct gcp_block_list freed = TAILQ_HEAD_INITIALIZER(freed);
@@ -95,9 +79,22 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 	}
 	gcp_heap_put_list(heap, &freed);
 	gcp_slab_coalesce_unused(heap);
-	for (size_t i = 0; i < live->count; i++)
-		if (live->blocks[i].heap_id == heap->id)
-			make_live(heap, &live->blocks[i]);
+	/* What was live fits where it was once all else is free. Only memory for
+	 * descriptors may be short; the block then stays larger. */
+	for (size_t i = 0; i < live->count; i++) {
+		const struct gcp_noted_block *one = &live->blocks[i];
+
+		if (one->heap_id != heap->id)
+			continue;
+		block = gcp_heap_take_at(heap, one->segment_addr, one->addr, one->size);
+		if (!block)
+			continue;
+		block->requested = one->requested;
+		block->watched = block->apart = 0;
+		gcp_heap_count(heap, block, 1);
+		gcp_stats_delta_count(&heap->pool->delta, 1, one->requested,
+				      block->size);
+	}
 	heap->awaited_epoch = gcp_timeline_stamp(heap->pool);
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }

@@ -252,7 +252,7 @@ TEST(a_restored_pool_keeps_off_what_was_live)
 	must_free(out1);
 	must_free(small1);
 	must_be_sound();
-	gcp_graph_checkpoint_destroy(after_first);
+	free(after_first);
 	graph_destroy(first);
 	graph_destroy(second);
 	graph_destroy(third);
@@ -290,7 +290,7 @@ TEST(a_wrong_restore_changes_nothing)
 	end(0);
 	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	graph_destroy(graph);
-	gcp_graph_checkpoint_destroy(checkpoint);
+	free(checkpoint);
 	gcp_graph_pool_release(tracker, other);
 }
 
@@ -307,7 +307,7 @@ TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 	void *graph = captured(&addr);
 	assert_int_equal(restored(id, checkpoint), -ESTALE);
 	OK(gcp_pools_owner(pools, addr, &owner));
-	gcp_graph_checkpoint_destroy(checkpoint);
+	free(checkpoint);
 	graph_destroy(graph);
 }
 
@@ -321,8 +321,7 @@ TEST(what_came_after_a_checkpoint_is_free_after_the_restore)
 	OK(restored(id, checkpoint));
 	second = captured(&again);
 	assert_int_equal(again, addr);
-	gcp_graph_checkpoint_destroy(checkpoint);
-	gcp_graph_checkpoint_destroy(NULL);
+	free(checkpoint);
 	graph_destroy(first);
 	graph_destroy(second);
 	gcp_graph_pool_release(tracker, id);
@@ -339,7 +338,7 @@ TEST(a_checkpoint_does_not_outlive_its_context)
 	gcp_pool_reset(pools, FAKE_CTX);
 	fake.memory_used = 0; /* it went with the context */
 	assert_int_equal(restored(id, checkpoint), -ESTALE);
-	gcp_graph_checkpoint_destroy(checkpoint);
+	free(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);
 }
@@ -364,7 +363,7 @@ TEST(a_checkpoint_that_fails_leaves_nothing)
 		assert_true(!failed || at < 10);
 	}
 	OK(restored(id, checkpoint));
-	gcp_graph_checkpoint_destroy(checkpoint);
+	free(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);
 }
