@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../../pool/pool.h"
 #include "../gcpool.h"
@@ -37,12 +34,6 @@ static __thread bool inside __attribute__((tls_model("initial-exec")));
 
 static unsigned int site_count(const char *format);
 static int above_stderr(int fd);
-
-/* Not fstat: the headers of a new glibc make of it what an old one has not. */
-static int file_stat(int fd, struct stat *ret_about)
-{
-	return (int)syscall(SYS_fstat, fd, ret_about);
-}
 
 void gcp_log_setup(enum gcp_log_level level, const char *file)
 {
@@ -301,7 +292,7 @@ static int bytes_write(const struct gcp_text *text, int fd)
 	uint64_t since_ns = gcp_clock_ns(); /* when it last took something */
 	struct stat about;
 
-	if (file_stat(fd, &about) != 0)
+	if (gcp_file_stat(fd, &about) != 0)
 		return errno;
 	while (left > 0) {
 		int ready = room_await(fd, since_ns);
@@ -350,7 +341,7 @@ void gcp_stderr_note(void)
 	struct stat about;
 	GCP_KEEP_ERRNO;
 
-	if (!atomic_load(&first.noted) && file_stat(STDERR_FILENO, &about) == 0) {
+	if (!atomic_load(&first.noted) && gcp_file_stat(STDERR_FILENO, &about) == 0) {
 		atomic_store(&first.device, about.st_dev);
 		atomic_store(&first.inode, about.st_ino);
 	}
@@ -364,7 +355,8 @@ static bool stderr_is_open(struct stat *ret_about)
 {
 	long flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD);
 
-	if (flags < 0 || flags & FD_CLOEXEC || file_stat(STDERR_FILENO, ret_about) != 0)
+	if (flags < 0 || flags & FD_CLOEXEC ||
+	    gcp_file_stat(STDERR_FILENO, ret_about) != 0)
 		return false;
 	gcp_stderr_note();
 	return S_ISFIFO(ret_about->st_mode) ||
@@ -391,7 +383,7 @@ static int stderr_open(void)
 	    open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 	if (fd < 0)
 		return STDERR_FILENO;
-	if (file_stat(fd, &again) == 0 && again.st_dev == about.st_dev &&
+	if (gcp_file_stat(fd, &again) == 0 && again.st_dev == about.st_dev &&
 	    again.st_ino == about.st_ino)
 		return fd;
 	close(fd);
@@ -445,7 +437,7 @@ static bool is_own(int fd)
 {
 	struct stat about;
 
-	return file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
+	return gcp_file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
 	       (!S_ISREG(about.st_mode) || about.st_nlink == 1);
 }
 
@@ -458,7 +450,7 @@ int gcp_path_open(const char *path, int flags, mode_t mode)
 
 	if (directory < 0)
 		return -1;
-	shared = file_stat(directory, &about) != 0 || about.st_mode & S_IWOTH;
+	shared = gcp_file_stat(directory, &about) != 0 || about.st_mode & S_IWOTH;
 	flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (shared ? O_NOFOLLOW : 0);
 	fd = above_stderr(openat(directory, name, flags, mode));
 	if (fd >= 0 && shared && !is_own(fd)) {

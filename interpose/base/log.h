@@ -14,7 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* In the order of GCPOOL_LOG's choices. */
 enum gcp_log_level {
@@ -109,6 +111,12 @@ void gcp_stderr_note(void);
  * stderr, or EBADF where descriptor 2 is something else of the program's. Returns a
  * descriptor to close with gcp_file_close, or -1. A FIFO is not waited for. */
 int gcp_file_open(const char *pattern);
+/* Not fstat: the headers of a new glibc make of it what an old one has not. */
+static inline int gcp_file_stat(int fd, struct stat *ret_about)
+{
+	return (int)syscall(SYS_fstat, fd, ret_about);
+}
+
 /* 0, or the errno of a write that failed after all. */
 int gcp_file_close(int fd);
 /* Opens, writes and closes. 0 or an errno. */

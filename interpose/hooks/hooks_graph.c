@@ -221,64 +221,45 @@ static CUresult child_set(CUresult result, struct gcp_holder *holding, CUgraphEx
 
 /* --- nodes of any kind ------------------------------------------------------------ */
 
-/* The beginning of CUgraphNodeParams, which cuda.h has since CUDA 12.2. */
-struct node_params {
-	int type;
-	int reserved[3];
-	union {
-		struct {
-			CUgraph graph;
-			int ownership; /* since 12.9 */
-		} child;
-		struct {
-			unsigned long long handle;
-			int type;
-			unsigned int size;
-			CUgraph *graphs; /* written by the call */
-		} conditional;
-		struct {
-			int flags, reserved;
-			CUcontext ctx;
-			CUDA_MEMCPY3D copy;
-		} memcpy;
-	};
-};
+/* Nodes of other types have no graph in them, as far as is known. */
 enum {
-	TYPE_MEMCPY = 1,
-	TYPE_CHILD = 4,
-	TYPE_CONDITIONAL = 13,
-	TYPE_KNOWN = TYPE_CONDITIONAL, /* up to there: no other has a graph */
+	TYPE_KNOWN = CU_GRAPH_NODE_TYPE_CONDITIONAL,
 	OWNERSHIP_MOVE = 1,
 	SINCE_MOVE = 12090
 };
 
-static CUgraph child_of(const struct node_params *params)
+static CUgraph child_of(const CUgraphNodeParams *params)
 {
-	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
+	return params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph
+								  : NULL;
 }
 
 /* Of a node that a program describes. One of a type that is not known may have any
  * graph in it. */
-static CUresult node_begin(const struct node_params *params, enum gcp_making making,
+static CUresult node_begin(const CUgraphNodeParams *params, enum gcp_making making,
 			   const char *name, struct gcp_holder **ret_holding)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (params && (params->type < 0 || params->type > TYPE_KNOWN))
+	if (params && (unsigned int)params->type > TYPE_KNOWN)
 		result = node_taken(NULL, name);
 	if (result == CUDA_SUCCESS)
 		result = holding_begin(child_of(params), making, name, ret_holding);
-	if (result == CUDA_SUCCESS && params && params->type == TYPE_MEMCPY)
-		gcp_copy_node_made(&params->memcpy.copy, params->memcpy.ctx, false);
+	if (result == CUDA_SUCCESS && params &&
+	    params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		gcp_copy_node_made(&params->memcpy.copyParams, params->memcpy.copyCtx,
+				   false);
 	return result;
 }
 
 /* The graph itself becomes a part of the other one, and not a copy. NULL: none does. */
-static CUgraph moved_of(const struct node_params *params)
+static CUgraph moved_of(const CUgraphNodeParams *params)
 {
+	/* Behind the graph, in headers since CUDA 12.9. */
+	const int *ownership = params ? (const int *)(&params->graph.graph + 1) : NULL;
 	int version = 0;
 
-	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE ||
+	if (!child_of(params) || *ownership != OWNERSHIP_MOVE ||
 	    (gcp_real.cuDriverGetVersion(&version) == CUDA_SUCCESS &&
 	     version < SINCE_MOVE))
 		return NULL;
@@ -293,15 +274,16 @@ static void part_known(CUgraph parent, CUgraph part, bool moved)
 		gcp_graph_part(gcp_process.tracker, parent, part, moved);
 }
 
-static void bodies_known(CUgraph parent, const struct node_params *params)
+static void bodies_known(CUgraph parent, const CUgraphNodeParams *params)
 {
-	if (params->type == TYPE_CONDITIONAL && params->conditional.graphs)
+	if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+	    params->conditional.phGraph_out)
 		for (unsigned int i = 0; i < params->conditional.size; i++)
-			part_known(parent, params->conditional.graphs[i], false);
+			part_known(parent, params->conditional.phGraph_out[i], false);
 }
 
 static CUresult node_added(CUresult result, CUgraph parent,
-			   const struct node_params *params, struct gcp_holder *holding)
+			   const CUgraphNodeParams *params, struct gcp_holder *holding)
 {
 	holding_add(result, holding, parent, false);
 	if (result == CUDA_SUCCESS) {
@@ -312,7 +294,7 @@ static CUresult node_added(CUresult result, CUgraph parent,
 }
 
 /* Which graph the node is of is not known. */
-static CUresult node_set(CUresult result, const struct node_params *params,
+static CUresult node_set(CUresult result, const CUgraphNodeParams *params,
 			 struct gcp_holder *holding)
 {
 	gcp_holding_keep(gcp_process.tracker, holding);
@@ -321,7 +303,7 @@ static CUresult node_set(CUresult result, const struct node_params *params,
 	return result;
 }
 
-static CUresult node_told(CUresult result, const struct node_params *params)
+static CUresult node_told(CUresult result, const CUgraphNodeParams *params)
 {
 	if (result == CUDA_SUCCESS && params) {
 		part_known(NULL, child_of(params), false);

@@ -8,9 +8,6 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../base/clock.h"
 #include "observer.h"
@@ -25,12 +22,6 @@ static inline void *gcp_memory_map(size_t bytes, int protection)
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return memory == MAP_FAILED ? NULL : memory;
-}
-
-/* Not fstat: the headers of a new glibc make of it what an old one has not. */
-static inline int gcp_file_stat(int fd, struct stat *ret_about)
-{
-	return (int)syscall(SYS_fstat, fd, ret_about);
 }
 
 struct gcp_words {

@@ -58,15 +58,6 @@ void gcp_report_note_others(int device, uint64_t bytes)
 		noted.others[device] = bytes;
 }
 
-/* --- what the system knows ------------------------------------------------ */
-
-static void hostname_read(char *name, size_t capacity)
-{
-	name[0] = 0;
-	(void)gethostname(name, capacity);
-	name[capacity - 1] = 0;
-}
-
 /* --- the time -------------------------------------------------------------------- */
 
 static uint64_t report_ms(void)
@@ -159,7 +150,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	unsigned long long ms = report_ms();
 	GCP_TEXT(started, 256);
 	GCP_TEXT(seconds, 256);
-	char host[256];
+	char host[256] = "";
 
 	gcp_write_title(writer, "libgcpool", "");
 	if (writer->json) {
@@ -173,7 +164,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	gcp_write_number(writer, "pid", "", (uint64_t)getpid());
 	gcp_write_string(writer, "program", program_invocation_name);
 	arguments_write(writer);
-	hostname_read(host, sizeof(host));
+	(void)gethostname(host, sizeof(host) - 1);
 	gcp_write_string(writer, "hostname", host);
 	gcp_text_add_time(&started, start_seconds());
 	gcp_write_string(writer, "started", started.bytes);
