@@ -260,11 +260,10 @@ static int move_plan_locked(const struct gcp_request *request, enum gcp_kind kin
 				  .apart = request->heap->private &&
 					   request->use == GCP_USE_ANY};
 	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	int result = move_plan(request, kind, move, useless);
 	if (result != 0)
 		gcp_space_release(pool, move);
-	gcp_mutex_unlock(&pool->lock);
 	return result;
 }
 
@@ -341,12 +340,11 @@ int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking 
 	/* More than there is: nothing need be set aside or tried for that. */
 	if (request->size > pool->vmm_memory)
 		return GCP_CUDA_OUT_OF_MEMORY;
-	gcp_mutex_lock(&pool->pools->vmm_lock);
+	GCP_LOCKED(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)
 		result = room_make(request, kind, take, ret_new);
 	result = failure_count(pool, result);
 	gcp_vmm_release_orphans(pool);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return result;
 }
 
@@ -373,7 +371,7 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 		return 0;
 	if (bytes <= UINT64_MAX - GCP_CHUNK)
 		bytes = gcp_round_up(bytes, GCP_CHUNK);
-	gcp_mutex_lock(&pool->pools->vmm_lock);
+	GCP_LOCKED(&pool->pools->vmm_lock);
 	unmapping_finish(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_space_collect_completed(pool, bytes, exact, &move);
@@ -387,7 +385,6 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 	gcp_space_release(pool, &move);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_vmm_release_orphans(pool);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return given - kept;
 }
 
@@ -462,13 +459,12 @@ int gcp_pools_reopen(struct gcp_pools *pools, int device)
 	int result = 0;
 
 	/* While it is held segments come and go nowhere, and nothing is mapped. */
-	gcp_mutex_lock(&pools->vmm_lock);
+	GCP_LOCKED(&pools->vmm_lock);
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
 		if (pool->live && (device < 0 || pool->device == device))
 			result =
 			    handles_step(pool, device < 0 ? handle_make : handle_open)
 				?: result;
-	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
 }
 
