@@ -51,10 +51,8 @@
 
 static bool is_giving(struct gcp_pool *pool)
 {
-	gcp_mutex_lock(&pool->lock);
-	bool giving = pool->giving > 0;
-	gcp_mutex_unlock(&pool->lock);
-	return giving;
+	GCP_LOCKED(&pool->lock);
+	return pool->giving > 0;
 }
 
 /* The list stands in the order of epochs. */
@@ -86,9 +84,8 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
 /* 0: nothing waits. */
 static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 {
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	uint64_t epoch = youngest_awaited_epoch(pool, own);
-	gcp_mutex_unlock(&pool->lock);
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
@@ -285,14 +282,16 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 }
 
 /* Bytes that are reserved, but for what blocks of the program hold, what only other
- * processes have, and what stays with live graphs, shared or not. */
+ * processes have, and what stays with live graphs, shared or not. own: of a request,
+ * which may also have what is the driver's as soon as it is mapped nowhere. */
 static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 {
 	uint64_t held, reserved;
 	const struct gcp_heap *heap;
+	const struct gcp_block *block;
 
 	(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
 	held = (int64_t)pool->stats.allocated_bytes.current > 0
 		   ? pool->stats.allocated_bytes.current
@@ -302,7 +301,8 @@ static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 		held += heap == own ? heap->lent_bytes
 				    : heap->reserved_bytes - heap->used_bytes;
 	held += pool->stats.lane_bytes.current;
-	gcp_mutex_unlock(&pool->lock);
+	TAILQ_FOREACH (block, &pool->common.unmapping, link)
+		reserved += own ? block->size : 0;
 	return reserved > held ? reserved - held : 0;
 }
 
