@@ -157,6 +157,7 @@ struct block {
 	uint64_t plain, plain_pools;
 	bool plain_freed, plain_open;
 	bool unclosed; /* freed, and plain.c knows of no free that closed its epoch */
+	bool counts;   /* towards that epoch */
 	struct mark plain_mark;
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
@@ -495,20 +496,17 @@ bool block_is_kept(const struct model *w, const struct block *block);
 
 /* --- async.c --- */
 
-void async_play(struct thread *t, const struct op *op);
 /* Whether the library serves such memory of a context in the place of CUDA. */
 bool async_is_served(const struct model *w, int context);
 
 /* --- work.c --- */
 
-void work_play(struct thread *t, const struct op *op);
 /* Hands an item to the driver; order has been made. */
 CUresult item_submit(struct thread *t, struct stream *s, const struct item *item);
 void item_apply(struct model *w, const struct item *item);
 
 /* --- capture.c --- */
 
-void capture_play(struct thread *t, const struct op *op);
 void capture_item(struct thread *t, struct stream *s, struct item *item);
 /* The graph that the stream captures, and what its next work depends on. */
 CUresult captured_ends(CUstream, CUgraph *, const CUgraphNode **, size_t *);
@@ -537,7 +535,6 @@ bool capture_may_take(const struct thread *t);
 /* --- graphs.c --- */
 
 struct graph *graph_near(struct model *w, unsigned slot);
-void graphs_play(struct thread *t, const struct op *op);
 struct body *body_new(int context);
 struct body *body_copy(struct model *w, const struct body *body);
 void body_put(struct model *w, struct body *body); /* accepts NULL */
@@ -567,13 +564,11 @@ void graphs_detach_context(struct model *w, int context);
 
 /* --- external_access.c --- */
 
-void external_access_play(struct thread *t, const struct op *op);
 /* Another process may open the block; false: it has no handle, and may have none. */
 bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_handle);
 
 /* --- pinned.c --- */
 
-void pinned_play(struct thread *t, const struct op *op);
 void pinned_end(struct thread *t);
 /* Pinned memory in that slot; false: there is none. The second one waits for no work
  * that came after the latest free, even where memory is scarce. */
@@ -583,7 +578,6 @@ void pinned_give(struct thread *t, unsigned slot);
 
 /* --- ipc_peer.c --- */
 
-void ipc_peer_play(struct thread *t, const struct op *op);
 /* The other process does not use the block any more, nor, if it is its own, this one.
  * False: that is not possible at the moment. Then all of a context (-1: of all). */
 bool ipc_peer_closes(struct thread *t, const struct block *block);
@@ -592,7 +586,6 @@ void ipc_peer_end(struct model *w);
 
 /* --- pools.c --- */
 
-void pools_play(struct thread *t, const struct op *op);
 /* A block was allocated, by a thread with one capture or not: which named pools may
  * have it. */
 void pools_adopt(struct thread *t, struct block *block, bool alone);
@@ -602,21 +595,12 @@ void pools_end(struct model *w);
 
 /* --- concurrency.c --- */
 
-void concurrency_play(struct thread *t, const struct op *op);
 void concurrency_filter(struct model *w);
 /* Waiting for work on pinned memory takes its time. */
 bool pinned_is_slow(void);
 
-/* --- misuse.c --- */
-
-void misuse_play(struct thread *t, const struct op *op);
-
 /* --- objects.c --- */
 
-void streams_play(struct thread *t, const struct op *op);
-void events_play(struct thread *t, const struct op *op);
-void contexts_play(struct thread *t, const struct op *op);
-void looks_play(struct thread *t, const struct op *op);
 bool context_open(struct thread *t, int slot, int device, bool primary);
 void context_detach(struct model *w, int slot);
 void context_use(struct thread *t, int slot);
@@ -625,10 +609,6 @@ void stream_detach(struct model *w, struct stream *s);
 struct stream *stream_pick(struct thread *t, unsigned slot);
 /* Makes what the stream needs current, and gives its handle. */
 CUstream stream_handle(struct thread *t, struct stream *s);
-
-/* --- sharing.c --- */
-
-void sharing_play(struct thread *t, const struct op *op);
 
 /* --- results.c --- */
 
@@ -641,13 +621,8 @@ bool result_of_other(const struct body *body, const struct block *block);
 /* Fails if memory does not hold what it must. */
 void results_check(struct model *w);
 
-/* --- turns.c --- */
-
-void turns_play(struct thread *t, const struct op *op);
-
 /* --- promises.c --- */
 
-void promises_play(struct thread *t, const struct op *op);
 /* All work is done, and no stream is captured. */
 void promises_end(struct thread *t);
 
@@ -657,6 +632,11 @@ void destroyed_play(struct thread *t, const struct op *op);
 
 /* --- play.c --- */
 
+/* What plays an operation: <player>_play, each in the file of its section or name. */
+#define X(name, weight, group, player)                                                 \
+	void player##_play(struct thread *t, const struct op *op);
+EXPLORE_OPS(X)
+#undef X
 /* One operation, by the thread whose turn it is. */
 void op_play(struct thread *t, const struct op *op);
 

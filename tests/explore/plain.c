@@ -282,6 +282,25 @@ static void stuck_look(const struct model *w)
 			    unused_of(w, i, gcpsim_plain_stuck(w->contexts[i].ctx));
 }
 
+/* Whether, for all the host knows, a graph may run whose scratch is in a lane. */
+static bool graphs_may_run(const struct model *w)
+{
+	for (uint32_t i = 1; i <= w->pool_count; i++)
+		if (!clock_covers(&w->host, w->pools[i].launches.writer))
+			return true;
+	return false;
+}
+
+/* Of lanes that have not gone back, while they may be in use. */
+static uint64_t held_by_lanes(const struct model *w, int device)
+{
+	struct gcpool_stats stats = {0};
+
+	if (library.get_stats && graphs_may_run(w))
+		(void)library.get_stats(device, &stats, sizeof(stats));
+	return stats.lane_bytes.current;
+}
+
 static uint64_t held_by_graph_pools(void)
 {
 	static struct gcpool_graph_pool listed[POOLS_LISTED];
@@ -337,32 +356,35 @@ static void graphs_gone_count(struct model *w)
 	w->graphs_seen = pools;
 }
 
-/* Of a block that is free, as far as memory has not moved meanwhile. */
-static uint64_t used_again(const struct model *w, const struct block *block)
+/* Bytes of a block that is free which younger ones have, or have had, as far as memory
+ * has not moved meanwhile. */
+static uint64_t used_again(const struct model *w, const struct block *block, bool now)
 {
 	uint64_t bytes = 0, from, to, end = block->addr + block->bytes;
 
-	for (const struct block *other = w->blocks; other; other = other->next) {
+	for (const struct block *other = w->blocks; other != block;
+	     other = other->next) {
 		from = other->addr > block->addr ? other->addr : block->addr;
 		to = other->addr + other->bytes;
 		to = to < end ? to : end;
-		if (other->live && from < to)
+		if ((other->live || !now) && from < to)
 			bytes += to - from;
 	}
 	return bytes;
 }
 
-/* Bytes that count towards the epoch that is open in a context: what is used again is
- * of one that was closed for that. Not the block that is being freed: with one stream
- * an epoch takes two blocks. */
-static uint64_t epoch_bytes(const struct model *w, int context)
+/* Bytes that count towards the epoch that is open in a context, in blocks of more than
+ * `least`: what is used again is of one that was closed for that, and what was freed in
+ * a capture counts elsewhere. Not the block that is being freed: with one stream an
+ * epoch takes two blocks. */
+static uint64_t epoch_bytes(const struct model *w, int context, uint64_t least)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->unclosed && block->context == context && !block->async &&
-		    !block->plain_pools && !block->plain_mark.n &&
-		    used_again(w, block) == 0)
+		if (block->unclosed && block->counts && block->context == context &&
+		    block->bytes > least && !block->live &&
+		    used_again(w, block, false) == 0)
 			bytes += block->bytes;
 	return bytes;
 }
@@ -375,17 +397,22 @@ void plain_closed(struct model *w, int context)
 			block->unclosed = false;
 }
 
+/* A thread counts the blocks that it may keep for itself, of up to 1 MiB, and adds them
+ * up with others' when it has its share. */
 void plain_closes(struct model *w, struct block *block, bool waits)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
+	uint64_t full = window / (window > MIB ? 2 : 1);
 
 	if (block->host || !is_scarce(w))
 		return;
 	graphs_gone_count(w);
 	block->unclosed = true;
+	block->counts = waits && !block->pools && !block->plain_pools;
 	if (waits && all_is_calm(w) &&
 	    (is_nearly_full(w, block->device) ||
-	     epoch_bytes(w, block->context) >= window / (window > MIB ? 2 : 1)))
+	     epoch_bytes(w, block->context, MIB) >= full ||
+	     epoch_bytes(w, block->context, 0) >= 2 * full))
 		plain_closed(w, block->context);
 }
 
@@ -398,7 +425,7 @@ static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->unclosed && block->device == device &&
-		    used_again(w, block) < block->bytes) {
+		    used_again(w, block, true) < block->bytes) {
 			uint64_t lies_in = held_by(block, true, marks, count);
 			uint64_t own = round_up(plain_class_bytes(block->bytes), CHUNK);
 
@@ -499,7 +526,8 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	if (kept + need > most ||
 	    held(w, device, false) + round_up(bytes, CHUNK) > most)
 		return EXCUSE_ROUNDED;
-	kept += held_by_graph_pools() + held_by_failed_updates(w);
+	kept += held_by_graph_pools() + held_by_lanes(w, device) +
+		held_by_failed_updates(w);
 	return kept + need > most ? EXCUSE_GRAPHS : EXCUSES;
 }
 

@@ -99,7 +99,7 @@ static void hand_over(struct thread *t, const struct op *op)
 
 /* --- one step --- */
 
-static void alloc_play(struct thread *t, const struct op *op)
+void alloc_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 
@@ -110,7 +110,7 @@ static void alloc_play(struct thread *t, const struct op *op)
 		    : block_create_pitch(t, op->bytes % 3000 + 1, op->value % 100 + 1);
 }
 
-static void free_play(struct thread *t, const struct op *op)
+void free_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 	struct stream *s = NULL;

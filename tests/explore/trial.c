@@ -131,15 +131,6 @@ bool trial_run(const struct trial *trial, const struct setting *setting,
 
 /* --- shrinking ---------------------------------------------------------------- */
 
-static uint32_t count_kept(const uint8_t *kept, uint32_t count)
-{
-	uint32_t sum = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		sum += kept[i];
-	return sum;
-}
-
 /* Drops the operations in [from, to) if it fails without them too. */
 static bool leave_out(const struct trial *trial, const struct setting *setting,
 		      const struct history *history, uint8_t *kept, uint32_t from,
@@ -156,8 +147,8 @@ static bool leave_out(const struct trial *trial, const struct setting *setting,
 	return true;
 }
 
-uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
-		      const struct history *history, uint8_t *kept)
+void trial_shrink(const struct trial *trial, const struct setting *setting,
+		  const struct history *history, uint8_t *kept)
 {
 	uint32_t step = history->count, chunk = history->count / 2;
 	struct trial quick = *trial;
@@ -185,5 +176,4 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 			chunk = chunk == 1 ? 0 : chunk / 2;
 	}
 	trial_run(&quick, setting, history, kept);
-	return count_kept(kept, history->count);
 }

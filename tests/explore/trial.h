@@ -18,9 +18,9 @@ void trial_init(void);
  * its operations are played. The outcome is in *outcome. */
 bool trial_run(const struct trial *trial, const struct setting *setting,
 	       const struct history *history, const uint8_t *kept);
-/* As few operations as possible that still fail. Returns how many. */
-uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
-		      const struct history *history, uint8_t *kept);
+/* As few operations as possible that still fail. */
+void trial_shrink(const struct trial *trial, const struct setting *setting,
+		  const struct history *history, uint8_t *kept);
 
 /* What was played, and how much of it failed. */
 struct played {
