@@ -192,20 +192,20 @@ void gcp_text_mask(struct gcp_text *text, size_t from)
 	}
 }
 
-void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
+void gcp_text_add_bytes(struct gcp_text *text, const char *words, uint64_t bytes)
 {
 	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
 	double number = (double)bytes / 1024;
 	size_t unit = 0;
 
 	if (bytes < 1024) {
-		gcp_text_add(text, "%llu B", (unsigned long long)bytes);
+		gcp_text_add(text, "%s%llu B", words, (unsigned long long)bytes);
 		return;
 	}
 	/* 1023.95 would be shown as 1024.0. */
 	for (; number >= 1023.95 && unit + 1 < sizeof(units) / sizeof(*units); unit++)
 		number /= 1024;
-	gcp_text_add(text, "%.1f %s", number, units[unit]);
+	gcp_text_add(text, "%s%.1f %s", words, number, units[unit]);
 }
 
 /* --- write -------------------------------------------------------------------- */

@@ -96,7 +96,7 @@ static inline uint64_t gcp_digits_read(const char *digits)
 }
 
 /* Bytes in the unit that fits: "512 B", "1.5 KiB", "12.0 MiB". */
-void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
+void gcp_text_add_bytes(struct gcp_text *text, const char *words, uint64_t bytes);
 
 /* Writes all of it, whatever write(2) takes at a time. 0, or the errno of the write
  * that failed (the file may have a part then), of which the program gets no signal.

@@ -39,11 +39,9 @@ int gcp_fence_all_create(void **ret_fence)
 
 	if (!fence)
 		return -ENOMEM;
-	gcp_mutex_lock(&gcp_contexts_lock);
+	GCP_LOCKED(&gcp_contexts_lock);
 	fence->next = fences;
-	fences = fence;
-	gcp_mutex_unlock(&gcp_contexts_lock);
-	*ret_fence = fence;
+	*ret_fence = fences = fence;
 	return 0;
 }
 

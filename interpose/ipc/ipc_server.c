@@ -307,7 +307,7 @@ static void server_end(void)
 
 static bool server_start(void)
 {
-	gcp_assert_held(GCP_RANK_SERVER);
+	GCP_LOCKED(&server.lock);
 	pthread_t thread;
 
 	if (server.running)
@@ -344,13 +344,8 @@ static int file_ready(void *left, uint64_t handle, gcp_addr addr, uint64_t bytes
 CUresult gcp_ipc_server_handle(const struct gcp_block_info *info,
 			       CUipcMemHandle *ret_handle)
 {
-	bool running;
-
 	assert(info->mapped && !info->async && info->id != 0);
-	gcp_mutex_lock(&server.lock);
-	running = server_start();
-	gcp_mutex_unlock(&server.lock);
-	if (!running) {
+	if (!server_start()) {
 		gcp_log(GCP_LOG_ERROR,
 			"cannot start the thread that hands memory to other "
 			"processes, refusing to export; GCPOOL_BACKEND=segments "

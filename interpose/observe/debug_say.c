@@ -149,9 +149,8 @@ void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)
 {
 	GCP_TEXT(text, GCP_LINE_MAX);
 
-	gcp.text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed, together ",
-		     ULL(blocks));
-	gcp.text_add_bytes(&text, bytes);
+	gcp.text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed", ULL(blocks));
+	gcp.text_add_bytes(&text, ", together ", bytes);
 	gcp.log(GCP_LOG_ERROR, "%s", text.bytes);
 }
 

@@ -21,7 +21,7 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 7,
+	GCP_LIVE_VERSION = 8,
 	GCP_LIVE_BYTES = 1 << 17,
 	GCP_LIVE_DEVICES = 16,
 };
@@ -33,8 +33,10 @@ enum gcp_live_kind {
 	GCP_LIVE_STATS,    /* the report as JSON, into the reply */
 	GCP_LIVE_SNAPSHOT, /* all blocks, into the reply: struct gcp_live_block */
 	GCP_LIVE_QUOTA,    /* argument: the quota from now on, a limit of pool.h */
-	GCP_LIVE_SLEEP,    /* argument: milliseconds; a sentence, into the reply */
-	GCP_LIVE_WAKE,     /* the same */
+	GCP_LIVE_SLEEP,    /* argument: milliseconds; a sentence, into the reply. The
+			    * highest bit: to a file in the directory to which the link
+			    * <page>.to leads, which the process opens by its rights */
+	GCP_LIVE_WAKE,     /* a sentence, into the reply */
 	GCP_LIVE_HELP, /* argument: bytes that another process lacks on the device */
 };
 

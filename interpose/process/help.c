@@ -109,14 +109,12 @@ static bool peer_open(const char *place, const char *name, const char *uuid,
 		      struct peer *peer)
 {
 	pid_t pid = pid_of(name);
-	char path[sizeof("/dev/shm/gcpool.") + 64];
-	struct gcp_text text;
+	GCP_TEXT(path, 96);
 
 	if (pid <= 0 || pid == getpid())
 		return false;
-	gcp_text_init(&text, path, sizeof(path));
-	gcp_text_add(&text, "%s/%s", place, name);
-	peer->fd = text.cut ? -1 : gcp_path_open(path, O_RDWR | O_NOFOLLOW, 0);
+	gcp_text_add(&path, "%s/%s", place, name);
+	peer->fd = path.cut ? -1 : gcp_path_open(path.bytes, O_RDWR | O_NOFOLLOW, 0);
 	if (peer->fd < 0 || peer_read(peer, pid, uuid))
 		return peer->fd >= 0;
 	close(peer->fd);
@@ -126,22 +124,20 @@ static bool peer_open(const char *place, const char *name, const char *uuid,
 /* Finds the peers with the most unused memory, the largest first. Returns how many. */
 static uint32_t peers_find(const char *uuid, struct peer *peers)
 {
-	char place[32];
-	struct gcp_text text;
+	GCP_TEXT(place, 32);
 	struct dirent *entry;
 	uint32_t count = 0, at;
 	struct peer peer;
 	DIR *open_place;
 	int fd;
 
-	gcp_text_init(&text, place, sizeof(place));
-	gcp_text_add(&text, "/dev/shm/gcpool.%u", (unsigned)geteuid());
-	fd = open(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	gcp_text_add(&place, "/dev/shm/gcpool.%u", (unsigned)geteuid());
+	fd = open(place.bytes, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	open_place = fd >= 0 && is_own(fd, S_IFDIR) ? fdopendir(fd) : NULL;
 	if (!open_place && fd >= 0)
 		close(fd);
 	while (open_place && (entry = readdir(open_place))) {
-		if (!peer_open(place, entry->d_name, uuid, &peer))
+		if (!peer_open(place.bytes, entry->d_name, uuid, &peer))
 			continue;
 		if (count == PEERS_MAX)
 			close(peers[--count].fd);

@@ -40,12 +40,7 @@ static struct {
 /* Events are asked for in a context. */
 static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 {
-	struct gcp_ctx_scope scope;
-
-	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
-		return;
-	step(arg);
-	gcp_ctx_scope_end(&scope);
+	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
 }
 
 static void *poller_run(void *unused)

@@ -25,41 +25,30 @@ static bool is_worth_a_line(_Atomic(uint64_t) *count, uint64_t *ret_number)
 	       (number <= SAID_AT_FIRST || (number & (number - 1)) == 0);
 }
 
-static void part_add(struct gcp_text *text, const char *words, uint64_t bytes)
-{
-	gcp_text_add(text, "%s", words);
-	gcp_text_add_bytes(text, bytes);
-}
-
 /* Adds how much memory the driver says is free. Returns the device's memory, or
  * UINT64_MAX. */
 static uint64_t driver_add(struct gcp_text *text)
 {
 	size_t available = 0, total = 0;
-	struct gcp_ctx_scope scope;
-	CUresult result;
 
-	if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+	if (GCP_WITHIN(NULL, gcp_real.cuMemGetInfo_v2(&available, &total)) !=
+	    CUDA_SUCCESS)
 		return UINT64_MAX;
-	result = gcp_real.cuMemGetInfo_v2(&available, &total);
-	gcp_ctx_scope_end(&scope);
-	if (result != CUDA_SUCCESS)
-		return UINT64_MAX;
-	part_add(text, "; the device has ", total);
-	part_add(text, ", of which free ", available);
+	gcp_text_add_bytes(text, "; the device has ", total);
+	gcp_text_add_bytes(text, ", of which free ", available);
 	return total;
 }
 
 static void held_add(struct gcp_text *text, uint64_t held, uint64_t cached,
 		     const char *graphs, uint64_t by_graphs, uint64_t quota)
 {
-	part_add(text, "; the program holds ", held);
-	part_add(text, ", cached ", cached);
-	part_add(text, graphs, by_graphs);
+	gcp_text_add_bytes(text, "; the program holds ", held);
+	gcp_text_add_bytes(text, ", cached ", cached);
+	gcp_text_add_bytes(text, graphs, by_graphs);
 	if (quota == GCP_LIMIT_NONE)
 		gcp_text_add(text, ", no quota");
 	else
-		part_add(text, ", quota ", quota);
+		gcp_text_add_bytes(text, ", quota ", quota);
 }
 
 static void pools_add(struct gcp_text *text, int device, uint64_t memory)
@@ -109,8 +98,9 @@ static void host_add(struct gcp_text *text, enum gcp_shortage why)
 
 	gcp_text_add(text, " of pinned memory refused by %s",
 		     refuser(why, "the quota (GCPOOL_HOST_QUOTA)"));
-	part_add(text, "; the host has ",
-		 pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0);
+	gcp_text_add_bytes(text, "; the host has ",
+			   pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes
+						  : 0);
 	if (gcp_pinned_stats(gcp_process.pools, &stats) == 0)
 		held_add(text, stats.active_bytes.current,
 			 stats.allocated_bytes.current - stats.active_bytes.current,
@@ -131,7 +121,7 @@ static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why
 	assert(number > 0);
 	gcp_text_add(&text, "out of memory: %s", call);
 	if (bytes)
-		part_add(&text, " of ", bytes);
+		gcp_text_add_bytes(&text, " of ", bytes);
 	add(&text, why);
 	count_add(&text, number);
 	gcp_message_repeated(GCP_LOG_WARNING, "%s", text.bytes);

@@ -5,14 +5,15 @@
  *
  *      gate      no call of the program is let in, and none is under way
  *      quiet     a fence in each context is done, and unused memory is given back
- *      out       what blocks hold is copied to the host
+ *      out       what blocks hold is copied to the host, or to a file there
  *      gone      the pools' memory is the driver's; the addresses stay (vmm.c)
  *                ... asleep
  *      refill    memory is there again, or everything stays as it was
  *      in        what blocks hold is copied back, and the gate is opened
  *
  * Whatever fails before "gone" leaves the process awake, and whatever fails after it
- * leaves it asleep: the host keeps all until the last copy is done. Memory that is not
+ * leaves it asleep: the host keeps all until the last copy is done. A file has all its
+ * room before the first copy, and all that was copied before "gone". Memory that is not
  * mapped, or known outside of the process, stays; a process that has such does not
  * sleep. Pinned memory and what passes through stay too.
  *
@@ -30,7 +31,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../base/clock.h"
 #include "../cuda/gate.h"
@@ -61,6 +64,7 @@ static struct gcp_spans spans;      /* while asleep */
 static struct gcp_treap freed;      /* blocks, while asleep */
 static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them */
 static bool gave_up;                /* the last wake was in vain */
+static char place[64];              /* of the file; empty: the host's memory */
 static void *fence;                 /* made once */
 
 /* --- what is copied ------------------------------------------------------------ */
@@ -169,13 +173,6 @@ static uint64_t host_room(void)
 	return room;
 }
 
-/* Adds to the answer. */
-static void part_add(struct gcp_text *said, const char *words, uint64_t bytes)
-{
-	gcp_text_add(said, "%s", words);
-	gcp_text_add_bytes(said, bytes);
-}
-
 /* --- sleep --------------------------------------------------------------------- */
 
 /* Returns 0 when all that was submitted is done. */
@@ -230,13 +227,21 @@ static int obstacle_find(struct survey *survey, struct gcp_text *said)
 
 static int host_take(struct survey *survey, struct gcp_text *said)
 {
-	uint64_t room = host_room(), bytes = survey->spans->bytes;
+	uint64_t room = *place ? UINT64_MAX : host_room(), bytes = survey->spans->bytes;
+	int error = survey->lacks_memory || bytes > room
+			? ENOMEM
+			: gcp_spans_open(survey->spans, place);
 
-	if (!survey->lacks_memory && bytes <= room && gcp_spans_open(survey->spans))
-		return 0;
-	part_add(said, "the host has no memory for it: it may take ", room);
-	part_add(said, " of ", bytes);
-	return -ENOMEM;
+	if (error && *place) {
+		gcp_text_add_bytes(said, "there can be no file of ", bytes);
+		gcp_text_add(said, ": ");
+		gcp_text_add_errno(said, error);
+	} else if (error) {
+		gcp_text_add_bytes(said, "the host has no memory for it: it may take ",
+				   room);
+		gcp_text_add_bytes(said, " of ", bytes);
+	}
+	return -error;
 }
 
 /* Bytes that the pools of a device have taken; shared: of these in lanes. */
@@ -286,6 +291,8 @@ static int fall_asleep(uint64_t until, struct gcp_text *said)
 	if (result != 0)
 		return result;
 	result = gcp_spans_copy(&spans, true);
+	if (result == 0 && *place && msync(spans.host, spans.bytes, MS_SYNC) != 0)
+		result = -errno;
 	assert(atomic_load(&gcp_gate.inside) == 0 && !gcp_process_capturing()); /* Z1 */
 	if (result == 0)
 		gcp_pools_sleep(gcp_process.pools);
@@ -304,13 +311,14 @@ static void rest_add(struct gcp_text *said)
 	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
 		passed += gcp_pools_taken(pools, device) - bytes_taken(device, false);
 	(void)gcp_pinned_stats(pools, &pinned);
-	part_add(said, "; what stays: from CUDA itself ", passed);
-	part_add(said, ", pinned ", pinned.allocated_bytes.current);
+	gcp_text_add_bytes(said, "; what stays: from CUDA itself ", passed);
+	gcp_text_add_bytes(said, ", pinned ", pinned.allocated_bytes.current);
 }
 
 static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 {
-	uint64_t until = gcp_clock_ns() + timeout_ms * 1000000;
+	uint64_t until = gcp_clock_ns() + (uint32_t)timeout_ms * UINT64_C(1000000);
+	struct gcp_text text;
 	int result = -ETIMEDOUT;
 
 	gcp_assert_held(GCP_RANK_SLEEP);
@@ -318,6 +326,10 @@ static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 		gcp_text_add(said, "the process is asleep already");
 		return -EALREADY;
 	}
+	gcp_text_init(&text, place, sizeof(place));
+	if (timeout_ms & GCP_SLEEP_IN_FILE)
+		gcp_text_add(&text, "/dev/shm/gcpool.%u/%llu.%d.to", geteuid(),
+			     (unsigned long long)gcp_process_namespace(), getpid());
 	if (!gcp_gate_close(until)) {
 		gcp_text_add(said, "calls of CUDA have not returned in time");
 		return result;
@@ -327,7 +339,9 @@ static int sleep_locked(uint64_t timeout_ms, struct gcp_text *said)
 		atomic_store(&gcp_gate.kept, spans.bytes);
 		atomic_store(&gcp_gate.asleep, true);
 		gave_up = false;
-		part_add(said, "asleep, the host keeps ", spans.bytes);
+		gcp_text_add_bytes(
+		    said, *place ? "asleep, a file keeps " : "asleep, the host keeps ",
+		    spans.bytes);
 		rest_add(said);
 	} else {
 		gcp_spans_close(&spans);
@@ -353,9 +367,8 @@ int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said)
 		gcp_text_add(said, "the thread is inside a call of CUDA");
 		return -EBUSY;
 	}
-	gcp_mutex_lock(&sleep_lock);
-	result = sleep_locked(timeout_ms < UINT32_MAX ? timeout_ms : UINT32_MAX, said);
-	gcp_mutex_unlock(&sleep_lock);
+	GCP_LOCKED(&sleep_lock);
+	result = sleep_locked(timeout_ms, said);
 	gcp_log(GCP_LOG_INFO, "sleep: %s", said->bytes);
 	return result;
 }

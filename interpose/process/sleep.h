@@ -13,6 +13,7 @@
 /* With GCPOOL_WAKE: makes the gate. Before the first allocation, with start_lock. */
 void gcp_sleep_start(void);
 /* gcpool_sleep, gcpool_wake. `said` gets a sentence in each case. */
+#define GCP_SLEEP_IN_FILE (UINT64_C(1) << 63) /* with timeout_ms: live.h */
 int gcp_process_sleep(uint64_t timeout_ms, struct gcp_text *said);
 int gcp_process_wake(uint64_t by_call, struct gcp_text *said);
 /* `by_call`, of the program: it does not wait once more where another one has waited in

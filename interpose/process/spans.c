@@ -7,10 +7,13 @@
  * a stream of its own, waits for that, and copies the piece as a whole to ordinary
  * memory; or the other way. Several contexts, and so devices, are copied at once.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../base/elfwalk.h"
 #include "../cuda/ctx_scope.h"
@@ -53,31 +56,54 @@ bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 	return true;
 }
 
-bool gcp_spans_open(struct gcp_spans *spans)
+/* Returns MAP_FAILED, and errno, if there is no such memory. */
+static void *host_map(uint64_t bytes, const char *place)
+{
+	const int access = PROT_READ | PROT_WRITE;
+	GCP_TEXT(path, GCP_PATH_MAX);
+	void *host = MAP_FAILED;
+	int fd;
+
+	assert(bytes > 0);
+	if (!*place)
+		return mmap(NULL, bytes, access,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	gcp_text_add(&path, "%s/gcpool.XXXXXX", place);
+	fd = mkostemp(path.bytes, O_CLOEXEC);
+	if (fd >= 0 && unlink(path.bytes) == 0 &&
+	    (errno = posix_fallocate(fd, 0, (off_t)bytes)) == 0)
+		host = mmap(NULL, bytes, access, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	return host;
+}
+
+int gcp_spans_open(struct gcp_spans *spans, const char *place)
 {
 	uint64_t pieces = (spans->bytes + PIECE - 1) / PIECE;
 	uint64_t stage = spans->bytes;
-	void *host = MAP_FAILED;
+	void *host;
 
 	if (spans->bytes == 0)
-		return true;
+		return 0;
 	spans->stages = pieces < WORKERS_MAX ? (uint32_t)pieces : WORKERS_MAX;
 	if (stage > PIECE)
 		stage = (uint64_t)spans->stages * PIECE;
-	if (GCP_WITHIN(spans->at[0].ctx, gcp_real.cuMemHostAlloc(
-					     &spans->stage, stage,
-					     CU_MEMHOSTALLOC_PORTABLE)) == CUDA_SUCCESS)
-		host = mmap(NULL, spans->bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	else
+	if (GCP_WITHIN(spans->at[0].ctx,
+		       gcp_real.cuMemHostAlloc(&spans->stage, stage,
+					       CU_MEMHOSTALLOC_PORTABLE)) !=
+	    CUDA_SUCCESS) {
 		spans->stage = NULL;
-	if (host != MAP_FAILED) {
-		(void)madvise(host, spans->bytes, MADV_HUGEPAGE);
-		(void)madvise(host, spans->bytes, MADV_DONTFORK);
-		(void)madvise(host, spans->bytes, MADV_DONTDUMP);
-		spans->host = host;
+		return ENOMEM;
 	}
-	return spans->host;
+	host = host_map(spans->bytes, place);
+	if (host == MAP_FAILED)
+		return errno;
+	(void)madvise(host, spans->bytes, MADV_HUGEPAGE);
+	(void)madvise(host, spans->bytes, MADV_DONTFORK);
+	(void)madvise(host, spans->bytes, MADV_DONTDUMP);
+	spans->host = host;
+	return 0;
 }
 
 /* While nothing else is submitted: CUDA waits for all work of the context. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spans.h - runs of device memory, and the memory of the host that keeps what they
- * hold, side by side. For sleep.c, under its lock.
+ * spans.h - runs of device memory, and the memory of the host, or of a file, that keeps
+ * what they hold, side by side. For sleep.c, under its lock.
  */
 #ifndef GCP_INTERPOSE_SPANS_H
 #define GCP_INTERPOSE_SPANS_H
@@ -26,8 +26,9 @@ struct gcp_spans {
 
 /* False: no memory. */
 bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block);
-/* Takes the memory of the host. False: there is none. */
-bool gcp_spans_open(struct gcp_spans *spans);
+/* Takes the memory of the host or, unless `place` is empty, of a file in that
+ * directory: it has all its room, and no name any more. 0, or an errno. */
+int gcp_spans_open(struct gcp_spans *spans, const char *place);
 /* Copies all of it to the host, or back to the device. 0, or the driver's error. */
 int gcp_spans_copy(struct gcp_spans *spans, bool out);
 /* Gives everything back: it is as at the start. */

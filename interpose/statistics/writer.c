@@ -114,7 +114,7 @@ static void cell_add(struct gcp_text *text, const char *name, bool bytes,
 		     uint64_t value)
 {
 	if (bytes || ends_with(name, "bytes"))
-		gcp_text_add_bytes(text, value);
+		gcp_text_add_bytes(text, "", value);
 	else if (ends_with(name, "ns"))
 		gcp_text_add(text, "%.3f", (double)value / 1e6);
 	else

@@ -30,7 +30,7 @@ from gcpool_trace.summary import duration, plain, size, sites_lines  # noqa: E40
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 7
+VERSION = 8
 PLACE = "/dev/shm"
 HEAD = struct.Struct("<8s6I7Q1024s1024x")
 REQUEST = struct.calcsize("<8s2I")
@@ -182,6 +182,12 @@ class Page:
             os.unlink(os.path.basename(self.path) + ending, dir_fd=self.place)
         except OSError:
             pass
+
+    def link(self, path):
+        """<page>.to leads there; the bit that says so in a request (live.h)."""
+        self.remove(".to")
+        os.symlink(os.path.abspath(path), os.path.basename(self.path) + ".to", dir_fd=self.place)
+        return 1 << 63
 
     def words(self, form, at):
         raw = os.pread(self.fd, struct.calcsize(form), at)
@@ -571,6 +577,7 @@ class Screen:
     done."""
 
     def __init__(self, window, arguments):
+        curses.curs_set(0)
         self.window, self.arguments, self.rates = window, arguments, Rates()
         self.sort, self.word, self.chosen, self.said = "p", "", 0, ""
         self.pid = arguments.pid
@@ -679,15 +686,8 @@ class Screen:
 
 
 def screen(arguments):
-    def loop(window):
-        curses.curs_set(0)
-        Screen(window, arguments).run()
-
     os.environ.setdefault("ESCDELAY", "25")
-    try:
-        curses.wrapper(loop)
-    except KeyboardInterrupt:
-        pass
+    curses.wrapper(lambda window: Screen(window, arguments).run())
 
 
 METRICS = (
@@ -834,10 +834,13 @@ def ask(page, command, argument=0, seconds=ANSWER_S):
         return found[1], written
     finally:
         page.remove(".reply")
+        page.remove(".to")
 
 
 def control(arguments):
     page = page_of(arguments.pid)
+    if arguments.to is not None and arguments.command != "sleep":
+        raise Wrong("--to is of sleep alone")
     if arguments.command == "trim":
         print(f"{size(ask(page, 'trim', bytes_of(arguments.argument or '0'))[0])} went back to the driver")
     elif arguments.command == "quota":
@@ -847,7 +850,8 @@ def control(arguments):
         if not page.control:
             raise Wrong(f"process {page.pid} was started without GCPOOL_CONTROL=1")
         seconds = interval(arguments.argument or "10")
-        _, said = ask(page, arguments.command, int(seconds * 1000), seconds + COPY_S)
+        place = 0 if arguments.to is None else page.link(arguments.to)
+        _, said = ask(page, arguments.command, place | int(seconds * 1000), seconds + COPY_S)
         print(f"process {page.pid}: {said.decode()}")
     elif arguments.command == "stats":
         if arguments.argument:
@@ -892,6 +896,7 @@ def parser_make():
     command.add_argument("command", choices=sorted(KINDS), metavar="|".join(KINDS))
     command.add_argument(
         "argument", nargs="?", help="trim: bytes to keep; snapshot: a file; quota: as --as; sleep: seconds")
+    command.add_argument("--to", metavar="DIR", help="sleep: into a file there, not into memory")
     return parser
 
 

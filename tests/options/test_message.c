@@ -123,7 +123,7 @@ CASE(bytes_have_the_unit_that_fits, NULL, NULL)
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_text_add_bytes(&text, table[i].bytes);
+		gcp_text_add_bytes(&text, "", table[i].bytes);
 		assert_string_equal(bytes, table[i].words);
 	}
 }

@@ -374,6 +374,33 @@ def a_process_sleeps_when_it_is_told(checks, directory):
         checks.equal("exported", "629145600 bytes are open to other processes", one.asked("sleep"))
 
 
+def a_process_sleeps_into_a_file(checks, directory):
+    """Its name is gone, and what cannot be kept there leaves the process awake."""
+    small, file = os.path.join(directory, "small"), look.program("loop-shared")
+    os.mkdir(small)
+    within = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=16m none {small}; exec "$0" "$@"']
+    if subprocess.run([*within, "true"], capture_output=True).returncode != 0:
+        within = []
+    with Told(directory, *within) as one:
+        one.does("alloc(60)", "cuda.cuMemsetD8_v2(p, 7, ctypes.c_size_t(60 << 20))")
+        refused = {os.path.join(directory, "none"): "no such directory", file: "not a directory",
+                   **({small: "no space left on the device"} if within else {})}
+        for place, why in refused.items():
+            checks.equal(why, f"there can be no file of 60.0 MiB: {why}", one.asked("sleep", "--to", place))
+            checks.equal("awake", "the process is awake", one.asked("wake"))
+        said = one.asked("sleep", "5", "--to", directory)
+        checks.that(said.startswith("asleep, a file keeps 60.0 MiB; "), said)
+        with open(f"/proc/{one.process.pid}/maps", encoding="utf-8") as maps:
+            checks.that(re.search(rf"{directory}/gcpool\..* \(deleted\)", maps.read()), "no file is mapped")
+        left = [name for name in os.listdir(directory) if name.startswith("gcpool.")]
+        checks.equal("names", ([], []), (left, glob.glob(page_path(one.process.pid) + ".to")))
+        checks.equal("content", "[7, 7, 7, 7]", one.does(
+            "(lambda b: cuda.cuMemcpyDtoH_v2(b, p, ctypes.c_size_t(4)) or list(b.raw))"
+            "(ctypes.create_string_buffer(4))"))
+        checks.equal("memory again", "asleep, the host keeps 60.0 MiB", one.asked("sleep").split(";")[0])
+        checks.equal("wrong", "gcpool ctl: --to is of sleep alone", one.asked("trim", "--to", directory))
+
+
 def a_process_whose_cgroup_has_no_room_stays_awake(checks, directory):
     group = ("cd /sys/fs/cgroup && mount -t tmpfs none . && cd . && echo 67108864 >memory.max &&"
              " printf 'anon 1048576\\nshmem 0\\n' >memory.stat && exec \"$0\" \"$@\"")
