@@ -7,6 +7,7 @@
 #include "explore.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MIB = 1 << 20 };
 
@@ -278,6 +279,7 @@ static void share_steps(struct thread *t, const struct op *op)
 			       (graph - graphs) * stay * MIB / 2;
 		if (i == TURN_GRAPHS)
 			trim_now(device);
+		alarm(w->setting->step_s); /* each writes a lot of memory */
 		gcpsim_plain_asks(1);
 		good = (*stream ||
 			FINE(t, cuStreamCreate(stream, CU_STREAM_NON_BLOCKING))) &&
@@ -393,6 +395,7 @@ static void context_steps(struct thread *t, const struct op *op)
 	for (unsigned i = 0; good && i < STEPS; i++) {
 		CUstream to = op->value >> i & 1 ? there.stream : stream;
 
+		alarm(w->setting->step_s);
 		/* A free waits for no work of another context: its graph keeps that. */
 		w->graphs_held[device] += to == stream || waits ? 0 : graph.bytes;
 		good = turn_capture(t, stream, &graph) &&
