@@ -56,7 +56,7 @@ _gcpool() {
 _gcpool_live() {
 	local page words="--once --json --sites --prometheus --interval"
 
-	[ "${COMP_WORDS[1]}" = top ] || words="trim quota stats snapshot sleep wake"
+	[ "${COMP_WORDS[1]}" = top ] || words="trim quota stats snapshot sleep wake --to"
 	for page in /dev/shm/gcpool."$(id -u)"/"$(stat -L -c %i /proc/self/ns/pid)".*[0-9]; do
 		words="$words ${page##*.}"
 	done

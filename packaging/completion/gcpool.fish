@@ -36,5 +36,6 @@ complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'wri
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
 complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'
 complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim quota stats snapshot sleep wake'
+complete -c gcpool -n '__fish_seen_subcommand_from ctl' -l to -r -d 'sleep: into a file there'
 complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from -- record' -x \
     -a '(__fish_complete_subcommand)'
