@@ -157,16 +157,20 @@ struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 
 #define NO_COUNT UINT64_MAX
 
-uint64_t blocks_of_library(int device)
+uint64_t blocks_of_library(const struct model *w, int device)
 {
 	struct gcpool_stats stats;
+	uint64_t count = 0;
 
-	if (library.asleep && library.asleep())
-		return NO_COUNT; /* some may be freed at the wake */
-	return library.get_stats &&
-		       library.get_stats(device, &stats, sizeof(stats)) == 0
-		   ? stats.allocation.current
-		   : 0;
+	if (!library.asleep || !library.asleep())
+		return library.get_stats &&
+			       library.get_stats(device, &stats, sizeof(stats)) == 0
+			   ? stats.allocation.current
+			   : 0;
+	for (const struct block *block = w->blocks; block; block = block->next)
+		count += block->live && !block->host && !block->borrowed &&
+			 !block->passed && block->device == device;
+	return count;
 }
 
 static void block_is_cudas(struct model *w, struct block *block)
@@ -180,7 +184,7 @@ static void block_is_cudas(struct model *w, struct block *block)
 static void pass_notice(struct model *w, struct block *block, uint64_t before)
 {
 	if (before == NO_COUNT || !library.get_stats ||
-	    blocks_of_library(block->device) != before)
+	    blocks_of_library(w, block->device) != before)
 		return;
 	if (!w->setting->plain)
 		(void)fault_excuses(w);
@@ -275,7 +279,7 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 	struct calls before = calls_now();
 	int device = t->model->contexts[t->context].device;
 	uint64_t plain = plain_take(t->model, device, bytes);
-	uint64_t held = blocks_of_library(device);
+	uint64_t held = blocks_of_library(t->model, device);
 	CUdeviceptr addr = 0;
 	CUresult result;
 
@@ -349,7 +353,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	size_t pitch = 0;
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	int device = t->model->contexts[t->context].device;
-	uint64_t plain, before = blocks_of_library(device);
+	uint64_t plain, before = blocks_of_library(t->model, device);
 	CUresult result;
 
 	plain = plain_take(t->model, device, bytes);
@@ -433,8 +437,11 @@ bool block_free(struct thread *t, struct block *block)
 		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	plain_closes(w, block, !block->async);
 	uint64_t fences = calls_now().fences;
-	if (!left && !FINE(t, cuMemFree(block->addr)))
+	if (!left && !FINE(t, cuMemFree(block->addr))) {
+		if (library.asleep && library.asleep()) /* no memory for a wake */
+			return false;
 		(void)cuMemFree(block->addr);
+	}
 	if (calls_now().fences != fences && !block->async && !w->setting->host_thread)
 		plain_closed(w, block->context);
 	if (!left)
@@ -478,8 +485,11 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	left = is_left(w, block);
 	w->freed_elsewhere |= block->context != s->context;
 	plain_closes(w, block, false);
-	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
+	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s)))) {
+		if (library.asleep && library.asleep())
+			return false;
 		free_after_all(block, s, stream_handle(t, s));
+	}
 	block->live = false; /* no later use may count on an order by this */
 	block->died = w->step;
 	w->frees++;

@@ -487,8 +487,9 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 /* Its memory is gone with its context. */
 void block_lose(struct block *block);
-/* Of a device, as the library says: what is not among them is CUDA's. */
-uint64_t blocks_of_library(int device);
+/* Of a device, as the library says (while asleep, as it is to be after the wake): what
+ * is not among them is CUDA's. */
+uint64_t blocks_of_library(const struct model *w, int device);
 void block_unslot(struct model *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 /* It was freed, and a graph may use it. */

@@ -464,13 +464,14 @@ static bool is_alone(const struct model *w, const struct block *block)
 }
 
 /* What is in use, and what graphs keep although it was freed, unless they share that.
- */
+ * What CUDA has given after a failure may be in no books. */
 static uint64_t bytes_taken(const struct model *w, int device)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->device == device && !block->host && !block->borrowed &&
+		    !(block->passed && fault_excuses(w)) &&
 		    (block->live || (!w->setting->share && block_is_kept(w, block))) &&
 		    is_alone(w, block))
 			bytes += block->bytes;

@@ -186,8 +186,11 @@ static void pinned_free(struct thread *t, struct block **slot)
 		plain_may_wait(t->model, EXCUSE_WAIT_DEVICES);
 	if (block->foreign && !FINE(t, cuMemHostUnregister(p)))
 		return;
-	if (!block->foreign && !leak && !FINE(t, cuMemFreeHost(p)))
+	if (!block->foreign && !leak && !FINE(t, cuMemFreeHost(p))) {
+		if (library.asleep && library.asleep()) /* no memory for a wake */
+			return;
 		(void)cuMemFreeHost(p);
+	}
 	if (block->foreign)
 		munmap(p, REGISTERED);
 	if (!leak)

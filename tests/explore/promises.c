@@ -138,6 +138,7 @@ static void pinned_beside(struct thread *t)
 
 /* A thread that is cancelled. */
 static struct {
+	const struct model *model;
 	CUcontext ctx;
 	int device;
 	CUresult result; /* of its first call that is no success */
@@ -162,7 +163,7 @@ static bool went(CUresult result)
  * cancellation point for it. */
 static void *cancelled_run(void *unused)
 {
-	uint64_t before = blocks_of_library(cancelled.device);
+	uint64_t before = blocks_of_library(cancelled.model, cancelled.device);
 	CUdeviceptr p = 0, more;
 	CUstream stream;
 	CUresult result;
@@ -178,7 +179,8 @@ static void *cancelled_run(void *unused)
 	went(cuMemsetD8Async(p, 1, 100000, stream));
 	went(cuLaunchHostFunc(stream, pauses, NULL));
 	gcpsim_plain_waits(cancelled.ctx, false);
-	cancelled.passed = blocks_of_library(cancelled.device) == before;
+	cancelled.passed =
+	    blocks_of_library(cancelled.model, cancelled.device) == before;
 	cancelled.called = cancelled.passed;
 	if (!cancelled.passed)
 		pthread_cancel(pthread_self());
@@ -201,6 +203,7 @@ static void thread_cancel(struct thread *t)
 	if (!all_is_calm(w) || w->setting->leak || w->setting->plain ||
 	    w->setting->count || !library.active || !library.active())
 		return;
+	cancelled.model = w;
 	cancelled.ctx = w->contexts[t->context].ctx;
 	cancelled.device = w->contexts[t->context].device;
 	cancelled.passed = false;
