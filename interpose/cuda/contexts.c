@@ -248,10 +248,39 @@ static atomic_bool any_failed;
 static _Atomic(CUcontext) failed_in;
 static _Atomic(uint64_t) failed_at;
 
-void gcp_contexts_failed(void)
+/* True for an error that a context keeps until it ends (cuda.h: "this leaves the
+ * process in an inconsistent state"). */
+static bool error_stays(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case 226: /* CUDA_ERROR_CONTAINED */
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
+	case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
+	case 911: /* CUDA_ERROR_EXTERNAL_DEVICE */
+		return true;
+	default:
+		return false;
+	}
+}
+
+void gcp_contexts_note_error(CUresult result)
 {
 	CUcontext ctx = NULL;
 
+	assert(result != CUDA_SUCCESS);
+	if (!error_stays(result))
+		return;
 	(void)gcp_real.cuCtxGetCurrent(&ctx);
 	if (atomic_load(&failed_in) == ctx &&
 	    atomic_load(&failed_at) == gcp_contexts_now())
@@ -268,7 +297,7 @@ static bool context_is_failed(void)
 	size_t available, total;
 
 	return atomic_load(&any_failed) &&
-	       gcp_error_stays(gcp_real.cuMemGetInfo_v2(&available, &total));
+	       error_stays(gcp_real.cuMemGetInfo_v2(&available, &total));
 }
 
 /* --- whose pool --------------------------------------------------------------- */

@@ -57,40 +57,14 @@ void gcp_contexts_attached(CUcontext ctx);
  * failed, for the driver to give the error. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
-/* A call gave an error that its context keeps, whatever is called next. */
-void gcp_contexts_failed(void) __attribute__((cold));
-
-/* True for an error that a context keeps until it ends (cuda.h: "this leaves the
- * process in an inconsistent state"). */
-static inline bool gcp_error_stays(CUresult result)
-{
-	switch ((int)result) {
-	case CUDA_ERROR_ECC_UNCORRECTABLE:
-	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-	case 226: /* CUDA_ERROR_CONTAINED */
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-	case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
-	case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
-	case 911: /* CUDA_ERROR_EXTERNAL_DEVICE */
-		return true;
-	default:
-		return false;
-	}
-}
+/* Takes note of an error of a call. */
+void gcp_contexts_note_error(CUresult result) __attribute__((cold));
 
 /* Takes note of what a call of the driver returned, and returns it. */
 static inline __attribute__((always_inline)) CUresult gcp_contexts_note(CUresult result)
 {
-	if (__builtin_expect(result != CUDA_SUCCESS, 0) && gcp_error_stays(result))
-		gcp_contexts_failed();
+	if (__builtin_expect(result != CUDA_SUCCESS, 0))
+		gcp_contexts_note_error(result);
 	return result;
 }
 

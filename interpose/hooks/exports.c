@@ -27,48 +27,79 @@
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* The hook of a call that may have to wait at the gate. */
-#define GCP_GATED(name, parameters, arguments)                                         \
-	static __attribute__((noinline, cold)) CUresult gated_##name parameters        \
-	{                                                                              \
-		CUresult result;                                                       \
-                                                                                       \
-		if (GCP_PASSES_##name)                                                 \
-			return gcp_hook_##name arguments;                              \
-		if (GCP_FREES_##name && atomic_load(&gcp_gate.closed) &&               \
-		    gcp_gate.free_later(GCP_FREES_##name))                             \
-			return CUDA_SUCCESS;                                           \
-		result = (CUresult)gcp_gate_enter();                                   \
-		if (result == CUDA_SUCCESS) {                                          \
-			result = gcp_hook_##name arguments;                            \
-			gcp_gate_leave();                                              \
-		}                                                                      \
-		return result;                                                         \
-	}
+/* How a call goes on: by its hook, which is counted at the gate if GATED; by the real
+ * function alone; or it has its answer. The hook leaves errno as it was. */
+struct called {
+	enum { HOOKED, GATED, REAL, ANSWERED } way;
+	int value; /* errno; ANSWERED: the result */
+};
+
+/* real: where the real function is noted. passes: the call does not wait at the gate.
+ * freed: what it frees, or 0. */
+static __attribute__((noinline)) struct called
+call_begin(void *const *real, bool passes, CUdeviceptr freed)
+{
+	struct called called = {HOOKED, errno};
+	int result;
+
+	gcp_resolve();
+	if (!*real)
+		return (struct called){ANSWERED,
+				       CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND};
+	if (GCP_LIKELY(!gcp_process.special))
+		return called;
+	if (gcp_process_passive())
+		called.way = REAL;
+	if (passes || called.way == REAL)
+		return called;
+	if (freed && atomic_load(&gcp_gate.closed) && gcp_gate.free_later(freed))
+		return (struct called){ANSWERED, CUDA_SUCCESS};
+	result = gcp_gate_enter();
+	return result == 0 ? (struct called){GATED, called.value}
+			   : (struct called){ANSWERED, result};
+}
+
+static __attribute__((noinline)) CUresult call_end(struct called called,
+						   CUresult result)
+{
+	assert(called.way == HOOKED || called.way == GATED);
+	if (called.way == GATED)
+		gcp_gate_leave();
+	errno = called.value;
+	return gcp_contexts_note(result);
+}
 
 /* The way of a call that may need its hook. */
 #define GCP_CALL_HOOK(name, arguments)                                                 \
-	int saved = errno;                                                             \
-	CUresult result;                                                               \
+	struct called called = call_begin((void *const *)&gcp_real.name,               \
+					  GCP_PASSES_##name, GCP_FREES_##name);        \
                                                                                        \
-	gcp_resolve();                                                                 \
-	if (!gcp_real.name)                                                            \
-		return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
-	if (__builtin_expect(gcp_process.special, 0)) {                                \
-		if (gcp_process_passive())                                             \
-			return gcp_real.name arguments;                                \
-		result = gated_##name arguments;                                       \
-	} else {                                                                       \
-		result = gcp_hook_##name arguments;                                    \
-	}                                                                              \
-	errno = saved;                                                                 \
-	return gcp_contexts_note(result);
+	if (__builtin_expect(called.way == REAL, 0))                                   \
+		return gcp_real.name arguments;                                        \
+	if (__builtin_expect(called.way == ANSWERED, 0))                               \
+		return (CUresult)called.value;                                         \
+	return call_end(called, gcp_hook_##name arguments);
 
 /* Where the entry, gcp_entry_<name>, jumps to. */
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
+/* Allocations and frees: what most of them need around their hook is done here. */
+#define OFTEN_ENTRY(name, base, version, flags, need, parameters, arguments)           \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (GCP_LIKELY(atomic_load(&gcp_resolve_done) && gcp_real.name &&      \
+			       !gcp_process.special)) {                                \
+			int saved = errno;                                             \
+			CUresult result = gcp_hook_##name arguments;                   \
+                                                                                       \
+			errno = saved;                                                 \
+			return gcp_contexts_note(result);                              \
+		}                                                                      \
+		GCP_CALL_HOOK(name, arguments)                                         \
+	}
+GCP_HOOKS_OFTEN(OFTEN_ENTRY)
+
 #define OTHERS_ENTRY(name, base, version, flags, need, parameters, arguments)          \
-	GCP_GATED(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \
@@ -82,7 +113,6 @@ GCP_HOOKS_OTHERS(OTHERS_ENTRY)
 
 /* The hook, out of the way of the call that needs none. */
 #define GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_GATED(name, parameters, arguments)                                         \
 	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
 	{                                                                              \
 		GCP_CALL_HOOK(name, arguments)                                         \

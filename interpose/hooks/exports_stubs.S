@@ -26,12 +26,11 @@
 	.globl gcp_linked_##entry;                                                     \
 	.type gcp_linked_##entry, @function;                                           \
 	.p2align 4;                                                                    \
-	gcp_linked_##entry: .cfi_startproc;                                            \
+	gcp_linked_##entry:                                                               \
 	cmpb $0, gcp_linked_alone(%rip);                                               \
 	jne gcp_entry_##entry;                                                         \
 	movl $number, %r11d;                                                           \
 	jmp .Llook;                                                                    \
-	.cfi_endproc;                                                                  \
 	.size gcp_linked_##entry, . - gcp_linked_##entry;
 
 #define GCP_ENTRY(name)                                                                \
@@ -39,12 +38,11 @@
 	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, @function;                                             \
 	.p2align 4;                                                                    \
-	gcp_entry_##name: .cfi_startproc;                                              \
+	gcp_entry_##name:                                                                 \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	jmp gcp_called_##name;                                                         \
-	.cfi_endproc;                                                                  \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
 	.text
@@ -59,7 +57,7 @@
 	.globl gcp_linked_##entry;                                                     \
 	.type gcp_linked_##entry, %function;                                           \
 	.p2align 4;                                                                    \
-	gcp_linked_##entry: .cfi_startproc;                                            \
+	gcp_linked_##entry:                                                               \
 	hint 34; /* bti c */                                                           \
 	adrp x17, gcp_linked_alone;                                                    \
 	ldrb w17, [x17, :lo12:gcp_linked_alone];                                       \
@@ -67,7 +65,6 @@
 	b gcp_entry_##entry;                                                           \
 	1: movz w16, number;                                                           \
 	b .Llook;                                                                      \
-	.cfi_endproc;                                                                  \
 	.size gcp_linked_##entry, . - gcp_linked_##entry;
 
 #define GCP_ENTRY(name)                                                                \
@@ -75,13 +72,12 @@
 	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, %function;                                             \
 	.p2align 4;                                                                    \
-	gcp_entry_##name: .cfi_startproc;                                              \
+	gcp_entry_##name:                                                                 \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	b gcp_called_##name;                                                           \
-	.cfi_endproc;                                                                  \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
 	.text
@@ -113,7 +109,9 @@
 	.p2align 2
 gcp_rows:
 
+	/* Each is one jump, and none changes the stack. */
 	.text
+	.cfi_startproc
 	.set number, 0
 #define GCP_X(name, base, version, flags, need, ...)                                   \
 	GCP_LINKED(name, name@GCPOOL)                                                  \
@@ -134,5 +132,6 @@ GCP_DRIVER_USED(GCP_X)
 #define GCP_V(tag, library)	       GCP_RUNTIME_HOOKS(GCP_X, tag, library)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_X
+	.cfi_endproc
 
 	.section .note.GNU-stack, "", %progbits
