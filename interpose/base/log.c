@@ -55,13 +55,6 @@ bool gcp_log_wanted(enum gcp_log_level level)
 	       level <= atomic_load_explicit(&wanted_level, memory_order_relaxed);
 }
 
-/* A log that cannot be written is no reason to lose the line. */
-static void line_write(const struct gcp_text *text)
-{
-	if (gcp_text_put(text, messages.file) != 0 && messages.file[0])
-		(void)gcp_text_put(text, "");
-}
-
 static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
@@ -78,7 +71,9 @@ static void line_say(const char *format, va_list list, const char *end)
 	gcp_text_add(&text, "%s", end);
 	gcp_text_mask(&text, 0);
 	line[text.length++] = '\n';
-	line_write(&text);
+	/* A log that cannot be written is no reason to lose the line. */
+	if (gcp_text_put(&text, messages.file) != 0 && messages.file[0])
+		(void)gcp_text_put(&text, "");
 	inside = false;
 }
 
@@ -481,19 +476,15 @@ int gcp_file_close(int fd)
 	return fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
 }
 
-/* Writes and closes. */
-static int text_finish(const struct gcp_text *text, int fd)
-{
-	int result = gcp_text_write(text, fd), closed = gcp_file_close(fd);
-
-	return result ? result : closed;
-}
-
 int gcp_text_put(const struct gcp_text *text, const char *pattern)
 {
-	int fd = gcp_file_open(pattern);
+	int fd = gcp_file_open(pattern), result, closed;
 
-	return fd < 0 ? errno : text_finish(text, fd);
+	if (fd < 0)
+		return errno;
+	result = gcp_text_write(text, fd);
+	closed = gcp_file_close(fd);
+	return result ? result : closed;
 }
 
 /* Not strerror: it may allocate, and speaks the program's language. */
@@ -514,15 +505,9 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 		const char *words;
 	} table[] = {
 	    {ENOSPC, "no space left on the device"},
-	    {EDQUOT, "disk quota exceeded"},
 	    {EFBIG, "file too large"},
-	    {EIO, "input/output error"},
 	    {EACCES, "permission denied"},
 	    {ENOENT, "no such directory"},
-	    {ENOTDIR, "not a directory"},
-	    {EISDIR, "it is a directory"},
-	    {EROFS, "read-only file system"},
-	    {EMFILE, "too many open files"},
 	    {ENAMETOOLONG, "the name is too long"},
 	    {EAGAIN, "nothing reads it"},
 	    {ENXIO, "nothing reads it"},

@@ -365,15 +365,6 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
 }
 
-/* Warns about options that are right by themselves and have no effect. */
-static void idle_say(const struct gcp_options *options)
-{
-	if (options->stats_file[0] && options->stats == GCP_STATS_OFF)
-		gcp_log(GCP_LOG_WARNING,
-			"GCPOOL_STATS_FILE is set, but GCPOOL_STATS is off: no "
-			"statistics are written");
-}
-
 /* The proof that we are in the process: GCPOOL_LOG=info. */
 static void presence_say(const struct gcp_options *options)
 {
@@ -400,7 +391,6 @@ int gcp_options_read(struct gcp_options *ret_options)
 		level = GCP_LOG_ERROR;
 	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
-	idle_say(ret_options);
 	if (wrong > 0 && ret_options->strict)
 		_exit(GCP_OPTIONS_EXIT);
 	presence_say(ret_options);

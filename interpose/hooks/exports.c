@@ -164,16 +164,9 @@ GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
 #endif
 
 /* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
- * more, after some was given back. */
+ * more, which gives some back if it lacks it again. */
 #define GCP_LAUNCHED(name, unseen, otherwise, parameters, arguments)                   \
 	GCP_SLOW(name, parameters, arguments)                                          \
-	static __attribute__((noinline, cold)) CUresult again_##name parameters        \
-	{                                                                              \
-		if (!gcp_launch_reclaims(&(struct gcp_tries){0},                       \
-					 CUDA_ERROR_OUT_OF_MEMORY))                    \
-			return CUDA_ERROR_OUT_OF_MEMORY;                               \
-		return slow_##name arguments;                                          \
-	}                                                                              \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		CUresult result;                                                       \
@@ -186,7 +179,7 @@ GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
 			return result;                                                 \
 		return GCP_LIKELY(result != CUDA_ERROR_OUT_OF_MEMORY)                  \
 			   ? gcp_contexts_note(result)                                 \
-			   : again_##name arguments;                                   \
+			   : slow_##name arguments;                                    \
 	}
 
 #define GRAPH_LAUNCHES_ENTRY(name, base, version, flags, need, parameters, arguments)  \

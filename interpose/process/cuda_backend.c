@@ -355,15 +355,6 @@ static void driver_tick(void)
 	gcp_report_tick(&gcp_process.options, gcp_process.pools);
 }
 
-/* What is there only if an option asks for it. */
-static void driver_fill_words(struct gcp_driver *driver)
-{
-	if (gcp_log_wanted(GCP_LOG_DEBUG))
-		driver->log = gcp_message_debug;
-	if (gcp_process.options.stats && gcp_process.options.stats_every)
-		driver->tick = driver_tick;
-}
-
 void gcp_driver_fill(struct gcp_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_driver){
@@ -397,5 +388,9 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .fence_all_query = gcp_fence_all_query,
 	    .fence_all_wait = gcp_fence_all_wait,
 	};
-	driver_fill_words(ret_driver);
+	/* What is there only if an option asks for it. */
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		ret_driver->log = gcp_message_debug;
+	if (gcp_process.options.stats && gcp_process.options.stats_every)
+		ret_driver->tick = driver_tick;
 }

@@ -82,12 +82,6 @@ static int device_max(const struct gcp_report *report)
 	return report->pools ? gcp_pools_device_max(report->pools) : -1;
 }
 
-static bool device_stats(const struct gcp_report *report, int device,
-			 struct gcp_stats *ret_stats)
-{
-	return gcp_pools_stats(report->pools, device, ret_stats) == 0;
-}
-
 static bool host_stats(const struct gcp_report *report,
 		       struct gcp_pinned_stats *ret_stats)
 {
@@ -117,7 +111,7 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 		GCP_PINNED_CALLS(PINNED_CALLS_CELL)
 	}
 	for (int device = 0; device <= device_max(report); device++) {
-		if (!device_stats(report, device, &stats))
+		if (gcp_pools_stats(report->pools, device, &stats) != 0)
 			continue;
 #define DRIVER_CALLS_CELL(name) cost_add(&reached, stats.name.count, stats.name.ns);
 		GCP_DRIVER_CALLS(DRIVER_CALLS_CELL)
@@ -261,7 +255,7 @@ void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text 
 		host_write(&writer, &host);
 	gcp_write_open(&writer, "devices", '[');
 	for (int device = 0; device <= device_max(report); device++)
-		if (device_stats(report, device, &stats))
+		if (gcp_pools_stats(report->pools, device, &stats) == 0)
 			device_write(&writer, report, device, &stats);
 	gcp_write_close(&writer, ']');
 	gcp_write_close(&writer, '}');
