@@ -505,6 +505,9 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 		const char *words;
 	} table[] = {
 	    {ENOSPC, "no space left on the device"},
+	    {EDQUOT, "disk quota exceeded"},
+	    {ENOTDIR, "not a directory"},
+	    {EROFS, "read-only file system"},
 	    {EFBIG, "file too large"},
 	    {EACCES, "permission denied"},
 	    {ENOENT, "no such directory"},
