@@ -6,16 +6,14 @@
 
 #include "debug.h"
 #include "live.h"
-#include "nvtx.h"
 #include "trace.h"
 
 /* What observes: bits, set once before the first allocation. */
 enum {
 	TRACE = 1,
 	LIVE = 2,
-	NVTX = 4,
-	DEBUG = 8,
-	BLOCKS = TRACE | NVTX | DEBUG,
+	DEBUG = 4,
+	BLOCKS = TRACE | DEBUG,
 };
 static uint32_t wanted;
 
@@ -33,8 +31,6 @@ static void driver_fill(struct gcp_driver *driver)
 {
 	if (wanted & TRACE)
 		gcp_trace_driver(driver);
-	if (wanted & NVTX)
-		gcp_nvtx_driver(driver);
 	if (wanted & DEBUG)
 		gcp_debug_driver(driver);
 }
@@ -55,8 +51,6 @@ static void context_used(const void *ctx, int device)
 			gcp_debug_context_gone(ctx);
 		return;
 	}
-	if (wanted & NVTX)
-		gcp_nvtx_ready();
 	if (!(wanted & TRACE) ||
 	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
 		return;
@@ -98,10 +92,9 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 	if (!addr || !(wanted & BLOCKS) ||
 	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
+	assert(info.addr == addr);
 	if (wanted & DEBUG)
 		gcp_debug_alloc(&info, order);
-	if (wanted & NVTX)
-		gcp_nvtx_alloc(&info);
 	if (wanted & TRACE)
 		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
 			  (uint64_t)(uintptr_t)info.heap);
@@ -131,8 +124,7 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 		free_wrong(addr, 1);
 	if (result != 0)
 		return;
-	if (wanted & NVTX)
-		gcp_nvtx_free(&info);
+	assert(info.addr == addr);
 	if (wanted & DEBUG)
 		gcp_debug_free(&info, order);
 	if (wanted & TRACE && info.heap)
@@ -192,8 +184,6 @@ gcpool_observe(uint64_t version, const struct gcp_services *services,
 		wanted |= TRACE;
 	if (gcp_live_start(options))
 		wanted |= LIVE;
-	if (gcp_nvtx_wanted())
-		wanted |= NVTX;
 	if (gcp_debug_start(options))
 		wanted |= DEBUG;
 	*ret_observer = wanted ? &observer : NULL;

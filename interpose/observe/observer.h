@@ -2,7 +2,7 @@
 /*
  * observer.h - what libgcpool.so and libgcpool-observe.so know of each other.
  *
- * The instruments (recordings, the live view, NVTX, GCPOOL_DEBUG) are a library of
+ * The instruments (recordings, the live view, GCPOOL_DEBUG) are a library of
  * their own, which process/observe.c loads when an option asks for one of them. The
  * allocator calls a table of functions, struct gcp_observer, and gives the library
  * another one, struct gcp_services.

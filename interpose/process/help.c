@@ -210,6 +210,7 @@ bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx)
 	    (wanted = missing(bytes, ctx)) == 0)
 		return false;
 	count = peers_find(uuid, peers);
+	assert(count <= PEERS_MAX);
 	for (uint32_t i = 0; i < count; i++) {
 		if (got < wanted && gcp_clock_ns() < until)
 			got += peer_ask(&peers[i], wanted - got, until);

@@ -80,11 +80,8 @@ static const struct gcp_services services = {
 
 static bool is_wanted(const struct gcp_options *options)
 {
-	const char *tool = secure_getenv("NVTX_INJECTION64_PATH");
-
 	return options->mode == GCP_MODE_POOL &&
-	       (options->trace_file[0] || options->live || options->debug ||
-		(tool && *tool));
+	       (options->trace_file[0] || options->live || options->debug);
 }
 
 static void library_load(void)
@@ -126,7 +123,7 @@ void gcp_observe_start(const struct gcp_options *options)
 	if (!open || !open(GCP_OBSERVE_VERSION, &services, &gcp_process.observer))
 		gcp_log(GCP_LOG_WARNING,
 			"no " LIBRARY " of this version beside libgcpool.so, going "
-			"on without recordings, live view, GCPOOL_DEBUG and NVTX");
+			"on without recordings, live view and GCPOOL_DEBUG");
 	if (gcp_process.observer) {
 		gcp_process.special = true;
 		gcp_process.pending_events = &gcp_always;

@@ -86,6 +86,7 @@ static void content_add(void *arg, const struct gcp_block_view *block)
 
 	if (!block->content)
 		return;
+	assert(block->size > 0);
 	survey->ordinary += block->ctx ? 0 : block->size;
 	if (gcp_pools_exporter(gcp_process.pools, block->addr))
 		survey->shared += block->size;
@@ -277,6 +278,8 @@ static int fall_asleep(uint64_t until, struct gcp_text *said)
 	struct survey survey = {.spans = &spans};
 	int result = obstacle_find(&survey, said);
 
+	gcp_assert_held(GCP_RANK_SLEEP);
+	assert(atomic_load(&gcp_gate.closed));
 	if (result == 0)
 		result = quiet_wait(until, said);
 	if (result != 0)
@@ -412,6 +415,7 @@ static int wake_try(void)
 {
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 
+	gcp_assert_held(GCP_RANK_SLEEP);
 	if (!is_there())
 		return result;
 	result = gcp_pools_reopen(gcp_process.pools, -1);

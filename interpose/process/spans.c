@@ -50,6 +50,7 @@ bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 		spans->at = more;
 		spans->room = room;
 	}
+	assert(spans->count < spans->room && block->size > 0);
 	spans->at[spans->count++] =
 	    (struct gcp_span){block->ctx, block->addr, block->size, spans->bytes};
 	spans->bytes += block->size;
@@ -237,6 +238,7 @@ int gcp_spans_copy(struct gcp_spans *spans, bool out)
 	uint32_t number = 0;
 	int result = 0;
 
+	assert(spans->host || spans->bytes == 0);
 	for (size_t i = 0; i < spans->count && result == 0; i++) {
 		const struct gcp_span *span = &spans->at[i];
 
