@@ -142,6 +142,11 @@ struct gcpool_stats {
 	struct gcpool_gauge lane; /* lanes (section 4) that hold memory */
 	uint64_t graph_launches;  /* launches of graphs that may share, each of which
 				   * the library looked at */
+
+	/* Memory of the host for blocks of the device (GCPOOL_SPILL): bytes, and how
+	 * many blocks have got some. Not of reserved_bytes. */
+	struct gcpool_gauge spilled_bytes;
+	uint64_t spills;
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.

@@ -41,6 +41,7 @@ struct gcp_options {
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
 	uint64_t trace_bytes;
 	uint32_t trace_frames;
+	uint64_t spill; /* spill.c: bytes */
 	bool strict;
 };
 

@@ -38,6 +38,8 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_COUNT, FIELD(pool.decay_ms), .max = 1 << 30, .nothing = "never"},
     {"GCPOOL_QUOTA", "how large a device is to the program", GCP_OPTION_LIMIT,
      FIELD(pool.quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_DEVICE},
+    {"GCPOOL_SPILL", "most memory of the host taken where a device is full",
+     GCP_OPTION_LIMIT, FIELD(spill), .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
     {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
      GCP_OPTION_BOOL, FIELD(pool.blocking_free)},
     {"GCPOOL_REUSE",

@@ -39,6 +39,9 @@ struct gcp_process {
 	struct {
 		_Atomic uint64_t asked, got, given;
 	} help;
+	/* spill.c: of each device; memory of the host in bytes, as a gauge of pool.h,
+	 * and how many blocks have got some. */
+	_Atomic uint64_t spilled[64][5];
 	struct gcp_mutex runtime_lock; /* of hooks_runtime.c; new in a forked child */
 };
 
@@ -64,6 +67,12 @@ extern struct gcp_process gcp_process;
 /* Starts a thread that takes no signals. pthread_create is in libpthread before glibc
  * 2.34, and therefore looked up. */
 bool gcp_thread_create(pthread_t *ret_thread, void *(*run)(void *), void *arg);
+
+static inline void gcp_spilled_get(int device, uint64_t ret_spilled[5])
+{
+	for (int i = 0; i < 5; i++)
+		ret_spilled[i] = atomic_load(&gcp_process.spilled[device & 63][i]);
+}
 
 static inline enum gcp_run_mode gcp_process_run_mode(void)
 {

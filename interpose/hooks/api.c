@@ -31,7 +31,8 @@ GCP_PINNED_COUNTERS(SAME_AS_PINNED)
 GCP_PINNED_CALLS(SAME_AS_PINNED)
 SAME_AS_PINNED(bucket_active)
 SAME(gcpool_graph_pool, gcp_graph_pool_info, launches)
-static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats) &&
+static_assert(offsetof(struct gcpool_stats, spilled_bytes) ==
+		      sizeof(struct gcp_stats) &&
 		  sizeof(struct gcpool_host_stats) == sizeof(struct gcp_pinned_stats) &&
 		  sizeof(struct gcpool_graph_pool) ==
 		      sizeof(struct gcp_graph_pool_info),
@@ -108,6 +109,9 @@ int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size)
 	if (result != 0)
 		return result;
 	stats_copy(&full, &inner);
+	gcp_spilled_get(
+	    device,
+	    (uint64_t *)((char *)&full + offsetof(struct gcpool_stats, spilled_bytes)));
 	stats_give(stats, size, &full, sizeof(full));
 	return 0;
 }
@@ -136,18 +140,6 @@ int gcpool_reset_peaks(int device)
 	else
 		gcp_pools_reset_peaks(gcp_process.pools, device, false);
 	return 0;
-}
-
-uint64_t gcpool_trim(int device, uint64_t keep_bytes)
-{
-	if (device < GCPOOL_HOST || !gcp_process_pooling())
-		return 0;
-	GCP_GATED_OR(0);
-	gcp_tracker_collect(gcp_process.tracker);
-	if (device == GCPOOL_HOST)
-		return gcp_pinned_trim(gcp_process.pools, keep_bytes);
-	return gcp_pools_trim(gcp_process.pools, device, keep_bytes, true) +
-	       gcp_share_trim(gcp_process.tracker, device, keep_bytes);
 }
 
 /* --- the table of options ----------------------------------------------------- */

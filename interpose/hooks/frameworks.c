@@ -114,7 +114,7 @@ int gcpool_free(void *p, void *stream)
 	if (known == 0)
 		return (int)free_here(ptr, home, stream);
 	if (known == -ENOENT)
-		return (int)gcp_memory_pass_free(ptr);
+		return (int)gcp_memory_pass_free(ptr, true);
 	gcp_observe_free_wrong(ptr, true);
 	return CUDA_ERROR_INVALID_VALUE;
 }
@@ -129,7 +129,8 @@ int gcpool_record_stream(void *p, void *stream)
 	if (!p || !gcp_process_pooling())
 		return CUDA_SUCCESS;
 	if (gcp_pools_held(gcp_process.pools, ptr, &info) != 0)
-		return CUDA_ERROR_INVALID_VALUE;
+		return gcp_spill_find(ptr, &info) ? CUDA_SUCCESS
+						  : CUDA_ERROR_INVALID_VALUE;
 	return gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, true)
 		   ? CUDA_SUCCESS
 		   : CUDA_ERROR_OUT_OF_MEMORY;

@@ -139,7 +139,10 @@ static CUresult stream_mark(const struct gcp_stream_ref *ref, CUstream stream)
 static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
 			    const struct gcp_stream_order *order, gcp_addr addr)
 {
-	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1) &&
+	struct gcp_block_info info;
+
+	if ((__builtin_expect(gcp_async_reaches(ref->device, addr), 1) ||
+	     gcp_spill_find(addr, &info)) &&
 	    (!order->crossed || stream_mark(ref, stream) == CUDA_SUCCESS))
 		return true;
 	(void)gcp_observe_free_async(addr, 0, stream);
@@ -151,7 +154,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, struct gcp_stream_order *order,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {.bytes = bytes};
+	struct gcp_tries tries = {.bytes = bytes, .async = true};
 	int result = gcp_thread_take_refusal();
 
 	assert(ref->pool && (!order->stream || order->stream == ref->id)); /* U1 */
@@ -165,7 +168,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	       gcp_memory_comes_back(&tries, ref->pool))
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
-	return result;
+	return gcp_memory_or_spilled(&tries, result, ret_addr);
 }
 
 static CUresult alloc_served(const struct alloc_call *call,
@@ -279,8 +282,8 @@ static CUresult free_in_order(CUdeviceptr ptr, uint64_t order, CUstream stream)
 	if (!gcp_thread.exit_registered)
 		gcp_thread_watch();
 	freed = gcp_observe_free_async(ptr, order, stream);
-	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_ipc_server_free(ptr, false)
-						       : freed);
+	return gcp_memory_freed(
+	    ptr, freed == -EREMOTE ? gcp_ipc_server_free(ptr, false) : freed, false);
 }
 
 /* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
@@ -303,12 +306,17 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 static CUresult free_async(CUdeviceptr ptr, CUstream stream)
 {
 	int known = -ENOENT;
+	struct gcp_block_info spilled = {.ctx = NULL};
 	void *owner = NULL;
 	CUresult result;
 	uint64_t start;
 
 	if (ptr && gcp_process_pooling())
 		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (known == -ENOENT && gcp_spill_find(ptr, &spilled)) {
+		known = ptr == spilled.addr ? 0 : -EINVAL;
+		owner = spilled.ctx;
+	}
 	if (known == 0) {
 		start = gcp_contexts_now();
 		result = free_here(ptr, stream, owner);

@@ -23,6 +23,7 @@
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
+#include "../process/spill.h"
 #include "hooks_copy.h"
 
 /* A call: what it copies, and of which contexts the sides are. */
@@ -215,7 +216,7 @@ static struct side side_find(CUmemorytype type, CUdeviceptr at)
 		return side;
 	found = gcp_pools_held(gcp_process.pools, at, &info);
 	if (found != 0)
-		found = gcp_pools_find(gcp_process.pools, at, &info);
+		found = gcp_block_find(at, &info);
 	if (found == 0)
 		return (struct side){CU_MEMORYTYPE_DEVICE, info.ctx, info.device, true,
 				     info.mapped};

@@ -31,13 +31,18 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
 }
 
-CUresult gcp_memory_pass_free(CUdeviceptr ptr)
+CUresult gcp_memory_pass_free(CUdeviceptr ptr, bool waits)
 {
 	uint64_t start = gcp_clock_ns();
 	CUresult result;
+	int spilled;
 
 	gcp_passed_drop(GCP_PASSED_ADDRESS, ptr, 1);
-	result = gcp_real.cuMemFree_v2(ptr);
+	spilled = gcp_spill_free(ptr, waits);
+	if (spilled == -ENOENT)
+		result = gcp_real.cuMemFree_v2(ptr);
+	else
+		result = spilled < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)spilled;
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
 	if (result == CUDA_SUCCESS && ptr)
 		gcp_observe_call(GCP_TRACE_pass_free, ptr, 0, start, 0);
@@ -151,10 +156,10 @@ static inline int memory_free(gcp_addr addr)
 						       : result;
 }
 
-CUresult gcp_memory_freed(CUdeviceptr ptr, int result)
+CUresult gcp_memory_freed(CUdeviceptr ptr, int result, bool waits)
 {
 	if (result == -ENOENT)
-		return gcp_memory_pass_free(ptr);
+		return gcp_memory_pass_free(ptr, waits);
 	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
 }
 
@@ -166,7 +171,7 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 		result = memory_free(ptr);
 	if (__builtin_expect(result == 0, 1))
 		return CUDA_SUCCESS;
-	return gcp_memory_freed(ptr, result);
+	return gcp_memory_freed(ptr, result, true);
 }
 
 /* --- memory of other kinds ---------------------------------------------------- */
@@ -182,9 +187,13 @@ static bool may_try_again(struct gcp_tries *tries, enum gcp_relief relief)
 }
 
 /* From graphs: what those have held that are gone by now, and, of device memory, what
- * others share. */
-static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device)
+ * others share: their launches need it again, so a block that may be on the host goes
+ * there before. pool: it is for a block of it. */
+static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device,
+				      struct gcp_pool *pool)
 {
+	bool spills = pool && gcp_process.options.spill;
+
 	if (gcp_tracker_reclaim(gcp_process.tracker)) {
 		/* The pools have it, and may have to look for its end. */
 		if (!tries->graphs)
@@ -192,22 +201,28 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device)
 		tries->graphs = true;
 		return GCP_RELIEF_POOLS;
 	}
-	if (device >= 0 && gcp_share_trim(gcp_process.tracker, device, 0) > 0)
+	if (device >= 0 && !spills &&
+	    gcp_share_trim(gcp_process.tracker, device, 0) > 0)
 		return GCP_RELIEF_OTHERS;
-	return gcp_search_others(gcp_process.pools, &tries->search) ||
-		       (device >= 0 && gcp_help_ask(device, tries->bytes, NULL))
+	if (gcp_search_others(gcp_process.pools, &tries->search) ||
+	    (device >= 0 && gcp_help_ask(device, tries->bytes, NULL)))
+		return GCP_RELIEF_OTHERS;
+	return spills &&
+		       !gcp_spill_alloc(pool, tries->bytes, tries->async,
+					&tries->spilled) &&
+		       gcp_share_trim(gcp_process.tracker, device, 0) > 0
 		   ? GCP_RELIEF_OTHERS
 		   : GCP_RELIEF_NONE;
 }
 
-bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
+bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool)
 {
-	return may_try_again(tries, graphs_relieve(tries, gcp_pool_device(pool)));
+	return may_try_again(tries, graphs_relieve(tries, gcp_pool_device(pool), pool));
 }
 
 bool gcp_pinned_comes_back(struct gcp_tries *tries)
 {
-	return may_try_again(tries, graphs_relieve(tries, -1));
+	return may_try_again(tries, graphs_relieve(tries, -1, NULL));
 }
 
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
@@ -220,7 +235,7 @@ int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
 		(void)gcp_search_others(gcp_process.pools, &tries.search);
 	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, pool))
 		result = gcp_memory_try(pool, bytes, ret_addr);
-	return result;
+	return gcp_memory_or_spilled(&tries, result, ret_addr);
 }
 
 /* The hooks on functions that create memory of other kinds:
@@ -242,7 +257,7 @@ static bool reclaim(struct gcp_tries *tries, CUdevice device, bool host)
 	relief = host ? gcp_pools_relieve_host(gcp_process.pools, &tries->search)
 		      : gcp_pools_relieve(gcp_process.pools, device, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(tries, host ? -1 : device);
+		relief = graphs_relieve(tries, host ? -1 : device, NULL);
 	return may_try_again(tries, relief);
 }
 

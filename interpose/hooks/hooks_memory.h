@@ -7,6 +7,7 @@
 
 #include "../process/observe.h"
 #include "../process/passed.h"
+#include "../process/spill.h"
 
 static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 				 gcp_addr *ret_addr)
@@ -20,16 +21,27 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
  * which begins as {0}. */
 struct gcp_tries {
 	struct gcp_search search;
-	uint64_t bytes; /* that the call needs; 0: unknown */
-	bool graphs;    /* one of the tries was for memory of graphs that are gone */
-	unsigned pools; /* because the pools gave memory back */
+	uint64_t bytes;   /* that the call needs; 0: unknown */
+	bool async;       /* it is stream-ordered */
+	gcp_addr spilled; /* memory of the host that it has got; 0: none */
+	bool graphs;      /* one of the tries was for memory of graphs that are gone */
+	unsigned pools;   /* because the pools gave memory back */
 	unsigned
 	    others; /* because graphs that share, or other threads, gave some back */
 };
 
 /* Memory is out for the pool: whether more of it came back, from graphs that are gone
- * or from what graphs share and do not use now. */
-bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool);
+ * or from what graphs share and do not use now. Or there is some of the host in place
+ * of it, which is the end of the tries. */
+bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool);
+static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int result,
+					gcp_addr *ret_addr)
+{
+	if (!tries->spilled)
+		return result;
+	*ret_addr = tries->spilled;
+	return 0;
+}
 /* The same of pinned memory, which graphs do not share. */
 bool gcp_pinned_comes_back(struct gcp_tries *tries);
 
@@ -64,7 +76,8 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 
 /* The real functions, with their call counted. */
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);
-CUresult gcp_memory_pass_free(CUdeviceptr ptr);
+/* waits: as cuMemFree does (spill.h). */
+CUresult gcp_memory_pass_free(CUdeviceptr ptr, bool waits);
 
 /* Before memory is given to a user that stands in no context's queue: waits
  * until no earlier work can touch the block around `ptr`. CUDA_SUCCESS also for
@@ -104,6 +117,6 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char 
 
 /* What a free by the pool that gave `result` is for the program; -ENOENT: the real
  * function frees it. */
-CUresult gcp_memory_freed(CUdeviceptr ptr, int result);
+CUresult gcp_memory_freed(CUdeviceptr ptr, int result, bool waits);
 
 #endif

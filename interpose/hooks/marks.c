@@ -10,6 +10,7 @@
 #include "../base/process.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
+#include "../process/spill.h"
 #include "marks.h"
 
 /* Of an address at which a block has had any, for the allocation that had one last. */
@@ -79,8 +80,7 @@ bool gcp_mark_find(CUdeviceptr ptr, enum gcp_mark mark)
 {
 	struct gcp_block_info info;
 
-	return gcp_marks_any(mark) && ptr &&
-	       gcp_pools_find(gcp_process.pools, ptr, &info) == 0 &&
+	return gcp_marks_any(mark) && ptr && gcp_block_find(ptr, &info) == 0 &&
 	       gcp_mark_get(info.addr, info.id, mark);
 }
 

@@ -47,12 +47,12 @@ static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 		return 0;
 	}
 	if (gcp_process_pooling())
-		result = gcp_pools_find(gcp_process.pools, ptr, &info);
+		result = gcp_block_find(ptr, &info);
 	if (result == 0)
 		*ret_range = (struct asked_range){.addr = info.addr,
 						  .bytes = info.requested,
 						  .ctx = info.mapped ? info.ctx : NULL,
-						  .mapped = info.mapped,
+						  .mapped = info.mapped && info.pool,
 						  .async = info.async,
 						  .device = info.device,
 						  .id = info.id};
@@ -112,12 +112,14 @@ static bool is_freed(CUdeviceptr ptr)
 
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
 {
+	struct gcp_block_info info;
 	CUdeviceptr last;
 
 	if (__builtin_add_overflow(ptr, bytes ? bytes - 1 : 0, &last))
 		last = UINT64_MAX - 1;
-	return gcp_process_pooling() && (gcp_pools_map(gcp_process.pools, ptr, last) ||
-					 gcp_imports_overlap(ptr, last));
+	return gcp_process_pooling() &&
+	       (gcp_pools_map(gcp_process.pools, ptr, last) ||
+		gcp_imports_overlap(ptr, last) || gcp_spill_find(ptr, &info));
 }
 
 CUresult gcp_memory_complete(CUdeviceptr ptr)

@@ -10,14 +10,17 @@
 #include "../ipc/ipc_imports.h"
 #include "../observe/observer.h"
 #include "passed.h"
+#include "spill.h"
 
 static void context_joined(CUcontext ctx)
 {
 	CUdevice device;
 
 	assert(ctx);
-	if (gcp_ctx_device(ctx, &device) && gcp_vmm_device_joined(device))
+	if (gcp_ctx_device(ctx, &device) && gcp_vmm_device_joined(device)) {
 		gcp_imports_device_joined(device);
+		gcp_spill_device_joined(device);
+	}
 	if (gcp_process_pooling()) /* it is put behind older barriers */
 		gcp_pools_context_joined(gcp_process.pools, ctx, gcp_fence_wait_in);
 }
@@ -38,6 +41,7 @@ static void context_gone(CUcontext ctx)
 	if (gcp_process_pooling()) {
 		gcp_foreign_work_context_gone(ctx);
 		gcp_tracker_context_gone(gcp_process.tracker, ctx);
+		gcp_spill_context_gone(ctx);
 	}
 	if (ctx && gcp_process_pooling())
 		gcp_pool_reset(gcp_process.pools, ctx);

@@ -54,6 +54,8 @@ static int request_serve(uint32_t kind, int device, uint64_t argument,
 		for (int i = 0; i <= gcp_pools_device_max(gcp_process.pools); i++)
 			*ret_answer += gcpool_trim(i, argument);
 	gcp_gate_leave();
+	if (kind == GCP_LIVE_TRIM)
+		gcp_process_unspill();
 	return 0;
 }
 

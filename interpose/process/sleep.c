@@ -37,7 +37,6 @@
 
 #include "../base/clock.h"
 #include "../cuda/gate.h"
-#include "../base/process_identity.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/resolve.h"
@@ -48,6 +47,7 @@
 #include "help.h"
 #include "sleep.h"
 #include "spans.h"
+#include "spill.h"
 
 enum {
 	DEVICES_MAX = 64,
@@ -55,7 +55,8 @@ enum {
 	CHUNK = 2 << 20,
 	GAP_MAX = 64 << 10,
 	PAUSE_NS = 100 * 1000,
-	RETRY_NS = 100 * 1000 * 1000
+	RETRY_NS = 100 * 1000 * 1000,
+	UNSPILL_NS = 1000 * 1000 * 1000
 };
 
 static struct gcp_mutex sleep_lock = GCP_MUTEX(GCP_RANK_SLEEP);
@@ -108,70 +109,6 @@ static void contents_find(struct survey *survey)
 	gcp_spans_close(survey->spans);
 	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
 		gcp_pools_blocks(pools, device, content_add, survey);
-}
-
-/* Returns the number behind these words in a file, or UINT64_MAX. */
-static uint64_t figure_read(const char *directory, const char *file, const char *words)
-{
-	char text[4096], *at;
-	GCP_TEXT(path, GCP_PATH_MAX);
-
-	gcp_text_add(&path, "%s/%s", directory, file);
-	if (gcp_file_read(path.bytes, text, sizeof(text)) <= 0 ||
-	    !(at = strstr(text, words)))
-		return UINT64_MAX;
-	at += strlen(words) + strspn(at + strlen(words), " ");
-	return *at >= '0' && *at <= '9' ? gcp_digits_read(at) : UINT64_MAX;
-}
-
-/* Returns the bytes that the processes of a cgroup may still take; UINT64_MAX: it has
- * no limit. */
-static uint64_t group_room(const char *directory, bool first_version)
-{
-	uint64_t most = figure_read(
-	    directory, first_version ? "memory.limit_in_bytes" : "memory.max", "");
-	uint64_t used = first_version
-			    ? figure_read(directory, "memory.stat", "total_rss ")
-			    : figure_read(directory, "memory.stat", "anon ") +
-				  figure_read(directory, "memory.stat", "\nshmem ");
-
-	if (most == UINT64_MAX)
-		return most;
-	most = most / 10 * 9;
-	return most - (most < used ? most : used);
-}
-
-/* Returns the bytes of the host that may be taken, less a tenth of its memory and of
- * the limit of each cgroup that the process is in. In a container a cgroup may have a
- * name that only the host knows: then the mounted one counts. */
-static uint64_t host_room(void)
-{
-	uint64_t room = figure_read("/proc", "meminfo", "MemAvailable:") << 10, one;
-	uint64_t total = figure_read("/proc", "meminfo", "MemTotal:") << 10;
-	char lines[4096], *path, *end;
-
-	if (room >= UINT64_MAX << 10) /* it is not known */
-		return 0;
-	room -= room < total / 10 ? room : total / 10;
-	if (gcp_file_read("/proc/self/cgroup", lines, sizeof(lines)) <= 0)
-		return room;
-	for (char *line = lines; (end = strchr(line, '\n')); line = end + 1) {
-		bool first_version = line[0] != '0';
-		GCP_TEXT(group, GCP_PATH_MAX);
-
-		*end = 0;
-		path = strrchr(line, ':');
-		if (!path || (first_version && !strstr(line, "memory:")))
-			continue;
-		gcp_text_add(&group, "/sys/fs/cgroup%s%s",
-			     first_version ? "/memory" : "", path + 1);
-		while ((path = strrchr(group.bytes, '/')) > group.bytes) {
-			one = group_room(group.bytes, first_version);
-			room = one < room ? one : room;
-			*path = 0;
-		}
-	}
-	return room;
 }
 
 /* --- sleep --------------------------------------------------------------------- */
@@ -228,7 +165,8 @@ static int obstacle_find(struct survey *survey, struct gcp_text *said)
 
 static int host_take(struct survey *survey, struct gcp_text *said)
 {
-	uint64_t room = *place ? UINT64_MAX : host_room(), bytes = survey->spans->bytes;
+	uint64_t room = *place ? UINT64_MAX : gcp_host_room(),
+		 bytes = survey->spans->bytes;
 	int error = survey->lacks_memory || bytes > room
 			? ENOMEM
 			: gcp_spans_open(survey->spans, place);
@@ -456,6 +394,7 @@ static int wake_locked(bool by_call, uint64_t until)
 						      (struct gcp_observed_order){0});
 		(void)gcp_pools_free(gcp_process.pools, one->at); /* Z6 */
 	}
+	(void)gcp_spill_return(false);
 	kept = spans;
 	spans = (struct gcp_spans){0};
 	atomic_store(&gcp_gate.kept, 0);
@@ -491,6 +430,43 @@ int gcp_process_wake(uint64_t by_call, struct gcp_text *said)
 		gcp_log(result ? GCP_LOG_WARNING : GCP_LOG_INFO, "wake: %s",
 			said->bytes);
 	return result;
+}
+
+/* Gives up soon: what is on the host works there, too. */
+void gcp_process_unspill(void)
+{
+	uint64_t until = gcp_clock_ns() + UNSPILL_NS;
+	GCP_TEXT(said, SAID_MAX);
+
+	if (!gcp_gate.wait || gcp_thread.inside > 0 || !gcp_spill_return(true) ||
+	    atomic_load(&gcp_gate.unknown) || gcp_third_party_dma_possible())
+		return;
+	GCP_LOCKED(&sleep_lock);
+	if (atomic_load(&gcp_gate.asleep) || !gcp_gate_close(until))
+		return;
+	if (quiet_wait(until, &said) == 0)
+		(void)gcp_spill_return(false);
+	atomic_store(&gcp_gate.closed, false);
+}
+
+uint64_t gcpool_trim(int device, uint64_t keep_bytes)
+{
+	uint64_t given;
+
+	if (device < GCPOOL_HOST || !gcp_process_pooling() || gcp_gate_enter() != 0)
+		return 0;
+	gcp_tracker_collect(gcp_process.tracker);
+	if (device == GCPOOL_HOST) {
+		given = gcp_pinned_trim(gcp_process.pools, keep_bytes);
+	} else {
+		given = gcp_pools_trim(gcp_process.pools, device, keep_bytes, true) +
+			gcp_share_trim(gcp_process.tracker, device, keep_bytes);
+		gcp_spill_trim();
+	}
+	gcp_gate_leave();
+	if (device != GCPOOL_HOST)
+		gcp_process_unspill();
+	return given;
 }
 
 static int answer(int (*call)(uint64_t timeout_ms, struct gcp_text *said),
@@ -538,9 +514,14 @@ static bool free_note(CUdeviceptr addr)
 	if (gcp_thread.inside > 0)
 		return false;
 	GCP_LOCKED(&sleep_lock);
-	if (!atomic_load(&gcp_gate.asleep) ||
-	    gcp_pools_held(gcp_process.pools, addr, &info) != 0)
+	if (!atomic_load(&gcp_gate.asleep))
 		return false;
+	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0) {
+		if (gcp_spill_free(addr, false) != 0)
+			return false;
+		gcp_observe_call(GCP_TRACE_pass_free, addr, 0, gcp_clock_ns(), 0);
+		return true;
+	}
 	one = gcp_ranges_from(&freed, &key);
 	if ((one && one->at == addr) || !(one = malloc(sizeof(*one))))
 		return false;

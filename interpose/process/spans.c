@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../base/elfwalk.h"
+#include "../base/process_identity.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/gate.h"
 #include "../cuda/resolve.h"
@@ -55,6 +56,69 @@ bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 	    (struct gcp_span){block->ctx, block->addr, block->size, spans->bytes};
 	spans->bytes += block->size;
 	return true;
+}
+
+/* Returns the number behind these words in a file, or UINT64_MAX. */
+static uint64_t figure_read(const char *directory, const char *file, const char *words)
+{
+	char text[4096], *at;
+	GCP_TEXT(path, GCP_PATH_MAX);
+
+	gcp_text_add(&path, "%s/%s", directory, file);
+	if (gcp_file_read(path.bytes, text, sizeof(text)) <= 0 ||
+	    !(at = strstr(text, words)))
+		return UINT64_MAX;
+	at += strlen(words) + strspn(at + strlen(words), " ");
+	return *at >= '0' && *at <= '9' ? gcp_digits_read(at) : UINT64_MAX;
+}
+
+/* Returns the bytes that the processes of a cgroup may still take; UINT64_MAX: it has
+ * no limit. */
+static uint64_t group_room(const char *directory, bool first_version)
+{
+	uint64_t most = figure_read(
+	    directory, first_version ? "memory.limit_in_bytes" : "memory.max", "");
+	uint64_t used = first_version
+			    ? figure_read(directory, "memory.stat", "total_rss ")
+			    : figure_read(directory, "memory.stat", "anon ") +
+				  figure_read(directory, "memory.stat", "\nshmem ");
+
+	if (most == UINT64_MAX)
+		return most;
+	most = most / 10 * 9;
+	return most - (most < used ? most : used);
+}
+
+/* In a container a cgroup may have a name that only the host knows: then the mounted
+ * one counts. */
+uint64_t gcp_host_room(void)
+{
+	uint64_t room = figure_read("/proc", "meminfo", "MemAvailable:") << 10, one;
+	uint64_t total = figure_read("/proc", "meminfo", "MemTotal:") << 10;
+	char lines[4096], *path, *end;
+
+	if (room >= UINT64_MAX << 10) /* it is not known */
+		return 0;
+	room -= room < total / 10 ? room : total / 10;
+	if (gcp_file_read("/proc/self/cgroup", lines, sizeof(lines)) <= 0)
+		return room;
+	for (char *line = lines; (end = strchr(line, '\n')); line = end + 1) {
+		bool first_version = line[0] != '0';
+		GCP_TEXT(group, GCP_PATH_MAX);
+
+		*end = 0;
+		path = strrchr(line, ':');
+		if (!path || (first_version && !strstr(line, "memory:")))
+			continue;
+		gcp_text_add(&group, "/sys/fs/cgroup%s%s",
+			     first_version ? "/memory" : "", path + 1);
+		while ((path = strrchr(group.bytes, '/')) > group.bytes) {
+			one = group_room(group.bytes, first_version);
+			room = one < room ? one : room;
+			*path = 0;
+		}
+	}
+	return room;
 }
 
 /* Returns MAP_FAILED, and errno, if there is no such memory. */

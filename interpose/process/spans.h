@@ -26,6 +26,9 @@ struct gcp_spans {
 
 /* False: no memory. */
 bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block);
+/* Returns the bytes of the host that may be taken, less a tenth of its memory and of
+ * the limit of each cgroup that the process is in. */
+uint64_t gcp_host_room(void);
 /* Takes the memory of the host or, unless `place` is empty, of a file in that
  * directory: it has all its room, and no name any more. 0, or an errno. */
 int gcp_spans_open(struct gcp_spans *spans, const char *place);

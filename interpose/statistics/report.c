@@ -6,6 +6,7 @@
  * an expansion of its tables.
  */
 #include "report.h"
+#include "../base/process.h"
 #include "call_stats.h"
 #include "writer.h"
 
@@ -170,6 +171,7 @@ static void rows_write(struct gcp_writer *writer, const struct row *rows, size_t
 static void device_write(struct gcp_writer *writer, const struct gcp_report *report,
 			 int device, const struct gcp_stats *stats)
 {
+	uint64_t spilled[5];
 	GCP_TEXT(text, 24);
 
 	gcp_text_add(&text, "device %d", device);
@@ -191,6 +193,10 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_write_number(writer, "passed_bytes", "the program's from the driver itself",
 			 gcp_pools_taken(report->pools, device) -
 			     stats->reserved_bytes.current);
+	gcp_spilled_get(device, spilled);
+	gcp_write_row(writer, "spilled_bytes", "of the host (GCPOOL_SPILL)",
+		      GAUGE_COLUMNS, spilled);
+	gcp_write_number(writer, "spills", "blocks that got some", spilled[4]);
 	gcp_write_close(writer, '}');
 }
 

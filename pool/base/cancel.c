@@ -4,7 +4,6 @@
  */
 #include "cancel.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>

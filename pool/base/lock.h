@@ -62,6 +62,7 @@ enum gcp_rank {
 	GCP_RANK_SERVER,
 	GCP_RANK_ASKING,
 	GCP_RANK_IMPORTS,
+	GCP_RANK_SPILL,
 	GCP_RANK_PASSED,
 	GCP_RANK_TRACKER,  /* tracker->lock */
 	GCP_RANK_VMM,      /* pools->vmm_lock */
@@ -91,10 +92,10 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 #define GCP_RANK_BIT(rank) (1ull << GCP_RANK_##rank)
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(SLEEP) | GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) |            \
-	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(TRACKER) | GCP_RANK_BIT(VMM) |            \
-	 GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(FENCE) | GCP_RANK_BIT(CONTEXTS) |       \
-	 GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) | GCP_RANK_BIT(RESOLVE) |   \
-	 ~0ull << GCP_RANK_DEBUG_STAGE)
+	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(SPILL) | GCP_RANK_BIT(TRACKER) |          \
+	 GCP_RANK_BIT(VMM) | GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(FENCE) |            \
+	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) |  \
+	 GCP_RANK_BIT(RESOLVE) | ~0ull << GCP_RANK_DEBUG_STAGE)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));

@@ -509,6 +509,8 @@ def device_lines(device, width, now):
         f"of graphs {size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}",
         f"asked for {size(device['requested_bytes'])}",
     )
+    if device.get("spilled_bytes_peak"):
+        yield from flow(width, f"on the host {size(device['spilled_bytes'])}", f"spills {device['spills']:,}")
     if device.get("lanes") or device.get("graph_remaps"):
         yield from flow(
             width,
@@ -698,6 +700,7 @@ METRICS = (
     ("private_bytes", "gauge", "Of these, in pools of graphs."),
     ("lane_bytes", "gauge", "Of private bytes, those that graphs share."),
     ("mapped_bytes", "gauge", "Of reserved bytes, in mapped segments."),
+    ("spilled_bytes", "gauge", "Bytes of the host in place of the device's."),
     ("segments", "gauge", "Allocations of the driver."),
     ("allocations", "counter", "Allocations of the program."),
     ("frees", "counter", "Frees of the program."),

@@ -49,7 +49,14 @@ def transcripts(name):
 # Programs that count wrong words: the words before the number, arguments, styles.
 COUNTED = {
     "stress": ("stress", [], STYLES), "stress-async": ("stress", ["--async"], ("static", "shared")),
-    "staging": ("staging", [], STYLES), "quota": ("quota", ["--total", "12g"], STYLES)}
+    "staging": ("staging", [], STYLES), "quota": ("quota", ["--total", "12g"], STYLES),
+    "spill": ("sleep", "--blocks 300 --bytes 64m --rounds 3".split(), ("static", "linked")),
+    "spill-stress": ("stress", ["--keep", 16], ("static", "linked"))}
+
+# The first of these needs 1.2 times that; what is beyond is memory of the host.
+SPILLS = {"GCPOOL_SPILL": "16G", "GCPOOL_BACKEND": "vmm", "GCPOOL_WAKE": "auto"}
+EXTRA = {"quota": {"GCPOOL_QUOTA": "12G"}, "spill": {"GCPOOL_QUOTA": "16G", **SPILLS},
+         "spill-stress": {"GCPOOL_QUOTA": "96M", **SPILLS}}
 
 
 def counted(name):
@@ -63,7 +70,9 @@ def counted(name):
             if program in ("stress", "staging"):
                 command += ["--rounds", bench.scale(3000, 600) if not bench.sim else 60]
                 command += ["--max", "64k"] if bench.sim else []
-            result = bench.run(command, bench.library, {"GCPOOL_QUOTA": "12G"} if name == "quota" else {})
+            if name == "spill-stress":
+                command += ["--max", "48m"]
+            result = bench.run(command, bench.library, EXTRA.get(name, {}), 300)
             rows.append(judged(f"{name}, {style}", "", result.last()[-80:], "nothing wrong",
                                result.code == 0, result))
         return rows

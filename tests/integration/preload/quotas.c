@@ -5,7 +5,7 @@
  *
  *   quotas SCENARIO    plays one; 0: all is as it should be
  */
-#include "scenarios.h"
+#include "statistics.h"
 
 /* 2 MiB of pinned memory: what is beyond it comes from nowhere, and what is freed
  * makes room again. */
@@ -157,4 +157,91 @@ SCENARIO_PRIMARY(exported_block_is_freed_in_a_capture,
 	(void)capture_end(stream);
 	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 	must(gcpsim_invalidated() == 0, "the capture is lost");
+}
+
+/* --- memory of the host for what the device has no room for -------------------- */
+
+static int called(const char *function, unsigned argument)
+{
+	int (*call)(unsigned);
+
+	*(void **)&call = dlsym(RTLD_DEFAULT, function);
+	return call(argument);
+}
+
+static void trim(void)
+{
+	uint64_t (*call)(int, uint64_t);
+
+	*(void **)&call = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	(void)call(0, 0);
+}
+
+/* Memory of the host serves nothing that the device has memory for, and is kept; what
+ * the device has room for moves there, as it is, at a trim and a wake. */
+SCENARIO_PRIMARY(
+    a_quota_and_the_rest_on_the_host,
+    "GCPOOL_QUOTA=64M GCPOOL_SPILL=33M GCPOOL_BACKEND=vmm GCPOOL_WAKE=auto",
+    "GCPOOL_QUOTA=64M GCPOOL_SPILL=33M GCPOOL_BACKEND=segments GCPOOL_WAKE=auto")
+{
+	CUdeviceptr device = allocated(60 * MIB), first = allocated(15 * MIB), more;
+	CUipcMemHandle handle;
+	size_t bytes = 0;
+	uint32_t word = 0;
+
+	must(!gcpsim_is_on_host(device) && gcpsim_is_on_host(first), "another place");
+	must(stats().spilled_bytes.current == 16 * MIB, "not counted");
+	must(cuIpcGetMemHandle(&handle, first) == CUDA_ERROR_INVALID_VALUE, "exported");
+	OK(cuMemGetAddressRange(&more, &bytes, first + MIB));
+	must(more == first && bytes == 15 * MIB, "another range");
+	must(cuMemFree(first + MIB) == CUDA_ERROR_INVALID_VALUE, "freed inside");
+	must(cuMemAlloc(&more, 18 * MIB) == CUDA_ERROR_OUT_OF_MEMORY, "beyond 33 MiB");
+	more = allocated(16 * MIB);
+	must(gcpsim_memory_used(-2) == 32 * MIB, "another amount");
+	OK(cuMemsetD32(first, 77, 15 * MIB / 4), cuMemFree(more));
+	must(cuMemFree(more) == CUDA_ERROR_INVALID_VALUE, "freed twice");
+	must(cuMemAlloc(&more, MIB << 20) == CUDA_ERROR_OUT_OF_MEMORY, "1 TiB");
+	must(!gcpsim_is_on_host(allocated(4 * MIB)), "the device had memory");
+	must(gcpsim_memory_used(-2) == 32 * MIB, "what was free is not kept");
+	must(gcpsim_is_on_host(allocated(9 * MIB)), "what was kept is not used");
+	more = allocated(MIB);
+	must(gcpsim_is_on_host(more) && gcpsim_is_on_host(allocated(MIB / 2)),
+	     "what was kept is not used");
+	trim();
+	must(stats().spilled_bytes.current == 28 * MIB && stats().spills == 5,
+	     "it has moved");
+	must(gcpsim_memory_used(-2) == 28 * MIB, "what was kept stays");
+	OK(cuMemFree(device));
+	trim();
+	OK(cuMemcpyDtoH(&word, first + 14 * MIB, 4));
+	must(word == 77 && gcpsim_memory_used(-2) == 0, "not as it was, on the device");
+	must(stats().spilled_bytes.current == 0, "still counted");
+	OK(cuMemFree(more));
+	(void)allocated(32 * MIB);
+	more = allocated(16 * MIB);
+	must(gcpsim_is_on_host(more), "another place");
+	OK(cuMemFree(first));
+	if (called("gcpool_sleep", 1000) != 0)
+		return; /* it is not mapped */
+	must(gcpsim_is_on_host(more), "asleep, it is not on the host");
+	must(called("gcpool_wake", 0) == 0 && !gcpsim_is_on_host(more), "not moved");
+	OK(cuMemFree(more));
+	must(gcpsim_memory_used(-2) == 0, "the host keeps something");
+}
+
+/* What the host has not, and what captures take, is refused. */
+SCENARIO_PRIMARY(no_memory_of_the_host,
+		 "GCPSIM_MEMORY=1g GCPOOL_SPILL=none GCPSIM_NUMA_MEMORY=0",
+		 "GCPSIM_MEMORY=1g GCPOOL_SPILL=1G GCPSIM_NUMA_MEMORY=60M",
+		 "GCPSIM_MEMORY=1g GCPOOL_SPILL=40M")
+{
+	CUstream stream = stream_new();
+	CUdeviceptr p, device = allocated(1000 * MIB);
+	CUgraph graph;
+
+	must(cuMemAlloc(&p, 64 * MIB) == CUDA_ERROR_OUT_OF_MEMORY, "more memory");
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	must(cuMemAlloc(&p, 32 * MIB) == CUDA_ERROR_OUT_OF_MEMORY, "in a capture");
+	OK(cuStreamEndCapture(stream, &graph), cuMemFree(device));
+	must(gcpsim_memory_used(-2) == 0, "something stays on the host");
 }
