@@ -47,7 +47,8 @@ static uint64_t bytes_used(const struct model *w, int device)
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && block->async && block->device == device)
+		if (block->live && block->async && block->device == device &&
+		    !block->spilled)
 			bytes += block->bytes;
 	return bytes;
 }

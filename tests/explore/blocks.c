@@ -191,6 +191,17 @@ static void pass_notice(struct model *w, struct block *block, uint64_t before)
 	block_is_cudas(w, block);
 }
 
+/* A capture's memory is the device's. */
+static void spill_notice(struct model *w, struct block *block)
+{
+	block->spilled = gcpsim_is_on_host(block->addr);
+	if (!block->spilled)
+		return;
+	block_is_cudas(w, block);
+	if (block->in_capture || block->pools)
+		failure(w, "memory of a capture is on the host");
+}
+
 /* No two allocations have the same id: those that keep handles of other processes'
  * memory (UCX) know by it that an address has become another allocation's. What
  * captures take may be one allocation to others. */
@@ -221,6 +232,7 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 	w->allocations[block->device]++;
 	pass_notice(w, block, before);
 	capture_adopt(t, block);
+	spill_notice(w, block);
 	plain_own(t, block, plain);
 	place_check(t, block);
 	view_check(w, block);
@@ -289,6 +301,7 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 	unrelax(t->model, mode);
 	calls_check(t->model, before, bytes, result);
 	plain_compare(t->model, device, bytes, plain, result);
+	plain_spill_check(t->model, bytes, result);
 	return block_new(t, result, addr, bytes, plain,
 			 plain_is_spoilt(t->model) ? held : NO_COUNT);
 }
@@ -338,6 +351,7 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	block = block_adopt(t, addr, bytes);
 	plain_own(t, block, plain);
 	async_adopt(t, block, s);
+	spill_notice(w, block);
 	id_check(w, block);
 	if (!w->setting->plain && gcpsim_calls("cuMemAllocAsync") != by_cuda) {
 		block_is_cudas(w, block);
@@ -371,7 +385,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
  * what a graph still needs. */
 static bool is_cudas(const struct model *w, const struct block *block)
 {
-	return w->setting->plain || block->passed;
+	return w->setting->plain || (block->passed && !block->spilled);
 }
 
 /* Plain CUDA does not keep what a graph still needs. */

@@ -146,6 +146,7 @@ struct block {
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
 	bool async;       /* stream-ordered */
+	bool spilled;     /* it was memory of the host, and so counts as ... */
 	bool passed;      /* the library left it to CUDA */
 	bool exported;
 	bool result;         /* live when its capture ended: results.c */
@@ -384,6 +385,8 @@ bool plain_may_refuse(const struct model *w, int device, uint64_t bytes,
 bool plain_lacks(const struct model *w, int device, uint64_t bytes);
 /* Whether they do not fit beside what the library has of a small device just now. */
 bool plain_is_out(const struct model *w, int device, uint64_t bytes);
+/* Where memory of the host is left, an allocation gets it (GCPOOL_SPILL). */
+void plain_spill_check(struct model *w, uint64_t bytes, CUresult result);
 /* What the call gave, `result`, against plain CUDA's answer. */
 void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result);

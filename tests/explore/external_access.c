@@ -61,10 +61,9 @@ bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_
 	context_use(t, block->context);
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
-	if (block->async) {
+	if (block->async || block->spilled) {
 		if (result != CUDA_ERROR_INVALID_VALUE)
-			failure(w, "a handle of stream-ordered memory: %d",
-				(int)result);
+			failure(w, "a handle that CUDA does not give: %d", (int)result);
 		return false;
 	}
 	block->exported = true;

@@ -30,6 +30,7 @@
 	X(tight)                                                                       \
 	X(pinned)                                                                      \
 	X(quota)                                                                       \
+	X(spill)                                                                       \
 	X(host_memory)                                                                 \
 	X(host_quota)                                                                  \
 	X(host_thread)                                                                 \

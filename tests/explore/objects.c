@@ -471,6 +471,7 @@ static uint64_t bytes_taken(const struct model *w, int device)
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->device == device && !block->host && !block->borrowed &&
+		    !gcpsim_is_on_host(block->addr) &&
 		    !(block->passed && fault_excuses(w)) &&
 		    (block->live || (!w->setting->share && block_is_kept(w, block))) &&
 		    is_alone(w, block))

@@ -156,6 +156,7 @@ struct setting {
 	bool defaults;        /* ... with the library's options unset */
 	uint64_t pinned;      /* bytes that one block may keep from being given back */
 	uint64_t quota;       /* bytes of a device; 0: no limit */
+	uint64_t spill;       /* bytes of the host where that is full (GCPOOL_SPILL) */
 	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */
 	uint64_t host_quota;
 	bool host_thread;      /* a thread of the library's looks at fences */

@@ -157,6 +157,9 @@ static void device_check(struct model *w, int device)
 	if (w->setting->quota && stats.reserved_bytes.current > w->setting->quota)
 		failure(w, "device %d: %lu bytes are taken, the quota is %lu", device,
 			stats.reserved_bytes.current, w->setting->quota);
+	if (gcpsim_memory_used(-2) > w->setting->spill)
+		failure(w, "%lu bytes of the host are taken, %lu may be",
+			gcpsim_memory_used(-2), w->setting->spill);
 	if (stats.hits + stats.misses < w->allocations[device] && !fault_excuses(w))
 		failure(w, "device %d: %lu hits and %lu misses, of %lu allocations",
 			device, stats.hits, stats.misses, w->allocations[device]);
@@ -249,7 +252,7 @@ static uint64_t allocations(const struct model *w)
 	for (int i = 0; i < w->setting->devices; i++)
 		count += w->setting->vmm ? gcpsim_memory_used(i) > 0 /* is none */
 					 : gcpsim_allocations(i);
-	return count;
+	return count + gcpsim_memory_used(-2);
 }
 
 /* What CUDA served streams with it keeps until it is told to give it back. */

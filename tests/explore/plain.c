@@ -181,6 +181,10 @@ static uint64_t piece_mark(const struct block *block, uint64_t at, uint64_t *mar
 	bool mapped = !block->host && !block->pools && gcpsim_usage(at) >= 0;
 	unsigned i = 0;
 
+	if (!block->host && gcpsim_is_on_host(at)) {
+		*ret_next = base + bytes;
+		return 0;
+	}
 	if (!mapped && (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0)) {
 		*ret_next = at / CHUNK * CHUNK + CHUNK;
 		return 0;
@@ -613,13 +617,24 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result)
 {
 	/* The library packs more closely, and has graphs share memory. */
-	if (!w->setting->leak && result == CUDA_SUCCESS && !plain && books_are_exact(w))
+	if (!w->setting->leak && result == CUDA_SUCCESS && !plain &&
+	    !w->setting->spill && books_are_exact(w))
 		failure(w, "device %d: %lu bytes that plain CUDA has not", device,
 			bytes);
 	if (!w->setting->leak && result == CUDA_ERROR_OUT_OF_MEMORY && plain)
 		refusal_check(w, device, bytes);
 	if (result != CUDA_SUCCESS)
 		gcpsim_plain_free(plain);
+}
+
+/* But rows whose pitch CUDA has to tell first. */
+void plain_spill_check(struct model *w, uint64_t bytes, CUresult result)
+{
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && all_is_calm(w) &&
+	    gcpsim_memory_used(-2) + round_up(bytes, CHUNK) <= w->setting->spill &&
+	    !w->setting->plain && !fault_excuses(w))
+		failure(w, "no memory for %lu bytes, and of the host %lu are taken",
+			bytes, gcpsim_memory_used(-2));
 }
 
 /* --- how much is held --------------------------------------------------------- */

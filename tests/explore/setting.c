@@ -41,6 +41,16 @@ static void draw_more(struct setting *setting)
 		draw_defaults(setting, &draw);
 }
 
+/* Memory of the host where a device is full. */
+static void draw_spill(struct setting *setting, struct draw *draw)
+{
+	uint64_t number = setting->seed & ((1ull << GENERATION_SHIFT) - 1);
+
+	if ((setting->memory_small || setting->quota) && !setting->defaults &&
+	    number >= SEEDS_OF_BUGS && draw_below(draw, 2))
+		setting->spill = (2ull + draw_below(draw, 60)) << 20;
+}
+
 /* A driver lacks what is newer than it is. */
 static void draw_driver(struct setting *setting)
 {
@@ -52,6 +62,7 @@ static void draw_driver(struct setting *setting)
 	setting->share = draw_below(&draw, 3) == 1;
 	if (setting->share && draw_below(&draw, 4) && !setting->defaults)
 		setting->vmm = true; /* only mapped memory can be shared */
+	draw_spill(setting, &draw);
 }
 
 static void keep_defaults(struct setting *setting)
@@ -276,6 +287,11 @@ static void set_more(const struct setting *setting)
 	set_extremes(setting, &draw);
 	if (setting->quota)
 		set_number("GCPOOL_QUOTA", setting->quota);
+	if (setting->spill)
+		set_number(setting->seed & 4 ? "GCPSIM_NUMA_MEMORY" : "GCPOOL_SPILL",
+			   setting->spill);
+	if (setting->spill && setting->seed & 4)
+		set("GCPOOL_SPILL", "none");
 	if (draw_below(&draw, 6) == 0)
 		set_number("GCPOOL_DECAY", draw_below(&draw, 3));
 	if (draw_below(&draw, 3) == 1)
