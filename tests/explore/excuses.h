@@ -23,8 +23,9 @@
 	  "not where all that they ask for fits, each block in a piece of 2 MiB") \
 	X(PINNED_BUSY, "pinned busy", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`, while what is unused lies in " \
-	  "another context that was given work after its latest free of such memory: for " \
-	  "that the driver's free would wait, and the allocation is refused") \
+	  "another context that was given work after its latest free of such memory, or, " \
+	  "beside a capture, may have been: for that the driver's free would wait, and " \
+	  "the allocation is refused") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at `GCPOOL_QUOTA`, looks whether work is done " \
 	  "that was submitted after the latest free: where it lacks what was freed before " \

@@ -240,8 +240,9 @@ static uint64_t held(const struct model *w, int device, bool rounded)
 }
 
 /* Pinned memory that no block lies in, of other contexts whose work the driver's free
- * would wait for, and no free of such memory has. As it was before the call: work
- * may be done when that returns. */
+ * would wait for, and no free of such memory has; beside a capture, in which no fence
+ * tells, of all others. As it was before the call: work may be done when that returns.
+ */
 static uint64_t stuck;
 
 /* Of so many bytes of pinned memory in the context, those that no block lies in. */
@@ -277,13 +278,20 @@ static uint64_t most_pinned(const struct model *w)
 
 static void stuck_look(const struct model *w)
 {
+	CUcontext own = NULL;
+
 	stuck = 0;
 	if (!w->setting->host_memory && !w->setting->host_quota)
 		return;
-	for (int i = 0; i < CONTEXTS_MAX; i++)
-		if (w->contexts[i].live)
-			stuck +=
-			    unused_of(w, i, gcpsim_plain_stuck(w->contexts[i].ctx));
+	(void)cuCtxGetCurrent(&own);
+	for (int i = 0; i < CONTEXTS_MAX; i++) {
+		CUcontext ctx = w->contexts[i].ctx;
+
+		if (w->contexts[i].live && ctx != own)
+			stuck += unused_of(w, i,
+					   all_is_calm(w) ? gcpsim_plain_stuck(ctx)
+							  : gcpsim_plain_pinned(ctx));
+	}
 }
 
 /* Whether, for all the host knows, a graph may run whose scratch is in a lane. */

@@ -77,7 +77,7 @@ TEST(pinned_memory_is_stuck_behind_later_work)
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
 	OK(cuCtxSetCurrent(other));
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), BYTES);
-	gcpsim_plain_waits(scene_ctx, false);
+	gcpsim_plain_waits(scene_ctx, true);
 	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
 	OK(cuCtxDestroy(other), cuCtxSetCurrent(scene_ctx), cuMemFreeHost(host));
 }

@@ -16,8 +16,8 @@
  * Tried: everywhere
  * Run: mapped: trial.py @ --bytes 4m GCPOOL_WAKE=auto
  * Run: mapped: trial.py @ --frees 400000 --bytes 512 --rounds 2 GCPOOL_WAKE=auto
- * Run: mapped: trial.py @ --blocks 30 --bytes 4m GCPOOL_QUOTA=112M GCPOOL_SPILL=1G
- * GCPOOL_WAKE=auto Run: mapped: trial.py @ --workers 2 GCPOOL_WAKE=auto
+ * Run: mapped: trial.py @ --workers 2 GCPOOL_WAKE=auto
+ * Run: mapped: trial.py @ --blocks 30 GCPOOL_QUOTA=28M GCPOOL_SPILL=1G GCPOOL_WAKE=auto
  */
 #include <dlfcn.h>
 #include <errno.h>
