@@ -34,11 +34,10 @@ def sanitizer(bench):
         return [Row("compute-sanitizer", "", "", "", SKIPPED, "no compute-sanitizer here")]
     command = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", 2]
     stress = ["--threads", 2, "--rounds", bench.scale(150, 60), "--max", "256k"]
-    programs = [(style, ["none"]) for style in STYLES]
-    programs += [(f"stress-{style}", stress) for style in ("static", "shared")]
+    programs = {**dict.fromkeys(STYLES, ["none"]), "stress-static": stress, "stress-shared": stress}
     rows = []
     for backend in BACKENDS:
-        for name, words in programs:
+        for name, words in programs.items():
             done = bench.run([*command, bench.program(name), *words], bench.library,
                              {"GCPOOL_BACKEND": backend}, 180)
             rows.append(judged(f"compute-sanitizer, {name}, {backend}", "", words_of(done),
