@@ -326,9 +326,8 @@ static bool is_lacking(CUcontext ctx, uint64_t bytes)
 	       left < bytes;
 }
 
-/* Returns true if each device has memory for all of it, and asks other processes for
- * what is missing. Takes nothing: after a failure all of it would go back at once, and
- * other processes would lack it meanwhile. */
+/* Returns true if each device has memory for all of it. Asks other processes for what
+ * is missing. Takes no memory itself: if one device lacked some, all would go back. */
 static bool is_there(void)
 {
 	CUdevice device;
@@ -432,14 +431,16 @@ int gcp_process_wake(uint64_t by_call, struct gcp_text *said)
 	return result;
 }
 
-/* Gives up soon: what is on the host works there, too. */
+/* Waits for a second at most: blocks on the host work there, too. Memory that a device
+ * may write by itself stays, as at a sleep. */
 void gcp_process_unspill(void)
 {
 	uint64_t until = gcp_clock_ns() + UNSPILL_NS;
 	GCP_TEXT(said, SAID_MAX);
 
 	if (!gcp_gate.wait || gcp_thread.inside > 0 || !gcp_spill_return(true) ||
-	    atomic_load(&gcp_gate.unknown) || gcp_third_party_dma_possible())
+	    atomic_load(&gcp_gate.unknown) || gcp_third_party_dma_possible() ||
+	    gcp_process.options.pool.completed_only)
 		return;
 	GCP_LOCKED(&sleep_lock);
 	if (atomic_load(&gcp_gate.asleep) || !gcp_gate_close(until))

@@ -15,11 +15,12 @@
  * to the driver when it is freed. They count as memory that passes through.
  *
  * Rules:
- *  V1 the memory of a freed block is used again when the work of its context is done
+ *  V1 the memory of a freed block is used again only when all work that its context
+ *     had at the free is done
  *  V2 what a capture takes is memory of the device
  *  V3 the host has never more than the option says, and keeps its last tenth
  *  V4 a piece is in one place: a region, or kept
- *  V5 a block moves when nothing uses it, and what it holds is copied before
+ *  V5 a block moves only while nothing uses it, after what it holds was copied
  */
 #include "spill.h"
 
@@ -127,7 +128,7 @@ static void pieces_release(struct pieces *pieces, bool host)
 static CUresult pieces_take(struct pieces *to, int device, uint64_t bytes)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
-	uint64_t limit = gcp_process.options.spill, missing, room = 0;
+	uint64_t limit = gcp_process.options.spill, missing, room;
 	CUresult result = CUDA_SUCCESS;
 	struct piece *piece;
 
@@ -136,8 +137,7 @@ static CUresult pieces_take(struct pieces *to, int device, uint64_t bytes)
 		TAILQ_INSERT_TAIL(to, piece, entry);
 	}
 	missing = bytes;
-	if (bytes > 0)
-		room = gcp_host_room();
+	room = bytes > 0 ? gcp_host_room() : 0;
 	if (room > limit - taken)
 		room = limit - taken;
 	if (bytes > room) { /* V3 */

@@ -32,14 +32,13 @@ def sanitizer(bench):
     """compute-sanitizer finds nothing wrong in correct programs with the library."""
     if not shutil.which("compute-sanitizer"):
         return [Row("compute-sanitizer", "", "", "", SKIPPED, "no compute-sanitizer here")]
-    command = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", 2]
     stress = ["--threads", 2, "--rounds", bench.scale(150, 60), "--max", "256k"]
     programs = {**dict.fromkeys(STYLES, ["none"]), "stress-static": stress, "stress-shared": stress}
     rows = []
     for backend in BACKENDS:
         for name, words in programs.items():
-            done = bench.run([*command, bench.program(name), *words], bench.library,
-                             {"GCPOOL_BACKEND": backend}, 180)
+            done = bench.run(["compute-sanitizer", "--print-limit", 2, bench.program(name), *words],
+                             bench.library, {"GCPOOL_BACKEND": backend}, 180)
             rows.append(judged(f"compute-sanitizer, {name}, {backend}", "", words_of(done),
                                "0 errors", errors_found(done) == 0, done))
     return rows
