@@ -95,7 +95,7 @@ static inline uint64_t gcp_digits_read(const char *digits)
 	return number;
 }
 
-/* Bytes in the unit that fits: "512 B", "1.5 KiB", "12.0 MiB". */
+/* Adds the words, then the bytes in the unit that fits: "512 B", "1.5 KiB". */
 void gcp_text_add_bytes(struct gcp_text *text, const char *words, uint64_t bytes);
 
 /* Writes all of it, whatever write(2) takes at a time. 0, or the errno of the write

@@ -25,8 +25,8 @@ enum gcp_context_kind {
 	GCP_CONTEXT_DOUBT,   /* none of these: made behind our back */
 };
 
-/* What the library does when a context comes or goes. Called without locks, by the
- * thread whose call it is. */
+/* Functions for the begin and the end of a context. Called without locks, by the thread
+ * that makes or ends it. */
 struct gcp_context_observer {
 	void (*joined)(CUcontext ctx); /* it is known from now on */
 	void (*ending)(CUcontext ctx); /* waits until its users are done */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * context_observers.h - what the library does when a context comes or goes.
+ * context_observers.h - what the library does when a context begins or ends.
  */
 #ifndef GCP_INTERPOSE_CONTEXT_OBSERVERS_H
 #define GCP_INTERPOSE_CONTEXT_OBSERVERS_H

@@ -69,7 +69,7 @@ static bool is_own(int fd, mode_t type)
 	       (about.st_mode & (S_IFMT | 077)) == type;
 }
 
-/* Returns the id of the process whose page has that name; 0: it is no page. */
+/* Returns the id of the process whose page has that name, or 0 for other names. */
 static pid_t pid_of(const char *name)
 {
 	const char *dot = strchr(name, '.');

@@ -209,10 +209,10 @@ bool gcp_resolve_now(void)
 
 /* --- exit --------------------------------------------------------------------- */
 
-/* A signal that ends the process, quick_exit, _exit and exec come past this:
- * GCPOOL_STATS_EVERY is for them. The reports and files of a parent are none of its
- * child's, also of one that fork_child has not seen
- * (_Fork, or the system call). A lock may never be free: gcp_end_step. */
+/* Not called after a signal that ends the process, quick_exit, _exit and exec:
+ * GCPOOL_STATS_EVERY is for them. A child does not write the reports and files of its
+ * parent, nor does one that fork_child has not seen (_Fork, or the system call). A lock
+ * may never be free: gcp_end_step. */
 
 /* The launcher waits for no program. It asks this process, which it has become, to say
  * that the library was loaded, where no statistics say so. */

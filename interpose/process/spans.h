@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spans.h - runs of device memory, and the memory of the host, or of a file, that keeps
- * what they hold, side by side. For sleep.c, under its lock.
+ * spans.h - ranges of device memory, and memory of the host or of a file that keeps
+ * their content. Called by sleep.c with its lock held.
  */
 #ifndef GCP_INTERPOSE_SPANS_H
 #define GCP_INTERPOSE_SPANS_H

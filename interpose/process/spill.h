@@ -9,8 +9,9 @@
 
 #include "../base/process.h"
 
-/* A block for the context of the pool. False: there is none to be had. Asks the device
- * what is done, and never waits. No lock is held. */
+/* Gives a block for the context of the pool. False: the host has no memory for it, or a
+ * stream captures. Asks the device what is done, and never waits. Called without
+ * locks. */
 bool gcp_spill_alloc(struct gcp_pool *pool, uint64_t bytes, bool async,
 		     gcp_addr *ret_addr);
 /* -ENOENT: no block of these; -EINVAL: none begins there; > 0: it is freed, and the
