@@ -159,8 +159,8 @@ struct gcp_driver {
 	int (*fence_all_record)(void *fence);
 	/* Of the part in `ctx` (NULL: of all). */
 	int (*fence_all_query)(void *fence, void *ctx);
-	/* Blocks the host until the part in `ctx` (NULL: in all) is done. May be
-	 * called while others query. */
+	/* Blocks the host until what `ctx` does itself is done, as host_free there
+	 * would (NULL: all of it). May be called while others query. */
 	int (*fence_all_wait)(void *fence, void *ctx);
 
 	/* --- the process ------------------------------------------------------ */

@@ -103,10 +103,9 @@ static CUresult part_record(struct part *part)
 static int record_one(void *arg, CUcontext ctx)
 {
 	struct fence_all *fence = arg;
-	struct part *part;
+	struct part *part = part_find(fence, ctx);
 	CUresult result = CUDA_SUCCESS;
 
-	part = part_find(fence, ctx);
 	if (!part)
 		part = part_add(fence, ctx);
 	if (part)
@@ -152,8 +151,9 @@ static CUresult part_query(const struct part *part)
 	return GCP_WITHIN(part->ctx, gcp_real.cuEventQuery(part->event));
 }
 
-/* The parts in `ctx` (NULL: all). Under contexts.c's lock. */
-static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
+/* The parts in `ctx` (NULL: all). own: without what others do for them. Under
+ * contexts.c's lock. */
+static CUresult parts_query(const struct fence_all *fence, CUcontext ctx, bool own)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
@@ -166,8 +166,7 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
 							  : part_query(part);
 		if (result == CUDA_SUCCESS)
-			result =
-			    gcp_foreign_work_query(part->ctx, part->foreign, false);
+			result = gcp_foreign_work_query(part->ctx, part->foreign, own);
 	}
 	return result;
 }
@@ -175,7 +174,8 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 /* While a capture is under way asking is forbidden in a thread whose mode is not
  * relaxed. pool/ asks under the lock that a capture takes before it begins, so none
  * can begin meanwhile; a wait asks without. */
-static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
+static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool own,
+			   bool relaxed)
 {
 	struct gcp_ctx_scope scope;
 	GCP_KEEP_ERRNO;
@@ -184,7 +184,7 @@ static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
 	if (relaxed)
 		gcp_ctx_scope_begin(&scope, NULL);
 	gcp_mutex_lock(&gcp_contexts_lock);
-	result = parts_query(fence, ctx);
+	result = parts_query(fence, ctx, own);
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	if (relaxed)
 		gcp_ctx_scope_end(&scope);
@@ -193,7 +193,8 @@ static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
 
 int gcp_fence_all_query(void *fence, void *ctx)
 {
-	return fence_all_query(fence, ctx, gcp_tracker_capturing(gcp_process.tracker));
+	return fence_all_query(fence, ctx, false,
+			       gcp_tracker_capturing(gcp_process.tracker));
 }
 
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */
@@ -203,7 +204,7 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 	int result;
 
 	for (int turn = 0;; turn++) {
-		result = fence_all_query(fence, ctx, true);
+		result = fence_all_query(fence, ctx, ctx != NULL, true);
 		gcp_assert_driver_call();
 		if (result != CUDA_ERROR_NOT_READY)
 			break;
@@ -216,11 +217,10 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 
 void gcp_fence_all_context_gone(CUcontext ctx)
 {
-	struct part *part;
-
 	GCP_LOCKED(&gcp_contexts_lock);
 	for (struct fence_all *fence = fences; fence; fence = fence->next) {
-		part = part_find(fence, ctx);
+		struct part *part = part_find(fence, ctx);
+
 		assert(fence->count >= 0 && fence->count <= fence->capacity);
 		if (part) /* its event went with it */
 			*part = fence->parts[--fence->count];

@@ -152,20 +152,18 @@ static bool is_done_here(const struct gcp_pool *pool,
 	return closed->epoch <= atomic_load(&pool->pinned_done);
 }
 
-/* The errors of other contexts are not the caller's; that of this one is. fence_lock is
- * not held meanwhile. */
+/* The errors of other contexts are not the caller's; that of this one is. What others
+ * do for this context is not waited for: it is asked for. fence_lock is not held
+ * meanwhile. */
 static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 {
 	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	bool advanced;
-	int result;
+	int result = gcp_timeline_wait_own(timeline, closed, pool->ctx);
+	struct gcp_closed_epoch *left = gcp_timeline_covering(timeline, closed.epoch);
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	(void)gcp_timeline_query_locked(timeline, closed, &advanced);
-	if (advanced)
-		return 0;
-	result = gcp_timeline_wait_own(timeline, closed, pool->ctx);
-	if (result == 0)
+	if (result == 0 && left &&
+	    all_query(timeline, left->fence->handle, pool->ctx) == 0)
 		gcp_pinned_timeline_done(pool, closed.epoch);
 	return result;
 }
