@@ -469,9 +469,6 @@ void gcp_pool_count_graph_launch(struct gcp_pool *pool);      /* one thread at a
 
 /* --- memory pressure ------------------------------------------------------- */
 
-/* Returns true if something still holds later work of the context back: what is given
- * to a stream now, and waited for, waits for earlier work. Asks the device. */
-bool gcp_pool_is_held_back(struct gcp_pool *pool);
 /* Gives back what nothing has used for decay_ms, for a caller that comes by from time
  * to time: calls `within` for each pool where something may be due, which calls `step`
  * with the context current. Never waits for the device; does nothing beside a capture.

@@ -63,7 +63,7 @@ static bool is_behind_graph(struct gcp_pool *pool)
 }
 
 /* Barriers of any pool stand in every context. */
-bool gcp_pool_is_held_back(struct gcp_pool *pool)
+static bool is_behind_barrier(struct gcp_pool *pool)
 {
 	for (struct gcp_pool *any = pool->pools->first; any; any = any->next) {
 		if (!gcp_timeline_is_any_ordered(any))
@@ -75,15 +75,15 @@ bool gcp_pool_is_held_back(struct gcp_pool *pool)
 		if (gcp_timeline_is_any_ordered(any))
 			return true;
 	}
-	return is_behind_graph(pool);
+	return false;
 }
 
+/* Asks the device. */
 static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
-	if (!purge->gently)
-		return true;
-	return pool->pools->driver.mem_release &&
-	       (purge->behind_barriers || !gcp_pool_is_held_back(pool));
+	return !purge->gently ||
+	       (pool->pools->driver.mem_release && !is_behind_graph(pool) &&
+		(purge->behind_barriers || !is_behind_barrier(pool)));
 }
 
 bool gcp_release_prepare(struct gcp_pool *pool)

@@ -218,14 +218,13 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 {
 	uint64_t epoch = awaited_epoch(pool, step->own);
 
-	if (epoch == 0) { /* but what a barrier of another pool holds back */
-		give(pool, step, true);
-		return;
+	if (epoch != 0) {
+		count_wait(pool);
+		if (complete_soon(pool, epoch, step->search) == -EBUSY)
+			complete(pool, epoch);
 	}
-	count_wait(pool);
-	if (complete_soon(pool, epoch, step->search) == -EBUSY)
-		complete(pool, epoch);
-	give(pool, step, true);
+	(void)complete_soon(pool, atomic_load(&pool->held_back), step->search);
+	give(pool, step, true); /* also what a barrier of another pool holds back */
 }
 
 static const struct stage {

@@ -31,7 +31,7 @@
 	  "that was submitted after the latest free: where it lacks what was freed before " \
 	  "memory was that scarce, on a stream, or beside a capture, or where graphs have " \
 	  "memory or had it since; beside a capture it waits, and for a barrier that an " \
-	  "ordinary segment would go back behind") \
+	  "ordinary segment would go back behind; looks for a launch that one follows, too") \
 	X(WAIT_PINNED, "wait pinned", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`: where that is all that is " \
 	  "missing, and what is unused in idle contexts is less, an allocation gives back " \

@@ -459,15 +459,15 @@ static bool has_barrier(const struct model *w)
 static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t need = round_up(plain_class_bytes(bytes), CHUNK);
+	uint64_t need = round_up(plain_class_bytes(bytes), CHUNK), in_use, waiting;
 	static uint64_t marks[HELD_MAX];
 	unsigned count = 0;
-	uint64_t in_use, waiting;
 
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
-	if (w->freed_elsewhere || ((!w->setting->vmm || w->ordinary) && has_barrier(w)))
+	if (w->freed_elsewhere || outcome->excused[EXCUSE_WAIT_LANE] > 0 ||
+	    ((!w->setting->vmm || w->ordinary) && has_barrier(w)))
 		return true;
 	in_use = held_mark(w, device, true, marks, &count);
 	waiting = unclosed(w, device, marks, &count) + w->graphs_seen;
