@@ -486,7 +486,7 @@ static bool may_follow(const struct thread *t, const struct exec *exec)
 }
 
 /* As much as the graph may need that was freed in its capture, also of what the program
- * does not count on the graph to keep. */
+ * does not count on the graph to keep. Blocks of 1 MiB and more take whole 2 MiB. */
 uint64_t body_freed(const struct model *w, const struct body *body)
 {
 	uint64_t bytes = 0;
@@ -494,7 +494,8 @@ uint64_t body_freed(const struct model *w, const struct body *body)
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (!block->live && !block->host &&
 		    body_is_of(body, block->pools | block->plain_pools))
-			bytes += block->bytes;
+			bytes +=
+			    (block->bytes - 1) | (block->bytes >> 20 ? 0x1fffff : 0);
 	return bytes;
 }
 
@@ -512,10 +513,9 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
-	    lane_is_refused(w, device, bytes))
-		return false;
-	return fine(w, result, "cuGraphLaunch");
+	return (result != CUDA_ERROR_OUT_OF_MEMORY || !w->setting->share ||
+		!lane_is_refused(w, device, bytes)) &&
+	       fine(w, result, "cuGraphLaunch");
 }
 
 struct launched launch_note(struct model *w, const struct exec *exec, struct mark mark,
