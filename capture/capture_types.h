@@ -357,21 +357,6 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 			       struct gcp_capture *capture);
 
-/* --- reach.c; tracker->lock is held ------------------------------------------- */
-
-/* False: no memory, or far too many. */
-bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room);
-bool gcp_nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count);
-/* Adds what the stream's next work depends on; NULL: what the node depends on. 0,
- * -EAGAIN: it can be asked later; a CUresult: CUDA does not say; -ENOMEM. */
-int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
-		  const struct gcp_open_end *stream, void *node);
-/* Returns true if a look at the line has met the node. */
-bool gcp_reach_has(const struct gcp_reach *reach, const void *node, uint32_t line);
-/* Goes back from the line's end, `nodes`. 0; else it cannot be known: as above. */
-int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		  uint32_t line, void **nodes, size_t count);
-
 /* --- order.c; tracker->lock is held ------------------------------------------- */
 
 /* The stream's end in the capture that it is known to take part in; NULL: it is to be

@@ -60,6 +60,143 @@
  */
 #include "share.h"
 
+/* --- which nodes precede which line's end ---------------------------------------- */
+
+enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
+
+/* False: no memory, or far too many. */
+static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
+{
+	void **items;
+
+	if (room <= nodes->room)
+		return true;
+	room = room < 2 * nodes->room ? 2 * nodes->room : room;
+	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
+	if (!items)
+		return false;
+	nodes->items = items;
+	nodes->room = room;
+	assert(nodes->count <= room);
+	return true;
+}
+
+static bool nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count)
+{
+	if (!nodes_reserve(nodes, nodes->count + count))
+		return false;
+	if (count > 0)
+		memcpy(nodes->items + nodes->count, items, count * sizeof(*items));
+	nodes->count += count;
+	return true;
+}
+
+static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
+					   const void *node, uint32_t line)
+{
+	uint64_t key = ((uintptr_t)node >> 4) + line * 0xc2b2ae3d27d4eb4full;
+	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
+	struct gcp_reach_place *place;
+
+	assert((reach->room & (reach->room - 1)) == 0 && reach->count < reach->room);
+	do {
+		place = &reach->places[at++ & (reach->room - 1)];
+	} while (place->node && (place->node != node || place->line != line));
+	return place;
+}
+
+/* False: no memory. */
+static bool reach_grow(struct gcp_reach *reach)
+{
+	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
+				  .count = reach->count};
+
+	wider.places = calloc(wider.room, sizeof(*wider.places));
+	if (!wider.places)
+		return false;
+	for (size_t i = 0; i < reach->room; i++) {
+		const struct gcp_reach_place *place = &reach->places[i];
+
+		if (place->node)
+			*reach_place(&wider, place->node, place->line) = *place;
+	}
+	assert(4 * wider.count < 3 * wider.room); /* a free place ends each search */
+	free(reach->places);
+	*reach = wider;
+	return true;
+}
+
+/* Returns true if a look at the line has met the node; else it is entered. */
+static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
+{
+	struct gcp_reach_place *place = reach_place(reach, node, line);
+
+	assert(node && line > 0);
+	if (place->node)
+		return true;
+	*place = (struct gcp_reach_place){node, line};
+	reach->count++;
+	return false;
+}
+
+/* Returns true if a look at the line has met the node. */
+static bool reach_has(const struct gcp_reach *reach, const void *node, uint32_t line)
+{
+	assert(line > 0 && node);
+	return reach->room > 0 && reach_place(reach, node, line)->node;
+}
+
+/* Adds what the stream's next work depends on; NULL: what the node depends on. 0,
+ * -EAGAIN: it can be asked later; a CUresult: CUDA does not say; -ENOMEM. */
+static int nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		     const struct gcp_open_end *stream, void *node)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_capture_driver *driver = &tracker->driver;
+	size_t room = 16, count;
+	void **items;
+	int result;
+
+	assert(!stream != !node); /* one of the two is asked */
+	do {
+		if (!nodes_reserve(nodes, nodes->count + room))
+			return -ENOMEM;
+		count = nodes->room - nodes->count;
+		room = 2 * count;
+		items = nodes->items + nodes->count;
+		result = stream ? driver->stream_ends(stream->ctx, stream->handle,
+						      items, &count)
+				: driver->node_dependencies(node, items, &count);
+	} while (result == -ERANGE);
+	assert(result != 0 || count <= nodes->room - nodes->count);
+	nodes->count += result == 0 ? count : 0;
+	return result;
+}
+
+/* Goes back from the line's end, `nodes`. 0; else it cannot be known: as above. */
+static int line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		     uint32_t line, void **nodes, size_t count)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_nodes *unseen = &capture->unseen;
+	int result = 0;
+
+	assert(line > 0 && line <= capture->lines);
+	unseen->count = 0;
+	if (!nodes_append(unseen, nodes, count))
+		return -ENOMEM;
+	while (result == 0 && unseen->count > 0) {
+		void *node = unseen->items[--unseen->count];
+
+		if (4 * capture->reach.count >= 3 * capture->reach.room &&
+		    !reach_grow(&capture->reach))
+			return -ENOMEM;
+		if (!reach_enter(&capture->reach, node, line))
+			result = nodes_add(tracker, unseen, NULL, node);
+	}
+	return result;
+}
+
 /* --- open ends ---------------------------------------------------------------- */
 
 static struct gcp_open_end_list *bucket_of(struct gcp_open_end_list *lists,
@@ -103,6 +240,7 @@ static struct gcp_open_end *stream_find(struct gcp_tracker *tracker,
 /* Returns true if this thread can ask the stream, or nothing more comes there. */
 static bool end_is_here(const struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return !end->handle || !gcp_stream_is_default(end->handle) ||
 	       end->thread == gcp_thread_number();
 }
@@ -155,29 +293,8 @@ void gcp_order_ends_free(struct gcp_capture *capture)
 	}
 }
 
-/* Whether this thread may ask all the streams. */
-static bool ends_are_here(const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_open_end *end;
-
-	SLIST_FOREACH (end, &capture->streams, link)
-		if (!end_is_here(end))
-			return false;
-	return true;
-}
-
-/* 0, or why there was no look: the order is lost, but where the ends can be read later.
- */
-static int look_result(struct gcp_capture *capture, int result)
-{
-	if (result != 0 && result != -EAGAIN)
-		capture->order_unknown = true;
-	return result;
-}
-
 /* Looks at every line, or at `only` one. The frontier is then their streams' ends. As
- * gcp_nodes_add. */
+ * nodes_add. */
 static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     const struct gcp_open_end *only)
 {
@@ -188,15 +305,16 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	frontier->count = 0;
 	SLIST_FOREACH (end, &capture->streams, link) {
 		size_t first = frontier->count;
-		int result;
+		int result = -EAGAIN;
 
 		if (!end->handle || (only && end != only))
 			continue;
-		result = gcp_nodes_add(tracker, frontier, end, NULL);
+		if (end_is_here(end)) /* else this thread cannot ask the stream */
+			result = nodes_add(tracker, frontier, end, NULL);
 		if (result == 0)
-			result = gcp_line_look(tracker, capture, end->line,
-					       frontier->items + first,
-					       frontier->count - first);
+			result =
+			    line_look(tracker, capture, end->line,
+				      frontier->items + first, frontier->count - first);
 		if (result != 0)
 			return result;
 	}
@@ -232,7 +350,7 @@ static void strays_leave(struct gcp_capture *capture)
 
 	SLIST_FOREACH (end, &capture->streams, link)
 		for (size_t i = 0; end->handle && i < strays->count; i++)
-			if (gcp_reach_has(&capture->reach, strays->items[i], end->line))
+			if (reach_has(&capture->reach, strays->items[i], end->line))
 				strays->items[i--] = strays->items[--strays->count];
 }
 
@@ -247,7 +365,7 @@ static bool free_group_add(struct gcp_capture *capture)
 	if (capture->unread == 0)
 		return true;
 	strays_leave(capture);
-	if (!gcp_nodes_append(frontier, capture->strays.items, capture->strays.count))
+	if (!nodes_append(frontier, capture->strays.items, capture->strays.count))
 		return false;
 	bytes = frontier->count * sizeof(frontier->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);
@@ -286,13 +404,15 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;
 	capture->stuck = false;
-	if (!ends_are_here(capture) || !tracker->driver.contexts_hold())
+	if (!tracker->driver.contexts_hold())
 		return false;
 	result = ends_look(tracker, capture, NULL);
 	if (result == 0 && !free_group_add(capture))
 		result = -ENOMEM;
 	tracker->driver.contexts_release();
-	return look_result(capture, result) == 0 && graph_pool;
+	/* The order is lost, but where the ends can be read later. */
+	capture->order_unknown |= result != 0 && result != -EAGAIN;
+	return result == 0 && graph_pool;
 }
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end *end,
@@ -358,10 +478,10 @@ static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *captu
 	}
 	assert(end->capture == capture);
 	missing->count = 0;
-	if (!gcp_nodes_reserve(missing, released->count + 1))
+	if (!nodes_reserve(missing, released->count + 1))
 		return false;
 	for (size_t i = 0; i < released->count; i++)
-		if (!gcp_reach_has(&capture->reach, released->nodes[i], end->line))
+		if (!reach_has(&capture->reach, released->nodes[i], end->line))
 			missing->items[missing->count++] = released->nodes[i];
 	return true;
 }
@@ -401,11 +521,11 @@ static bool end_comes_to_rest(struct gcp_tracker *tracker, struct gcp_open_end *
 	    !tracker->driver.contexts_hold())
 		return false;
 	ends->count = 0;
-	end->resting = gcp_nodes_add(tracker, ends, end, NULL) == 0;
+	end->resting = nodes_add(tracker, ends, end, NULL) == 0;
 	tracker->driver.contexts_release();
 	for (size_t i = 0; i < ends->count; i++)
 		end->resting &=
-		    gcp_reach_has(&capture->reach, ends->items[i], end->joined_by);
+		    reach_has(&capture->reach, ends->items[i], end->joined_by);
 	if (end->resting)
 		atomic_store(&tracker->any_resting, true);
 	return end->resting;
@@ -452,7 +572,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left
 	int result = -EBUSY;
 
 	if (end_is_here(left) && tracker->driver.contexts_hold()) {
-		result = gcp_nodes_add(tracker, &capture->strays, left, NULL);
+		result = nodes_add(tracker, &capture->strays, left, NULL);
 		tracker->driver.contexts_release();
 	}
 	capture->order_unknown |= result != 0;
@@ -473,7 +593,7 @@ int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *captur
 	const struct gcp_free_group *released = capture->released;
 
 	assert(!released || capture->forked);
-	if (!gcp_nodes_append(&capture->strays, &node, 1))
+	if (!nodes_append(&capture->strays, &node, 1))
 		capture->order_unknown = true;
 	return released ? tracker->driver.node_follows(capture->graph, node,
 						       (void **)released->nodes,
@@ -497,8 +617,8 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->resting && end_is_here(end) && end_goes_on(tracker, end) == 0)
-			end->resumed = true;
+		if (end_is_here(end))
+			(void)gcp_order_stream_works(tracker, end);
 }
 
 /* --- proof ------------------------------------------------------------------- */
@@ -511,7 +631,7 @@ static bool free_group_precedes(struct gcp_capture *capture,
 	if (end->covers >= free_group->group)
 		return true;
 	for (size_t i = 0; i < free_group->count; i++)
-		if (!gcp_reach_has(&capture->reach, free_group->nodes[i], end->line))
+		if (!reach_has(&capture->reach, free_group->nodes[i], end->line))
 			return false;
 	end->covers = free_group->group;
 	return true;
