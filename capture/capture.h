@@ -313,7 +313,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c) --------- */
+/* --- graphs that share memory (share.c, taken.c, launch.c) --------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);

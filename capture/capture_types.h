@@ -173,7 +173,7 @@ struct gcp_capture {
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
 
-/* A launch that needed nothing but to be counted. relaunch.c */
+/* A launch that needed nothing but to be counted. launch.c */
 struct gcp_relaunch {
 	const void *exec; /* NULL: none */
 	void *stream;
@@ -195,7 +195,6 @@ struct gcp_tracker {
 	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
 					    graph pools that wait */
 	_Atomic uint32_t capturing;      /* the captures among them */
-	_Atomic uint32_t waiting_count;  /* graph pools that wait */
 	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread

@@ -106,6 +106,7 @@ void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t g
 
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
@@ -135,6 +136,7 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
 	       graph_pool->kept;
 }

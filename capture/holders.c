@@ -106,6 +106,7 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		      struct gcp_hold *hold)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (gcp_holds_has(&holder->holds, graph_pool))
 		free(hold);
 	else

@@ -25,6 +25,22 @@
  * other threads (docs/captures.md). So all later work of the context waits, by
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  *
+ * Most launches of most programs go the same way as the time before, and need nothing
+ * but to be counted. What was found is so noted by the executable, with
+ * tracker->changes, which everything moves on that a launch depends on:
+ *
+ *   a stream or a context goes (its handle may be given out again)
+ *   a capture begins; while one is under way nothing is noted
+ *   an executable gets or loses its share; a share gets memory of its own, or ends
+ *   scratch moves to another lane, or a lane gives its memory back
+ *   a second stream is in use: events stand behind the launches of a lane that has
+ *   several graphs
+ *   a launch fails: its stream says nothing until the next one
+ *
+ * What each launch may change, and so is asked then: the lane's latest launch is in the
+ * lane's stream, and no crossing is just being launched. All that is done with
+ * tracker->word alone.
+ *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane
  *  X2 memory of a graph moves only while no launch of it is on its way
@@ -174,6 +190,72 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 				      : track_wait(tracker, share, last->stream);
 }
 
+/* --- what is counted, and noted -------------------------------------------------- */
+
+/* A launch has returned. */
+static inline void launch_uncount(struct gcp_share *share)
+{
+	struct gcp_track *track = share->track;
+
+	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
+	share->in_progress--;
+	share->last.epoch = gcp_pool_work_now(share->pool);
+	if (!track)
+		return;
+	track->in_progress--;
+	track->last.epoch = share->last.epoch;
+}
+
+/* A launch begins, and is the latest of its lane. */
+static inline void launch_count(struct gcp_share *share, const void *exec,
+				struct gcp_launch *launch)
+{
+	struct gcp_track *track = share->track;
+
+	launch->share = share->id;
+	launch->at = share;
+	gcp_pool_count_graph_launch(share->pool);
+	share->in_progress++;
+	share->launches++;
+	if (!track)
+		return;
+	assert(!share->own && track->crossings == 0); /* X10 */
+	/* Which one of calls in progress comes last is not known. */
+	track->exec = track->in_progress > 0 ? NULL : exec;
+	track->in_progress++;
+	track->launches++;
+	track->marked = false; /* its event stands before this one */
+}
+
+static struct gcp_relaunch *place_of(struct gcp_tracker *tracker, const void *exec)
+{
+	uint64_t mixed = (uint64_t)(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &tracker->relaunches[mixed >> (64 - GCP_RELAUNCH_BITS)];
+}
+
+/* The launch that begins just now needs nothing but to be counted, and so do others of
+ * the same kind until something changes. */
+static void launch_note(struct gcp_tracker *tracker, const void *exec, void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	unsigned count;
+	struct gcp_share *share = gcp_share_of_exec(tracker, exec, &count);
+	const struct gcp_track *track = share ? share->track : NULL;
+
+	assert(exec && count <= 1); /* an empty place has none; X4 */
+	if (gcp_streams_may_capture(tracker) || (share && share->own) ||
+	    (track && (track->stream_id != share->stream_id ||
+		       (track->members > 1 && tracker->several_streams))))
+		return;
+	*place_of(tracker, exec) = (struct gcp_relaunch){
+	    .exec = exec,
+	    .stream = stream,
+	    .changes = tracker->changes,
+	    .share = share,
+	};
+}
+
 /* --- launches ----------------------------------------------------------------- */
 
 static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -288,7 +370,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch->stream = stream;
-	gcp_launch_count(share, exec, launch);
+	launch_count(share, exec, launch);
 	launch_follows(share, &last, launch);
 	assert(!launch->crosses || share->track); /* X10 */
 	if (share->track && share->track->members > 1) {
@@ -298,16 +380,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		launch->event = marked ? event : NULL;
 	}
 	return 0;
-}
-
-/* -EAGAIN: it has memory of its own. */
-static int share_leaves(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	int result = share->own ? gcp_share_make_own(tracker, share)
-				: gcp_share_take(tracker, share);
-
-	return result == 0 ? -EAGAIN : result;
 }
 
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
@@ -328,17 +400,19 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			gcp_tracker_lock(tracker);
 		}
 		share = gcp_share_of_exec(tracker, exec, &count);
-		gcp_launch_reset(tracker, exec);
+		place_of(tracker, exec)->exec = NULL;
 		if (!share)
 			result = 0;
-		else if (share->own || count > 1) /* of a failed update: X4 */
-			result = share_leaves(tracker, share);
-		else
+		else if (share->own || count > 1) { /* of a failed update: X4 */
+			result = gcp_share_take(tracker, share);
+			result = result == 0 ? -EAGAIN : result; /* look again */
+		} else {
 			result = launch_try(tracker, share, exec, stream, launch);
+		}
 	} while (result == -EAGAIN);
 	assert(!launch->share || result == 0); /* else its end would not be told */
 	if (result == 0)
-		gcp_launch_note(tracker, exec, stream);
+		launch_note(tracker, exec, stream);
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
@@ -350,7 +424,7 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 
-	gcp_launch_uncount(share);
+	launch_uncount(share);
 	if (result != 0) /* its stream says nothing of the launches before */
 		share->last.stream_id = 0;
 	if (!track)
@@ -384,6 +458,68 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		launch_ended(share, launch, marked, result);
 	if (result != 0) /* the next one in that stream tells of it again */
 		gcp_launches_reset(tracker);
+}
+
+/* --- launches that repeat the one before ----------------------------------------- */
+
+/* Returns true if launch_try would find that the launch follows the one before it, in
+ * the same lane or in none. A default stream's handle names the stream of the caller's
+ * context, which is `ctx`. */
+static inline bool is_as_before(const struct gcp_share *share, const void *stream,
+				const void *ctx)
+{
+	const struct gcp_track *track = share->track;
+
+	assert(!track || track->lane); /* X1 */
+	return (track
+		    ? track->last.stream_id == track->stream_id && track->crossings == 0
+		    : !gcp_share_is_bind_due(share)) &&
+	       (!gcp_stream_is_default(stream) ||
+		(share->stream_id == gcp_stream_default_id(stream) &&
+		 ctx == gcp_pool_context(share->pool)));
+}
+
+bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
+		      struct gcp_launch *launch)
+{
+	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
+	const void *ctx = NULL;
+	struct gcp_share *share;
+	bool again;
+
+	/* Before the word is taken: the driver, or a tool that it calls, may end the
+	 * thread. */
+	if (gcp_stream_is_default(stream))
+		ctx = tracker->driver.stream_context(stream);
+	if (!gcp_tracker_try(tracker))
+		return false;
+	share = relaunch->share;
+	again = relaunch->exec == exec && relaunch->changes == tracker->changes &&
+		(!share ||
+		 (relaunch->stream == stream && is_as_before(share, stream, ctx)));
+	if (again && share) {
+		assert(share->graph_pool->share == share && !share->own); /* X7 */
+		launch->changes = relaunch->changes;
+		launch_count(share, exec, launch);
+	}
+	gcp_tracker_let(tracker);
+	return again;
+}
+
+bool gcp_launch_again_ended(struct gcp_tracker *tracker,
+			    const struct gcp_launch *launch)
+{
+	struct gcp_share *share = launch->at;
+	bool same = gcp_tracker_try(tracker);
+
+	if (!same)
+		return false;
+	same = launch->changes == tracker->changes;
+	assert(!same || (share->id == launch->share && !launch->crosses));
+	if (same)
+		launch_uncount(share);
+	gcp_tracker_let(tracker);
+	return same;
 }
 
 /* --- when memory is out ------------------------------------------------------- */

@@ -16,7 +16,7 @@
  * that graph, however the executable was made. What else can use the memory (taken.c),
  * or run it where its launches are not seen (launched into a capture, or into a stream
  * of another context; an unknown function was called), gives the graph memory of its
- * own before it happens, for good: gcp_share_make_own.
+ * own before it happens, for good: gcp_share_take.
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
@@ -315,7 +315,10 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(share->track);
+	if (!share->track) {
+		gcp_share_end(tracker, share);
+		return 0;
+	}
 	if (!gcp_share_in_flight(tracker, share))
 		return share_leave(tracker, share);
 	if (share->in_progress > 0 && share->track->event)
@@ -323,26 +326,23 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share)
 	return others_leave(tracker, share);
 }
 
-int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t id = share->id;
-	int result = 0;
+	int result = -EBUSY;
 
 	gcp_share_unlist(tracker, share);
 	gcp_launches_reset(tracker);
 	share->own = true;
-	while (result == 0 && share) {
-		if (!share->track) {
-			gcp_share_end(tracker, share);
-			return 0;
-		}
-		result = gcp_share_part(tracker, share);
-		if (result != -EBUSY)
-			return result;
+	while (share && (result = gcp_share_part(tracker, share)) == -EBUSY) {
 		result = share_wait(tracker, share);
 		share = gcp_share_by_id(tracker, id);
+		if (result != 0)
+			break;
 	}
+	if (share && result != 0) /* else it has ended */
+		share->own = share->unseen;
 	return share ? result : 0;
 }
 
@@ -363,7 +363,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 				break;
 		if (share) {
 			share->unseen = true;
-			(void)gcp_share_make_own(tracker, share);
+			(void)gcp_share_take(tracker, share);
 		}
 	} while (share);
 }

@@ -144,52 +144,11 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *sh
 /* Returns true if nothing runs on the lane. Asks the device. */
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track);
 
-/* --- relaunch.c; tracker->lock is held ------------------------------------------ */
-
-/* The launch that begins just now needs nothing but to be counted, and so do others of
- * the same kind until something changes. */
-void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream);
-/* Not of this executable. */
-void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec);
 /* Something changes: a graph, an executable, a stream, or what is mapped. */
 static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	tracker->changes++;
-}
-
-/* A launch has returned. */
-static inline void gcp_launch_uncount(struct gcp_share *share)
-{
-	struct gcp_track *track = share->track;
-
-	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
-	share->in_progress--;
-	share->last.epoch = gcp_pool_work_now(share->pool);
-	if (!track)
-		return;
-	track->in_progress--;
-	track->last.epoch = share->last.epoch;
-}
-
-/* A launch begins, and is the latest of its lane. */
-static inline void gcp_launch_count(struct gcp_share *share, const void *exec,
-				    struct gcp_launch *launch)
-{
-	struct gcp_track *track = share->track;
-
-	launch->share = share->id;
-	launch->at = share;
-	gcp_pool_count_graph_launch(share->pool);
-	share->in_progress++;
-	share->launches++;
-	if (!track)
-		return;
-	assert(!share->own && track->crossings == 0); /* X10 */
-	/* Which one of calls in progress comes last is not known. */
-	track->exec = track->in_progress > 0 ? NULL : exec;
-	track->in_progress++;
-	track->launches++;
-	track->marked = false; /* its event stands before this one */
 }
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */
@@ -211,9 +170,10 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share);
-/* The graph gets memory of its own, and the share ends. The lock is let go where its
- * latest launch has to be waited for. 0, or why it has none. */
-int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);
+/* The graph's memory may be used otherwise than by launches that are seen: it gets
+ * memory of its own, and the share ends. The lock is let go where its latest launch has
+ * to be waited for. 0, or why it has none, for this time. */
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);
 /* The share's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
  * context. */
 int gcp_share_map(struct gcp_share *share);
@@ -223,8 +183,5 @@ int gcp_share_map(struct gcp_share *share);
 /* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
 int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   enum gcp_making making);
-/* The graph's memory may be used otherwise than by launches that are seen: as
- * gcp_share_make_own, but for this time where there is no memory. */
-int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);
 
 #endif

@@ -25,30 +25,6 @@
  */
 #include "share.h"
 
-/* With the lock held, if there is any graph that may share. */
-static bool lock_if_any(struct gcp_tracker *tracker)
-{
-	if (!gcp_tracker_shares(tracker))
-		return false;
-	gcp_tracker_lock(tracker);
-	return true;
-}
-
-int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t id = share->id;
-	int result = gcp_share_make_own(tracker, share);
-
-	if (result != 0) {
-		share = gcp_share_by_id(tracker, id);
-		if (share)
-			share->own = share->unseen;
-	}
-	assert(result != 0 || !gcp_share_by_id(tracker, id)); /* X7 */
-	return result;
-}
-
 /* --- what is made of graphs ------------------------------------------------------- */
 
 /* They are in another graph from now on, whose nodes are not listed. */
@@ -102,8 +78,9 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	int result = 0;
 
 	*ret_any = false;
-	if (!holding || !lock_if_any(tracker))
+	if (!holding || !gcp_tracker_shares(tracker))
 		return 0;
+	GCP_TRACKER_LOCKED(tracker);
 	assert(!holding->handle);
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		struct gcp_share *share = hold->graph_pool->share;
@@ -112,7 +89,6 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 		if (share && result == 0)
 			result = gcp_share_map(share);
 	}
-	gcp_tracker_unlock(tracker);
 	return result == -ESTALE ? 0 : result; /* it went with its context */
 }
 
@@ -149,8 +125,9 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 	int result = 0;
 
 	atomic_store(&tracker->nodes_read, true);
-	if (!lock_if_any(tracker))
+	if (!gcp_tracker_shares(tracker))
 		return 0;
+	GCP_TRACKER_LOCKED(tracker);
 	do {
 		TAILQ_FOREACH (share, &tracker->shares, link)
 			if (gcp_share_is_open(share) && may_have(share, node))
@@ -158,6 +135,5 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 		if (share)
 			result = gcp_share_take(tracker, share);
 	} while (share && result == 0);
-	gcp_tracker_unlock(tracker);
 	return result;
 }

@@ -56,6 +56,7 @@ void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
 
 bool gcp_share_is_open(const struct gcp_share *share)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return share->graph || share->copied;
 }
 
@@ -195,6 +196,7 @@ static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *p
 
 static void *marked_event(const struct gcp_track *track)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return track->marked && event_is_there(track) ? track->event : NULL;
 }
 

@@ -21,11 +21,9 @@ static void waits_no_more(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!graph_pool->waits)
 		return;
-	assert(atomic_load(&tracker->waiting_count) > 0);
 	assert(atomic_load(&tracker->pending_events) > 0);
 	graph_pool->waits = false;
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
-	atomic_fetch_sub(&tracker->waiting_count, 1);
 	atomic_fetch_sub(&tracker->pending_events, 1);
 }
 
@@ -55,7 +53,6 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		graph_pool->waits = true;
 		tracker->waiting_looks = 0;
 		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
-		atomic_fetch_add(&tracker->waiting_count, 1);
 		atomic_fetch_add(&tracker->pending_events, 1);
 	}
 }
@@ -78,14 +75,6 @@ static void release_those_over(struct gcp_tracker *tracker)
 	}
 }
 
-static bool lock_if_any(struct gcp_tracker *tracker)
-{
-	if (!atomic_load_explicit(&tracker->waiting_count, memory_order_relaxed))
-		return false;
-	gcp_tracker_lock(tracker);
-	return true;
-}
-
 /* Programs allocate much oftener than fences are done. */
 static bool is_look_due(struct gcp_tracker *tracker)
 {
@@ -98,13 +87,13 @@ static bool is_look_due(struct gcp_tracker *tracker)
 
 static void look(struct gcp_tracker *tracker, bool always)
 {
-	if (!lock_if_any(tracker))
-		return;
+	if (atomic_load(&tracker->pending_events) == atomic_load(&tracker->capturing))
+		return; /* none waits */
+	GCP_TRACKER_LOCKED(tracker);
 	if (always || is_look_due(tracker)) {
 		tracker->launches_done = tracker->driver.launches_done();
 		release_those_over(tracker);
 	}
-	gcp_tracker_unlock(tracker);
 }
 
 /* Frees no pinned memory, which may wait for the device. */
