@@ -153,7 +153,7 @@ static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *sha
 	       !gcp_share_in_flight(tracker, share);
 }
 
-/* It waits for the work beside the capture, not for the device. */
+/* Asks once whether work beside the capture is done. -EBUSY: it is not. */
 static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

@@ -7,14 +7,14 @@
  *
  *      ready       in the heap                           pool->lock
  *      completed   after asking which epochs are done    queries
- *      ordered     behind a barrier, if so much waits    a wait of the device
- *                  that the pool should not grow
- *      grown       what all threads keep, and then new   a flush of all caches; 50 to
- *                  memory (grow.c)                       800 us
- *      reclaimed   new memory, after memory was given    see reclaim.c
- *                  back (reclaim.c)
+ *      ordered     behind a barrier, if a window's       a wait of the device
+ *                  worth is pending
+ *      gathered    with what all threads keep            a flush of all caches, a fence
+ *      new         new memory (grow.c); when it is out,  50 to 800 us; see reclaim.c
+ *                  behind a barrier, however little is
+ *                  pending, and then reclaim.c
  *
- * Where all work is on a few known streams the barrier comes before the queries: it
+ * With one context, whose streams are known, the barrier comes before the queries: it
  * costs the host less.
  *
  * Between barrier and new memory lies the growth bound: while less than the window is

@@ -7,9 +7,9 @@
  *      DRIVER     the driver's own caches; waits for nothing
  *      FREED      what epochs held that frees closed, the oldest first, one at a time;
  *                 waits for work that plain cudaFree waited for
- *      CLOSED     what was freed into an epoch that no free has closed, if it is done
- *      OPEN       the same, if it is done soon: looks at all pools take two seconds or
- *                 so in a call. In a capture, and where fences are refused, it waits
+ *      CLOSED     what early epochs held, and the open one, closed early, if completed
+ *      OPEN       the same, after more queries: two seconds or so in a call, for all
+ *                 pools. During a capture, and where fences are refused, it waits
  *                 for all work. And what a barrier holds back (purge.c)
  *
  * NO NEW WAITS (fence.c): work that was submitted after a free may wait for what the
@@ -33,11 +33,11 @@
  *                                  or of what is completed and for nothing
  *      gcp_pool_complete_by_free   a wait during a capture, on a full device
  *
- * Memory of live graphs is never given back. Called with no lock held.
+ * Memory of live graphs stays, but for idle lanes (gcp_share_trim). No lock is held.
  *
- * Rules of waiting (NO NEW WAITS):
- *  W1 a barrier is set only on an epoch that a free has closed
- *  W2 no barrier makes a context wait for work of another one
+ * Rules of waiting (NO NEW WAITS); private.c has the barrier at a capture's end:
+ *  W1 a barrier for reuse is set only on an epoch that a free has closed
+ *  W2 no barrier for reuse makes a context wait for work of another one
  *  W3 an allocation waits only for epochs that a free had closed when it began
  *  W4 an allocation does not wait for a context that is at work to get its memory
  *  W5 what is freed during a capture waits up to a bound; beyond it a free waits
