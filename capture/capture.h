@@ -111,11 +111,8 @@ struct gcp_capture_driver {
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker);
 
-/* Whether the tracker wants to be asked: a capture is under way or about to
- * begin, or a graph is gone and its memory waits for launches. One relaxed
- * load; false in programs that never capture. */
-bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker);
-/* Not 0 just then: for callers that ask at each allocation. */
+/* Not 0 while the tracker wants to be asked: a capture is under way or about to begin,
+ * or a graph is gone and its memory waits for launches. */
 const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker);
 
 /* Not 0 just then: whether a capture is under way or about to begin. */
@@ -218,14 +215,14 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker);
 /* Captures that have begun until now. */
 uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker);
 
-/* gcp_pool_alloc while gcp_tracker_has_pending_events: gives the block to the capture
- * that it belongs to, or to the common heap if to none. */
+/* gcp_pool_alloc while there are gcp_tracker_pending_events: gives the block to the
+ * capture that it belongs to, or to the common heap if to none. */
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
-/* gcp_pinned_alloc while gcp_tracker_has_pending_events, likewise. A block that belongs
- * to a capture serves no other allocation as long as a graph pool of that capture
- * lives. */
+/* gcp_pinned_alloc while there are gcp_tracker_pending_events, likewise. A block that
+ * belongs to a capture serves no other allocation as long as a graph pool of that
+ * capture lives. */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);

@@ -395,14 +395,6 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
  * again. */
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture);
 
-/* --- route.c; tracker->lock is held ------------------------------------------- */
-
-/* The graph pool that an allocation of so many bytes (0: of pinned memory) by the
- * calling thread belongs to (NULL: to none), and what it is for. -ENOMEM. */
-int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      uint64_t bytes, struct gcp_graph_pool **ret_graph_pool,
-	      enum gcp_heap_use *ret_use);
-
 /* A line of debugging, unless no log is kept. */
 #define GCP_CAPTURE_LOG(tracker, ...)                                                  \
 	do {                                                                           \

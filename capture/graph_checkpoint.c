@@ -13,6 +13,7 @@ struct gcp_graph_checkpoint {
 /* -EBUSY: a capture into it is under way. */
 static int refused(const struct gcp_graph_pool *graph_pool)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return !graph_pool ? -ENOENT : graph_pool->captures > 0 ? -EBUSY : 0;
 }
 

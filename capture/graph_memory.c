@@ -24,7 +24,6 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
-	int result;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		if (entry->pool == pool) {
@@ -34,15 +33,11 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	}
 	assert(gcp_graph_pool_references(graph_pool) > 0); /* P2 */
 	entry = malloc(sizeof(*entry));
-	if (!entry)
-		return -ENOMEM;
-	result = gcp_heap_create(pool, &entry->heap);
-	if (result != 0) {
+	/* The program may make checkpoints of a pool that it has named. */
+	if (!entry || gcp_heap_create(pool, !graph_pool->named, &entry->heap) != 0) {
 		free(entry);
-		return result;
+		return -ENOMEM;
 	}
-	if (!graph_pool->named) /* else the program may make checkpoints */
-		gcp_heap_mix(entry->heap);
 	entry->pool = pool;
 	gcp_heap_set_reuse(entry->heap, graph_pool->reuse, graph_pool->group);
 	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);

@@ -338,15 +338,6 @@ static void stream_note(struct gcp_tracker *tracker, uint64_t stream_id)
 	}
 }
 
-/* Returns true if another graph of the lane may have to follow this launch from another
- * stream: an event stands behind it then, and not behind what its stream is given
- * later. */
-static bool is_marked(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return tracker->several_streams || gcp_streams_may_capture(tracker);
-}
-
 /* -EAGAIN: once more. */
 static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		      const void *exec, void *stream, struct gcp_launch *launch)
@@ -374,7 +365,11 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	launch_follows(share, &last, launch);
 	assert(!launch->crosses || share->track); /* X10 */
 	if (share->track && share->track->members > 1) {
-		bool marked = is_marked(tracker);
+		/* Another graph of the lane may have to follow this launch from another
+		 * stream: an event stands behind it then, and not behind what its
+		 * stream is given later. */
+		bool marked =
+		    tracker->several_streams || gcp_streams_may_capture(tracker);
 
 		event = gcp_track_event(tracker, share->track);
 		launch->event = marked ? event : NULL;

@@ -40,11 +40,6 @@ void gcp_tracker_unlock(struct gcp_tracker *tracker)
 	gcp_mutex_unlock(&tracker->lock);
 }
 
-bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->pending_events, memory_order_relaxed) > 0;
-}
-
 const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker)
 {
 	return &tracker->pending_events;

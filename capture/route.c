@@ -44,8 +44,6 @@
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
  * of a graph in the common heap would be corruption.
- *
- * tracker->lock is held.
  */
 #include "capture_types.h"
 
@@ -78,16 +76,6 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 {
 	assert(candidates->count > 0);
 	return STAILQ_FIRST(&candidates->captures);
-}
-
-static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candidates)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->thread == gcp_thread_number())
-			candidate_add(candidates, capture);
 }
 
 /* What is known of the stream that the thread last gave work to. */
@@ -126,6 +114,7 @@ static bool hint_may_mean(const struct gcp_capture *capture,
 			  struct gcp_stream_hint hint, enum hint_says says,
 			  const struct gcp_capture_state *state)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (says == HINT_STATE)
 		return (state->active || state->invalidated) &&
 		       gcp_capture_may_be(capture, state->id);
@@ -183,6 +172,7 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 /* Whether plain CUDA allows the calling thread to allocate during this capture. */
 static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (capture->mode == GCP_CAPTURE_RELAXED || thread_mode == GCP_CAPTURE_RELAXED)
 		return true;
 	if (capture->thread == gcp_thread_number())
@@ -193,6 +183,7 @@ static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
 /* A program that has named a graph pool for its capture knows what it does. */
 static bool is_named(const struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return candidates->count == 1 && first_of(candidates)->shared;
 }
 
@@ -314,13 +305,15 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 			    struct gcp_stream_hint hint, struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_capture *capture;
 	bool captured;
 	size_t own;
 
 	STAILQ_INIT(&candidates->captures);
 	candidates->route = ++tracker->routes;
-	if (!hint.named)
-		add_of_thread(tracker, candidates);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->thread == gcp_thread_number() && !hint.named)
+			candidate_add(candidates, capture);
 	own = candidates->count;
 	captured =
 	    is_named(candidates) || add_of_stream(tracker, ctx, hint, candidates);
@@ -339,16 +332,24 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 		add_forbidding(tracker, candidates);
 }
 
-int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      uint64_t bytes, struct gcp_graph_pool **ret_graph_pool,
-	      enum gcp_heap_use *ret_use)
+/* The heap that an allocation is made from; all zero: the common one. */
+struct routed {
+	struct gcp_graph_pool *graph_pool;
+	enum gcp_heap_use use;
+	struct gcp_heap *heap; /* or, for pinned memory: */
+	struct gcp_pinned_set *set;
+};
+
+/* Finds the graph pool that an allocation of so many bytes (0: of pinned memory) by the
+ * calling thread belongs to (NULL: to none), and what it is for. -ENOMEM. */
+static int route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
+		 uint64_t bytes, struct routed *ret)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
 	int result;
 
-	*ret_graph_pool = NULL;
 	candidates_find(tracker, ctx, hint, &candidates);
 	if (candidates.count == 0)
 		return 0;
@@ -358,13 +359,77 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	graph_pool = pool_for(tracker, &candidates, ctx, bytes);
 	if (!graph_pool)
 		return -ENOMEM;
-	*ret_use = candidates.use;
+	ret->use = candidates.use;
 	result = join_all(tracker, &candidates, graph_pool);
 	assert(result != 0 || all_hold(&candidates, graph_pool)); /* G2 */
 	assert(graph_pool->captures >= candidates.count || result != 0);
 	if (result == 0)
-		*ret_graph_pool = graph_pool;
+		ret->graph_pool = graph_pool;
 	else
 		gcp_graph_pool_ref_released(tracker, graph_pool);
+	return result;
+}
+
+/* --- allocation --------------------------------------------------------------- */
+
+/* Holds the graph pool, so that the allocation itself, which may go to the driver,
+ * needs no lock. pool: NULL, of pinned memory. */
+static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
+			  struct gcp_stream_hint hint, uint64_t bytes,
+			  struct routed *ret)
+{
+	int result;
+
+	*ret = (struct routed){.use = GCP_USE_ANY};
+	gcp_tracker_look(tracker);
+	if (!gcp_tracker_capturing(tracker))
+		return 0;
+	GCP_TRACKER_LOCKED(tracker);
+	result = route(tracker, ctx, hint, bytes, ret);
+	if (result == 0 && ret->graph_pool)
+		result = pool ? gcp_graph_pool_heap(ret->graph_pool, pool, &ret->heap)
+			      : gcp_graph_pool_pinned_set(ret->graph_pool,
+							  tracker->pools, &ret->set);
+	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
+	if (result == 0 && ret->graph_pool)
+		ret->graph_pool->held++;
+	return result;
+}
+
+static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	GCP_TRACKER_LOCKED(tracker);
+	assert(graph_pool->held > 0); /* P1 */
+	graph_pool->held--;
+	gcp_graph_pool_ref_released(tracker, graph_pool);
+}
+
+int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
+		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct routed to;
+	int result = route_and_hold(tracker, pool, ctx, hint, bytes, &to);
+
+	if (result != 0)
+		return result;
+	if (!to.graph_pool)
+		return gcp_pool_alloc(pool, bytes, ret_addr);
+	result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
+	hold_end(tracker, to.graph_pool);
+	return result;
+}
+
+int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
+			   uint32_t flags, void **ret_p)
+{
+	struct routed to;
+	int result = route_and_hold(tracker, NULL, ctx, hint, 0, &to);
+
+	if (result != 0)
+		return result;
+	result = gcp_pinned_alloc(pool, bytes, flags, to.set, ret_p);
+	if (to.graph_pool)
+		hold_end(tracker, to.graph_pool);
 	return result;
 }

@@ -145,14 +145,6 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 
 /* --- into lanes ----------------------------------------------------------------- */
 
-/* With several contexts no fence of one tells of the work in another. */
-static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return !share->own && !share->track && gcp_pool_is_only(share->pool) &&
-	       !gcp_share_in_flight(tracker, share);
-}
-
 /* Asks once whether work beside the capture is done. -EBUSY: it is not. */
 static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
 {
@@ -176,7 +168,9 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 	struct gcp_track *track, *there;
 	int result;
 
-	if (!is_bindable(tracker, share))
+	/* With several contexts no fence of one tells of the work in another. */
+	if (share->own || share->track || !gcp_pool_is_only(share->pool) ||
+	    gcp_share_in_flight(tracker, share))
 		return;
 	there = gcp_track_of(tracker, share->pool, last->stream_id);
 	if (!there && (there = gcp_track_of(tracker, share->pool, 0)) != NULL &&

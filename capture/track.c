@@ -122,17 +122,6 @@ static bool event_is_there(const struct gcp_track *track)
 	return track->event && track->life == gcp_pool_life(track->pool);
 }
 
-/* Events go with their context. */
-static void event_end(struct gcp_tracker *tracker, struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!gcp_pool_pin(track->pool))
-		return;
-	if (event_is_there(track))
-		tracker->driver.event_destroy(track->event);
-	gcp_pool_unpin(track->pool);
-}
-
 /* A graph leaves its lane only when its launches are over, or takes along what they use
  * alone: a lane that no graph is in any more has no memory in use. */
 void gcp_tracks_tidy(struct gcp_tracker *tracker)
@@ -145,7 +134,11 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 		assert(track->crossings <= track->in_progress); /* X10 */
 		if (track->members > 0)
 			continue;
-		event_end(tracker, track);
+		if (gcp_pool_pin(track->pool)) { /* events go with their context */
+			if (event_is_there(track))
+				tracker->driver.event_destroy(track->event);
+			gcp_pool_unpin(track->pool);
+		}
 		TAILQ_REMOVE(&tracker->tracks, track, link);
 		if (track->lane)
 			gcp_lane_destroy(track->lane);
@@ -297,22 +290,17 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 	return result == 0 ? event : NULL;
 }
 
-/* An event in the legacy stream orders all blocking streams by each other: behind the
- * launch, where that has just done so, it may stand, and not later. */
-static bool is_recordable(struct gcp_tracker *tracker, const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return track->in_progress == 0 && !gcp_stream_is_legacy(track->last.stream) &&
-	       is_addressable(tracker, &track->last);
-}
-
 void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = marked_event(track);
 
-	if (event || !event_is_there(track) || !is_recordable(tracker, track) ||
-	    !gcp_pool_pin(track->pool))
+	/* An event in the legacy stream orders all blocking streams by each other:
+	 * behind the launch, where that has just done so, it may stand, and not later.
+	 */
+	if (event || !event_is_there(track) || track->in_progress > 0 ||
+	    gcp_stream_is_legacy(track->last.stream) ||
+	    !is_addressable(tracker, &track->last) || !gcp_pool_pin(track->pool))
 		return event;
 	if (gcp_pools_captures_hold(tracker->pools)) {
 		if (tracker->driver.contexts_hold()) {

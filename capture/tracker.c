@@ -134,6 +134,7 @@ static void barriers_are_due(const struct gcp_capture *capture)
 
 static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return capture->ctx == ctx && capture->stream == stream &&
 	       ((uintptr_t)stream != GCP_STREAM_PER_THREAD ||
 		capture->thread == gcp_thread_number());
@@ -465,76 +466,4 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 		capture_forks(capture);
 	if (end)
 		gcp_order_event_recording(tracker, end, event);
-}
-
-/* --- allocation --------------------------------------------------------------- */
-
-/* The heap that an allocation is made from; all zero: the common one. */
-struct routed {
-	struct gcp_graph_pool *graph_pool;
-	enum gcp_heap_use use;
-	struct gcp_heap *heap; /* or, for pinned memory: */
-	struct gcp_pinned_set *set;
-};
-
-/* Holds the graph pool, so that the allocation itself, which may go to the driver,
- * needs no lock. pool: NULL, of pinned memory. */
-static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-			  struct gcp_stream_hint hint, uint64_t bytes,
-			  struct routed *ret)
-{
-	int result;
-
-	*ret = (struct routed){.use = GCP_USE_ANY};
-	gcp_tracker_look(tracker);
-	if (!gcp_tracker_capturing(tracker))
-		return 0;
-	GCP_TRACKER_LOCKED(tracker);
-	result = gcp_route(tracker, ctx, hint, bytes, &ret->graph_pool, &ret->use);
-	if (result == 0 && ret->graph_pool)
-		result = pool ? gcp_graph_pool_heap(ret->graph_pool, pool, &ret->heap)
-			      : gcp_graph_pool_pinned_set(ret->graph_pool,
-							  tracker->pools, &ret->set);
-	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
-	if (result == 0 && ret->graph_pool)
-		ret->graph_pool->held++;
-	return result;
-}
-
-static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
-{
-	GCP_TRACKER_LOCKED(tracker);
-	assert(graph_pool->held > 0); /* P1 */
-	graph_pool->held--;
-	gcp_graph_pool_ref_released(tracker, graph_pool);
-}
-
-int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr)
-{
-	struct routed to;
-	int result = route_and_hold(tracker, pool, ctx, hint, bytes, &to);
-
-	if (result != 0)
-		return result;
-	if (!to.graph_pool)
-		return gcp_pool_alloc(pool, bytes, ret_addr);
-	result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
-	hold_end(tracker, to.graph_pool);
-	return result;
-}
-
-int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
-			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
-			   uint32_t flags, void **ret_p)
-{
-	struct routed to;
-	int result = route_and_hold(tracker, NULL, ctx, hint, 0, &to);
-
-	if (result != 0)
-		return result;
-	result = gcp_pinned_alloc(pool, bytes, flags, to.set, ret_p);
-	if (to.graph_pool)
-		hold_end(tracker, to.graph_pool);
-	return result;
 }

@@ -261,7 +261,7 @@ enum { GCP_HANDLE_MOST = 32, GCP_STREAMED = 256 };
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	bool mixes;    /* private heaps: gcp_heap_mix */
+	bool mixes;    /* private heaps: gcp_heap_create */
 	bool loose;    /* common heaps: small blocks lie outside slabs where no slab
 			* finds room, until the pool grows */
 	uint64_t id;   /* tells one life of a heap from another's */

@@ -90,7 +90,7 @@ static inline bool gcp_process_pooling(void)
 	return gcp_process_run_mode() == GCP_RUN_POOL;
 }
 
-/* gcp_tracker_has_pending_events for each allocation. Only while pooling. */
+/* gcp_tracker_pending_events for each allocation. Only while pooling. */
 static inline bool gcp_process_has_pending_events(void)
 {
 	return atomic_load_explicit(gcp_process.pending_events, memory_order_relaxed) >

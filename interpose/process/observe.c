@@ -163,13 +163,9 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 
 	if (margin)
 		result = alloc_margin(pool, bytes, margin, ret_addr);
-	if (result != GCP_CUDA_OUT_OF_MEMORY)
-		;
-	else if (gcp_tracker_has_pending_events(gcp_process.tracker))
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		result = gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					   gcp_thread.stream, bytes, ret_addr);
-	else
-		result = gcp_pool_alloc(pool, bytes, ret_addr);
 	return told(result, ret_addr, (struct gcp_observed_order){0});
 }
 

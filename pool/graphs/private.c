@@ -25,7 +25,7 @@
 
 #include <stdlib.h>
 
-int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
+int gcp_heap_create(struct gcp_pool *pool, bool mixes, struct gcp_heap **ret_heap)
 {
 	uint32_t count = pool->pools->classes.slab_count;
 	GCP_KEEP_ERRNO;
@@ -39,6 +39,7 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	}
 	gcp_heap_init(heap, pool, classes, true);
 	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
+	heap->mixes = mixes;
 	heap->group = GCP_GROUP_FIRST;
 	heap->group_past = GCP_GROUP_PAST;
 	gcp_mutex_lock(&pool->lock);
@@ -46,11 +47,6 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	gcp_mutex_unlock(&pool->lock);
 	*ret_heap = heap;
 	return 0;
-}
-
-void gcp_heap_mix(struct gcp_heap *heap)
-{
-	heap->mixes = true;
 }
 
 /* --- free groups -------------------------------------------------------------- */
