@@ -14,9 +14,8 @@
  */
 
 #include "async_pools.h"
-#include "resolve.h"
+#include "call.h"
 #include "cuda_vmm.h"
-#include "../base/process.h"
 
 enum { DEVICES_MAX = 64 };
 
@@ -197,8 +196,7 @@ static void access_give(struct async_device *device, const CUmemAccessDesc *acce
 	atomic_fetch_or(&device->state, DEVICE_SHARED);
 }
 
-CUresult gcp_hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
-				     size_t count)
+GCP_HOOKED(cuMemPoolSetAccess)
 {
 	CUresult result = gcp_real.cuMemPoolSetAccess(pool, access, count);
 	struct async_device *device;
@@ -255,8 +253,7 @@ static void attribute_correct(struct async_device *device,
 		*value += device->reserved_high;
 }
 
-CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
-					CUmemPool_attribute attribute, void *ret_value)
+GCP_HOOKED(cuMemPoolGetAttribute)
 {
 	CUresult result = gcp_real.cuMemPoolGetAttribute(pool, attribute, ret_value);
 	struct async_device *device;
@@ -271,8 +268,7 @@ CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
 	return result;
 }
 
-CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
-					CUmemPool_attribute attribute, void *value)
+GCP_HOOKED(cuMemPoolSetAttribute)
 {
 	CUresult result = gcp_real.cuMemPoolSetAttribute(pool, attribute, value);
 	struct async_device *device;
@@ -289,7 +285,7 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 }
 
 /* As on plain CUDA: what work may still use stays, and nothing is waited for. */
-CUresult gcp_hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+GCP_HOOKED(cuMemPoolTrimTo)
 {
 	CUresult result = gcp_real.cuMemPoolTrimTo(pool, keep_bytes);
 	struct async_device *device;

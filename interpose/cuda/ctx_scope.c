@@ -62,6 +62,21 @@ CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event)
 			  gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
 }
 
+/* A thread that frees need not have a context. */
+CUresult gcp_event_query(CUcontext ctx, CUevent event)
+{
+	CUresult result = gcp_real.cuEventQuery(event);
+	struct gcp_ctx_scope scope;
+
+	assert(ctx && event);
+	if (result != CUDA_ERROR_INVALID_CONTEXT ||
+	    gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventQuery(event);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
 	struct gcp_ctx_scope scope;

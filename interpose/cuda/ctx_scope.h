@@ -38,8 +38,9 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
 		result_;                                                               \
 	})
 
-/* An event without a time, of `ctx`. */
+/* An event without a time, of `ctx`; and whether one is done. */
 CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event);
+CUresult gcp_event_query(CUcontext ctx, CUevent event);
 
 /* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);

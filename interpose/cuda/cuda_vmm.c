@@ -14,11 +14,10 @@
  * So memory is mapped only where every device of the process can reach it.
  */
 
+#include "call.h"
 #include "ctx_scope.h"
 #include "cuda_vmm.h"
 #include "third_party_dma.h"
-#include "../base/process.h"
-#include "resolve.h"
 
 enum { DEVICES_MAX = 64 };
 
@@ -377,7 +376,7 @@ bool gcp_vmm_give_access(int owner, int device)
 }
 
 /* Enabled again counts as enabled: it may have been before the library asked. */
-CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+GCP_HOOKED(cuCtxEnablePeerAccess)
 {
 	CUresult result = gcp_real.cuCtxEnablePeerAccess(peer, flags);
 	CUdevice device, owner;
@@ -394,7 +393,7 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 }
 
 /* What is open stays open. */
-CUresult gcp_hook_cuCtxDisablePeerAccess(CUcontext peer)
+GCP_HOOKED(cuCtxDisablePeerAccess)
 {
 	atomic_store(&wider, true);
 	return gcp_real.cuCtxDisablePeerAccess(peer);

@@ -45,13 +45,6 @@ int gcp_fence_all_create(void **ret_fence)
 	return 0;
 }
 
-/* The library keeps its fences for good and does not call this; the driver table has
- * it to be complete. */
-void gcp_fence_all_destroy(void *fence)
-{
-	(void)fence;
-}
-
 /* --- recording ---------------------------------------------------------------- */
 
 static struct part *part_add(struct fence_all *fence, CUcontext ctx)
@@ -139,18 +132,6 @@ int gcp_fence_all_record(void *handle)
 
 /* --- asking -------------------------------------------------------------------- */
 
-/* A thread that frees need not have a context. */
-static CUresult part_query(const struct part *part)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	assert(part->recorded && part->event);
-	CUresult result = gcp_real.cuEventQuery(part->event);
-
-	if (result != CUDA_ERROR_INVALID_CONTEXT)
-		return result;
-	return GCP_WITHIN(part->ctx, gcp_real.cuEventQuery(part->event));
-}
-
 /* The parts in `ctx` (NULL: all). own: without what others do for them. Under
  * contexts.c's lock. */
 static CUresult parts_query(const struct fence_all *fence, CUcontext ctx, bool own)
@@ -163,8 +144,10 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx, bool o
 
 		if (!part->recorded || (ctx && part->ctx != ctx))
 			continue;
-		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
-							  : part_query(part);
+		assert(part->event);
+		result = gcp_context_is_ending(part->ctx)
+			     ? CUDA_ERROR_NOT_READY
+			     : gcp_event_query(part->ctx, part->event);
 		if (result == CUDA_SUCCESS)
 			result = gcp_foreign_work_query(part->ctx, part->foreign, own);
 	}

@@ -11,7 +11,6 @@
 
 /* As driver.h says. */
 int gcp_fence_all_create(void **ret_fence);
-void gcp_fence_all_destroy(void *fence);
 int gcp_fence_all_record(void *fence);
 int gcp_fence_all_query(void *fence, void *ctx);
 int gcp_fence_all_wait(void *fence, void *ctx);

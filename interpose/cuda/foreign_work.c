@@ -85,20 +85,11 @@ static CUresult foreign_query(const struct foreign *work)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
 	assert(work->event && work->ctx);
-	if (gcp_context_is_ending(work->ctx))
-		return CUDA_ERROR_NOT_READY;
-	result = gcp_real.cuEventQuery(work->event);
-	/* A thread that frees need not have a context. */
-	if (result == CUDA_ERROR_INVALID_CONTEXT &&
-	    gcp_ctx_scope_begin(&scope, work->ctx) == CUDA_SUCCESS) {
-		result = gcp_real.cuEventQuery(work->event);
-		gcp_ctx_scope_end(&scope);
-	}
-	return says_nothing(result) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return gcp_context_is_ending(work->ctx) ||
+		       says_nothing(gcp_event_query(work->ctx, work->event))
+		   ? CUDA_ERROR_NOT_READY
+		   : CUDA_SUCCESS;
 }
 
 /* So that they do not become more where hardly anything is freed: all, whenever they

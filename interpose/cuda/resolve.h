@@ -16,8 +16,7 @@
 
 /* NULL where the driver is too old to have it. Constant once resolved. */
 struct gcp_real {
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult(*name) parameters;
+#define GCP_X(name, ...) CUresult(*name) GCP_PARAMETERS_##name;
 	GCP_DRIVER_HOOKS(GCP_X)
 	GCP_DRIVER_USED(GCP_X)
 #undef GCP_X
@@ -54,24 +53,5 @@ bool gcp_resolve_in_driver(const void *address);
 
 /* In the child of a fork, while no other thread exists. */
 void gcp_resolve_after_fork(void);
-
-/* The hook of each, which the program's call or hooks/ gets to. */
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters;
-GCP_DRIVER_HOOKS(GCP_X)
-#undef GCP_X
-
-/* Defines the hooks of a table, each as what its file says in HOOK_<base>: of the real
- * function, the program's call of it, and whether that is for the per-thread default
- * stream. Parameters have their names of symbols.list. */
-#define GCP_HOOK(name, base, version, flags, need, parameters, arguments)              \
-	GCP_HOOK_IS(name, parameters,                                                  \
-		    HOOK_##base(gcp_real.name, gcp_real.name arguments, (flags) == 2))
-/* The hook of a function, with its result. */
-#define GCP_HOOK_IS(name, parameters, result)                                          \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		return result;                                                         \
-	}
 
 #endif

@@ -14,19 +14,6 @@
 
 /* --- while a capture is under way --------------------------------------------- */
 
-enum stream_work { STREAM_EAGER, STREAM_CAPTURED, STREAM_UNKNOWN };
-
-/* Whether the driver says that the stream captures, validly or not. In doubt its work
- * counts as both: as eager, which only makes memory serve once, and as captured. */
-static enum stream_work stream_captures(CUstream stream)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (gcp_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS)
-		return STREAM_UNKNOWN;
-	return status == CU_STREAM_CAPTURE_STATUS_NONE ? STREAM_EAGER : STREAM_CAPTURED;
-}
-
 static void submits_eagerly(CUstream stream)
 {
 	if (!gcp_process_capturing())
@@ -49,27 +36,28 @@ void gcp_stream_submits_unknown(void)
 		gcp_share_all_taken(gcp_process.tracker);
 }
 
+/* Where CUDA does not say whether the stream captures its work counts as both: as
+ * eager, which only makes memory serve once, and as captured. */
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 {
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUstream named = gcp_stream_named(stream, per_thread);
+	CUresult asked = CUDA_SUCCESS;
+	bool eager;
 
 	if (!gcp_process_capturing())
 		return CUDA_SUCCESS;
-	if (!gcp_stream_capturable(named)) {
-		gcp_stream_submits_eagerly();
-		return CUDA_SUCCESS;
-	}
-	switch (stream_captures(named)) {
-	case STREAM_EAGER:
+	if (gcp_stream_capturable(named))
+		asked = gcp_real.cuStreamIsCapturing(named, &status);
+	else
+		named = NULL;
+	eager = asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE;
+	if (eager)
 		submits_eagerly(named); /* it may join a capture later */
-		return CUDA_SUCCESS;
-	case STREAM_UNKNOWN:
-		submits_eagerly(named);
-		break;
-	case STREAM_CAPTURED:
+	else
 		gcp_stream_work_given(named, false);
-		break;
-	}
+	if (eager && asked == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
 	assert(gcp_thread.stream.stream == named); /* route.c asks that one */
 	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, named);
 }

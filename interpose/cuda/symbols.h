@@ -4,13 +4,14 @@
  * macros.
  *
  * Those of the driver are made of symbols.list when the build is configured. A row is
- *   X(name, base, version, flags, need, parameters, arguments)
+ *   X(name, base, version, twin, need)
  *     name     exported symbol, exactly as libcuda spells it
  *     base     what a program hands to cuGetProcAddress for it
  *     version  the CUDA version that makes cuGetProcAddress answer with it
- *     flags    0, or 2 for the per-thread default stream (name ends in _ptsz)
+ *     twin     1 for the per-thread default stream (name ends in _ptsz), or 0
  *     need     GCP_REQUIRED: without it the library passes everything through;
  *              GCP_OPTIONAL: the driver may be too old to have it
+ * GCP_PARAMETERS_<name> and GCP_ARGUMENTS_<name> are in brackets.
  * GCP_DRIVER_HOOKS has all that are hooked, GCP_DRIVER_USED those that are only called.
  */
 #ifndef GCP_INTERPOSE_SYMBOLS_H

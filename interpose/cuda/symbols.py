@@ -31,9 +31,12 @@ for line in lines:
             name = first + suffix
             base = re.sub(r"(_v\d)?(_pt[sd][sz])?$", "", name)
             names.add(name)
-            rows.append("X(%s, %s, %s, %d, %s, (%s), (%s))" % (
-                name, base, since.rstrip("!~"), 2 * name.endswith(("_ptsz", "_ptds")),
-                "GCP_REQUIRED" if "!" in since else "GCP_OPTIONAL", parameters, arguments))
+            rows.append("X(%s, %s, %s, %d, %s)" % (
+                name, base, since.rstrip("!~+"), name.endswith(("_ptsz", "_ptds")),
+                "GCP_REQUIRED" if "!" in since else "GCP_OPTIONAL"))
+            sides.append("#define GCP_PARAMETERS_%s (%s)" % (name, parameters))
+            sides.append("#define GCP_ARGUMENTS_%s (%s)" % (name, arguments))
+            sides.append("#define GCP_OFTEN_%s %d" % (name, "+" in since))
             sides.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
             sides.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
             sides.append("#define GCP_SIDES_%s %s, %s" % (

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exports.c - what the program calls: one entry for each hooked symbol. The entry
- * itself is a stub (exports_stubs.S), which goes on to gcp_called_<name> here.
+ * exports.c - where calls go that seldom need their hooks, and how a call begins and
+ * ends that does. The entry of each is a stub (exports_stubs.S).
  *
  * The exported names carry a symbol version that is hidden ("@", not "@@") and
  * is the first one defined. The loader accepts such a symbol for a reference
@@ -17,7 +17,6 @@
  * function, and a look at its result.
  */
 
-#include "../cuda/contexts.h"
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "marks.h"
@@ -27,133 +26,78 @@
 
 #define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* How a call goes on: by its hook, which is counted at the gate if GATED; by the real
- * function alone; or it has its answer. The hook leaves errno as it was. */
-struct called {
-	enum { HOOKED, GATED, REAL, ANSWERED } way;
-	int value; /* errno; ANSWERED: the result */
-};
-
-/* real: where the real function is noted. passes: the call does not wait at the gate.
- * freed: what it frees, or 0. */
-static __attribute__((noinline)) struct called
-call_begin(void *const *real, bool passes, CUdeviceptr freed)
+uint64_t gcp_call_begin_slow(void *const *real, bool passes, CUdeviceptr freed)
 {
-	struct called called = {HOOKED, errno};
-	int result;
+	int saved = errno, result;
 
 	gcp_resolve();
 	if (!*real)
-		return (struct called){ANSWERED,
-				       CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND};
+		return gcp_call(GCP_HOOK_ANSWERED,
+				CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND);
 	if (GCP_LIKELY(!gcp_process.special))
-		return called;
+		return gcp_call(GCP_HOOK_RUNS, saved);
 	if (gcp_process_passive())
-		called.way = REAL;
-	if (passes || called.way == REAL)
-		return called;
+		return gcp_call(GCP_HOOK_NONE, saved);
+	if (passes)
+		return gcp_call(GCP_HOOK_RUNS, saved);
 	if (freed && atomic_load(&gcp_gate.closed) && gcp_gate.free_later(freed))
-		return (struct called){ANSWERED, CUDA_SUCCESS};
+		return gcp_call(GCP_HOOK_ANSWERED, CUDA_SUCCESS);
 	result = gcp_gate_enter();
-	return result == 0 ? (struct called){GATED, called.value}
-			   : (struct called){ANSWERED, result};
+	return result == 0 ? gcp_call(GCP_HOOK_GATED, saved)
+			   : gcp_call(GCP_HOOK_ANSWERED, result);
 }
 
-static __attribute__((noinline)) CUresult call_end(struct called called,
-						   CUresult result)
+CUresult gcp_call_end_slow(uint64_t call, CUresult result)
 {
-	assert(called.way == HOOKED || called.way == GATED);
-	if (called.way == GATED)
+	assert((uint32_t)call <= GCP_HOOK_GATED);
+	if ((uint32_t)call == GCP_HOOK_GATED)
 		gcp_gate_leave();
-	errno = called.value;
+	errno = (int)(call >> 32);
 	return gcp_contexts_note(result);
 }
 
-/* The way of a call that may need its hook. */
-#define GCP_CALL_HOOK(name, arguments)                                                 \
-	struct called called = call_begin((void *const *)&gcp_real.name,               \
-					  GCP_PASSES_##name, GCP_FREES_##name);        \
-                                                                                       \
-	if (__builtin_expect(called.way == REAL, 0))                                   \
-		return gcp_real.name arguments;                                        \
-	if (__builtin_expect(called.way == ANSWERED, 0))                               \
-		return (CUresult)called.value;                                         \
-	return call_end(called, gcp_hook_##name arguments);
+/* Where the entry, gcp_entry_<name>, jumps to; and the hook, which the call may need.
+ */
+#define GCP_ENTRY(name)                                                                \
+	CUresult gcp_called_##name GCP_PARAMETERS_##name;                              \
+	CUresult gcp_called_##name GCP_PARAMETERS_##name
+#define GCP_HOOK_OF(name) gcp_hook_##name GCP_ARGUMENTS_##name
 
-/* Where the entry, gcp_entry_<name>, jumps to. */
-#define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
-
-/* Allocations and frees: what most of them need around their hook is done here. */
-#define OFTEN_ENTRY(name, base, version, flags, need, parameters, arguments)           \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		if (GCP_LIKELY(atomic_load(&gcp_resolve_done) && gcp_real.name &&      \
-			       !gcp_process.special)) {                                \
-			int saved = errno;                                             \
-			CUresult result = gcp_hook_##name arguments;                   \
-                                                                                       \
-			errno = saved;                                                 \
-			return gcp_contexts_note(result);                              \
-		}                                                                      \
-		GCP_CALL_HOOK(name, arguments)                                         \
-	}
-GCP_HOOKS_OFTEN(OFTEN_ENTRY)
-
-#define OTHERS_ENTRY(name, base, version, flags, need, parameters, arguments)          \
-	GCP_ENTRY(name, parameters)                                                    \
-	{                                                                              \
-		GCP_CALL_HOOK(name, arguments)                                         \
-	}
-GCP_HOOKS_OTHERS(OTHERS_ENTRY)
-
-/* Whether the real function is known, and no hook need see the call. */
+/* True if the real function is known, and no hook need see the call. */
 #define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
 /* The same of a call in which other devices may take part, if there are some. */
 #define GCP_UNSEEN_ALONE(name) (GCP_UNSEEN(name) && !gcp_contexts_are_several())
 
-/* The hook, out of the way of the call that needs none. */
-#define GCP_SLOW(name, parameters, arguments)                                          \
-	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
-	{                                                                              \
-		GCP_CALL_HOOK(name, arguments)                                         \
-	}
-
 /* An entry that calls the real function alone where `unseen` is true. */
-#define GCP_FAST(name, unseen, parameters, arguments)                                  \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
+#define GCP_FAST(name, unseen)                                                         \
+	GCP_ENTRY(name)                                                                \
 	{                                                                              \
 		if (GCP_LIKELY(unseen))                                                \
-			return gcp_contexts_note(gcp_real.name arguments);             \
-		return slow_##name arguments;                                          \
+			return gcp_contexts_note(GCP_CALLED(name));                    \
+		return GCP_HOOK_OF(name);                                              \
 	}
 
-#define SUBMISSIONS_ENTRY(name, base, version, flags, need, parameters, arguments)     \
-	GCP_FAST(name, GCP_UNSEEN(name), parameters, arguments)
+#define SUBMISSIONS_ENTRY(name, ...) GCP_FAST(name, GCP_UNSEEN(name))
 GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_ENTRY)
 GCP_HOOKS_WAITS(SUBMISSIONS_ENTRY)
 
-#define COPIES_ENTRY(name, base, version, flags, need, parameters, arguments)          \
-	GCP_FAST(name, GCP_UNSEEN_ALONE(name), parameters, arguments)
+#define COPIES_ENTRY(name, ...) GCP_FAST(name, GCP_UNSEEN_ALONE(name))
 GCP_HOOKS_COPIES(COPIES_ENTRY)
 GCP_HOOKS_COPIES_BATCH(COPIES_ENTRY)
 
-#define EVENTS_ENTRY(name, base, version, flags, need, parameters, arguments)          \
-	GCP_FAST(name, GCP_UNSEEN(name) && gcp_stream_is_seen(stream, (flags) == 2),   \
-		 parameters, arguments)
+#define EVENTS_ENTRY(name, base, version, twin, need)                                  \
+	GCP_FAST(name, GCP_UNSEEN(name) && gcp_stream_is_seen(stream, twin))
 GCP_HOOKS_EVENTS(EVENTS_ENTRY)
 
 /* A call in the default stream; the table says which addresses it copies or fills. */
-#define SUBMISSIONS_SYNC_ENTRY(name, base, version, flags, need, parameters,           \
-			       arguments)                                              \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
+#define SUBMISSIONS_SYNC_ENTRY(name, base, version, twin, need)                        \
+	GCP_ENTRY(name)                                                                \
 	{                                                                              \
 		if (GCP_LIKELY(GCP_UNSEEN_ALONE(name) &&                               \
 			       !gcp_marks_any(GCP_MARK_SYNC_MEMOPS)))                  \
-			return gcp_contexts_note(gcp_real.name arguments);             \
-		return gcp_contexts_note(gcp_sync_memops_wait(                         \
-		    slow_##name arguments, GCP_SIDES_##name, (flags) == 2));           \
+			return gcp_contexts_note(GCP_CALLED(name));                    \
+		return gcp_contexts_note(                                              \
+		    gcp_sync_memops_wait(GCP_HOOK_OF(name), GCP_SIDES_##name, twin));  \
 	}
 GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_ENTRY)
 GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
@@ -165,44 +109,38 @@ GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
 
 /* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
  * more, which gives some back if it lacks it again. */
-#define GCP_LAUNCHED(name, unseen, otherwise, parameters, arguments)                   \
-	GCP_SLOW(name, parameters, arguments)                                          \
-	GCP_ENTRY(name, parameters)                                                    \
+#define GCP_LAUNCHED(name, unseen, otherwise)                                          \
+	GCP_ENTRY(name)                                                                \
 	{                                                                              \
 		CUresult result;                                                       \
                                                                                        \
 		if (!GCP_LIKELY(unseen))                                               \
-			return slow_##name arguments;                                  \
+			return GCP_HOOK_OF(name);                                      \
 		otherwise;                                                             \
-		result = gcp_real.name arguments;                                      \
+		result = GCP_CALLED(name);                                             \
 		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
 			return result;                                                 \
 		return GCP_LIKELY(result != CUDA_ERROR_OUT_OF_MEMORY)                  \
 			   ? gcp_contexts_note(result)                                 \
-			   : slow_##name arguments;                                    \
+			   : GCP_HOOK_OF(name);                                        \
 	}
 
-#define GRAPH_LAUNCHES_ENTRY(name, base, version, flags, need, parameters, arguments)  \
+#define GRAPH_LAUNCHES_ENTRY(name, base, version, twin, need)                          \
 	GCP_LAUNCHED(                                                                  \
-	    name, GCP_UNSEEN_ALONE(name) && gcp_stream_is_seen(stream, (flags) == 2),  \
+	    name, GCP_UNSEEN_ALONE(name) && gcp_stream_is_seen(stream, twin),          \
 	    if (!GCP_LIKELY(!gcp_process_shares_graphs())) return gcp_contexts_note(   \
-		gcp_graph_launch_again(exec, stream, (flags) == 2, gcp_real.name,      \
-				       slow_##name)),                                  \
-	    parameters, arguments)
+		gcp_graph_launch_again(exec, stream, twin, gcp_real.name,              \
+				       gcp_hook_##name)))
 GCP_HOOKS_GRAPH_LAUNCHES(GRAPH_LAUNCHES_ENTRY)
 /* A GCP_REQUIRED one is known where any is (process_life.c). */
-#define LAUNCHES_ENTRY(name, base, version, flags, need, parameters, arguments)        \
+#define LAUNCHES_ENTRY(name, base, version, twin, need)                                \
 	GCP_LAUNCHED(name,                                                             \
 		     !gcp_process_watches() &&                                         \
 			 ((need) == GCP_REQUIRED || gcp_real.name) &&                  \
-			 gcp_stream_is_seen(stream, (flags) == 2),                     \
-		     , parameters, arguments)
+			 gcp_stream_is_seen(stream, twin), )
 GCP_HOOKS_LAUNCHES(LAUNCHES_ENTRY)
-#define LAUNCHES_BY_CONFIG_ENTRY(name, base, version, flags, need, parameters,         \
-				 arguments)                                            \
-	GCP_LAUNCHED(                                                                  \
-	    name,                                                                      \
-	    GCP_UNSEEN(name) &&                                                        \
-		gcp_stream_is_seen(config ? config->hStream : NULL, (flags) == 2),     \
-	    , parameters, arguments)
+#define LAUNCHES_BY_CONFIG_ENTRY(name, base, version, twin, need)                      \
+	GCP_LAUNCHED(name,                                                             \
+		     GCP_UNSEEN(name) &&                                               \
+			 gcp_stream_is_seen(config ? config->hStream : NULL, twin), )
 GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_ENTRY)

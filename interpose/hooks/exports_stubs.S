@@ -15,7 +15,8 @@
  * not endbr64. So an entry of the driver begins with 15 bytes of such a kind that do
  * nothing: with and without frame pointers, and whatever the compiler and its options
  * are. That they are known also tells whether an entry is patched (GCP_ENTRY_CODE in
- * hooks.h). It goes on to gcp_called_<name> of exports.c.
+ * hooks.h). It goes on to the hook (call.h), or to gcp_called_<name> of exports.c, which
+ * looks whether the call needs that.
  */
 #include "../cuda/symbols.h"
 
@@ -33,7 +34,7 @@
 	jmp .Llook;                                                                    \
 	.size gcp_linked_##entry, . - gcp_linked_##entry;
 
-#define GCP_ENTRY(name)                                                                \
+#define GCP_ENTRY(name, next)                                                          \
 	.globl gcp_entry_##name;                                                       \
 	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, @function;                                             \
@@ -42,7 +43,7 @@
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
-	jmp gcp_called_##name;                                                         \
+	jmp next;                                                                      \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
 	.text
@@ -67,7 +68,7 @@
 	b .Llook;                                                                      \
 	.size gcp_linked_##entry, . - gcp_linked_##entry;
 
-#define GCP_ENTRY(name)                                                                \
+#define GCP_ENTRY(name, next)                                                          \
 	.globl gcp_entry_##name;                                                       \
 	.hidden gcp_entry_##name;                                                      \
 	.type gcp_entry_##name, %function;                                             \
@@ -77,7 +78,7 @@
 	movz x17, 0;                                                                   \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
-	b gcp_called_##name;                                                           \
+	b next;                                                                        \
 	.size gcp_entry_##name, . - gcp_entry_##name;
 
 	.text
@@ -91,7 +92,7 @@
 #endif
 
 /* struct gcp_row, whose fields are distances. */
-#define GCP_ROW(entry, name, base, version, flags, need)                               \
+#define GCP_ROW(entry, name, base, version, twin, need)                                \
 	.pushsection .rodata.str1.1, "aMS", %progbits, 1;                              \
 	2: .asciz name;                                                                \
 	3: .asciz base;                                                                \
@@ -99,7 +100,7 @@
 	.pushsection .rodata.gcp_rows, "a", %progbits;                                 \
 	.long entry, 2b - ., 3b - .;                                                   \
 	.short version;                                                                \
-	.byte flags, need;                                                             \
+	.byte 2 * twin, need;                                                             \
 	.popsection;                                                                   \
 	.set number, number + 1;
 
@@ -113,14 +114,17 @@ gcp_rows:
 	.text
 	.cfi_startproc
 	.set number, 0
-#define GCP_X(name, base, version, flags, need, ...)                                   \
+#define GCP_CALL(name, base, version, twin, need, next)                                \
 	GCP_LINKED(name, name@GCPOOL)                                                  \
-	GCP_ENTRY(name)                                                                \
-	GCP_ROW(gcp_entry_##name - ., #name, #base, version, flags, need)
-GCP_DRIVER_HOOKS(GCP_X)
+	GCP_ENTRY(name, next)                                                          \
+	GCP_ROW(gcp_entry_##name - ., #name, #base, version, twin, need)
+#define GCP_X(name, ...) GCP_CALL(name, __VA_ARGS__, gcp_hook_##name)
+GCP_HOOKS_WHOLE(GCP_X)
 #undef GCP_X
-#define GCP_X(name, base, version, flags, need, ...)                                   \
-	GCP_ROW(0, #name, #base, version, flags, need)
+#define GCP_X(name, ...) GCP_CALL(name, __VA_ARGS__, gcp_called_##name)
+GCP_HOOKS_QUICK(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, twin, need) GCP_ROW(0, #name, #base, version, twin, need)
 GCP_DRIVER_USED(GCP_X)
 #undef GCP_X
 

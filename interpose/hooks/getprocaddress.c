@@ -5,7 +5,7 @@
  * hook. So whatever version and stream flavour the program asked for, the hook
  * has the same parameters. Runs before cuInit: starts nothing.
  */
-#include "../cuda/resolve.h"
+#include "../cuda/call.h"
 #include "../cuda/unknown_calls.h"
 
 enum { KNOWN_CUDA = 13000 }; /* of which known_calls.c names the functions */

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks.h - prototypes of every hook and of every exported entry, expanded
- * from symbols.h.
- *
- * A call of the program arrives at the entry (exports_stubs.S, exports.c), which
- * forwards at once when the library is off, keeps errno, and else calls the hook.
+ * hooks.h - prototypes of every exported entry (exports_stubs.S), where a call of the
+ * program arrives: it goes on to the hook (call.h), or to exports.c.
  */
 #ifndef GCP_INTERPOSE_HOOKS_H
 #define GCP_INTERPOSE_HOOKS_H
 
 #include <stdint.h>
 
-#include "../cuda/resolve.h"
+#include "../cuda/call.h"
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_called_##name parameters;                                         \
-	CUresult gcp_entry_##name parameters;
+#define GCP_X(name, ...) CUresult gcp_entry_##name GCP_PARAMETERS_##name;
 GCP_DRIVER_HOOKS(GCP_X)
 #undef GCP_X
 

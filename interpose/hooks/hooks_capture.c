@@ -9,7 +9,7 @@
  */
 #include "../process/process_life.h"
 #include "../cuda/streams.h"
-#include "../cuda/contexts.h"
+#include "../cuda/call.h"
 #include "../observe/observer.h"
 
 /* --- waiting for events ---------------------------------------------------------- */

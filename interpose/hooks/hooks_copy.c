@@ -18,7 +18,7 @@
  */
 #include <string.h>
 
-#include "../cuda/contexts.h"
+#include "../cuda/call.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
@@ -35,9 +35,12 @@ struct copy {
 	CUcontext executing; /* the stream's */
 	int device;          /* that one's */
 
-	bool mapped;    /* a side is memory that the library has mapped */
-	bool rewritten; /* is to be made by a call that names the contexts */
-	bool made;      /* it was: `result` is the program's */
+	bool between, batch; /* another device takes part; it is one of several */
+	int cancel;          /* as it was, if `between` */
+	int calls;           /* that were due */
+	bool mapped;         /* a side is memory that the library has mapped */
+	bool rewritten;      /* is to be made by a call that names the contexts */
+	bool made;           /* it was: `result` is the program's */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
 	CUcontext homes[2];
 	bool is_far[2];
@@ -265,7 +268,7 @@ static bool needs_contexts(const struct copy *copy, const struct side *side,
 	return is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy));
 }
 
-/* Whether another device takes part. Only while pooling. */
+/* Returns true if another device takes part. Only while pooling. */
 static bool copy_is_between(struct copy *copy)
 {
 	struct side sides[2];
@@ -321,27 +324,34 @@ static bool is_refused(CUresult result)
 }
 
 /* Before the program's own call, which need not be made if copy->made. */
-static void copy_make(struct copy *copy)
+static void copy_begin(struct copy *copy)
 {
-	bool captured = copy->in_stream && gcp_stream_captures(copy->stream);
+	bool captured;
 
-	assert(!copy->made && copy->executing);
+	assert(!copy->made && copy->calls == 0);
+	copy->between = copy_is_between(copy);
+	if (!copy->between)
+		return;
+	copy->cancel = gcp_cancel_defer();
+	captured = copy->in_stream && gcp_stream_captures(copy->stream);
+	if (captured && copy->rewritten) {
+		open_everywhere();
+	} else if (copy->rewritten) {
+		copy->result = copy_call(copy);
+		copy->made = !is_refused(copy->result);
+	}
 	if (captured)
 		copy->executing = NULL; /* no work yet */
-	if (!copy->rewritten)
-		return;
-	if (captured) {
-		open_everywhere();
-		return;
-	}
-	copy->result = copy_call(copy);
-	copy->made = !is_refused(copy->result);
 }
 
-/* After it. True: it was refused, maybe for want of access, which there is now. */
-static bool copy_opens(const struct copy *copy)
+/* Returns true if the program's own call is to be made; once more if it was refused,
+ * maybe for want of access, which there is now. */
+static bool copy_is_due(struct copy *copy)
 {
-	if (!copy->rewritten || copy->made || copy->result != CUDA_ERROR_INVALID_VALUE)
+	if (copy->calls++ == 0)
+		return !copy->made;
+	if (copy->calls > 2 || !copy->rewritten || copy->made ||
+	    copy->result != CUDA_ERROR_INVALID_VALUE)
 		return false;
 	open_everywhere();
 	return true;
@@ -379,55 +389,6 @@ static void copy_cover(const struct copy *copy)
 		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
 }
 
-/* --- the hooks ----------------------------------------------------------------- */
-
-static bool copies_matter(void)
-{
-	return gcp_contexts_are_several() && gcp_process_pooling();
-}
-
-#define GCP_COPY(copied, base, named, is_in_stream, call)                              \
-	struct copy between;                                                           \
-                                                                                       \
-	if (!copies_matter())                                                          \
-		return gcp_real.call;                                                  \
-	between = (struct copy){.what = copied,                                        \
-				.names_contexts = strstr(#base, "Peer") != NULL,       \
-				.in_stream = is_in_stream,                             \
-				.stream = named};                                      \
-	if (!copy_is_between(&between))                                                \
-		return gcp_real.call;                                                  \
-	GCP_CANCEL_LATER;                                                              \
-	copy_make(&between);                                                           \
-	if (!between.made)                                                             \
-		between.result = gcp_real.call;                                        \
-	if (copy_opens(&between))                                                      \
-		between.result = gcp_real.call;                                        \
-	if (between.result == CUDA_SUCCESS)                                            \
-		copy_cover(&between);                                                  \
-	return between.result;
-
-#define COPIES_HOOK(name, base, version, flags, need, parameters, arguments)           \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		CUresult refused = gcp_stream_submits(stream, (flags) == 2);           \
-                                                                                       \
-		if (refused)                                                           \
-			return refused;                                                \
-		GCP_COPY(COPIED_##base, base, gcp_stream_named(stream, (flags) == 2),  \
-			 true, name arguments)                                         \
-	}
-GCP_HOOKS_COPIES(COPIES_HOOK)
-
-#define COPIES_SYNC_HOOK(name, base, version, flags, need, parameters, arguments)      \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		gcp_stream_submits_eagerly();                                          \
-		GCP_COPY(COPIED_##base, base, gcp_stream_named(NULL, (flags) == 2),    \
-			 false, name arguments)                                        \
-	}
-GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)
-
 /* --- batches ------------------------------------------------------------------- */
 
 /* CUDA_MEMCPY3D_BATCH_OP, which cuda.h has since CUDA 12.8. */
@@ -456,33 +417,42 @@ enum { OPERAND_POINTER = 1 };
 _Static_assert(sizeof(struct batch_copy) == sizeof(CUDA_MEMCPY3D_BATCH_OP), "cuda.h");
 #endif
 
-/* Adds the sides of one of its copies: copy->rewritten: it has mapped memory of
- * another device. True: another device takes part. */
-static bool batch_add(struct copy *copy, const CUdeviceptr *to, const CUdeviceptr *from)
+/* A side of one of its copies. NULL: an array. */
+static void batch_add(struct copy *copy, const CUdeviceptr *at)
 {
-	const CUdeviceptr *at[] = {to, from};
-	bool elsewhere = false;
+	struct side side = {.device = ON_UNKNOWN};
 
 	assert(copy->executing && copy->in_stream);
-	for (int i = 0; i < 2; i++) {
-		struct side side = {.device = ON_UNKNOWN};
-
-		if (at[i])
-			side = side_find(CU_MEMORYTYPE_UNIFIED, *at[i]);
-		elsewhere |= is_elsewhere(&side, copy);
-		copy->rewritten |= side.mapped && is_elsewhere(&side, copy);
-	}
-	return elsewhere;
+	if (at)
+		side = side_find(CU_MEMORYTYPE_UNIFIED, *at);
+	if (!is_elsewhere(&side, copy))
+		return;
+	copy->between = true;
+	copy->rewritten |= side.mapped;
 }
 
-static bool batch_of_lines(struct copy *copy, const CUdeviceptr *to,
+/* The program's own call makes all of it. */
+static void batch_begin(struct copy *copy)
+{
+	if (!copy->between)
+		return;
+	if (copy->rewritten)
+		open_everywhere();
+	copy->rewritten = false;
+	copy->batch = true;
+	copy->cancel = gcp_cancel_defer();
+}
+
+static void batch_of_lines(struct copy *copy, const CUdeviceptr *to,
 			   const CUdeviceptr *from, size_t count)
 {
-	bool between = false;
-
-	for (size_t i = 0; to && from && i < count; i++)
-		between |= batch_add(copy, &to[i], &from[i]);
-	return between;
+	if (!to || !from || !executing_find(copy))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		batch_add(copy, &to[i]);
+		batch_add(copy, &from[i]);
+	}
+	batch_begin(copy);
 }
 
 static const CUdeviceptr *pointer_of(const struct batch_operand *operand)
@@ -490,19 +460,20 @@ static const CUdeviceptr *pointer_of(const struct batch_operand *operand)
 	return operand->type == OPERAND_POINTER ? &operand->pointer.at : NULL;
 }
 
-static bool batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
+static void batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
 			     size_t count)
 {
-	bool between = false;
-
-	for (size_t i = 0; copies && i < count; i++)
-		between |= batch_add(copy, pointer_of(&copies[i].to),
-				     pointer_of(&copies[i].from));
-	return between;
+	if (!copies || !executing_find(copy))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		batch_add(copy, pointer_of(&copies[i].to));
+		batch_add(copy, pointer_of(&copies[i].from));
+	}
+	batch_begin(copy);
 }
 
-#define BETWEEN_cuMemcpyBatchAsync   batch_of_lines(&between, to, from, count)
-#define BETWEEN_cuMemcpy3DBatchAsync batch_of_volumes(&between, copies, count)
+#define BEGINS_cuMemcpyBatchAsync   batch_of_lines(&between, to, from, count)
+#define BEGINS_cuMemcpy3DBatchAsync batch_of_volumes(&between, copies, count)
 
 static void batch_cover(const struct copy *copy)
 {
@@ -514,27 +485,60 @@ static void batch_cover(const struct copy *copy)
 		copy_cover(copy);
 }
 
-#define COPIES_BATCH_HOOK(name, base, version, flags, need, parameters, arguments)     \
-	CUresult gcp_hook_##name parameters                                            \
+/* --- the hooks ----------------------------------------------------------------- */
+
+static bool copies_matter(void)
+{
+	return gcp_contexts_are_several() && gcp_process_pooling();
+}
+
+static CUresult copy_end(const struct copy *copy)
+{
+	if (!copy->between)
+		return copy->result;
+	if (copy->result == CUDA_SUCCESS && copy->batch)
+		batch_cover(copy);
+	else if (copy->result == CUDA_SUCCESS)
+		copy_cover(copy);
+	gcp_cancel_restore(&copy->cancel);
+	return copy->result;
+}
+
+/* submitted: the result of telling that there is work. begins: where there are several
+ * contexts. */
+#define GCP_COPY(name, submitted, named, is_in_stream, begins)                         \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		struct copy between = {                                                \
-		    .in_stream = true,                                                 \
-		    .stream = gcp_stream_named(stream, (flags) == 2),                  \
-		};                                                                     \
-		CUresult result = gcp_stream_submits(stream, (flags) == 2);            \
+		    .in_stream = is_in_stream, .stream = named, .result = submitted};  \
                                                                                        \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		if (!copies_matter() || !executing_find(&between) || !BETWEEN_##base)  \
-			return gcp_real.name arguments;                                \
-		if (between.rewritten)                                                 \
-			open_everywhere();                                             \
-		GCP_CANCEL_LATER;                                                      \
-		result = gcp_real.name arguments;                                      \
-		if (result == CUDA_SUCCESS)                                            \
-			batch_cover(&between);                                         \
-		return result;                                                         \
+		if (between.result != CUDA_SUCCESS)                                    \
+			return between.result;                                         \
+		if (copies_matter())                                                   \
+			begins;                                                        \
+		while (copy_is_due(&between))                                          \
+			between.result = GCP_CALLED(name);                             \
+		return copy_end(&between);                                             \
 	}
+#define GCP_BEGINS(called, copied)                                                     \
+	(between.names_contexts = strstr(called, "Peer") != NULL,                      \
+	 between.what = copied, copy_begin(&between))
+
+#define COPIES_HOOK(name, base, version, twin, need)                                   \
+	GCP_COPY(name, gcp_stream_submits(stream, twin),                               \
+		 gcp_stream_named(stream, twin), true,                                 \
+		 GCP_BEGINS(#base, COPIED_##base))
+GCP_HOOKS_COPIES(COPIES_HOOK)
+
+#define COPIES_SYNC_HOOK(name, base, version, twin, need)                              \
+	GCP_COPY(name, (gcp_stream_submits_eagerly(), CUDA_SUCCESS),                   \
+		 gcp_stream_named(NULL, twin), false,                                  \
+		 GCP_BEGINS(#base, COPIED_##base))
+GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)
+
+#define COPIES_BATCH_HOOK(name, base, version, twin, need)                             \
+	GCP_COPY(name, gcp_stream_submits(stream, twin),                               \
+		 gcp_stream_named(stream, twin), true, BEGINS_##base)
 GCP_HOOKS_COPIES_BATCH(COPIES_BATCH_HOOK)
 
 /* --- graphs -------------------------------------------------------------------- */

@@ -133,8 +133,8 @@ static unsigned long long flags_of(const void *parameters)
 #define FLAGS_cuGraphInstantiateWithParams      flags_of(parameters)
 #define FLAGS_cuGraphInstantiateWithParams_ptsz flags_of(parameters)
 
-#define INSTANTIATIONS_HOOK(name, base, version, twin, need, types, arguments)         \
-	CUresult gcp_hook_##name types                                                 \
+#define INSTANTIATIONS_HOOK(name, base, version, twin, need)                           \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
 		struct gcp_holder *holding;                                            \
@@ -146,8 +146,8 @@ static unsigned long long flags_of(const void *parameters)
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
 		do                                                                     \
-			result = GCP_AGAIN(gcp_real.name arguments,                    \
-					   gcp_maker_reclaims, "cuGraphInstantiate");  \
+			result = GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims,       \
+					   "cuGraphInstantiate");                      \
 		while (is_mapped_now(&result, holding, &looks));                       \
 		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
 				   true);                                              \
@@ -180,8 +180,8 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 	return result;
 }
 
-#define EXEC_UPDATES_HOOK(name, base, version, twin, need, types, arguments)           \
-	CUresult gcp_hook_##name types                                                 \
+#define EXEC_UPDATES_HOOK(name, base, version, twin, need)                             \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
 		struct gcp_holder *holding;                                            \
@@ -191,9 +191,8 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		return updated(                                                        \
-		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base),     \
-		    exec, holding);                                                    \
+		return updated(GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base), \
+			       exec, holding);                                         \
 	}
 GCP_HOOKS_EXEC_UPDATES(EXEC_UPDATES_HOOK)
 
@@ -378,8 +377,8 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 #define BEFORE_cuGraphChildGraphNodeGetGraph  node_taken(node, call)
 #define AFTER_cuGraphChildGraphNodeGetGraph   graph_told(result, ret_graph)
 
-#define GRAPHS_HOOK(name, base, version, twin, need, types, arguments)                 \
-	CUresult gcp_hook_##name types                                                 \
+#define GRAPHS_HOOK(name, base, version, twin, need)                                   \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		GCP_CANCEL_LATER;                                                      \
 		static const char call[] __attribute__((unused)) = #base;              \
@@ -388,7 +387,7 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		result = gcp_real.name arguments;                                      \
+		result = GCP_CALLED(name);                                             \
 		return AFTER_##base;                                                   \
 	}
 GCP_HOOKS_GRAPHS(GRAPHS_HOOK)

@@ -101,41 +101,36 @@ static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 	       gcp_launch_reclaims(tries, result);
 }
 
-#define LAUNCHES_HOOK(name, base, version, twin, need, types, arguments)               \
-	GCP_HOOK_IS(name, types,                                                       \
-		    launch_on(stream, (twin) == 2)                                     \
-			?: GCP_AGAIN(gcp_real.name arguments, launch_reclaims))
+#define LAUNCHES_HOOK(name, base, version, twin, need)                                 \
+	GCP_HOOK_IS(name, launch_on(stream, twin)                                      \
+			      ?: GCP_AGAIN(GCP_CALLED(name), launch_reclaims))
 GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
 
-#define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need, types, arguments)     \
-	CUresult gcp_hook_##name types                                                 \
+#define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need)                       \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		struct launch_in_line line;                                            \
 		CUresult result =                                                      \
-		    config ? launch_on(config->hStream, (twin) == 2) : CUDA_SUCCESS;   \
+		    config ? launch_on(config->hStream, twin) : CUDA_SUCCESS;          \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
 		if (config)                                                            \
-			config = launch_orders(config, (twin) == 2, &line);            \
-		return GCP_AGAIN(gcp_real.name arguments, launch_reclaims);            \
+			config = launch_orders(config, twin, &line);                   \
+		return GCP_AGAIN(GCP_CALLED(name), launch_reclaims);                   \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
 
 /* --- everything else ----------------------------------------------------------- */
 
 /* Launches of graphs are in hooks_graph.c, copies in hooks_copy.c. */
-#define SUBMISSIONS_HOOK(name, base, version, twin, need, types, arguments)            \
-	GCP_HOOK_IS(name, types,                                                       \
-		    gcp_stream_submits(stream, (twin) == 2)                            \
-			?: gcp_real.name arguments)
+#define SUBMISSIONS_HOOK(name, base, version, twin, need)                              \
+	GCP_HOOK_IS(name, gcp_stream_submits(stream, twin) ?: GCP_CALLED(name))
 GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_HOOK)
 
-#define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need, types, arguments)       \
-	GCP_HOOK_IS(name, types,                                                       \
-		    (gcp_stream_submits_eagerly(), gcp_real.name arguments))
+#define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need)                         \
+	GCP_HOOK_IS(name, (gcp_stream_submits_eagerly(), GCP_CALLED(name)))
 GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_HOOK)
 
-#define WAITS_HOOK(name, base, version, twin, need, types, arguments)                  \
-	GCP_HOOK_IS(name, types, gcp_real.name arguments)
+#define WAITS_HOOK(name, base, version, twin, need) GCP_HOOK_IS(name, GCP_CALLED(name))
 GCP_HOOKS_WAITS(WAITS_HOOK)

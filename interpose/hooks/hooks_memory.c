@@ -88,7 +88,7 @@ static inline CUresult memory_alloc(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	return (CUresult)result;
 }
 
-CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+GCP_HOOKED(cuMemAlloc_v2)
 {
 	struct gcp_pool *pool;
 
@@ -119,8 +119,7 @@ static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width
 
 /* Rows are as wide as CUDA makes them, a multiple of 512 bytes (driver 580, measured),
  * and memory as any other. What CUDA would refuse is refused by it. */
-CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
-				     size_t width, size_t height, unsigned int element)
+GCP_HOOKED(cuMemAllocPitch_v2)
 {
 	enum { ROW = 512 };
 	size_t pitch, bytes;
@@ -163,7 +162,7 @@ CUresult gcp_memory_freed(CUdeviceptr ptr, int result, bool waits)
 	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
 }
 
-CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
+GCP_HOOKED(cuMemFree_v2)
 {
 	int result = -ENOENT;
 
@@ -295,9 +294,8 @@ bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult resu
 	       gcp_maker_reclaims_on(tries, gcp_device_here(), call, result);
 }
 
-#define MAKERS_HOOK(name, base, version, flags, need, parameters, arguments)           \
-	GCP_HOOK_IS(name, parameters,                                                  \
-		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base))
+#define MAKERS_HOOK(name, base, version, twin, need)                                   \
+	GCP_HOOK_IS(name, GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base))
 GCP_HOOKS_MAKERS(MAKERS_HOOK)
 
 /* Notes that a call has mapped memory of cuMemCreate. */
@@ -307,8 +305,8 @@ GCP_HOOKS_MAKERS(MAKERS_HOOK)
 #define GCP_MAPS_cuMemAddressFree (void)0
 
 /* Memory of cudaMalloc is not the program's to map, and CUDA refuses it. */
-#define MAPPINGS_HOOK(name, base, version, flags, need, parameters, arguments)         \
-	CUresult gcp_hook_##name parameters                                            \
+#define MAPPINGS_HOOK(name, base, version, twin, need)                                 \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		CUresult result;                                                       \
                                                                                        \
@@ -316,8 +314,7 @@ GCP_HOOKS_MAKERS(MAKERS_HOOK)
 			return CUDA_ERROR_INVALID_VALUE;                               \
 		if (__builtin_strcmp(#name, "cuMemUnmap") == 0)                        \
 			gcp_passed_drop(GCP_PASSED_MAPPING, ptr, bytes);               \
-		result =                                                               \
-		    GCP_AGAIN(gcp_real.name arguments, gcp_maker_reclaims, #base);     \
+		result = GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base);       \
 		if (result == CUDA_SUCCESS)                                            \
 			GCP_MAPS_##name;                                               \
 		return result;                                                         \
@@ -342,17 +339,19 @@ GCP_HOOKS_MAPPINGS(MAPPINGS_HOOK)
 #define GCP_PASS_cuArray3DCreate_v2     GCP_ARRAY(descriptor->Depth)
 #define GCP_PASS_cuMipmappedArrayCreate GCP_ARRAY(descriptor->Depth)
 #define GCP_FIRST(argument, ...)        ((uint64_t)(uintptr_t) * (argument))
+#define GCP_GOT(arguments)              GCP_FIRST arguments
 
-#define CREATORS_HOOK(name, base, version, flags, need, parameters, arguments)         \
-	CUresult gcp_hook_##name parameters                                            \
+#define CREATORS_HOOK(name, base, version, twin, need)                                 \
+	GCP_HOOKED(name)                                                               \
 	{                                                                              \
 		struct gcp_pass pass = {.call_name = #base, GCP_PASS_##name};          \
 		CUresult result;                                                       \
                                                                                        \
 		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
-			return gcp_real.name arguments;                                \
-		result = GCP_PASS(&pass, gcp_real.name arguments);                     \
-		return gcp_pass_end(&pass, result, result ? 0 : GCP_FIRST arguments);  \
+			return GCP_CALLED(name);                                       \
+		result = GCP_PASS(&pass, GCP_CALLED(name));                            \
+		return gcp_pass_end(&pass, result,                                     \
+				    result ? 0 : GCP_GOT(GCP_ARGUMENTS_##name));       \
 	}
 GCP_HOOKS_CREATORS(CREATORS_HOOK)
 

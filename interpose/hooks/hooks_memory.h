@@ -5,6 +5,7 @@
 #ifndef GCP_INTERPOSE_HOOKS_MEMORY_H
 #define GCP_INTERPOSE_HOOKS_MEMORY_H
 
+#include "../cuda/call.h"
 #include "../process/observe.h"
 #include "../process/passed.h"
 #include "../process/spill.h"

@@ -159,8 +159,7 @@ static bool range_is_of_another_context(const struct asked_range *range)
 	return ctx != range->ctx;
 }
 
-CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes,
-					  CUdeviceptr ptr)
+GCP_HOOKED(cuMemGetAddressRange_v2)
 {
 	struct asked_range range;
 	CUdeviceptr base = 0;
@@ -265,8 +264,7 @@ static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 		gcp_imports_find(ptr, &import));
 }
 
-CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
-					CUdeviceptr ptr)
+GCP_HOOKED(cuPointerGetAttribute)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct asked_range range = {0};
@@ -307,9 +305,7 @@ static CUresult attributes_unknown(unsigned int count, CUpointer_attribute *attr
 	return result;
 }
 
-CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
-					 CUpointer_attribute *attributes, void **values,
-					 CUdeviceptr ptr)
+GCP_HOOKED(cuPointerGetAttributes)
 {
 	struct asked_range range = {0};
 	CUresult result = CUDA_SUCCESS;
@@ -332,8 +328,7 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	return result;
 }
 
-CUresult gcp_hook_cuPointerSetAttribute(const void *value,
-					CUpointer_attribute attribute, CUdeviceptr ptr)
+GCP_HOOKED(cuPointerSetAttribute)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct asked_range range;

@@ -383,7 +383,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .host_free = driver_host_free,
 	    .host_place = gcp_numa_place,
 	    .fence_all_create = gcp_fence_all_create,
-	    .fence_all_destroy = gcp_fence_all_destroy,
 	    .fence_all_record = gcp_fence_all_record,
 	    .fence_all_query = gcp_fence_all_query,
 	    .fence_all_wait = gcp_fence_all_wait,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "../base/clock.h"
+#include "../cuda/call.h"
 #include "calling_thread.h"
 #include "passed.h"
 #include "process_life.h"
@@ -23,7 +24,7 @@ static bool pools_answer(void)
 	return gcp_process_pooling();
 }
 
-CUresult gcp_hook_cuDeviceTotalMem_v2(size_t *ret_bytes, CUdevice device)
+GCP_HOOKED(cuDeviceTotalMem_v2)
 {
 	CUresult result = gcp_real.cuDeviceTotalMem_v2(ret_bytes, device);
 	uint64_t quota = GCP_LIMIT_NONE;
@@ -58,7 +59,7 @@ static void left_correct(size_t *available, size_t *total)
 		*available = *total;
 }
 
-CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+GCP_HOOKED(cuMemGetInfo_v2)
 {
 	uint64_t start = gcp_clock_ns();
 	size_t available = 0, total = 0;

@@ -40,7 +40,8 @@ static void pinned_destroy(struct gcp_pools *pools)
 	if (!pinned)
 		return;
 	pinned_blocks_free(pinned);
-	timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
+	if (pools->driver.fence_all_destroy)
+		timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
 	gcp_map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));
 	pools->pinned = NULL;
