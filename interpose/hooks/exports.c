@@ -30,6 +30,7 @@ uint64_t gcp_call_begin_slow(void *const *real, bool passes, CUdeviceptr freed)
 {
 	int saved = errno, result;
 
+	assert(!freed || !passes); /* to free waits at the gate */
 	gcp_resolve();
 	if (!*real)
 		return gcp_call(GCP_HOOK_ANSWERED,

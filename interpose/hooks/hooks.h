@@ -45,9 +45,5 @@ GCP_RUNTIMES(GCP_V)
 typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
 				gcp_graph_launch *real, gcp_graph_launch *otherwise);
-struct gcp_tries; /* hooks_memory.h */
-/* hooks_launch.c: a kernel was refused with this result. True: memory was given back,
- * and it is worth another try. */
-bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result);
 
 #endif

@@ -114,7 +114,7 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 /* --- the hooks ---------------------------------------------------------------- */
 
 /* A context takes memory of its device, of which the pools may have all. */
-#define MADE(call, base) GCP_AGAIN(call, gcp_maker_reclaims_on, device, base)
+#define MADE(call, base) GCP_AGAIN(call, .where = &device, .maker = base)
 
 #define HOOK_cuCtxCreate(real, call, twin)                                             \
 	context_created(MADE(call, "cuCtxCreate"), ret_ctx)

@@ -434,6 +434,7 @@ static void batch_add(struct copy *copy, const CUdeviceptr *at)
 /* The program's own call makes all of it. */
 static void batch_begin(struct copy *copy)
 {
+	assert(copy->calls == 0 && copy->in_stream);
 	if (!copy->between)
 		return;
 	if (copy->rewritten)
@@ -494,6 +495,7 @@ static bool copies_matter(void)
 
 static CUresult copy_end(const struct copy *copy)
 {
+	assert(copy->calls > 0 && (!copy->made || copy->between));
 	if (!copy->between)
 		return copy->result;
 	if (copy->result == CUDA_SUCCESS && copy->batch)

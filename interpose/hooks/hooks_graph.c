@@ -40,7 +40,7 @@ static CUresult holding_begin(const void *graph, enum gcp_making making,
 		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, graph, false,
 						 making, ret_holding)),
-			 gcp_maker_reclaims, name);
+			 .maker = name);
 }
 
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
@@ -70,7 +70,7 @@ static CUresult node_taken(CUgraphNode node, const char *name)
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_share_node_taken(gcp_process.tracker, node)),
-			 gcp_maker_reclaims, name);
+			 .maker = name);
 }
 
 /* --- instantiation ---------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static bool is_mapped_now(CUresult *result, const struct gcp_holder *holding,
 	    (*looks)++ == 4)
 		return false;
 	mapped = GCP_AGAIN(owned(gcp_share_look(gcp_process.tracker, holding, &any)),
-			   gcp_maker_reclaims, "cuGraphInstantiate");
+			   .maker = "cuGraphInstantiate");
 	if (mapped != CUDA_SUCCESS)
 		*result = mapped;
 	return any && mapped == CUDA_SUCCESS;
@@ -146,8 +146,8 @@ static unsigned long long flags_of(const void *parameters)
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
 		do                                                                     \
-			result = GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims,       \
-					   "cuGraphInstantiate");                      \
+			result = GCP_AGAIN(GCP_CALLED(name),                           \
+					   .maker = "cuGraphInstantiate");             \
 		while (is_mapped_now(&result, holding, &looks));                       \
 		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
 				   true);                                              \
@@ -191,8 +191,8 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
-		return updated(GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base), \
-			       exec, holding);                                         \
+		return updated(GCP_AGAIN(GCP_CALLED(name), .maker = #base), exec,      \
+			       holding);                                               \
 	}
 GCP_HOOKS_EXEC_UPDATES(EXEC_UPDATES_HOOK)
 
@@ -402,7 +402,7 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries
 	gcp_thread_watch();
 	do
 		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_launch_reclaims(tries, result));
+	while (gcp_again(tries, result));
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
@@ -442,7 +442,7 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	CUresult result =
 	    GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, exec, true,
 					      GCP_MAKING_AWAY, &holding)),
-		      gcp_maker_reclaims, "cuGraphLaunch");
+		      .maker = "cuGraphLaunch");
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
 	uint64_t number =
@@ -503,13 +503,13 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 		       bool per_thread)
 {
-	struct gcp_tries tries = {0};
+	struct gcp_tries tries = {.launch = true};
 	CUresult result;
 	bool refused;
 
 	do
 		result = launch_once(real, exec, stream, per_thread, &tries, &refused);
-	while (refused && gcp_launch_reclaims(&tries, result));
+	while (refused && gcp_again(&tries, result));
 	return result;
 }
 
@@ -537,8 +537,7 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	result = real(exec, stream);
 	if (launch->share)
 		launch_again_end(launch, result);
-	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	    gcp_launch_reclaims(&(struct gcp_tries){0}, result))
+	if (gcp_again(&(struct gcp_tries){.launch = true}, result))
 		return otherwise(exec, stream);
 	return result;
 }

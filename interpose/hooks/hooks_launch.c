@@ -88,22 +88,9 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
-bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result)
-{
-	GCP_KEEP_ERRNO;
-
-	return !gcp_process_capturing() && gcp_passthrough_reclaim(tries, result);
-}
-
-static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
-{
-	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_launch_reclaims(tries, result);
-}
-
 #define LAUNCHES_HOOK(name, base, version, twin, need)                                 \
 	GCP_HOOK_IS(name, launch_on(stream, twin)                                      \
-			      ?: GCP_AGAIN(GCP_CALLED(name), launch_reclaims))
+			      ?: GCP_AGAIN(GCP_CALLED(name), .launch = true))
 GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
 
 #define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need)                       \
@@ -117,7 +104,7 @@ GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
 			return result;                                                 \
 		if (config)                                                            \
 			config = launch_orders(config, twin, &line);                   \
-		return GCP_AGAIN(GCP_CALLED(name), launch_reclaims);                   \
+		return GCP_AGAIN(GCP_CALLED(name), .launch = true);                    \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
 

@@ -216,12 +216,10 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device,
 
 bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool)
 {
-	return may_try_again(tries, graphs_relieve(tries, gcp_pool_device(pool), pool));
-}
+	int device = pool ? gcp_pool_device(pool) : -1;
 
-bool gcp_pinned_comes_back(struct gcp_tries *tries)
-{
-	return may_try_again(tries, graphs_relieve(tries, -1, NULL));
+	assert(gcp_process_pooling() && !tries->spilled);
+	return may_try_again(tries, graphs_relieve(tries, device, pool));
 }
 
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
@@ -244,82 +242,60 @@ int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
  * may help (struct gcp_tries). The last result is the program's. Such a call has
  * done nothing, so that it can be made again. */
 
-/* host: pinned memory; memory that graphs share does not go back for that. What others
+/* On plain CUDA most calls that make something else wait for nothing: beside a capture
+ * the last stage, which would wait for all work, is left out for them. So it is for
+ * pinned memory, and memory that graphs share does not go back for that. What others
  * gave needs no wait; at first it may have been before the call. */
-static bool reclaim(struct gcp_tries *tries, CUdevice device, bool host)
+bool gcp_comes_back(struct gcp_tries *tries)
 {
+	bool capturing = gcp_process_capturing();
+	bool host = tries->host || (tries->maker && capturing);
 	enum gcp_relief relief;
+	CUdevice device = -1;
+	GCP_KEEP_ERRNO;
 
+	assert(!tries->host || (!tries->maker && !tries->where));
+	if (!gcp_process_pooling() || (tries->launch && capturing))
+		return false;
+	if (!host)
+		device = tries->where ? *tries->where : gcp_device_here();
 	if (gcp_search_others(gcp_process.pools, &tries->search) &&
 	    may_try_again(tries, GCP_RELIEF_OTHERS))
 		return true;
 	relief = host ? gcp_pools_relieve_host(gcp_process.pools, &tries->search)
 		      : gcp_pools_relieve(gcp_process.pools, device, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(tries, host ? -1 : device, NULL);
-	return may_try_again(tries, relief);
-}
-
-bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result)
-{
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
-		return false;
-	return reclaim(tries, gcp_device_here(), false);
-}
-
-bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
-{
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
-		return false;
-	return reclaim(tries, -1, true);
-}
-
-/* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
- * capture would wait for all work, is left out there. */
-bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char *call,
-			   CUresult result)
-{
-	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1) ||
-	    !gcp_process_pooling())
-		return false;
-	if (reclaim(tries, device, gcp_process_capturing()))
+		relief = graphs_relieve(tries, device, NULL);
+	if (may_try_again(tries, relief))
 		return true;
-	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
+	if (tries->maker)
+		gcp_shortage_say(tries->maker, 0, GCP_SHORTAGE_DRIVER);
 	return false;
 }
 
-bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result)
-{
-	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_maker_reclaims_on(tries, gcp_device_here(), call, result);
-}
-
 #define MAKERS_HOOK(name, base, version, twin, need)                                   \
-	GCP_HOOK_IS(name, GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base))
+	GCP_HOOK_IS(name, GCP_AGAIN(GCP_CALLED(name), .maker = #base))
 GCP_HOOKS_MAKERS(MAKERS_HOOK)
 
-/* Notes that a call has mapped memory of cuMemCreate. */
-#define GCP_MAPS_cuMemMap         gcp_passed_map(handle, ptr)
-#define GCP_MAPS_cuMemSetAccess   (void)0
-#define GCP_MAPS_cuMemUnmap       (void)0
-#define GCP_MAPS_cuMemAddressFree (void)0
+static CUresult memory_mapped(CUresult result, CUmemGenericAllocationHandle handle,
+			      CUdeviceptr ptr)
+{
+	if (result == CUDA_SUCCESS)
+		gcp_passed_map(handle, ptr);
+	return result;
+}
 
 /* Memory of cudaMalloc is not the program's to map, and CUDA refuses it. */
-#define MAPPINGS_HOOK(name, base, version, twin, need)                                 \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		CUresult result;                                                       \
-                                                                                       \
-		if (gcp_memory_overlaps(ptr, bytes))                                   \
-			return CUDA_ERROR_INVALID_VALUE;                               \
-		if (__builtin_strcmp(#name, "cuMemUnmap") == 0)                        \
-			gcp_passed_drop(GCP_PASSED_MAPPING, ptr, bytes);               \
-		result = GCP_AGAIN(GCP_CALLED(name), gcp_maker_reclaims, #base);       \
-		if (result == CUDA_SUCCESS)                                            \
-			GCP_MAPS_##name;                                               \
-		return result;                                                         \
-	}
-GCP_HOOKS_MAPPINGS(MAPPINGS_HOOK)
+#define MAPPING(call, base)                                                            \
+	(gcp_memory_overlaps(ptr, bytes) ? CUDA_ERROR_INVALID_VALUE                    \
+					 : GCP_AGAIN(call, .maker = base))
+#define HOOK_cuMemMap(real, call, twin)                                                \
+	memory_mapped(MAPPING(call, "cuMemMap"), handle, ptr)
+#define HOOK_cuMemSetAccess(real, call, twin) MAPPING(call, "cuMemSetAccess")
+#define HOOK_cuMemUnmap(real, call, twin)                                              \
+	MAPPING((gcp_passed_drop(GCP_PASSED_MAPPING, ptr, bytes), call), "cuMemUnmap")
+#define HOOK_cuMemAddressFree(real, call, twin) MAPPING(call, "cuMemAddressFree")
+GCP_HOOKS_MAPPINGS(GCP_HOOK)
 
 /* Which statistics a call belongs to, the device whose quota counts it, and the bytes
  * it asks for (of an array without its smaller levels); by what that goes back. Managed

@@ -18,9 +18,13 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 
-/* How often a call was made again for want of memory, and what for. Each call has one,
- * which begins as {0}. */
+/* Of a call that is made again for want of memory: what it is, and how often it was
+ * made, and what for. */
 struct gcp_tries {
+	bool host;             /* it is for pinned memory */
+	bool launch;           /* not made again beside a capture */
+	const CUdevice *where; /* of which device; NULL: the current one */
+	const char *maker;     /* its name: it makes something else; or NULL */
 	struct gcp_search search;
 	uint64_t bytes;   /* that the call needs; 0: unknown */
 	bool async;       /* it is stream-ordered */
@@ -33,7 +37,8 @@ struct gcp_tries {
 
 /* Memory is out for the pool: whether more of it came back, from graphs that are gone
  * or from what graphs share and do not use now. Or there is some of the host in place
- * of it, which is the end of the tries. */
+ * of it, which is the end of the tries. NULL: pinned memory, which graphs do not share.
+ */
 bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool);
 static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int result,
 					gcp_addr *ret_addr)
@@ -43,8 +48,6 @@ static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int resul
 	*ret_addr = tries->spilled;
 	return 0;
 }
-/* The same of pinned memory, which graphs do not share. */
-bool gcp_pinned_comes_back(struct gcp_tries *tries);
 
 /* After a first try that gave `result`: another one where that found no memory. */
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
@@ -71,7 +74,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 			tried_ = gcp_pass_tried(pass, gcp_pass_may(pass)               \
 							  ? (call)                     \
 							  : CUDA_ERROR_OUT_OF_MEMORY); \
-		while (gcp_passthrough_reclaim(&tries_, tried_));                      \
+		while (gcp_again(&tries_, tried_));                                    \
 		tried_;                                                                \
 	})
 
@@ -90,29 +93,27 @@ CUresult gcp_memory_complete(CUdeviceptr ptr);
  */
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes);
 
-/* A creator of memory returned `result`. Whether it failed for want of memory and
- * something was given back since: by this thread, or by another one, which may have
- * had what this one has looked for. A call that no memory helps ends, whatever other
- * threads do. */
-bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result);
-/* Of pinned memory. */
-bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result);
+/* Returns true if a call failed for want of memory and something was given back since:
+ * by this thread, or by another one, which may have had what this one has looked for. A
+ * call that no memory helps ends, whatever other threads do. One that makes something
+ * else waits beside a capture for nothing that the frees of plain CUDA have not waited
+ * for, and is named in a line if it is refused for good. */
+bool gcp_comes_back(struct gcp_tries *tries);
+static inline bool gcp_again(struct gcp_tries *tries, CUresult result)
+{
+	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	       gcp_comes_back(tries);
+}
 
-/* The same for a call that makes something else on the current device, or on `device`.
- * Waits beside a capture for nothing that the frees of plain CUDA have not waited for.
- * `call`: its name, for the line that says so if it is refused for good. */
-bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result);
-bool gcp_maker_reclaims_on(struct gcp_tries *tries, CUdevice device, const char *call,
-			   CUresult result);
-
-/* The result of a call, made again as long as reclaims(tries, ..., result). */
-#define GCP_AGAIN(call, reclaims, ...)                                                 \
+/* The result of a call, made again as long as that may help; then fields of its
+ * gcp_tries. */
+#define GCP_AGAIN(call, ...)                                                           \
 	({                                                                             \
-		struct gcp_tries tries_ = {0};                                         \
+		struct gcp_tries tries_ = {__VA_ARGS__};                               \
 		CUresult tried_;                                                       \
 		do                                                                     \
 			tried_ = (call);                                               \
-		while (reclaims(&tries_, ##__VA_ARGS__, tried_));                      \
+		while (gcp_again(&tries_, tried_));                                    \
 		tried_;                                                                \
 	})
 

@@ -47,7 +47,7 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_clock_ns();
-	CUresult result = GCP_AGAIN(host_real(request), gcp_passthrough_reclaim_host);
+	CUresult result = GCP_AGAIN(host_real(request), .host = true);
 
 	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
 			   (int)result);
@@ -92,7 +92,7 @@ static CUresult host_alloc(const struct host_request *request)
 		return host_pass(request);
 	do
 		result = host_take(pool, request, &ptr);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_pinned_comes_back(&tries));
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, NULL));
 	if (result == -ENOSYS)
 		return host_pass(request);
 	/* Plain memory would be gone at its free, and a graph may still address it. And
@@ -142,8 +142,7 @@ static CUresult host_free(void *ptr)
 
 /* To register pins memory of the program's own. Plain CUDA keeps nothing pinned that
  * could stand in its way. */
-#define HOOK_cuMemHostRegister(real, call, twin)                                       \
-	GCP_AGAIN(call, gcp_passthrough_reclaim_host)
+#define HOOK_cuMemHostRegister(real, call, twin) GCP_AGAIN(call, .host = true)
 #define HOOK_cuMemHostAlloc(real, call, twin)                                          \
 	host_alloc(&(struct host_request){ret_ptr, bytes, flags, false})
 #define HOOK_cuMemAllocHost(real, call, twin)                                          \
