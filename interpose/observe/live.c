@@ -161,7 +161,7 @@ static void unused_update(struct gcp_live_device *devices)
 static void page_update(uint64_t now)
 {
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
-					  .under_way = true, .brief = true};
+					  .under_way = true};
 	struct gcp_text text;
 
 	assert(page->sequence % 2 == 0);

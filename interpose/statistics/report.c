@@ -182,8 +182,6 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_report_gpu(writer, device);
 	gcp_write_title(writer, "  memory", GAUGE_COLUMNS);
 	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
-	if (!report->brief)
-		gcp_report_blocks(writer, report, device);
 	gcp_write_number(writer, "largest_free_bytes", "in one block",
 			 stats->largest_free_bytes);
 	gcp_write_number(writer, "reserved_at_peak_bytes", "when most were allocated",

@@ -12,7 +12,7 @@
  * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
  * (several processes: one line each). Names stay; new ones may come.
  *
- *   schema             2; grows when a name goes or changes its meaning
+ *   schema             3; grows when a name goes or changes its meaning
  *   library, version   "libgcpool", "0.2.0"
  *   commit             that it was built from, "b56b6bd0"; absent: unknown
  *   mode               "pool"
@@ -50,11 +50,6 @@
  *     other_bytes        used on the device beside reserved_bytes and passed_bytes when
  *                        the library asked last: CUDA's own, managed memory, what the
  *                        driver's pools keep, and that of other processes
- *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
- *                        blocks of each class when the report was made; beyond the
- *                        classes, those held of bytes to twice as much
- *     unfreed            {blocks, bytes, largest: [ {address, bytes} ]}: what the
- *                        program holds
  *   ]
  */
 #ifndef GCP_INTERPOSE_REPORT_H
@@ -96,20 +91,16 @@ struct gcp_report {
 	struct gcp_pools *pools;           /* NULL: there are none */
 	const struct gcp_options *options; /* those in force; may be NULL */
 	bool under_way;                    /* the process goes on */
-	bool brief;                        /* without single blocks */
 };
 
 /* Appends the report to `text`, as JSON or as text; takes the locks of the statistics.
  */
 void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text *text);
 
-/* Of it, what is said of the process and its devices (report_process.c), and of single
- * blocks (report_blocks.c). */
+/* Of it, what is said of the process and its devices (report_process.c). */
 struct gcp_writer;
 void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report);
 void gcp_report_gpu(struct gcp_writer *writer, int device);
-void gcp_report_blocks(struct gcp_writer *writer, const struct gcp_report *report,
-		       int device);
 
 /* "2026-01-31T23:59:59Z", of seconds since 1970. */
 void gcp_text_add_time(struct gcp_text *text, int64_t seconds);

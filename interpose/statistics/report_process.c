@@ -154,7 +154,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 
 	gcp_write_title(writer, "libgcpool", "");
 	if (writer->json) {
-		gcp_write_number(writer, "schema", "", 2);
+		gcp_write_number(writer, "schema", "", 3);
 		gcp_write_string(writer, "library", "libgcpool");
 		gcp_write_string(writer, "mode", "pool");
 	}

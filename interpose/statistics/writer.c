@@ -76,37 +76,35 @@ static void member_end(struct gcp_writer *writer)
 
 void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket)
 {
-	assert(bracket == '{' || bracket == '[');
-	if (!writer->json && !writer->line)
+	assert(!writer->line && (bracket == '{' || bracket == '['));
+	if (!writer->json)
 		return;
 	member_begin(writer, name);
-	if (writer->json)
-		gcp_text_add(writer->text, "%c", bracket);
-	writer->line += !writer->json;
+	gcp_text_add(writer->text, "%c", bracket);
 	writer->comma = false;
 }
 
 void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket)
 {
-	if (!writer->json && !writer->line) {
-		member_begin(writer, name);
-		writer->line = 1;
-		writer->comma = false;
-	} else {
-		gcp_write_open(writer, name, bracket);
-	}
+	gcp_write_open(writer, name, bracket);
+	if (writer->json)
+		return;
+	member_begin(writer, name);
+	writer->line = true;
+	writer->comma = false;
 }
 
 void gcp_write_close(struct gcp_writer *writer, char bracket)
 {
 	assert(bracket == '}' || bracket == ']');
 	writer->comma = true;
-	if (!writer->line)
-		writer->title = NULL;
 	if (writer->json)
 		gcp_text_add(writer->text, "%c", bracket);
-	else if (writer->line && --writer->line == 0)
+	else if (writer->line)
 		gcp_text_add(writer->text, "\n");
+	else
+		writer->title = NULL;
+	writer->line = false;
 }
 
 /* A number as people read it. */
@@ -145,6 +143,7 @@ void gcp_write_row(struct gcp_writer *writer, const char *name, const char *mean
 	const char *next = columns;
 	char column[COLUMN];
 
+	assert(!writer->line);
 	for (int i = 0; column_next(&next, column); i++)
 		any |= values[i] != 0;
 	if (!any)

@@ -5,7 +5,7 @@
  *
  *   JSON   one object on one line
  *   text   a line for each member; columns where members are rows of a table; zeros are
- *          left out. What opens inside of a line stays in it: "name=value, name=value".
+ *          left out. What is in a line stands in it as "name=value, name=value".
  */
 #ifndef GCP_INTERPOSE_WRITER_H
 #define GCP_INTERPOSE_WRITER_H
@@ -15,8 +15,8 @@
 struct gcp_writer {
 	struct gcp_text *text;
 	bool json;
-	bool comma;    /* before the next member */
-	uint32_t line; /* text: how much is open in the line; 0: none is */
+	bool comma;                  /* before the next member */
+	bool line;                   /* text: one is open */
 	const char *title, *columns; /* text: written before the next member */
 };
 
@@ -24,9 +24,9 @@ struct gcp_writer {
  * shown in ms, and what is called bytes, or is in a row of bytes, with its unit. */
 
 /* Member `name`, NULL in an array: an object ('{') or array ('['). In text nothing is
- * written, unless a line is open. */
+ * written. */
 void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket);
-/* The same as a line of the text. */
+/* The same as a line of the text, in which nothing else is opened. */
 void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket);
 void gcp_write_close(struct gcp_writer *writer, char bracket);
 

@@ -60,6 +60,4 @@ TEST(the_json_names_everything_that_is_counted)
 	NAMED(hostname)
 	NAMED(started)
 	NAMED(options)
-	NAMED(size_classes)
-	NAMED(unfreed)
 }
