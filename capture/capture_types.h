@@ -183,12 +183,6 @@ struct gcp_relaunch {
 
 enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
 
-enum gcp_gone {
-	GCP_GONE_NOT,   /* it may be asked about */
-	GCP_GONE_SINCE, /* the handle is dead, or another stream's */
-	GCP_GONE_MAYBE, /* one of the two */
-};
-
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
@@ -277,8 +271,7 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 
 bool gcp_holds_has(const struct gcp_holds *holds,
 		   const struct gcp_graph_pool *graph_pool);
-/* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
-struct gcp_capture *gcp_capture_create(void);
+/* Accepts NULL. The capture has left its pools by then. */
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
 
@@ -290,12 +283,6 @@ struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *hand
 				   bool is_exec);
 /* The graph that it is embedded in, however deep; or itself. */
 struct gcp_holder *gcp_holder_root(struct gcp_holder *holder);
-
-/* A stream, or a context (NULL) with its streams, is about to go. */
-void gcp_stream_goes(struct gcp_tracker *tracker, void *stream);
-/* Whether a stream is among those that have gone since so many had. */
-enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
-				    const void *stream, uint64_t gone);
 
 /* --- graph_memory.c; tracker->lock is held ------------------------------------ */
 

@@ -290,25 +290,6 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
-static void launch_follows(struct gcp_share *share, const struct gcp_last *last,
-			   const struct gcp_launch *launch)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track;
-
-	assert(last->stream_id != 0 && share->in_progress > 0);
-	share->stream_id = share->last.stream_id = last->stream_id;
-	share->last.stream = last->stream;
-	share->last.gone = last->gone;
-	if (!track)
-		return;
-	assert(!launch->crosses || track->in_progress == 1); /* X10 */
-	track->crossings += launch->crosses;
-	track->last.stream_id = last->stream_id;
-	track->last.stream = last->stream;
-	track->last.gone = last->gone;
-}
-
 /* In no lane yet. One that is launched into a second stream before it could enter that
  * of the first keeps its memory. Returns false if it shares no more. */
 static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
@@ -344,6 +325,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_last last = {.stream = stream};
+	struct gcp_track *track;
 	int result = 0;
 	void *event;
 
@@ -362,16 +344,25 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		return result;
 	launch->stream = stream;
 	launch_count(share, exec, launch);
-	launch_follows(share, &last, launch);
-	assert(!launch->crosses || share->track); /* X10 */
-	if (share->track && share->track->members > 1) {
+	assert(last.stream_id != 0 && share->in_progress > 0);
+	share->stream_id = last.stream_id;
+	last.epoch = share->last.epoch;
+	share->last = last;
+	track = share->track;
+	assert(!launch->crosses || (track && track->in_progress == 1)); /* X10 */
+	if (!track)
+		return 0;
+	track->crossings += launch->crosses;
+	last.epoch = track->last.epoch;
+	track->last = last;
+	if (track->members > 1) {
 		/* Another graph of the lane may have to follow this launch from another
 		 * stream: an event stands behind it then, and not behind what its
 		 * stream is given later. */
 		bool marked =
 		    tracker->several_streams || gcp_streams_may_capture(tracker);
 
-		event = gcp_track_event(tracker, share->track);
+		event = gcp_track_event(tracker, track);
 		launch->event = marked ? event : NULL;
 	}
 	return 0;

@@ -83,6 +83,7 @@ static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
 
 static bool nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!nodes_reserve(nodes, nodes->count + count))
 		return false;
 	if (count > 0)
@@ -202,6 +203,7 @@ static int line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 static struct gcp_open_end_list *bucket_of(struct gcp_open_end_list *lists,
 					   const void *key)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uintptr_t number = (uintptr_t)key;
 
 	return &lists[(number >> 4 ^ number >> 12) % GCP_END_BUCKETS];

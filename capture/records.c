@@ -71,36 +71,6 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
 }
 
-void gcp_stream_goes(struct gcp_tracker *tracker, void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t gone = gcp_tracker_streams_gone(tracker);
-
-	tracker->gone[gone % GCP_GONE_KEPT] = stream;
-	atomic_store(&tracker->streams_gone, gone + 1);
-}
-
-enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
-				    const void *stream, uint64_t gone)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t now = gcp_tracker_streams_gone(tracker);
-	enum gcp_gone answer = GCP_GONE_NOT;
-
-	assert(gone <= now); /* else the difference wraps: GONE_MAYBE for ever */
-	if (now - gone > GCP_GONE_KEPT)
-		return GCP_GONE_MAYBE;
-	for (; gone < now; gone++) {
-		const void *other = tracker->gone[gone % GCP_GONE_KEPT];
-
-		if (other == stream)
-			return GCP_GONE_SINCE;
-		if (!other)
-			answer = GCP_GONE_MAYBE;
-	}
-	return answer;
-}
-
 uint64_t gcp_thread_number(void)
 {
 	static _Atomic uint64_t last;
@@ -112,17 +82,6 @@ uint64_t gcp_thread_number(void)
 }
 
 /* --- captures -------------------------------------------------------------- */
-
-struct gcp_capture *gcp_capture_create(void)
-{
-	struct gcp_capture *capture = malloc(sizeof(*capture)); /* calloc is slower */
-
-	if (!capture)
-		return NULL;
-	*capture = (struct gcp_capture){.first = {0}};
-	STAILQ_INIT(&capture->free_groups);
-	return capture;
-}
 
 void gcp_capture_destroy(struct gcp_capture *capture)
 {
@@ -147,6 +106,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
  * hold stays longer, and that is all. */
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	return capture->id == id || capture->id == 0 || id == 0;
 }
 

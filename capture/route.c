@@ -78,6 +78,34 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 	return STAILQ_FIRST(&candidates->captures);
 }
 
+enum gcp_gone {
+	GCP_GONE_NOT,   /* it may be asked about */
+	GCP_GONE_SINCE, /* the handle is dead, or another stream's */
+	GCP_GONE_MAYBE, /* one of the two */
+};
+
+/* Returns whether a stream is among those that have gone since so many had. */
+static enum gcp_gone stream_gone_since(const struct gcp_tracker *tracker,
+				       const void *stream, uint64_t gone)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t now = gcp_tracker_streams_gone(tracker);
+	enum gcp_gone answer = GCP_GONE_NOT;
+
+	assert(gone <= now); /* else the difference wraps: GONE_MAYBE for ever */
+	if (now - gone > GCP_GONE_KEPT)
+		return GCP_GONE_MAYBE;
+	for (; gone < now; gone++) {
+		const void *other = tracker->gone[gone % GCP_GONE_KEPT];
+
+		if (other == stream)
+			return GCP_GONE_SINCE;
+		if (!other)
+			answer = GCP_GONE_MAYBE;
+	}
+	return answer;
+}
+
 /* What is known of the stream that the thread last gave work to. */
 enum hint_says {
 	HINT_NOTHING, /* it gave none */
@@ -97,7 +125,7 @@ static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 	*ret_state = (struct gcp_capture_state){0};
 	if (!hint.stream)
 		return HINT_NOTHING;
-	gone = gcp_stream_gone_since(tracker, hint.stream, hint.gone);
+	gone = stream_gone_since(tracker, hint.stream, hint.gone);
 	if (gone == GCP_GONE_SINCE)
 		return HINT_GONE;
 	if (gone == GCP_GONE_MAYBE || !tracker->driver.contexts_hold())

@@ -145,20 +145,6 @@ void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 
 /* --- into lanes ----------------------------------------------------------------- */
 
-/* Asks once whether work beside the capture is done. -EBUSY: it is not. */
-static int scratch_take(struct gcp_share *share, struct gcp_lane *lane)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!share->track && !share->own && share->in_progress == 0); /* X2, X7 */
-	int result = gcp_heap_share(share->heap, lane);
-
-	if (result == -EBUSY) {
-		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-		result = gcp_heap_share(share->heap, lane);
-	}
-	return result;
-}
-
 /* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
  * may be in use: only this graph's addresses change. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
@@ -179,7 +165,12 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 	track = gcp_track_create(tracker, share->pool);
 	if (!track)
 		return;
-	result = scratch_take(share, track->lane);
+	assert(share->in_progress == 0); /* X2 */
+	result = gcp_heap_share(share->heap, track->lane);
+	if (result == -EBUSY) { /* work beside the capture: that is asked for once */
+		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+		result = gcp_heap_share(share->heap, track->lane);
+	}
 	if (result == 0) {
 		gcp_share_unlist(tracker, share);
 		gcp_share_move(tracker, share, track);
@@ -309,6 +300,7 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!share->track || !share->unbound);
 	if (!share->track) {
 		gcp_share_end(tracker, share);
 		return 0;

@@ -248,23 +248,6 @@ bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 
 /* --- events ------------------------------------------------------------------- */
 
-/* The lane that has this number takes the event, if it has none yet. */
-static bool event_take(struct gcp_tracker *tracker, uint64_t id, void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-
-	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->id == id && !event_is_there(track))
-			break;
-	if (!track || track->life != gcp_pool_life(track->pool))
-		return false;
-	assert(event && !marked_event(track)); /* one in use would be lost */
-	track->marked = false;
-	track->event = event;
-	return true;
-}
-
 void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -281,9 +264,18 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 	gcp_tracker_unlock(tracker);
 	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
 	gcp_tracker_lock(tracker);
-	if (result == 0 && !event_take(tracker, id, event)) {
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (track->id == id)
+			break;
+	if (result == 0 &&
+	    (!track || event_is_there(track) || track->life != gcp_pool_life(pool))) {
 		tracker->driver.event_destroy(event);
 		result = -ESTALE;
+	}
+	if (result == 0) {
+		assert(!marked_event(track)); /* one in use would be lost */
+		track->marked = false;
+		track->event = event;
 	}
 	gcp_pool_unpin(pool);
 	gcp_cancel_restore(&state);

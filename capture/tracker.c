@@ -23,11 +23,12 @@
 int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 			      struct gcp_capture **ret_capture)
 {
-	struct gcp_capture *capture = gcp_capture_create();
+	struct gcp_capture *capture = malloc(sizeof(*capture)); /* calloc is slower */
 
 	if (!capture)
 		return -ENOMEM;
-	capture->into_existing_graph = into_graph;
+	*capture = (struct gcp_capture){.into_existing_graph = into_graph};
+	STAILQ_INIT(&capture->free_groups);
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
@@ -226,6 +227,16 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 	gcp_tracker_collect(tracker);
 }
 
+/* A stream, or a context (NULL) with its streams, is about to go. */
+static void stream_goes(struct gcp_tracker *tracker, void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t gone = gcp_tracker_streams_gone(tracker);
+
+	tracker->gone[gone % GCP_GONE_KEPT] = stream;
+	atomic_store(&tracker->streams_gone, gone + 1);
+}
+
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
 					     void *stream, uint64_t *ret_number)
 {
@@ -233,7 +244,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
-	gcp_stream_goes(tracker, stream);
+	stream_goes(tracker, stream);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_order_stream_gone(tracker, stream);
@@ -254,7 +265,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	GCP_TRACKER_LOCKED(tracker);
-	gcp_stream_goes(tracker, NULL);
+	stream_goes(tracker, NULL);
 	gcp_launches_reset(tracker);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
@@ -310,7 +321,8 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 }
 
 /* The capture that a stream takes part in, or NULL, and its end there; NULL: there is
- * no memory. *ret_result: 0, or the CUresult of a driver that does not say. */
+ * no memory. *ret_result: 0, the CUresult of a driver that does not say, or an error if
+ * the stream's work would have to follow memory that was released, and has no end. */
 static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *stream,
 					     struct gcp_open_end **ret_end,
 					     int *ret_result)
@@ -335,6 +347,9 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	}
 	if (capture)
 		*ret_end = gcp_order_stream_joined(tracker, capture, ctx, stream);
+	if (capture && !*ret_end && capture->released)
+		*ret_result = GCP_CUDA_OUT_OF_MEMORY;
+	assert(!capture || *ret_end || capture->order_unknown); /* G5 */
 	assert(!*ret_end || (*ret_end)->capture == capture);
 	return capture;
 }
@@ -408,14 +423,6 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 	}
 }
 
-/* The result for a stream that takes part, but whose end could not be allocated: an
- * error if its work would have to follow memory that was released. */
-static int end_result(const struct gcp_capture *capture, int result)
-{
-	assert(capture->order_unknown); /* G5: an end that is not known */
-	return capture->released ? GCP_CUDA_OUT_OF_MEMORY : result;
-}
-
 int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *event)
 {
 	struct gcp_capture *capture;
@@ -429,26 +436,22 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 	if (capture) {
 		capture_forks(capture);
 		assert(capture->forked); /* G4 */
-		result = end ? gcp_order_stream_waited(tracker, end, event)
-			     : end_result(capture, result);
 	}
+	if (end)
+		result = gcp_order_stream_waited(tracker, end, event);
 	return result;
 }
 
 int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 {
-	struct gcp_capture *capture;
 	struct gcp_open_end *end;
 	int result;
 
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	capture = capture_of_stream(tracker, stream, &end, &result);
-	if (capture)
-		result = end ? gcp_order_stream_works(tracker, end)
-			     : end_result(capture, result);
-	return result;
+	(void)capture_of_stream(tracker, stream, &end, &result);
+	return end ? gcp_order_stream_works(tracker, end) : result;
 }
 
 /* A stream may be made to wait for the event later, and then starts here:

@@ -8,6 +8,7 @@
  * meaningful at any moment, so tests call it when they are at rest.
  */
 #include "../reclaim/reclaim.h"
+#include "../graphs/lane.h"
 #include "../pinned/pinned_types.h"
 #include "check.h"
 
@@ -526,6 +527,7 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 
 static const char *pool_check(struct gcp_pool *pool)
 {
+	const struct gcp_lane *lane;
 	struct gcp_heap *heap;
 	struct sums sums = {0};
 	uint64_t cached;
@@ -543,7 +545,8 @@ static const char *pool_check(struct gcp_pool *pool)
 	broken = caches_check(pool, &cached);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(cached == sums.cached, "M1: cached blocks are in no cache");
-	sums.lanes = gcp_lanes_bytes(pool);
+	TAILQ_FOREACH (lane, &pool->lanes, link)
+		sums.lanes += lane->bytes;
 	sums.reserved += sums.lanes;
 	sums.private += sums.lanes;
 	return stats_check(pool, &sums);

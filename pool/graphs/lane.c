@@ -82,21 +82,16 @@ void gcp_lane_release(struct gcp_lane *lane, uint32_t size, uint32_t from)
 		(void)GCP_CALL(lane->pool, vm_release, stack->handles[--stack->count]);
 }
 
-static uint64_t handles_bytes(const struct gcp_lane *lane)
+void gcp_lane_count(struct gcp_lane *lane)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		bytes += lane->stacks[size].count * (uint64_t)size * GCP_CHUNK;
-	return bytes;
-}
-
-void gcp_lane_count(struct gcp_lane *lane)
-{
 	if (lane->gone)
 		return;
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		bytes += lane->stacks[size].count * (uint64_t)size * GCP_CHUNK;
 	GCP_LOCKED(&lane->pool->lock);
-	bytes_change_locked(lane, (int64_t)(handles_bytes(lane) - lane->bytes));
+	bytes_change_locked(lane, (int64_t)(bytes - lane->bytes));
 }
 
 uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
@@ -150,16 +145,6 @@ void gcp_lane_leave(struct gcp_heap *heap)
 	memset(heap->lane_used, 0, sizeof(heap->lane_used));
 }
 
-/* The heap that the lane is made of: it is mapped to all handles. */
-static void join_first(struct gcp_heap *heap, struct gcp_lane *lane)
-{
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		heap->lane_used[size] = lane->stacks[size].count;
-	heap->lane = lane;
-	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
-	gcp_lane_count(lane);
-}
-
 /* --- lanes -------------------------------------------------------------------- */
 
 int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
@@ -207,16 +192,6 @@ void gcp_lane_graph_ends(struct gcp_lane *lane)
 bool gcp_lane_has_ended(const struct gcp_lane *lane)
 {
 	return !gcp_pool_work_is_done(lane->pool, atomic_load(&lane->ended), true);
-}
-
-uint64_t gcp_lanes_bytes(const struct gcp_pool *pool)
-{
-	const struct gcp_lane *lane;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (lane, &pool->lanes, link)
-		bytes += lane->bytes;
-	return bytes;
 }
 
 void gcp_lanes_reset(struct gcp_pool *pool)
@@ -350,10 +325,16 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 	if (bytes > 0)
 		scratch_take(heap, lane);
 	gcp_mutex_unlock(&pool->lock);
-	if (bytes > 0 && !TAILQ_EMPTY(&heap->unmapping))
-		join_first(heap, lane);
-	else if (bytes >= 0)
+	if (bytes > 0 && !TAILQ_EMPTY(&heap->unmapping)) {
+		/* The lane is made of this heap, which is mapped to all handles. */
+		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+			heap->lane_used[size] = lane->stacks[size].count;
+		heap->lane = lane;
+		TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+		gcp_lane_count(lane);
+	} else if (bytes >= 0) {
 		bytes = -ENOENT;
+	}
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return bytes < 0 ? (int)bytes : 0;
 }
@@ -384,26 +365,6 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 
 /* --- the end of a heap -------------------------------------------------------- */
 
-/* The handles are the heap's own again: free behind the block's epoch. pool->lock is
- * held. */
-static void block_return(struct gcp_heap *heap, struct gcp_block *block)
-{
-	gcp_space_change(heap, block->segment, (int64_t)block->size);
-	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-	TAILQ_INSERT_TAIL(&heap->once, block, link);
-}
-
-/* The heap is the only one of the lane: it has what it is mapped to, and the lane
- * nothing. */
-static void lane_empty(struct gcp_lane *lane)
-{
-	unused_release(lane);
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		lane->stacks[size].count = 0;
-	gcp_lane_count(lane);
-}
-
 /* What others of the lane are mapped to, too, is unmapped by vmm.c behind the epoch. */
 void gcp_lane_heap_ends(struct gcp_heap *heap)
 {
@@ -418,20 +379,29 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 	lane = heap->lane;
 	alone =
 	    lane && TAILQ_FIRST(&lane->heaps) == heap && !TAILQ_NEXT(heap, lane_link);
-	if (alone)
-		lane_empty(lane);
-	else
+	if (alone) { /* it has what it is mapped to, and the lane nothing */
+		unused_release(lane);
+		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+			lane->stacks[size].count = 0;
+		gcp_lane_count(lane);
+	} else {
 		gcp_lane_leave(heap);
+	}
 	gcp_mutex_lock(&pool->lock);
 	epoch = gcp_timeline_stamp(pool);
 	TAILQ_CONCAT(&list, &heap->unmapping, link);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
 		block->epoch = epoch; /* X5 */
-		if (alone)
-			block_return(heap, block);
-		else
+		if (!alone) {
 			gcp_space_free(block, !gcp_chunks_of(block, &count)->handle);
+			continue;
+		}
+		/* The handles are the heap's own again: free behind that epoch. */
+		gcp_space_change(heap, block->segment, (int64_t)block->size);
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_gauge_add(&pool->stats.active_bytes, (int64_t)block->size);
+		TAILQ_INSERT_TAIL(&heap->once, block, link);
 	}
 	gcp_lane_leave(heap);
 	gcp_mutex_unlock(&pool->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane.h - what lane.c and lane_move.c know of lanes. Included by these alone. vmm_lock
+ * lane.h - what lane.c and lane_move.c know of lanes, and check.c. vmm_lock
  * guards all of it.
  */
 #ifndef GCP_POOL_LANE_H

@@ -32,13 +32,6 @@ static uint32_t source_find(const struct tiling *tiling, enum source source,
 	return size;
 }
 
-static uint32_t made_size(uint64_t run, uint32_t most)
-{
-	uint64_t size = run < RUN_PARTS ? 1 : run / RUN_PARTS;
-
-	return size < most ? (uint32_t)size : most;
-}
-
 /* Chooses a handle for what is left of a run. */
 static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 		     enum source *ret_source)
@@ -53,7 +46,8 @@ static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 	}
 	if (size == 0) {
 		*ret_source = FROM_DRIVER;
-		size = made_size(run, most);
+		size = (uint32_t)(run / RUN_PARTS);
+		size = size == 0 ? 1 : size < most ? size : most;
 	}
 	tiling->taken[*ret_source][size]++;
 	return size;
@@ -104,18 +98,6 @@ static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result != 0; size++)
 		gcp_lane_release(lane, size, before[size]);
 	return result;
-}
-
-/* Handles of the lane that is left become the other one's. They are mapped nowhere: no
- * heap that stays there uses those at the end. */
-static void left_move(struct gcp_lane *from, struct gcp_lane *to,
-		      const struct tiling *tiling)
-{
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		for (uint32_t i = 0; i < tiling->taken[FROM_LEFT][size]; i++)
-			gcp_lane_add(
-			    to, from->stacks[size].handles[--from->stacks[size].count],
-			    size);
 }
 
 static int block_map(struct gcp_lane *lane, struct gcp_block *block,
@@ -169,38 +151,28 @@ static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
 	return result;
 }
 
-/* What no other heap is mapped to in the lane that the heap leaves, and none that has
- * ended may still run on. */
-static uint32_t left_count(const struct gcp_lane *from, uint32_t size,
-			   const struct gcp_heap *heap)
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 {
-	if (!from || from->ended > atomic_load(&from->pool->timeline.completed))
-		return 0; /* X5 */
-	return from->stacks[size].count - gcp_lane_used(from, size, heap);
-}
-
-/* The heap is mapped to all that the plan took: of each size first what was there. */
-static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane,
-		      const struct tiling *plan)
-{
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		for (enum source source = 0; source < SOURCES; source++)
-			heap->lane_used[size] += plan->taken[source][size];
-	heap->lane = lane;
-	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
-	GCP_LOCKED(&lane->pool->lock);
-	lane->pool->stats.graph_remaps++;
-}
-
-static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
-{
-	struct gcp_lane *from = heap->lane;
-	struct tiling plan = {.there = {{0}}};
+	struct gcp_pool *pool = lane->pool;
+	struct tiling plan;
+	struct gcp_lane *from;
+	bool leaves;
 	int result;
 
+	GCP_LOCKED(&pool->pools->vmm_lock);
+	from = heap->lane;
+	assert(heap->pool == pool);
+	if (lane->gone || from == lane)
+		return lane->gone ? -ESTALE : 0;
+	/* What no other heap is mapped to in the lane that it leaves, and none that has
+	 * ended may still run on, goes along. */
+	leaves = from && from->ended <= atomic_load(&pool->timeline.completed); /* X5 */
+	plan = (struct tiling){.there = {{0}}};
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
 		plan.there[FROM_LANE][size] = lane->stacks[size].count;
-		plan.there[FROM_LEFT][size] = left_count(from, size, heap);
+		if (leaves)
+			plan.there[FROM_LEFT][size] =
+			    from->stacks[size].count - gcp_lane_used(from, size, heap);
 	}
 	tiling_plan(heap, &plan);
 	result = tiling_make(lane, &plan);
@@ -208,27 +180,32 @@ static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 		return result;
 	result = gcp_lane_unmap(heap);
 	gcp_lane_leave(heap);
-	if (result == 0 && from)
-		left_move(from, lane, &plan);
+	/* Handles of the lane that is left are mapped nowhere by now: no heap that
+	 * stays there uses those at the end. */
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
+		for (uint32_t i = 0; i < plan.taken[FROM_LEFT][size]; i++)
+			gcp_lane_add(
+			    lane,
+			    from->stacks[size].handles[--from->stacks[size].count],
+			    size);
 	if (result == 0)
 		result = scratch_map(lane, heap, &plan);
 	if (from)
 		gcp_lane_count(from);
 	gcp_lane_count(lane);
-	if (result == 0)
-		lane_join(heap, lane, &plan);
-	else
+	if (result != 0) {
 		(void)gcp_lane_unmap(heap);
-	return result;
-}
-
-int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
-{
-	struct gcp_pools *pools = lane->pool->pools;
-
-	GCP_LOCKED(&pools->vmm_lock);
-	assert(heap->pool == lane->pool);
-	if (lane->gone)
-		return -ESTALE;
-	return heap->lane != lane ? lane_enter(lane, heap) : 0;
+		return result;
+	}
+	/* The heap is mapped to all that the plan took: of each size first what was
+	 * there. */
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		for (enum source source = 0; source < SOURCES; source++)
+			heap->lane_used[size] += plan.taken[source][size];
+	heap->lane = lane;
+	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.graph_remaps++;
+	gcp_mutex_unlock(&pool->lock);
+	return 0;
 }

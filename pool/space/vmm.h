@@ -40,8 +40,6 @@ void gcp_lanes_reset(struct gcp_pool *pool);
 /* Their handles go back to the driver: a context that ends does not take them along.
  * The same vmm_lock is held, and no other lock. */
 void gcp_lanes_release_gone(struct gcp_pool *pool);
-/* All of them. */
-uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
 
 /* --- handle.c: vmm_lock is held ----------------------------------------------- */
 
