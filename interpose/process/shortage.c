@@ -2,28 +2,13 @@
 /*
  * shortage.c - see shortage.h.
  *
- * A program may find out how much memory there is by asking until it is refused: so
- * the first few lines are said, then every one that is a power of two; the line has
- * the count. cuMemGetInfo is legal during captures (facts: capture legality), and runs
- * in the relaxed mode all the same.
+ * A program may find out how much memory there is by asking until it is refused: the
+ * line is said as often as any other (gcp_log). cuMemGetInfo is legal during captures
+ * (facts: capture legality), and runs in the relaxed mode all the same.
  */
 #include <unistd.h>
 #include "../observe/observer.h"
 #include "shortage.h"
-
-enum { SAID_AT_FIRST = 3 };
-
-static _Atomic(uint64_t) device_count, host_count;
-
-/* Counts one more. True: it is to be said. */
-static bool is_worth_a_line(_Atomic(uint64_t) *count, uint64_t *ret_number)
-{
-	uint64_t number = atomic_fetch_add(count, 1) + 1;
-
-	*ret_number = number;
-	return gcp_log_wanted(GCP_LOG_WARNING) &&
-	       (number <= SAID_AT_FIRST || (number & (number - 1)) == 0);
-}
 
 /* Adds how much memory the driver says is free. Returns the device's memory, or
  * UINT64_MAX. */
@@ -60,15 +45,6 @@ static void pools_add(struct gcp_text *text, int device, uint64_t memory)
 		held_add(text, stats.allocated_bytes.current,
 			 gcp_pools_unheld(pools, device), ", held by graphs ",
 			 stats.private_bytes.current, gcp_pools_quota(pools, memory));
-}
-
-static void count_add(struct gcp_text *text, uint64_t number)
-{
-	if (number < SAID_AT_FIRST)
-		return;
-	gcp_text_add(text,
-		     " (number %llu; the next are counted, and said at powers of two)",
-		     (unsigned long long)number);
 }
 
 static const char *refuser(enum gcp_shortage why, const char *quota)
@@ -109,31 +85,28 @@ static void host_add(struct gcp_text *text, enum gcp_shortage why)
 }
 
 static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why,
-			 _Atomic(uint64_t) *count,
 			 void (*add)(struct gcp_text *text, enum gcp_shortage why))
 {
 	GCP_TEXT(text, GCP_LINE_MAX);
-	uint64_t number;
 	GCP_KEEP_ERRNO;
 
-	if (!gcp_process_pooling() || !is_worth_a_line(count, &number))
+	if (!gcp_process_pooling() || !gcp_log_wanted(GCP_LOG_WARNING))
 		return;
-	assert(number > 0);
-	gcp_text_add(&text, "out of memory: %s", call);
+	assert(why <= GCP_SHORTAGE_CAPTURE);
+	gcp_text_add(&text, "%s", call);
 	if (bytes)
 		gcp_text_add_bytes(&text, " of ", bytes);
 	add(&text, why);
-	count_add(&text, number);
-	gcp_message_repeated(GCP_LOG_WARNING, "%s", text.bytes);
+	gcp_log(GCP_LOG_WARNING, "out of memory: %s", text.bytes);
 }
 
 void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
 	gcp_observe_call(GCP_TRACE_out_of_memory, 0, bytes, 0, (uint32_t)why);
-	shortage_say(call, bytes, why, &device_count, device_add);
+	shortage_say(call, bytes, why, device_add);
 }
 
 void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
-	shortage_say(call, bytes, why, &host_count, host_add);
+	shortage_say(call, bytes, why, host_add);
 }

@@ -56,12 +56,11 @@ class Words:
     def check_shortage(self):
         result = self.play("probes", GCPSIM_MEMORY="1g")
         lines = self.shortages(result)
-        # The first three, 4, 8, 16, 32, 64.
-        self.checks.equal("lines of 100 refusals", 8, len(lines))
+        self.checks.equal("lines of 100 refusals", 10, len(lines))
         self.says(lines[0], "cuMemAlloc of 4.0 GiB on device 0 refused by the driver",
                   "the device has 1.0 GiB, of which free 1.0 GiB", "the program holds 0 B",
                   "cached 0 B", "held by graphs 0 B", "no quota")
-        self.says(lines[-1], "(number 64; the next are counted")
+        self.says(lines[-1], "(said 10 times, not again)")
         result = self.play("a_quota_is_used_up", GCPSIM_MEMORY="1g", GCPOOL_QUOTA="50%")
         self.checks.equal("lines", 1, len(self.shortages(result)))
         self.says(self.shortages(result)[0], "refused by the quota (GCPOOL_QUOTA)",
