@@ -26,7 +26,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../gcpool.h"
-#include "../statistics/call_stats.h"
+#include "../statistics/report.h"
 #include "trace_format.h"
 
 /* In which stream a block is used first or last. */

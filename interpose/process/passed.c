@@ -9,7 +9,6 @@
 #include "../../pool/base/treap.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
-#include "../statistics/call_stats.h"
 #include "passed.h"
 #include "shortage.h"
 
@@ -34,7 +33,8 @@ static struct gcp_mutex records_lock = GCP_MUTEX(GCP_RANK_PASSED);
 
 static void passed_count(const struct gcp_passed *memory, int64_t sign)
 {
-	gcp_call_stats_hold(memory->call, sign * (int64_t)memory->bytes);
+	atomic_fetch_add(&gcp_call_stats[memory->call].held,
+			 sign * (int64_t)memory->bytes);
 	if (sign < 0 && memory->device >= 0)
 		(void)gcp_pools_pass(gcp_process.pools, memory->device,
 				     -(int64_t)memory->bytes);

@@ -7,7 +7,6 @@
  */
 #include "report.h"
 #include "../base/process.h"
-#include "call_stats.h"
 #include "writer.h"
 
 #define ULL(number) ((unsigned long long)(number))
@@ -99,14 +98,11 @@ static void cost_add(struct gcp_call_cost *sum, uint64_t count, uint64_t ns)
 static struct gcp_call_cost reached_of(const struct gcp_report *report)
 {
 	struct gcp_call_cost reached = {0};
-	struct gcp_call_stats_sum sum;
 	struct gcp_pinned_stats host;
 	struct gcp_stats stats;
 
-	for (int call = 0; call < GCP_COUNTED_CALL_COUNT; call++) {
-		gcp_call_stats_get((enum gcp_counted_call)call, &sum);
-		cost_add(&reached, sum.count, sum.ns);
-	}
+	for (int call = 0; call < GCP_COUNTED_CALL_COUNT; call++)
+		cost_add(&reached, gcp_call_stats[call].count, gcp_call_stats[call].ns);
 	if (host_stats(report, &host)) {
 #define PINNED_CALLS_CELL(name) cost_add(&reached, host.name.count, host.name.total_ns);
 		GCP_PINNED_CALLS(PINNED_CALLS_CELL)
@@ -228,15 +224,15 @@ static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats 
 static void calls_write(struct gcp_writer *writer)
 {
 	static const char columns[] = "count failed bytes ns held_bytes ";
-	struct gcp_call_stats_sum sum;
 
 	gcp_write_open(writer, "calls", '{');
 	gcp_write_title(writer, "passed through", columns);
 	for (int i = 0; i < GCP_COUNTED_CALL_COUNT; i++) {
-		gcp_call_stats_get((enum gcp_counted_call)i, &sum);
-		gcp_write_row(
-		    writer, call_names[i], call_words[i], columns,
-		    (uint64_t[]){sum.count, sum.failed, sum.bytes, sum.ns, sum.held});
+		const struct gcp_call_stats *sum = &gcp_call_stats[i];
+
+		gcp_write_row(writer, call_names[i], call_words[i], columns,
+			      (uint64_t[]){sum->count, sum->failed, sum->bytes, sum->ns,
+					   sum->held});
 	}
 	gcp_write_close(writer, '}');
 }

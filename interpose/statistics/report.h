@@ -79,6 +79,16 @@ enum gcp_counted_call {
 	    GCP_COUNTED_CALL_COUNT
 };
 
+/* Sums over the life of the process, and when that began (gcp_call_stats_begin), or 0.
+ */
+extern struct gcp_call_stats {
+	_Atomic uint64_t count, failed; /* calls */
+	_Atomic uint64_t bytes;         /* of calls that succeeded */
+	_Atomic uint64_t ns;
+	_Atomic uint64_t held; /* bytes that the program has now */
+} gcp_call_stats[GCP_COUNTED_CALL_COUNT];
+extern _Atomic uint64_t gcp_call_stats_start_ns;
+
 /* The first allocation of the process: time starts. */
 void gcp_call_stats_begin(void);
 

@@ -13,7 +13,7 @@
 #include "../cuda/gate.h"
 #include "../base/process_identity.h"
 #include "../gcpool.h"
-#include "call_stats.h"
+#include "report.h"
 #include "writer.h"
 
 enum { GPUS_MAX = 64 };
@@ -62,7 +62,7 @@ void gcp_report_note_others(int device, uint64_t bytes)
 
 static uint64_t report_ms(void)
 {
-	uint64_t start = gcp_call_stats_start_ns();
+	uint64_t start = gcp_call_stats_start_ns;
 
 	return start ? (gcp_clock_ns() - start) / 1000000 : 0;
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../base/clock.h"
-#include "call_stats.h"
+#include "report.h"
 
 /* More than 64 devices with all that can be said of them. */
 enum { REPORT_BYTES_MAX = 4 << 20 };
@@ -74,7 +74,7 @@ static bool is_due(uint64_t every_ns)
 {
 	static _Atomic(uint64_t) last_ns; /* 0: there was none */
 	uint64_t now = gcp_clock_ns(), last = atomic_load(&last_ns);
-	uint64_t since = last ? last : gcp_call_stats_start_ns();
+	uint64_t since = last ? last : gcp_call_stats_start_ns;
 
 	return now - since >= every_ns &&
 	       atomic_compare_exchange_strong(&last_ns, &last, now);
