@@ -65,14 +65,24 @@ static inline bool gcp_stream_capturable(CUstream stream)
 	return stream && stream != CU_STREAM_LEGACY;
 }
 
-/* Returns true if CUDA says that the stream takes part in a capture. */
-static inline bool gcp_stream_captures(CUstream stream)
+/* Asks CUDA whether the stream takes part in a capture, validly or not. */
+static inline CUresult gcp_stream_capture_ask(CUstream stream, bool *ret_captures)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = gcp_real.cuStreamIsCapturing(stream, &status);
+
+	*ret_captures =
+	    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+	return result;
+}
+
+/* Returns true if it says so. */
+static inline bool gcp_stream_captures(CUstream stream)
+{
+	bool captures = false;
 
 	return gcp_stream_capturable(stream) &&
-	       gcp_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+	       gcp_stream_capture_ask(stream, &captures) == CUDA_SUCCESS && captures;
 }
 
 /* The context of a stream, which is not always the current one: what begins

@@ -40,23 +40,21 @@ void gcp_stream_submits_unknown(void)
  * eager, which only makes memory serve once, and as captured. */
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 {
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUstream named = gcp_stream_named(stream, per_thread);
 	CUresult asked = CUDA_SUCCESS;
-	bool eager;
+	bool captures = false;
 
 	if (!gcp_process_capturing())
 		return CUDA_SUCCESS;
 	if (gcp_stream_capturable(named))
-		asked = gcp_real.cuStreamIsCapturing(named, &status);
+		asked = gcp_stream_capture_ask(named, &captures);
 	else
 		named = NULL;
-	eager = asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE;
-	if (eager)
-		submits_eagerly(named); /* it may join a capture later */
-	else
+	if (captures)
 		gcp_stream_work_given(named, false);
-	if (eager && asked == CUDA_SUCCESS)
+	else
+		submits_eagerly(named); /* it may join a capture later */
+	if (!captures && asked == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
 	assert(gcp_thread.stream.stream == named); /* route.c asks that one */
 	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, named);

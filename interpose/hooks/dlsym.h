@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * dlsym.h - the C half of the dlsym stub (dlsym.S): dlsym_next.c and, of each library
- * that has a stub, gcp_dlsym_answer.
+ * that has a stub, gcp_dlsym_answer; and that of exports_stubs.S: linked.c.
  */
 #ifndef GCP_INTERPOSE_DLSYM_H
 #define GCP_INTERPOSE_DLSYM_H
+
+#include <stdatomic.h>
 
 /* The next dlsym, or the stub's half that finds it at the first use. */
 extern void *(*gcp_dlsym_real)(void *handle, const char *name);
@@ -26,5 +28,13 @@ void *gcp_dlsym_next(const char *name);
 
 /* The stub's first jump. */
 void *gcp_dlsym_first(void *handle, const char *name);
+
+/* --- linked.c, for exports_stubs.S ---------------------------------------- */
+
+/* True once it is known that all calls go to the entries. */
+extern atomic_bool gcp_linked_alone __attribute__((visibility("hidden")));
+
+/* The function that a call of a linked program goes to; `row`: in gcp_rows. */
+void *gcp_linked_target(unsigned int row);
 
 #endif

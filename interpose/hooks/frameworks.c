@@ -7,7 +7,6 @@
  * GCPOOL_MODE=off) these are cudaMalloc and cudaFree.
  */
 #define GCPOOL_API __attribute__((visibility("default")))
-#include "hooks_async.h"
 #include "hooks_memory.h"
 #include "marks.h"
 #include "../cuda/gate.h"

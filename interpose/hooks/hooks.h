@@ -46,4 +46,13 @@ typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
 				gcp_graph_launch *real, gcp_graph_launch *otherwise);
 
+/* hooks_copy.c, of copies between devices that are in graphs. */
+
+/* Before a graph gets a node that copies so, in `ctx` (NULL: the current context; but
+ * anywhere: in one that is not known). */
+void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx, bool anywhere);
+
+/* After a launch into `stream`, as gcp_stream_named gives it. */
+void gcp_copy_graph_launched(CUstream stream);
+
 #endif

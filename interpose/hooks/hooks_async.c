@@ -29,7 +29,6 @@
 #include "../cuda/async_pools.h"
 #include "../process/calling_thread.h"
 #include "../cuda/foreign_work.h"
-#include "hooks_async.h"
 #include "hooks_memory.h"
 #include "../ipc/ipc_server.h"
 #include "../process/process_life.h"
@@ -57,14 +56,9 @@ static CUresult alloc_real(const struct alloc_call *call)
 
 static CUresult capture_ask(CUstream stream, bool *ret_captures)
 {
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result = CUDA_SUCCESS;
-
-	if (gcp_process_capturing())
-		result = gcp_real.cuStreamIsCapturing(stream, &status);
-	*ret_captures =
-	    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-	return result;
+	*ret_captures = false;
+	return gcp_process_capturing() ? gcp_stream_capture_ask(stream, ret_captures)
+				       : CUDA_SUCCESS;
 }
 
 /* Returns true if the stream captures, or CUDA has something to say about that. */

@@ -18,13 +18,12 @@
  */
 #include <string.h>
 
-#include "../cuda/call.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
 #include "../process/spill.h"
-#include "hooks_copy.h"
+#include "hooks.h"
 
 /* A call: what it copies, and of which contexts the sides are. */
 struct copy {

@@ -12,7 +12,6 @@
 #include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"
-#include "hooks_copy.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
 

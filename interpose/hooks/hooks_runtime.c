@@ -23,7 +23,6 @@
 #include <string.h>
 #include "../cuda/gate.h"
 #include "hooks.h"
-#include "hooks_async.h"
 #include "../process/calling_thread.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"

@@ -14,11 +14,9 @@
  * stubs do not ask.
  */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "dlsym.h"
-#include "linked.h"
 #include "../base/elfwalk.h"
 #include "../cuda/rows.h"
 

@@ -6,7 +6,6 @@
 
 #include "calling_thread.h"
 #include "../observe/observer.h"
-#include "poller.h"
 #include "../cuda/unknown_calls.h"
 
 /* Thread exit: pthread_key_create and pthread_setspecific, which are in

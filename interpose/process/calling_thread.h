@@ -51,4 +51,8 @@ void gcp_thread_note_gpu(int device);
  * the current context. */
 void gcp_thread_note_others(int device);
 
+/* Starts the optional thread (poller.c), once; later calls cost a load. Only in
+ * GCP_RUN_POOL. */
+void gcp_poller_start(void);
+
 #endif

@@ -10,13 +10,17 @@
  * An event in one stream may be recorded beside a capture, in each mode, but it is
  * asked for while one may begin: in the relaxed mode.
  */
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "../base/clock.h"
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"
-#include "../cuda/numa.h"
+#include "../base/process_identity.h"
 #include "../base/process.h"
 #include "../statistics/report.h"
 #include "../cuda/resolve.h"
@@ -326,6 +330,51 @@ static int driver_host_free(void *ctx, void *p)
 	return result;
 }
 
+/* --- where pinned memory lies ----------------------------------------------------- */
+
+/* A program that stages through pinned memory may have bound its threads to the
+ * processor next to the GPU (numactl, sched_setaffinity). A cache that hands memory of
+ * one node to a thread of another loses what that was for. So the node of the processor
+ * that the thread runs on is part of a block's kind. */
+
+enum { CPUS_MAX = 4096 };
+
+/* "0" or "0-1,3"; there is no such file in a kernel without NUMA. */
+static bool nodes_are_several(void)
+{
+	enum { UNKNOWN, ONE, SEVERAL };
+	static atomic_int nodes;
+	char text[64];
+
+	if (atomic_load_explicit(&nodes, memory_order_relaxed) == UNKNOWN) {
+		(void)gcp_file_read("/sys/devices/system/node/has_memory", text,
+				    sizeof(text));
+		atomic_store(&nodes, strpbrk(text, "-,") ? SEVERAL : ONE);
+	}
+	return atomic_load_explicit(&nodes, memory_order_relaxed) == SEVERAL;
+}
+
+/* Node + 1, remembered for each processor: glibc has no getcpu before 2.29, but
+ * sched_getcpu, which is no system call. */
+static uint32_t driver_host_place(void)
+{
+	static _Atomic uint16_t places[CPUS_MAX];
+	unsigned int cpu, node = 0;
+	GCP_KEEP_ERRNO;
+	int here;
+
+	if (!nodes_are_several())
+		return 0;
+	here = sched_getcpu();
+	if (here >= 0 && here < CPUS_MAX && places[here])
+		return places[here];
+	if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0)
+		return 0;
+	if (cpu < CPUS_MAX)
+		places[cpu] = (uint16_t)(node + 1);
+	return node + 1;
+}
+
 /* --- the tables -------------------------------------------------------------- */
 
 static uint64_t driver_device_memory(int device)
@@ -381,7 +430,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .fence_order = driver_fence_order,
 	    .host_alloc = driver_host_alloc,
 	    .host_free = driver_host_free,
-	    .host_place = gcp_numa_place,
+	    .host_place = driver_host_place,
 	    .fence_all_create = gcp_fence_all_create,
 	    .fence_all_record = gcp_fence_all_record,
 	    .fence_all_query = gcp_fence_all_query,

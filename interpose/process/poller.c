@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poller.c - see poller.h. Off unless asked for.
+ * poller.c - the thread of GCPOOL_THREAD: it looks whether fences of pinned memory are
+ * done, so that allocations need not, and gives back what is idle. Off unless asked
+ * for.
  *
  * The thread closes the open epoch and asks for the fences of freed pinned memory every
  * 100 us, and every 10 ms when nothing waits; there it only moves on the number up to
@@ -23,7 +25,7 @@
 #include "../cuda/gate.h"
 #include "../base/log.h"
 #include "../observe/observer.h"
-#include "poller.h"
+#include "calling_thread.h"
 #include "../base/process.h"
 
 enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000, END_S = 1 };

@@ -8,17 +8,20 @@
 #include <unistd.h>
 
 #include "calling_thread.h"
-#include "context_observers.h"
 #include "cuda_backend.h"
 #include "../cuda/cuda_capture.h"
 #include "../cuda/cuda_vmm.h"
+#include "../cuda/fence_all.h"
+#include "../cuda/foreign_work.h"
 #include "../cuda/gate.h"
 #include "handle_files.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_server.h"
 #include "observe.h"
+#include "passed.h"
 #include "process_life.h"
 #include "sleep.h"
+#include "spill.h"
 #include "stream_refs.h"
 #include "../cuda/unknown_calls.h"
 
@@ -141,6 +144,61 @@ static void thread_exit(void *data)
 	gcp_pools_thread_exit(gcp_process.pools);
 }
 
+/* --- contexts ------------------------------------------------------------------ */
+
+static void context_joined(CUcontext ctx)
+{
+	CUdevice device;
+
+	assert(ctx);
+	if (gcp_ctx_device(ctx, &device) && gcp_vmm_device_joined(device)) {
+		gcp_imports_device_joined(device);
+		gcp_spill_device_joined(device);
+	}
+	if (gcp_process_pooling()) /* it is put behind older barriers */
+		gcp_pools_context_joined(gcp_process.pools, ctx, gcp_fence_wait_in);
+}
+
+/* Captures end before the memory that they hold goes. */
+static void context_ending(CUcontext ctx)
+{
+	assert(ctx && gcp_ranks_held == 0);
+	if (!gcp_process_pooling())
+		return;
+	gcp_tracker_context_ending(gcp_process.tracker);
+	gcp_pool_detach(gcp_process.pools, ctx);
+}
+
+static void context_gone(CUcontext ctx)
+{
+	gcp_fence_all_context_gone(ctx);
+	if (gcp_process_pooling()) {
+		gcp_foreign_work_context_gone(ctx);
+		gcp_tracker_context_gone(gcp_process.tracker, ctx);
+		gcp_spill_context_gone(ctx);
+	}
+	if (ctx && gcp_process_pooling())
+		gcp_pool_reset(gcp_process.pools, ctx);
+	gcp_passed_context_gone(ctx);
+	gcp_imports_context_gone(ctx);
+	if (gcp_process.observer)
+		gcp_process.observer->context(ctx, -1);
+}
+
+static void context_stays(CUcontext ctx)
+{
+	assert(ctx);
+	if (gcp_process_pooling())
+		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
+}
+
+static const struct gcp_context_observer context_observer = {
+    .joined = context_joined,
+    .ending = context_ending,
+    .gone = context_gone,
+    .stays = context_stays,
+};
+
 /* --- fork --------------------------------------------------------------------- */
 
 /* CUDA does not work in the child of a process that has used it: everything
@@ -195,7 +253,7 @@ static void resolve_begins(void)
 /* The real functions are known. */
 static void resolved(void)
 {
-	gcp_contexts_observe(&gcp_contexts_observer);
+	gcp_contexts_observe(&context_observer);
 }
 
 bool gcp_resolve_now(void)

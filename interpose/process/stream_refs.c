@@ -11,7 +11,6 @@
 
 #include "calling_thread.h"
 #include "../cuda/ctx_scope.h"
-#include "poller.h"
 #include "stream_refs.h"
 #include "../cuda/streams.h"
 #include "../cuda/unknown_calls.h"
