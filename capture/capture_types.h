@@ -290,15 +290,7 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);
-/* The pool's pinned memory, made when needed. -ENOMEM, -ENOSYS. */
-int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
-			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set);
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
-/* Frees in captures get a new free group from now on. The number of the one that this
- * closes; 0: no block waits in it. */
-uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool);
-/* What was freed in groups up to `group` may be used again at once. */
-void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group);
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
 /* Nothing runs on the memory any more: it goes to the common heaps. */

@@ -45,19 +45,6 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	return 0;
 }
 
-int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
-			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	int result = 0;
-
-	assert(gcp_graph_pool_references(graph_pool) > 0); /* P2 */
-	if (!graph_pool->pinned_set)
-		result = gcp_pinned_set_create(pools, &graph_pool->pinned_set);
-	*ret_set = graph_pool->pinned_set;
-	return result;
-}
-
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -73,30 +60,6 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 	graph_pool->group += reuse == GCP_REUSE_FENCED;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
-}
-
-uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t group = graph_pool->group++;
-	struct gcp_graph_heap *entry;
-	bool any = false;
-
-	assert(group >= GCP_GROUP_FIRST && graph_pool->captures > 0);
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
-	return any ? group : 0;
-}
-
-void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(group < graph_pool->group);
-	assert(graph_pool->captures == 1 && !graph_pool->shared); /* G10 */
-	struct gcp_graph_heap *entry;
-
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_release_groups(entry->heap, group);
 }
 
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)

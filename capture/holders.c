@@ -386,18 +386,6 @@ static bool any_holds(const struct gcp_tracker *tracker)
 	return gcp_tracker_holds(tracker) || gcp_tracker_capturing(tracker);
 }
 
-/* Each launch may be one of what is held. */
-static void holds_unseen(struct gcp_tracker *tracker, const struct gcp_holds *holds)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_hold *hold;
-
-	SLIST_FOREACH (hold, holds, link) {
-		tracker->unseen += !hold->graph_pool->unseen;
-		hold->graph_pool->unseen = true;
-	}
-}
-
 /* Adds what each launch may run on. */
 static int holds_of_unseen(struct gcp_tracker *tracker, struct gcp_holder *to)
 {
@@ -416,6 +404,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		      enum gcp_making making, struct gcp_holder **ret_holding)
 {
 	bool of_all = making == GCP_MAKING_NODE;
+	const struct gcp_hold *hold;
 	struct gcp_holder *holding;
 	int result;
 
@@ -431,8 +420,11 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 			: holds_of(tracker, handle, is_exec, holding);
 	if (result == 0 && !of_all)
 		result = gcp_share_made(tracker, holding, making);
-	if (making == GCP_MAKING_UNSEEN)
-		holds_unseen(tracker, &holding->holds);
+	if (making == GCP_MAKING_UNSEEN) /* each launch may be one of it */
+		SLIST_FOREACH (hold, &holding->holds, link) {
+			tracker->unseen += !hold->graph_pool->unseen;
+			hold->graph_pool->unseen = true;
+		}
 	if (making == GCP_MAKING_AWAY && result == 0 && tracker->unseen)
 		result = holds_of_unseen(tracker, holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
@@ -492,19 +484,6 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_launches_reset(tracker); /* an update may have failed */
 }
 
-/* Returns the part that was set for the node before, or NULL. */
-static struct gcp_holder *set_find(const struct gcp_holder *exec, const void *node)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(exec->is_exec && node); /* all parts of other graphs have none */
-	struct gcp_holder *part;
-
-	LIST_FOREACH (part, &exec->parts, part_link)
-		if (part->node == node)
-			break;
-	return part;
-}
-
 void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *exec, const void *node, bool done)
 {
@@ -519,7 +498,10 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_tracker_lock(tracker);
 	holder = holding ? holder_get(tracker, exec, true)
 			 : gcp_holder_find(tracker, exec, true);
-	part = holder ? set_find(holder, node) : NULL;
+	assert(!holder || holder->is_exec); /* all parts of graphs have no node */
+	part = holder ? LIST_FIRST(&holder->parts) : NULL;
+	while (part && part->node != node)
+		part = LIST_NEXT(part, part_link);
 	if (part && done) { /* that runs no more */
 		gcp_holder_free(tracker, part);
 		part = NULL;

@@ -335,6 +335,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	stream_note(tracker, last.stream_id);
 	if (!share->track && !unbound_launch(tracker, share, &last))
 		return -EAGAIN;
+	assert(!share->unbound);
 	launch->crosses = false;
 	if (share->track)
 		result = lane_find(tracker, share, exec, &last, launch);

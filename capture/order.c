@@ -67,6 +67,7 @@ enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
 /* False: no memory, or far too many. */
 static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	void **items;
 
 	if (room <= nodes->room)
@@ -95,6 +96,7 @@ static bool nodes_append(struct gcp_nodes *nodes, void *const *items, size_t cou
 static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
 					   const void *node, uint32_t line)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t key = ((uintptr_t)node >> 4) + line * 0xc2b2ae3d27d4eb4full;
 	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
 	struct gcp_reach_place *place;
@@ -109,6 +111,7 @@ static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
 /* False: no memory. */
 static bool reach_grow(struct gcp_reach *reach)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
 				  .count = reach->count};
 
@@ -130,6 +133,7 @@ static bool reach_grow(struct gcp_reach *reach)
 /* Returns true if a look at the line has met the node; else it is entered. */
 static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_reach_place *place = reach_place(reach, node, line);
 
 	assert(node && line > 0);
@@ -143,6 +147,7 @@ static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
 /* Returns true if a look at the line has met the node. */
 static bool reach_has(const struct gcp_reach *reach, const void *node, uint32_t line)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(line > 0 && node);
 	return reach->room > 0 && reach_place(reach, node, line)->node;
 }
@@ -343,31 +348,23 @@ static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 	return own;
 }
 
-/* Strays that precede an end by now are among the nodes of each later group. */
-static void strays_leave(struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_nodes *strays = &capture->strays;
-	const struct gcp_open_end *end;
-
-	SLIST_FOREACH (end, &capture->streams, link)
-		for (size_t i = 0; end->handle && i < strays->count; i++)
-			if (reach_has(&capture->reach, strays->items[i], end->line))
-				strays->items[i--] = strays->items[--strays->count];
-}
-
 /* Keeps the ends with the closed group, if there is one. False: no memory. */
 static bool free_group_add(struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_nodes *frontier = &capture->frontier;
+	struct gcp_nodes *frontier = &capture->frontier, *strays = &capture->strays;
+	const struct gcp_open_end *end;
 	struct gcp_free_group *free_group;
 	size_t bytes;
 
 	if (capture->unread == 0)
 		return true;
-	strays_leave(capture);
-	if (!nodes_append(frontier, capture->strays.items, capture->strays.count))
+	/* Strays that precede an end by now are among the nodes of each later group. */
+	SLIST_FOREACH (end, &capture->streams, link)
+		for (size_t i = 0; end->handle && i < strays->count; i++)
+			if (reach_has(&capture->reach, strays->items[i], end->line))
+				strays->items[i--] = strays->items[--strays->count];
+	if (!nodes_append(frontier, strays->items, strays->count))
 		return false;
 	bytes = frontier->count * sizeof(frontier->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);
@@ -383,6 +380,21 @@ static bool free_group_add(struct gcp_capture *capture)
 	return true;
 }
 
+/* Frees in captures get a new free group from now on. Returns true if a block waits in
+ * the one that this closes. */
+static bool group_close(struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_graph_heap *entry;
+	bool any = false;
+
+	assert(graph_pool->group >= GCP_GROUP_FIRST && graph_pool->captures > 0);
+	graph_pool->group++;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
+	return any;
+}
+
 /* Closes the open group, and looks at every line for it, or for a `proof` of any.
  * False: nothing is to be proved, or nothing can be, or the streams cannot be asked
  * just now. */
@@ -391,18 +403,16 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
-	uint64_t group = 0;
 	int result;
 
 	if (!capture->forked || capture->order_unknown)
 		return false;
 	/* The ends are read after the group is closed: nothing in it was freed
 	 * after them. */
-	if (graph_pool)
-		group = gcp_graph_pool_close_group(graph_pool);
-	assert(group == 0 || group > capture->unread);
-	if (group > 0)
-		capture->unread = group;
+	if (graph_pool && group_close(graph_pool)) {
+		assert(graph_pool->group - 1 > capture->unread);
+		capture->unread = graph_pool->group - 1;
+	}
 	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;
 	capture->stuck = false;
@@ -629,6 +639,7 @@ static bool free_group_precedes(struct gcp_capture *capture,
 				const struct gcp_free_group *free_group,
 				struct gcp_open_end *end)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(end->handle && end->line <= capture->lines); /* G5 */
 	if (end->covers >= free_group->group)
 		return true;
@@ -661,6 +672,8 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_free_group *free_group;
+	struct gcp_graph_pool *graph_pool;
+	struct gcp_graph_heap *entry;
 	uint64_t proven = 0;
 
 	if (capture->stuck || !free_group_close(tracker, capture, true))
@@ -676,6 +689,10 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 	}
 	capture->stuck = free_group != NULL;
 	assert(proven == 0 || capture->released->group == proven);
-	if (proven > 0)
-		gcp_graph_pool_release_groups(own_pool(capture), proven);
+	if (proven == 0)
+		return;
+	graph_pool = own_pool(capture);
+	assert(graph_pool->captures == 1 && proven < graph_pool->group); /* G10 */
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_release_groups(entry->heap, proven);
 }

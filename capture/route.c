@@ -74,64 +74,58 @@ static void candidate_add(struct candidates *candidates, struct gcp_capture *cap
 
 static struct gcp_capture *first_of(const struct candidates *candidates)
 {
+	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(candidates->count > 0);
 	return STAILQ_FIRST(&candidates->captures);
-}
-
-enum gcp_gone {
-	GCP_GONE_NOT,   /* it may be asked about */
-	GCP_GONE_SINCE, /* the handle is dead, or another stream's */
-	GCP_GONE_MAYBE, /* one of the two */
-};
-
-/* Returns whether a stream is among those that have gone since so many had. */
-static enum gcp_gone stream_gone_since(const struct gcp_tracker *tracker,
-				       const void *stream, uint64_t gone)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t now = gcp_tracker_streams_gone(tracker);
-	enum gcp_gone answer = GCP_GONE_NOT;
-
-	assert(gone <= now); /* else the difference wraps: GONE_MAYBE for ever */
-	if (now - gone > GCP_GONE_KEPT)
-		return GCP_GONE_MAYBE;
-	for (; gone < now; gone++) {
-		const void *other = tracker->gone[gone % GCP_GONE_KEPT];
-
-		if (other == stream)
-			return GCP_GONE_SINCE;
-		if (!other)
-			answer = GCP_GONE_MAYBE;
-	}
-	return answer;
 }
 
 /* What is known of the stream that the thread last gave work to. */
 enum hint_says {
 	HINT_NOTHING, /* it gave none */
 	HINT_STATE,   /* whether it captures */
-	HINT_GONE,    /* it is destroyed */
+	HINT_GONE,    /* it is destroyed: the handle is dead, or another stream's */
 	HINT_CANNOT,  /* it may be, or a context is just ending: it cannot be asked */
 };
+
+/* HINT_STATE: it is not among the streams that have gone since, and may be asked. */
+static enum hint_says hint_gone(const struct gcp_tracker *tracker,
+				struct gcp_stream_hint hint)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t now = gcp_tracker_streams_gone(tracker);
+	enum hint_says says = HINT_STATE;
+
+	assert(hint.gone <= now); /* else the difference wraps: CANNOT for ever */
+	if (now - hint.gone > GCP_GONE_KEPT)
+		return HINT_CANNOT;
+	for (; hint.gone < now; hint.gone++) {
+		const void *other = tracker->gone[hint.gone % GCP_GONE_KEPT];
+
+		if (other == hint.stream)
+			return HINT_GONE;
+		if (!other)
+			says = HINT_CANNOT;
+	}
+	return says;
+}
 
 static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 			       struct gcp_stream_hint hint,
 			       struct gcp_capture_state *ret_state)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	enum hint_says says = HINT_CANNOT;
-	enum gcp_gone gone;
+	enum hint_says says;
 
 	*ret_state = (struct gcp_capture_state){0};
 	if (!hint.stream)
 		return HINT_NOTHING;
-	gone = stream_gone_since(tracker, hint.stream, hint.gone);
-	if (gone == GCP_GONE_SINCE)
-		return HINT_GONE;
-	if (gone == GCP_GONE_MAYBE || !tracker->driver.contexts_hold())
+	says = hint_gone(tracker, hint);
+	if (says != HINT_STATE)
+		return says;
+	if (!tracker->driver.contexts_hold())
 		return HINT_CANNOT;
-	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0)
-		says = HINT_STATE;
+	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) != 0)
+		says = HINT_CANNOT;
 	tracker->driver.contexts_release();
 	return says;
 }
@@ -276,16 +270,6 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	return 0;
 }
 
-/* Whether the block comes from the pool that many graphs share. */
-static bool is_small(const struct candidates *candidates, uint64_t bytes)
-{
-	const struct gcp_capture *capture = first_of(candidates);
-	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
-
-	assert(left <= SMALL_BYTES_OF_CAPTURE);
-	return !capture->shared && bytes > 0 && bytes <= left / SMALL_PART;
-}
-
 static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
 					     struct candidates *candidates,
 					     const void *ctx, uint64_t bytes)
@@ -315,14 +299,17 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 				       uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_capture *first = first_of(candidates);
+	uint64_t left = SMALL_BYTES_OF_CAPTURE - first->small_bytes;
 	struct gcp_graph_pool *graph_pool = NULL;
 
+	assert(left <= SMALL_BYTES_OF_CAPTURE);
 	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
-	if (is_small(candidates, bytes))
+	if (!first->shared && bytes > 0 && bytes <= left / SMALL_PART)
 		return pool_for_small(tracker, candidates, ctx, bytes);
 	/* The one that the program named, whatever else the capture holds. */
 	if (candidates->count == 1)
-		graph_pool = first_of(candidates)->shared;
+		graph_pool = first->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
@@ -406,6 +393,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 			  struct gcp_stream_hint hint, uint64_t bytes,
 			  struct routed *ret)
 {
+	struct gcp_graph_pool *graph_pool;
 	int result;
 
 	*ret = (struct routed){.use = GCP_USE_ANY};
@@ -414,13 +402,18 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
 	result = route(tracker, ctx, hint, bytes, ret);
-	if (result == 0 && ret->graph_pool)
-		result = pool ? gcp_graph_pool_heap(ret->graph_pool, pool, &ret->heap)
-			      : gcp_graph_pool_pinned_set(ret->graph_pool,
-							  tracker->pools, &ret->set);
+	graph_pool = ret->graph_pool;
+	if (result == 0 && graph_pool && pool) {
+		result = gcp_graph_pool_heap(graph_pool, pool, &ret->heap);
+	} else if (result == 0 && graph_pool) {
+		if (!graph_pool->pinned_set)
+			result = gcp_pinned_set_create(tracker->pools,
+						       &graph_pool->pinned_set);
+		ret->set = graph_pool->pinned_set;
+	}
 	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
-	if (result == 0 && ret->graph_pool)
-		ret->graph_pool->held++;
+	if (result == 0 && graph_pool)
+		graph_pool->held++;
 	return result;
 }
 

@@ -75,20 +75,32 @@ static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void 
 	return found;
 }
 
-/* Takes the list of nodes. */
-static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
-			 void *graph, struct gcp_node_handles *nodes)
+/* The driver is asked for the nodes without the lock. */
+void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
-	struct gcp_share *share = calloc(1, sizeof(*share));
+	const struct gcp_graph_heap *entry;
+	struct gcp_node_handles *nodes = NULL;
+	struct gcp_graph_pool *graph_pool;
+	struct gcp_share *share;
 
-	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
-	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
-	if (!share) {
+	if (!graph || !atomic_load(&tracker->sharing))
+		return;
+	gcp_tracker_lock(tracker);
+	graph_pool = sealed_of(tracker, graph, false);
+	gcp_tracker_unlock(tracker);
+	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
+		nodes = NULL;
+	share = graph_pool ? calloc(1, sizeof(*share)) : NULL;
+	GCP_TRACKER_LOCKED(tracker);
+	graph_pool = sealed_of(tracker, graph, true);
+	if (!share || !graph_pool) {
 		free(nodes);
+		free(share);
 		return;
 	}
+	entry = SLIST_FIRST(&graph_pool->heaps);
+	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
+	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
 	*share = (struct gcp_share){
 	    .id = ++tracker->last_share,
 	    .graph_pool = graph_pool,
@@ -105,28 +117,6 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	atomic_fetch_add(&tracker->share_count, 1);
 	/* A fence behind what was submitted beside the capture. */
 	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-}
-
-/* The driver is asked for the nodes without the lock. */
-void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
-{
-	struct gcp_node_handles *nodes = NULL;
-	struct gcp_graph_pool *graph_pool;
-
-	if (!graph || !atomic_load(&tracker->sharing))
-		return;
-	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph, false);
-	gcp_tracker_unlock(tracker);
-	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
-		nodes = NULL;
-	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph, true);
-	if (graph_pool)
-		share_create(tracker, graph_pool, graph, nodes);
-	else
-		free(nodes);
-	gcp_tracker_unlock(tracker);
 }
 
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,

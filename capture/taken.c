@@ -27,36 +27,27 @@
 
 /* --- what is made of graphs ------------------------------------------------------- */
 
-/* They are in another graph from now on, whose nodes are not listed. */
-static void copied(const struct gcp_holder *holding)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_hold *hold;
-
-	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (!share)
-			continue;
-		assert(gcp_share_is_open(share));
-		share->copied = true;
-		free(share->nodes);
-		share->nodes = NULL;
-	}
-}
-
 int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   enum gcp_making making)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	unsigned shared = making == GCP_MAKING_EXEC, count;
+	const struct gcp_hold *hold;
 	struct gcp_share *share;
 	int result = 0;
 
 	if (making >= GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
 		return 0;
 	if (making == GCP_MAKING_COPY) {
-		copied(holding);
+		SLIST_FOREACH (hold, &holding->holds, link) {
+			share = hold->graph_pool->share;
+			if (!share)
+				continue;
+			assert(gcp_share_is_open(share));
+			share->copied = true;
+			free(share->nodes); /* those of the copy are not listed */
+			share->nodes = NULL;
+		}
 		return 0;
 	}
 	while (result == 0 && (share = gcp_share_held(holding, &count)) &&

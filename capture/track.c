@@ -156,34 +156,44 @@ uint64_t gcp_stream_default_id(const void *stream)
 	       ((uintptr_t)stream == GCP_STREAM_PER_THREAD ? gcp_thread_number() : 0);
 }
 
-/* Returns true if the stream may be given to calls: no capture is under way, and its
- * handle means it for this thread too. (Whether it has gone is asked with the contexts
- * held.) */
-static bool is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
+/* Returns true if the launch's stream may be given to calls until it is released: it
+ * has not gone, no capture is under way or can begin, which would be lost, and its
+ * handle means it for this thread too. Captures come first: fences are asked for with
+ * the contexts held. */
+static bool stream_hold(struct gcp_tracker *tracker, const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return last->stream_id != 0 && !gcp_streams_may_capture(tracker) &&
-	       (!gcp_stream_is_default(last->stream) ||
-		last->stream_id == gcp_stream_default_id(last->stream));
+	if (last->stream_id == 0 || gcp_streams_may_capture(tracker) ||
+	    (gcp_stream_is_default(last->stream) &&
+	     last->stream_id != gcp_stream_default_id(last->stream)) ||
+	    !gcp_pools_captures_hold(tracker->pools))
+		return false;
+	if (tracker->driver.contexts_hold()) {
+		if (last->gone == gcp_tracker_streams_gone(tracker))
+			return true;
+		tracker->driver.contexts_release();
+	}
+	gcp_pools_captures_release(tracker->pools);
+	return false;
+}
+
+static void stream_release(struct gcp_tracker *tracker)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	tracker->driver.contexts_release();
+	gcp_pools_captures_release(tracker->pools);
 }
 
 static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *pool,
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	bool done = false;
+	bool done;
 
-	/* No capture begins meanwhile: it would be lost. That comes first: fences are
-	 * asked for with the contexts held. */
-	if (!is_addressable(tracker, last) || !gcp_pools_captures_hold(tracker->pools))
+	if (!stream_hold(tracker, last))
 		return false;
-	if (tracker->driver.contexts_hold()) {
-		done = last->gone == gcp_tracker_streams_gone(tracker) &&
-		       tracker->driver.stream_query(gcp_pool_context(pool),
-						    last->stream) == 0;
-		tracker->driver.contexts_release();
-	}
-	gcp_pools_captures_release(tracker->pools);
+	done = tracker->driver.stream_query(gcp_pool_context(pool), last->stream) == 0;
+	stream_release(tracker);
 	return done;
 }
 
@@ -291,18 +301,12 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 	 * behind the launch, where that has just done so, it may stand, and not later.
 	 */
 	if (event || !event_is_there(track) || track->in_progress > 0 ||
-	    gcp_stream_is_legacy(track->last.stream) ||
-	    !is_addressable(tracker, &track->last) || !gcp_pool_pin(track->pool))
+	    gcp_stream_is_legacy(track->last.stream) || !gcp_pool_pin(track->pool))
 		return event;
-	if (gcp_pools_captures_hold(tracker->pools)) {
-		if (tracker->driver.contexts_hold()) {
-			track->marked =
-			    track->last.gone == gcp_tracker_streams_gone(tracker) &&
-			    tracker->driver.event_record(track->event,
-							 track->last.stream) == 0;
-			tracker->driver.contexts_release();
-		}
-		gcp_pools_captures_release(tracker->pools);
+	if (stream_hold(tracker, &track->last)) {
+		track->marked =
+		    tracker->driver.event_record(track->event, track->last.stream) == 0;
+		stream_release(tracker);
 	}
 	gcp_pool_unpin(track->pool);
 	assert(!track->marked || track->in_progress == 0); /* X1 */
