@@ -24,51 +24,37 @@
 #include "../process/process_life.h"
 #include "../cuda/unknown_calls.h"
 
-/* A function of libcuda that is not known: its stub. What is not
- * there, or not libcuda's, is not ours to answer. */
-static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
+/* What the look-up finds, or where the caller alone can see libcuda its own function.
+ */
+static void *dlsym_real(void *handle, const char *name, bool hooked)
 {
-	void *real = NULL;
+	void *real = handle == RTLD_NEXT ? NULL : gcp_dlsym_ask(handle, name);
 
-	if (!gcp_resolve())
-		return 0;
-	if (handle != RTLD_NEXT)
-		real = gcp_dlsym_ask(handle, name);
-	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
-		real = gcp_resolve_symbol(name);
-	if (!real || !gcp_resolve_in_driver(real))
-		return 0;
-	*ret_answer = gcp_unknown_call_wrap(name, real, false);
-	return 1;
-}
-
-int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
-		     void **ret_answer)
-{
-	int saved = errno;
-	void *real = NULL;
-	int answered = 0;
-
-	if (!gcp_resolve_hooked(name) && gcp_unknown_call_is(name) &&
-	    !gcp_resolve_in_driver(caller))
-		answered = dlsym_unknown(handle, name, ret_answer);
-	if (answered) {
-		errno = saved;
-		return 1;
-	}
-	/* libcuda may ask from its constructor: it cannot be called then. */
-	if (!gcp_resolve_hooked(name) || gcp_resolve_in_driver(caller) ||
-	    !gcp_resolve() || !gcp_resolve_real(name)) {
-		errno = saved;
-		return 0;
-	}
-	if (handle != RTLD_NEXT)
-		real = gcp_dlsym_ask(handle, name);
 	if (!real && handle == RTLD_DEFAULT)
 		gcp_dlsym_ask(handle, "dlsym"); /* succeeds, and so clears dlerror */
 	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
-		real = gcp_resolve_real(name);
-	*ret_answer = gcp_resolve_hook(real);
-	errno = saved;
-	return 1;
+		real = hooked ? gcp_resolve_real(name) : gcp_resolve_symbol(name);
+	return real;
+}
+
+/* A function that is hooked: its hook; or of libcuda and not known: its stub. What is
+ * not there, or not libcuda's, is not ours to answer. libcuda may ask from its
+ * constructor: it cannot be called then. */
+int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
+		     void **ret_answer)
+{
+	bool hooked = gcp_resolve_hooked(name);
+	int answered = 0;
+	GCP_KEEP_ERRNO;
+	void *real;
+
+	if ((!hooked && !gcp_unknown_call_is(name)) || gcp_resolve_in_driver(caller) ||
+	    !gcp_resolve() || (hooked && !gcp_resolve_real(name)))
+		return answered;
+	real = dlsym_real(handle, name, hooked);
+	answered = hooked || (real && gcp_resolve_in_driver(real));
+	if (answered)
+		*ret_answer = hooked ? gcp_resolve_hook(real)
+				     : gcp_unknown_call_wrap(name, real, false);
+	return answered;
 }
