@@ -35,9 +35,8 @@ static struct foreign *unused;
 static unsigned length, sweep_at = SWEPT_LEAST; /* of the queue */
 
 /* Written under the lock. */
-static _Atomic(uint64_t) latest;        /* number given */
-static _Atomic(uint64_t) oldest_number; /* in the queue; UINT64_MAX: it is empty */
-static atomic_bool begun;               /* oldest_number is valid */
+static _Atomic(uint64_t) latest;                     /* number given */
+static _Atomic(uint64_t) oldest_number = UINT64_MAX; /* in the queue; it is empty */
 
 /* --- the queue: the lock is held ----------------------------------------------- */
 
@@ -45,7 +44,6 @@ static void oldest_tell(void)
 {
 	gcp_assert_held(GCP_RANK_FOREIGN);
 	atomic_store(&oldest_number, oldest ? oldest->number : UINT64_MAX);
-	atomic_store(&begun, true);
 }
 
 static void foreign_put(struct foreign *work)
@@ -164,9 +162,22 @@ static bool counts_for(const struct foreign *work, CUcontext ctx)
 	return counts;
 }
 
-/* What is taken is in no list. NULL: no memory. */
-static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int count)
+/* The work of a green context goes on when that is destroyed, which waits for nothing,
+ * and an event of the primary one can be recorded in its streams (measured). */
+static CUcontext event_context(CUcontext executing)
 {
+	CUcontext home = NULL;
+	int device;
+
+	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
+}
+
+/* What is taken is in no list. NULL: no memory. */
+struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
+				       int count)
+{
+	GCP_KEEP_ERRNO;
+	CUcontext ctx = event_context(executing);
 	struct gcp_ctx_scope scope;
 	struct foreign *work;
 
@@ -186,23 +197,6 @@ static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int c
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	gcp_ctx_scope_end(&scope);
 	return work;
-}
-
-/* The work of a green context goes on when that is destroyed, which waits for nothing,
- * and an event of the primary one can be recorded in its streams (measured). */
-static CUcontext event_context(CUcontext executing)
-{
-	CUcontext home = NULL;
-	int device;
-
-	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
-}
-
-struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
-				       int count)
-{
-	GCP_KEEP_ERRNO;
-	return work_take(event_context(executing), contexts, count);
 }
 
 uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
@@ -238,11 +232,6 @@ CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 		   : GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
 }
 
-void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)
-{
-	(void)gcp_foreign_work_submitted(executing, stream, NULL, 0);
-}
-
 /* --- fences -------------------------------------------------------------------- */
 
 uint64_t gcp_foreign_work_latest(void)
@@ -252,8 +241,7 @@ uint64_t gcp_foreign_work_latest(void)
 
 bool gcp_foreign_work_is_pending(uint64_t number)
 {
-	return number > 0 && atomic_load(&begun) &&
-	       atomic_load(&oldest_number) <= number;
+	return atomic_load(&oldest_number) <= number;
 }
 
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)

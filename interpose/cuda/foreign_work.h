@@ -21,13 +21,12 @@
 #include "symbols.h"
 
 /* The work that was submitted to `stream` last counts for fences of the `count`
- * contexts, which have pools; NULL is left out. `stream` as gcp_stream_named gives it,
+ * contexts, which have pools; NULL is left out. contexts NULL: of all of the process,
+ * those that come included. `stream` as gcp_stream_named gives it,
  * of the context `executing`, and not capturing. If there is no memory for that, waits
  * for the stream; returns the code of a wait that fails. No lock is held. */
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count);
-/* The same of all contexts of the process, those that come included. */
-void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream);
 
 /* The same for work that has a number, in two steps: before it, and after it. The
  * second never waits; returns the number, or 0 if no event stands behind the work.

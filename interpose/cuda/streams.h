@@ -111,8 +111,8 @@ static inline CUcontext gcp_stream_context(CUstream stream)
  * under way. It is counted as eager or as captured. Another result than 0: the program
  * gets that, and the work is not submitted. */
 CUresult gcp_stream_submits(CUstream stream, bool per_thread);
-/* Work that cannot be captured, or of which nothing is known. */
-void gcp_stream_submits_eagerly(void);
+/* Work that is not captured. NULL: it cannot be, or nothing is known of it. */
+void gcp_stream_submits_eagerly(CUstream stream);
 /* A call that may do anything: eager work, captured work, a change of the order. */
 void gcp_stream_submits_unknown(void);
 

@@ -14,7 +14,7 @@
 
 /* --- while a capture is under way --------------------------------------------- */
 
-static void submits_eagerly(CUstream stream)
+void gcp_stream_submits_eagerly(CUstream stream)
 {
 	if (!gcp_process_capturing())
 		return;
@@ -22,14 +22,9 @@ static void submits_eagerly(CUstream stream)
 	gcp_stream_work_given(stream, true);
 }
 
-void gcp_stream_submits_eagerly(void)
-{
-	submits_eagerly(NULL);
-}
-
 void gcp_stream_submits_unknown(void)
 {
-	gcp_stream_submits_eagerly();
+	gcp_stream_submits_eagerly(NULL);
 	if (gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker, true);
 	if (gcp_process_pooling())
@@ -53,7 +48,7 @@ CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 	if (captures)
 		gcp_stream_work_given(named, false);
 	else
-		submits_eagerly(named); /* it may join a capture later */
+		gcp_stream_submits_eagerly(named); /* it may join a capture later */
 	if (!captures && asked == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
 	assert(gcp_thread.stream.stream == named); /* route.c asks that one */

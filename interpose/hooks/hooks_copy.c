@@ -385,7 +385,7 @@ static void copy_cover(const struct copy *copy)
 	if (gcp_contexts_home(copy->executing, &contexts[2], &device))
 		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts, 3);
 	else
-		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
+		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);
 }
 
 /* --- batches ------------------------------------------------------------------- */
@@ -480,7 +480,7 @@ static void batch_cover(const struct copy *copy)
 	if (gcp_stream_captures(copy->stream))
 		return;
 	if (opens_more())
-		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
+		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);
 	else
 		copy_cover(copy);
 }
@@ -532,7 +532,7 @@ static CUresult copy_end(const struct copy *copy)
 GCP_HOOKS_COPIES(COPIES_HOOK)
 
 #define COPIES_SYNC_HOOK(name, base, version, twin, need)                              \
-	GCP_COPY(name, (gcp_stream_submits_eagerly(), CUDA_SUCCESS),                   \
+	GCP_COPY(name, (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),               \
 		 gcp_stream_named(NULL, twin), false,                                  \
 		 GCP_BEGINS(#base, COPIED_##base))
 GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)

@@ -116,7 +116,7 @@ GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
 GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_HOOK)
 
 #define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need)                         \
-	GCP_HOOK_IS(name, (gcp_stream_submits_eagerly(), GCP_CALLED(name)))
+	GCP_HOOK_IS(name, (gcp_stream_submits_eagerly(NULL), GCP_CALLED(name)))
 GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_HOOK)
 
 #define WAITS_HOOK(name, base, version, twin, need) GCP_HOOK_IS(name, GCP_CALLED(name))
