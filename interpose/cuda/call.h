@@ -70,6 +70,8 @@ GCP_DRIVER_HOOKS(GCP_X)
 				    inside_##name GCP_ARGUMENTS_##name);               \
 	}                                                                              \
 	static inline CUresult inside_##name GCP_PARAMETERS_##name
+/* In it: the name of the function. */
+#define GCP_NAME (&__func__[sizeof("inside")])
 /* The same as one expression. */
 #define GCP_HOOK_IS(name, result)                                                      \
 	GCP_HOOKED(name)                                                               \

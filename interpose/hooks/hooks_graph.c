@@ -126,33 +126,6 @@ static unsigned long long flags_of(const void *parameters)
 	return parameters ? *(const cuuint64_t *)parameters : 0;
 }
 
-#define FLAGS_cuGraphInstantiate                0
-#define FLAGS_cuGraphInstantiate_v2             0
-#define FLAGS_cuGraphInstantiateWithFlags       flags
-#define FLAGS_cuGraphInstantiateWithParams      flags_of(parameters)
-#define FLAGS_cuGraphInstantiateWithParams_ptsz flags_of(parameters)
-
-#define INSTANTIATIONS_HOOK(name, base, version, twin, need)                           \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		GCP_CANCEL_LATER;                                                      \
-		struct gcp_holder *holding;                                            \
-		int looks = 0;                                                         \
-		CUresult result =                                                      \
-		    holding_begin(graph, making_of(is_plain(FLAGS_##name)),            \
-				  "cuGraphInstantiate", &holding);                     \
-                                                                                       \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		do                                                                     \
-			result = GCP_AGAIN(GCP_CALLED(name),                           \
-					   .maker = "cuGraphInstantiate");             \
-		while (is_mapped_now(&result, holding, &looks));                       \
-		return holding_new(result, holding, ret_exec ? *ret_exec : NULL,       \
-				   true);                                              \
-	}
-GCP_HOOKS_INSTANTIATIONS(INSTANTIATIONS_HOOK)
-
 /* --- ends ------------------------------------------------------------------------ */
 
 static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
@@ -178,22 +151,6 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
-
-#define EXEC_UPDATES_HOOK(name, base, version, twin, need)                             \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		GCP_CANCEL_LATER;                                                      \
-		struct gcp_holder *holding;                                            \
-		bool plainly = !gcp_process_pooling() || is_made_plain(exec);          \
-		CUresult result =                                                      \
-		    holding_begin(graph, making_of(plainly), #base, &holding);         \
-                                                                                       \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		return updated(GCP_AGAIN(GCP_CALLED(name), .maker = #base), exec,      \
-			       holding);                                               \
-	}
-GCP_HOOKS_EXEC_UPDATES(EXEC_UPDATES_HOOK)
 
 /* --- graphs made of graphs ------------------------------------------------------ */
 
@@ -319,77 +276,95 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 
 /* --- the hooks -------------------------------------------------------------------- */
 
-/* BEFORE_ runs before the real call, which is not made if it fails; AFTER_ runs after
- * it. Addresses that the program names may be another graph's: a graph that a node is
- * added to is held. */
-#define GCP_HOLD(graph, making) holding_begin(graph, making, call, &holding)
-#define GCP_HOLD_NODE(making)   node_begin(params, making, call, &holding)
+/* `before` gets what the call needs, or refuses it; `after` says what became of it.
+ * Addresses that the program names may be another graph's: a graph that a node is added
+ * to is held. */
+#define GCP_HELD(before, call, after)                                                  \
+	({                                                                             \
+		GCP_CANCEL_LATER;                                                      \
+		struct gcp_holder *holding __attribute__((unused)) = NULL;             \
+		CUresult result = before;                                              \
+                                                                                       \
+		if (result == CUDA_SUCCESS) {                                          \
+			result = call;                                                 \
+			result = after;                                                \
+		}                                                                      \
+		result;                                                                \
+	})
+#define GCP_HOLD(graph, making) holding_begin(graph, making, GCP_NAME, &holding)
+#define GCP_HOLD_NODE(making)   node_begin(params, making, GCP_NAME, &holding)
 #define GCP_FOLLOWED            node_follows(result, parent, ret_node)
 #define GCP_ADDED               holding_add(GCP_FOLLOWED, holding, parent, false)
+#define GCP_ADDING(call)        GCP_HELD(GCP_HOLD(parent, GCP_MAKING_NODE), call, GCP_ADDED)
+#define GCP_TAKING(call)        GCP_HELD(node_taken(node, GCP_NAME), call, result)
+#define GCP_ENDING(handle, is_exec, call)                                              \
+	GCP_HELD((holding = holder_ending(handle, is_exec), CUDA_SUCCESS), call,       \
+		 holder_ended(result, holding))
 
-#define BEFORE_cuGraphCreate      CUDA_SUCCESS
-#define AFTER_cuGraphCreate       holding_new(result, NULL, result ? NULL : *ret_graph, false)
-#define BEFORE_cuGraphDestroy     (holding = holder_ending(graph, false), CUDA_SUCCESS)
-#define AFTER_cuGraphDestroy      holder_ended(result, holding)
-#define BEFORE_cuGraphExecDestroy (holding = holder_ending(exec, true), CUDA_SUCCESS)
-#define AFTER_cuGraphExecDestroy  holder_ended(result, holding)
-#define BEFORE_cuGraphClone       GCP_HOLD(graph, GCP_MAKING_COPY)
-#define AFTER_cuGraphClone                                                             \
-	holding_new(result, holding, ret_graph ? *ret_graph : NULL, false)
-#define BEFORE_cuGraphAddChildGraphNode           GCP_HOLD(graph, GCP_MAKING_COPY)
-#define AFTER_cuGraphAddChildGraphNode            GCP_ADDED
-#define BEFORE_cuGraphExecChildGraphNodeSetParams GCP_HOLD(graph, GCP_MAKING_UNSEEN)
-#define AFTER_cuGraphExecChildGraphNodeSetParams  child_set(result, holding, exec, node)
-#define BEFORE_cuGraphAddKernelNode               GCP_HOLD(parent, GCP_MAKING_NODE)
-#define AFTER_cuGraphAddKernelNode                GCP_ADDED
-#define BEFORE_cuGraphAddBatchMemOpNode           GCP_HOLD(parent, GCP_MAKING_NODE)
-#define AFTER_cuGraphAddBatchMemOpNode            GCP_ADDED
-#define BEFORE_cuGraphAddMemsetNode               GCP_HOLD(parent, GCP_MAKING_NODE)
-#define AFTER_cuGraphAddMemsetNode                GCP_ADDED
-#define BEFORE_cuGraphAddMemcpyNode                                                    \
-	(gcp_copy_node_made(copy, ctx, false), GCP_HOLD(parent, GCP_MAKING_NODE))
-#define AFTER_cuGraphAddMemcpyNode GCP_ADDED
-#define BEFORE_cuGraphMemcpyNodeSetParams                                              \
-	(gcp_copy_node_made(copy, NULL, true), CUDA_SUCCESS)
-#define AFTER_cuGraphMemcpyNodeSetParams result
-#define BEFORE_cuGraphExecMemcpyNodeSetParams                                          \
-	(gcp_copy_node_made(copy, ctx, false), CUDA_SUCCESS)
-#define AFTER_cuGraphExecMemcpyNodeSetParams result
-#define BEFORE_cuGraphAddNode                                                          \
-	GCP_HOLD_NODE(child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE)
-#define AFTER_cuGraphAddNode            node_added(GCP_FOLLOWED, parent, params, holding)
-#define BEFORE_cuGraphNodeSetParams     GCP_HOLD_NODE(GCP_MAKING_UNSEEN)
-#define AFTER_cuGraphNodeSetParams      node_set(result, params, holding)
-#define BEFORE_cuGraphExecNodeSetParams GCP_HOLD_NODE(GCP_MAKING_UNSEEN)
-#define AFTER_cuGraphExecNodeSetParams                                                 \
-	(child_of(params) ? child_set(result, holding, exec, node) : result)
-#define BEFORE_cuGraphKernelNodeGetParams     node_taken(node, call)
-#define AFTER_cuGraphKernelNodeGetParams      result
-#define BEFORE_cuGraphMemcpyNodeGetParams     node_taken(node, call)
-#define AFTER_cuGraphMemcpyNodeGetParams      result
-#define BEFORE_cuGraphMemsetNodeGetParams     node_taken(node, call)
-#define AFTER_cuGraphMemsetNodeGetParams      result
-#define BEFORE_cuGraphBatchMemOpNodeGetParams node_taken(node, call)
-#define AFTER_cuGraphBatchMemOpNodeGetParams  result
-#define BEFORE_cuGraphNodeGetParams           node_taken(node, call)
-#define AFTER_cuGraphNodeGetParams            node_told(result, ret_params)
-#define BEFORE_cuGraphChildGraphNodeGetGraph  node_taken(node, call)
-#define AFTER_cuGraphChildGraphNodeGetGraph   graph_told(result, ret_graph)
+/* Made again where CUDA looks at addresses that are mapped nowhere. */
+#define GCP_INSTANTIATED(call, flags)                                                  \
+	GCP_HELD(GCP_HOLD(graph, making_of(is_plain(flags))), ({                       \
+			 CUresult made;                                                \
+			 int looks = 0;                                                \
+			 do                                                            \
+				 made =                                                \
+				     GCP_AGAIN(call, .maker = "cuGraphInstantiate");   \
+			 while (is_mapped_now(&made, holding, &looks));                \
+			 made;                                                         \
+		 }),                                                                   \
+		 holding_new(result, holding, ret_exec ? *ret_exec : NULL, true))
 
-#define GRAPHS_HOOK(name, base, version, twin, need)                                   \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		GCP_CANCEL_LATER;                                                      \
-		static const char call[] __attribute__((unused)) = #base;              \
-		struct gcp_holder *holding __attribute__((unused)) = NULL;             \
-		CUresult result = BEFORE_##base;                                       \
-                                                                                       \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		result = GCP_CALLED(name);                                             \
-		return AFTER_##base;                                                   \
-	}
-GCP_HOOKS_GRAPHS(GRAPHS_HOOK)
+#define HOOK_cuGraphInstantiate(real, call, twin)          GCP_INSTANTIATED(call, 0)
+#define HOOK_cuGraphInstantiateWithFlags(real, call, twin) GCP_INSTANTIATED(call, flags)
+#define HOOK_cuGraphInstantiateWithParams(real, call, twin)                            \
+	GCP_INSTANTIATED(call, flags_of(parameters))
+#define HOOK_cuGraphExecUpdate(real, call, twin)                                       \
+	GCP_HELD(                                                                      \
+	    GCP_HOLD(graph, making_of(!gcp_process_pooling() || is_made_plain(exec))), \
+	    GCP_AGAIN(call, .maker = "cuGraphExecUpdate"),                             \
+	    updated(result, exec, holding))
+#define HOOK_cuGraphCreate(real, call, twin)                                           \
+	GCP_HELD(CUDA_SUCCESS, call,                                                   \
+		 holding_new(result, NULL, result ? NULL : *ret_graph, false))
+#define HOOK_cuGraphDestroy(real, call, twin)     GCP_ENDING(graph, false, call)
+#define HOOK_cuGraphExecDestroy(real, call, twin) GCP_ENDING(exec, true, call)
+#define HOOK_cuGraphClone(real, call, twin)                                            \
+	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_COPY), call,                               \
+		 holding_new(result, holding, ret_graph ? *ret_graph : NULL, false))
+#define HOOK_cuGraphAddChildGraphNode(real, call, twin)                                \
+	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_COPY), call, GCP_ADDED)
+#define HOOK_cuGraphExecChildGraphNodeSetParams(real, call, twin)                      \
+	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_UNSEEN), call,                             \
+		 child_set(result, holding, exec, node))
+#define HOOK_cuGraphAddKernelNode(real, call, twin)     GCP_ADDING(call)
+#define HOOK_cuGraphAddBatchMemOpNode(real, call, twin) GCP_ADDING(call)
+#define HOOK_cuGraphAddMemsetNode(real, call, twin)     GCP_ADDING(call)
+#define HOOK_cuGraphAddMemcpyNode(real, call, twin)                                    \
+	GCP_HELD(                                                                      \
+	    (gcp_copy_node_made(copy, ctx, false), GCP_HOLD(parent, GCP_MAKING_NODE)), \
+	    call, GCP_ADDED)
+#define HOOK_cuGraphMemcpyNodeSetParams(real, call, twin)                              \
+	GCP_HELD((gcp_copy_node_made(copy, NULL, true), CUDA_SUCCESS), call, result)
+#define HOOK_cuGraphExecMemcpyNodeSetParams(real, call, twin)                          \
+	GCP_HELD((gcp_copy_node_made(copy, ctx, false), CUDA_SUCCESS), call, result)
+#define HOOK_cuGraphAddNode(real, call, twin)                                          \
+	GCP_HELD(GCP_HOLD_NODE(child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE),  \
+		 call, node_added(GCP_FOLLOWED, parent, params, holding))
+#define HOOK_cuGraphNodeSetParams(real, call, twin)                                    \
+	GCP_HELD(GCP_HOLD_NODE(GCP_MAKING_UNSEEN), call,                               \
+		 node_set(result, params, holding))
+#define HOOK_cuGraphExecNodeSetParams(real, call, twin)                                \
+	GCP_HELD(GCP_HOLD_NODE(GCP_MAKING_UNSEEN), call,                               \
+		 child_of(params) ? child_set(result, holding, exec, node) : result)
+#define HOOK_cuGraphKernelNodeGetParams(real, call, twin)     GCP_TAKING(call)
+#define HOOK_cuGraphMemcpyNodeGetParams(real, call, twin)     GCP_TAKING(call)
+#define HOOK_cuGraphMemsetNodeGetParams(real, call, twin)     GCP_TAKING(call)
+#define HOOK_cuGraphBatchMemOpNodeGetParams(real, call, twin) GCP_TAKING(call)
+#define HOOK_cuGraphNodeGetParams(real, call, twin)                                    \
+	node_told(GCP_TAKING(call), ret_params)
+#define HOOK_cuGraphChildGraphNodeGetGraph(real, call, twin)                           \
+	graph_told(GCP_TAKING(call), ret_graph)
+GCP_HOOKS_GRAPHS(GCP_HOOK)
 
 /* --- launches ---------------------------------------------------------------- */
 
