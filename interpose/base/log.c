@@ -15,18 +15,14 @@
 #include "clock.h"
 #include "log.h"
 
-/* Formats that were said, and how often. A full table counts what remains in
- * one place: bounded in any case. */
-enum { SITES_MAX = 64 };
+/* Places for counts of formats, some of which may share one: bounded in any case. */
+enum { SITE_BITS = 10 };
 
 static _Atomic(enum gcp_log_level) wanted_level = GCP_LOG_WARNING;
 static struct {
 	char file[GCP_PATH_MAX]; /* written once, by gcp_log_setup, as: */
 	char here[GCP_PATH_MAX]; /* where the process was then; empty: not known */
-	struct {
-		_Atomic(const char *) format;
-		atomic_uint count;
-	} sites[SITES_MAX + 1];
+	atomic_uint said[1 << SITE_BITS];
 } messages;
 
 /* Whether this thread is inside gcp_log already. */
@@ -117,24 +113,14 @@ void gcp_message_debug(const char *format, ...)
 }
 
 /* How often `format` was said before. Formats are literals: one address is one
- * place in the source. */
+ * place in the source. Saturates, so that the count cannot wrap. */
 static unsigned int site_count(const char *format)
 {
-	size_t i;
+	uint64_t key = (uintptr_t)format * UINT64_C(0x9e3779b97f4a7c15);
+	atomic_uint *said = &messages.said[key >> (64 - SITE_BITS)];
 
-	for (i = 0; i < SITES_MAX; i++) {
-		const char *expected = NULL;
-
-		if (atomic_load(&messages.sites[i].format) == format ||
-		    atomic_compare_exchange_strong(&messages.sites[i].format, &expected,
-						   format) ||
-		    expected == format)
-			break;
-	}
-	/* Saturates, so that the count cannot wrap. */
-	if (atomic_load(&messages.sites[i].count) >= GCP_LOG_REPEATS_MAX)
-		return GCP_LOG_REPEATS_MAX;
-	return atomic_fetch_add(&messages.sites[i].count, 1);
+	return atomic_load(said) < GCP_LOG_REPEATS_MAX ? atomic_fetch_add(said, 1)
+						       : GCP_LOG_REPEATS_MAX;
 }
 
 /* --- text ---------------------------------------------------------------------- */
