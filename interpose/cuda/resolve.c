@@ -86,24 +86,19 @@ static void map_add(void *real, void *entry)
 	map[slot].entry = entry;
 }
 
-/* What cuGetProcAddress gives for a row, or NULL. */
+/* What cuGetProcAddress gives for a row, or NULL: also by a driver that is too old. */
 static void *row_ask(const struct gcp_row *row)
 {
 	gcp_assert_held(GCP_RANK_RESOLVE);
 	const char *base = gcp_row_base(row);
 	void *found = NULL;
 	int status = 0;
-	CUresult result;
 
-	if (gcp_real.cuGetProcAddress_v2)
-		result = gcp_real.cuGetProcAddress_v2(base, &found, row->version,
-						      row->flags, &status);
-	else if (gcp_real.cuGetProcAddress)
-		result =
-		    gcp_real.cuGetProcAddress(base, &found, row->version, row->flags);
-	else
-		return NULL;
-	return result == CUDA_SUCCESS ? found : NULL;
+	return gcp_real.cuGetProcAddress_v2 &&
+		       gcp_real.cuGetProcAddress_v2(base, &found, row->version,
+						    row->flags, &status) == CUDA_SUCCESS
+		   ? found
+		   : NULL;
 }
 
 static void resolve_locked(const struct gcp_elf *found)

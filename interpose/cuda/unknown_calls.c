@@ -39,18 +39,16 @@ static char names[STUBS][64];
 static uint32_t stub_count; /* stubs_lock */
 static atomic_bool seen, missed, graphs_seen;
 
-bool gcp_unknown_capture_is(const char *name)
+/* Returns true if the name of a function says that it begins a capture. */
+static bool begins_capture(const char *name)
 {
-	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
-		return false;
 	return strstr(name, "BeginCapture") || strstr(name, "Recapture");
 }
 
 bool gcp_unknown_call_is(const char *name)
 {
-	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
-		return false;
-	return gcp_unknown_capture_is(name) || !gcp_known_call(name);
+	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&
+	       (begins_capture(name) || !gcp_known_call(name));
 }
 
 bool gcp_unknown_capture_seen(void)
@@ -145,7 +143,7 @@ static uint32_t stub_find(const char *name, void *real)
 		strncpy(names[i], name, sizeof(names[i]) - 1);
 		stubs[i].name = names[i];
 		assert(!atomic_load(&stubs[i].real)); /* none is used twice */
-		stubs[i].captures = gcp_unknown_capture_is(name);
+		stubs[i].captures = begins_capture(name);
 		stubs[i].graphs = strstr(name, "Graph") != NULL;
 		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
 		stub_count++;
@@ -162,7 +160,7 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 	gcp_mutex_lock(&stubs_lock);
 	stub = stub_find(name, real);
 	gcp_mutex_unlock(&stubs_lock);
-	if (stub == STUBS && gcp_unknown_capture_is(name))
+	if (stub == STUBS && begins_capture(name))
 		capture_begins(name);
 	if (stub == STUBS) {
 		atomic_store(&missed, true);

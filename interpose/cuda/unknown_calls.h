@@ -25,10 +25,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether the name is one of the driver's and says that it begins a capture. Any
- * thread, any time; touches nothing. */
-bool gcp_unknown_capture_is(const char *name);
-
 /* The names of known_calls.list, each behind a newline, and one at the end. One string,
  * so that nothing has to be relocated at load. */
 extern const char gcp_known_calls[];

@@ -14,18 +14,13 @@ enum { KNOWN_CUDA = 13000 }; /* of which known_calls.c names the functions */
  * of KNOWN_CUDA. */
 static bool is_newer(const char *symbol, void *real, int version, cuuint64_t flags)
 {
-	CUresult result = CUDA_ERROR_NOT_FOUND;
 	void *known = NULL;
 	int status;
 
-	if (version <= KNOWN_CUDA)
-		return false;
-	if (gcp_real.cuGetProcAddress_v2)
-		result = gcp_real.cuGetProcAddress_v2(symbol, &known, KNOWN_CUDA, flags,
-						      &status);
-	else if (gcp_real.cuGetProcAddress)
-		result = gcp_real.cuGetProcAddress(symbol, &known, KNOWN_CUDA, flags);
-	return result != CUDA_SUCCESS || known != real;
+	return version > KNOWN_CUDA && gcp_real.cuGetProcAddress_v2 &&
+	       (gcp_real.cuGetProcAddress_v2(symbol, &known, KNOWN_CUDA, flags,
+					     &status) != CUDA_SUCCESS ||
+		known != real);
 }
 
 /* What the program gets in the place of the function that the driver gave. */
