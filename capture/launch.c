@@ -108,7 +108,8 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 									     : -EAGAIN;
 }
 
-/* Called with the graph idle: it was not launched yet, or its lane has lost its stream.
+/* Called with the graph idle: it was not launched yet, its latest launch has failed, or
+ * its lane has lost its stream.
  * Brings it into the lane of the launch's stream. An error: it is where it was, or in
  * no lane. */
 static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
@@ -142,7 +143,7 @@ static int lane_leave(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool *pool = share->pool;
 	bool idle = !gcp_share_in_flight(tracker, share);
-	bool leaves = share->stream_id != 0 && share->track->stream_id != 0;
+	bool leaves = share->last.stream_id != 0 && share->track->stream_id != 0;
 	int result = -EBUSY;
 
 	assert(share->track->stream_id != last->stream_id && !share->unbound);
@@ -245,7 +246,7 @@ static void launch_note(struct gcp_tracker *tracker, const void *exec, void *str
 
 	assert(exec && count <= 1); /* an empty place has none; X4 */
 	if (gcp_streams_may_capture(tracker) || (share && share->own) ||
-	    (track && (track->stream_id != share->stream_id ||
+	    (track && (track->stream_id != share->last.stream_id ||
 		       (track->members > 1 && tracker->several_streams))))
 		return;
 	*place_of(tracker, exec) = (struct gcp_relaunch){
@@ -286,7 +287,7 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 		return true;
 	if (gcp_stream_is_default(stream))
 		return tracker->driver.stream_context(stream) != ctx;
-	return share->stream_id != *ret_stream_id &&
+	return share->last.stream_id != *ret_stream_id &&
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
@@ -299,7 +300,7 @@ static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
 	const struct gcp_graph_pool *graph_pool = share->graph_pool;
 
 	gcp_share_unlist(tracker, share);
-	if (share->stream_id != 0 && share->stream_id != last->stream_id)
+	if (share->last.stream_id != 0 && share->last.stream_id != last->stream_id)
 		gcp_share_end(tracker, share);
 	else if (gcp_share_is_bind_due(share))
 		gcp_share_bind(tracker, share, last);
@@ -346,7 +347,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	launch->stream = stream;
 	launch_count(share, exec, launch);
 	assert(last.stream_id != 0 && share->in_progress > 0);
-	share->stream_id = last.stream_id;
 	last.epoch = share->last.epoch;
 	share->last = last;
 	track = share->track;
@@ -462,7 +462,7 @@ static inline bool is_as_before(const struct gcp_share *share, const void *strea
 		    ? track->last.stream_id == track->stream_id && track->crossings == 0
 		    : !gcp_share_is_bind_due(share)) &&
 	       (!gcp_stream_is_default(stream) ||
-		(share->stream_id == gcp_stream_default_id(stream) &&
+		(share->last.stream_id == gcp_stream_default_id(stream) &&
 		 ctx == gcp_pool_context(share->pool)));
 }
 

@@ -37,7 +37,6 @@ struct gcp_share {
 	bool unseen;  /* a call that is not known was made */
 	bool unbound; /* not launched, and in no lane; or is bound just now */
 	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
-	uint64_t stream_id;      /* of its launches; 0: there was none */
 	uint64_t launches;
 	uint32_t in_progress;                /* calls that launch it just now */
 	struct gcp_last last;                /* its latest launch */

@@ -268,16 +268,6 @@ static int64_t scratch_find(struct gcp_heap *heap)
 	return (int64_t)bytes;
 }
 
-/* The handles of a block become the lane's; the block stays where it is mapped. */
-static void block_give(struct gcp_lane *lane, struct gcp_block *block)
-{
-	uint64_t count;
-	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
-
-	for (uint64_t i = 0; i < count; i += chunks[i].count)
-		gcp_lane_add(lane, chunks[i].handle, chunks[i].count);
-}
-
 /* Room in the lane for all handles of the block. */
 static bool block_fits(struct gcp_lane *lane, const struct gcp_block *block)
 {
@@ -292,22 +282,26 @@ static bool block_fits(struct gcp_lane *lane, const struct gcp_block *block)
 	return count > 0;
 }
 
+/* The handles of scratch become the lane's; it stays where it is mapped. */
 static void scratch_take(struct gcp_heap *heap, struct gcp_lane *lane)
 {
 	struct gcp_segment *segment;
+	struct gcp_block *block;
+	uint64_t count;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
-		struct gcp_block *block = segment->chunks ? segment->first : NULL;
-
-		for (; block; block = block->upper) {
+		for (block = segment->chunks ? segment->first : NULL; block;
+		     block = block->upper) {
 			struct gcp_block *taken = NULL;
 
 			if (gcp_block_is_free(block) && block_fits(lane, block))
 				taken = gcp_space_take_scratch(heap, block);
 			if (!taken)
 				continue;
-			block_give(lane, taken);
 			block = taken;
+			struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+			for (uint64_t i = 0; i < count; i += chunks[i].count)
+				gcp_lane_add(lane, chunks[i].handle, chunks[i].count);
 		}
 	}
 }

@@ -47,34 +47,24 @@ void gcp_pool_work_is_held_back(struct gcp_pool *pool)
 	atomic_store(&pool->held_back, gcp_pool_work_now(pool));
 }
 
-static int order_locked(struct gcp_pool *pool)
-{
-	struct gcp_driver *driver = &pool->pools->driver;
-	void *fence = NULL;
-	int result;
-
-	if (gcp_timeline_is_held(&pool->timeline))
-		return -EBUSY;
-	result = GCP_CALL(pool, fence_create, pool->ctx, &fence);
-	if (result != 0)
-		return result;
-	result = GCP_CALL(pool, fence_record, pool->ctx, fence);
-	if (result == 0)
-		result = GCP_CALL(pool, fence_order, fence, true);
-	driver->fence_destroy(fence);
-	return result;
-}
-
 /* Not gcp_timeline_barrier, which waits where memory is reused when it is completed
  * only (GCPOOL_REUSE): here a launch follows others, and nothing is reused. */
 int gcp_pool_work_order(struct gcp_pool *pool)
 {
+	void *fence = NULL;
 	int result = -EBUSY;
 
 	if (!gcp_pool_pin(pool))
 		return result;
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	result = order_locked(pool);
+	if (!gcp_timeline_is_held(&pool->timeline))
+		result = GCP_CALL(pool, fence_create, pool->ctx, &fence);
+	if (result == 0)
+		result = GCP_CALL(pool, fence_record, pool->ctx, fence);
+	if (result == 0)
+		result = GCP_CALL(pool, fence_order, fence, true);
+	if (fence)
+		pool->pools->driver.fence_destroy(fence);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	if (result == 0)
 		gcp_pool_work_is_held_back(pool);

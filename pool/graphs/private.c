@@ -100,13 +100,6 @@ static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
 
-/* Waits in `once` for the end of all captures, or of the heap. */
-static void block_keep(struct gcp_heap *heap, struct gcp_block *block)
-{
-	atomic_store(&block->state, GCP_BLOCK_PENDING);
-	TAILQ_INSERT_TAIL(&heap->once, block, link);
-}
-
 /* The order that made blocks ready holds no more: those that captures under way have
  * freed wait again; all: every free block, also what was free before. */
 static void free_blocks_defer(struct gcp_heap *heap, bool all)
@@ -137,15 +130,6 @@ static void groups_release(struct gcp_heap *heap, uint64_t group)
 	}
 }
 
-/* No capture is under way any more: behind the fence of their free. */
-static void once_release(struct gcp_heap *heap)
-{
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-
-	TAILQ_CONCAT(&list, &heap->once, link);
-	gcp_heap_put_list(heap, &list);
-}
-
 /* A capture whose order is one line begins. What it does with blocks freed before
  * runs behind the barrier at its end (gcp_heap_capture_ends): so their epoch need not
  * be ready. In a class list those that wait stand behind those that are ready. */
@@ -171,11 +155,15 @@ static void past_release(struct gcp_heap *heap)
 
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+
 	GCP_LOCKED(&heap->pool->lock);
 	assert(group >= heap->group + (reuse == GCP_REUSE_FENCED));
 	if (reuse == GCP_REUSE_FENCED) {
 		groups_release(heap, UINT64_MAX);
-		once_release(heap);
+		/* No capture is under way any more: behind the fence of their free. */
+		TAILQ_CONCAT(&list, &heap->once, link);
+		gcp_heap_put_list(heap, &list);
 		heap->group_past = group - 1;
 	} else if (reuse == GCP_REUSE_NEVER) {
 		free_blocks_defer(heap, true);
@@ -247,9 +235,10 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 		block->group = heap->group_freed = heap->group;
 	if (once || reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		refusal_count(pool, once);
-	if (once || late)
-		block_keep(heap, block);
-	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+	if (once || late) { /* it waits for the end of all captures, or of the heap */
+		atomic_store(&block->state, GCP_BLOCK_PENDING);
+		TAILQ_INSERT_TAIL(&heap->once, block, link);
+	} else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		block_defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
@@ -336,25 +325,12 @@ void gcp_pools_close_full(struct gcp_pools *pools)
 	}
 }
 
-/* Takes every free block of the heap off its lists and puts it onto the common
- * heap's, with `epoch` at least. */
-static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
-			     uint64_t epoch)
-{
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-	struct gcp_block *block;
-
-	gcp_heap_collect(heap, &list);
-	TAILQ_CONCAT(&list, &heap->once, link);
-	TAILQ_FOREACH (block, &list, link)
-		block->epoch = block->epoch > epoch ? block->epoch : epoch;
-	gcp_heap_put_list(common, &list);
-}
-
 void gcp_heap_release(struct gcp_heap *heap)
 {
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment;
+	struct gcp_block *block;
 	uint64_t freed;
 
 	if (!TAILQ_EMPTY(&heap->unmapping))
@@ -376,7 +352,11 @@ void gcp_heap_release(struct gcp_heap *heap)
 	}
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	gcp_space_join(&pool->common, heap);
-	free_blocks_move(heap, &pool->common, epoch);
+	gcp_heap_collect(heap, &list); /* every free block */
+	TAILQ_CONCAT(&list, &heap->once, link);
+	TAILQ_FOREACH (block, &list, link)
+		block->epoch = block->epoch > epoch ? block->epoch : epoch;
+	gcp_heap_put_list(&pool->common, &list);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	freed = heap->reserved_bytes - heap->used_bytes - heap->lent_bytes;
 	gcp_mutex_unlock(&pool->lock);
