@@ -51,6 +51,20 @@ bool gcp_log_wanted(enum gcp_log_level level)
 	       level <= atomic_load_explicit(&wanted_level, memory_order_relaxed);
 }
 
+static void text_add_list(struct gcp_text *text, const char *format, va_list list)
+{
+	size_t room = text->capacity - text->length;
+	int length = vsnprintf(text->bytes + text->length, room, format, list);
+
+	if (length < 0)
+		return;
+	if ((size_t)length >= room) {
+		text->cut = true;
+		length = (int)room - 1;
+	}
+	text->length += (size_t)length;
+}
+
 static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
@@ -63,7 +77,7 @@ static void line_say(const char *format, va_list list, const char *end)
 	inside = true;
 	gcp_text_init(&text, line, sizeof(line) - 1);
 	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
-	gcp_text_add_list(&text, format, list);
+	text_add_list(&text, format, list);
 	gcp_text_add(&text, "%s", end);
 	gcp_text_mask(&text, 0);
 	line[text.length++] = '\n';
@@ -136,22 +150,8 @@ void gcp_text_add(struct gcp_text *text, const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	gcp_text_add_list(text, format, list);
+	text_add_list(text, format, list);
 	va_end(list);
-}
-
-void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list)
-{
-	size_t room = text->capacity - text->length;
-	int length = vsnprintf(text->bytes + text->length, room, format, list);
-
-	if (length < 0)
-		return;
-	if ((size_t)length >= room) {
-		text->cut = true;
-		length = (int)room - 1;
-	}
-	text->length += (size_t)length;
 }
 
 void gcp_text_mask(struct gcp_text *text, size_t from)

@@ -76,7 +76,6 @@ void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The version and, where it is known, the commit: "0.2.0 (b56b6bd0)". */
 void gcp_text_add_version(struct gcp_text *text);
-void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
 
 /* What is quoted is another's, as a value of the environment: it may have line breaks,
  * and sequences that a terminal obeys. From byte `from` on each becomes "?". */

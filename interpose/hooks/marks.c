@@ -76,7 +76,8 @@ bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark)
 	return one && one->id == id && one->marks & mark;
 }
 
-bool gcp_mark_find(CUdeviceptr ptr, enum gcp_mark mark)
+/* The same of the block that holds `ptr`. */
+static bool mark_find(CUdeviceptr ptr, enum gcp_mark mark)
 {
 	struct gcp_block_info info;
 
@@ -88,8 +89,8 @@ CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
 			      bool per_thread)
 {
 	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
-	    !(gcp_mark_find(to, GCP_MARK_SYNC_MEMOPS) ||
-	      gcp_mark_find(from, GCP_MARK_SYNC_MEMOPS)))
+	    !(mark_find(to, GCP_MARK_SYNC_MEMOPS) ||
+	      mark_find(from, GCP_MARK_SYNC_MEMOPS)))
 		return result;
 	return GCP_WITHIN(NULL,
 			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD

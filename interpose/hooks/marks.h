@@ -19,8 +19,6 @@ enum gcp_mark { GCP_MARK_SYNC_MEMOPS = 1, GCP_MARK_STREAMS = 2 };
  * with which the mark ends. False: the host has no memory. */
 bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_mark mark, bool on);
 bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_mark mark);
-/* The same of the block that holds `ptr`. */
-bool gcp_mark_find(CUdeviceptr ptr, enum gcp_mark mark);
 
 extern _Atomic uint32_t gcp_marks_seen __attribute__((visibility("hidden")));
 

@@ -68,12 +68,11 @@ static const struct row host_rows[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char call_words[][40] = {
-#define COUNTED_CALLS_ROW(name, words) words,
+static const struct {
+	char name[24], words[40];
+} counted[] = {
+#define COUNTED_CALLS_ROW(name, words) {#name, words},
     GCP_COUNTED_CALLS(COUNTED_CALLS_ROW)};
-static const char call_names[][24] = {
-#define COUNTED_CALLS_CELL(name, words) #name,
-    GCP_COUNTED_CALLS(COUNTED_CALLS_CELL)};
 
 /* --- figures ------------------------------------------------------------------- */
 
@@ -230,7 +229,7 @@ static void calls_write(struct gcp_writer *writer)
 	for (int i = 0; i < GCP_COUNTED_CALL_COUNT; i++) {
 		const struct gcp_call_stats *sum = &gcp_call_stats[i];
 
-		gcp_write_row(writer, call_names[i], call_words[i], columns,
+		gcp_write_row(writer, counted[i].name, counted[i].words, columns,
 			      (uint64_t[]){sum->count, sum->failed, sum->bytes, sum->ns,
 					   sum->held});
 	}

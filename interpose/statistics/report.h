@@ -112,9 +112,6 @@ struct gcp_writer;
 void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report);
 void gcp_report_gpu(struct gcp_writer *writer, int device);
 
-/* "2026-01-31T23:59:59Z", of seconds since 1970. */
-void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
-
 /* What CUDA says of a device, asked by the hooks in a call of the program that uses the
  * device. Empty strings: unknown. */
 struct gcp_gpu {

@@ -67,9 +67,10 @@ static uint64_t report_ms(void)
 	return start ? (gcp_clock_ns() - start) / 1000000 : 0;
 }
 
-/* Not gmtime: it may read files and allocate. Days to a date as in the proleptic
- * Gregorian calendar, whose years are counted from March here. */
-void gcp_text_add_time(struct gcp_text *text, int64_t seconds)
+/* "2026-01-31T23:59:59Z", of seconds since 1970. Not gmtime: it may read files and
+ * allocate. Days to a date as in the proleptic Gregorian calendar, whose years are
+ * counted from March here. */
+static void time_add(struct gcp_text *text, int64_t seconds)
 {
 	int64_t days = seconds / 86400, rest = seconds % 86400;
 	int64_t era_days = days + 719468; /* since 1 March of the year 0 */
@@ -166,7 +167,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	arguments_write(writer);
 	(void)gethostname(host, sizeof(host) - 1);
 	gcp_write_string(writer, "hostname", host);
-	gcp_text_add_time(&started, start_seconds());
+	time_add(&started, start_seconds());
 	gcp_write_string(writer, "started", started.bytes);
 	/* Not %f: its point follows the program's locale. */
 	gcp_text_add(&seconds, "%llu.%03llu", ms / 1000, ms % 1000);
