@@ -9,8 +9,6 @@
 #include "../base/process.h"
 #include "writer.h"
 
-#define ULL(number) ((unsigned long long)(number))
-
 /* A figure of pool.h, and what it is. */
 enum kind { GAUGE, COUNTER, COST, TIME };
 struct row {
@@ -85,34 +83,6 @@ static bool host_stats(const struct gcp_report *report,
 		       struct gcp_pinned_stats *ret_stats)
 {
 	return report->pools && gcp_pinned_stats(report->pools, ret_stats) == 0;
-}
-
-static void cost_add(struct gcp_call_cost *sum, uint64_t count, uint64_t ns)
-{
-	sum->count += count;
-	sum->ns += ns;
-}
-
-/* All calls that reached the driver. */
-static struct gcp_call_cost reached_of(const struct gcp_report *report)
-{
-	struct gcp_call_cost reached = {0};
-	struct gcp_pinned_stats host;
-	struct gcp_stats stats;
-
-	for (int call = 0; call < GCP_COUNTED_CALL_COUNT; call++)
-		cost_add(&reached, gcp_call_stats[call].count, gcp_call_stats[call].ns);
-	if (host_stats(report, &host)) {
-#define PINNED_CALLS_CELL(name) cost_add(&reached, host.name.count, host.name.total_ns);
-		GCP_PINNED_CALLS(PINNED_CALLS_CELL)
-	}
-	for (int device = 0; device <= device_max(report); device++) {
-		if (gcp_pools_stats(report->pools, device, &stats) != 0)
-			continue;
-#define DRIVER_CALLS_CELL(name) cost_add(&reached, stats.name.count, stats.name.ns);
-		GCP_DRIVER_CALLS(DRIVER_CALLS_CELL)
-	}
-	return reached;
 }
 
 /* --- the parts of a report ----------------------------------------------------- */
@@ -239,16 +209,11 @@ static void calls_write(struct gcp_writer *writer)
 void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text *text)
 {
 	struct gcp_writer writer = {.text = text, .json = json};
-	struct gcp_call_cost reached = reached_of(report);
 	struct gcp_pinned_stats host;
 	struct gcp_stats stats;
 
 	gcp_write_open(&writer, NULL, '{');
 	gcp_report_process(&writer, report);
-	gcp_write_line(&writer, "reached", '{');
-	gcp_write_number(&writer, "count", "", reached.count);
-	gcp_write_number(&writer, "ns", "", reached.ns);
-	gcp_write_close(&writer, '}');
 	calls_write(&writer);
 	if (host_stats(report, &host))
 		host_write(&writer, &host);

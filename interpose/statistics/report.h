@@ -27,8 +27,6 @@
  *   help_asked, help_got_bytes, help_given_bytes
  *                      memory lent between processes; absent: none
  *   options            { NAME: value }: options in force that are not the default
- *   reached            {count, ns}: all calls that reached the driver, of the
- *                      program and of the library
  *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns,
  *                      held_bytes} }; bytes of those that succeeded; held: now
  *   host               pinned memory, if there was any:
