@@ -97,15 +97,13 @@ struct gcp_begin {
 	struct gcp_capture *capture; /* NULL: not ours to follow */
 	bool refused;                /* the host is out of memory */
 	bool into;                   /* a graph that was there */
-	int cancel;                  /* as it was, if there is a capture */
 	CUcontext ctx;
 	CUstream stream;
 };
 
 /* A context must stand behind all barriers before it captures: afterwards it
  * cannot be made to wait. A capture that cannot be followed, because the host has no
- * memory for our records, must not begin. From here on until capture_begun the thread
- * does not end by pthread_cancel: fences would be held off for good. */
+ * memory for our records, must not begin. */
 static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool into)
 {
 	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread),
@@ -115,12 +113,9 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool i
 		return begin;
 	begin.ctx = gcp_stream_context(begin.stream);
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
-	begin.cancel = gcp_cancel_defer();
 	begin.refused =
 	    gcp_tracker_begin_prepare(gcp_process.tracker, into, &begin.capture) != 0;
 	assert(begin.refused == !begin.capture); /* C3: never begun and not counted */
-	if (begin.refused)
-		gcp_cancel_restore(&begin.cancel);
 	return begin;
 }
 
@@ -138,8 +133,6 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 		/* What the stream did before says nothing now. */
 		gcp_stream_work_given(NULL, false);
 	}
-	if (begin->capture)
-		gcp_cancel_restore(&begin->cancel);
 	/* The program holds the graph, and may add work to it. */
 	if (begin->into && result == CUDA_SUCCESS && gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
@@ -153,9 +146,11 @@ _Static_assert((int)GCP_CAPTURE_THREAD_LOCAL ==
 _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 	       "cuda.h");
 
-/* Between prepare and begun stands the real call, whatever its form. */
+/* Between prepare and begun stands the real call, whatever its form. The thread does
+ * not end by pthread_cancel meanwhile: fences would be held off for good. */
 #define GCP_BEGIN(call, per_thread, mode, into)                                        \
 	({                                                                             \
+		GCP_CANCEL_LATER;                                                      \
 		struct gcp_begin begin = capture_prepare(stream, per_thread, into);    \
                                                                                        \
 		begin.refused ? CUDA_ERROR_OUT_OF_MEMORY                               \

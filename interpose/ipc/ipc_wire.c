@@ -13,8 +13,9 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "../base/clock.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -68,10 +69,7 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 
 long gcp_ipc_deadline(long ms)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000L + now.tv_nsec / 1000000L + ms;
+	return (long)(gcp_clock_ns() / 1000000) + ms;
 }
 
 /* Signals do not make the wait longer. */
