@@ -66,22 +66,6 @@ enum { UNGUARDED = 1 };
 enum { UNGUARDED = 0 };
 #endif
 
-/* False: it cannot be said that way. */
-static bool event_is_followed(struct gcp_tracker *tracker,
-			      const struct gcp_track *track, void *stream, void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	bool followed = false;
-
-	if (gcp_pools_captures_hold(tracker->pools)) {
-		gcp_pool_work_is_held_back(track->pool);
-		followed = tracker->driver.event_wait_all(gcp_pool_context(track->pool),
-							  event) == 0;
-		gcp_pools_captures_release(tracker->pools);
-	}
-	return followed || tracker->driver.event_wait(stream, event) == 0;
-}
-
 /* The launch follows the lane's latest one. -EAGAIN: once more, the lock was let go. */
 static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 		      void *stream)
@@ -91,11 +75,18 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	struct gcp_pool *pool = share->pool;
 	uint64_t id = share->id, launches = track->launches;
 	void *event = gcp_track_record(tracker, track);
+	bool followed = false;
 	int result;
 
 	assert(track->in_progress == 0);
 	gcp_pool_count_graph(pool, false);
-	if ((event && event_is_followed(tracker, track, stream, event)) ||
+	if (event && gcp_pools_captures_hold(tracker->pools)) {
+		gcp_pool_work_is_held_back(pool);
+		followed =
+		    tracker->driver.event_wait_all(gcp_pool_context(pool), event) == 0;
+		gcp_pools_captures_release(tracker->pools);
+	}
+	if (followed || (event && tracker->driver.event_wait(stream, event) == 0) ||
 	    gcp_pool_work_order(pool) == 0)
 		return 0;
 	gcp_tracker_unlock(tracker);
@@ -232,7 +223,7 @@ static struct gcp_relaunch *place_of(struct gcp_tracker *tracker, const void *ex
 {
 	uint64_t mixed = (uint64_t)(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15);
 
-	return &tracker->relaunches[mixed >> (64 - GCP_RELAUNCH_BITS)];
+	return tracker->relaunches + (mixed >> (64 - GCP_RELAUNCH_BITS));
 }
 
 /* The launch that begins just now needs nothing but to be counted, and so do others of
@@ -434,6 +425,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 
 	if (launch->share == 0)
 		return;
+	assert(gcp_ranks_held == 0); /* a record may wait for room in the queue */
 	if (launch->event && result == 0)
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;

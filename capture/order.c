@@ -474,43 +474,29 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 
 /* --- ends at rest -------------------------------------------------------------- */
 
-/* Of the nodes that the latest released group had, those that are not known to precede
- * the stream's end, into the frontier. False: no memory. */
-static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			  const struct gcp_open_end *end)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_free_group *released = capture->released;
-	struct gcp_nodes *missing = &capture->frontier;
-
-	assert(released && end->handle);
-	if (tracker->driver.contexts_hold()) {
-		(void)ends_look(tracker, capture, end); /* else more are missing */
-		tracker->driver.contexts_release();
-	}
-	assert(end->capture == capture);
-	missing->count = 0;
-	if (!nodes_reserve(missing, released->count + 1))
-		return false;
-	for (size_t i = 0; i < released->count; i++)
-		if (!reach_has(&capture->reach, released->nodes[i], end->line))
-			missing->items[missing->count++] = released->nodes[i];
-	return true;
-}
-
 /* The stream follows all that was released. Where that fails it rests, and its next
  * work is refused until it has followed. */
 static int end_goes_on(struct gcp_tracker *tracker, struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture = end->capture;
-	const struct gcp_nodes *missing = &capture->frontier;
+	const struct gcp_free_group *released = capture->released;
+	struct gcp_nodes *missing = &capture->frontier;
 	int result = 0;
 
-	assert(end->line > 0 && end_is_here(end));
-	if (capture->released && !missing_nodes(tracker, capture, end))
+	assert(end->line > 0 && end->handle && end_is_here(end));
+	if (released && tracker->driver.contexts_hold()) {
+		(void)ends_look(tracker, capture, end); /* else more are missing */
+		tracker->driver.contexts_release();
+	}
+	missing->count = 0;
+	if (released && !nodes_reserve(missing, released->count + 1))
 		result = GCP_CUDA_OUT_OF_MEMORY;
-	else if (capture->released && missing->count > 0)
+	/* Those that are not known to precede the stream's end. */
+	for (size_t i = 0; released && result == 0 && i < released->count; i++)
+		if (!reach_has(&capture->reach, released->nodes[i], end->line))
+			missing->items[missing->count++] = released->nodes[i];
+	if (result == 0 && missing->count > 0)
 		result = tracker->driver.stream_follow(end->ctx, end->handle,
 						       missing->items, missing->count);
 	end->resting = result != 0;

@@ -88,6 +88,7 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	gcp_tracker_lock(tracker);
 	graph_pool = sealed_of(tracker, graph, false);
 	gcp_tracker_unlock(tracker);
+	assert(gcp_ranks_held == 0); /* there may be many nodes */
 	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
 		nodes = NULL;
 	share = graph_pool ? calloc(1, sizeof(*share)) : NULL;
@@ -279,6 +280,8 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share
 	int result = 0;
 
 	gcp_tracker_unlock(tracker);
+	assert(gcp_ranks_held ==
+	       0); /* the device, or another thread, may wait for us */
 	if (in_progress)
 		sched_yield();
 	else

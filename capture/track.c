@@ -272,6 +272,7 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 		return NULL;
 	state = gcp_cancel_defer(); /* the context is held */
 	gcp_tracker_unlock(tracker);
+	assert(gcp_ranks_held == 0);
 	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
 	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (track, &tracker->tracks, link)
