@@ -399,11 +399,6 @@ bool gcp_driver_is_sufficient(void)
 		version >= CUDA_WITH_CONTEXT_FENCES);
 }
 
-static void driver_tick(void)
-{
-	gcp_report_tick(&gcp_process.options, gcp_process.pools);
-}
-
 void gcp_driver_fill(struct gcp_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_driver){
@@ -440,5 +435,5 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;
 	if (gcp_process.options.stats && gcp_process.options.stats_every)
-		ret_driver->tick = driver_tick;
+		ret_driver->tick = gcp_report_tick;
 }

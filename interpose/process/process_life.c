@@ -291,7 +291,7 @@ static void unused_say(void)
 static void end_say(void)
 {
 	if (gcp_process_pooling())
-		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+		gcp_report_exit();
 	if (gcp_process.observer)
 		gcp_process.observer->end(false);
 }

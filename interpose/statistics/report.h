@@ -129,10 +129,11 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
  * in a forked child. */
-void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools);
+void gcp_report_exit(void);
 
-/* The same during the process's life, if GCPOOL_STATS_EVERY is over: a look at the
- * clock if not. With no lock of the pools held; locks of capture/ may be. */
-void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools);
+/* The same during the process's life, where it is asked for, if GCPOOL_STATS_EVERY is
+ * over: a look at the clock if not. With no lock of the pools held; locks of capture/
+ * may be. */
+void gcp_report_tick(void);
 
 #endif

@@ -31,11 +31,17 @@ bool gcp_report_knows_gpu(int device)
 	return device < 0 || device >= GPUS_MAX || (noted.known >> device & 1);
 }
 
+/* NULL: it is not known. */
+static const struct gcp_gpu *gpu_of(int device)
+{
+	return device >= 0 && device < GPUS_MAX && (noted.known >> device & 1)
+		   ? &noted.gpus[device]
+		   : NULL;
+}
+
 const char *gcp_report_uuid(int device)
 {
-	bool known = device >= 0 && device < GPUS_MAX && gcp_report_knows_gpu(device);
-
-	return known ? noted.gpus[device].uuid : "";
+	return gpu_of(device) ? gpu_of(device)->uuid : "";
 }
 
 void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu)
@@ -84,14 +90,6 @@ static void time_add(struct gcp_text *text, int64_t seconds)
 		     (int)(year + 400 * era + (month >= 10)),
 		     (int)(month < 10 ? month + 3 : month - 9), (int)of_month,
 		     (int)(rest / 3600), (int)(rest / 60 % 60), (int)(rest % 60));
-}
-
-static int64_t start_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec - (int64_t)(report_ms() / 1000);
 }
 
 /* --- the report ---------------------------------------------------------------- */
@@ -152,6 +150,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	GCP_TEXT(started, 256);
 	GCP_TEXT(seconds, 256);
 	char host[256] = "";
+	struct timespec now;
 
 	gcp_write_title(writer, "libgcpool", "");
 	if (writer->json) {
@@ -167,7 +166,8 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	arguments_write(writer);
 	(void)gethostname(host, sizeof(host) - 1);
 	gcp_write_string(writer, "hostname", host);
-	time_add(&started, start_seconds());
+	clock_gettime(CLOCK_REALTIME, &now);
+	time_add(&started, (int64_t)now.tv_sec - (int64_t)(ms / 1000));
 	gcp_write_string(writer, "started", started.bytes);
 	/* Not %f: its point follows the program's locale. */
 	gcp_text_add(&seconds, "%llu.%03llu", ms / 1000, ms % 1000);
@@ -189,11 +189,10 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 
 void gcp_report_gpu(struct gcp_writer *writer, int device)
 {
-	const struct gcp_gpu *gpu;
+	const struct gcp_gpu *gpu = gpu_of(device);
 
-	if (device < 0 || device >= GPUS_MAX || !(noted.known >> device & 1))
+	if (!gpu)
 		return;
-	gpu = &noted.gpus[device];
 	gcp_write_string(writer, "name", gpu->name);
 	gcp_write_string(writer, "uuid", gpu->uuid);
 	gcp_write_string(writer, "pci", gpu->pci);

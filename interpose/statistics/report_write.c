@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../base/clock.h"
+#include "../base/process.h"
 #include "report.h"
 
 /* More than 64 devices with all that can be said of them. */
@@ -18,20 +19,21 @@ enum { REPORT_BYTES_MAX = 4 << 20 };
 /* Reports are written one at a time. */
 static atomic_flag writing = ATOMIC_FLAG_INIT;
 
-static void failure_say(const struct gcp_options *options, int error, bool final)
+static void failure_say(int error, bool final)
 {
+	const char *file = gcp_process.options.stats_file;
 	GCP_TEXT(text, 64);
 
 	gcp_text_add_errno(&text, error);
 	gcp_log(GCP_LOG_WARNING, "cannot write the statistics to %.200s (%s), %s",
-		options->stats_file[0] ? options->stats_file : "stderr", text.bytes,
+		file[0] ? file : "stderr", text.bytes,
 		final ? "writing them to stderr" : "trying again later");
 }
 
-static void report_write(const struct gcp_options *options, struct gcp_pools *pools,
-			 bool final)
+static void report_write(bool final)
 {
-	struct gcp_report report = {pools, options, .under_way = !final};
+	const struct gcp_options *options = &gcp_process.options;
+	struct gcp_report report = {gcp_process.pools, options, .under_way = !final};
 	struct gcp_text text;
 	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,7 +49,7 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	gcp_report_add(&report, options->stats == GCP_STATS_JSON, &text);
 	error = gcp_text_put(&text, options->stats_file);
 	if (error)
-		failure_say(options, error, final);
+		failure_say(error, final);
 	if (error && final && options->stats_file[0])
 		(void)gcp_text_put(&text, "");
 	munmap(memory, REPORT_BYTES_MAX);
@@ -55,16 +57,17 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 
 /* --- at exit ------------------------------------------------------------------- */
 
-void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
+void gcp_report_exit(void)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
 	GCP_KEEP_ERRNO;
 
-	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
+	if (gcp_process.options.stats == GCP_STATS_OFF ||
+	    atomic_flag_test_and_set(&done))
 		return;
 	for (int turn = 0; atomic_flag_test_and_set(&writing); turn++)
 		gcp_pause(turn); /* another thread writes; none does afterwards */
-	report_write(options, pools, true);
+	report_write(true);
 }
 
 /* --- from time to time ------------------------------------------------------------ */
@@ -80,14 +83,13 @@ static bool is_due(uint64_t every_ns)
 	       atomic_compare_exchange_strong(&last_ns, &last, now);
 }
 
-void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools)
+void gcp_report_tick(void)
 {
 	GCP_KEEP_ERRNO;
 
-	if (!options->stats_every || options->stats == GCP_STATS_OFF ||
-	    !is_due(options->stats_every * 1000000000ull) ||
+	if (!is_due(gcp_process.options.stats_every * 1000000000ull) ||
 	    atomic_flag_test_and_set(&writing))
 		return;
-	report_write(options, pools, false);
+	report_write(false);
 	atomic_flag_clear(&writing);
 }
