@@ -122,20 +122,16 @@ CUmemoryPool gcp_async_default_pool(int number)
 	return device && state_learnt(device) ? device->standard : NULL;
 }
 
-/* Programs set up a pool before they allocate from it: until the first allocation it is
- * not known whether this library will serve it. */
-static bool may_serve(void)
-{
-	return gcp_process_run_mode() == GCP_RUN_FRESH ||
-	       (gcp_process_pooling() && gcp_process.options.async);
-}
-
-/* The device whose default pool it is; NULL: it is none. */
+/* The device whose default pool it is; NULL: it is none, or the library will not serve
+ * it. Programs set up a pool before they allocate from it: until the first allocation
+ * that is not known. */
 static struct async_device *device_with(CUmemoryPool pool)
 {
 	int count = 0;
 
-	if (!pool || !may_serve() || gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+	if (!pool || gcp_process_passive() ||
+	    (gcp_process_pooling() && !gcp_process.options.async) ||
+	    gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
 		return NULL;
 	for (int i = 0; i < count && i < DEVICES_MAX; i++)
 		if (state_learnt(&devices[i]) && devices[i].standard == pool)

@@ -232,26 +232,10 @@ static CUresult memory_detach_stream(CUstream stream, void *owner)
 	return gcp_foreign_work_submitted(ctx, stream, &counts, 1);
 }
 
-/* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,
- * measured). */
-static CUresult memory_refuse_captured(CUstream stream)
-{
-	bool captures = false;
-	CUresult result = capture_ask(stream, &captures);
-
-	return captures ? CUDA_ERROR_INVALID_VALUE : result;
-}
-
-/* While a capture is under way the legacy stream gets no marker: over an operation
- * there CUDA loses the captures of blocking streams. The others are known not to
- * capture. */
-static bool may_mark(CUstream stream)
-{
-	return !gcp_process_capturing() || gcp_stream_capturable(stream);
-}
-
 /* A stream of the block's own context, which does not capture: the block may be reused
- * by its order. 0: by none. */
+ * by its order. 0: by none. While a capture is under way the legacy stream gets no
+ * marker: over an operation there CUDA loses the captures of blocking streams. The
+ * others are known not to capture. */
 static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 {
 	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
@@ -261,7 +245,8 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 	if (!ref || ref->home != owner)
 		return memory_detach_stream(stream, owner);
 	if (ref->kind != GCP_STREAM_APART) {
-		if (!ref->marker || !may_mark(stream))
+		if (!ref->marker ||
+		    (gcp_process_capturing() && !gcp_stream_capturable(stream)))
 			return CUDA_SUCCESS;
 		result = stream_mark(ref, stream);
 	}
@@ -280,15 +265,19 @@ static CUresult free_in_order(CUdeviceptr ptr, uint64_t order, CUstream stream)
 	    ptr, freed == -EREMOTE ? gcp_ipc_server_free(ptr, false) : freed, false);
 }
 
-/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
- * 580, measured). A block of ours goes to the open epoch, whose fence covers this
- * stream as it covers all others of its context. The real function must not see
- * it, live or not: where a block begins a driver allocation, that would go. */
+/* CUDA accepts memory of cuMemAlloc here and frees it in stream order, but while the
+ * stream captures (driver 580, measured). A block of ours goes to the open epoch, whose
+ * fence covers this stream as it covers all others of its context. The real function
+ * must not see it, live or not: where a block begins a driver allocation, that would
+ * go. */
 static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 {
-	CUresult result = memory_refuse_captured(stream);
+	bool captures;
+	CUresult result = capture_ask(stream, &captures);
 	uint64_t order;
 
+	if (captures)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = free_order(stream, owner, &order);
 	if (result != CUDA_SUCCESS)

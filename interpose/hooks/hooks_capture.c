@@ -75,12 +75,6 @@ static void graph_given(CUstream stream, bool per_thread, bool set)
 		gcp_tracker_graph_given(gcp_process.tracker, named, set);
 }
 
-static void node_gone(CUgraphNode node)
-{
-	if (gcp_process_capturing())
-		gcp_tracker_node_gone(gcp_process.tracker, node);
-}
-
 /* A caller that asks only whether a stream captures, as most do, changes nothing. */
 static CUresult queried(CUresult result, CUstream stream, bool per_thread,
 			const CUstreamCaptureStatus *status, bool given)
@@ -241,7 +235,10 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	(graph_given(stream, twin, flags & CU_STREAM_SET_CAPTURE_DEPENDENCIES), call)
 #define HOOK_cuStreamGetCaptureInfo(real, call, twin)                                  \
 	queried(call, stream, twin, ret_status, ret_graph || ret_nodes)
-#define HOOK_cuGraphDestroyNode(real, call, twin) (node_gone(node), call)
+#define HOOK_cuGraphDestroyNode(real, call, twin)                                      \
+	(gcp_process_capturing() ? gcp_tracker_node_gone(gcp_process.tracker, node)    \
+				 : (void)0,                                            \
+	 call)
 #define HOOK_cuStreamEndCapture(real, call, twin)                                      \
 	capture_end(real, stream, twin, ret_graph)
 #define HOOK_cuStreamDestroy(real, call, twin) stream_destroy(real, stream)

@@ -80,20 +80,15 @@ static void poller_end(void)
 	(void)poller.join(poller.thread, NULL, &until);
 }
 
-static bool poller_create(void)
-{
-	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_timedjoin_np");
-	poller.process = getpid();
-	return poller.join && gcp_thread_create(&poller.thread, poller_run, NULL) &&
-	       atexit(poller_end) == 0;
-}
-
 void gcp_poller_start(void)
 {
 	if (atomic_load_explicit(&poller.begun, memory_order_relaxed) ||
 	    atomic_exchange(&poller.begun, true))
 		return;
-	if (!poller_create())
+	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_timedjoin_np");
+	poller.process = getpid();
+	if (!poller.join || !gcp_thread_create(&poller.thread, poller_run, NULL) ||
+	    atexit(poller_end) != 0)
 		gcp_log(GCP_LOG_WARNING, "cannot start the thread of GCPOOL_THREAD, "
 					 "going on without it");
 }
