@@ -52,6 +52,7 @@ enum {
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
 	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
 	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
+	GCP_LOOKS = 256,         /* blocks that are looked at to choose one */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
@@ -202,7 +203,7 @@ struct gcp_chunk {
  *  S4 the chunks of a handle stand side by side, and count themselves */
 struct gcp_segment {
 	gcp_addr addr;
-	uint64_t size, made_for; /* the second: bytes of the block that needed it */
+	uint64_t size;
 	enum gcp_kind kind;
 	bool touched;       /* it was of use, or fell idle, in this turn of decay */
 	uint64_t idle_turn; /* the latest turn before, in which that was so */
@@ -602,9 +603,8 @@ void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
 /* Moves pending blocks whose epoch is ready to where they can be taken. */
 void gcp_heap_advance(struct gcp_heap *heap);
-/* The oldest epoch that would have to be ready to serve `size`; 0: none. Where so much
- * waits that not all of it can be looked at, a younger one: the oldest found, or that
- * of all (plain CUDA has waited for them in the frees). */
+/* The oldest epoch that would have to be ready to serve `size`, as far as is looked;
+ * 0: none. */
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);

@@ -180,8 +180,6 @@ static uint32_t batch_of(uint32_t most)
 {
 	enum { BATCH_LEAST = 8, BATCHES = 4 };
 
-	if (most > BATCH_MAX)
-		return BATCH_MAX;
 	if (most > BATCH_LEAST * BATCHES)
 		return most / BATCHES;
 	return most > BATCH_LEAST ? BATCH_LEAST : most;

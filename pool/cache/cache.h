@@ -61,8 +61,7 @@ struct gcp_cache {
 	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
 	uint64_t streamed_epoch; /* of the latest free that is kept for a stream */
 	int64_t held;
-	int64_t limit;         /* bytes to hold at most */
-	uint32_t poll_backoff; /* slow takes till it is asked again what is completed */
+	int64_t limit; /* bytes to hold at most */
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
 			* held, or was counted */
 	struct gcp_stats_delta delta;

@@ -8,9 +8,6 @@
  */
 #include "cache.h"
 
-/* Blocks that are looked at for what could serve a request when it is ready. */
-enum { FITTING_LOOKS = 4096 };
-
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private)
 {
@@ -165,28 +162,20 @@ static bool block_will_be_free(const struct gcp_block *block)
 	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING;
 }
 
-/* The epoch that would have to be ready for `block` and what it then merges
- * with to serve `size`; 0 if even that is too small. *looks: how many neighbours may be
- * looked at, and are. */
+/* The epoch that would have to be ready for `block` and what is free below it to serve
+ * `size`, with as much of what lies above it as is needed; 0 if that is too small.
+ * *looks: how many blocks may be looked at, and are. */
 static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *looks)
 {
-	uint64_t bytes = block->size, epoch = block->epoch;
-	const struct gcp_block *other, *lower;
+	uint64_t bytes = 0, epoch = 0;
 
-	for (lower = block->lower;
-	     lower && bytes < size && block_will_be_free(lower) && *looks > 0;
-	     lower = lower->lower, --*looks) {
-		bytes += lower->size;
-		epoch = lower->epoch > epoch ? lower->epoch : epoch;
+	if (gcp_block_is_free(block->lower))
+		block = block->lower;
+	for (; block && bytes < size && block_will_be_free(block) && *looks > 0;
+	     block = block->upper, --*looks) {
+		bytes += block->size;
+		epoch = block->epoch > epoch ? block->epoch : epoch;
 	}
-	for (other = block->upper;
-	     other && bytes < size && block_will_be_free(other) && *looks > 0;
-	     other = other->upper, --*looks) {
-		bytes += other->size;
-		epoch = other->epoch > epoch ? other->epoch : epoch;
-	}
-	if (!other && gcp_block_is_head(lower))
-		bytes += lower->size;
 	return bytes >= size ? epoch : 0;
 }
 
@@ -196,7 +185,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
 	uint64_t oldest = 0;
-	int looks = FITTING_LOOKS;
+	int looks = 16 * GCP_LOOKS;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (size_class < heap->pool->pools->classes.slab_count) {
@@ -206,7 +195,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	TAILQ_FOREACH (block, &heap->pending, link) {
 		uint64_t epoch = 0;
 
-		if ((oldest && block->epoch >= oldest) || --looks < 0)
+		if ((oldest && block->epoch >= oldest) || looks <= 0)
 			break;
 		if (block->segment->kind == kind ||
 		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
@@ -214,8 +203,6 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
-	if (looks < 0 && !oldest && heap->pending_bytes >= size)
-		return TAILQ_LAST(&heap->pending, gcp_block_list)->epoch;
 	return oldest;
 }
 

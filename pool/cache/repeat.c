@@ -13,16 +13,7 @@
  */
 #include "cache.h"
 
-enum {
-	REPEATS = 16, /* so often in a row */
-	BLOCKS_LEAST = 2,
-};
-
-/* Returns true if the cache has room for a block in use and one that waits. */
-static bool has_room(const struct gcp_cache *cache, uint64_t size)
-{
-	return size <= cache->pool->pools->config.thread_cache_bytes / BLOCKS_LEAST;
-}
+enum { REPEATS = 16 }; /* so often in a row */
 
 void gcp_request_repeat_count(const struct gcp_request *request)
 {
@@ -38,7 +29,9 @@ void gcp_request_repeat_count(const struct gcp_request *request)
 	bool same = repeat.size == request->size;
 	repeat.size = request->size;
 	repeat.count = same ? repeat.count + (repeat.count < REPEATS) : 0;
-	repeat.keeps = repeat.count >= REPEATS && has_room(cache, request->size);
+	/* The cache has room for a block in use and one that waits. */
+	repeat.keeps = repeat.count >= REPEATS &&
+		       request->size <= pool->pools->config.thread_cache_bytes / 2;
 	if (cache->repeat.keeps && !repeat.keeps &&
 	    repeat.index >=
 		atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))

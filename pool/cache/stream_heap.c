@@ -15,9 +15,6 @@
  */
 #include "cache.h"
 
-/* Blocks and neighbours that are looked at. */
-enum { LOOKS = 256 };
-
 static bool is_usable(const struct gcp_block *block, uint64_t stream)
 {
 	return gcp_block_is_free(block) ||
@@ -32,7 +29,8 @@ static struct gcp_block *listed_take(struct gcp_heap *heap,
 	struct gcp_block *block =
 	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
 
-	for (int i = 0; i < LOOKS && block; i++, block = LIST_NEXT(block, streamed)) {
+	for (int i = 0; i < GCP_LOOKS && block;
+	     i++, block = LIST_NEXT(block, streamed)) {
 		if (block->stream != request->stream ||
 		    block->size_class != request->size_class || !block->slab)
 			continue;
@@ -154,7 +152,7 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
 	struct gcp_block *block =
 	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
-	uint32_t left = request->looks_long ? UINT32_MAX : LOOKS;
+	uint32_t left = request->looks_long ? UINT32_MAX : GCP_LOOKS;
 	struct span small = {0};
 
 	for (; block && left > 0; block = LIST_NEXT(block, streamed)) {

@@ -115,11 +115,23 @@ static int take_completed(struct gcp_request *request)
 
 /* --- ready -------------------------------------------------------------------- */
 
+/* Once while an epoch is open. */
+static int poll_in_epoch(struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	uint64_t open =
+	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
+
+	if (atomic_exchange_explicit(&pool->polled_epoch, open, memory_order_relaxed) ==
+	    open)
+		return 0;
+	return poll_once(request);
+}
+
 /* A thread whose cache has as many blocks of the class as may wait makes them ready,
  * rather than to carry more and more over from the heap. */
 static int take_from_full_cache(struct gcp_request *request)
 {
-	enum { POLL_BACKOFF = 8 };
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
@@ -132,13 +144,9 @@ static int take_from_full_cache(struct gcp_request *request)
 	gcp_window_starved(pool);
 	if (is_barrier_first(pool))
 		return take_ordered(request, false);
-	if (cache->poll_backoff > 0) {
-		cache->poll_backoff--;
-		return 0;
-	}
-	int result = poll_once(request);
-	if (result == 0 && !gcp_take_cached(request))
-		cache->poll_backoff = POLL_BACKOFF;
+	int result = poll_in_epoch(request);
+	if (result == 0)
+		gcp_take_cached(request);
 	return result;
 }
 
@@ -152,17 +160,12 @@ static int make_pending_ready(struct gcp_request *request)
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_window window = gcp_window(pool);
 	uint64_t pending = __atomic_load_n(&heap->pending_bytes, __ATOMIC_RELAXED);
-	uint64_t open =
-	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
 
 	if (heap->private || is_of_slabs(request) || pending < window.epoch_bytes)
 		return 0;
-	if (window.streams != 1 || pending < window.bytes) {
-		bool asked = atomic_exchange_explicit(&pool->polled_epoch, open,
-						      memory_order_relaxed) == open;
-		return asked ? 0 : poll_once(request);
-	}
-	int result = gcp_timeline_make_ready(pool, open - 1);
+	if (window.streams != 1 || pending < window.bytes)
+		return poll_in_epoch(request);
+	int result = gcp_timeline_make_ready(pool, gcp_timeline_stamp(pool) - 1);
 	return result == -EBUSY ? 0 : result;
 }
 

@@ -115,15 +115,11 @@ static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size, bool fre
 {
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size), size, fresh);
-	struct gcp_block *best = block;
 
-	for (; block; block = first_fresh(gcp_tree_next_fit(block, size), size, fresh))
-		if (block->size < best->size)
-			best = block;
-	if (best && best->size - size >= GCP_CHUNK &&
-	    (best->size - size > size / 8 || gcp_pool_is_exact(heap->pool, size)))
-		return NULL;
-	return best;
+	while (block && block->size - size >= GCP_CHUNK &&
+	       (block->size - size > size / 8 || gcp_pool_is_exact(heap->pool, size)))
+		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
+	return block;
 }
 
 /* What was taken is missing; what was only cut off it is back. */
@@ -183,20 +179,14 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 }
 
 /* Returns true if an idle segment would be cut though the device may need the rest of
- * it, or what blocks of this size leave over, elsewhere: it goes back, and a segment of
- * the right size comes instead. One that has just come is the right one, and so is one
- * that was made for this size. */
+ * it elsewhere: it goes back, and a segment of the right size comes instead. One that
+ * has just come is the right one. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
-	uint64_t all = block->segment->size;
-	bool wasted = gcp_pool_is_exact(heap->pool, size)
-			  ? all - size >= GCP_CHUNK
-			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16 &&
-				block->segment->made_for != size;
-
-	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
-	       !block->segment->chunks && is_segment_idle_soon(block);
+	return gcp_pool_is_exact(heap->pool, size) && !heap->private &&
+	       block->segment->size - size >= GCP_CHUNK &&
+	       block->epoch != GCP_EPOCH_FRESH && is_segment_idle_soon(block);
 }
 
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
@@ -205,7 +195,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
 
-	for (int looks = 64; block && looks > 0; looks--) {
+	for (int looks = GCP_LOOKS; block && looks > 0; looks--) {
 		*ret_at = gcp_block_place(block, size);
 		if (*ret_at && !is_too_large(heap, block, size))
 			return block;

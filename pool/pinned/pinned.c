@@ -177,8 +177,8 @@ static bool driver_has(const struct request *request, uint64_t bytes)
  * refuses that, the request fails anyway, and must not wait. */
 static bool may_help(const struct request *request)
 {
-	enum { PAGE = 4096 }; /* in which the driver may have rounded */
-	uint64_t own = gcp_pinned_unused_own(request->pool, PAGE);
+	/* The driver may have rounded to pages. */
+	uint64_t own = gcp_pinned_unused_own(request->pool, GCP_PAGE);
 	uint64_t over = beyond_quota(request, false);
 	uint64_t bytes = request->bytes;
 
@@ -186,7 +186,7 @@ static bool may_help(const struct request *request)
 		bytes = request->bucket->size; /* CUDA is not asked for less */
 	if (own == 0 || over > 0)
 		return own > 0 && own >= over;
-	return own + PAGE >= bytes || driver_has(request, bytes - own - PAGE);
+	return own + GCP_PAGE >= bytes || driver_has(request, bytes - own - GCP_PAGE);
 }
 
 /* Gives back what is unused; over the quota, only so much that there is room, and of

@@ -30,8 +30,6 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
 	if (result == 0)
 		gcp_take_locked(request, false);
-	if (request->block)
-		request->block->segment->made_for = request->size;
 	gcp_mutex_unlock(&pool->lock);
 	GCP_LOG(pool->pools,
 		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",

@@ -417,14 +417,11 @@ static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int cou
  * the stage OPEN. */
 static bool pinned_give(struct gcp_pools *pools, struct gcp_search *search)
 {
-	enum { PAUSE = 16 };
 	uint64_t given = gcp_pinned_release_idle(pools);
 
-	while (given == 0 && search->looks < LOOKS_MOST &&
-	       gcp_pinned_has_unused(pools)) {
-		for (int i = 0; i < PAUSE; i++)
-			gcp_backoff();
-		search->looks += PAUSE;
+	for (; given == 0 && search->looks < LOOKS_MOST && gcp_pinned_has_unused(pools);
+	     search->looks++) {
+		gcp_backoff();
 		given = gcp_pinned_release_idle(pools);
 	}
 	return given > 0;

@@ -124,15 +124,14 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	return 0;
 }
 
-enum { LOOKS = 1024 }; /* free blocks, for one that is a whole segment */
-
 /* The smallest segment of `size` to `most` bytes that is free as a whole. */
 static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kind,
 					uint64_t size, uint64_t most)
 {
 	struct gcp_block *block = gcp_tree_lowest_fit(heap, kind, size), *best = NULL;
 
-	for (int i = 0; block && i < LOOKS; i++, block = gcp_tree_next_fit(block, size))
+	for (int i = 0; block && i < GCP_LOOKS;
+	     i++, block = gcp_tree_next_fit(block, size))
 		if (block->size <= most && gcp_block_is_segment(block) &&
 		    (!best || block->size < best->size))
 			best = block;

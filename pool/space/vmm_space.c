@@ -22,8 +22,6 @@
  */
 #include "vmm.h"
 
-enum { LOOKS = 64 }; /* blocks that are looked at to choose one */
-
 /* --- holes ------------------------------------------------------------------------ */
 
 static bool is_hole(const struct gcp_block *block)
@@ -190,12 +188,12 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place *best)
 {
 	int middle = gcp_bin_of(bytes_missing(bytes, 0) / GCP_CHUNK);
-	int bin = middle, looks = LOOKS / 2;
+	int bin = middle, looks = GCP_LOOKS;
 	struct gcp_block *hole = NULL;
 
 	while (looks-- > 0 && (hole = gcp_bins_next(holes, &bin, 1, hole)))
 		place_consider(hole, bytes, best);
-	for (bin = middle - 1, looks = LOOKS / 2, hole = NULL;
+	for (bin = middle - 1, looks = GCP_LOOKS, hole = NULL;
 	     looks-- > 0 && (hole = gcp_bins_next(holes, &bin, -1, hole));)
 		place_consider(hole, bytes, best);
 }
@@ -256,14 +254,14 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t epoch, const struct gcp_move *move)
 {
 	const struct gcp_bins *donors = &pool->common.donors;
-	int middle = gcp_bin_of(bytes / GCP_CHUNK), bin = middle, looks = LOOKS;
+	int middle = gcp_bin_of(bytes / GCP_CHUNK), bin = middle, looks = GCP_LOOKS;
 	struct gcp_block *block = NULL;
 
 	while (looks-- > 0 && (block = gcp_bins_next(donors, &bin, 1, block)))
 		if (gcp_block_unused(block) >= bytes &&
 		    may_donate(block, bytes, epoch, move))
 			return block;
-	for (bin = middle, looks = LOOKS, block = NULL;
+	for (bin = middle, looks = GCP_LOOKS, block = NULL;
 	     looks-- > 0 && (block = gcp_bins_next(donors, &bin, -1, block));)
 		if (may_donate(block, bytes, epoch, move))
 			return block;

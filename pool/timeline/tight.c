@@ -11,8 +11,7 @@
 #include "timeline.h"
 
 enum {
-	/* Memory is tight when this part of it, or so many epochs' worth, is left. */
-	TIGHT_PART = 64,
+	/* Memory is tight when so many epochs' worth is left. */
 	TIGHT_EPOCHS = 2,
 	/* The driver is asked again when the pool has taken this part of the memory, */
 	ASK_PART = 32,
@@ -21,7 +20,6 @@ enum {
 	/* Segments are as large as their one block when this part of it is taken, and
 	 * can go back without a wait. */
 	MUCH_PART = 8,
-	EXACT_LEAST = 2 * GCP_CHUNK, /* bytes; what is smaller would not fill its own */
 };
 
 #define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
@@ -42,9 +40,10 @@ bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
 	       all_bytes(pool) / MUCH_PART;
 }
 
+/* What is smaller would not fill a segment of its own. */
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 {
-	return gcp_pool_is_ordinary(pool) && size >= EXACT_LEAST &&
+	return gcp_pool_is_ordinary(pool) && size >= 2 * GCP_CHUNK &&
 	       (gcp_pool_is_tight(pool) || gcp_pool_has_much(pool, 0));
 }
 
@@ -61,18 +60,10 @@ uint64_t gcp_pool_left(struct gcp_pool *pool)
 	return left < (uint64_t)quota_left ? left : (uint64_t)quota_left;
 }
 
-static uint64_t least_left(const struct gcp_pool *pool)
-{
-	uint64_t all = all_bytes(pool);
-	uint64_t part = all == UINT64_MAX ? 0 : all / TIGHT_PART;
-	uint64_t epochs = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
-
-	return part > epochs ? part : epochs;
-}
-
 static void tight_ask(struct gcp_pool *pool)
 {
-	uint64_t left = gcp_pool_left(pool), least = least_left(pool);
+	uint64_t least = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
+	uint64_t left = gcp_pool_left(pool);
 	uint64_t all = all_bytes(pool);
 	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / ASK_PART;
 

@@ -33,7 +33,7 @@ enum {
 	ONE_STREAM_BLOCKS_PART = 4,
 	/* Of a pool of mapped segments no larger blocks stay in caches, unless it has
 	 * several streams or more threads than that, or its limits have grown. */
-	CACHED_MOST_MAPPED = 64 << 10,
+	CACHED_MOST_MAPPED = 128 << 10,
 	THREADS_FEW = 2,
 	/* So many epochs in a row, each closed so shortly after the one before: the
 	 * limits double. One that is closed so long after it: they halve. So often at
