@@ -609,7 +609,6 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
-void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 /* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is not
  * free. It lies in a segment of the heap that begins at `least`. */
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
@@ -618,7 +617,6 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_ad
 void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks off their lists, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
-void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
  * back. */
@@ -655,9 +653,9 @@ bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
 /* Begins an ordinary segment, of which it has all, and which may be cut. */
 bool gcp_block_begins_segment(const struct gcp_block *block);
 bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
-/* Makes a HEAD of the first page of such a block. Gives what is above it; NULL: there
- * is no memory for a descriptor, and nothing is done. */
-struct gcp_block *gcp_block_make_head(struct gcp_block *block);
+/* Makes a HEAD of the first page of such a block, which is what is above it then.
+ * False: there is no memory for a descriptor, and nothing is done. */
+bool gcp_block_make_head(struct gcp_block *block);
 
 /* bins.c: which bin blocks of so many chunks (> 0) are in. The block after `block` in
  * the bin *bin (NULL: its first one), or in the next bin above (step 1) or below (-1)
@@ -670,6 +668,9 @@ void gcp_bins_insert(struct gcp_bins *bins, struct gcp_block *block, uint64_t ch
 /* tree.c: FREE blocks. */
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
+/* Before (-1) and after (1) the block is cut or takes in a neighbour, and stays in its
+ * tree. */
+void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign);
 /* The block of at least `size` that lies lowest in the oldest segment, and the one
  * after such a block; NULL: there is none. */
 struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,

@@ -89,8 +89,6 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 
 void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item)
 {
-	if (!item)
-		return;
 	*link_of(descriptors, item) = descriptors->free_list;
 	descriptors->free_list = item;
 }

@@ -58,11 +58,17 @@ static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
 
 static void start_set(struct gcp_map_leaf *leaf, size_t index)
 {
-	atomic_fetch_or(&leaf->starts[index / 64], UINT64_C(1) << index % 64);
-	atomic_fetch_or(&leaf->some[index / 64 / 64], UINT64_C(1) << index / 64 % 64);
+	uint64_t bit = UINT64_C(1) << index % 64;
+
+	if (!(atomic_load(&leaf->starts[index / 64]) & bit))
+		atomic_fetch_or(&leaf->starts[index / 64], bit);
+	bit = UINT64_C(1) << index / 64 % 64;
+	if (!(atomic_load(&leaf->some[index / 64 / 64]) & bit))
+		atomic_fetch_or(&leaf->some[index / 64 / 64], bit);
 }
 
-/* Another writer may set a bit meanwhile: what is cleared is looked at again. */
+/* Another writer may set a bit meanwhile, or have seen it: what is cleared is looked at
+ * again. */
 static void start_clear(struct gcp_map_leaf *leaf, size_t index)
 {
 	uint64_t bit = UINT64_C(1) << index % 64, group = UINT64_C(1)
@@ -83,8 +89,8 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);
 	if (!leaf)
 		return -ENOMEM;
-	atomic_store_explicit(&leaf->blocks[gcp_map_leaf_index(addr)], block,
-			      memory_order_release);
+	/* Sequentially consistent: start_set looks whether start_clear has come by. */
+	atomic_store(&leaf->blocks[gcp_map_leaf_index(addr)], block);
 	start_set(leaf, gcp_map_leaf_index(addr));
 	return 0;
 }

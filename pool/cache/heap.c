@@ -60,6 +60,22 @@ static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 	return block;
 }
 
+/* What lies below `addr` stays free. False: there is no memory for a descriptor. */
+static bool leave_below(struct gcp_heap *heap, struct gcp_block *block, gcp_addr addr)
+{
+	struct gcp_block *below;
+
+	if (block->addr < addr && gcp_block_begins_segment(block) &&
+	    !gcp_block_make_head(block))
+		return false;
+	if (block->addr >= addr)
+		return true;
+	below = gcp_block_cut(block, addr - block->addr);
+	if (below)
+		gcp_tree_insert(heap, below);
+	return below;
+}
+
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
 				   uint64_t size)
 {
@@ -72,21 +88,9 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_ad
 		    addr + size > block->addr + block->size)
 			return NULL;
 		gcp_tree_remove(heap, block);
-		if (block->addr < addr) { /* leave what lies below free */
-			struct gcp_block *below = block;
-
-			if (gcp_block_begins_segment(block))
-				block = gcp_block_make_head(block);
-			if (block && block->addr < addr) {
-				below = block;
-				block = gcp_block_cut(below, addr - below->addr);
-			}
-			if (!block) { /* no memory for a descriptor */
-				gcp_block_coalesce(heap, below);
-				return NULL;
-			}
-			if (!gcp_block_is_head(below))
-				gcp_tree_insert(heap, below);
+		if (!leave_below(heap, block, addr)) {
+			gcp_block_coalesce(heap, block);
+			return NULL;
 		}
 		block = gcp_block_split(heap, block, size);
 	}

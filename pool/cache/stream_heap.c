@@ -130,11 +130,12 @@ static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *spa
 static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *span,
 				   const struct gcp_request *request)
 {
-	struct gcp_block *joined = span_join(heap, span), *rest = NULL, *block = joined;
+	struct gcp_block *block = span_join(heap, span), *rest = NULL;
+	gcp_addr begin = block->addr;
 
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_trim(block, request->size, &rest);
-	if (block != joined) /* which is a head now */
+	if (block->addr != begin) /* a head lies below it */
 		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)GCP_PAGE);
 	if (rest) {
 		rest->stream = request->stream;

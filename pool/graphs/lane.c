@@ -236,7 +236,7 @@ static void free_blocks_merge(struct gcp_heap *heap, struct gcp_segment *segment
 	for (block = segment->first; block; block = block->upper)
 		while (gcp_block_is_free(block) && gcp_block_is_free(block->upper)) {
 			gcp_tree_remove(heap, block);
-			gcp_block_coalesce(heap, block);
+			block = gcp_block_coalesce(heap, block);
 		}
 }
 

@@ -44,19 +44,17 @@ bool gcp_block_begins_segment(const struct gcp_block *block)
 	       block->addr == segment->addr && !gcp_block_is_head(block);
 }
 
-struct gcp_block *gcp_block_make_head(struct gcp_block *block)
+bool gcp_block_make_head(struct gcp_block *block)
 {
-	struct gcp_block *rest = gcp_block_cut(block, GCP_PAGE);
+	struct gcp_block *head = gcp_block_cut(block, GCP_PAGE);
 
-	if (!rest)
-		return NULL;
-	/* The block above has that epoch and group, until a later free. */
-	block->stream = 0;
-	block->epoch = GCP_EPOCH_FRESH;
-	block->group = GCP_GROUP_FRESH;
-	block->apart = false;
-	gcp_block_set_state(block, GCP_BLOCK_HEAD);
-	return rest;
+	if (!head)
+		return false;
+	head->epoch = GCP_EPOCH_FRESH;
+	head->group = GCP_GROUP_FRESH;
+	head->apart = false;
+	gcp_block_set_state(head, GCP_BLOCK_HEAD);
+	return true;
 }
 
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
@@ -124,41 +122,55 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 
+/* `block` has the memory of `other`, too. */
+static void block_absorb(struct gcp_block *block, const struct gcp_block *other)
+{
+	block->size += other->size;
+	if (block->epoch < other->epoch)
+		block->epoch = other->epoch;
+	if (block->group < other->group)
+		block->group = other->group;
+	assert(block->epoch >= other->epoch && block->group >= other->group); /* E4 */
+	block->apart |= other->apart;
+	if (block->stream != other->stream)
+		block->stream = 0;
+}
+
 void gcp_block_coalesce_upper(struct gcp_block *lower)
 {
 	struct gcp_block *upper = lower->upper;
 
 	assert(lower->addr + lower->size == upper->addr);
-	lower->size += upper->size;
+	block_absorb(lower, upper);
 	lower->upper = upper->upper;
 	if (upper->upper)
 		upper->upper->lower = lower;
-	if (lower->epoch < upper->epoch)
-		lower->epoch = upper->epoch;
-	if (lower->group < upper->group)
-		lower->group = upper->group;
-	assert(lower->epoch >= upper->epoch && lower->group >= upper->group); /* E4 */
-	lower->apart |= upper->apart;
-	if (lower->stream != upper->stream)
-		lower->stream = 0;
 	gcp_block_release(upper);
 }
 
 struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 {
-	struct gcp_block *rest = gcp_block_create(block->segment, block->addr + size,
-						  block->size - size, block->epoch);
+	struct gcp_map *map = block->segment->pool->pools->map;
+	struct gcp_block *lower;
 
-	if (!rest)
+	if (gcp_map_set(map, block->addr + size, block) != 0)
 		return NULL;
-	assert(rest->epoch == block->epoch); /* E4 */
-	rest->lower = block;
-	rest->group = block->group;
-	rest->apart = block->apart;
-	rest->upper = block->upper;
-	if (rest->upper)
-		rest->upper->lower = rest;
-	block->upper = rest;
-	block->size = size;
-	return rest;
+	lower = gcp_block_create(block->segment, block->addr, size, block->epoch);
+	if (!lower) {
+		gcp_map_clear(map, block->addr + size, block);
+		return NULL;
+	}
+	assert(lower->epoch == block->epoch); /* E4 */
+	lower->group = block->group;
+	lower->apart = block->apart;
+	lower->lower = block->lower;
+	if (lower->lower)
+		lower->lower->upper = lower;
+	else
+		block->segment->first = lower;
+	lower->upper = block;
+	block->lower = lower;
+	block->addr += size;
+	block->size -= size;
+	return lower;
 }

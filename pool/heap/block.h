@@ -31,8 +31,8 @@ static inline void gcp_streamed_remove(struct gcp_block *block)
 
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
-/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
- * no list either. NULL: no memory for its descriptor, nothing is cut. */
+/* Cuts off the lower `size` of a block, and returns it, in no list; `block` is the
+ * rest, and where it was. NULL: no memory for a descriptor, nothing is cut. */
 struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
 /* `lower` takes in its upper neighbour; neither is in a list. */
 void gcp_block_coalesce_upper(struct gcp_block *lower);
@@ -43,12 +43,19 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
+/* --- slab.c: pool->lock is held ---------------------------------------------- */
+
+/* A part of gcp_heap_collect. */
+void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
 /* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
  */
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
 			       bool fresh, gcp_addr *ret_at);
+/* A run that has come back from its slab. */
+void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 /* A block whose epoch is ready becomes free memory: the block that it is a part of. */
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

@@ -35,18 +35,25 @@ bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b)
 	       (a->group == GCP_GROUP_FRESH) == (b->group == GCP_GROUP_FRESH);
 }
 
+/* A lower neighbour keeps its place in the tree. */
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
+	struct gcp_block *lower = block->lower, *upper = block->upper;
+
 	block->size_class = GCP_CLASS_NONE;
 	block->stream = 0;
 	block->apart &= heap->private;
-	if (gcp_block_is_free(block->upper) && gcp_blocks_merge(block, block->upper)) {
-		gcp_tree_remove(heap, block->upper);
+	if (gcp_block_is_free(upper) && gcp_blocks_merge(block, upper)) {
+		gcp_tree_remove(heap, upper);
 		gcp_block_coalesce_upper(block);
 	}
-	if (gcp_block_is_free(block->lower) && gcp_blocks_merge(block->lower, block)) {
-		struct gcp_block *lower = block->lower;
-
+	if (gcp_block_is_free(lower) && gcp_blocks_merge(lower, block)) {
+		if (!gcp_block_is_head(lower->lower)) {
+			gcp_tree_change(heap, lower, -1);
+			gcp_block_coalesce_upper(lower);
+			gcp_tree_change(heap, lower, 1);
+			return lower;
+		}
 		gcp_tree_remove(heap, lower);
 		gcp_block_coalesce_upper(lower);
 		block = lower;
@@ -72,20 +79,20 @@ static bool is_left_whole(const struct gcp_block *block, uint64_t size)
 struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 				 struct gcp_block **ret_rest)
 {
+	struct gcp_block *part = NULL;
+
 	*ret_rest = NULL;
 	if (block->size == size)
 		return block;
-	if (gcp_block_begins_segment(block)) {
-		struct gcp_block *behind =
-		    is_left_whole(block, size) ? NULL : gcp_block_make_head(block);
-
-		if (!behind)
-			return block;
-		block = behind;
-	}
+	if (gcp_block_begins_segment(block) &&
+	    (is_left_whole(block, size) || !gcp_block_make_head(block)))
+		return block;
 	if (block->size > size)
-		*ret_rest = gcp_block_cut(block, size);
-	return block;
+		part = gcp_block_cut(block, size);
+	if (!part)
+		return block;
+	*ret_rest = block;
+	return part;
 }
 
 struct gcp_block *gcp_block_split(struct gcp_heap *heap, struct gcp_block *block,
@@ -106,19 +113,6 @@ static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, boo
 {
 	while (fresh && block && block->group != GCP_GROUP_FRESH)
 		block = gcp_tree_next_fit(block, size);
-	return block;
-}
-
-/* A huge block is never split: it serves only what nearly fills it. The driver's
- * granularity is never too much, or a new one would not do. */
-static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size, bool fresh)
-{
-	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size), size, fresh);
-
-	while (block && block->size - size >= GCP_CHUNK &&
-	       (block->size - size > size / 8 || gcp_pool_is_exact(heap->pool, size)))
-		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	return block;
 }
 
@@ -145,7 +139,6 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool 
 	uint64_t least = bytes - GCP_PAGE; /* behind a head */
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, least), least, fresh);
-	struct gcp_block *run;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
@@ -153,17 +146,16 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool 
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
-	run = gcp_block_begins_segment(block) ? gcp_block_make_head(block) : block;
-	if (!run) {
+	if (gcp_block_begins_segment(block) && !gcp_block_make_head(block)) {
 		gcp_tree_insert(heap, block);
 		return NULL;
 	}
-	if (gcp_block_is_head(run->lower))
+	if (gcp_block_is_head(block->lower))
 		bytes = least;
-	if (run->size > bytes)
-		gcp_block_split(heap, run, bytes);
+	if (block->size > bytes)
+		block = gcp_block_split(heap, block, bytes);
 	unused_low_update(heap);
-	return run;
+	return block;
 }
 
 /* Whether the program has nothing else in the block's segment. */
@@ -180,12 +172,17 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 
 /* Returns true if an idle segment would be cut though the device may need the rest of
  * it elsewhere: it goes back, and a segment of the right size comes instead. One that
- * has just come is the right one. */
+ * has just come is the right one. A huge block is never cut: it serves only what nearly
+ * fills it, but the driver's granularity is never too much. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
-	return gcp_pool_is_exact(heap->pool, size) && !heap->private &&
-	       block->segment->size - size >= GCP_CHUNK &&
+	uint64_t over = block->segment->size - size;
+	bool exact = gcp_pool_is_exact(heap->pool, size);
+
+	if (block->segment->kind == GCP_KIND_HUGE)
+		return over >= GCP_CHUNK && (over > size / 8 || exact);
+	return exact && over >= GCP_CHUNK && !heap->private &&
 	       block->epoch != GCP_EPOCH_FRESH && is_segment_idle_soon(block);
 }
 
@@ -201,21 +198,29 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 			return block;
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	}
+	*ret_at = 0;
 	return NULL;
 }
 
-/* Takes the block out of its tree, and cuts off what lies below `at`. NULL: there is no
- * memory for a descriptor, and it stays. */
+/* What begins at `at` and, if it can be cut, has `size`. The rest keeps its place in
+ * the tree. NULL: there is no memory for a descriptor, and all stays. */
 static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *block,
-				   gcp_addr at)
+				   gcp_addr at, uint64_t size)
 {
-	struct gcp_block *below = block;
+	struct gcp_block *part = NULL, *below = NULL;
 
+	gcp_tree_change(heap, block, -1);
+	if (at > block->addr)
+		below = gcp_block_cut(block, at - block->addr);
+	if (at == block->addr && block->size > size &&
+	    block->segment->kind != GCP_KIND_HUGE && !gcp_block_begins_segment(block))
+		part = gcp_block_cut(block, size);
+	gcp_tree_change(heap, block, 1);
+	if (below)
+		gcp_tree_insert(heap, below);
+	if (part || at != block->addr)
+		return part;
 	gcp_tree_remove(heap, block);
-	if (at == block->addr)
-		return block;
-	block = gcp_block_cut(below, at - below->addr);
-	gcp_tree_insert(heap, below);
 	return block;
 }
 
@@ -227,16 +232,15 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	gcp_addr at = 0;
 
-	if (!block && kind == GCP_KIND_HUGE)
-		block = huge_fit(heap, size, fresh);
 	if (!block)
-		block =
-		    gcp_fit_find(heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind,
-				 size, fresh, &at);
+		block = gcp_fit_find(heap, kind, size, fresh, &at);
+	if (!block && kind == GCP_KIND_HUGE)
+		block = gcp_fit_find(heap, GCP_KIND_LARGE, size, fresh, &at);
 	if (!block && kind != GCP_KIND_SLAB)
 		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
-	at = block ? gcp_block_place(block, size) : 0;
-	if (!at || !(block = take_from(heap, block, at)))
+	if (block && !at)
+		at = gcp_block_place(block, size);
+	if (!at || !(block = take_from(heap, block, at, size)))
 		return NULL;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block = gcp_block_split(heap, block, size);

@@ -87,6 +87,14 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 	blocks_remove(&heap->free[block->segment->kind], block);
 }
 
+void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	unused_change(heap, block, sign);
+	if (sign > 0)
+		gcp_treap_update_up(&block->node, &block->node, largest_update);
+}
+
 /* --- which block fits --------------------------------------------------------- */
 
 static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)

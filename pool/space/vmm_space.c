@@ -201,19 +201,19 @@ static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place 
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
 static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *place)
 {
-	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole;
+	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole, *lower;
 
 	LIST_REMOVE(hole, bin);
 	if (place->size < hole->size) {
-		rest = gcp_block_cut(hole, place->upper ? hole->size - place->size
-							: place->size);
-		if (!rest) {
+		lower = gcp_block_cut(hole, place->upper ? hole->size - place->size
+							 : place->size);
+		if (!lower) {
 			gcp_bins_insert(holes_of(heap, hole), hole,
 					hole->size / GCP_CHUNK);
 			return NULL;
 		}
-		target = place->upper ? rest : hole;
-		rest = place->upper ? hole : rest;
+		target = place->upper ? hole : lower;
+		rest = place->upper ? lower : hole;
 	}
 	gcp_block_set_state(target, GCP_BLOCK_MOVING);
 	if (rest)
@@ -272,22 +272,22 @@ struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
 				uint64_t first, uint64_t bytes)
 {
 	struct gcp_segment *segment = block->segment;
-	struct gcp_block *below = NULL, *above = NULL;
+	struct gcp_block *below, *above = NULL;
 	gcp_addr begin = segment->addr + first * GCP_CHUNK;
 
 	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
 	gcp_tree_remove(heap, block);
 	if (block->addr < begin) {
-		below = block;
-		block = gcp_block_cut(below, begin - below->addr);
-		gcp_tree_insert(heap, below);
-		if (!block)
+		below = gcp_block_cut(block, begin - block->addr);
+		gcp_tree_insert(heap, below ? below : block);
+		if (!below)
 			return NULL;
 	}
 	if (block->size > bytes) {
-		above = gcp_block_cut(block, bytes);
-		if (!above) {
-			gcp_block_coalesce(heap, block);
+		above = block;
+		block = gcp_block_cut(above, bytes);
+		if (!block) {
+			gcp_block_coalesce(heap, above);
 			return NULL;
 		}
 	}
