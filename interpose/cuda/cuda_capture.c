@@ -9,7 +9,6 @@
 
 #include "contexts.h"
 #include "ctx_scope.h"
-#include "cuda_capture.h"
 #include "foreign_work.h"
 #include "streams.h"
 

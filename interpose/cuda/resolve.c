@@ -9,7 +9,6 @@
 #include "../../pool/pool.h"
 #include "../base/elfwalk.h"
 #include "resolve.h"
-#include "rows.h"
 
 struct gcp_real gcp_real;
 atomic_bool gcp_resolve_done;

@@ -116,4 +116,9 @@ void gcp_stream_submits_eagerly(CUstream stream);
 /* A call that may do anything: eager work, captured work, a change of the order. */
 void gcp_stream_submits_unknown(void);
 
+/* --- cuda_capture.c --------------------------------------------------------------- */
+
+/* The real driver as capture/ wants to see it. */
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
+
 #endif

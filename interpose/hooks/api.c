@@ -154,24 +154,18 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 	gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
 }
 
-/* As gcp_options_read, but no option has an effect. */
-static int options_find(struct gcp_options *ret_options)
-{
-	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
-
-	if (gcp_process_run_mode() == GCP_RUN_FRESH)
-		return gcp_options_parse(ret_options, environment, complaint_say, NULL);
-	*ret_options = gcp_process.options;
-	return 0;
-}
-
 int gcpool_print_options(int fd)
 {
-	struct gcp_options options;
+	struct gcp_options options = gcp_process.options;
 	GCP_TEXT(text, 16384);
 	GCP_KEEP_ERRNO;
-	int wrong = options_find(&options);
+	int wrong = 0;
 
+	/* As gcp_options_read, but no option has an effect. */
+	if (gcp_process_run_mode() == GCP_RUN_FRESH)
+		wrong =
+		    gcp_options_parse(&options, getauxval(AT_SECURE) ? NULL : environ,
+				      complaint_say, NULL);
 	gcp_options_show(&options, &text);
 	gcp_text_write(&text, fd);
 	return wrong;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exports_stubs.S - every hooked function: the table of rows.h, the exported symbol, and
+ * exports_stubs.S - every hooked function: the table of resolve.h, the exported symbol, and
  * for functions of the driver the entry.
  *
  * A program linked with libcuda, cudart or another library of the tables is bound to

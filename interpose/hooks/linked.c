@@ -18,7 +18,7 @@
 
 #include "dlsym.h"
 #include "../base/elfwalk.h"
-#include "../cuda/rows.h"
+#include "../cuda/resolve.h"
 
 atomic_bool gcp_linked_alone;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handle_files.c - see handle_files.h.
+ * handle_files.c - the files in which handles of mapped memory go to other processes.
+ * Files are made and closed under vmm_lock (of pool/), under which handles come and go.
+ * Legal in captures.
  *
  * The driver takes 590 us to make a handle's file and 480 us to close the last one of
  * it, and 60 us to import and map the handle (H200). So the files of the handles that
  * were exported last are kept, and other processes get duplicates.
  */
-#include "handle_files.h"
-
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -15,6 +15,7 @@
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../ipc/ipc_server.h"
+#include "process_life.h"
 
 enum { KEPT = 128, SHARE = 4 }; /* never more than one in SHARE that may be open */
 

@@ -9,12 +9,11 @@
 
 #include "calling_thread.h"
 #include "cuda_backend.h"
-#include "../cuda/cuda_capture.h"
+#include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
 #include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/gate.h"
-#include "handle_files.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_server.h"
 #include "observe.h"

@@ -32,4 +32,12 @@ static inline bool gcp_resolve(void)
 	       gcp_resolve_now();
 }
 
+/* --- handle_files.c ------------------------------------------------------- */
+
+/* Puts itself before the table's vm_release, which closes a handle's file first, and
+ * behind gcp_ipc_server_file. Before the first handle is made; no lock is held. */
+void gcp_handle_files_watch(struct gcp_driver *driver);
+/* In the child of a fork: closes them. No lock is held. */
+void gcp_handle_files_after_fork(void);
+
 #endif

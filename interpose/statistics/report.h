@@ -127,8 +127,7 @@ void gcp_report_note_others(int device, uint64_t bytes);
 void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
- * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
- * in a forked child. */
+ * GCPOOL_STATS_FILE says. Called once, and not in a forked child. */
 void gcp_report_exit(void);
 
 /* The same during the process's life, where it is asked for, if GCPOOL_STATS_EVERY is

@@ -59,11 +59,9 @@ static void report_write(bool final)
 
 void gcp_report_exit(void)
 {
-	static atomic_flag done = ATOMIC_FLAG_INIT;
 	GCP_KEEP_ERRNO;
 
-	if (gcp_process.options.stats == GCP_STATS_OFF ||
-	    atomic_flag_test_and_set(&done))
+	if (gcp_process.options.stats == GCP_STATS_OFF)
 		return;
 	for (int turn = 0; atomic_flag_test_and_set(&writing); turn++)
 		gcp_pause(turn); /* another thread writes; none does afterwards */
