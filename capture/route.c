@@ -258,6 +258,8 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture;
 
+	/* Also if memory is out before all have joined it: it is no pool of one. */
+	graph_pool->shared |= candidates->count > 1;
 	STAILQ_FOREACH(capture, &candidates->captures, candidate)
 	{
 		int result = 0;
