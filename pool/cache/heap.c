@@ -214,11 +214,8 @@ uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
 {
 	uint64_t largest = 0;
 
-	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		uint64_t bytes = gcp_tree_largest(heap, kind);
-
-		if (bytes > largest)
-			largest = bytes;
-	}
+	for (int kind = 0; kind < GCP_KINDS; kind++)
+		if (gcp_tree_largest(heap, kind) > largest)
+			largest = gcp_tree_largest(heap, kind);
 	return largest;
 }

@@ -117,6 +117,8 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 {
 	uint64_t first;
 
+	if (block->size < GCP_CHUNK)
+		return 0;
 	if (block->segment->chunks)
 		return gcp_block_handles(block, &first) * GCP_CHUNK;
 	return gcp_block_is_segment(block) ? block->size : 0;

@@ -212,8 +212,8 @@ static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *bloc
 	gcp_tree_change(heap, block, -1);
 	if (at > block->addr)
 		below = gcp_block_cut(block, at - block->addr);
-	if (at == block->addr && block->size > size &&
-	    block->segment->kind != GCP_KIND_HUGE && !gcp_block_begins_segment(block))
+	else if (block->size > size && block->segment->kind != GCP_KIND_HUGE &&
+		 !gcp_block_begins_segment(block))
 		part = gcp_block_cut(block, size);
 	gcp_tree_change(heap, block, 1);
 	if (below)
