@@ -87,19 +87,20 @@ static bool is_look_due(struct gcp_tracker *tracker)
 
 static void look(struct gcp_tracker *tracker, bool always)
 {
-	if (atomic_load(&tracker->pending_events) == atomic_load(&tracker->capturing))
-		return; /* none waits */
 	GCP_TRACKER_LOCKED(tracker);
-	if (always || is_look_due(tracker)) {
+	if (!TAILQ_EMPTY(&tracker->waiting) && (always || is_look_due(tracker))) {
 		tracker->launches_done = tracker->driver.launches_done();
 		release_those_over(tracker);
 	}
 }
 
-/* Frees no pinned memory, which may wait for the device. */
+/* Frees no pinned memory, which may wait for the device. The two counts are equal where
+ * none waits, and may seem so while a capture begins or ends: the next look finds it.
+ */
 void gcp_tracker_look(struct gcp_tracker *tracker)
 {
-	look(tracker, false);
+	if (atomic_load(&tracker->pending_events) != atomic_load(&tracker->capturing))
+		look(tracker, false);
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
