@@ -37,9 +37,9 @@
  *   several graphs
  *   a launch fails: its stream says nothing until the next one
  *
- * What each launch may change, and so is asked then: the lane's latest launch is in the
- * lane's stream, and no crossing is just being launched. All that is done with
- * tracker->word alone.
+ * Each launch may change two things, so these are checked each time: the lane's latest
+ * launch is in the lane's stream, and no crossing is being launched. Only tracker->word
+ * is held for that.
  *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane

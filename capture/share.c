@@ -16,7 +16,7 @@
  * that graph, however the executable was made. What else can use the memory (taken.c),
  * or run it where its launches are not seen (launched into a capture, or into a stream
  * of another context; an unknown function was called), gives the graph memory of its
- * own before it happens, for good: gcp_share_take.
+ * own permanently before it happens: gcp_share_take.
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never

@@ -85,7 +85,8 @@ static void map_add(void *real, void *entry)
 	map[slot].entry = entry;
 }
 
-/* What cuGetProcAddress gives for a row, or NULL: also by a driver that is too old. */
+/* Returns what cuGetProcAddress gives for a row. NULL: nothing, or the driver is too
+ * old. */
 static void *row_ask(const struct gcp_row *row)
 {
 	gcp_assert_held(GCP_RANK_RESOLVE);

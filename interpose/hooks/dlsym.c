@@ -24,8 +24,8 @@
 #include "../process/process_life.h"
 #include "../cuda/unknown_calls.h"
 
-/* What the look-up finds, or where the caller alone can see libcuda its own function.
- */
+/* Returns what the look-up finds. RTLD_NEXT and RTLD_DEFAULT find nothing where libcuda
+ * is out of the caller's scope: libcuda's function then. NULL: there is none. */
 static void *dlsym_real(void *handle, const char *name, bool hooked)
 {
 	void *real = handle == RTLD_NEXT ? NULL : gcp_dlsym_ask(handle, name);

@@ -57,8 +57,7 @@ CUresult gcp_call_end_slow(uint64_t call, CUresult result)
 	return gcp_contexts_note(result);
 }
 
-/* Where the entry, gcp_entry_<name>, jumps to; and the hook, which the call may need.
- */
+/* The function that the entry, gcp_entry_<name>, jumps to, and a call of the hook. */
 #define GCP_ENTRY(name)                                                                \
 	CUresult gcp_called_##name GCP_PARAMETERS_##name;                              \
 	CUresult gcp_called_##name GCP_PARAMETERS_##name

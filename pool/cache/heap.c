@@ -60,7 +60,8 @@ static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 	return block;
 }
 
-/* What lies below `addr` stays free. False: there is no memory for a descriptor. */
+/* Leaves free what lies below `addr`. Returns false if there is no memory for a
+ * descriptor. */
 static bool leave_below(struct gcp_heap *heap, struct gcp_block *block, gcp_addr addr)
 {
 	struct gcp_block *below;

@@ -202,8 +202,9 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64
 	return NULL;
 }
 
-/* What begins at `at` and, if it can be cut, has `size`. The rest keeps its place in
- * the tree. NULL: there is no memory for a descriptor, and all stays. */
+/* Returns the part that begins at `at`, of `size` if it can be cut there. The rest
+ * keeps its place in the tree. NULL: there is no memory for a descriptor, and all
+ * stays. */
 static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *block,
 				   gcp_addr at, uint64_t size)
 {
