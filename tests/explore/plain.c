@@ -211,10 +211,11 @@ static uint64_t held_by(const struct block *block, bool rounded, uint64_t *marks
 	return sum;
 }
 
+/* Also of a block that is left (is_left, blocks.c): no longer live, and never freed. */
 static bool is_held(const struct block *block)
 {
-	return (block->live || block->plain_freed) && !block->borrowed &&
-	       !block->foreign;
+	return (block->live || block->plain_freed || block->plain) &&
+	       !block->borrowed && !block->foreign;
 }
 
 /* Bytes of the driver's that blocks in use, or kept by graphs, lie in. */
