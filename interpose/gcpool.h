@@ -297,10 +297,6 @@ struct gcpool_host_stats {
 	/* Calls that the library made; a fence is one in every context. */
 	struct gcpool_host_time host_alloc, host_free;
 	struct gcpool_host_time host_fence_record, host_fence_query, host_fence_wait;
-
-	/* Blocks of 2^i bytes or more, and less than 2^(i+1): all, and those held. */
-	uint64_t bucket_allocation[64];
-	uint64_t bucket_active[64];
 };
 
 /* As gcpool_get_stats.

@@ -757,8 +757,6 @@ struct gcp_pinned_time {
 	uint64_t count, total_ns, max_ns, min_ns;
 };
 
-enum { GCP_PINNED_POWERS = 64 };
-
 struct gcp_pinned_stats {
 #define GCP_X(name, meaning) struct gcp_gauge name;
 	GCP_PINNED_GAUGES(GCP_X)
@@ -769,9 +767,6 @@ struct gcp_pinned_stats {
 #define GCP_X(name) struct gcp_pinned_time name;
 	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X
-	/* Blocks of [2^i, 2^(i+1)) bytes: taken from the driver; held. */
-	uint64_t bucket_allocation[GCP_PINNED_POWERS];
-	uint64_t bucket_active[GCP_PINNED_POWERS];
 };
 
 /* Exact, peaks too. -ENOSYS. */

@@ -29,7 +29,6 @@
 GCP_PINNED_GAUGES(SAME_AS_PINNED)
 GCP_PINNED_COUNTERS(SAME_AS_PINNED)
 GCP_PINNED_CALLS(SAME_AS_PINNED)
-SAME_AS_PINNED(bucket_active)
 SAME(gcpool_graph_pool, gcp_graph_pool_info, launches)
 static_assert(offsetof(struct gcpool_stats, spilled_bytes) ==
 		      sizeof(struct gcp_stats) &&

@@ -163,21 +163,6 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_write_close(writer, '}');
 }
 
-static void buckets_write(struct gcp_writer *writer, const char *name,
-			  const uint64_t counts[GCP_PINNED_POWERS])
-{
-	gcp_write_line(writer, name, '{');
-	for (int i = 0; i < GCP_PINNED_POWERS; i++) {
-		GCP_TEXT(text, 24);
-
-		if (!counts[i])
-			continue;
-		gcp_text_add(&text, "%llu", 1ull << i);
-		gcp_write_number(writer, text.bytes, "", counts[i]);
-	}
-	gcp_write_close(writer, '}');
-}
-
 static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats *stats)
 {
 	if (!writer->json && stats->hits + stats->misses == 0)
@@ -185,8 +170,6 @@ static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats 
 	gcp_write_open(writer, "host", '{');
 	gcp_write_title(writer, "pinned memory", GAUGE_COLUMNS);
 	rows_write(writer, host_rows, COUNT_OF(host_rows), stats);
-	buckets_write(writer, "bucket_allocation", stats->bucket_allocation);
-	buckets_write(writer, "bucket_active", stats->bucket_active);
 	gcp_write_close(writer, '}');
 }
 

@@ -33,8 +33,6 @@
  *     GAUGE of pool.h's GCP_PINNED_ tables  {current, peak, allocated, freed}
  *     COUNTER            number
  *     driver_calls       { CALL: {count, ns, mean_ns, min_ns, max_ns} }
- *     bucket_allocation  { "BYTES": blocks of that to twice that size }
- *     bucket_active      of these, those that the program holds
  *   devices            [ one object for each device used:
  *     device             its number
  *     name, uuid, pci, memory_bytes

@@ -5,19 +5,6 @@
  */
 #include "pinned_types.h"
 
-static void bucket_add(struct gcp_pinned_stats *sum,
-		       const struct gcp_pinned_bucket *bucket)
-{
-	const struct gcp_pinned_block *block;
-	int power = 63 - __builtin_clzll(bucket->size);
-
-	TAILQ_FOREACH (block, &bucket->blocks, all) {
-		sum->bucket_allocation[power]++;
-		sum->bucket_active[power] +=
-		    atomic_load(&block->state) == GCP_PINNED_USED;
-	}
-}
-
 static void time_read(struct gcp_pinned_time *time, _Atomic uint64_t cost[GCP_COSTS])
 {
 	*time = (struct gcp_pinned_time){
@@ -37,9 +24,6 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 		return -ENOSYS;
 	gcp_pinned_lock(pinned);
 	*ret_stats = pinned->stats;
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
-	     bucket = bucket->older)
-		bucket_add(ret_stats, bucket);
 	gcp_pinned_unlock(pinned);
 #define PINNED_CALLS_ROW(name)                                                         \
 	time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
