@@ -73,10 +73,6 @@ struct gcp_config {
 	enum gcp_backend backend; /* what segments are made of */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 	bool pinned;         /* pinned host memory is pooled */
-	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
-				       * itself, round up to a power of two */
-	uint32_t pinned_steps;        /* larger ones: steps per power of two: 1..64 */
-	uint32_t pinned_epoch_blocks; /* frees of pinned memory that share a fence */
 	uint64_t pinned_window; /* freed pinned bytes that may wait for the device; a
 				 * free beyond it waits, as plain CUDA's would */
 	uint64_t pinned_cache_limit; /* most unused pinned bytes, or GCP_LIMIT_NONE;

@@ -389,8 +389,7 @@ struct gcp_timeline {
 	 * those of them that went into epochs which were closed early. Decide when the
 	 * open epoch is closed, nothing else. */
 	_Alignas(GCP_LINE) _Atomic int64_t filled;
-	_Atomic int64_t early;   /* written under fence_lock, or with a new epoch */
-	_Atomic uint32_t blocks; /* freed into the open epoch, of pinned memory only */
+	_Atomic int64_t early; /* written under fence_lock, or with a new epoch */
 	_Atomic uint64_t pending_bytes; /* in the queue; written under fence_lock */
 	_Atomic bool closing;           /* a thread is in gcp_timeline_close */
 	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */

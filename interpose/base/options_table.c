@@ -19,7 +19,7 @@
 	.offset = offsetof(struct gcp_options, field),                                 \
 	.size = sizeof(((struct gcp_options *)0)->field)
 
-enum { TEST_OPTIONS = 12 }; /* the last ones */
+enum { TEST_OPTIONS = 9 }; /* the last ones */
 
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
@@ -122,12 +122,6 @@ const struct gcp_option gcp_option_table[] = {
      FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
     {"GCPOOL_TEST_FENCE_BATCH", "frees of one thread that share a fence",
      GCP_OPTION_COUNT, FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
-    {"GCPOOL_TEST_HOST_POW2", "pinned sizes up to this round up to a power of two",
-     GCP_OPTION_BYTES, FIELD(pool.pinned_pow2_max), .min = 512, .max = BYTES_MAX},
-    {"GCPOOL_TEST_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_steps), .min = 1, .max = 64},
-    {"GCPOOL_TEST_HOST_FENCE_BATCH", "frees of pinned memory that share a fence",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_epoch_blocks), .min = 1, .max = 1 << 16},
 };
 const size_t gcp_option_all_count =
     sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);

@@ -30,9 +30,6 @@ void gcp_config_default(struct gcp_config *config)
 	    .backend = GCP_BACKEND_SEGMENTS,
 	    .decay_ms = 10 * 1000,
 	    .pinned = true,
-	    .pinned_pow2_max = 1 << 20,
-	    .pinned_steps = 8,
-	    .pinned_epoch_blocks = 16,
 	    .pinned_window = 256 << 20,
 	    .pinned_cache_limit = GCP_LIMIT_NONE,
 	    .pinned_quota = GCP_LIMIT_NONE,
@@ -68,13 +65,6 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 		why = "the split limit must not be below the segment size";
 	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
 		why = "window and epoch must hold at least one block";
-	else if (config->pinned_pow2_max < GCP_UNIT ||
-		 (config->pinned_pow2_max & (config->pinned_pow2_max - 1)) != 0)
-		why = "pinned sizes round to powers of two up to a power of two";
-	else if (config->pinned_steps < 1 || config->pinned_steps > 64)
-		why = "there must be 1 to 64 steps per power of two of pinned sizes";
-	else if (config->pinned_epoch_blocks < 1)
-		why = "an epoch of pinned memory must hold at least one block";
 	if (!why)
 		return 0;
 	*ret_why = why;

@@ -8,14 +8,13 @@
  *
  * An allocation looks, from cheap to expensive:
  *   1. in its bucket, among what is completed      a lock, no driver
- *   2. again, after asking for the oldest fence,   + a query, and perhaps a fence
- *      set now if what was freed has none yet
+ *   2. again, after asking which are completed     + queries
  *   3. in the driver                               + 100 us to 50 ms
  *   4. in the driver, after giving back all that is unused (pinned_reclaim.c)
  * It never waits for the device but in 4.
  *
- * A free beyond the window waits for the oldest epoch, which bounds what can pile up:
- * plain CUDA would have waited there for everything.
+ * Each free sets a fence. Beyond the window it waits for the oldest epoch, which bounds
+ * what can pile up: plain CUDA would have waited there for everything.
  */
 #include "pinned_types.h"
 
@@ -59,11 +58,6 @@ struct request {
 	uint64_t generation; /* of the pool, when the request came */
 	void *p;             /* what it gets; NULL: nothing yet */
 };
-
-static bool is_off(const struct gcp_pinned *pinned)
-{
-	return atomic_load_explicit(&pinned->off, memory_order_relaxed);
-}
 
 static bool has_quota(const struct gcp_pinned *pinned)
 {
@@ -138,8 +132,6 @@ static int take_new(struct request *request)
 				 size, request->bucket->flags, &p);
 	if (result != 0) {
 		atomic_fetch_sub(&pinned->moving, size);
-		if (result == GCP_CUDA_OUT_OF_MEMORY)
-			atomic_store_explicit(&pinned->out, true, memory_order_relaxed);
 		return result;
 	}
 	result = take_over(request, p);
@@ -189,10 +181,10 @@ static bool may_help(const struct request *request)
 	return own + GCP_PAGE >= bytes || driver_has(request, bytes - own - GCP_PAGE);
 }
 
-/* Gives back what is unused; over the quota, only so much that there is room, and of
- * this context first. Only of contexts that are idle: the driver's free waits for all
- * work there, also for what came after the program's free. In the last rounds of this
- * context in any case, for without it the request fails. */
+/* Gives back what is unused; over the quota, only so much that there is room. Only of
+ * contexts that are idle: the driver's free waits for all work there, also for what
+ * came after the program's free. In the last rounds of this context in any case, for
+ * without it the request fails. */
 static void make_room(const struct request *request, uint64_t idle, bool last)
 {
 	uint64_t over = beyond_quota(request, false);
@@ -200,8 +192,6 @@ static void make_room(const struct request *request, uint64_t idle, bool last)
 
 	if (last && may_help(request))
 		(void)gcp_pinned_finish_own(request->pool, wanted);
-	else if (gcp_pinned_epoch_ready(request->pool, idle))
-		(void)gcp_pinned_release_own(request->pool, wanted);
 	if (over > 0)
 		wanted = beyond_quota(request, false);
 	if (wanted > 0)
@@ -245,12 +235,11 @@ static void count(struct gcp_pinned *pinned, uint64_t *counter)
 }
 
 /* Uses and gives back what is ready, then what can be made so: first by looking; then
- * by waiting for what frees would have waited for on plain CUDA, of this context and
- * then of all; never for work that came after the free. */
+ * by waiting for what frees would have waited for on plain CUDA, never for work that
+ * came after the free: once for the quota, and once for a driver without room below it.
+ */
 static int take_after_reclaim(struct request *request)
 {
-	/* The last once for the quota, and once for a driver without room below it. */
-	enum { LAST = 2, ROUNDS = 4 };
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	struct gcp_search search = {0};
@@ -258,18 +247,17 @@ static int take_after_reclaim(struct request *request)
 
 	(void)gcp_search_others(pinned->pools, &search); /* it is tried once more */
 	/* Nothing helps if what the program holds fills the quota. */
-	for (int round = 0; round < ROUNDS && result == GCP_CUDA_OUT_OF_MEMORY &&
+	for (int round = 0; round < 3 && result == GCP_CUDA_OUT_OF_MEMORY &&
 			    beyond_quota(request, true) == 0 &&
 			    (round == 0 || gcp_pinned_has_unused(pinned->pools));
 	     round++) {
 		if (round > 0)
-			gcp_pinned_frees_wait(pinned->pools,
-					      round == 1 ? request->pool : NULL);
+			gcp_pinned_frees_wait(pinned->pools);
 		uint64_t idle = gcp_pinned_timeline_look(pinned);
 		count(pinned, &pinned->stats.alloc_retries);
 		if (take(request, &epoch))
 			return 0;
-		make_room(request, idle, round >= LAST);
+		make_room(request, idle, round > 0);
 		result = take_new(request);
 	}
 	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
@@ -284,17 +272,19 @@ static int take_after_reclaim(struct request *request)
 /* --- allocate ------------------------------------------------------------- */
 
 /* Looks whether the block that would be next is completed, closing its epoch if that is
- * open. No new wait: see pinned_fence.c. A fence that cannot be asked is not completed,
- * nor one that cannot be set. Its error may be another context's: what the driver
- * itself says, if asked for new memory, is what plain CUDA would say. */
+ * open: a capture has ended, or a graph. No new wait: see pinned_fence.c. A fence that
+ * cannot be asked is not completed, nor one that cannot be set. Its error may be
+ * another context's: what the driver itself says, if asked for new memory, is what
+ * plain CUDA would say. */
 static int alloc_slow(struct request *request, uint64_t epoch)
 {
 	int result;
 
-	if (epoch != 0 &&
-	    gcp_pinned_timeline_close(request->pinned, epoch, NULL) == 0 &&
-	    take(request, &epoch))
-		return 0;
+	if (epoch != 0) {
+		gcp_pinned_timeline_ask(request->pinned, epoch);
+		if (take(request, &epoch))
+			return 0;
+	}
 	result = take_new(request);
 	return result == GCP_CUDA_OUT_OF_MEMORY ? take_after_reclaim(request) : result;
 }
@@ -306,8 +296,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	uint64_t epoch = 0;
 	int result = 0;
 
-	/* A quota counts all memory, also where none is used again. */
-	if (!pinned || (is_off(pinned) && !has_quota(pinned)))
+	if (!pinned)
 		return -ENOSYS;
 	struct request request = {
 	    .pinned = pinned,
@@ -329,16 +318,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 
 /* --- free ----------------------------------------------------------------- */
 
-/* Whether each free closes its own epoch, or where a capture forbids that is waited
- * for: an allocation may have to wait for it alone. */
-static bool closes_each(const struct gcp_pinned *pinned, uint64_t size)
-{
-	return size >= GCP_PINNED_LARGE || has_quota(pinned) ||
-	       pinned->pools->config.blocking_free ||
-	       atomic_load_explicit(&pinned->out, memory_order_relaxed);
-}
-
-/* The block was freed into `epoch`, which should be closed. */
+/* The block was freed into `epoch`. */
 static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	const struct gcp_config *config = &pinned->pools->config;
@@ -346,8 +326,8 @@ static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 
 	/* The error may be any context's. The driver knows: it frees, and says what
 	 * plain CUDA would. */
-	if (gcp_pinned_timeline_close(pinned, epoch, pool) != 0)
-		return gcp_pinned_release_own(pool, UINT64_MAX);
+	if (gcp_pinned_timeline_close(pool, epoch) != 0)
+		return gcp_pinned_finish_own(pool, UINT64_MAX);
 	if (config->blocking_free)
 		result = gcp_pinned_timeline_wait(pool, epoch);
 	/* More is pending than the window allows: waits for what is oldest, in this
@@ -361,28 +341,18 @@ static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 }
 
 /* A capture forbids fences: what this context frees meanwhile waits for its end, up to
- * the window. Then the driver frees a block, and waits as it does. */
+ * the window, or to a quota, for an allocation may have to wait for it alone. Then the
+ * driver frees a block, and waits as it does. */
 static int free_held(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t size)
 {
+	const struct gcp_config *config = &pinned->pools->config;
 	uint64_t held = atomic_fetch_add(&pool->pinned_held, size) + size;
 
 	count(pinned, &pinned->stats.deferred_frees);
-	if (held <= pinned->pools->config.pinned_window && !closes_each(pinned, 0))
+	if (held <= config->pinned_window && !has_quota(pinned) &&
+	    !config->blocking_free)
 		return 0;
 	return gcp_pinned_finish_own(pool, 1);
-}
-
-static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch,
-		       uint64_t size)
-{
-	bool each = closes_each(pinned, size);
-
-	if (__builtin_expect(is_off(pinned), 0)) /* for the driver to free, and wait */
-		return gcp_pinned_release_own(pool, UINT64_MAX);
-	each |= gcp_pinned_timeline_count(pinned, size);
-	if (__builtin_expect(gcp_timeline_is_held(&pinned->timeline), 0))
-		return free_held(pinned, pool, size);
-	return __builtin_expect(each, 0) ? free_closes(pinned, pool, epoch) : 0;
 }
 
 /* Of a block that a captured graph may address. Nothing is waited for while a stream is
@@ -390,7 +360,7 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 static int free_kept(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	if (!pinned->pools->config.blocking_free ||
-	    gcp_pinned_timeline_close(pinned, epoch, pool) != 0)
+	    gcp_pinned_timeline_close(pool, epoch) != 0)
 		return 0;
 	return gcp_pinned_timeline_wait(pool, epoch);
 }
@@ -417,8 +387,12 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
-	result = kept ? free_kept(pinned, pool, epoch)
-		      : free_common(pinned, pool, epoch, size);
+	if (kept)
+		result = free_kept(pinned, pool, epoch);
+	else if (__builtin_expect(gcp_timeline_is_held(&pinned->timeline), 0))
+		result = free_held(pinned, pool, size);
+	else
+		result = free_closes(pinned, pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {
@@ -445,11 +419,12 @@ bool gcp_pinned_poll(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 
-	if (!pinned || is_off(pinned))
+	if (!pinned)
 		return false;
+	/* What was freed during a capture has no fence yet. */
 	if (gcp_timeline_filled(&pinned->timeline) > 0)
-		(void)gcp_pinned_timeline_close(
-		    pinned, gcp_timeline_now(&pinned->timeline), NULL);
-	(void)gcp_timeline_advance_all(&pinned->timeline);
+		gcp_pinned_timeline_ask(pinned, gcp_timeline_now(&pinned->timeline));
+	else
+		(void)gcp_timeline_advance_all(&pinned->timeline);
 	return gcp_pinned_timeline_pending(pinned) > 0;
 }

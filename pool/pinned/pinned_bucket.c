@@ -14,19 +14,19 @@
 
 /* --- sizes and buckets ---------------------------------------------------- */
 
-/* Powers of two up to pinned_pow2_max, then pinned_steps of equal size for each power:
- * a power of two wastes up to half of what is large (PyTorch's most frequent
- * complaint about pinned memory). */
+/* Powers of two as far as there are size classes, then as many steps of equal size for
+ * each power as these have: a power of two wastes up to half of what is large
+ * (PyTorch's most frequent complaint about pinned memory). */
 static uint64_t size_of(const struct gcp_config *config, uint64_t bytes)
 {
 	uint64_t power = GCP_UNIT, below, step;
 
 	if (bytes > GCP_UNIT)
 		power = 1ull << (64 - __builtin_clzll(bytes - 1)); /* not below bytes */
-	if (bytes <= config->pinned_pow2_max)
+	if (bytes <= config->class_max)
 		return power;
 	below = power / 2;
-	step = (below + config->pinned_steps - 1) / config->pinned_steps;
+	step = (below + config->class_steps - 1) / config->class_steps;
 	return below + gcp_round_up(bytes - below, gcp_round_up(step, GCP_UNIT));
 }
 
@@ -194,6 +194,8 @@ void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch)
 	atomic_store_explicit(&block->state, GCP_PINNED_FREED, memory_order_relaxed);
 	TAILQ_INSERT_TAIL(&bucket->pending, block, link);
 	pinned->unused += bucket->size;
+	atomic_fetch_add_explicit(&pinned->timeline.filled, (int64_t)bucket->size,
+				  memory_order_relaxed);
 }
 
 /* A map of its own: cuMemFree must not take a pinned block for one of the device.

@@ -3,9 +3,9 @@
  * pinned_fence.c - the epochs of pinned host memory: one sequence for the process,
  * whose fences are an event in every context that lives when they are recorded.
  *
- * The rules are fence.c's. What is decided here is when an epoch is closed, and how
- * much is waited for: only ever work of the block's own context, submitted before the
- * free, as plain cudaFreeHost would have waited for it in that free.
+ * The rules are fence.c's. Each free closes its epoch. What is decided here is how much
+ * is waited for: only ever work of the block's own context, submitted before the free,
+ * as plain cudaFreeHost would have waited for it in that free.
  *
  * An epoch is completed when its fence is done in all contexts. But a kernel of another
  * context may run for as long as the program does. So the fences of one sequence are
@@ -16,9 +16,7 @@
  * when memory is out; until then a block waits for all contexts.
  *
  * An allocation that is out of memory waits for no epoch but one that a free closed
- * (pool->pinned_freed): later work may be what waits for this very thread. So that all
- * that matters is in such epochs, a free closes its own (pinned.c, closes_each) if the
- * block is large, or memory is limited.
+ * (pool->pinned_freed): later work may be what waits for this very thread.
  *
  * Called by pinned.c, pinned_set.c and pinned_reclaim.c without locks.
  */
@@ -49,23 +47,18 @@ static int all_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 			       handle, ctx);
 }
 
-/* Nothing is pooled from now on, and what was is freed by the driver. Until a context
- * ends, which may be the one that cannot be asked. */
+/* The driver frees then, and waits as it does. */
 static int all_failed(struct gcp_timeline *timeline, int failure)
 {
-	atomic_store(&timeline->pools->pinned->off, true);
+	(void)timeline;
 	return failure;
 }
 
 /* No capture holds fences back: what was freed meanwhile is behind this one. */
 static void all_closing(struct gcp_timeline *timeline)
 {
-	struct gcp_pinned *pinned = timeline->pools->pinned;
-
 	for (struct gcp_pool *pool = timeline->pools->first; pool; pool = pool->next)
 		atomic_store_explicit(&pool->pinned_held, 0, memory_order_relaxed);
-	atomic_store_explicit(&pinned->closed_ns, pinned->pools->driver.clock_ns(),
-			      memory_order_relaxed);
 }
 
 static bool all_keep(const struct gcp_timeline *timeline, uint64_t epoch)
@@ -96,45 +89,37 @@ uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned)
 	       (uint64_t)gcp_timeline_filled(&pinned->timeline);
 }
 
-bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes)
-{
-	const struct gcp_config *config = &pinned->pools->config;
-	uint32_t blocks = atomic_fetch_add_explicit(&pinned->timeline.blocks, 1,
-						    memory_order_relaxed) +
-			  1;
-
-	atomic_fetch_add_explicit(&pinned->timeline.filled, (int64_t)bytes,
-				  memory_order_relaxed);
-	/* Programs that free now and then get each free its fence at once, so that
-	 * the block is ready when they come back for it. */
-	return blocks >= config->pinned_epoch_blocks ||
-	       gcp_pinned_timeline_pending(pinned) > config->pinned_window ||
-	       pinned->pools->driver.clock_ns() -
-		       atomic_load_explicit(&pinned->closed_ns, memory_order_relaxed) >
-		   GCP_PINNED_AGE_NS;
-}
-
 /* --- for the rest of the room --------------------------------------------- */
 
-int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
-			      struct gcp_pool *own)
+static int close(struct gcp_timeline *timeline, uint64_t epoch)
 {
-	struct gcp_timeline *timeline = &pinned->timeline;
-	struct gcp_closed_epoch *closed = NULL;
-	bool advanced;
 	int result = 0;
 
-	GCP_LOCKED(&pinned->pools->fence_lock);
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
-	    !(closed = gcp_timeline_covering(timeline, epoch))) {
+	    !gcp_timeline_covering(timeline, epoch))
 		result = gcp_timeline_close_locked(timeline);
-		closed = gcp_timeline_covering(timeline, epoch);
-	}
-	if (closed && own)
-		gcp_raise(&own->pinned_freed, closed->epoch);
-	else if (closed)
-		result = gcp_timeline_query_locked(timeline, *closed, &advanced);
 	return result == -EBUSY ? 0 : result;
+}
+
+int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+
+	GCP_LOCKED(&pool->pools->fence_lock);
+	int result = close(timeline, epoch);
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	if (closed)
+		gcp_raise(&pool->pinned_freed, closed->epoch);
+	return result;
+}
+
+void gcp_pinned_timeline_ask(struct gcp_pinned *pinned, uint64_t epoch)
+{
+	gcp_mutex_lock(&pinned->pools->fence_lock);
+	(void)close(&pinned->timeline, epoch); /* an error shows again */
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 }
 
 /* --- done in one context --------------------------------------------------- */
@@ -219,8 +204,7 @@ uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
 {
 	uint64_t epoch = gcp_timeline_now(&pinned->timeline);
 
-	(void)gcp_pinned_timeline_close(pinned, epoch, NULL); /* shows again */
-	(void)gcp_timeline_advance_all(&pinned->timeline);
+	gcp_pinned_timeline_ask(pinned, epoch);
 	for (struct gcp_pool *pool = pinned->pools->first; pool; pool = pool->next)
 		look_in(pool);
 	return epoch;

@@ -60,12 +60,12 @@ struct giving {
 	int result;      /* the first error of the driver's free */
 };
 
-/* Where fences do not work the driver's free does the waiting, as ever. The lock is
- * held, but not over that. */
+/* The lock is held, but not over the driver's free. */
 static void release_bucket(struct gcp_pinned_bucket *bucket, struct giving *giving)
 {
 	struct gcp_pool *pool = bucket->pool;
 	struct gcp_pinned *pinned = pool->pools->pinned;
+	uint64_t before = giving->before ? giving->before : UINT64_MAX;
 	struct gcp_pinned_block *block;
 
 	gcp_assert_held(GCP_RANK_PINNED);
@@ -77,9 +77,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, struct giving *givi
 	if (!gcp_pool_pin(pool))
 		return;
 	while (giving->given < giving->wanted &&
-	       (block = gcp_pinned_bucket_spare(
-		    bucket, giving->before ? giving->before : UINT64_MAX,
-		    giving->pending || atomic_load(&pinned->off)))) {
+	       (block = gcp_pinned_bucket_spare(bucket, before, giving->pending))) {
 		void *p = block->p;
 
 		/* First: a quota sees it in one of the two. */
@@ -122,12 +120,6 @@ uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t 
 	    .given;
 }
 
-int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes)
-{
-	return release(pool->pools, (struct giving){.own = pool, .wanted = bytes})
-	    .result;
-}
-
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
@@ -142,12 +134,10 @@ int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 	return giving.result;
 }
 
-void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own)
+void gcp_pinned_frees_wait(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (!own || own == pool)
-			(void)gcp_pinned_timeline_wait(
-			    pool, atomic_load(&pool->pinned_freed));
+		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
 }
 
 /* Looks, and where that helps nothing waits, to give back so many bytes; idle: of
@@ -160,7 +150,7 @@ static uint64_t look_and_release(struct gcp_pools *pools, uint64_t bytes, bool i
 	for (int i = 0;
 	     i < 2 && sum < (idle ? 1 : bytes) && gcp_pinned_has_unused(pools); i++) {
 		if (i > 0)
-			gcp_pinned_frees_wait(pools, NULL);
+			gcp_pinned_frees_wait(pools);
 		uint64_t at = gcp_pinned_timeline_look(pools->pinned);
 		sum += gcp_pinned_release(pools->pinned, bytes - sum, idle ? at : 0);
 	}
@@ -265,7 +255,6 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	atomic_fetch_add(&pool->pinned_generation, 1);
 	if (!pinned)
 		return;
-	atomic_store(&pinned->off, false); /* a fence that fails still says so */
 	gcp_pinned_lock(pinned);
 	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
 	     bucket = bucket->older)

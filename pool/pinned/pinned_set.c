@@ -43,7 +43,6 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 		if (atomic_load(&block->state) != GCP_PINNED_KEPT)
 			continue;
 		gcp_pinned_block_put(block, epoch);
-		(void)gcp_pinned_timeline_count(set->pinned, block->bucket->size);
 	}
 	gcp_pinned_unlock(set->pinned);
 	free(set);

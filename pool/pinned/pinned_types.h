@@ -23,11 +23,7 @@
 
 #include "../timeline/timeline.h"
 
-enum {
-	GCP_PINNED_BUCKETS = 256,   /* lists that buckets are found in; a power of 2 */
-	GCP_PINNED_AGE_NS = 5000,   /* an epoch that is older is closed by a free */
-	GCP_PINNED_LARGE = 8 << 20, /* a free of as many bytes closes its epoch */
-};
+enum { GCP_PINNED_BUCKETS = 256 }; /* lists that buckets are found in; a power of 2 */
 
 /* Where a block is. */
 enum gcp_pinned_state {
@@ -82,14 +78,11 @@ struct gcp_pinned {
 	struct gcp_map *map;
 	struct gcp_descriptor_pool block_descriptors, bucket_descriptors;
 	struct gcp_spin lock;
-	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
-	_Atomic bool out; /* the driver has refused memory: it may do so again */
 	/* Bytes in no block: asked for, or on their way back to the driver. */
 	_Atomic uint64_t moving;
 	uint64_t unused;               /* bytes in ready and pending */
 	uint64_t most;                 /* bytes that the program ever had at once */
 	struct gcp_timeline timeline;  /* of all contexts */
-	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
 	struct gcp_pinned_stats stats; /* as far as it is counted here */
 	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
 	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS], *latest;
@@ -166,27 +159,24 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t 
 #endif
 }
 
-/* Counts a freed block. Returns true if the epoch has taken enough, or waited long
- * enough, to be closed. */
-bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes);
 /* Bytes that were freed and whose epoch was not completed when last looked. */
 uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
-/* Closes the open epoch if no closed one covers `epoch` yet: it is open, or its fence
- * failed; unless a capture forbids it. 0; the error for which fences are off from now
- * on, which may be any context's and is not the program's.
- * own: in a free of its context. If a closed epoch covers it by then, an allocation of
- * that context that is out of memory may wait for that (pool->pinned_freed).
- * NULL: in an allocation. Looks whether it is completed; never waits. */
-int gcp_pinned_timeline_close(struct gcp_pinned *pinned, uint64_t epoch,
-			      struct gcp_pool *own);
+/* Closes the open epoch in a free of the pool's context if no closed one covers `epoch`
+ * yet: it is open, or its fence failed; unless a capture forbids it. If a closed epoch
+ * covers it by then, an allocation of that context that is out of memory may wait for
+ * that (pool->pinned_freed). 0; the error of a fence, which may be any context's and is
+ * not the program's. */
+int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch);
+/* The same outside of a free: no allocation waits for it. Looks which epochs are
+ * completed; never waits. */
+void gcp_pinned_timeline_ask(struct gcp_pinned *pinned, uint64_t epoch);
 /* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the
  * error of that context. */
 int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch);
 /* The same until no more than the window is pending there, as far as epochs are closed.
  * Only for a free of that context. */
 int gcp_pinned_timeline_keep_window(struct gcp_pool *pool);
-/* Closes the open epoch, unless a capture forbids it, and looks which epochs are
- * completed, and which are done in each context; never waits. Where memory is out.
+/* Asks for the open epoch, and which are done in each context. Where memory is out.
  * Gives the epoch that was open: where it is done, the context is idle. */
 uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
 /* All work of before the end of `epoch` is done in the context of the pool. */
@@ -199,23 +189,20 @@ uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit);
 /* By how much what is unused is beyond the cache limit, or the bound of all pinned
  * memory. pinned->lock is held. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned);
-/* Waits for what frees would have waited for on plain CUDA, of this context or (NULL)
- * of each. */
-void gcp_pinned_frees_wait(struct gcp_pools *pools, const struct gcp_pool *own);
+/* Waits for what frees would have waited for on plain CUDA. */
+void gcp_pinned_frees_wait(struct gcp_pools *pools);
 /* Gives ready blocks back until `bytes` are: of contexts where `idle` is ready, so that
  * no real free waits (0: of all). */
 uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle);
-/* The same of this context alone, for its frees: they wait for no other. 0, or what
- * the driver's free says, as plain CUDA's. */
-int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
-/* The same, and if that is less, of what is pending. The first real free waits for all
- * work of the context, as plain cudaFreeHost does; after that all is done there that
- * was freed before the call. For frees of that context, and where memory is out; also
- * during a capture. */
+/* The same of this context alone, and if that is less, of what is pending. The first
+ * real free waits for all work of the context, as plain cudaFreeHost does; after that
+ * all is done there that was freed before the call. For frees of that context, and
+ * where memory is out; also during a capture. 0, or what the driver's free says, as
+ * plain CUDA's. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
 /* Called in a free of the pool's context. Begins a turn of decay if it is time, and
  * gives back ready blocks that were unused for all turns (maintain.c). 0, or as
- * release_own. */
+ * finish_own. */
 int gcp_pinned_decay(struct gcp_pool *pool);
 /* The real free of memory that pinned->moving counts, and no block any more. 0, or what
  * the driver says; the memory is not ours any more either way. */

@@ -102,7 +102,6 @@ uint64_t gcp_timeline_next(struct gcp_timeline *timeline)
 {
 	atomic_store_explicit(&timeline->filled, 0, memory_order_relaxed);
 	atomic_store_explicit(&timeline->early, 0, memory_order_relaxed);
-	atomic_store_explicit(&timeline->blocks, 0, memory_order_relaxed);
 	uint64_t epoch = atomic_fetch_add(&timeline->open, 1);
 	atomic_thread_fence(memory_order_seq_cst); /* ARM: before the driver looks */
 	return epoch;

@@ -213,13 +213,6 @@ static void set_pinned(const struct setting *setting, struct draw *draw)
 {
 	if (draw_below(draw, 12) == 0)
 		set("GCPOOL_HOST", "0");
-	if (draw_below(draw, 4) == 0)
-		set_number("GCPOOL_TEST_HOST_POW2", 512ull << draw_below(draw, 16));
-	if (draw_below(draw, 4) == 0)
-		set_number("GCPOOL_TEST_HOST_STEPS", 1 + draw_below(draw, 64));
-	if (draw_below(draw, 3))
-		set_number("GCPOOL_TEST_HOST_FENCE_BATCH",
-			   draw_below(draw, 3) ? 1 + draw_below(draw, 4) : 65536);
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_HOST_WINDOW",
 			   draw_below(draw, 2) ? 4096ull << draw_below(draw, 8) : 0);
@@ -260,11 +253,9 @@ static void set_extremes(const struct setting *setting, struct draw *draw)
 	    {"GCPOOL_TEST_SPLIT_LIMIT", "16T"},
 	    {"GCPOOL_TEST_SLAB_MAX", "256K"},
 	    {"GCPOOL_CACHE_LIMIT", "0"},
-	    {"GCPOOL_TEST_HOST_STEPS", "64"},
-	    {"GCPOOL_TEST_HOST_POW2", "16T"},
 	    {"GCPOOL_HOST_QUOTA", "none"},
 	};
-	const char *const *end = ends[draw_below(draw, 12)];
+	const char *const *end = ends[draw_below(draw, 10)];
 
 	if (setting->tight || draw_below(draw, 3))
 		return;

@@ -176,7 +176,6 @@ TEST(sizes_that_do_not_fit_together_are_dropped)
 	/* What the operator has bounded stays bounded. */
 	assert_int_equal(options.pool.quota, 1 << 30);
 	assert_true(options.pool.completed_only);
-	assert_int_equal(PARSE("GCPOOL_TEST_HOST_POW2=3M"), 1);
 }
 
 TEST(the_help_shows_every_row_and_marks_changes)

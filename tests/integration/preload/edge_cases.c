@@ -85,9 +85,8 @@ static void *destroy(void *arg)
 
 /* While one context is being destroyed, which waits for its work, and that for us,
  * another one goes on: with barriers, pinned memory and all. */
-SCENARIO(
-    destruction_that_waits_for_another_context,
-    "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_TEST_HOST_FENCE_BATCH=1")
+SCENARIO(destruction_that_waits_for_another_context,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
 	CUstream mine, others;
 	CUcontext other = context_new(&others), here;

@@ -17,7 +17,7 @@ SCHEDULES = [
     {"GCPSIM_SPEED": "random"},
     {"GCPSIM_SPEED": "random", "GCPOOL_HOST_WINDOW": "256K"},
     {"GCPSIM_SPEED": "never", "GCPOOL_HOST_WINDOW": "4M"},
-    {"GCPSIM_SPEED": "2000", "GCPOOL_TEST_HOST_FENCE_BATCH": "1"},
+    {"GCPSIM_SPEED": "2000"},
     {"GCPSIM_SPEED": "100", "GCPOOL_CACHE_LIMIT": "0", "GCPOOL_LOG": "debug",
      "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json", "GCPOOL_STATS_EVERY": "1",
      "GCPOOL_STATS_FILE": "/dev/null"},
