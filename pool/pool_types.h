@@ -252,7 +252,7 @@ struct gcp_class_list {
 };
 
 /* Chunks of a handle; lists of blocks by stream. */
-enum { GCP_HANDLE_MOST = 32, GCP_STREAMED = 256 };
+enum { GCP_HANDLE_MOST = 16, GCP_STREAMED = 256 };
 
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes

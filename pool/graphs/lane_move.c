@@ -10,8 +10,6 @@
  */
 #include "lane.h"
 
-enum { RUN_PARTS = 16 }; /* a run is made of so many handles, or of chunks */
-
 /* How many handles of each size are taken from where. */
 enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
 struct tiling {
@@ -46,8 +44,8 @@ static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 	}
 	if (size == 0) {
 		*ret_source = FROM_DRIVER;
-		size = (uint32_t)(run / RUN_PARTS);
-		size = size == 0 ? 1 : size < most ? size : most;
+		size = gcp_handle_chunks(run);
+		size = size < most ? size : most;
 	}
 	tiling->taken[*ret_source][size]++;
 	return size;

@@ -14,7 +14,7 @@
 
 #include <sys/mman.h>
 
-enum { HANDLE_PARTS = 4, PRIVATE_PARTS = 16 }; /* graphs share handles of any sizes */
+enum { HANDLE_PARTS = 4 };
 
 static uint32_t clamp(uint64_t chunks, uint32_t most)
 {
@@ -83,15 +83,17 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_clear(chunks, count);
 }
 
-int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
-		     bool private)
+uint32_t gcp_handle_chunks(uint64_t count)
 {
-	uint32_t parts = private ? PRIVATE_PARTS : HANDLE_PARTS;
-	uint32_t most = GCP_HANDLE_MOST / (private ? 1 : 2), size;
+	return clamp(count / HANDLE_PARTS, GCP_HANDLE_MOST);
+}
+
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count)
+{
+	uint32_t most = gcp_handle_chunks(count), size;
 	uint64_t handle;
 
 	gcp_assert_held(GCP_RANK_VMM);
-	most = clamp(count / parts, most);
 	assert(most > 0 && most <= GCP_HANDLE_MOST);
 	for (uint64_t i = 0; i < count; i += size) {
 		size = clamp(count - i, most);

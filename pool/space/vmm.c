@@ -131,10 +131,9 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 		return 0;
 	/* To make many handles, and give them back, takes longer than to ask. */
 	if (!gcp_quota_allows(pool, bytes) ||
-	    (count - first > GCP_HANDLE_MOST / 2 && gcp_pool_left(pool) < bytes))
+	    (count - first > GCP_HANDLE_MOST && gcp_pool_left(pool) < bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	result =
-	    gcp_handles_make(pool, &chunks[first], count - first, move->heap->private);
+	result = gcp_handles_make(pool, &chunks[first], count - first);
 	if (result == 0)
 		GCP_LOG(pool->pools, "device %d: took %llu MiB to map at 0x%llx",
 			pool->device, GCP_ULL(bytes >> 20),
