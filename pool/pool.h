@@ -63,13 +63,12 @@ struct gcp_config {
 	uint32_t window_blocks;      /* the same in blocks, of one size */
 	uint32_t epoch_blocks;       /* frees of one thread that close an epoch */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
-	uint64_t cache_limit; /* a limit: most unused bytes kept per pool. 0: frees
-			       * wait for the device and give back, as cudaFree */
-	uint32_t decay_ms;    /* milliseconds that memory stays idle before it
-			       * goes back; 0: for ever */
-	uint64_t quota;       /* a limit: most bytes taken per device, at first */
-	bool blocking_free;   /* a free waits for the device, as cudaFree does */
-	bool sleeps;          /* what can be mapped is: the process may give it away */
+	uint64_t cache_limit;     /* a limit: most unused bytes kept per pool. 0: frees
+				   * wait for the device and give back, as cudaFree */
+	uint32_t decay_ms;        /* milliseconds that memory stays idle before it
+				   * goes back; 0: for ever */
+	uint64_t quota;           /* a limit: most bytes taken per device, at first */
+	bool blocking_free;       /* a free waits for the device, as cudaFree does */
 	enum gcp_backend backend; /* what segments are made of */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 	bool pinned;         /* pinned host memory is pooled */

@@ -350,7 +350,6 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 		ret_options->live = ret_options->thread = true;
 		ret_options->wake += ret_options->wake == 0; /* GCP_WAKE_AUTO */
 	}
-	ret_options->pool.sleeps = ret_options->wake != 0;
 	unknown_complain(&parse);
 	return parse.wrong;
 }

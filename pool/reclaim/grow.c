@@ -109,15 +109,13 @@ int gcp_grow_plain(struct gcp_request *request)
 }
 
 /* What cannot be mapped is taken as plain CUDA would: it is served, or refused with the
- * driver's code. What is to be apart in a graph's heap needs a range of its own, which
- * costs more than an ordinary segment. */
+ * driver's code. */
 int gcp_grow(struct gcp_request *request)
 {
 	const struct gcp_pool *pool = request->heap->pool;
 	int mapped = GCP_NOT_MAPPED;
 
-	if (pool->vmm && (pool->pools->config.sleeps ||
-			  !(request->heap->private && request->use == GCP_USE_ANY)))
+	if (pool->vmm)
 		mapped = grow_mapped(request, gcp_heap_kind(pool, request->size));
 	return mapped != GCP_NOT_MAPPED ? mapped : gcp_grow_plain(request);
 }

@@ -412,7 +412,6 @@ TEST_OF_DRIVER(memory_sleeps_and_comes_back_where_it_was)
 	gcp_addr held, freed, output, scratch;
 	struct gcp_heap *heap;
 
-	config.sleeps = true;
 	fake_open(&config);
 	held = must_alloc(pool, 5 * MIB);
 	freed = must_alloc(pool, 6 * MIB);

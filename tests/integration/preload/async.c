@@ -350,8 +350,9 @@ SCENARIO_PRIMARY(access_given_later, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	used_by_another(new);
 }
 
-/* What a capture may use for any work lies in ordinary segments, which the graph leaves
- * to the pool: other devices that get access to the default pool do not reach them. */
+/* What a capture has in an ordinary segment, since it could not be mapped, the graph
+ * leaves to the pool: other devices that get access to the default pool do not reach
+ * it. */
 SCENARIO_PRIMARY(what_a_graph_leaves_is_not_for_other_devices,
 		 "GCPOOL_GRAPH_SHARE=1 GCPOOL_BACKEND=vmm GCPSIM_DEVICES=2")
 {
@@ -359,6 +360,7 @@ SCENARIO_PRIMARY(what_a_graph_leaves_is_not_for_other_devices,
 	CUstream stream = stream_new();
 
 	(void)allocated(1024);
+	calls_fail("cuMemMap:1:999");
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemFree(allocated(4 * MIB)), cuStreamEndCapture(stream, &graph));
 	OK(cuGraphDestroy(graph), cuCtxSynchronize());
