@@ -513,9 +513,8 @@ struct gcp_pool {
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
 	 * context; the latest closed one that a free of this context saw, written under
-	 * fence_lock; bytes that were freed while a capture held fences back, since the
-	 * context was waited for or an epoch was closed. */
-	_Atomic uint64_t pinned_done, pinned_freed, pinned_held;
+	 * fence_lock. */
+	_Atomic uint64_t pinned_done, pinned_freed;
 	struct gcp_maintenance pinned_turns; /* only the turns; pinned->lock */
 };
 

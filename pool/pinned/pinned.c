@@ -318,41 +318,33 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 
 /* --- free ----------------------------------------------------------------- */
 
-/* The block was freed into `epoch`. */
-static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
+/* The block was freed into `epoch`. While a capture forbids fences what is freed waits
+ * for its end, up to the window; not at all where an allocation may have to wait for it
+ * alone. */
+static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	const struct gcp_config *config = &pinned->pools->config;
+	bool held = gcp_timeline_is_held(&pinned->timeline);
+	int64_t most = (int64_t)config->pinned_window;
 	int result = 0;
 
+	if (held)
+		count(pinned, &pinned->stats.deferred_frees);
 	/* The error may be any context's. The driver knows: it frees, and says what
 	 * plain CUDA would. */
-	if (gcp_pinned_timeline_close(pool, epoch) != 0)
+	else if (gcp_pinned_timeline_close(pool, epoch) != 0)
 		return gcp_pinned_finish_own(pool, UINT64_MAX);
-	if (config->blocking_free)
+	if (held && (has_quota(pinned) || config->blocking_free))
+		most = -1;
+	else if (config->blocking_free)
 		result = gcp_pinned_timeline_wait(pool, epoch);
 	/* More is pending than the window allows: waits for what is oldest, in this
 	 * context alone. Where no fence can be set a real free does that. */
-	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
+	else if (gcp_pinned_timeline_pending(pinned) > config->pinned_window)
 		result = gcp_pinned_timeline_keep_window(pool);
-	if (result == 0 &&
-	    gcp_timeline_filled(&pinned->timeline) > (int64_t)config->pinned_window)
+	if (result == 0 && gcp_timeline_filled(&pinned->timeline) > most)
 		result = gcp_pinned_finish_own(pool, 1);
 	return result != 0 ? result : gcp_pinned_decay(pool);
-}
-
-/* A capture forbids fences: what this context frees meanwhile waits for its end, up to
- * the window, or to a quota, for an allocation may have to wait for it alone. Then the
- * driver frees a block, and waits as it does. */
-static int free_held(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t size)
-{
-	const struct gcp_config *config = &pinned->pools->config;
-	uint64_t held = atomic_fetch_add(&pool->pinned_held, size) + size;
-
-	count(pinned, &pinned->stats.deferred_frees);
-	if (held <= config->pinned_window && !has_quota(pinned) &&
-	    !config->blocking_free)
-		return 0;
-	return gcp_pinned_finish_own(pool, 1);
 }
 
 /* Of a block that a captured graph may address. Nothing is waited for while a stream is
@@ -381,18 +373,13 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	}
 	struct gcp_pool *pool = block->bucket->pool;
 	uint64_t epoch = gcp_timeline_now(&pinned->timeline);
-	uint64_t size = block->bucket->size;
 	bool kept = block->set != NULL;
 	gcp_pinned_block_unuse(block, epoch);
 	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
-	if (kept)
-		result = free_kept(pinned, pool, epoch);
-	else if (__builtin_expect(gcp_timeline_is_held(&pinned->timeline), 0))
-		result = free_held(pinned, pool, size);
-	else
-		result = free_closes(pinned, pool, epoch);
+	result =
+	    kept ? free_kept(pinned, pool, epoch) : free_common(pinned, pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {

@@ -54,11 +54,9 @@ static int all_failed(struct gcp_timeline *timeline, int failure)
 	return failure;
 }
 
-/* No capture holds fences back: what was freed meanwhile is behind this one. */
 static void all_closing(struct gcp_timeline *timeline)
 {
-	for (struct gcp_pool *pool = timeline->pools->first; pool; pool = pool->next)
-		atomic_store_explicit(&pool->pinned_held, 0, memory_order_relaxed);
+	(void)timeline;
 }
 
 static bool all_keep(const struct gcp_timeline *timeline, uint64_t epoch)

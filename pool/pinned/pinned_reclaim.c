@@ -122,11 +122,14 @@ uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t 
 
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 {
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
 	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
 
-	atomic_store(&pool->pinned_held, 0);
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	uint64_t epoch = gcp_timeline_next(&pool->pools->pinned->timeline);
+	int64_t filled = gcp_timeline_filled(timeline);
+	uint64_t epoch = gcp_timeline_next(timeline);
+	/* What other contexts have freed goes on waiting, for a fence. */
+	atomic_fetch_add(&timeline->filled, filled);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	giving = release(pool->pools, giving);
 	if (giving.given > 0 && giving.result == 0)
