@@ -22,29 +22,16 @@
 
 #if defined(__x86_64__)
 
-#define GCP_LINKED(entry, symbol)                                                      \
-	.symver gcp_linked_##entry, symbol;                                            \
-	.globl gcp_linked_##entry;                                                     \
-	.type gcp_linked_##entry, @function;                                           \
-	.p2align 4;                                                                    \
-	gcp_linked_##entry:                                                               \
+#define GCP_LINKED_JUMP(target)                                                        \
 	cmpb $0, gcp_linked_alone(%rip);                                               \
-	jne gcp_entry_##entry;                                                         \
+	jne target;                                                                    \
 	movl $number, %r11d;                                                           \
-	jmp .Llook;                                                                    \
-	.size gcp_linked_##entry, . - gcp_linked_##entry;
-
-#define GCP_ENTRY(name, next)                                                          \
-	.globl gcp_entry_##name;                                                       \
-	.hidden gcp_entry_##name;                                                      \
-	.type gcp_entry_##name, @function;                                             \
-	.p2align 4;                                                                    \
-	gcp_entry_##name:                                                                 \
+	jmp .Llook;
+#define GCP_ENTRY_JUMP(next)                                                           \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
-	jmp next;                                                                      \
-	.size gcp_entry_##name, . - gcp_entry_##name;
+	jmp next;
 
 	.text
 .Llook:
@@ -53,33 +40,20 @@
 
 #elif defined(__aarch64__)
 
-#define GCP_LINKED(entry, symbol)                                                      \
-	.symver gcp_linked_##entry, symbol;                                            \
-	.globl gcp_linked_##entry;                                                     \
-	.type gcp_linked_##entry, %function;                                           \
-	.p2align 4;                                                                    \
-	gcp_linked_##entry:                                                               \
+#define GCP_LINKED_JUMP(target)                                                        \
 	hint 34; /* bti c */                                                           \
 	adrp x17, gcp_linked_alone;                                                    \
 	ldrb w17, [x17, :lo12:gcp_linked_alone];                                       \
 	cbz w17, 1f;                                                                   \
-	b gcp_entry_##entry;                                                           \
+	b target;                                                                      \
 	1: movz w16, number;                                                           \
-	b .Llook;                                                                      \
-	.size gcp_linked_##entry, . - gcp_linked_##entry;
-
-#define GCP_ENTRY(name, next)                                                          \
-	.globl gcp_entry_##name;                                                       \
-	.hidden gcp_entry_##name;                                                      \
-	.type gcp_entry_##name, %function;                                             \
-	.p2align 4;                                                                    \
-	gcp_entry_##name:                                                                 \
+	b .Llook;
+#define GCP_ENTRY_JUMP(next)                                                           \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
-	b next;                                                                        \
-	.size gcp_entry_##name, . - gcp_entry_##name;
+	b next;
 
 	.text
 .Llook:
@@ -90,6 +64,22 @@
 #else
 #error "no stubs for this processor"
 #endif
+
+#define GCP_LINKED(entry, symbol, target)                                              \
+	.symver gcp_linked_##entry, symbol;                                            \
+	.globl gcp_linked_##entry;                                                     \
+	.type gcp_linked_##entry, %function;                                           \
+	.p2align 3;                                                                    \
+	gcp_linked_##entry: GCP_LINKED_JUMP(target)                                    \
+	.size gcp_linked_##entry, . - gcp_linked_##entry;
+
+#define GCP_ENTRY(name, next)                                                          \
+	.globl gcp_entry_##name;                                                       \
+	.hidden gcp_entry_##name;                                                      \
+	.type gcp_entry_##name, %function;                                             \
+	.p2align 3;                                                                    \
+	4: gcp_entry_##name: GCP_ENTRY_JUMP(next)                                      \
+	.size gcp_entry_##name, . - gcp_entry_##name;
 
 /* struct gcp_row, whose fields are distances. */
 #define GCP_ROW(entry, name, base, version, twin, need)                                \
@@ -115,7 +105,7 @@ gcp_rows:
 	.cfi_startproc
 	.set number, 0
 #define GCP_CALL(name, base, version, twin, need, next)                                \
-	GCP_LINKED(name, name@GCPOOL)                                                  \
+	GCP_LINKED(name, name@GCPOOL, 4f)                                              \
 	GCP_ENTRY(name, next)                                                          \
 	GCP_ROW(gcp_entry_##name - ., #name, #base, version, twin, need)
 #define GCP_X(name, ...) GCP_CALL(name, __VA_ARGS__, gcp_hook_##name)
@@ -130,7 +120,7 @@ GCP_DRIVER_USED(GCP_X)
 
 /* Of cudart: base is the library. */
 #define GCP_OTHER(entry, name, library)                                                \
-	GCP_LINKED(entry, name@library)                                                \
+	GCP_LINKED(entry, name@library, gcp_entry_##entry)                             \
 	GCP_ROW(gcp_entry_##entry - ., #name, #library, 0, 0, GCP_OPTIONAL)
 #define GCP_X(tag, library, name, ...) GCP_OTHER(tag##_##name, name, library)
 #define GCP_V(tag, library)	       GCP_RUNTIME_HOOKS(GCP_X, tag, library)
