@@ -37,6 +37,8 @@ for line in lines:
             sides.append("#define GCP_PARAMETERS_%s (%s)" % (name, parameters))
             sides.append("#define GCP_ARGUMENTS_%s (%s)" % (name, arguments))
             sides.append("#define GCP_OFTEN_%s %d" % (name, "+" in since))
+            sides.append("#define GCP_SELDOM_%s %s" % (
+                name, "" if "+" in since else "__attribute__((cold))"))
             sides.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
             sides.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
             sides.append("#define GCP_SIDES_%s %s, %s" % (

@@ -50,7 +50,9 @@ uint64_t gcp_call_begin_slow(void *const *real, bool passes, CUdeviceptr freed)
 
 CUresult gcp_call_end_slow(uint64_t call, CUresult result)
 {
-	assert((uint32_t)call <= GCP_HOOK_GATED);
+	assert((uint32_t)call <= GCP_HOOK_ANSWERED);
+	if ((uint32_t)call > GCP_HOOK_GATED)
+		return result;
 	if ((uint32_t)call == GCP_HOOK_GATED)
 		gcp_gate_leave();
 	errno = (int)(call >> 32);

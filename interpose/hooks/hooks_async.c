@@ -72,21 +72,17 @@ static bool stream_captures(CUstream stream)
 /* Made again while memory may come back: hooks_memory.c. */
 static CUresult alloc_pass(const struct alloc_call *call)
 {
-	struct gcp_pass pass = {.call_name = call->pool ? "cuMemAllocFromPoolAsync"
-							: "cuMemAllocAsync",
-				.memory = {call->pool ? GCP_COUNTED_mem_alloc_from_pool
-						      : GCP_COUNTED_mem_alloc_async,
-					   -1, call->bytes}};
 	bool captures;
-	CUresult result;
 
 	if (gcp_process_passive())
 		return alloc_real(call);
 	captures = stream_captures(call->stream);
-	if (!captures)
-		pass.memory.device = gcp_device_here();
-	result = GCP_PASS(&pass, alloc_real(call));
-	return gcp_pass_end(&pass, result, result || captures ? 0 : *call->ret_ptr);
+	return GCP_PASS(captures ? 0 : *call->ret_ptr, alloc_real(call),
+			.call_name =
+			    call->pool ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync",
+			.memory = {call->pool ? GCP_COUNTED_mem_alloc_from_pool
+					      : GCP_COUNTED_mem_alloc_async,
+				   captures ? -1 : gcp_device_here(), call->bytes});
 }
 
 /* The same, of a stream that the thread gives work to: what the thread allocates next

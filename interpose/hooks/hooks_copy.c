@@ -492,9 +492,20 @@ static bool copies_matter(void)
 	return gcp_contexts_are_several() && gcp_process_pooling();
 }
 
+/* A call begins, in whose stream `submitted` tells that there is work: an error ends
+ * it. Returns true if another device may take part. */
+static bool copy_starts(struct copy *copy, CUstream stream, bool in_stream,
+			CUresult submitted)
+{
+	*copy = (struct copy){
+	    .in_stream = in_stream, .stream = stream, .result = submitted};
+	copy->made = submitted != CUDA_SUCCESS;
+	return !copy->made && copies_matter();
+}
+
 static CUresult copy_end(const struct copy *copy)
 {
-	assert(copy->calls > 0 && (!copy->made || copy->between));
+	assert(copy->calls > 0 && (!copy->made || copy->between || copy->result));
 	if (!copy->between)
 		return copy->result;
 	if (copy->result == CUDA_SUCCESS && copy->batch)
@@ -505,17 +516,13 @@ static CUresult copy_end(const struct copy *copy)
 	return copy->result;
 }
 
-/* submitted: the result of telling that there is work. begins: where there are several
- * contexts. */
-#define GCP_COPY(name, submitted, named, is_in_stream, begins)                         \
+/* begins: where another device may take part. */
+#define GCP_COPY(name, stream, in_stream, submitted, begins)                           \
 	GCP_HOOKED(name)                                                               \
 	{                                                                              \
-		struct copy between = {                                                \
-		    .in_stream = is_in_stream, .stream = named, .result = submitted};  \
+		struct copy between;                                                   \
                                                                                        \
-		if (between.result != CUDA_SUCCESS)                                    \
-			return between.result;                                         \
-		if (copies_matter())                                                   \
+		if (copy_starts(&between, stream, in_stream, submitted))               \
 			begins;                                                        \
 		while (copy_is_due(&between))                                          \
 			between.result = GCP_CALLED(name);                             \
@@ -524,22 +531,22 @@ static CUresult copy_end(const struct copy *copy)
 #define GCP_BEGINS(called, copied)                                                     \
 	(between.names_contexts = strstr(called, "Peer") != NULL,                      \
 	 between.what = copied, copy_begin(&between))
+#define GCP_COPY_ASYNC(name, twin, begins)                                             \
+	GCP_COPY(name, gcp_stream_named(stream, twin), true,                           \
+		 gcp_stream_submits(stream, twin), begins)
 
 #define COPIES_HOOK(name, base, version, twin, need)                                   \
-	GCP_COPY(name, gcp_stream_submits(stream, twin),                               \
-		 gcp_stream_named(stream, twin), true,                                 \
-		 GCP_BEGINS(#base, COPIED_##base))
+	GCP_COPY_ASYNC(name, twin, GCP_BEGINS(#base, COPIED_##base))
 GCP_HOOKS_COPIES(COPIES_HOOK)
 
 #define COPIES_SYNC_HOOK(name, base, version, twin, need)                              \
-	GCP_COPY(name, (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),               \
-		 gcp_stream_named(NULL, twin), false,                                  \
+	GCP_COPY(name, gcp_stream_named(NULL, twin), false,                            \
+		 (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),                     \
 		 GCP_BEGINS(#base, COPIED_##base))
 GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)
 
 #define COPIES_BATCH_HOOK(name, base, version, twin, need)                             \
-	GCP_COPY(name, gcp_stream_submits(stream, twin),                               \
-		 gcp_stream_named(stream, twin), true, BEGINS_##base)
+	GCP_COPY_ASYNC(name, twin, BEGINS_##base)
 GCP_HOOKS_COPIES_BATCH(COPIES_BATCH_HOOK)
 
 /* --- graphs -------------------------------------------------------------------- */

@@ -85,39 +85,48 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 	return launch_put_in_line(config, line);
 }
 
+static CUresult launch_by_config(const struct CUlaunchConfig_st **config,
+				 bool per_thread, struct launch_in_line *line)
+{
+	CUresult result;
+
+	if (!*config)
+		return CUDA_SUCCESS;
+	result = launch_on((*config)->hStream, per_thread);
+	if (result == CUDA_SUCCESS)
+		*config = launch_orders(*config, per_thread, line);
+	return result;
+}
+
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
 #define LAUNCHES_HOOK(name, base, version, twin, need)                                 \
-	GCP_HOOK_IS(name, launch_on(stream, twin)                                      \
-			      ?: GCP_AGAIN(GCP_CALLED(name), .launch = true))
+	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.launch = true},                \
+		       launch_on(stream, twin), GCP_CALLED(name),                      \
+		       gcp_again(&tries, result))
 GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
 
 #define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need)                       \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		struct launch_in_line line;                                            \
-		CUresult result =                                                      \
-		    config ? launch_on(config->hStream, twin) : CUDA_SUCCESS;          \
-                                                                                       \
-		if (result != CUDA_SUCCESS)                                            \
-			return result;                                                 \
-		if (config)                                                            \
-			config = launch_orders(config, twin, &line);                   \
-		return GCP_AGAIN(GCP_CALLED(name), .launch = true);                    \
-	}
+	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.launch = true};                \
+		       struct launch_in_line line,                                     \
+		       launch_by_config(&config, twin, &line), GCP_CALLED(name),       \
+		       gcp_again(&tries, result))
 GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
 
 /* --- everything else ----------------------------------------------------------- */
 
 /* Launches of graphs are in hooks_graph.c, copies in hooks_copy.c. */
 #define SUBMISSIONS_HOOK(name, base, version, twin, need)                              \
-	GCP_HOOK_IS(name, gcp_stream_submits(stream, twin) ?: GCP_CALLED(name))
+	GCP_HOOK_CALLS(name, , gcp_stream_submits(stream, twin), GCP_CALLED(name),     \
+		       false)
 GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_HOOK)
 
 #define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need)                         \
-	GCP_HOOK_IS(name, (gcp_stream_submits_eagerly(NULL), GCP_CALLED(name)))
+	GCP_HOOK_CALLS(name, , (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),       \
+		       GCP_CALLED(name), false)
 GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_HOOK)
 
-#define WAITS_HOOK(name, base, version, twin, need) GCP_HOOK_IS(name, GCP_CALLED(name))
+#define WAITS_HOOK(name, base, version, twin, need)                                    \
+	GCP_HOOK_CALLS(name, , CUDA_SUCCESS, GCP_CALLED(name), false)
 GCP_HOOKS_WAITS(WAITS_HOOK)

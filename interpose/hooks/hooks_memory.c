@@ -20,15 +20,10 @@
 
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
-	struct gcp_pass pass = {
-	    .call_name = "cuMemAlloc",
-	    .memory = {GCP_COUNTED_mem_alloc, gcp_device_here(), bytes}};
-
 	gcp_assert_driver_call();
-	CUresult result = GCP_PASS(&pass, gcp_real.cuMemAlloc_v2(ret_ptr, bytes));
-	if (result == CUDA_SUCCESS && ret_ptr)
-		gcp_observe_call(GCP_TRACE_pass_alloc, *ret_ptr, bytes, pass.start, 0);
-	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
+	return GCP_PASS(*ret_ptr, gcp_real.cuMemAlloc_v2(ret_ptr, bytes),
+			.call_name = "cuMemAlloc",
+			.memory = {GCP_COUNTED_mem_alloc, gcp_device_here(), bytes});
 }
 
 CUresult gcp_memory_pass_free(CUdeviceptr ptr, bool waits)
@@ -103,20 +98,6 @@ GCP_HOOKED(cuMemAlloc_v2)
 
 /* --- pitched memory ----------------------------------------------------------- */
 
-/* The real function, counted. */
-static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
-			   size_t height, unsigned int element)
-{
-	struct gcp_pass pass = {
-	    .call_name = "cuMemAllocPitch",
-	    .memory = {GCP_COUNTED_mem_alloc_pitch, gcp_device_here(), width * height}};
-	CUresult result =
-	    GCP_PASS(&pass, gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width,
-							height, element));
-
-	return gcp_pass_end(&pass, result, result ? 0 : *ret_ptr);
-}
-
 /* Rows are as wide as CUDA makes them, a multiple of 512 bytes (driver 580, measured),
  * and memory as any other. What CUDA would refuse is refused by it. */
 GCP_HOOKED(cuMemAllocPitch_v2)
@@ -130,7 +111,10 @@ GCP_HOOKED(cuMemAllocPitch_v2)
 	    __builtin_add_overflow(width, ROW - 1, &pitch) ||
 	    __builtin_mul_overflow(pitch / ROW * ROW, height, &bytes) ||
 	    bytes > GCP_BYTES_MAX)
-		return pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		return GCP_PASS(*ret_ptr, GCP_CALLED(cuMemAllocPitch_v2),
+				.call_name = "cuMemAllocPitch",
+				.memory = {GCP_COUNTED_mem_alloc_pitch,
+					   gcp_device_here(), width * height});
 	assert(bytes >= width && bytes % ROW == 0);
 	result = memory_alloc(gcp_thread_pool(), ret_ptr, bytes);
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -274,7 +258,8 @@ bool gcp_comes_back(struct gcp_tries *tries)
 }
 
 #define MAKERS_HOOK(name, base, version, twin, need)                                   \
-	GCP_HOOK_IS(name, GCP_AGAIN(GCP_CALLED(name), .maker = #base))
+	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.maker = #base}, CUDA_SUCCESS,  \
+		       GCP_CALLED(name), gcp_again(&tries, result))
 GCP_HOOKS_MAKERS(MAKERS_HOOK)
 
 static CUresult memory_mapped(CUresult result, CUmemGenericAllocationHandle handle,
@@ -320,14 +305,10 @@ GCP_HOOKS_MAPPINGS(GCP_HOOK)
 #define CREATORS_HOOK(name, base, version, twin, need)                                 \
 	GCP_HOOKED(name)                                                               \
 	{                                                                              \
-		struct gcp_pass pass = {.call_name = #base, GCP_PASS_##name};          \
-		CUresult result;                                                       \
-                                                                                       \
-		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
-			return GCP_CALLED(name);                                       \
-		result = GCP_PASS(&pass, GCP_CALLED(name));                            \
-		return gcp_pass_end(&pass, result,                                     \
-				    result ? 0 : GCP_GOT(GCP_ARGUMENTS_##name));       \
+		return gcp_process_started_mode() == GCP_RUN_PASSIVE                   \
+			   ? GCP_CALLED(name)                                          \
+			   : GCP_PASS(GCP_GOT(GCP_ARGUMENTS_##name), GCP_CALLED(name), \
+				      .call_name = #base, GCP_PASS_##name);            \
 	}
 GCP_HOOKS_CREATORS(CREATORS_HOOK)
 

@@ -64,18 +64,19 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	return result;
 }
 
-/* A call for memory that passes through, made again while memory may come back. */
-#define GCP_PASS(pass, call)                                                           \
+/* A call for memory that passes through, made again while memory may come back; key: of
+ * what it has got; then fields of its gcp_pass. */
+#define GCP_PASS(key, call, ...)                                                       \
 	({                                                                             \
-		struct gcp_tries tries_ = {.bytes = (pass)->memory.bytes};             \
+		struct gcp_pass pass_ = {.start = gcp_clock_ns(), __VA_ARGS__};        \
+		struct gcp_tries tries_ = {.bytes = pass_.memory.bytes};               \
 		CUresult tried_;                                                       \
-		(pass)->start = gcp_clock_ns();                                        \
 		do                                                                     \
-			tried_ = gcp_pass_tried(pass, gcp_pass_may(pass)               \
-							  ? (call)                     \
-							  : CUDA_ERROR_OUT_OF_MEMORY); \
+			tried_ = gcp_pass_tried(                                       \
+			    &pass_,                                                    \
+			    gcp_pass_may(&pass_) ? (call) : CUDA_ERROR_OUT_OF_MEMORY); \
 		while (gcp_again(&tries_, tried_));                                    \
-		tried_;                                                                \
+		gcp_pass_end(&pass_, tried_, tried_ ? 0 : (key));                      \
 	})
 
 /* The real functions, with their call counted. */

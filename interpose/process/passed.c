@@ -9,6 +9,7 @@
 #include "../../pool/base/treap.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
+#include "../observe/observer.h"
 #include "passed.h"
 #include "shortage.h"
 
@@ -169,7 +170,10 @@ CUresult gcp_pass_end(struct gcp_pass *pass, CUresult result, uint64_t key)
 		gcp_shortage_say(pass->call_name, pass->memory.bytes,
 				 pass->memory.device < 0 ? GCP_SHORTAGE_DRIVER
 							 : GCP_SHORTAGE_POOL);
-	else if (result == CUDA_SUCCESS && key && gcp_process_pooling())
+	if (result == CUDA_SUCCESS && pass->memory.call == GCP_COUNTED_mem_alloc)
+		gcp_observe_call(GCP_TRACE_pass_alloc, key, pass->memory.bytes,
+				 pass->start, 0);
+	if (result == CUDA_SUCCESS && key && gcp_process_pooling())
 		passed_add(pass->kind, key, &pass->memory);
 	return result;
 }
