@@ -56,7 +56,6 @@ struct gcp_config {
 	uint64_t class_min;          /* smallest class; multiple of 512 */
 	uint64_t class_max;          /* largest class; larger sizes round up to 4 KiB */
 	uint64_t slab_max;           /* classes up to this are cut from slabs */
-	uint64_t segment_bytes;      /* driver allocation that smaller blocks share */
 	uint64_t split_limit;        /* what is larger has a segment of its own */
 	uint64_t window_bytes;       /* growth bound: freed bytes that may circulate,
 				      * still pending, before a barrier is set */

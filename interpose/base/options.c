@@ -267,11 +267,6 @@ static void config_fit(struct parse *parse)
 	const char *why = "";
 
 	gcp_options_fit(&defaults.pool);
-
-	/* To ask for larger segments only is not to ask for unsplit ones. */
-	if (!value_of(parse->environment, "GCPOOL_TEST_SPLIT_LIMIT") &&
-	    config->split_limit < config->segment_bytes)
-		config->split_limit = config->segment_bytes;
 	if (gcp_config_check(config, &why) == 0)
 		return;
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);

@@ -19,7 +19,7 @@
 	.offset = offsetof(struct gcp_options, field),                                 \
 	.size = sizeof(((struct gcp_options *)0)->field)
 
-enum { TEST_OPTIONS = 9 }; /* the last ones */
+enum { TEST_OPTIONS = 8 }; /* the last ones */
 
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
@@ -110,9 +110,6 @@ const struct gcp_option gcp_option_table[] = {
      .multiple = 512},
     {"GCPOOL_TEST_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
      FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
-    {"GCPOOL_TEST_SEGMENT", "driver allocation that smaller blocks share",
-     GCP_OPTION_BYTES, FIELD(pool.segment_bytes), .min = 2 * MIB, .max = BYTES_MAX,
-     .multiple = 2 * MIB},
     {"GCPOOL_TEST_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
      FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
     {"GCPOOL_TEST_WINDOW", "growth bound: freed bytes that may wait for the device",

@@ -19,7 +19,6 @@ void gcp_config_default(struct gcp_config *config)
 	    .class_min = 512,
 	    .class_max = 1 << 20,
 	    .slab_max = 32 << 10,
-	    .segment_bytes = 16 << 20,
 	    .split_limit = 1 << 30,
 	    .window_bytes = 56 << 20,
 	    .window_blocks = 1024,
@@ -56,13 +55,6 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 		why = "the largest size class must lie between the smallest and 64 MiB";
 	else if (config->slab_max > 256 << 10)
 		why = "slabs serve classes of at most 256 KiB";
-	else if (config->segment_bytes < GCP_CHUNK ||
-		 config->segment_bytes % GCP_CHUNK != 0)
-		why = "a segment must be a multiple of 2 MiB";
-	else if (config->segment_bytes < config->class_max)
-		why = "a segment must hold the largest size class";
-	else if (config->split_limit < config->segment_bytes)
-		why = "the split limit must not be below the segment size";
 	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
 		why = "window and epoch must hold at least one block";
 	if (!why)

@@ -3,10 +3,52 @@
  * grow.c - an allocation gets new memory from the driver.
  *
  * Called by miss.c with no lock held, when nothing that is there will do. Small
- * requests share segments. Of a pool that maps its own memory unused chunks are mapped
- * to other addresses first (vmm.c).
+ * requests share segments; on a nearly full device a block has one of its own size. Of
+ * a pool that maps its own memory unused chunks are mapped to other addresses first
+ * (vmm.c).
  */
 #include "reclaim.h"
+
+/* A segment that blocks share adds such a part of what is reserved: of a larger one
+ * more is left over at the peak, and of many small ones more altogether. */
+enum { SHARED_PART = 16 };
+
+static uint64_t shared_bytes(const struct gcp_pool *pool)
+{
+	uint64_t bytes =
+	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
+	    SHARED_PART;
+
+	if (bytes > pool->pools->config.split_limit)
+		bytes = pool->pools->config.split_limit;
+	if (bytes > pool->cache_limit)
+		bytes = pool->cache_limit;
+	return gcp_round_up(bytes, GCP_CHUNK);
+}
+
+/* Most graphs have little: their first segment is as small as it can be, and others are
+ * shared only by what does not fill one. */
+static uint64_t private_bytes(const struct gcp_heap *heap, uint64_t size)
+{
+	return heap->reserved_bytes > 0 && size <= GCP_CHUNK - GCP_PAGE ? 2 * GCP_CHUNK
+									: 0;
+}
+
+/* How much to ask the driver for. */
+static uint64_t segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
+			      uint64_t size)
+{
+	uint64_t shared =
+	    heap->private ? private_bytes(heap, size) : shared_bytes(heap->pool);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (kind == GCP_KIND_SLAB)
+		return GCP_CHUNK;
+	if (size > shared / 2 || gcp_pool_is_exact(heap->pool, size))
+		return gcp_round_up(size, GCP_CHUNK);
+	/* Blocks behind the head: a device may be filled with blocks of one size. */
+	return gcp_round_up(shared / size * size + GCP_PAGE, GCP_CHUNK);
+}
 
 static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
@@ -100,7 +142,7 @@ int gcp_grow_plain(struct gcp_request *request)
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
 
 	gcp_mutex_lock(&request->heap->pool->lock);
-	bytes = gcp_segment_bytes(request->heap, kind, request->size);
+	bytes = segment_bytes(request->heap, kind, request->size);
 	gcp_mutex_unlock(&request->heap->pool->lock);
 	int result = take_new(request, kind, bytes);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)

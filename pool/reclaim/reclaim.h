@@ -24,12 +24,7 @@ void gcp_pool_decay(struct gcp_pool *pool);
 /* As if nothing had happened so far. pool->lock is held. */
 void gcp_maintenance_reset(struct gcp_pool *pool);
 
-/* --- segment_size.c, grow.c ------------------------------------------------------- */
-
-/* How much to ask the driver for: a new segment for a block of `size`,
- * as large as its class, and for others that may share it. pool->lock is held. */
-uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
-			   uint64_t size);
+/* --- grow.c ----------------------------------------------------------------------- */
 
 /* New memory. 0 without a block: another thread was faster to take it. */
 int gcp_grow(struct gcp_request *request);

@@ -140,14 +140,11 @@ static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kin
 
 /* How large a segment for `size` may be: what is not split is of use only where it is
  * nearly filled (fit.c, huge_fit). */
-static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
-			     uint64_t size)
+static uint64_t adopted_most(enum gcp_kind kind, uint64_t size)
 {
-	uint64_t most = pool->pools->config.segment_bytes;
-
 	if (kind == GCP_KIND_HUGE)
 		return size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
-	return 2 * size > most ? 2 * size : most;
+	return 2 * gcp_round_up(size, GCP_CHUNK);
 }
 
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
@@ -159,7 +156,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
+	block = unused_segment(common, kind, size, adopted_most(kind, size));
 	if (!block)
 		return false;
 	segment = block->segment;

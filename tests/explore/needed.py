@@ -14,7 +14,7 @@ HISTORIES = {
     "rounded": "9000000000000014", "graphs": "900000000000018b", "concurrent": "30000000002ea200",
     "pinned busy": "700001a2088d2ece", "wait full": "50000000b500008a",
     "wait pinned": "50000001cf20e59b", "wait capture": "30000000009e8070",
-    "wait lane": "b0000000000e09db", "launch full": "b0000000000dbbe8",
+    "wait lane": "b0000000000e09db", "launch full": "c000abcd111122b9",
     "wait export": "100001a1fd7b8988", "wait devices": "c000000ddd000983",
     "left": "40000000044c9249", "pinned limit": "9000000000000caa", "fault": "5"}
 

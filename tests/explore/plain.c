@@ -27,7 +27,6 @@ enum {
 	CHUNK = 2 << 20, /* in which the library takes memory */
 	PINNED_SLACK = 64 << 10,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
-	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
@@ -659,20 +658,16 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 	return value;
 }
 
-/* Where one size does not fit the others (setting.c: a segment that is no multiple of
- * 2 MiB), the library takes the defaults of all those that are for tests. */
+/* Where one size does not fit the others (setting.c: the smallest class is larger than
+ * the largest), the library takes the defaults of all those that are for tests. */
 uint64_t plain_option(const char *name, uint64_t otherwise)
 {
-	bool fits = option_given("GCPOOL_TEST_SEGMENT", CHUNK) % CHUNK == 0;
+	bool fits = option_given("GCPOOL_TEST_CLASS_MIN", 0) <=
+		    option_given("GCPOOL_TEST_CLASS_MAX", MIB);
 
 	return fits || strncmp(name, "GCPOOL_TEST_", 12) != 0
 		   ? option_given(name, otherwise)
 		   : otherwise;
-}
-
-static uint64_t segment_bytes(void)
-{
-	return plain_option("GCPOOL_TEST_SEGMENT", DEFAULT_SEGMENT);
 }
 
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
@@ -683,20 +678,19 @@ static uint64_t bound_device(const struct model *w, int device)
 	if (w->deferred_peak[device] > window)
 		window *= HELD_WINDOWS;
 	return gcpsim_plain_peak(device) * 5 / 4 + 8 * w->largest[device] +
-	       w->contexts_peak * (2 * window + 4 * segment_bytes() + 32 * MIB);
+	       w->contexts_peak * (2 * window + 96 * MIB);
 }
 
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
-	uint64_t segment = segment_bytes();
 
 	if (device < 0)
 		return plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) +
 		       8 * bytes + MIB;
 	if (!all_is_calm(w))
 		window *= HELD_WINDOWS;
-	return w->contexts_peak * (2 * window + 2 * segment) + 4 * bytes + 2 * CHUNK;
+	return w->contexts_peak * (2 * window + 32 * MIB) + 4 * bytes + 2 * CHUNK;
 }
 
 /* Why more may be held than the bound says, by how much. */

@@ -168,15 +168,11 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 		set_number("GCPOOL_TEST_SLAB_MAX",
 			   draw_below(draw, 3) ? 1024u << draw_below(draw, 9) : 0);
 	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_TEST_SEGMENT", 2ull << (20 + draw_below(draw, 6)));
-	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_TEST_SPLIT_LIMIT",
 			   64ull << (20 + draw_below(draw, 4)));
 	/* So little that one small block keeps, where memory is scarce. */
-	if (setting->pinned) {
-		set("GCPOOL_TEST_SEGMENT", "2M");
+	if (setting->pinned)
 		set_number("GCPOOL_TEST_SPLIT_LIMIT", setting->pinned);
-	}
 }
 
 /* Half of them as most programs run: auto maps. */
@@ -261,7 +257,6 @@ static void set_extremes(const struct setting *setting, struct draw *draw)
 		return;
 	if (draw_below(draw, 6) == 0) {
 		set("GCPOOL_LOG_FILE", "/dev/null");
-		set("GCPOOL_TEST_SEGMENT", "3M");
 		set("GCPOOL_TEST_CLASS_MIN", "64M");
 		set("GCPOOL_STRICT", "0");
 		return;

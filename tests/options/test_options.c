@@ -125,13 +125,13 @@ TEST(sizes_take_suffixes)
 TEST(sizes_may_be_fractions)
 {
 	OK(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
-		 "GCPOOL_TEST_SEGMENT=2.0M"));
+		 "GCPOOL_TEST_CLASS_MAX=2.0M"));
 	assert_int_equal(options.pool.quota, 3ull << 29);
 	assert_int_equal(options.pool.cache_limit, 307);
-	assert_int_equal(options.pool.segment_bytes, 2 << 20);
+	assert_int_equal(options.pool.class_max, 2 << 20);
 	ALONE_WRONG("GCPOOL_QUOTA=1.5", "GCPOOL_QUOTA=1.G", "GCPOOL_QUOTA=.5G",
 		    "GCPOOL_QUOTA=1.5.5G", "GCPOOL_TEST_FENCE_BATCH=1.5");
-	assert_int_equal(PARSE("GCPOOL_TEST_SEGMENT=2.1M"), 1); /* no multiple of 2M */
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MAX=2.1M"), 1); /* not of 512 */
 }
 
 TEST(limits_may_be_shares_or_none)
@@ -168,11 +168,11 @@ TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
 
 TEST(sizes_that_do_not_fit_together_are_dropped)
 {
-	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MIN=2M", "GCPOOL_TEST_SEGMENT=32M",
+	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MIN=2M", "GCPOOL_TEST_WINDOW=32M",
 			       "GCPOOL_QUOTA=1G", "GCPOOL_REUSE=completed"),
 			 1);
 	assert_int_equal(options.pool.class_min, 512);
-	assert_int_equal(options.pool.segment_bytes, 16 << 20);
+	assert_int_equal(options.pool.window_bytes, 56 << 20);
 	/* What the operator has bounded stays bounded. */
 	assert_int_equal(options.pool.quota, 1 << 30);
 	assert_true(options.pool.completed_only);

@@ -243,8 +243,8 @@ TEST_OF_DRIVER(what_a_peer_cannot_reach_is_ordinary_memory)
 		assert_false(info.mapped);
 		must_be_sound();
 	}
-	assert_int_equal(opened, 6 * MIB); /* the last one finds room */
-	assert_int_equal(fake.memory_used, 20 * MIB);
+	assert_int_equal(opened, 10 * MIB);
+	assert_int_equal(fake.memory_used, 10 * MIB);
 	for (int i = 0; i < 3; i++)
 		must_free(blocks[i]);
 	fake.done = fake.submitted;

@@ -9,7 +9,7 @@
  *
  * Tried: everywhere
  * Run: transcript.py GCPSIM_DEVICES=2 GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0
- * GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_TEST_SEGMENT=2M @
+ * GCPOOL_TEST_FENCE_BATCH=1 @
  */
 
 #include "api.h"
