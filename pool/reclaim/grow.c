@@ -101,14 +101,29 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 		(void)gcp_pool_purge(pool, &purge);
 }
 
+/* Returns true if still more would lie unused, or pending, than the program ever held
+ * at once, and a window: the device is behind, and sizes change. */
+static bool has_excess(struct gcp_pool *pool, uint64_t bytes)
+{
+	give_excess(pool, bytes);
+	GCP_LOCKED(&pool->lock);
+	const struct gcp_stats *stats = &pool->stats;
+	uint64_t held = stats->allocated_bytes.current + stats->allocated_bytes.peak +
+			stats->private_bytes.current + bytes;
+
+	return stats->reserved_bytes.current > held + pool->pools->config.window_bytes;
+}
+
 /* Under a quota one thread at a time asks for memory and counts it. */
 static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	bool quota = gcp_quota_left(pool) != INT64_MAX;
+	struct gcp_search search = {0};
 	gcp_addr refused = 0;
 
-	give_excess(pool, bytes);
+	while (has_excess(pool, bytes) && gcp_timeline_wait_oldest(pool, &search))
+		gcp_count_wait(pool);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)

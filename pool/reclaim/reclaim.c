@@ -89,19 +89,12 @@ static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
-static void count_wait(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.waits++;
-	gcp_mutex_unlock(&pool->lock);
-}
-
 /* Another thread has taken segments off the lists, and frees them just now. */
 static void wait_for_givers(struct gcp_pool *pool)
 {
 	if (!is_giving(pool))
 		return;
-	count_wait(pool);
+	gcp_count_wait(pool);
 	for (int i = 0; i < GCP_WAIT_LIMIT && is_giving(pool); i++)
 		gcp_backoff();
 }
@@ -111,7 +104,6 @@ static void wait_for_givers(struct gcp_pool *pool)
 /* How a stage went in one pool. */
 struct step {
 	const struct gcp_heap *own; /* of a capture, for which it is done, or NULL */
-	uint64_t begun;             /* the number of the search */
 	struct gcp_search *search;
 	uint64_t given; /* bytes */
 	bool more;      /* the same may help again */
@@ -148,13 +140,10 @@ static void trim_driver(struct gcp_pool *pool, struct step *step)
 /* Waits for one epoch. */
 static void give_freed(struct gcp_pool *pool, struct step *step)
 {
-	bool waited;
-
-	if (awaited_epoch(pool, step->own) == 0)
+	if (awaited_epoch(pool, step->own) == 0 ||
+	    !gcp_timeline_wait_oldest(pool, step->search))
 		return;
-	if (gcp_timeline_wait_oldest(pool, step->begun, &waited) != 0 || !waited)
-		return;
-	count_wait(pool);
+	gcp_count_wait(pool);
 	step->more = true;
 	give_completed(pool, step);
 }
@@ -219,7 +208,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 	uint64_t epoch = awaited_epoch(pool, step->own);
 
 	if (epoch != 0) {
-		count_wait(pool);
+		gcp_count_wait(pool);
 		if (complete_soon(pool, epoch, step->search) == -EBUSY)
 			complete(pool, epoch);
 	}
@@ -247,15 +236,6 @@ enum {
 
 enum { EACH = -1, NONE = -2 }; /* devices */
 
-/* The number of the search: of what other threads free since it has begun it waits for
- * nothing, or it might do so for ever. */
-static uint64_t search_begun(struct gcp_pools *pools, struct gcp_search *search)
-{
-	if (search->begun == 0)
-		search->begun = atomic_fetch_add(&pools->searches, 1) + 1;
-	return search->begun;
-}
-
 /* In all pools of the device but `except`. A pool whose context may be ending is waited
  * for: it may have what is missing. */
 static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
@@ -264,7 +244,6 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 {
 	struct step step = {
 	    .own = own,
-	    .begun = search_begun(pools, search),
 	    .search = search,
 	};
 
@@ -465,7 +444,7 @@ static void complete_all(struct gcp_pool *pool)
 
 	if (epoch == 0)
 		return;
-	count_wait(pool);
+	gcp_count_wait(pool);
 	complete(pool, epoch);
 }
 

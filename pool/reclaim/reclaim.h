@@ -49,4 +49,11 @@ bool gcp_release_prepare(struct gcp_pool *pool);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
 
+static inline void gcp_count_wait(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.waits++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
 #endif

@@ -338,22 +338,20 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	return result;
 }
 
-int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited)
+bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
-	int result = 0;
 
+	if (search->begun == 0)
+		search->begun = atomic_fetch_add(&pool->pools->searches, 1) + 1;
 	GCP_LOCKED(&pool->pools->fence_lock);
-	*ret_waited = timeline->count > 0 &&
-		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable &&
-		      gcp_timeline_at(timeline, 0)->searches < begun;
-	if (*ret_waited) {
-		struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
-
-		result = gcp_timeline_wait_own(timeline, oldest, pool->ctx);
-		*ret_waited = gcp_timeline_is_completed(timeline, oldest.epoch);
-	}
-	return result;
+	if (timeline->count == 0 ||
+	    gcp_timeline_at(timeline, 0)->epoch > timeline->awaitable ||
+	    gcp_timeline_at(timeline, 0)->searches >= search->begun)
+		return false;
+	struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
+	return gcp_timeline_wait_own(timeline, oldest, pool->ctx) == 0 &&
+	       gcp_timeline_is_completed(timeline, oldest.epoch);
 }
 
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)

@@ -146,9 +146,10 @@ int gcp_timeline_poll_all(struct gcp_pool *pool);
  * the barrier. */
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
 /* Waits for the oldest epoch that is not completed, if a free has closed it or a later
- * one, and it was closed before the search with the number `begun`: plain CUDA has
- * waited for its work then. *ret_waited: there was one, and it is completed. */
-int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited);
+ * one, and it was closed before the search began, which it does here: plain CUDA has
+ * waited for its work then. Else other threads' frees might be waited for without end.
+ * Returns true if there was one, and it is completed. */
+bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch);

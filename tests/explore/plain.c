@@ -677,7 +677,7 @@ static uint64_t bound_device(const struct model *w, int device)
 
 	if (w->deferred_peak[device] > window)
 		window *= HELD_WINDOWS;
-	return gcpsim_plain_peak(device) * 5 / 4 + 8 * w->largest[device] +
+	return gcpsim_plain_peak(device) * 5 / 4 + 4 * w->largest[device] +
 	       w->contexts_peak * (2 * window + 96 * MIB);
 }
 
