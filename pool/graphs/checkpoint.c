@@ -95,6 +95,6 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 		gcp_stats_delta_count(&heap->pool->delta, 1, one->requested,
 				      block->size);
 	}
-	heap->awaited_epoch = gcp_timeline_stamp(heap->pool);
+	heap->awaited_epoch = 0; /* all that is free there is ready */
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }
