@@ -100,7 +100,9 @@ struct gcp_capture_driver {
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Launches up to the number that it returns (gcp_launch_away_end) are done. */
+	/* The number of the latest launch in a context whose fences do not cover it
+	 * (gcp_exec_is_away); the same of which all are done. */
+	uint64_t (*launches_latest)(void);
 	uint64_t (*launches_done)(void);
 
 	/* One line of debugging; NULL unless asked for. Locks may be held. */
@@ -248,14 +250,12 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 				     bool is_exec);
 void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
 		      bool gone);
-/* Where there are several contexts, before a launch into a stream of `ctx`: returns
- * true if the executable may run on memory of others, whose fences do not cover the
- * launch. Then gcp_holding_begin holds that during the real launch, and the second
- * function takes it. number: of the latest launch.
- */
-bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx);
-void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,
-			 uint64_t number);
+/* Where there are several contexts, before a launch into a stream of `ctx`, which
+ * fences of `home` cover too: returns true if the executable may run on memory of
+ * others. home NULL: that is only asked. Else such a launch gets a number, before the
+ * executable is destroyed: for that the memory waits then. */
+bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx,
+		      const void *home);
 /* Any graph may have been copied, in a way that is not known: the memory of all stays
  * for good; from_now_on: of those to come, too. */
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
@@ -269,7 +269,6 @@ enum gcp_making {
 			    * launch, for all that is known */
 	GCP_MAKING_COPY,   /* a clone, a child of another graph */
 	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
-	GCP_MAKING_AWAY,   /* the same, in another context than the memory is of */
 	GCP_MAKING_NODE,   /* a node that is added by hand; no graph need be named */
 };
 

@@ -58,11 +58,11 @@ struct gcp_graph_pool {
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	bool sealed; /* it may share, if the end of its capture gives the graph */
 	TAILQ_ENTRY(gcp_graph_pool) link;
-	uint64_t away; /* the latest launch in another context than the memory is of;
-			* 0: there was none */
-	bool unseen;   /* each launch may be one of it */
-	bool waits;    /* the last reference is gone, and launches may be under way
-			* (waiting.c): it counts as a pending event */
+	bool away;       /* it was launched in another context than the memory is of */
+	bool unseen;     /* each launch may be one of it */
+	uint64_t awaits; /* the latest launch, when the last reference went, if so */
+	bool waits;      /* the last reference is gone, and launches may be under way
+			  * (waiting.c): it counts as a pending event */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);

@@ -112,9 +112,9 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
 	assert(!graph_pool->share);
-	graph_pool->away = 0;
 	tracker->unseen -= graph_pool->unseen;
-	graph_pool->unseen = false;
+	graph_pool->away = graph_pool->unseen = false;
+	graph_pool->awaits = 0;
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */

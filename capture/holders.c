@@ -386,20 +386,6 @@ static bool any_holds(const struct gcp_tracker *tracker)
 	return gcp_tracker_holds(tracker) || gcp_tracker_capturing(tracker);
 }
 
-/* Adds what each launch may run on. */
-static int holds_of_unseen(struct gcp_tracker *tracker, struct gcp_holder *to)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *graph_pool;
-	int result = 0;
-
-	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (graph_pool->unseen && graph_pool->graphs > 0 && result == 0 &&
-		    !gcp_holds_has(&to->holds, graph_pool))
-			result = hold_copy(to, graph_pool);
-	return result;
-}
-
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      enum gcp_making making, struct gcp_holder **ret_holding)
 {
@@ -425,8 +411,6 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 			tracker->unseen += !hold->graph_pool->unseen;
 			hold->graph_pool->unseen = true;
 		}
-	if (making == GCP_MAKING_AWAY && result == 0 && tracker->unseen)
-		result = holds_of_unseen(tracker, holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
 	else
@@ -532,47 +516,38 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 
 /* --- launches --------------------------------------------------------------------- */
 
-/* Returns true if some of the memory is of another context. */
-static bool holds_are_away(const struct gcp_holder *holder, const void *ctx)
+/* Returns true if some of the memory is of other contexts than these; notes it, unless
+ * `home` is NULL. */
+static bool holds_are_away(const struct gcp_holder *holder, const void *ctx,
+			   const void *home)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry;
 	const struct gcp_holder *part;
 	const struct gcp_hold *hold;
+	bool away = false;
 
 	SLIST_FOREACH (hold, &holder->holds, link)
 		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
-			if (gcp_pool_context(entry->pool) != ctx)
-				return true;
+			if (gcp_pool_context(entry->pool) != ctx &&
+			    gcp_pool_context(entry->pool) != home) {
+				hold->graph_pool->away |= home != NULL;
+				away = true;
+			}
 	LIST_FOREACH (part, &holder->parts, part_link)
-		if (holds_are_away(part, ctx))
-			return true;
-	return false;
+		away |= holds_are_away(part, ctx, home);
+	return away;
 }
 
-bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx)
+bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx,
+		      const void *home)
 {
 	const struct gcp_holder *holder;
 
 	GCP_TRACKER_LOCKED(tracker);
 	holder = gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec);
-	return tracker->unseen > 0 || (holder && holds_are_away(holder, ctx));
-}
-
-void gcp_launch_away_end(struct gcp_tracker *tracker, struct gcp_holder *holding,
-			 uint64_t number)
-{
-	struct gcp_hold *hold;
-
-	gcp_tracker_lock(tracker);
-	assert(!holding->handle && !holding->parent);
-	SLIST_FOREACH (hold, &holding->holds, link)
-		if (hold->graph_pool->away < number)
-			hold->graph_pool->away = number;
-	gcp_holder_free(tracker, holding);
-	gcp_tracker_unlock(tracker);
-	gcp_tracker_collect(tracker);
+	return (holder && holds_are_away(holder, ctx, home)) || tracker->unseen > 0;
 }
 
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,

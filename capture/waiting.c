@@ -6,8 +6,8 @@
  * Most do not: the memory goes to the common heap in the epoch that is open, whose
  * fence covers every launch before in the same context. That is not enough
  *
- *   where it was launched in another context. The memory waits for the event behind
- *     the latest such launch;
+ *   where it was launched in another context. The memory waits for the events behind
+ *     all launches of that kind until then;
  *   where a call that launches the graph has not returned yet. It waits for that.
  *
  * No call waits for them: they are asked where graphs and captures end, when memory is
@@ -35,17 +35,15 @@ static bool is_launching(const struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);
 	return (graph_pool->share && graph_pool->share->in_progress > 0) ||
-	       graph_pool->away > tracker->launches_done; /* Y8 */
+	       graph_pool->awaits > tracker->launches_done; /* Y8 */
 }
 
-/* From here on, also if it waited before and has been used since. */
-void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
-				 struct gcp_graph_pool *graph_pool)
+static void end_or_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (gcp_graph_pool_references(graph_pool) > 0)
-		return;
-	assert(!graph_pool->kept); /* Y1: a reference by itself */
+	assert(gcp_graph_pool_references(graph_pool) == 0 &&
+	       !graph_pool->kept); /* Y1 */
+	assert(graph_pool->awaits == 0 || graph_pool->away || graph_pool->unseen);
 	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
 		waits_no_more(tracker, graph_pool);
 		gcp_graph_pool_end(tracker, graph_pool);
@@ -55,6 +53,18 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
 		atomic_fetch_add(&tracker->pending_events, 1);
 	}
+}
+
+/* From here on, also if it waited before and has been used since. */
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (gcp_graph_pool_references(graph_pool) > 0)
+		return;
+	if (graph_pool->away || graph_pool->unseen)
+		graph_pool->awaits = tracker->driver.launches_latest();
+	end_or_wait(tracker, graph_pool);
 }
 
 /* --- what is over ------------------------------------------------------------- */
@@ -71,7 +81,7 @@ static void release_those_over(struct gcp_tracker *tracker)
 		if (gcp_graph_pool_references(graph_pool) > 0)
 			waits_no_more(tracker, graph_pool);
 		else
-			gcp_graph_pool_ref_released(tracker, graph_pool);
+			end_or_wait(tracker, graph_pool);
 	}
 }
 

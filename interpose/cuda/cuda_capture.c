@@ -169,13 +169,12 @@ static CUresult nodes_get(CUgraph graph, struct gcp_node_handles **ret_handles)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result =
 	    gcp_real.cuGraphGetNodes(graph, (CUgraphNode *)handles->handles, &count);
-	if (result != CUDA_SUCCESS) {
-		free(handles);
-		return result;
-	}
 	*handles = (struct gcp_node_handles){.count = count};
-	*ret_handles = handles;
-	return CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		*ret_handles = handles;
+	else
+		free(handles);
+	return result;
 }
 
 static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
@@ -260,6 +259,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .thread_mode = driver_thread_mode,
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
+	    .launches_latest = gcp_foreign_work_latest,
 	    .launches_done = gcp_foreign_work_done,
 	    .stream_id = driver_stream_id,
 	    .stream_context = driver_stream_context,

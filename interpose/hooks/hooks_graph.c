@@ -391,40 +391,31 @@ static CUcontext away_context(CUgraphExec exec, CUstream stream)
 	    !gcp_tracker_holds(gcp_process.tracker))
 		return NULL;
 	ctx = gcp_stream_context(stream);
-	return ctx && gcp_exec_is_away(gcp_process.tracker, exec, ctx) &&
-		       !(gcp_contexts_home(ctx, &home, &device) && home != ctx &&
-			 !gcp_exec_is_away(gcp_process.tracker, exec, home)) &&
-		       !gcp_stream_captures(stream)
-		   ? ctx
-		   : NULL;
+	if (!ctx || !gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL) ||
+	    gcp_stream_captures(stream))
+		return NULL;
+	if (!gcp_contexts_home(ctx, &home, &device))
+		home = ctx;
+	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, home) ? ctx : NULL;
 }
 
-/* The real launch. Where it is away the memory is held until an event stands behind it,
- * and when that is let go it waits for the event; without an event it stays for good.
+/* The real launch. Where it is away an event stands behind it, for which the memory
+ * waits once nothing holds it; without an event all memory of graphs stays for good.
  */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    bool per_thread)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 	CUcontext ctx = away_context(exec, named);
-	struct gcp_holder *holding = NULL;
 
 	if (!ctx)
 		return real(exec, stream);
 	GCP_CANCEL_LATER;
 	struct foreign *work = gcp_foreign_work_begin(ctx, &(CUcontext){NULL}, 1);
-	CUresult result =
-	    GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, exec, true,
-					      GCP_MAKING_AWAY, &holding)),
-		      .maker = "cuGraphLaunch");
-	if (result == CUDA_SUCCESS)
-		result = real(exec, stream);
-	uint64_t number =
-	    gcp_foreign_work_end(work, ctx, named, result == CUDA_SUCCESS && holding);
-	if (result == CUDA_SUCCESS && number == 0)
-		gcp_holding_keep(gcp_process.tracker, holding); /* Y8 */
-	else if (holding)
-		gcp_launch_away_end(gcp_process.tracker, holding, number);
+	CUresult result = real(exec, stream);
+	if (gcp_foreign_work_end(work, ctx, named, result == CUDA_SUCCESS) == 0 &&
+	    result == CUDA_SUCCESS)
+		gcp_graphs_keep(gcp_process.tracker, false); /* Y8 */
 	return result;
 }
 

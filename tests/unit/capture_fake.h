@@ -42,8 +42,8 @@ static struct {
 	int contexts_ending, contexts_held;
 	pthread_t owner; /* of the per-thread stream, if there is one */
 	bool has_owner;
-	int asked_elsewhere;    /* about that, by another thread */
-	uint64_t launches_done; /* in other contexts, up to this number */
+	int asked_elsewhere;                     /* about that, by another thread */
+	uint64_t launches_latest, launches_done; /* in other contexts */
 } cuda;
 
 static struct gcp_tracker *tracker;
@@ -230,6 +230,11 @@ static void *context_of(void *stream)
 	return FAKE_CTX;
 }
 
+static uint64_t launches_latest(void)
+{
+	return cuda.launches_latest;
+}
+
 static uint64_t launches_done(void)
 {
 	return cuda.launches_done;
@@ -238,6 +243,7 @@ static uint64_t launches_done(void)
 static int setup(void **state)
 {
 	struct gcp_capture_driver driver = {
+	    .launches_latest = launches_latest,
 	    .launches_done = launches_done,
 	    .capture_state = state_of,
 	    .stream_context = context_of,

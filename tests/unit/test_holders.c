@@ -215,13 +215,10 @@ TEST(what_a_node_was_given_is_kept_for_good)
 
 #define OTHER_CTX ((void *)0xc0c0)
 
-static struct gcp_holder *launching(void *exec)
+static void launch_elsewhere(void *exec)
 {
-	struct gcp_holder *holding;
-
-	assert_true(gcp_exec_is_away(tracker, exec, OTHER_CTX));
-	OK(gcp_holding_begin(tracker, exec, true, GCP_MAKING_AWAY, &holding));
-	return holding;
+	assert_true(gcp_exec_is_away(tracker, exec, OTHER_CTX, OTHER_CTX));
+	cuda.launches_latest++;
 }
 
 static uint64_t private_bytes_looked(void)
@@ -235,14 +232,17 @@ TEST(memory_waits_for_launches_in_another_context)
 {
 	void *graph = captured(), *exec = made(7, graph, true), *other;
 
-	gcp_launch_away_end(tracker, launching(exec), 3);
+	assert_false(gcp_exec_is_away(tracker, exec, OTHER_CTX, FAKE_CTX));
+	launch_elsewhere(exec);
+	launch_elsewhere(exec);
 	graph_destroy(graph);
 	holder_destroy(exec, true);
 	assert_true(private_bytes_looked() > 0);
 	other = begin(1);
-	cuda.launches_done = 2;
+	cuda.launches_done = 1;
+	cuda.launches_latest++; /* of others */
 	assert_true(private_bytes_looked() > 0);
-	cuda.launches_done = 3;
+	cuda.launches_done = 2;
 	assert_int_equal(private_bytes_looked(), 0);
 	end(1);
 	graph_destroy(other);
@@ -260,30 +260,14 @@ TEST(an_allocation_frees_no_pinned_memory_of_graphs)
 	end(0);
 	OK(gcp_pinned_free(pools, p));
 	exec = made(7, graph, true);
-	gcp_launch_away_end(tracker, launching(exec), 3);
+	launch_elsewhere(exec);
 	graph_destroy(graph);
 	holder_destroy(exec, true);
-	cuda.launches_done = 3;
+	cuda.launches_done = 1;
 	must_free(capture_alloc(MIB));
 	assert_int_equal(fake_pinned.blocks, 1);
 	gcp_tracker_collect(tracker);
 	assert_int_equal(fake_pinned.blocks, 0);
-}
-
-/* The call that launches it has not returned. */
-TEST(memory_is_held_while_it_is_launched_elsewhere)
-{
-	void *graph = captured(), *exec = made(7, graph, true);
-	struct gcp_holder *holding = launching(exec);
-
-	graph_destroy(graph);
-	holder_destroy(exec, true);
-	cuda.launches_done = 8;
-	assert_true(private_bytes_looked() > 0);
-	gcp_launch_away_end(tracker, holding, 9);
-	assert_true(private_bytes_looked() > 0);
-	cuda.launches_done = 9;
-	assert_int_equal(private_bytes_looked(), 0);
 }
 
 /* The device may launch it: any launch may be one of it. */
@@ -294,8 +278,8 @@ TEST(memory_waits_for_launches_that_are_not_seen)
 
 	OK(gcp_holding_begin(tracker, graph, false, GCP_MAKING_UNSEEN, &holding));
 	gcp_holding_new(tracker, holding, (void *)0x77, true);
-	assert_true(gcp_exec_is_away(tracker, exec, FAKE_CTX));
-	gcp_launch_away_end(tracker, launching(exec), 1);
+	assert_true(gcp_exec_is_away(tracker, exec, FAKE_CTX, NULL));
+	launch_elsewhere(exec);
 	graph_destroy(graph);
 	holder_destroy((void *)0x77, true);
 	assert_int_equal(graph_pools(), 2);
