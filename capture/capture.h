@@ -344,8 +344,8 @@ struct gcp_launch {
 	bool crosses;   /* no other one is made meanwhile: X10 */
 	void *event;    /* to be recorded behind it; or NULL */
 	void *stream;
-	void *at; /* of launch_again: valid until something changes */
-	uint64_t changes;
+	void *at; /* its share, unless a share has ended since */
+	uint64_t ended;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
  * captures; and after one that failed. An error: it must not be made. Never waits for
@@ -353,17 +353,14 @@ struct gcp_launch {
  * of another context, for the first time. */
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
-void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
+void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 		    const struct gcp_launch *launch, int result);
-/* The same where the latest launch of `exec` went into this stream too and nothing has
- * changed since: in a fraction of the time. The caller
- * knows that no capture is under way. False: nothing was done; the ones above are to be
- * called. Of the second: the same, and so if the launch has failed. `launch` is zero at
- * first, and `launch->share` is to be set to 0 after the second. */
+/* The first where the latest launch of the graph went into this stream too, and of its
+ * lane: in a fraction of the time. The caller knows that no capture is under way.
+ * `launch` is zero at first. False: nothing was done; gcp_launch_begin is to be called.
+ */
 bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
 		      struct gcp_launch *launch);
-bool gcp_launch_again_ended(struct gcp_tracker *tracker,
-			    const struct gcp_launch *launch);
 /* Lanes of a device (-1: of any) on which nothing runs give their memory back, but so
  * many bytes; the next launch on them takes other memory. Returns the bytes. Never
  * waits. */

@@ -19,8 +19,6 @@
 
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
-	GCP_RELAUNCH_BITS = 13,
-	GCP_RELAUNCHES = 1 << GCP_RELAUNCH_BITS,
 	GCP_END_BUCKETS = 256,
 	GCP_SMALL_POOLS = 8,
 };
@@ -89,6 +87,7 @@ struct gcp_holder {
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	struct gcp_holds holds;
+	unsigned shares;             /* of these at most so many share: track.c */
 	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
@@ -173,14 +172,6 @@ struct gcp_capture {
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
 
-/* A launch that needed nothing but to be counted. launch.c */
-struct gcp_relaunch {
-	const void *exec; /* NULL: none */
-	void *stream;
-	uint64_t changes;        /* tracker->changes then: at another one it is void */
-	struct gcp_share *share; /* NULL: it is not counted either */
-};
-
 enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
 
 struct gcp_tracker {
@@ -213,10 +204,9 @@ struct gcp_tracker {
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
 	_Atomic uint32_t share_count; /* of `shares` */
 	uint64_t last_share, last_track; /* ids */
+	uint64_t shares_ended;
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
-	uint64_t changes;      /* of what launches depend on */
-	struct gcp_relaunch relaunches[GCP_RELAUNCHES];
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(gcp_unbound, gcp_share)
 	unbound; /* of these, not launched, without a lane */
@@ -256,6 +246,7 @@ static inline void gcp_tracker_leave(struct gcp_tracker *const *tracker)
 /* The word alone, which takes a tenth of the lock's instructions: for a few, without
  * calls that may wait. It excludes all that holds the lock. False: it is taken. A full
  * barrier. */
+#define gcp_assert_word(tracker) assert(atomic_load(&(tracker)->word) == 1)
 static inline bool gcp_tracker_try(struct gcp_tracker *tracker)
 {
 	uint32_t none = 0;
@@ -265,7 +256,7 @@ static inline bool gcp_tracker_try(struct gcp_tracker *tracker)
 
 static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 {
-	assert(atomic_load(&tracker->word) == 1);
+	gcp_assert_word(tracker);
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 

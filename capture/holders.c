@@ -67,7 +67,7 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 		return;
 	SLIST_FOREACH (hold, &holder->holds, link)
 		if (hold->graph_pool->share)
-			gcp_share_left(tracker, hold->graph_pool->share, holder);
+			gcp_share_left(hold->graph_pool->share, holder);
 	LIST_REMOVE(holder, link);
 	holder->handle = NULL;
 	atomic_fetch_sub(&tracker->holder_count, 1);
@@ -99,7 +99,11 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 	assert(!holder->parent || holder->node);            /* Y11 */
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
-	SLIST_INSERT_HEAD(&holder->holds, hold, link);
+	holder->shares += graph_pool->share != NULL;
+	if (graph_pool->share || SLIST_EMPTY(&holder->holds)) /* it is found first */
+		SLIST_INSERT_HEAD(&holder->holds, hold, link);
+	else
+		SLIST_INSERT_AFTER(SLIST_FIRST(&holder->holds), hold, link);
 }
 
 /* Adds a pool that the holder may hold already. Allocates nothing. */
@@ -308,7 +312,6 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 		return;
 	gcp_tracker_lock(tracker);
 	assert(holder->ending);
-	gcp_launches_reset(tracker);
 	holder->ending = false;
 	if (gone || !holder->handle)
 		gcp_holder_free(tracker, holder);
@@ -441,7 +444,6 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		holder_list(tracker, holding, handle, is_exec);
-	gcp_launches_reset(tracker);
 	share = holding && is_exec ? gcp_share_held(holding, &count) : NULL;
 	assert(!share || count == 1); /* X4: its launches are one graph's */
 	if (share)
@@ -465,7 +467,6 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		gcp_holder_free(tracker, holding);
 	else
 		holder_list(tracker, holder = holding, handle, is_exec);
-	gcp_launches_reset(tracker); /* an update may have failed */
 }
 
 void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,

@@ -25,21 +25,9 @@
  * other threads (docs/captures.md). So all later work of the context waits, by
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  *
- * Most launches of most programs go the same way as the time before, and need nothing
- * but to be counted. What was found is so noted by the executable, with
- * tracker->changes, which everything moves on that a launch depends on:
- *
- *   a stream or a context goes (its handle may be given out again)
- *   a capture begins; while one is under way nothing is noted
- *   an executable gets or loses its share; a share gets memory of its own, or ends
- *   scratch moves to another lane, or a lane gives its memory back
- *   a second stream is in use: events stand behind the launches of a lane that has
- *   several graphs
- *   a launch fails: its stream says nothing until the next one
- *
- * Each launch may change two things, so these are checked each time: the lane's latest
- * launch is in the lane's stream, and no crossing is being launched. Only tracker->word
- * is held for that.
+ * Most launches of most programs go the same way as the time before: into the stream of
+ * the graph's latest launch, and of its lane. They need nothing but to be counted: what
+ * would be found stands in the records, and tracker->word alone is held.
  *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane
@@ -53,7 +41,6 @@
  *  X10 while a launch into another stream than the lane's, or than the latest one of
  *     its executable, is just being made no other is, on that lane: it might come first
  */
-#include <limits.h>
 #include <sched.h>
 
 #include "share.h"
@@ -117,7 +104,6 @@ static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (track->stream_id == 0)
 		(void)gcp_track_take(tracker, track, last);
 	assert(share->in_progress == 0); /* X2 */
-	gcp_launches_reset(tracker);
 	result = gcp_lane_enter(track->lane, share->heap);
 	if (result == 0)
 		gcp_share_move(tracker, share, track);
@@ -182,30 +168,18 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 				      : track_wait(tracker, share, last->stream);
 }
 
-/* --- what is counted, and noted -------------------------------------------------- */
-
-/* A launch has returned. */
-static inline void launch_uncount(struct gcp_share *share)
-{
-	struct gcp_track *track = share->track;
-
-	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
-	share->in_progress--;
-	share->last.epoch = gcp_pool_work_now(share->pool);
-	if (!track)
-		return;
-	track->in_progress--;
-	track->last.epoch = share->last.epoch;
-}
+/* --- launches ----------------------------------------------------------------- */
 
 /* A launch begins, and is the latest of its lane. */
-static inline void launch_count(struct gcp_share *share, const void *exec,
+static inline void launch_count(const struct gcp_tracker *tracker,
+				struct gcp_share *share, const void *exec,
 				struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->track;
 
 	launch->share = share->id;
 	launch->at = share;
+	launch->ended = tracker->shares_ended;
 	gcp_pool_count_graph_launch(share->pool);
 	share->in_progress++;
 	share->launches++;
@@ -218,37 +192,6 @@ static inline void launch_count(struct gcp_share *share, const void *exec,
 	track->launches++;
 	track->marked = false; /* its event stands before this one */
 }
-
-static struct gcp_relaunch *place_of(struct gcp_tracker *tracker, const void *exec)
-{
-	uint64_t mixed = (uint64_t)(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15);
-
-	return tracker->relaunches + (mixed >> (64 - GCP_RELAUNCH_BITS));
-}
-
-/* The launch that begins just now needs nothing but to be counted, and so do others of
- * the same kind until something changes. */
-static void launch_note(struct gcp_tracker *tracker, const void *exec, void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	unsigned count;
-	struct gcp_share *share = gcp_share_of_exec(tracker, exec, &count);
-	const struct gcp_track *track = share ? share->track : NULL;
-
-	assert(exec && count <= 1); /* an empty place has none; X4 */
-	if (gcp_streams_may_capture(tracker) || (share && share->own) ||
-	    (track && (track->stream_id != share->last.stream_id ||
-		       (track->members > 1 && tracker->several_streams))))
-		return;
-	*place_of(tracker, exec) = (struct gcp_relaunch){
-	    .exec = exec,
-	    .stream = stream,
-	    .changes = tracker->changes,
-	    .share = share,
-	};
-}
-
-/* --- launches ----------------------------------------------------------------- */
 
 static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
@@ -305,10 +248,7 @@ static void stream_note(struct gcp_tracker *tracker, uint64_t stream_id)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (tracker->first_stream == 0)
 		tracker->first_stream = stream_id;
-	if (!tracker->several_streams && tracker->first_stream != stream_id) {
-		tracker->several_streams = true;
-		gcp_launches_reset(tracker);
-	}
+	tracker->several_streams |= tracker->first_stream != stream_id;
 }
 
 /* -EAGAIN: once more. */
@@ -336,7 +276,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch->stream = stream;
-	launch_count(share, exec, launch);
+	launch_count(tracker, share, exec, launch);
 	assert(last.stream_id != 0 && share->in_progress > 0);
 	last.epoch = share->last.epoch;
 	share->last = last;
@@ -378,7 +318,6 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			gcp_tracker_lock(tracker);
 		}
 		share = gcp_share_of_exec(tracker, exec, &count);
-		place_of(tracker, exec)->exec = NULL;
 		if (!share)
 			result = 0;
 		else if (share->own || count > 1) { /* of a failed update: X4 */
@@ -389,25 +328,82 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		}
 	} while (result == -EAGAIN);
 	assert(!launch->share || result == 0); /* else its end would not be told */
-	if (result == 0)
-		launch_note(tracker, exec, stream);
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
+
+/* --- launches that repeat the one before ----------------------------------------- */
+
+/* Returns true if launch_try would find that the launch follows the one before it, in
+ * the same lane or in none, and needs no event. A default stream's handle names the
+ * stream of the caller's context, which is `ctx`; another one's may be given out again
+ * once a stream has gone. */
+static bool is_as_before(const struct gcp_tracker *tracker,
+			 const struct gcp_share *share, const void *stream,
+			 const void *ctx)
+{
+	const struct gcp_last *last = &share->last;
+	const struct gcp_track *track = share->track;
+
+	gcp_assert_word(tracker);
+	if (share->own || last->stream != stream || last->stream_id == 0 ||
+	    last->gone != gcp_tracker_streams_gone(tracker) ||
+	    gcp_streams_may_capture(tracker) ||
+	    (gcp_stream_is_default(stream) &&
+	     (last->stream_id != gcp_stream_default_id(stream) ||
+	      ctx != gcp_pool_context(share->pool))))
+		return false;
+	if (!track)
+		return !gcp_share_is_bind_due(share);
+	assert(track->lane && track->members > 0); /* X1 */
+	return track->stream_id == last->stream_id &&
+	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
+	       (track->members == 1 || !tracker->several_streams) &&
+	       gcp_heap_lane(share->heap) == track->lane;
+}
+
+bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
+		      struct gcp_launch *launch)
+{
+	const void *ctx = NULL;
+	struct gcp_share *share;
+	unsigned count;
+	bool again;
+
+	assert(launch->share == 0 && !launch->event);
+	/* Before the word is taken: the driver, or a tool that it calls, may end the
+	 * thread. */
+	if (gcp_stream_is_default(stream))
+		ctx = tracker->driver.stream_context(stream);
+	if (!gcp_tracker_try(tracker))
+		return false;
+	share = gcp_share_of_exec(tracker, exec, &count);
+	again = !share || (count == 1 && is_as_before(tracker, share, stream, ctx));
+	assert(!share || share->graph_pool->share == share); /* X7 */
+	if (again && share)
+		launch_count(tracker, share, exec, launch);
+	gcp_tracker_let(tracker);
+	return again;
+}
+
+/* --- their ends ----------------------------------------------------------------- */
 
 /* A launch that has failed may have been made or not: nothing follows it. */
 static void launch_ended(struct gcp_share *share, const struct gcp_launch *launch,
 			 bool marked, int result)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 
-	launch_uncount(share);
+	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
+	share->in_progress--;
+	share->last.epoch = gcp_pool_work_now(share->pool);
 	if (result != 0) /* its stream says nothing of the launches before */
 		share->last.stream_id = 0;
 	if (!track)
 		return;
 	assert(track->crossings >= launch->crosses);
+	track->in_progress--;
+	track->last.epoch = share->last.epoch;
 	track->crossings -= launch->crosses;
 	track->marked = marked && track->exec;
 	if (result != 0) {
@@ -416,12 +412,23 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 	}
 }
 
-void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
+/* A share has ended since the launch began. NULL: that of the launch has. */
+static struct gcp_share *share_of(struct gcp_tracker *tracker, const void *exec,
+				  const struct gcp_launch *launch)
+{
+	unsigned count;
+	struct gcp_share *share = gcp_share_of_exec(tracker, exec, &count);
+
+	return share && share->id == launch->share
+		   ? share
+		   : gcp_share_by_id(tracker, launch->share);
+}
+
+void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 		    const struct gcp_launch *launch, int result)
 {
 	struct gcp_share *share;
-	bool marked = false;
-	unsigned count;
+	bool marked = false, alone;
 
 	if (launch->share == 0)
 		return;
@@ -429,76 +436,19 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 	if (launch->event && result == 0)
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;
-	GCP_TRACKER_LOCKED(tracker);
-	share = gcp_share_of_exec(tracker, exec, &count);
-	if (!share || share->id != launch->share)
-		share = gcp_share_by_id(tracker, launch->share);
+	alone = gcp_tracker_try(tracker);
+	if (!alone)
+		gcp_tracker_lock(tracker);
+	share = launch->ended == tracker->shares_ended
+		    ? launch->at
+		    : share_of(tracker, exec, launch);
+	assert(!share || share->id == launch->share);
 	if (share)
 		launch_ended(share, launch, marked, result);
-	if (result != 0) /* the next one in that stream tells of it again */
-		gcp_launches_reset(tracker);
-}
-
-/* --- launches that repeat the one before ----------------------------------------- */
-
-/* Returns true if launch_try would find that the launch follows the one before it, in
- * the same lane or in none. A default stream's handle names the stream of the caller's
- * context, which is `ctx`. */
-static inline bool is_as_before(const struct gcp_share *share, const void *stream,
-				const void *ctx)
-{
-	const struct gcp_track *track = share->track;
-
-	assert(!track || track->lane); /* X1 */
-	return (track
-		    ? track->last.stream_id == track->stream_id && track->crossings == 0
-		    : !gcp_share_is_bind_due(share)) &&
-	       (!gcp_stream_is_default(stream) ||
-		(share->last.stream_id == gcp_stream_default_id(stream) &&
-		 ctx == gcp_pool_context(share->pool)));
-}
-
-bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
-		      struct gcp_launch *launch)
-{
-	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
-	const void *ctx = NULL;
-	struct gcp_share *share;
-	bool again;
-
-	/* Before the word is taken: the driver, or a tool that it calls, may end the
-	 * thread. */
-	if (gcp_stream_is_default(stream))
-		ctx = tracker->driver.stream_context(stream);
-	if (!gcp_tracker_try(tracker))
-		return false;
-	share = relaunch->share;
-	again = relaunch->exec == exec && relaunch->changes == tracker->changes &&
-		(!share ||
-		 (relaunch->stream == stream && is_as_before(share, stream, ctx)));
-	if (again && share) {
-		assert(share->graph_pool->share == share && !share->own); /* X7 */
-		launch->changes = relaunch->changes;
-		launch_count(share, exec, launch);
-	}
-	gcp_tracker_let(tracker);
-	return again;
-}
-
-bool gcp_launch_again_ended(struct gcp_tracker *tracker,
-			    const struct gcp_launch *launch)
-{
-	struct gcp_share *share = launch->at;
-	bool same = gcp_tracker_try(tracker);
-
-	if (!same)
-		return false;
-	same = launch->changes == tracker->changes;
-	assert(!same || (share->id == launch->share && !launch->crosses));
-	if (same)
-		launch_uncount(share);
-	gcp_tracker_let(tracker);
-	return same;
+	if (alone)
+		gcp_tracker_let(tracker);
+	else
+		gcp_tracker_unlock(tracker);
 }
 
 /* --- when memory is out ------------------------------------------------------- */
@@ -512,7 +462,6 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	gcp_launches_reset(tracker); /* what they are mapped to */
 	for (share = TAILQ_FIRST(&tracker->shares); share; share = next) {
 		next = TAILQ_NEXT(share, link);
 		gcp_share_bind(tracker, share, &share->last);

@@ -127,7 +127,7 @@ bool gcp_holds_has(const struct gcp_holds *holds,
 struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
 					  const void *handle)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_assert_word(tracker);
 	uintptr_t number = (uintptr_t)handle;
 
 	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
@@ -136,7 +136,7 @@ struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
 struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
 				   bool is_exec)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_assert_word(tracker);
 	struct gcp_holder *holder;
 
 	LIST_FOREACH (holder, gcp_holder_bucket(tracker, handle), link)

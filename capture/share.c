@@ -120,11 +120,9 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
 }
 
-void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
-		    const struct gcp_holder *holder)
+void gcp_share_left(struct gcp_share *share, const struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_launches_reset(tracker);
 	if (holder->is_exec && share->track && share->track->exec == holder->handle)
 		share->track->exec = NULL; /* no launch follows its launches */
 	if (holder->is_exec || share->graph != holder->handle)
@@ -312,7 +310,6 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 	int result = -EBUSY;
 
 	gcp_share_unlist(tracker, share);
-	gcp_launches_reset(tracker);
 	share->own = true;
 	while (share && (result = gcp_share_part(tracker, share)) == -EBUSY) {
 		result = share_wait(tracker, share);
@@ -351,7 +348,6 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 {
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_mark(tracker);
-	gcp_launches_reset(tracker);
 	atomic_store(&tracker->captures_unseen, true);
 }
 

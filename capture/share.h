@@ -72,8 +72,9 @@ struct gcp_track {
 
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
-/* Of the graphs whose memory it holds one that shares, and how many do. */
-struct gcp_share *gcp_share_held(const struct gcp_holder *holder, unsigned *ret_count);
+/* Of the graphs whose memory it holds one that shares, and how many do. The word is
+ * enough for these two, and for gcp_share_by_id. */
+struct gcp_share *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count);
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 				    unsigned *ret_count);
 /* Returns true if the graph is there, or was copied into others: more than its
@@ -132,8 +133,7 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track);
 /* Soon the streams of launches cannot be asked, nor an event be recorded there: a
  * capture is about to begin, or a context to go. Else a launch that has to follow would
  * wait for all work of the context; beside a capture the host would.
- * gcp_launches_reset follows: a launch that is only counted leaves the event behind an
- * older one. Both calls wait where the launch queue of the context is full. */
+ * Both calls wait where the launch queue of the context is full. */
 void gcp_tracks_mark(struct gcp_tracker *tracker);
 /* A stream is about to go, and to be counted: the same, but only of launches into that
  * stream. All others can be asked for as before. */
@@ -142,13 +142,6 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream);
 bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share);
 /* Returns true if nothing runs on the lane. Asks the device. */
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track);
-
-/* Something changes: a graph, an executable, a stream, or what is mapped. */
-static inline void gcp_launches_reset(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	tracker->changes++;
-}
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */
 
@@ -163,8 +156,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_last *last);
 /* A graph or executable is gone that has held the share's memory: its handle may be
  * given out again. */
-void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
-		    const struct gcp_holder *holder);
+void gcp_share_left(struct gcp_share *share, const struct gcp_holder *holder);
 /* The graph gets memory of its own, and the share ends: it leaves its lane if it is
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */
@@ -180,7 +172,7 @@ int gcp_share_map(struct gcp_share *share);
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 
 /* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
-int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		   enum gcp_making making);
 
 #endif

@@ -27,7 +27,7 @@
 
 /* --- what is made of graphs ------------------------------------------------------- */
 
-int gcp_share_made(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		   enum gcp_making making)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

@@ -11,25 +11,30 @@
 
 /* --- records ------------------------------------------------------------------ */
 
-struct gcp_share *gcp_share_held(const struct gcp_holder *holder, unsigned *ret_count)
+/* None begins to share while something that was made of it holds it: so most launches
+ * look at one graph pool, and not at each that a parent of many graphs holds. */
+struct gcp_share *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_share *share = NULL;
 	const struct gcp_hold *hold;
 
 	*ret_count = 0;
 	SLIST_FOREACH (hold, &holder->holds, link) {
+		if (*ret_count == holder->shares)
+			break;
 		*ret_count += hold->graph_pool->share != NULL;
 		share = share ? share : hold->graph_pool->share;
 	}
+	assert(*ret_count <= holder->shares && !share == (*ret_count == 0)); /* X4 */
+	holder->shares = *ret_count;
 	return share;
 }
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 				    unsigned *ret_count)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
+	gcp_assert_word(tracker);
+	struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
 	*ret_count = 0;
 	return holder ? gcp_share_held(holder, ret_count) : NULL;
@@ -37,7 +42,7 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_assert_word(tracker);
 	struct gcp_share *share;
 
 	TAILQ_FOREACH (share, &tracker->shares, link)
@@ -101,7 +106,6 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	struct gcp_track *from = share->track;
 	unsigned count;
 
-	gcp_launches_reset(tracker);
 	assert(!from || from->members > 0);
 	assert(!track || (track->lane && track->pool == share->pool)); /* X1 */
 	if (from) {
@@ -360,6 +364,7 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(share->graph_pool->share == share);
 	share->graph_pool->share = NULL;
+	tracker->shares_ended++;
 	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
 	TAILQ_REMOVE(&tracker->shares, share, link);

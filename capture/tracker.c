@@ -36,7 +36,6 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
-	gcp_launches_reset(tracker); /* behind the count */
 	gcp_tracker_unlock(tracker);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
 	gcp_pools_fences_hold(tracker->pools);
@@ -245,7 +244,6 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
 	stream_goes(tracker, stream);
-	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_order_stream_gone(tracker, stream);
 	return graph;
@@ -257,7 +255,6 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_mark(tracker);
-	gcp_launches_reset(tracker); /* none is only counted from here on */
 }
 
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
@@ -266,7 +263,6 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 
 	GCP_TRACKER_LOCKED(tracker);
 	stream_goes(tracker, NULL);
-	gcp_launches_reset(tracker);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		if (capture->ctx == ctx) {

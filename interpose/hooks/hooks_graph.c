@@ -478,15 +478,6 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 	return result;
 }
 
-static void launch_again_end(struct gcp_launch *launch, CUresult result)
-{
-	assert(launch->share != 0);
-	if (result != CUDA_SUCCESS ||
-	    !gcp_launch_again_ended(gcp_process.tracker, launch))
-		gcp_launch_end(gcp_process.tracker, NULL, launch, (int)result);
-	launch->share = 0;
-}
-
 /* The launch is under way in gcp_thread: a thread that ends in the real call is known
  * to have left it (process_life.c), so that no cancellation need be deferred. */
 CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
@@ -499,9 +490,10 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	    !gcp_launch_again(gcp_process.tracker, exec,
 			      gcp_stream_named(stream, per_thread), launch))
 		return otherwise(exec, stream);
+	assert(!launch->event && !launch->crosses); /* X10 */
 	result = real(exec, stream);
-	if (launch->share)
-		launch_again_end(launch, result);
+	gcp_launch_end(gcp_process.tracker, exec, launch, (int)result);
+	launch->share = 0;
 	if (gcp_again(&(struct gcp_tries){.launch = true}, result))
 		return otherwise(exec, stream);
 	return result;

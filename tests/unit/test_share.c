@@ -321,8 +321,7 @@ static void launch(const struct graph *graph, int stream)
 
 	launch_begin(graph, stream, &launch);
 	launch_real(graph, stream);
-	if (!launch.at || !gcp_launch_again_ended(tracker, &launch))
-		gcp_launch_end(tracker, graph->exec, &launch, 0);
+	gcp_launch_end(tracker, graph->exec, &launch, 0);
 }
 
 static void device_catches_up(void)
@@ -448,7 +447,7 @@ TEST(launched_into_a_capture_it_has_memory_of_its_own)
 TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now;
+	struct gcp_launch now = {.share = 0};
 
 	for (int i = 0; i < 2; i++) {
 		launch(b, 1);
@@ -581,7 +580,7 @@ TEST(what_no_graph_of_a_lane_needs_goes_back)
 TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 {
 	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch now;
+	struct gcp_launch now = {.share = 0};
 
 	launch(a, 0);
 	device_catches_up();
