@@ -19,7 +19,7 @@ ROOT = os.path.realpath(os.path.join(KEPT, os.pardir, os.pardir, os.pardir))
 HANG_S = 8  # after which a history with a bug hangs; those that do run for seconds
 TIMEOUT_S = 400
 EXPLORER_FAILS, SKIP = 2, 77
-PARTS = "", "_hot", "_rest"  # of the library of a room
+PARTS = "_hot", "_rest"  # of the library of a room
 LATE, CANNOT = -99, -98  # for an exit code: it took too long; it could not run
 # What a test says of the library. All else that ends a test is an error of the test.
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
@@ -51,12 +51,13 @@ class Build:
         """Those of the rooms that are compiled from it, or include it."""
         if source.endswith(".c"):
             room, _, rest = source.partition("/")
-            library = "handles" if rest.startswith("handles/") else room
-            made = [f"{room}/lib{library}{part}.a.p/{rest.replace('/', '_')}.o" for part in PARTS]
+            made = [f"lib{room}{part}.a.p/{source.replace('/', '_')}.o" for part in PARTS]
+            if rest.startswith("handles/"):
+                made = [f"interpose/libhandles.a.p/{rest.replace('/', '_')}.o"]
             return [name for name in made if f" -o {name} " in self.command(name)]
         found = []
         for lines in self.run(["ninja", "-t", "deps"]).stdout.split("\n\n"):
-            if re.match(r"(\w+)/lib\1(_hot|_rest|)\.a\.p/", lines) and f"{self.root}/{source}\n" in lines:
+            if re.match(r"lib\w+_(hot|rest)\.a\.p/", lines) and f"{self.root}/{source}\n" in lines:
                 found.append(lines.partition(":")[0])
         return found
 
@@ -73,6 +74,8 @@ class Copy:
         """Changes a source. What the compiler said, or None."""
         with open(os.path.join(self.place, source), "w", encoding="utf-8") as file:
             file.write(text)
+        if not self.build.objects_of(source):
+            return f"nothing is compiled of {source}"
         for target in self.build.objects_of(source):
             self.objects[target] = os.path.join(self.place, target.replace("/", "_"))
             command = re.sub(r" -MD -MQ \S+ -MF \S+| -g\b| -Werror\b", "", self.build.command(target))
