@@ -19,29 +19,6 @@ struct row {
 
 #define GAUGE_COLUMNS "current peak allocated freed "
 
-/* What the library calls the driver for. */
-#define WORDS_mem_alloc    "cuMemAlloc: new segments"
-#define WORDS_mem_free     "cuMemFree: segments given back"
-#define WORDS_mem_trim     "cuMemPoolTrimTo and the like, when memory is out"
-#define WORDS_vm_reserve   "cuMemAddressReserve: addresses set aside"
-#define WORDS_vm_create    "cuMemCreate: new memory, in handles"
-#define WORDS_vm_release   "cuMemRelease: such memory given back"
-#define WORDS_vm_map       "cuMemMap"
-#define WORDS_vm_open      "cuMemSetAccess"
-#define WORDS_vm_unmap     "cuMemUnmap"
-#define WORDS_fence_create "cuEventCreate"
-#define WORDS_fence_record "cuCtxRecordEvent: an epoch is closed"
-#define WORDS_fence_order  "cuCtxWaitEvent: a barrier, the host goes on"
-#define WORDS_fence_query  "cuEventQuery: is an epoch completed?"
-#define WORDS_fence_wait   "cuEventSynchronize: the host waits for an epoch"
-#define WORDS_ctx_sync     "cuCtxSynchronize: the same, on drivers before 12.5"
-
-#define WORDS_host_alloc        "cuMemHostAlloc: new blocks"
-#define WORDS_host_free         "cuMemFreeHost: blocks given back"
-#define WORDS_host_fence_record "an epoch is closed, in every context"
-#define WORDS_host_fence_query  "is an epoch completed?"
-#define WORDS_host_fence_wait   "the host waits for an epoch"
-
 static const struct row device_rows[] = {
 #define GAUGES_ROW(name, meaning)                                                      \
 	{#name, meaning, offsetof(struct gcp_stats, name), GAUGE},
@@ -49,8 +26,7 @@ static const struct row device_rows[] = {
 #define COUNTERS_ROW(name, meaning)                                                    \
 	{#name, meaning, offsetof(struct gcp_stats, name), COUNTER},
 	GCP_COUNTERS(COUNTERS_ROW)
-#define DRIVER_CALLS_ROW(name)                                                         \
-	{#name, WORDS_##name, offsetof(struct gcp_stats, name), COST},
+#define DRIVER_CALLS_ROW(name) {#name, "", offsetof(struct gcp_stats, name), COST},
 	    GCP_DRIVER_CALLS(DRIVER_CALLS_ROW)};
 
 static const struct row host_rows[] = {
@@ -61,7 +37,7 @@ static const struct row host_rows[] = {
 	{#name, meaning, offsetof(struct gcp_pinned_stats, name), COUNTER},
 	GCP_PINNED_COUNTERS(PINNED_COUNTERS_ROW)
 #define PINNED_CALLS_ROW(name)                                                         \
-	{#name, WORDS_##name, offsetof(struct gcp_pinned_stats, name), TIME},
+	{#name, "", offsetof(struct gcp_pinned_stats, name), TIME},
 	    GCP_PINNED_CALLS(PINNED_CALLS_ROW)};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -160,7 +160,7 @@ void gcp_write_row(struct gcp_writer *writer, const char *name, const char *mean
 	if (writer->json)
 		gcp_write_close(writer, '}');
 	else
-		gcp_text_add(writer->text, "  %s\n", meaning);
+		gcp_text_add(writer->text, *meaning ? "  %s\n" : "%s\n", meaning);
 }
 
 void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
