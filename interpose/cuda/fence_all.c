@@ -9,6 +9,7 @@
  * queries of events, never over a wait.
  */
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "contexts.h"
 #include "ctx_scope.h"
@@ -22,11 +23,11 @@ struct part {
 	CUevent event;
 	bool recorded;    /* in the latest record; else it counts as done */
 	uint64_t foreign; /* foreign_work.h: the latest work then */
+	SLIST_ENTRY(part) entry;
 };
 
 struct fence_all {
-	struct part *parts;
-	int count, capacity;
+	SLIST_HEAD(, part) parts;
 	struct fence_all *next; /* all that there are */
 };
 
@@ -47,34 +48,28 @@ int gcp_fence_all_create(void **ret_fence)
 
 /* --- recording ---------------------------------------------------------------- */
 
-static struct part *part_add(struct fence_all *fence, CUcontext ctx)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	GCP_KEEP_ERRNO;
-	struct part *parts = fence->parts;
-
-	assert(fence->count <= fence->capacity);
-
-	if (fence->count == fence->capacity) {
-		int capacity = fence->capacity ? 2 * fence->capacity : 2;
-
-		parts = realloc(parts, (size_t)capacity * sizeof(*parts));
-		if (!parts)
-			return NULL;
-		fence->parts = parts;
-		fence->capacity = capacity;
-	}
-	parts[fence->count] = (struct part){.ctx = ctx};
-	return &parts[fence->count++];
-}
-
 static struct part *part_find(struct fence_all *fence, CUcontext ctx)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	for (int i = 0; i < fence->count; i++)
-		if (fence->parts[i].ctx == ctx)
-			return &fence->parts[i];
-	return NULL;
+	struct part *part;
+
+	SLIST_FOREACH (part, &fence->parts, entry)
+		if (part->ctx == ctx)
+			break;
+	return part;
+}
+
+static struct part *part_add(struct fence_all *fence, CUcontext ctx)
+{
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	struct part *part = calloc(1, sizeof(*part));
+
+	assert(ctx && !part_find(fence, ctx));
+	if (part) {
+		part->ctx = ctx;
+		SLIST_INSERT_HEAD(&fence->parts, part, entry);
+	}
+	return part;
 }
 
 static CUresult part_record(struct part *part)
@@ -82,6 +77,7 @@ static CUresult part_record(struct part *part)
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
 
+	assert(part->ctx && !part->recorded);
 	if (!part->event)
 		result = gcp_event_create(part->ctx, &part->event);
 	part->foreign = gcp_foreign_work_latest();
@@ -115,12 +111,13 @@ static int record_one(void *arg, CUcontext ctx)
 int gcp_fence_all_record(void *handle)
 {
 	struct fence_all *fence = handle;
+	struct part *part;
 	GCP_KEEP_ERRNO;
 	int result;
 
 	gcp_mutex_lock(&gcp_contexts_lock);
-	for (int i = 0; i < fence->count; i++)
-		fence->parts[i].recorded = false;
+	SLIST_FOREACH (part, &fence->parts, entry)
+		part->recorded = false;
 	gcp_mutex_unlock(&gcp_contexts_lock);
 	result = gcp_contexts_for_each(record_one, fence, false);
 	/* No context was reached: it says nothing about any of them. */
@@ -138,11 +135,11 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx, bool o
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_SUCCESS;
+	const struct part *part;
 
-	for (int i = 0; i < fence->count && result == CUDA_SUCCESS; i++) {
-		const struct part *part = &fence->parts[i];
-
-		if (!part->recorded || (ctx && part->ctx != ctx))
+	SLIST_FOREACH (part, &fence->parts, entry) {
+		if (result != CUDA_SUCCESS || !part->recorded ||
+		    (ctx && part->ctx != ctx))
 			continue;
 		assert(part->event);
 		result = gcp_context_is_ending(part->ctx)
@@ -204,8 +201,8 @@ void gcp_fence_all_context_gone(CUcontext ctx)
 	for (struct fence_all *fence = fences; fence; fence = fence->next) {
 		struct part *part = part_find(fence, ctx);
 
-		assert(fence->count >= 0 && fence->count <= fence->capacity);
 		if (part) /* its event went with it */
-			*part = fence->parts[--fence->count];
+			SLIST_REMOVE(&fence->parts, part, part, entry);
+		free(part);
 	}
 }

@@ -72,11 +72,8 @@ static bool stream_captures(CUstream stream)
 /* Made again while memory may come back: hooks_memory.c. */
 static CUresult alloc_pass(const struct alloc_call *call)
 {
-	bool captures;
+	bool captures = stream_captures(call->stream);
 
-	if (gcp_process_passive())
-		return alloc_real(call);
-	captures = stream_captures(call->stream);
 	return GCP_PASS(captures ? 0 : *call->ret_ptr, alloc_real(call),
 			.call_name =
 			    call->pool ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync",
@@ -108,7 +105,7 @@ static bool is_served(const struct gcp_stream_ref *ref, CUmemoryPool named)
 /* In whose order a block may be reused. */
 static struct gcp_stream_order order_of(const struct gcp_stream_ref *ref)
 {
-	if (ref->kind != GCP_STREAM_APART && !ref->marker)
+	if (ref->kind != GCP_STREAM_APART && !ref->marker.event)
 		return (struct gcp_stream_order){0};
 	return (struct gcp_stream_order){.stream = ref->id, .also = ref->legacy};
 }
@@ -116,11 +113,11 @@ static struct gcp_stream_order order_of(const struct gcp_stream_ref *ref)
 /* Puts an operation into a stream that is tied to the legacy one: see the top. */
 static CUresult stream_mark(const struct gcp_stream_ref *ref, CUstream stream)
 {
-	assert(ref->marker && ref->kind != GCP_STREAM_APART);
-	CUresult result = gcp_real.cuEventRecord(ref->marker, stream);
+	assert(ref->marker.event && ref->kind != GCP_STREAM_APART);
+	CUresult result = gcp_real.cuEventRecord(ref->marker.event, stream);
 
 	if (result == CUDA_SUCCESS && ref->kind == GCP_STREAM_JOINED)
-		result = gcp_real.cuStreamWaitEvent(stream, ref->marker, 0);
+		result = gcp_real.cuStreamWaitEvent(stream, ref->marker.event, 0);
 	return result;
 }
 
@@ -241,7 +238,7 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 	if (!ref || ref->home != owner)
 		return memory_detach_stream(stream, owner);
 	if (ref->kind != GCP_STREAM_APART) {
-		if (!ref->marker ||
+		if (!ref->marker.event ||
 		    (gcp_process_capturing() && !gcp_stream_capturable(stream)))
 			return CUDA_SUCCESS;
 		result = stream_mark(ref, stream);

@@ -8,6 +8,7 @@
  * that pass this library by.
  */
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "calling_thread.h"
 #include "../cuda/ctx_scope.h"
@@ -15,36 +16,28 @@
 #include "../cuda/streams.h"
 #include "../cuda/unknown_calls.h"
 
-enum { REFS = 8, MARKERS_OF_A_THREAD = 8, MARKERS_SPARE = 256 };
+enum { REFS = 8 };
 
 /* --- markers --------------------------------------------------------------------- */
-
-/* An event of a context, and by which life of its pool it is known to be there: events
- * go with their context. */
-struct marker {
-	struct gcp_pool *pool; /* NULL: none */
-	uint64_t life;
-	CUevent event;
-};
 
 /* Of a thread: made at its first call, given back when it ends. NULL: it has none. */
 static __thread struct own {
 	struct gcp_stream_ref refs[REFS];
-	/* No other thread has them: one that recorded such an event between a record
-	 * and a wait would make streams wait for each other. Those of threads that are
-	 * gone are used again. */
-	struct marker markers[MARKERS_OF_A_THREAD];
 	/* The stream that the thread asked for last, by its handle. */
 	CUstream latest;
 	const struct gcp_stream_ref *latest_ref;
 	uint64_t latest_gone; /* streams, by then */
 } * own __attribute__((tls_model("initial-exec")));
 
-static struct marker spare[MARKERS_SPARE];
-static int spare_count;
+/* Those of threads that are gone, which are used again. */
+struct spare {
+	struct gcp_stream_marker marker;
+	SLIST_ENTRY(spare) entry;
+};
+static SLIST_HEAD(, spare) spares; /* spare_lock */
 static struct gcp_mutex spare_lock = GCP_MUTEX(GCP_RANK_STREAM_REFS);
 
-static bool marker_is_of(const struct marker *marker, struct gcp_pool *pool)
+static bool marker_is_of(const struct gcp_stream_marker *marker, struct gcp_pool *pool)
 {
 	return marker->pool == pool && marker->life == gcp_pool_life(pool);
 }
@@ -57,89 +50,63 @@ static __attribute__((noinline)) bool own_create(void)
 	return own != NULL;
 }
 
+/* Events of contexts that are gone have gone with them. */
 static CUevent spare_take(struct gcp_pool *pool)
 {
 	CUevent event = NULL;
+	struct spare *one, *next;
 
 	GCP_LOCKED(&spare_lock);
-	assert(spare_count >= 0 && spare_count <= MARKERS_SPARE);
-	for (int i = 0; i < spare_count && !event; i++) {
-		if (!marker_is_of(&spare[i], pool))
+	for (one = SLIST_FIRST(&spares); one && !event; one = next) {
+		bool gone = !marker_is_of(&one->marker, one->marker.pool);
+
+		next = SLIST_NEXT(one, entry);
+		assert(one->marker.event && one->marker.pool);
+		if (!gone && one->marker.pool != pool)
 			continue;
-		event = spare[i].event;
-		spare[i] = spare[--spare_count];
+		event = gone ? NULL : one->marker.event;
+		SLIST_REMOVE(&spares, one, spare, entry);
+		free(one);
 	}
 	return event;
 }
 
-/* Its context may have gone, and its event with it. */
-static void marker_destroy(const struct marker *marker)
+/* Without memory for it, it stays unused. */
+static void spare_put(struct gcp_stream_marker *marker)
 {
-	assert(marker->pool && marker->event);
-	if (!gcp_pool_pin(marker->pool))
-		return;
-	if (marker_is_of(marker, marker->pool))
-		gcp_real.cuEventDestroy_v2(marker->event);
-	gcp_pool_unpin(marker->pool);
-}
+	GCP_KEEP_ERRNO;
+	struct spare *one = malloc(sizeof(*one));
 
-/* Those of contexts that are gone make room. */
-static void spare_put(struct marker *marker)
-{
-	bool kept = false;
-
-	gcp_mutex_lock(&spare_lock);
-	assert(spare_count >= 0 && spare_count <= MARKERS_SPARE);
-	for (int i = 0; i < spare_count && spare_count == MARKERS_SPARE; i++)
-		if (!marker_is_of(&spare[i], spare[i].pool))
-			spare[i] = spare[--spare_count];
-	if (marker->pool && marker_is_of(marker, marker->pool) &&
-	    spare_count < MARKERS_SPARE) {
-		spare[spare_count++] = *marker;
-		kept = true;
+	assert(marker->event);
+	if (one) {
+		GCP_LOCKED(&spare_lock);
+		one->marker = *marker;
+		SLIST_INSERT_HEAD(&spares, one, entry);
 	}
-	gcp_mutex_unlock(&spare_lock);
-	if (marker->pool && !kept)
-		marker_destroy(marker);
-	*marker = (struct marker){0};
+	marker->event = NULL;
 }
 
-/* Another thread may have it from here on: streams that had it get another one. */
-static void mine_put(struct marker *marker)
+/* Sees to it that it is one of the pool, if there is memory for it. */
+static void marker_get(struct gcp_stream_marker *marker, struct gcp_pool *pool,
+		       CUcontext home)
 {
-	assert(own && marker->event);
-	for (int i = 0; i < REFS; i++)
-		if (own->refs[i].marker == marker->event)
-			own->refs[i].generation = 0;
-	spare_put(marker);
-}
-
-static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
-{
-	struct marker *place = &own->markers[0];
-
 	assert(own && pool && home);
-	for (int i = 0; i < MARKERS_OF_A_THREAD; i++) {
-		struct marker *marker = &own->markers[i];
-
-		if (marker->event && marker_is_of(marker, pool))
-			return marker->event;
-		if (!marker->event)
-			place = marker;
-	}
-	if (place->event)
-		mine_put(place);
-	*place = (struct marker){pool, gcp_pool_life(pool), spare_take(pool)};
-	if (!place->event && gcp_event_create(home, &place->event) != CUDA_SUCCESS)
-		place->event = NULL;
-	return place->event;
+	if (marker->event && marker_is_of(marker, pool))
+		return;
+	if (marker->event)
+		spare_put(marker);
+	assert(!marker->event); /* no two threads have it */
+	*marker =
+	    (struct gcp_stream_marker){pool, gcp_pool_life(pool), spare_take(pool)};
+	if (!marker->event && gcp_event_create(home, &marker->event) != CUDA_SUCCESS)
+		marker->event = NULL;
 }
 
 void gcp_stream_refs_thread_exit(void)
 {
-	for (int i = 0; own && i < MARKERS_OF_A_THREAD; i++)
-		if (own->markers[i].event)
-			spare_put(&own->markers[i]);
+	for (int i = 0; own && i < REFS; i++)
+		if (own->refs[i].marker.event)
+			spare_put(&own->refs[i].marker);
 	free(own);
 	own = NULL;
 }
@@ -168,7 +135,9 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 
 	assert(own);
 	(void)gcp_stream_context_ask(stream, &ctx);
-	*ref = (struct gcp_stream_ref){.id = id, .generation = generation};
+	assert(ref >= own->refs && ref < own->refs + REFS);
+	*ref = (struct gcp_stream_ref){
+	    .id = id, .generation = generation, .marker = ref->marker};
 	gcp_thread_watch();
 	if (!ctx || gcp_unknown_capture_seen() ||
 	    !gcp_contexts_home(ctx, &ref->home, &ref->device) ||
@@ -187,7 +156,7 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	    gcp_real.cuStreamGetCtx(NULL, &ctx) == CUDA_SUCCESS && ctx == ref->home)
 		(void)gcp_real.cuStreamGetId(NULL, &ref->legacy);
 	if (ref->kind != GCP_STREAM_APART)
-		ref->marker = marker_get(ref->pool, ref->home);
+		marker_get(&ref->marker, ref->pool, ref->home);
 	return true;
 }
 

@@ -19,6 +19,14 @@ enum gcp_stream_kind {
 	GCP_STREAM_JOINED, /* blocking, or per-thread: each waits for the other */
 };
 
+/* An event of a context, and by which life of its pool it is known to be there: events
+ * go with their context. */
+struct gcp_stream_marker {
+	struct gcp_pool *pool; /* NULL: none */
+	uint64_t life;
+	CUevent event;
+};
+
 struct gcp_stream_ref {
 	uint64_t id;         /* cuStreamGetId: of no other stream, ever; 0: unknown */
 	uint64_t generation; /* of contexts.h, when this was found */
@@ -29,8 +37,10 @@ struct gcp_stream_ref {
 	bool serves; /* the pool serves stream-ordered memory of this context */
 	enum gcp_stream_kind kind;
 	unsigned long long legacy; /* JOINED: the id of the legacy stream; 0: unknown */
-	CUevent marker; /* not APART: an event of its context that no other thread uses;
-			 * NULL: there is none */
+	/* Not APART: the event is of its context, and no other thread has it: one that
+	 * recorded it between a record and a wait would make streams wait for each
+	 * other. NULL: there is none. */
+	struct gcp_stream_marker marker;
 };
 
 /* `stream` as gcp_stream_named gives it. NULL: CUDA does not say, or memory of its

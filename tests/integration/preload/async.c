@@ -34,50 +34,6 @@ static CUdeviceptr freed_bytes(CUstream stream, size_t bytes)
 	return p;
 }
 
-static atomic_bool freed_there, over;
-
-/* Keeps its event until the other thread has done its part. */
-static void *frees_there(void *ctx)
-{
-	OK(cuCtxSetCurrent(ctx));
-	freed_bytes(stream_that_blocks(), MIB);
-	atomic_store(&freed_there, true);
-	while (!atomic_load(&over))
-		usleep(1000);
-	return NULL;
-}
-
-/* Two that record the same event make their streams wait for each other. A thread that
- * uses many contexts hands events on. */
-SCENARIO(threads_of_many_contexts_share_no_event)
-{
-	enum { OTHERS = 16 };
-	CUcontext ctx = primary(), other[OTHERS];
-	CUstream stream = stream_that_blocks();
-	unsigned long before;
-	pthread_t thread;
-
-	(void)stream_that_blocks(); /* for another number of the last one */
-	for (int i = 0; i < OTHERS; i++)
-		OK(cuCtxCreate(&other[i], NULL, 0, 0));
-	for (int i = 0; i < OTHERS; i++) {
-		OK(cuCtxSetCurrent(ctx));
-		if (i == OTHERS - 1)
-			freed_bytes(stream, MIB);
-		OK(cuCtxSetCurrent(other[i]));
-		freed_bytes(stream_that_blocks(), MIB);
-	}
-	OK(cuCtxSetCurrent(ctx));
-	pthread_create(&thread, NULL, frees_there, ctx);
-	while (!atomic_load(&freed_there))
-		usleep(1000);
-	before = gcpsim_calls("cuEventCreate");
-	freed_bytes(stream, MIB);
-	must(gcpsim_calls("cuEventCreate") > before, "two threads share an event");
-	atomic_store(&over, true);
-	pthread_join(thread, NULL);
-}
-
 /* --- what is CUDA's ----------------------------------------------------------- */
 
 SCENARIO_PRIMARY(captured_stream_is_cudas)
