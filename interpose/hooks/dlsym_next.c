@@ -13,14 +13,6 @@
 /* The next dlsym behind this library: what the stub jumps to. */
 void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
-/* A process without any dlsym cannot get here; be polite nevertheless. */
-GCP_EARLY static void *dlsym_absent(void *handle, const char *name)
-{
-	(void)handle;
-	(void)name;
-	return NULL;
-}
-
 /* Not the next one: what is behind this library only glibc's own can tell. */
 GCP_EARLY static void *libc_next(const char *name)
 {
@@ -44,8 +36,6 @@ GCP_EARLY void *gcp_dlsym_find(void)
 
 	if (!found) /* this library was loaded late */
 		found = gcp_elf_libc_symbol("dlsym");
-	if (!found)
-		found = (void *)dlsym_absent;
 	__atomic_store_n((void **)&gcp_dlsym_real, found, __ATOMIC_RELEASE);
 	return found;
 }

@@ -19,7 +19,6 @@
 
 #include "hooks.h"
 #include "hooks_memory.h"
-#include "marks.h"
 #include "../cuda/gate.h"
 #include "../process/process_life.h"
 #include "../cuda/streams.h"

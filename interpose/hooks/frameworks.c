@@ -8,7 +8,6 @@
  */
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "hooks_memory.h"
-#include "marks.h"
 #include "../cuda/gate.h"
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"

@@ -72,25 +72,17 @@ static CUDA_MEMCPY3D_PEER line(CUmemorytype to_type, CUdeviceptr to,
 	};
 }
 
-static CUDA_MEMCPY3D_PEER line_to_array(CUarray to, size_t offset, CUdeviceptr from,
-					size_t bytes)
+/* One side is an array; the other one memory of a device. */
+static CUDA_MEMCPY3D_PEER line_array(CUarray to, CUarray from, size_t offset,
+				     CUdeviceptr at, size_t bytes)
 {
 	CUDA_MEMCPY3D_PEER what =
-	    line(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, from, bytes);
+	    line(to ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, at,
+		 to ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_ARRAY, at, bytes);
 
 	what.dstArray = to;
-	what.dstXInBytes = offset;
-	return what;
-}
-
-static CUDA_MEMCPY3D_PEER line_from_array(CUdeviceptr to, CUarray from, size_t offset,
-					  size_t bytes)
-{
-	CUDA_MEMCPY3D_PEER what =
-	    line(CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_ARRAY, 0, bytes);
-
 	what.srcArray = from;
-	what.srcXInBytes = offset;
+	*(to ? &what.dstXInBytes : &what.srcXInBytes) = offset;
 	return what;
 }
 
@@ -156,8 +148,8 @@ static CUDA_MEMCPY3D_PEER volume(const void *copy)
 #define COPIED_cuMemcpyDtoHAsync   line(HOST(to), DEVICE(from), bytes)
 #define COPIED_cuMemcpyDtoD        line(DEVICE(to), DEVICE(from), bytes)
 #define COPIED_cuMemcpyDtoDAsync   line(DEVICE(to), DEVICE(from), bytes)
-#define COPIED_cuMemcpyDtoA        line_to_array(to, offset, from, bytes)
-#define COPIED_cuMemcpyAtoD        line_from_array(to, from, offset, bytes)
+#define COPIED_cuMemcpyDtoA        line_array(to, NULL, offset, from, bytes)
+#define COPIED_cuMemcpyAtoD        line_array(NULL, from, offset, to, bytes)
 #define COPIED_cuMemcpy2D          rectangle(copy)
 #define COPIED_cuMemcpy2DUnaligned rectangle(copy)
 #define COPIED_cuMemcpy2DAsync     rectangle(copy)

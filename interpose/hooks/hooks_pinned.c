@@ -82,10 +82,9 @@ static CUresult host_alloc(const struct host_request *request)
 	void *ptr;
 	int result;
 
-	if (gcp_process_started_mode() == GCP_RUN_PASSIVE)
-		return host_real(request);
-	if (gcp_process_pooling() && request->ret_ptr && request->bytes &&
-	    request->bytes <= GCP_BYTES_MAX && !(request->flags & ~GCP_PINNED_FLAGS))
+	if (gcp_process_started_mode() == GCP_RUN_POOL && request->ret_ptr &&
+	    request->bytes && request->bytes <= GCP_BYTES_MAX &&
+	    !(request->flags & ~GCP_PINNED_FLAGS))
 		pool = gcp_thread_pool();
 	if (!pool)
 		return host_pass(request);

@@ -16,7 +16,6 @@
 #include "../cuda/cuda_vmm.h"
 #include "../ipc/ipc_imports.h"
 #include "hooks_memory.h"
-#include "marks.h"
 
 /* What programs are told of an address, where the driver would tell them otherwise. */
 struct asked_range {
@@ -326,6 +325,29 @@ GCP_HOOKED(cuPointerGetAttributes)
 	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
 		range_correct(values[i], attributes[i], &range, ptr);
 	return result;
+}
+
+/* The driver refuses SYNC_MEMOPS for memory that is mapped by hand, and of an ordinary
+ * segment it would give it to every block. So the library keeps it for each block, and
+ * waits itself. */
+static bool is_sync_memops(CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+
+	return ptr && gcp_block_find(ptr, &info) == 0 &&
+	       gcp_mark_get(info.addr, info.id, GCP_MARK_SYNC_MEMOPS);
+}
+
+CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
+			      bool per_thread)
+{
+	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
+	    !gcp_marks_any(GCP_MARK_SYNC_MEMOPS) ||
+	    !(is_sync_memops(to) || is_sync_memops(from)))
+		return result;
+	return GCP_WITHIN(NULL,
+			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
+								  : CU_STREAM_LEGACY));
 }
 
 GCP_HOOKED(cuPointerSetAttribute)

@@ -2,7 +2,8 @@
 /*
  * passed.c - see passed.h. One record for each allocation, in one tree; a place where a
  * handle is mapped has a record, too, which holds that of the handle. Where the host is
- * out of memory an allocation has none, and does not count.
+ * out of memory an allocation has none, and does not count. Of an address at which a
+ * block has had a mark there is one for the allocation that had it last.
  */
 #include <stdlib.h>
 
@@ -20,6 +21,7 @@ struct record {
 	CUcontext ctx;
 	struct gcp_passed memory;
 	struct record *handle; /* MAPPING: of what is mapped there */
+	uint64_t id;           /* MARK: of the allocation */
 	uint32_t users;        /* in the tree, and of mappings */
 };
 
@@ -31,9 +33,11 @@ GCP_TREAP(records, record, node, record_before, NULL)
 
 static struct gcp_treap records;
 static struct gcp_mutex records_lock = GCP_MUTEX(GCP_RANK_PASSED);
+_Atomic uint32_t gcp_marks_seen;
 
 static void passed_count(const struct gcp_passed *memory, int64_t sign)
 {
+	assert(memory->call < GCP_COUNTED_CALL_COUNT && (sign == 1 || sign == -1));
 	atomic_fetch_add(&gcp_call_stats[memory->call].held,
 			 sign * (int64_t)memory->bytes);
 	if (sign < 0 && memory->device >= 0)
@@ -45,6 +49,7 @@ static void record_release(struct record *record)
 {
 	gcp_assert_held(GCP_RANK_PASSED);
 	assert(record->users > 0);
+	assert(!record->handle == (record->kind != GCP_PASSED_MAPPING));
 	if (--record->users > 0)
 		return;
 	if (record->handle)
@@ -104,6 +109,7 @@ void gcp_passed_drop(enum gcp_passed_kind kind, uint64_t key, uint64_t count)
 {
 	struct record *record;
 
+	assert(kind < GCP_MARK_SYNC_MEMOPS);
 	if (!gcp_process_pooling()) /* after a fork another thread may have the lock */
 		return;
 	GCP_LOCKED(&records_lock);
@@ -133,6 +139,38 @@ void gcp_passed_context_gone(CUcontext ctx)
 		if (record->ctx == ctx)
 			record_remove(record);
 	}
+}
+
+/* --- marks --------------------------------------------------------------------- */
+
+bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_passed_kind mark, bool on)
+{
+	const struct record record = {
+	    .kind = mark, .key = addr, .id = id, .memory.device = -1};
+	struct record *old;
+
+	assert(addr && id > 0 && mark >= GCP_MARK_SYNC_MEMOPS);
+	GCP_LOCKED(&records_lock);
+	if (on) {
+		atomic_fetch_or(&gcp_marks_seen, UINT32_C(1) << mark);
+		return record_add(&record);
+	}
+	old = record_find(mark, addr, addr + 1);
+	if (old && old->id == id)
+		record_remove(old);
+	return true;
+}
+
+bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_passed_kind mark)
+{
+	const struct record *found;
+
+	if (!gcp_marks_any(mark))
+		return false;
+	assert(id > 0); /* 0 is that of no allocation */
+	GCP_LOCKED(&records_lock);
+	found = record_find(mark, addr, addr + 1);
+	return found && found->id == id;
 }
 
 /* --- calls --------------------------------------------------------------------- */

@@ -2,11 +2,14 @@
 /*
  * passed.h - memory of devices that the program has from the driver itself, because its
  * calls pass through: what of it the program holds, for the statistics and the quota.
+ * And what it says of blocks of the pools: marks.
  *
  * Called by the hooks, with no lock held.
  */
 #ifndef GCP_INTERPOSE_PASSED_H
 #define GCP_INTERPOSE_PASSED_H
+
+#include <stdatomic.h>
 
 #include "../cuda/symbols.h"
 #include "../statistics/report.h"
@@ -20,6 +23,11 @@ enum gcp_passed_kind {
 	GCP_PASSED_ARRAY,
 	GCP_PASSED_HANDLE, /* that of cuMemCreate */
 	GCP_PASSED_MAPPING,
+	/* Of a block: that copies and fills of it which are not asynchronous in name
+	 * return when they are done (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS); that it is used
+	 * in more streams than one (gcpool_record_stream). */
+	GCP_MARK_SYNC_MEMOPS,
+	GCP_MARK_STREAMS,
 };
 
 struct gcp_passed {
@@ -58,6 +66,19 @@ void gcp_passed_map(uint64_t handle, uint64_t addr);
  * it does not count any more. Memory of a handle counts until that is released and
  * mapped nowhere. */
 void gcp_passed_drop(enum gcp_passed_kind kind, uint64_t key, uint64_t count);
+
+/* Sets or ends a mark of the block at `addr`. `id`: of its allocation (gcp_pools_find),
+ * with which the mark ends. False: the host has no memory. */
+bool gcp_mark_set(CUdeviceptr addr, uint64_t id, enum gcp_passed_kind mark, bool on);
+bool gcp_mark_get(CUdeviceptr addr, uint64_t id, enum gcp_passed_kind mark);
+
+extern _Atomic uint32_t gcp_marks_seen __attribute__((visibility("hidden")));
+
+/* True once any block has had it. A relaxed load. */
+static inline bool gcp_marks_any(enum gcp_passed_kind mark)
+{
+	return atomic_load_explicit(&gcp_marks_seen, memory_order_relaxed) >> mark & 1;
+}
 
 /* The context is gone, and its memory with it. */
 void gcp_passed_context_gone(CUcontext ctx);

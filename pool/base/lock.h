@@ -75,7 +75,6 @@ enum gcp_rank {
 	GCP_RANK_FOREIGN,
 	GCP_RANK_RESOLVE,
 	GCP_RANK_STREAM_REFS,
-	GCP_RANK_MARKS,
 	GCP_RANK_NOTED,
 	GCP_RANK_DEBUG,
 	GCP_RANK_DEBUG_STAGE, /* from here on all over calls */
