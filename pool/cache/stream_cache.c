@@ -93,6 +93,7 @@ static void streamed_drain(struct gcp_cache *cache, struct gcp_stream_cache *str
 		}
 	}
 	gcp_cache_held_add(cache, -bytes);
+	(void)gcp_timeline_fill(cache->pool, bytes, 0);
 }
 
 void gcp_stream_cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)

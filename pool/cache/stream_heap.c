@@ -179,10 +179,9 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!request->stream || heap->private)
 		return NULL;
-	if (request->size_class < heap->pool->pools->classes.slab_count)
-		block = listed_take(heap, request);
-	else
-		block = pending_take(heap, request);
+	block = request->size_class < heap->pool->pools->classes.slab_count
+		    ? listed_take(heap, request)
+		    : pending_take(heap, request);
 	if (!block)
 		return NULL;
 	block->stream = 0;

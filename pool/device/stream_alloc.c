@@ -25,7 +25,7 @@
  *
  * A thread keeps the blocks that it freed, by stream and size, within the bound of its
  * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
- * waits there for its epoch or for that stream (stream_heap.c).
+ * waits there for its epoch or for that stream.
  *
  * Rules of stream-ordered memory:
  *  U1 memory that waits serves the stream of its free, or one that is put behind it
@@ -39,44 +39,37 @@
 /* --- free --------------------------------------------------------------------- */
 
 /* The block goes to the heap at once, with the counts of it. */
-static uint64_t block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
-			      uint64_t stream)
+static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
+			  uint64_t stream)
 {
 	uint64_t size = block->size;
 
 	block->async = false;
 	block->stream = stream;
+	(void)gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
 	GCP_LOCKED(&pool->lock);
 	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
-	return size;
 }
 
-static uint64_t excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *excess)
+static void excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *excess)
 {
-	uint64_t bytes = 0;
-
 	if (!excess->first)
-		return 0;
-	for (const struct gcp_block *block = excess->first; block; block = block->next)
-		bytes += block->size;
+		return;
 	GCP_LOCKED(&pool->lock);
 	gcp_heap_put_chain(&pool->common, excess);
-	return bytes;
 }
 
 /* An epoch is closed when a free finds it full already: what the stream takes again
- * before that leaves it as it was, and one large block that goes back and forth needs
- * no fence. */
-static bool epoch_fill(struct gcp_pool *pool, uint64_t bytes)
+ * before that leaves it as it was, and one large block that goes back
+ * and forth needs no fence. */
+static bool epoch_is_full(const struct gcp_pool *pool)
 {
-	bool full = gcp_timeline_filled(&pool->timeline) >=
-		    (int64_t)gcp_window(pool).epoch_bytes;
-
-	(void)gcp_timeline_fill(pool, (int64_t)bytes, (int64_t)bytes);
-	return full;
+	return gcp_timeline_filled(&pool->timeline) >=
+	       (int64_t)atomic_load_explicit(&pool->limits.epoch_bytes,
+					     memory_order_relaxed);
 }
 
 /* Whether the cache limit is to be looked at though the epoch is not full: it may never
@@ -108,8 +101,8 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 {
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_chain excess;
-	bool full = false, due = limit_is_due(pool, block->size), filled;
-	uint64_t bytes = 0;
+	bool full = false, due = limit_is_due(pool, block->size);
+	bool filled = epoch_is_full(pool);
 	int result = 0;
 
 	assert(block->async); /* U1: else its uses are in no stream's order */
@@ -117,11 +110,10 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
 	gcp_free_count_deferred(pool);
 	if (!cache || !gcp_stream_cache_put(cache, stream, block, &excess, &full))
-		bytes = block_to_heap(pool, block, stream);
+		block_to_heap(pool, block, stream);
 	if (full)
 		gcp_cache_merge_stats(cache);
-	bytes += excess_to_heap(pool, &excess);
-	filled = bytes && epoch_fill(pool, bytes);
+	excess_to_heap(pool, &excess);
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
 	if ((filled || due) && result == 0)

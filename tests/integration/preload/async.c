@@ -274,6 +274,31 @@ SCENARIO_PRIMARY(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
 	     "what is in use was given back");
 }
 
+/* No size comes again, and each stream has a part of what is freed. */
+SCENARIO_PRIMARY(sizes_that_grow_in_several_streams, "GCPSIM_SPEED=idle")
+{
+	void *time[] = {&(uint64_t){0}};
+	CUdeviceptr held[40] = {0};
+	CUstream streams[5];
+	CUfunction spin;
+	CUmodule module;
+
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&spin, module, "gcpt_spin"));
+	for (int i = 0; i < 5; i++)
+		streams[i] = i % 2 ? stream_new() : stream_that_blocks();
+	for (unsigned i = 0; i < 1000; i++) {
+		CUdeviceptr *p = &held[(i * 2654435761u >> 9) % 40];
+		CUstream stream = streams[(p - held) % 5];
+
+		if (*p)
+			OK(cuMemFreeAsync(*p, stream));
+		*p = *p ? 0 : allocated_in(stream, MIB + i * 6 * MIB / 1000);
+		OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, time, NULL));
+	}
+	must(gcpsim_memory_peak(0) < 400 * MIB, "more than the program has had");
+}
+
 /* --- other devices ------------------------------------------------------------ */
 
 /* By the second device. */
