@@ -741,6 +741,9 @@ uint64_t gcp_request_run(const struct gcp_request *request);
 /* Where in [block->addr, + block->size), which is free, a request of `size` may lie:
  * the lowest address seen; 0: nowhere. */
 gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size);
+/* Returns true if the handles that a request at the begin of `block` would lie in have
+ * at most four times its size, and two chunks. */
+bool gcp_block_may_divide(const struct gcp_block *block, uint64_t size);
 
 /* -EINVAL: 0 bytes; GCP_CUDA_OUT_OF_MEMORY: more than there can be. */
 int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,

@@ -15,13 +15,6 @@
  */
 #include "cache.h"
 
-static bool is_usable(const struct gcp_block *block, uint64_t stream)
-{
-	return gcp_block_is_free(block) ||
-	       (block && atomic_load(&block->state) == GCP_BLOCK_PENDING &&
-		block->stream == stream);
-}
-
 /* A slab's block: one of those freed last. */
 static struct gcp_block *listed_take(struct gcp_heap *heap,
 				     const struct gcp_request *request)
@@ -53,8 +46,11 @@ struct span {
 static bool span_has(const struct span *span, const struct gcp_block *next,
 		     const struct gcp_request *request, uint32_t *left)
 {
-	if (span->bytes >= request->size || *left == 0 ||
-	    !is_usable(next, request->stream))
+	bool usable = gcp_block_is_free(next) ||
+		      (next && atomic_load(&next->state) == GCP_BLOCK_PENDING &&
+		       next->stream == request->stream);
+
+	if (!usable || span->bytes >= request->size || *left == 0)
 		return false;
 	--*left;
 	return true;
@@ -83,19 +79,15 @@ static bool is_in(const struct gcp_block *block, const struct span *span)
 	       block->addr <= span->last->addr;
 }
 
-/* A huge block is never split: it serves only what nearly fills it. Nor are handles
- * divided that nothing else would divide. */
+/* A huge block is never split: it serves only what nearly fills it. */
 static bool span_fits(const struct span *span, const struct gcp_request *request)
 {
-	const struct gcp_block block = {.addr = span->first->addr,
-					.size = span->bytes,
-					.segment = span->first->segment};
 	uint64_t size = request->size;
 
 	if (span->bytes < size)
 		return false;
 	if (span->first->segment->kind != GCP_KIND_HUGE)
-		return gcp_block_place(&block, size) == block.addr;
+		return gcp_block_may_divide(span->first, size);
 	return span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
 }
 

@@ -12,7 +12,8 @@
  *
  * Where unused handles do not make up a block they are given back to the driver when
  * their work is completed, and the block gets new ones. Graphs share their handles:
- * theirs serve any block.
+ * theirs serve any block. What waits for its work cannot be given back: blocks of its
+ * stream divide its handles, as they divide those of CUDA's own pools (stream_heap.c).
  *
  * Called by fit.c, stream_heap.c and vmm_space.c with pool->lock held. Never calls the
  * driver.
@@ -66,6 +67,15 @@ static bool may_have(const struct gcp_segment *segment, gcp_addr addr, gcp_addr 
 	return handle_chunks(segment, addr) == 1 ||
 	       (begin <= handle_begin(segment, addr) &&
 		handle_end(segment, addr) < end + GCP_CHUNK);
+}
+
+bool gcp_block_may_divide(const struct gcp_block *block, uint64_t size)
+{
+	const struct gcp_segment *segment = block->segment;
+
+	return !segment->chunks || handle_end(segment, block->addr + size - 1) -
+					   handle_begin(segment, block->addr) <=
+				       4 * size + 2 * GCP_CHUNK;
 }
 
 gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size)

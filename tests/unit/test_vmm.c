@@ -437,3 +437,21 @@ TEST_OF_DRIVER(memory_sleeps_and_comes_back_where_it_was)
 	OK(gcp_pools_free(pools, output));
 	gcp_heap_release(heap);
 }
+
+/* Each of a size of its own, freed in its stream while the device stands still. */
+TEST(sizes_of_a_stream_ahead_of_the_device_share_handles)
+{
+	struct gcp_stream_order order = {.stream = 1};
+	gcp_addr addr;
+
+	fake.stuck = true;
+	for (uint64_t i = 0; i < 200; i++) {
+		uint64_t bytes = (i * 37 % 100 + 1) * 3 * MIB;
+
+		OK(gcp_pool_alloc_stream(pool, bytes, 0, &order, &addr));
+		(void)fake_submit();
+		OK(gcp_pools_free_async(pools, addr, 1));
+	}
+	assert_true(must_stats().reserved_bytes.peak < 4 * 300 * MIB);
+	must_be_sound();
+}
