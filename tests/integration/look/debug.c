@@ -113,6 +113,7 @@ SCENARIO(use_after_free_of_a_part)
 {
 	CUdeviceptr parts[4], p = 0;
 
+	allocated(100 * MIB); /* of a larger pool blocks share larger segments */
 	for (int i = 0; i < 4; i++)
 		parts[i] = allocated(MIB);
 	printf("block 0x%llx gone\n", (unsigned long long)parts[1]);
@@ -130,6 +131,7 @@ SCENARIO(use_after_free_of_the_rest)
 {
 	CUdeviceptr p, q = 0;
 
+	allocated(256 * MIB);
 	p = allocated(6 * MIB);
 	allocated(512 * 1024);
 	printf("block 0x%llx gone\n", (unsigned long long)p);

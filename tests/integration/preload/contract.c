@@ -79,7 +79,7 @@ SCENARIO_PRIMARY(many_blocks_synchronize, "GCPSIM_SPEED=never")
 }
 
 /* The context's work fails, and the program makes it anew. */
-SCENARIO_PRIMARY(allocations_after_a_reset)
+SCENARIO_PRIMARY(allocations_after_a_reset, "GCPOOL_TEST_WINDOW=0")
 {
 	CUdeviceptr block;
 	CUmodule module;

@@ -161,7 +161,7 @@ SCENARIO(green_context_that_ends_the_primary)
 }
 
 /* It has the memory of the primary context, and the pool of it. */
-SCENARIO(green_contexts_have_the_pool)
+SCENARIO(green_contexts_have_the_pool, "GCPOOL_TEST_WINDOW=0")
 {
 	CUcontext ctx = primary(), green;
 	uint64_t calls;
