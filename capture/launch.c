@@ -60,7 +60,7 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = share->track;
 	struct gcp_pool *pool = share->pool;
-	uint64_t id = share->id, launches = track->launches;
+	uint64_t epoch = track->last.epoch;
 	void *event = gcp_track_record(tracker, track);
 	bool followed = false;
 	int result;
@@ -73,17 +73,15 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 		    tracker->driver.event_wait_all(gcp_pool_context(pool), event) == 0;
 		gcp_pools_captures_release(tracker->pools);
 	}
-	if (followed || (event && tracker->driver.event_wait(stream, event) == 0) ||
-	    gcp_pool_work_order(pool) == 0)
+	if (followed || (event && tracker->driver.event_wait(stream, event) == 0))
 		return 0;
-	gcp_tracker_unlock(tracker);
-	result = gcp_pool_barrier(pool); /* all work follows all that came before */
-	gcp_tracker_lock(tracker);
-	share = gcp_share_by_id(tracker, id);
-	if (result != 0)
+	result = gcp_pool_work_order(pool);
+	if (result == 0 || result == -EAGAIN)
 		return result;
-	return share && share->track == track && track->launches == launches ? 0
-									     : -EAGAIN;
+	gcp_tracker_unlock(tracker);
+	result = gcp_pool_work_wait(pool, epoch);
+	gcp_tracker_lock(tracker);
+	return result == 0 ? -EAGAIN : result;
 }
 
 /* Called with the graph idle: it was not launched yet, its latest launch has failed, or
@@ -107,7 +105,7 @@ static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
 	result = gcp_lane_enter(track->lane, share->heap);
 	if (result == 0)
 		gcp_share_move(tracker, share, track);
-	gcp_tracks_tidy(tracker);
+	gcp_track_tidy(tracker, track);
 	return result;
 }
 

@@ -57,10 +57,8 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 	}
 }
 
-/* Of a capture that has just ended; NULL: it has none, or something was made of its
- * graph meanwhile. last: it is asked for no more. */
-static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph,
-					bool last)
+/* Of a capture that has just ended; NULL: it has none. It is asked for once. */
+static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
@@ -70,12 +68,12 @@ static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void 
 	for (; hold; hold = SLIST_NEXT(hold, link)) {
 		if (hold->graph_pool->sealed && hold->graph_pool->graphs == 1)
 			found = hold->graph_pool;
-		hold->graph_pool->sealed &= !last;
+		hold->graph_pool->sealed = false;
 	}
 	return found;
 }
 
-/* The driver is asked for the nodes without the lock. */
+/* The driver is asked for the nodes without the lock: only the caller has the graph. */
 void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 {
 	const struct gcp_graph_heap *entry;
@@ -86,19 +84,16 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	if (!graph || !atomic_load(&tracker->sharing))
 		return;
 	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph, false);
+	graph_pool = sealed_of(tracker, graph);
 	gcp_tracker_unlock(tracker);
 	assert(gcp_ranks_held == 0); /* there may be many nodes */
-	if (!graph_pool || tracker->driver.graph_nodes(graph, &nodes) != 0)
-		nodes = NULL;
 	share = graph_pool ? calloc(1, sizeof(*share)) : NULL;
-	GCP_TRACKER_LOCKED(tracker);
-	graph_pool = sealed_of(tracker, graph, true);
-	if (!share || !graph_pool) {
-		free(nodes);
-		free(share);
+	if (!share)
 		return;
-	}
+	if (tracker->driver.graph_nodes(graph, &nodes) != 0)
+		nodes = NULL;
+	GCP_TRACKER_LOCKED(tracker);
+	assert(graph_pool->graphs == 1);
 	entry = SLIST_FIRST(&graph_pool->heaps);
 	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
 	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
@@ -160,20 +155,20 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
 		result = gcp_heap_share(share->heap, track->lane);
 	}
-	if (result == 0) {
-		gcp_share_unlist(tracker, share);
-		gcp_share_move(tracker, share, track);
-		if (!there || gcp_lane_enter(there->lane, share->heap) != 0)
-			there = track;
-		gcp_share_move(tracker, share, there);
-		if (there == track)
-			(void)gcp_track_take(tracker, track, last);
-		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
-				(unsigned long long)share->graph_pool->id);
-	} else if (result != -EBUSY) {
-		gcp_share_end(tracker, share); /* it has nothing to share */
+	if (result != 0) {
+		gcp_track_tidy(tracker, track);
+		if (result != -EBUSY)
+			gcp_share_end(tracker, share); /* it has nothing to share */
+		return;
 	}
-	gcp_tracks_tidy(tracker);
+	gcp_share_unlist(tracker, share);
+	gcp_share_move(tracker, share, track);
+	if (there && gcp_lane_enter(there->lane, share->heap) == 0)
+		gcp_share_move(tracker, share, there);
+	else
+		(void)gcp_track_take(tracker, track, last);
+	GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
+			(unsigned long long)share->graph_pool->id);
 }
 
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
@@ -263,7 +258,7 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 		gcp_lane_heap_ends(share->heap);
 		gcp_share_end(tracker, share);
 	}
-	gcp_tracks_tidy(tracker);
+	gcp_track_tidy(tracker, fresh);
 	return result == 0 ? 0 : -EBUSY;
 }
 

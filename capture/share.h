@@ -95,10 +95,11 @@ struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_poo
  * it, for a stream that has gone. */
 bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 		    const struct gcp_last *last);
-/* In the records only. */
+/* In the records only. The lane that the share leaves goes with its last graph. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track);
-void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
+/* The lane goes if no graph is in it. */
+void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track);
 
 /* Binding is tried at each launch up to the fourth, and then at powers of two. A graph
  * that takes the place of another one at each step is launched once, and what is mapped

@@ -99,6 +99,31 @@ struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_poo
 	return NULL;
 }
 
+/* The caller knows that the context is there. */
+static bool event_is_there(const struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	return track->event && track->life == gcp_pool_life(track->pool);
+}
+
+/* A graph leaves its lane only when its launches are over, or takes along what they use
+ * alone: a lane that no graph is in any more has no memory in use. */
+void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(track->crossings <= track->in_progress); /* X10 */
+	if (track->members > 0)
+		return;
+	if (gcp_pool_pin(track->pool)) { /* events go with their context */
+		if (event_is_there(track))
+			tracker->driver.event_destroy(track->event);
+		gcp_pool_unpin(track->pool);
+	}
+	TAILQ_REMOVE(&tracker->tracks, track, link);
+	gcp_lane_destroy(track->lane);
+	free(track);
+}
+
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track)
 {
@@ -117,37 +142,8 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	share->track = track;
 	if (track)
 		track->members++;
-}
-
-/* The caller knows that the context is there. */
-static bool event_is_there(const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return track->event && track->life == gcp_pool_life(track->pool);
-}
-
-/* A graph leaves its lane only when its launches are over, or takes along what they use
- * alone: a lane that no graph is in any more has no memory in use. */
-void gcp_tracks_tidy(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track, *next;
-
-	for (track = TAILQ_FIRST(&tracker->tracks); track; track = next) {
-		next = TAILQ_NEXT(track, link);
-		assert(track->crossings <= track->in_progress); /* X10 */
-		if (track->members > 0)
-			continue;
-		if (gcp_pool_pin(track->pool)) { /* events go with their context */
-			if (event_is_there(track))
-				tracker->driver.event_destroy(track->event);
-			gcp_pool_unpin(track->pool);
-		}
-		TAILQ_REMOVE(&tracker->tracks, track, link);
-		if (track->lane)
-			gcp_lane_destroy(track->lane);
-		free(track);
-	}
+	if (from)
+		gcp_track_tidy(tracker, from);
 }
 
 /* --- what is completed -------------------------------------------------------- */
@@ -371,5 +367,4 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share)
 	atomic_fetch_sub(&tracker->share_count, 1);
 	free(share->nodes);
 	free(share);
-	gcp_tracks_tidy(tracker);
 }

@@ -357,15 +357,13 @@ bool gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live, size_t 
  * capture may be allocating from it, and no block of it is exported. */
 void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live);
 
-/* All work submitted from now on, in every context, waits for all work of this
- * pool's context submitted so far. Where a capture forbids that, waits for the
- * work; and where contexts are several a few milliseconds at most, for none of them
- * to be held back if the work is done then. 0, or a sticky device error.
- * GCP_CUDA_OUT_OF_MEMORY: neither device nor host have the least memory that waiting
- * takes; gcp_pools_barriers_due makes up for it. A context that is gone is passed by,
- * and one that may be ending; if that one stays, gcp_pool_reattach makes up for it. */
-int gcp_pool_barrier(struct gcp_pool *pool);
-/* Sets the barriers that could not be set. Called when a capture has ended. */
+/* Called when a capture has ended. Where gcp_heap_capture_ends has asked for it: all
+ * work submitted from now on, in every context, waits for all work of the pool's
+ * context submitted so far. Where another capture forbids that, waits for the work; and
+ * where contexts are several a few milliseconds at most, for none of them to be held
+ * back if the work is done then. A context that may be ending is passed by; if it
+ * stays, gcp_pool_reattach makes up for it. What could not be set is set by a later
+ * call. */
 void gcp_pools_barriers_due(struct gcp_pools *pools);
 
 /* Nothing more will be launched on the heap's addresses: its free memory passes
@@ -440,7 +438,8 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
  * fence.c). -EBUSY. */
 int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment);
 /* All later work of the context follows all that was submitted until now, on the
- * device. -EBUSY: a capture is under way; or another error, and nothing follows. */
+ * device. -EBUSY: a capture is under way; -EAGAIN: the context may be ending; or
+ * another error, and nothing follows. */
 int gcp_pool_work_order(struct gcp_pool *pool);
 /* All later work of the context follows work that was submitted before this call: what
  * gives memory back in its order waits for that, too. */

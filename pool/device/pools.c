@@ -237,8 +237,7 @@ void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 		(void)gcp_pool_complete_by_free(pool, false); /* an error shows again */
 		atomic_store(&pool->detaching, false);
 	}
-	if (gcp_pool_barrier_is_due(pool))
-		(void)gcp_pool_barrier(pool);
+	gcp_pools_barriers_due(pools);
 }
 
 /* registry_lock and vmm_lock are held. */

@@ -55,7 +55,7 @@ int gcp_pool_work_order(struct gcp_pool *pool)
 	int result = -EBUSY;
 
 	if (!gcp_pool_pin(pool))
-		return result;
+		return -EAGAIN;
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	if (!gcp_timeline_is_held(&pool->timeline))
 		result = GCP_CALL(pool, fence_create, pool->ctx, &fence);

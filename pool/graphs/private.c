@@ -275,7 +275,7 @@ static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
  * context. So one may wait for another, but only after a moment in which that work is
  * not done: what waits for other threads on other devices has had their help by then.
  */
-static int barrier_set(struct gcp_pool *pool, uint64_t asked)
+static void barrier_set(struct gcp_pool *pool, uint64_t asked)
 {
 	uint64_t epoch = gcp_timeline_stamp(pool);
 	int result = gcp_timeline_barrier(pool, epoch, true);
@@ -287,10 +287,9 @@ static int barrier_set(struct gcp_pool *pool, uint64_t asked)
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool, false);
-	if (result == 0)
+	if (result == 0) /* else an error shows again */
 		gcp_raise(&pool->barriers_set, asked);
 	gcp_pool_unpin(pool);
-	return result;
 }
 
 /* A graph pool may hold memory of several contexts, each of which may be gone, or be
@@ -298,19 +297,11 @@ static int barrier_set(struct gcp_pool *pool, uint64_t asked)
  * It stays before it looks whether a barrier is due, so that is said before we look
  * whether it stays: one of us sees the other. A barrier that another thread is just
  * setting is none yet. */
-int gcp_pool_barrier(struct gcp_pool *pool)
-{
-	uint64_t asked = atomic_fetch_add(&pool->barriers_asked, 1) + 1;
-
-	return gcp_pool_pin_wait(pool) ? barrier_set(pool, asked) : 0;
-}
-
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
 		if (gcp_pool_barrier_is_due(pool) && gcp_pool_pin(pool))
-			/* An error shows again. */
-			(void)barrier_set(pool, atomic_load(&pool->barriers_asked));
+			barrier_set(pool, atomic_load(&pool->barriers_asked));
 }
 
 void gcp_pools_close_full(struct gcp_pools *pools)
