@@ -113,13 +113,32 @@ struct gcp_capture_driver {
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker);
 
-/* Not 0 while the tracker wants to be asked: a capture is under way or about to begin,
- * or a graph is gone and its memory waits for launches. */
-const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker);
+/* What hooks ask at each call: numbers of now. The tracker begins with them. */
+struct gcp_tracker_counts {
+	/* Captures under way or about to begin, and graphs that are gone and whose
+	 * memory waits for launches: if there are none, allocations do not ask. */
+	_Atomic uint32_t pending_events;
+	_Atomic uint32_t capturing; /* the captures among them */
+	_Atomic uint32_t shares;    /* graphs that may share: else nothing below of
+				     * share.c,    taken.c and launch.c need be called */
+	_Atomic uint32_t holds;     /* holders: the same of holders.c while nothing is
+				     * captured, but for gcp_graph_part */
+	_Atomic uint64_t captures_begun; /* until now */
+	_Atomic uint64_t streams_gone;   /* and contexts, with theirs */
+};
 
-/* Not 0 just then: whether a capture is under way or about to begin. */
-const _Atomic uint32_t *gcp_tracker_capturing_count(const struct gcp_tracker *tracker);
-bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
+#define GCP_TRACKER_COUNT(name)                                                        \
+	static inline uint64_t gcp_tracker_##name(const struct gcp_tracker *tracker)   \
+	{                                                                              \
+		return atomic_load_explicit(                                           \
+		    &((const struct gcp_tracker_counts *)tracker)->name,               \
+		    memory_order_relaxed);                                             \
+	}
+GCP_TRACKER_COUNT(capturing)
+GCP_TRACKER_COUNT(shares)
+GCP_TRACKER_COUNT(holds)
+GCP_TRACKER_COUNT(captures_begun)
+GCP_TRACKER_COUNT(streams_gone)
 
 /* --- what the hooks report ------------------------------------------------------ */
 
@@ -212,17 +231,12 @@ struct gcp_stream_hint {
 	bool named; /* the program says that the block is for this stream */
 };
 
-/* Streams, and contexts with theirs, that have gone until now. */
-uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker);
-/* Captures that have begun until now. */
-uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker);
-
-/* gcp_pool_alloc while there are gcp_tracker_pending_events: gives the block to the
+/* gcp_pool_alloc while there are pending events: gives the block to the
  * capture that it belongs to, or to the common heap if to none. */
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
-/* gcp_pinned_alloc while there are gcp_tracker_pending_events, likewise. A block that
+/* gcp_pinned_alloc while there are pending events, likewise. A block that
  * belongs to a capture serves no other allocation as long as a graph pool of that
  * capture lives. */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
@@ -239,10 +253,6 @@ void gcp_tracker_collect(struct gcp_tracker *tracker);
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 
 /* --- which graphs and executables hold graph pools (holders.c) ------------------- */
-
-/* Whether there is any holder: if not, and while nothing is captured, these need not be
- * called, but for gcp_graph_part. A relaxed load. */
-bool gcp_tracker_holds(const struct gcp_tracker *tracker);
 
 /* The program is about to destroy a graph, an executable; and what became of it. NULL:
  * it holds nothing. Launches of it may be under way. */
@@ -313,11 +323,6 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
-/* Whether there is any graph that may; if not, nothing below need be called. A relaxed
- * load. The second is for callers that ask at each launch: not 0 just then. */
-bool gcp_tracker_shares(const struct gcp_tracker *tracker);
-const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker);
-
 /* The end of a capture gave the graph, which holds memory, after end_done. */
 void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 /* From now on captures may begin that are not reported. Sets fences behind launches

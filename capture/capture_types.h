@@ -11,6 +11,7 @@
 #ifndef GCP_CAPTURE_TYPES_H
 #define GCP_CAPTURE_TYPES_H
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -175,20 +176,15 @@ TAILQ_HEAD(gcp_capture_list, gcp_capture);
 enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
 
 struct gcp_tracker {
+	/* streams_gone: written under the lock, before the real call that ends a
+	 * stream: a thread that finds it unchanged under the lock may ask about a
+	 * stream that was there then. */
+	struct gcp_tracker_counts counts;
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic uint32_t pending_events; /* captures under way or about to begin, and
-					    graph pools that wait */
-	_Atomic uint32_t capturing;      /* the captures among them */
 	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
-	_Atomic uint32_t holder_count;
-	/* Written under the lock, before the real call that ends a stream: a thread
-	 * that finds it unchanged under the lock may ask about a stream that was there
-	 * then. */
-	_Atomic uint64_t streams_gone;
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
-	_Atomic uint64_t captures_begun;
-	_Atomic bool any_resting; /* a stream of a capture under way may rest */
+	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
 	struct gcp_mutex lock;
 	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
@@ -202,7 +198,6 @@ struct gcp_tracker {
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
-	_Atomic uint32_t share_count; /* of `shares` */
 	uint64_t last_share, last_track; /* ids */
 	uint64_t shares_ended;
 	uint64_t first_stream; /* that a graph which may share was launched into */

@@ -57,7 +57,8 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	hold->graph_pool = graph_pool;
 	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;
-	assert(graph_pool->captures <= atomic_load(&tracker->capturing)); /* C3 */
+	assert(graph_pool->captures <=
+	       atomic_load(&tracker->counts.capturing)); /* C3 */
 	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->into_existing_graph |= capture->into_existing_graph;
 	graph_pool->last_capture_id = capture->id;

@@ -54,7 +54,7 @@ static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 	holder->handle = handle;
 	holder->is_exec = is_exec;
 	LIST_INSERT_HEAD(gcp_holder_bucket(tracker, handle), holder, link);
-	atomic_fetch_add(&tracker->holder_count, 1);
+	atomic_fetch_add(&tracker->counts.holds, 1);
 }
 
 /* The handle stands for it no more. */
@@ -70,7 +70,7 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 			gcp_share_left(hold->graph_pool->share, holder);
 	LIST_REMOVE(holder, link);
 	holder->handle = NULL;
-	atomic_fetch_sub(&tracker->holder_count, 1);
+	atomic_fetch_sub(&tracker->counts.holds, 1);
 }
 
 /* Made when needed. NULL: no memory. */
@@ -624,9 +624,4 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
 			graph_pool->kept = true;
-}
-
-bool gcp_tracker_holds(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->holder_count, memory_order_relaxed) > 0;
 }

@@ -5,6 +5,8 @@
  */
 #include "capture_types.h"
 
+_Static_assert(offsetof(struct gcp_tracker, counts) == 0, "it begins with them");
+
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker)
 {
@@ -40,35 +42,10 @@ void gcp_tracker_unlock(struct gcp_tracker *tracker)
 	gcp_mutex_unlock(&tracker->lock);
 }
 
-const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker)
-{
-	return &tracker->pending_events;
-}
-
-const _Atomic uint32_t *gcp_tracker_capturing_count(const struct gcp_tracker *tracker)
-{
-	return &tracker->capturing;
-}
-
-bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
-}
-
 bool gcp_streams_may_capture(const struct gcp_tracker *tracker)
 {
 	return gcp_tracker_capturing(tracker) ||
 	       atomic_load_explicit(&tracker->captures_unseen, memory_order_relaxed);
-}
-
-uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->captures_begun, memory_order_relaxed);
-}
-
-uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
 }
 
 uint64_t gcp_thread_number(void)

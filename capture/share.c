@@ -110,7 +110,7 @@ void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
 	graph_pool->share = share;
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
 	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
-	atomic_fetch_add(&tracker->share_count, 1);
+	atomic_fetch_add(&tracker->counts.shares, 1);
 	/* A fence behind what was submitted beside the capture. */
 	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
 }
@@ -349,14 +349,4 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
 {
 	atomic_store(&tracker->sharing, sharing);
-}
-
-bool gcp_tracker_shares(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->share_count, memory_order_relaxed) > 0;
-}
-
-const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker)
-{
-	return &tracker->share_count;
 }

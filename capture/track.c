@@ -364,7 +364,7 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share)
 	gcp_share_unlist(tracker, share);
 	gcp_share_move(tracker, share, NULL);
 	TAILQ_REMOVE(&tracker->shares, share, link);
-	atomic_fetch_sub(&tracker->share_count, 1);
+	atomic_fetch_sub(&tracker->counts.shares, 1);
 	free(share->nodes);
 	free(share);
 }

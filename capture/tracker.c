@@ -34,8 +34,8 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 	gcp_tracker_lock(tracker);
 	gcp_shares_bind(tracker, GCP_BINDS);
 	gcp_tracks_mark(tracker);
-	atomic_fetch_add(&tracker->pending_events, 1);
-	atomic_fetch_add(&tracker->capturing, 1);
+	atomic_fetch_add(&tracker->counts.pending_events, 1);
+	atomic_fetch_add(&tracker->counts.capturing, 1);
 	gcp_tracker_unlock(tracker);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
 	gcp_pools_fences_hold(tracker->pools);
@@ -46,12 +46,12 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 /* A capture is over, or did not begin: fences may be set again. */
 static void capturing_less(struct gcp_tracker *tracker)
 {
-	assert(atomic_load(&tracker->capturing) > 0); /* C3 */
-	assert(atomic_load(&tracker->pending_events) >=
-	       atomic_load(&tracker->capturing));
+	assert(atomic_load(&tracker->counts.capturing) > 0); /* C3 */
+	assert(atomic_load(&tracker->counts.pending_events) >=
+	       atomic_load(&tracker->counts.capturing));
 	gcp_pools_fences_release(tracker->pools);
-	atomic_fetch_sub(&tracker->capturing, 1);
-	atomic_fetch_sub(&tracker->pending_events, 1);
+	atomic_fetch_sub(&tracker->counts.capturing, 1);
+	atomic_fetch_sub(&tracker->counts.pending_events, 1);
 }
 
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -97,7 +97,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->order_unknown = !known || capture->into_existing_graph;
 	(void)gcp_order_stream_joined(tracker, capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
-	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
+	capture->number = atomic_fetch_add(&tracker->counts.captures_begun, 1) + 1;
 	assert(TAILQ_EMPTY(&tracker->captures) || /* C4: the latest is last */
 	       TAILQ_LAST(&tracker->captures, gcp_capture_list)->number <
 		   capture->number);
@@ -233,7 +233,7 @@ static void stream_goes(struct gcp_tracker *tracker, void *stream)
 	uint64_t gone = gcp_tracker_streams_gone(tracker);
 
 	tracker->gone[gone % GCP_GONE_KEPT] = stream;
-	atomic_store(&tracker->streams_gone, gone + 1);
+	atomic_store(&tracker->counts.streams_gone, gone + 1);
 }
 
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,

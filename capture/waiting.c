@@ -21,10 +21,10 @@ static void waits_no_more(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (!graph_pool->waits)
 		return;
-	assert(atomic_load(&tracker->pending_events) > 0);
+	assert(atomic_load(&tracker->counts.pending_events) > 0);
 	graph_pool->waits = false;
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
-	atomic_fetch_sub(&tracker->pending_events, 1);
+	atomic_fetch_sub(&tracker->counts.pending_events, 1);
 }
 
 /* Returns true if a launch may not have returned, or is another context's and may not
@@ -51,7 +51,7 @@ static void end_or_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		graph_pool->waits = true;
 		tracker->waiting_looks = 0;
 		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
-		atomic_fetch_add(&tracker->pending_events, 1);
+		atomic_fetch_add(&tracker->counts.pending_events, 1);
 	}
 }
 
@@ -109,7 +109,8 @@ static void look(struct gcp_tracker *tracker, bool always)
  */
 void gcp_tracker_look(struct gcp_tracker *tracker)
 {
-	if (atomic_load(&tracker->pending_events) != atomic_load(&tracker->capturing))
+	if (atomic_load(&tracker->counts.pending_events) !=
+	    atomic_load(&tracker->counts.capturing))
 		look(tracker, false);
 }
 

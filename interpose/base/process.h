@@ -52,7 +52,7 @@ struct gcp_watch {
 	 * functions are known 1. */
 	const _Atomic uint32_t *_Atomic submissions;
 	const _Atomic uint64_t *_Atomic streams; /* gcp_pools_streams_seen */
-	const _Atomic uint32_t *_Atomic shares;  /* gcp_tracker_share_count */
+	const _Atomic uint32_t *_Atomic shares;  /* gcp_tracker_shares */
 };
 
 extern struct gcp_watch gcp_watch __attribute__((visibility("hidden")));
@@ -90,7 +90,7 @@ static inline bool gcp_process_pooling(void)
 	return gcp_process_run_mode() == GCP_RUN_POOL;
 }
 
-/* gcp_tracker_pending_events for each allocation. Only while pooling. */
+/* Of the tracker, for each allocation. Only while pooling. */
 static inline bool gcp_process_has_pending_events(void)
 {
 	return atomic_load_explicit(gcp_process.pending_events, memory_order_relaxed) >

@@ -107,15 +107,14 @@ static enum gcp_run_mode start_pooling(void)
 		return GCP_RUN_PASSIVE;
 	}
 	assert(gcp_process.pools && gcp_process.tracker);
+	const struct gcp_tracker_counts *counts = (void *)gcp_process.tracker;
 	if (!gcp_process.observer)
-		gcp_process.pending_events =
-		    gcp_tracker_pending_events(gcp_process.tracker);
+		gcp_process.pending_events = &counts->pending_events;
 	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
 	gcp_sleep_start();
 	atomic_store(&gcp_watch.submissions,
-		     gcp_gate.wait ? &gcp_always
-				   : gcp_tracker_capturing_count(gcp_process.tracker));
-	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
+		     gcp_gate.wait ? &gcp_always : &counts->capturing);
+	atomic_store(&gcp_watch.shares, &counts->shares);
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
 	return GCP_RUN_POOL;
