@@ -33,7 +33,7 @@ struct gcp_graph_heap {
 
 /* Invariants:
  *  P1 references == captures + graphs + held, and one more if kept
- *  P2 with no reference there is no heap and no pinned memory
+ *  P2 with no reference there is no heap and no pinned memory, unless it waits
  * Lives as long as its id may be named: until the tracker's end for those that
  * the program made, until the last reference goes for others. */
 struct gcp_graph_pool {
@@ -60,8 +60,8 @@ struct gcp_graph_pool {
 	bool away;       /* it was launched in another context than the memory is of */
 	bool unseen;     /* each launch may be one of it */
 	uint64_t awaits; /* the latest launch, when the last reference went, if so */
-	bool waits;      /* the last reference is gone, and launches may be under way
-			  * (waiting.c): it counts as a pending event */
+	bool waits;      /* the last reference is gone, or was (waiting.c): it counts as
+			  * a pending event */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -286,7 +286,8 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 
 /* --- waiting.c; tracker->lock is held ----------------------------------------- */
 
-/* A reference was released: with the last one the memory is given up. */
+/* A reference was released: with the last one the memory is given up, by the next
+ * gcp_tracker_collect. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool);
 

@@ -133,17 +133,19 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
-	int result = -ENOENT;
+	bool held;
 
-	GCP_TRACKER_LOCKED(tracker);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
-	if (graph_pool && graph_pool->held > 0) {
+	held = graph_pool && graph_pool->held > 0;
+	if (held) {
 		graph_pool->held--;
 		assert(gcp_graph_pool_references(graph_pool) >= graph_pool->held);
 		gcp_graph_pool_ref_released(tracker, graph_pool);
-		result = 0;
 	}
-	return result;
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
+	return held ? 0 : -ENOENT;
 }
 
 int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * waiting.c - graph pools without holders whose memory waits, because launches of the
- * last holder may be under way.
+ * waiting.c - graph pools without holders, until their memory goes to the common heaps.
  *
- * Most do not: the memory goes to the common heap in the epoch that is open, whose
- * fence covers every launch before in the same context. That is not enough
+ * Most go at the end of the call that took the last reference: the memory gets the
+ * epoch that is open, whose fence covers every launch before in the same context. That
+ * is not enough
  *
  *   where it was launched in another context. The memory waits for the events behind
  *     all launches of that kind until then;
@@ -15,18 +15,6 @@
  */
 #include "share.h"
 
-static void waits_no_more(struct gcp_tracker *tracker,
-			  struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!graph_pool->waits)
-		return;
-	assert(atomic_load(&tracker->counts.pending_events) > 0);
-	graph_pool->waits = false;
-	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
-	atomic_fetch_sub(&tracker->counts.pending_events, 1);
-}
-
 /* Returns true if a launch may not have returned, or is another context's and may not
  * be done. */
 static bool is_launching(const struct gcp_tracker *tracker,
@@ -34,37 +22,28 @@ static bool is_launching(const struct gcp_tracker *tracker,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);
-	return (graph_pool->share && graph_pool->share->in_progress > 0) ||
-	       graph_pool->awaits > tracker->launches_done; /* Y8 */
-}
-
-static void end_or_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(gcp_graph_pool_references(graph_pool) == 0 &&
-	       !graph_pool->kept); /* Y1 */
 	assert(graph_pool->awaits == 0 || graph_pool->away || graph_pool->unseen);
-	if (SLIST_EMPTY(&graph_pool->heaps) || !is_launching(tracker, graph_pool)) {
-		waits_no_more(tracker, graph_pool);
-		gcp_graph_pool_end(tracker, graph_pool);
-	} else if (!graph_pool->waits) {
-		graph_pool->waits = true;
-		tracker->waiting_looks = 0;
-		TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
-		atomic_fetch_add(&tracker->counts.pending_events, 1);
-	}
+	return !SLIST_EMPTY(&graph_pool->heaps) &&
+	       ((graph_pool->share && graph_pool->share->in_progress > 0) ||
+		graph_pool->awaits > tracker->launches_done); /* Y8 */
 }
 
-/* From here on, also if it waited before and has been used since. */
+/* Also if it waits already, and was used meanwhile. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	if (gcp_graph_pool_references(graph_pool) > 0)
 		return;
+	assert(!graph_pool->kept); /* Y1: a reference by itself */
 	if (graph_pool->away || graph_pool->unseen)
 		graph_pool->awaits = tracker->driver.launches_latest();
-	end_or_wait(tracker, graph_pool);
+	tracker->waiting_looks = 0;
+	if (graph_pool->waits)
+		return;
+	graph_pool->waits = true;
+	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
+	atomic_fetch_add(&tracker->counts.pending_events, 1);
 }
 
 /* --- what is over ------------------------------------------------------------- */
@@ -76,12 +55,20 @@ static void release_those_over(struct gcp_tracker *tracker)
 
 	for (graph_pool = TAILQ_FIRST(&tracker->waiting); graph_pool;
 	     graph_pool = next) {
-		assert(graph_pool->waits);
+		bool used = gcp_graph_pool_references(graph_pool) > 0;
+
 		next = TAILQ_NEXT(graph_pool, waiting_link);
-		if (gcp_graph_pool_references(graph_pool) > 0)
-			waits_no_more(tracker, graph_pool);
-		else
-			end_or_wait(tracker, graph_pool);
+		if (!used && is_launching(tracker, graph_pool))
+			continue;
+		assert(graph_pool->waits);
+		assert(used || SLIST_EMPTY(&graph_pool->heaps) ||
+		       graph_pool->awaits <= tracker->launches_done); /* Y8 */
+		assert(atomic_load(&tracker->counts.pending_events) > 0);
+		graph_pool->waits = false;
+		TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
+		atomic_fetch_sub(&tracker->counts.pending_events, 1);
+		if (!used)
+			gcp_graph_pool_end(tracker, graph_pool);
 	}
 }
 
