@@ -24,22 +24,6 @@ static __thread struct {
 
 /* --- references --------------------------------------------------------------- */
 
-/* Whether the capture is invalidated: its graph may be gone already. Only the
- * thread itself can be asked for its per-thread default stream. */
-static bool is_invalidated(struct gcp_tracker *tracker,
-			   const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture_state state = {0};
-
-	if ((uintptr_t)capture->stream == GCP_STREAM_PER_THREAD &&
-	    capture->thread != gcp_thread_number())
-		return false;
-	return tracker->driver.capture_state(capture->ctx, capture->stream, &state) ==
-		   0 &&
-	       !state.active;
-}
-
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
@@ -52,8 +36,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	assert(!graph_pool->once || graph_pool->shared);
 	if (!hold)
 		return -ENOMEM;
-	if (!is_invalidated(tracker, capture)) /* else there will be no graph */
-		gcp_graph_hold(tracker, capture, graph_pool);
+	gcp_graph_hold(tracker, capture, graph_pool);
 	hold->graph_pool = graph_pool;
 	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;

@@ -333,6 +333,7 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 
 	graph_pool->kept |= tracker->keeps_all || !hold;
 	assert(graph_pool->kept || capture->graph); /* Y1 */
+	assert(graph_pool->kept || !capture->graph_gone); /* Y6 */
 	if (!hold)
 		return;
 	holder = gcp_holder_root(holder);
