@@ -293,15 +293,16 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 
 /* --- holders.c; tracker->lock is held ----------------------------------------- */
 
-/* With its parts. */
+/* With its parts. One that is ending the call that ends it still has. */
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
 /* The graph of the capture holds the graph pool. If the host is out of memory the pool
  * keeps its memory until the process ends. */
 void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *capture,
 		    struct gcp_graph_pool *graph_pool);
-/* A capture has begun; its graph has gone with its context. */
-void gcp_graph_capture_begun(struct gcp_tracker *tracker,
-			     const struct gcp_capture *capture);
+/* The driver has given out the handle: what had it before is gone. */
+void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
+			      bool is_exec);
+/* The capture's graph has gone with its context. */
 void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture);
 /* Its graph, as gcp_holder_ending tells it; NULL: that holds nothing, or does not go

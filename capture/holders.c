@@ -117,21 +117,6 @@ static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_po
 		hold_add(holder, graph_pool, hold);
 }
 
-static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
-	assert(!holder->handle && !holder->parent);
-	while ((hold = SLIST_FIRST(&holder->holds))) {
-		SLIST_REMOVE_HEAD(&holder->holds, link);
-		assert(hold->graph_pool->graphs > 0); /* P1 */
-		hold->graph_pool->graphs--;
-		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
-		free(hold);
-	}
-}
-
 /* `from` holds nothing any more. */
 static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 {
@@ -239,27 +224,25 @@ static void holder_leave(struct gcp_holder *part)
 	part->parent = NULL;
 }
 
-/* A call that ends it has it still, if it is ending. */
-static void holder_gone(struct gcp_tracker *tracker, struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	holder_unlist(tracker, holder);
-	holder_leave(holder);
-	if (!holder->ending)
-		gcp_holder_free(tracker, holder);
-}
-
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *part;
+	struct gcp_hold *hold;
 
-	assert(!holder->ending);
-	while ((part = LIST_FIRST(&holder->parts)))
-		holder_gone(tracker, part);
 	holder_unlist(tracker, holder);
 	holder_leave(holder);
-	holds_drop(tracker, holder);
+	assert(!holder->handle && !holder->parent);
+	if (holder->ending)
+		return;
+	while (!LIST_EMPTY(&holder->parts))
+		gcp_holder_free(tracker, LIST_FIRST(&holder->parts));
+	while ((hold = SLIST_FIRST(&holder->holds))) {
+		SLIST_REMOVE_HEAD(&holder->holds, link);
+		assert(hold->graph_pool->graphs > 0); /* P1 */
+		hold->graph_pool->graphs--;
+		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
+		free(hold);
+	}
 	assert(SLIST_EMPTY(&holder->holds) && LIST_EMPTY(&holder->parts));
 	free(holder);
 }
@@ -276,15 +259,15 @@ static void graph_is_gone(struct gcp_tracker *tracker, const void *graph, bool p
 		    capture->graph == graph && !(part && capture->into_existing_graph);
 }
 
-/* The driver has given out the handle: what had it before is gone. */
-static void handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
+void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
+			      bool is_exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
 
 	assert(handle);
 	if (holder)
-		holder_gone(tracker, holder);
+		gcp_holder_free(tracker, holder);
 	assert(!gcp_holder_find(tracker, handle, is_exec));
 	if (!is_exec)
 		graph_is_gone(tracker, handle, false);
@@ -342,14 +325,6 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	assert(gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
 }
 
-void gcp_graph_capture_begun(struct gcp_tracker *tracker,
-			     const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (capture->graph && !capture->into_existing_graph)
-		handle_is_new(tracker, capture->graph, false);
-}
-
 /* The graph that was made for the capture. */
 static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
 				   const struct gcp_capture *capture)
@@ -367,7 +342,7 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
-		holder_gone(tracker, holder);
+		gcp_holder_free(tracker, holder);
 }
 
 struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
@@ -427,6 +402,7 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 	if (!holding)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
+	assert(!holding->handle && !holding->parent); /* Y4 */
 	gcp_holder_free(tracker, holding);
 }
 
@@ -442,7 +418,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_tracker_lock(tracker);
 	assert(handle && (!holding || !holding->handle));
 	updated = gcp_holder_find(tracker, handle, is_exec) != NULL;
-	handle_is_new(tracker, handle, is_exec);
+	gcp_holder_handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		holder_list(tracker, holding, handle, is_exec);
 	share = holding && is_exec ? gcp_share_held(holding, &count) : NULL;
@@ -461,6 +437,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	if (!holding)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
+	assert(!holding->handle && !holding->parent); /* Y4 */
 	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
 	if (holder)
 		holds_move(holding, gcp_holder_root(holder));
@@ -475,27 +452,23 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 {
 	struct gcp_holder *holder, *part;
 
-	if (!holding && !gcp_tracker_holds(tracker))
-		return;
-	if (!exec || !node) { /* the call is refused */
-		gcp_holding_end(tracker, holding);
+	if (!done) { /* besides, until that ends: what the call has set is not known */
+		gcp_holding_add(tracker, holding, exec, true);
 		return;
 	}
+	if (!holding && !gcp_tracker_holds(tracker))
+		return;
 	gcp_tracker_lock(tracker);
+	assert(exec && node);
 	holder = holding ? holder_get(tracker, exec, true)
 			 : gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec); /* all parts of graphs have no node */
 	part = holder ? LIST_FIRST(&holder->parts) : NULL;
 	while (part && part->node != node)
 		part = LIST_NEXT(part, part_link);
-	if (part && done) { /* that runs no more */
+	if (part) /* that runs no more */
 		gcp_holder_free(tracker, part);
-		part = NULL;
-	}
-	if (part && holding) { /* the call has failed, again and again maybe */
-		holds_move(holding, part);
-		gcp_holder_free(tracker, holding);
-	} else if (holder && holding) {
+	if (holder && holding) {
 		holding->node = node;
 		holding->parent = holder;
 		LIST_INSERT_HEAD(&holder->parts, holding, part_link);
@@ -512,6 +485,7 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 	if (!holding)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
+	assert(!holding->handle && !holding->parent); /* Y4 */
 	holds_keep(holding);
 	gcp_holder_free(tracker, holding);
 }
@@ -599,7 +573,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 		return;
 	GCP_TRACKER_LOCKED(tracker);
 	if (parent && !moved)
-		handle_is_new(tracker, part, false);
+		gcp_holder_handle_is_new(tracker, part, false);
 	else if (!parent)
 		graph_is_gone(tracker, part, true);
 	holder = holder_get(tracker, part, false);

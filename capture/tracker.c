@@ -101,7 +101,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	assert(TAILQ_EMPTY(&tracker->captures) || /* C4: the latest is last */
 	       TAILQ_LAST(&tracker->captures, gcp_capture_list)->number <
 		   capture->number);
-	gcp_graph_capture_begun(tracker, capture);
+	if (capture->graph && !capture->into_existing_graph)
+		gcp_holder_handle_is_new(tracker, capture->graph, false);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
 	assert(!capture->shared || capture->shared->named);
 	/* Frees count from the begin on. */
