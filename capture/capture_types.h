@@ -55,7 +55,6 @@ struct gcp_graph_pool {
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
-	bool sealed; /* it may share, if the end of its capture gives the graph */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	bool away;       /* it was launched in another context than the memory is of */
 	bool unseen;     /* each launch may be one of it */

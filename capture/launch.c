@@ -239,16 +239,6 @@ static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
 	return graph_pool->share != NULL;
 }
 
-/* In programs with one stream no events are needed, but beside captures
- * (gcp_tracks_mark). */
-static void stream_note(struct gcp_tracker *tracker, uint64_t stream_id)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (tracker->first_stream == 0)
-		tracker->first_stream = stream_id;
-	tracker->several_streams |= tracker->first_stream != stream_id;
-}
-
 /* -EAGAIN: once more. */
 static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		      const void *exec, void *stream, struct gcp_launch *launch)
@@ -262,7 +252,11 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, share, stream, &last.stream_id))
 		return gcp_share_take(tracker, share);
-	stream_note(tracker, last.stream_id);
+	/* In programs with one stream no events are needed, but beside captures
+	 * (gcp_tracks_mark). */
+	if (tracker->first_stream == 0)
+		tracker->first_stream = last.stream_id;
+	tracker->several_streams |= tracker->first_stream != last.stream_id;
 	if (!share->track && !unbound_launch(tracker, share, &last))
 		return -EAGAIN;
 	assert(!share->unbound);

@@ -41,78 +41,79 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
 
-/* A capture whose graph the program has had in its hands may go on anywhere. */
-void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
+static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			 void *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
+	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
+	struct gcp_share *share = calloc(1, sizeof(*share));
 
-	if (!atomic_load(&tracker->sharing) || !capture->graph ||
-	    capture->graph_taken || capture->into_existing_graph)
-		return;
-	SLIST_FOREACH (hold, &capture->holds, link) {
-		hold->graph_pool->sealed = is_sealable(hold->graph_pool);
-		if (hold->graph_pool->sealed)
-			gcp_heap_seal(SLIST_FIRST(&hold->graph_pool->heaps)->heap);
-	}
-}
-
-/* Of a capture that has just ended; NULL: it has none. It is asked for once. */
-static struct gcp_graph_pool *sealed_of(struct gcp_tracker *tracker, const void *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
-	const struct gcp_hold *hold = holder ? SLIST_FIRST(&holder->holds) : NULL;
-	struct gcp_graph_pool *found = NULL;
-
-	for (; hold; hold = SLIST_NEXT(hold, link)) {
-		if (hold->graph_pool->sealed && hold->graph_pool->graphs == 1)
-			found = hold->graph_pool;
-		hold->graph_pool->sealed = false;
-	}
-	return found;
-}
-
-/* The driver is asked for the nodes without the lock: only the caller has the graph. */
-void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
-{
-	const struct gcp_graph_heap *entry;
-	struct gcp_node_handles *nodes = NULL;
-	struct gcp_graph_pool *graph_pool;
-	struct gcp_share *share;
-
-	if (!graph || !atomic_load(&tracker->sharing))
-		return;
-	gcp_tracker_lock(tracker);
-	graph_pool = sealed_of(tracker, graph);
-	gcp_tracker_unlock(tracker);
-	assert(gcp_ranks_held == 0); /* there may be many nodes */
-	share = graph_pool ? calloc(1, sizeof(*share)) : NULL;
+	assert(entry && graph_pool->graphs == 1 && !graph_pool->share);
+	assert(graph && graph_pool->captures == 1);      /* X3: nothing more comes */
+	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
 	if (!share)
 		return;
-	if (tracker->driver.graph_nodes(graph, &nodes) != 0)
-		nodes = NULL;
-	GCP_TRACKER_LOCKED(tracker);
-	assert(graph_pool->graphs == 1);
-	entry = SLIST_FIRST(&graph_pool->heaps);
-	assert(entry && graph_pool->captures == 0 && !graph_pool->share);
-	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
 	*share = (struct gcp_share){
 	    .id = ++tracker->last_share,
 	    .graph_pool = graph_pool,
 	    .pool = entry->pool,
 	    .heap = entry->heap,
 	    .graph = graph,
-	    .nodes = nodes,
 	    .unbound = true,
 	};
 	assert(gcp_pool_is_mapped(share->pool));
+	gcp_heap_seal(share->heap);
 	graph_pool->share = share;
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
 	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
 	atomic_fetch_add(&tracker->counts.shares, 1);
 	/* A fence behind what was submitted beside the capture. */
 	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+}
+
+/* A capture whose graph the program has had in its hands may go on anywhere. */
+void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_hold *hold;
+
+	if (!atomic_load(&tracker->sharing) || !capture->graph ||
+	    capture->graph_taken || capture->into_existing_graph)
+		return;
+	SLIST_FOREACH (hold, &capture->holds, link)
+		if (is_sealable(hold->graph_pool))
+			share_create(tracker, hold->graph_pool, capture->graph);
+}
+
+/* The driver is asked without the lock. */
+void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
+{
+	struct gcp_node_handles *nodes = NULL;
+	const struct gcp_holder *holder;
+	const struct gcp_hold *hold;
+	struct gcp_share *share;
+	uint64_t id = 0;
+
+	if (!graph || !gcp_tracker_shares(tracker))
+		return;
+	gcp_tracker_lock(tracker);
+	holder = gcp_holder_find(tracker, graph, false);
+	if (holder)
+		SLIST_FOREACH (hold, &holder->holds, link) {
+			share = hold->graph_pool->share; /* or it is a child's */
+			id = share && share->graph == graph ? share->id : id;
+		}
+	gcp_tracker_unlock(tracker);
+	assert(gcp_ranks_held == 0); /* there may be many nodes */
+	if (id == 0 || tracker->driver.graph_nodes(graph, &nodes) != 0)
+		return;
+	GCP_TRACKER_LOCKED(tracker);
+	share = gcp_share_by_id(tracker, id);
+	assert(!share || !share->nodes);
+	if (share)
+		share->nodes = nodes;
+	else
+		free(nodes);
 }
 
 void gcp_share_left(struct gcp_share *share, const struct gcp_holder *holder)

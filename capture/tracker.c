@@ -177,27 +177,6 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	       gcp_capture_may_be(capture, state.id);
 }
 
-static void capture_ended(struct gcp_tracker *tracker, uint64_t number,
-			  enum gcp_end end)
-{
-	struct gcp_capture *capture;
-
-	gcp_tracker_lock(tracker);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->number == number)
-			break;
-	assert(!capture || capture->ending > 0); /* C4: end_prepare has found it */
-	if (capture && !capture_goes_on(tracker, capture, end)) {
-		barriers_are_due(capture);
-		capture_finish(tracker, capture);
-	} else if (capture) {
-		capture->ending--; /* it was refused */
-	}
-	gcp_tracker_unlock(tracker);
-	/* Before the hook returns, so before any thread can launch the graph. */
-	gcp_pools_barriers_due(tracker->pools);
-}
-
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream, uint64_t *ret_number)
 {
@@ -216,14 +195,29 @@ bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  uint64_t number, enum gcp_end end)
 {
+	struct gcp_capture *capture;
+
+	assert(gcp_ranks_held == 0);              /* barriers may wait */
 	if (number == 0 && end == GCP_END_SURE) { /* it was noted only meanwhile */
 		gcp_holder_ended(tracker,
 				 gcp_tracker_end_prepare(tracker, ctx, stream, &number),
 				 false);
 		end = GCP_END_REFUSED; /* or a later one was */
 	}
-	if (number)
-		capture_ended(tracker, number, end);
+	gcp_tracker_lock(tracker);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->number == number)
+			break;
+	assert(!capture || capture->ending > 0); /* C4: end_prepare has found it */
+	if (capture && !capture_goes_on(tracker, capture, end)) {
+		barriers_are_due(capture);
+		capture_finish(tracker, capture);
+	} else if (capture) {
+		capture->ending--; /* it was refused */
+	}
+	gcp_tracker_unlock(tracker);
+	/* Before the hook returns, so before any thread can launch the graph. */
+	gcp_pools_barriers_due(tracker->pools);
 	gcp_tracker_collect(tracker);
 }
 

@@ -53,6 +53,7 @@ static void release_those_over(struct gcp_tracker *tracker)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool, *next;
 
+	tracker->launches_done = tracker->driver.launches_done();
 	for (graph_pool = TAILQ_FIRST(&tracker->waiting); graph_pool;
 	     graph_pool = next) {
 		bool used = gcp_graph_pool_references(graph_pool) > 0;
@@ -73,22 +74,15 @@ static void release_those_over(struct gcp_tracker *tracker)
 }
 
 /* Programs allocate much oftener than fences are done. */
-static bool is_look_due(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	enum { LOOKS = 8, LOOKS_APART = 32 };
-	uint32_t looks = tracker->waiting_looks++;
-
-	return looks < LOOKS || looks % LOOKS_APART == 0;
-}
-
 static void look(struct gcp_tracker *tracker, bool always)
 {
+	enum { LOOKS = 8, LOOKS_APART = 32 };
+
 	GCP_TRACKER_LOCKED(tracker);
-	if (!TAILQ_EMPTY(&tracker->waiting) && (always || is_look_due(tracker))) {
-		tracker->launches_done = tracker->driver.launches_done();
+	if (!TAILQ_EMPTY(&tracker->waiting) &&
+	    (tracker->waiting_looks++ < LOOKS || always ||
+	     tracker->waiting_looks % LOOKS_APART == 0))
 		release_those_over(tracker);
-	}
 }
 
 /* Frees no pinned memory, which may wait for the device. The two counts are equal where

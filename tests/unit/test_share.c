@@ -145,9 +145,11 @@ static void nothing_runs_there(gcp_addr addr, uint64_t bytes)
 	}
 }
 
+static bool nodes_listed; /* of graphs without nodes */
+
 static int graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
 {
-	*ret_handles = NULL;
+	*ret_handles = nodes_listed ? calloc(1, sizeof(**ret_handles)) : NULL;
 	return 0;
 }
 
@@ -179,6 +181,7 @@ static int share_setup(void **state)
 	memset(behind, 0, sizeof(behind));
 	launch_count = events = waits_of_all = waits_refused = 0;
 	unmapped_under_work = 0;
+	nodes_listed = false;
 	for (int i = 0; i < STREAMS; i++)
 		ids[i] = ++last_id;
 	context_of_streams = FAKE_CTX;
@@ -464,6 +467,22 @@ TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 	cuda.streams[1] = (struct gcp_capture_state){.active = false};
 	launch(b, 1);
 	assert_false(gcp_launch_again(tracker, b->exec, stream_handle(1), &now));
+}
+
+TEST(nodes_of_a_parent_are_not_those_of_a_child)
+{
+	struct graph *child = captured(0, 16 * MIB, false);
+	void *parent = begin(1);
+	struct gcp_holder *holding;
+
+	OK(gcp_holding_begin(tracker, child->graph, false, GCP_MAKING_COPY, &holding));
+	gcp_holding_add(tracker, holding, parent, false);
+	nodes_listed = true;
+	end(1);
+	gcp_share_captured(tracker, parent);
+	OK(gcp_share_node_taken(tracker, child));
+	assert_false(gcp_tracker_shares(tracker));
+	graph_destroy(parent);
 }
 
 TEST(in_a_stream_of_another_context_it_has_memory_of_its_own)
