@@ -315,7 +315,7 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	struct gcp_hold *hold = holder ? malloc(sizeof(*hold)) : NULL;
 
 	graph_pool->kept |= tracker->keeps_all || !hold;
-	assert(graph_pool->kept || capture->graph); /* Y1 */
+	assert(graph_pool->kept || capture->graph);       /* Y1 */
 	assert(graph_pool->kept || !capture->graph_gone); /* Y6 */
 	if (!hold)
 		return;

@@ -187,7 +187,6 @@ static inline void launch_count(const struct gcp_tracker *tracker,
 	/* Which one of calls in progress comes last is not known. */
 	track->exec = track->in_progress > 0 ? NULL : exec;
 	track->in_progress++;
-	track->launches++;
 	track->marked = false; /* its event stands before this one */
 }
 

@@ -62,7 +62,6 @@ struct gcp_track {
 			       * any may be), or gone */
 	struct gcp_last last; /* the latest launch; of a crossing: in that stream */
 	uint32_t in_progress, crossings; /* calls that launch just now */
-	uint64_t launches;
 	/* Stands behind the latest launch, if `marked`: where graphs of the lane may be
 	 * launched into other streams, and beside captures. */
 	void *event;

@@ -19,35 +19,23 @@ struct tiling {
 
 /* --- which handle goes where -------------------------------------------------- */
 
-/* The largest size up to `most` of which a source has a handle left; 0: none. */
-static uint32_t source_find(const struct tiling *tiling, enum source source,
-			    uint32_t most)
-{
-	uint32_t size = most < GCP_HANDLE_MOST ? most : GCP_HANDLE_MOST;
-
-	while (size > 0 && tiling->taken[source][size] == tiling->there[source][size])
-		size--;
-	return size;
-}
-
-/* Chooses a handle for what is left of a run. */
+/* Chooses a handle for what is left of a run: the largest one that fits. */
 static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 		     enum source *ret_source)
 {
-	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST;
-	uint32_t size = source_find(tiling, FROM_LANE, most);
+	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST, size;
 
-	*ret_source = FROM_LANE;
-	if (size == 0) {
-		*ret_source = FROM_LEFT;
-		size = source_find(tiling, FROM_LEFT, most);
-	}
-	if (size == 0) {
-		*ret_source = FROM_DRIVER;
-		size = gcp_handle_chunks(run);
-		size = size < most ? size : most;
-	}
-	tiling->taken[*ret_source][size]++;
+	for (enum source source = FROM_LANE; source < FROM_DRIVER; source++)
+		for (size = most; size > 0; size--)
+			if (tiling->taken[source][size] < tiling->there[source][size]) {
+				tiling->taken[source][size]++;
+				*ret_source = source;
+				return size;
+			}
+	size = gcp_handle_chunks(run);
+	size = size < most ? size : most;
+	tiling->taken[FROM_DRIVER][size]++;
+	*ret_source = FROM_DRIVER;
 	return size;
 }
 

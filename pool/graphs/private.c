@@ -78,17 +78,6 @@ static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *blo
 		atomic_load(&pools->eager_work_unseen));
 }
 
-/* Why the memory of a free in a capture does not serve the next allocation. */
-static void refusal_count(struct gcp_pool *pool, bool once)
-{
-	if (!once)
-		pool->stats.reuse_order_unknown++;
-	else if (atomic_load(&pool->pools->eager_work_unseen))
-		pool->stats.reuse_unknown_calls++;
-	else
-		pool->stats.reuse_eager_work++;
-}
-
 /* Waits in `deferred` for the release of the open group. */
 static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
@@ -233,8 +222,13 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	}
 	if (reuse != GCP_REUSE_FENCED)
 		block->group = heap->group_freed = heap->group;
-	if (once || reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
-		refusal_count(pool, once);
+	/* Why the memory does not serve the next allocation. */
+	if (once && atomic_load(&pool->pools->eager_work_unseen))
+		pool->stats.reuse_unknown_calls++;
+	else if (once)
+		pool->stats.reuse_eager_work++;
+	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+		pool->stats.reuse_order_unknown++;
 	if (once || late) { /* it waits for the end of all captures, or of the heap */
 		atomic_store(&block->state, GCP_BLOCK_PENDING);
 		TAILQ_INSERT_TAIL(&heap->once, block, link);
