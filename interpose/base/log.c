@@ -220,18 +220,14 @@ static void signals_hold(struct held_signals *held)
 static void signals_release(const struct held_signals *held)
 {
 	const struct timespec now = {0, 0};
-	sigset_t pending, ours;
+	sigset_t ours;
 
-	sigemptyset(&pending);
-	sigpending(&pending);
-	for (int i = 0; i < WRITE_SIGNALS; i++) {
-		if (!sigismember(&pending, write_signals[i]) ||
-		    sigismember(&held->pending, write_signals[i]))
-			continue;
-		sigemptyset(&ours);
-		sigaddset(&ours, write_signals[i]);
-		sigtimedwait(&ours, NULL, &now);
-	}
+	sigemptyset(&ours);
+	for (int i = 0; i < WRITE_SIGNALS; i++)
+		if (!sigismember(&held->pending, write_signals[i]))
+			sigaddset(&ours, write_signals[i]);
+	while (sigtimedwait(&ours, NULL, &now) > 0 || errno == EINTR)
+		;
 	sigprocmask(SIG_SETMASK, &held->mask, NULL);
 }
 

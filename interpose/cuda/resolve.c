@@ -130,26 +130,14 @@ bool gcp_resolve_complete(void)
 	return true;
 }
 
-static const struct gcp_row *row_find(const char *name)
+/* Of the many names that begin with "cu", those of the driver go on with a capital
+ * letter. */
+void *const *gcp_resolve_slot(const char *name)
 {
-	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+	for (int i = 0; name[2] >= 'A' && name[2] <= 'Z' && i < GCP_ROWS_DRIVER; i++)
 		if (gcp_rows[i].entry && strcmp(gcp_row_name(&gcp_rows[i]), name) == 0)
-			return &gcp_rows[i];
+			return row_slot(i);
 	return NULL;
-}
-
-bool gcp_resolve_hooked(const char *name)
-{
-	/* Of the many names that begin with "cu", those of the driver go on
-	 * with a capital letter. */
-	return name[2] >= 'A' && name[2] <= 'Z' && row_find(name);
-}
-
-void *gcp_resolve_real(const char *name)
-{
-	const struct gcp_row *row = row_find(name);
-
-	return row ? *row_slot((int)(row - gcp_rows)) : NULL;
 }
 
 void *gcp_resolve_symbol(const char *name)

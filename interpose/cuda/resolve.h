@@ -37,11 +37,8 @@ bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void));
 /* Whether all functions marked GCP_REQUIRED are there. */
 bool gcp_resolve_complete(void);
 
-/* Whether `name` is exactly the name of a hooked driver function. */
-bool gcp_resolve_hooked(const char *name);
-
-/* The real function of that name if it is hooked, or NULL. */
-void *gcp_resolve_real(const char *name);
+/* Where the real function of that name is noted, if it is hooked; or NULL. */
+void *const *gcp_resolve_slot(const char *name);
 
 /* Any function that libcuda exports, or NULL. Once gcp_resolve() is true. */
 void *gcp_resolve_symbol(const char *name);

@@ -19,14 +19,21 @@
  */
 
 #if defined(__x86_64__)
+#define LAND endbr64
+#elif defined(__aarch64__)
+#define LAND hint #34 /* bti c */
+#else
+#error "dlsym.S knows x86-64 and aarch64; write the stub for this processor"
+#endif
 
 	.text
 	.globl	dlsym
-	.type	dlsym, @function
+	.type	dlsym, %function
 	.p2align 4
 dlsym:
 	.cfi_startproc
-	endbr64
+	LAND
+#if defined(__x86_64__)
 	testq	%rsi, %rsi
 	je	.Lreal
 	cmpb	$'c', (%rsi)
@@ -54,28 +61,67 @@ dlsym:
 	testl	%eax, %eax
 	je	.Lreal
 	movq	%rdx, %rax
+#else
+	cbz	x1, .Lreal
+	ldrb	w9, [x1]
+	cmp	w9, #'c'
+	b.ne	.Lreal
+	ldrb	w9, [x1, #1]
+	cmp	w9, #'u'
+	b.eq	.Lask
+.Lreal:
+	adrp	x16, gcp_dlsym_real
+	ldr	x16, [x16, #:lo12:gcp_dlsym_real]
+	br	x16
+.Lask:
+	stp	x29, x30, [sp, #-48]!
+	.cfi_adjust_cfa_offset 48
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov	x29, sp
+	stp	x0, x1, [sp, #16]
+	mov	x2, x30			/* the asker */
+	add	x3, sp, #32		/* the answer */
+	bl	gcp_dlsym_answer
+	mov	w9, w0
+	ldr	x10, [sp, #32]
+	ldp	x0, x1, [sp, #16]
+	ldp	x29, x30, [sp], #48
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -48
+	cbz	w9, .Lreal
+	mov	x0, x10
+#endif
 	ret
 	.cfi_endproc
 	.size	dlsym, . - dlsym
 
 	.hidden	gcp_dlsym_first
 	.globl	gcp_dlsym_first
-	.type	gcp_dlsym_first, @function
+	.type	gcp_dlsym_first, %function
 	.p2align 4
 gcp_dlsym_first:
 	.cfi_startproc
-	endbr64
+	LAND
+#if defined(__x86_64__)
 	leaq	gcp_dlsym_find(%rip), %r10
 	jmp	gcp_call_routed
+#else
+	adrp	x17, gcp_dlsym_find
+	add	x17, x17, :lo12:gcp_dlsym_find
+	b	gcp_call_routed
+#endif
 	.cfi_endproc
 	.size	gcp_dlsym_first, . - gcp_dlsym_first
 
 	.hidden	gcp_call_routed
 	.globl	gcp_call_routed
-	.type	gcp_call_routed, @function
+	.type	gcp_call_routed, %function
 	.p2align 4
 gcp_call_routed:
 	.cfi_startproc
+#if defined(__x86_64__)
 	pushq	%rbp
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset %rbp, 0
@@ -108,71 +154,7 @@ gcp_call_routed:
 	leave
 	.cfi_def_cfa %rsp, 8
 	jmpq	*%r11
-	.cfi_endproc
-	.size	gcp_call_routed, . - gcp_call_routed
-
-#elif defined(__aarch64__)
-
-	.text
-	.globl	dlsym
-	.type	dlsym, %function
-	.p2align 4
-dlsym:
-	.cfi_startproc
-	hint	#34			/* bti c */
-	cbz	x1, .Lreal
-	ldrb	w9, [x1]
-	cmp	w9, #'c'
-	b.ne	.Lreal
-	ldrb	w9, [x1, #1]
-	cmp	w9, #'u'
-	b.eq	.Lask
-.Lreal:
-	adrp	x16, gcp_dlsym_real
-	ldr	x16, [x16, #:lo12:gcp_dlsym_real]
-	br	x16
-.Lask:
-	stp	x29, x30, [sp, #-48]!
-	.cfi_adjust_cfa_offset 48
-	.cfi_rel_offset x29, 0
-	.cfi_rel_offset x30, 8
-	mov	x29, sp
-	stp	x0, x1, [sp, #16]
-	mov	x2, x30			/* the asker */
-	add	x3, sp, #32		/* the answer */
-	bl	gcp_dlsym_answer
-	mov	w9, w0
-	ldr	x10, [sp, #32]
-	ldp	x0, x1, [sp, #16]
-	ldp	x29, x30, [sp], #48
-	.cfi_restore x29
-	.cfi_restore x30
-	.cfi_adjust_cfa_offset -48
-	cbz	w9, .Lreal
-	mov	x0, x10
-	ret
-	.cfi_endproc
-	.size	dlsym, . - dlsym
-
-	.hidden	gcp_dlsym_first
-	.globl	gcp_dlsym_first
-	.type	gcp_dlsym_first, %function
-	.p2align 4
-gcp_dlsym_first:
-	.cfi_startproc
-	hint	#34
-	adrp	x17, gcp_dlsym_find
-	add	x17, x17, :lo12:gcp_dlsym_find
-	b	gcp_call_routed
-	.cfi_endproc
-	.size	gcp_dlsym_first, . - gcp_dlsym_first
-
-	.hidden	gcp_call_routed
-	.globl	gcp_call_routed
-	.type	gcp_call_routed, %function
-	.p2align 4
-gcp_call_routed:
-	.cfi_startproc
+#else
 	stp	x29, x30, [sp, #-224]!
 	.cfi_adjust_cfa_offset 224
 	.cfi_rel_offset x29, 0
@@ -204,11 +186,8 @@ gcp_call_routed:
 	.cfi_restore x30
 	.cfi_adjust_cfa_offset -224
 	br	x16
+#endif
 	.cfi_endproc
 	.size	gcp_call_routed, . - gcp_call_routed
-
-#else
-#error "dlsym.S knows x86-64 and aarch64; write the stub for this processor"
-#endif
 
 	.section .note.GNU-stack, "", %progbits

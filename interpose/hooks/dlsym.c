@@ -26,14 +26,14 @@
 
 /* Returns what the look-up finds. RTLD_NEXT and RTLD_DEFAULT find nothing where libcuda
  * is out of the caller's scope: libcuda's function then. NULL: there is none. */
-static void *dlsym_real(void *handle, const char *name, bool hooked)
+static void *dlsym_real(void *handle, const char *name, void *const *slot)
 {
 	void *real = handle == RTLD_NEXT ? NULL : gcp_dlsym_ask(handle, name);
 
 	if (!real && handle == RTLD_DEFAULT)
 		gcp_dlsym_ask(handle, "dlsym"); /* succeeds, and so clears dlerror */
 	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
-		real = hooked ? gcp_resolve_real(name) : gcp_resolve_symbol(name);
+		real = slot ? *slot : gcp_resolve_symbol(name);
 	return real;
 }
 
@@ -43,18 +43,18 @@ static void *dlsym_real(void *handle, const char *name, bool hooked)
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer)
 {
-	bool hooked = gcp_resolve_hooked(name);
+	void *const *slot = gcp_resolve_slot(name);
 	int answered = 0;
 	GCP_KEEP_ERRNO;
 	void *real;
 
-	if ((!hooked && !gcp_unknown_call_is(name)) || gcp_resolve_in_driver(caller) ||
-	    !gcp_resolve() || (hooked && !gcp_resolve_real(name)))
+	if ((!slot && !gcp_unknown_call_is(name)) || gcp_resolve_in_driver(caller) ||
+	    !gcp_resolve() || (slot && !*slot))
 		return answered;
-	real = dlsym_real(handle, name, hooked);
-	answered = hooked || (real && gcp_resolve_in_driver(real));
+	real = dlsym_real(handle, name, slot);
+	answered = slot || (real && gcp_resolve_in_driver(real));
 	if (answered)
-		*ret_answer = hooked ? gcp_resolve_hook(real)
-				     : gcp_unknown_call_wrap(name, real, false);
+		*ret_answer = slot ? gcp_resolve_hook(real)
+				   : gcp_unknown_call_wrap(name, real, false);
 	return answered;
 }

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../base/clock.h"
@@ -64,8 +63,7 @@ static bool is_own(int fd, mode_t type)
 {
 	struct stat about;
 
-	/* Not fstat: the headers of a new glibc make of it what an old one has not. */
-	return syscall(SYS_fstat, fd, &about) == 0 && about.st_uid == geteuid() &&
+	return gcp_file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
 	       (about.st_mode & (S_IFMT | 077)) == type;
 }
 
