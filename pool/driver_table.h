@@ -24,7 +24,6 @@ typedef uint64_t gcp_addr;
 /* CUresult values that the rooms have to tell apart (asserted equal to those
  * of cuda.h in interpose/). */
 enum {
-	GCP_CUDA_INVALID_VALUE = 1,
 	GCP_CUDA_OUT_OF_MEMORY = 2,
 	GCP_CUDA_NOT_READY = 600,
 };

@@ -45,7 +45,6 @@
 #include "base/stats_delta.h"
 
 enum {
-	GCP_UNIT = 512,         /* bytes: every size and address is a multiple */
 	GCP_PAGE = 4096,        /* bytes: what dma-buf wants whole; sizes of no class */
 	GCP_CHUNK = 2 << 20,    /* bytes: the driver's granularity of memory */
 	GCP_CLASSES_MAX = 1024, /* size classes, whatever the options say */
@@ -420,9 +419,8 @@ struct gcp_limits {
 	_Atomic uint64_t bytes;       /* more than that pending: a barrier */
 	_Atomic uint64_t epoch_bytes; /* an epoch that has taken so much is closed */
 	_Atomic uint32_t blocks;      /* bytes, in blocks of one size */
-	_Atomic uint32_t streams;     /* in use of late; 0: not known, assume many */
+	_Atomic uint32_t streams;     /* in use of late; 0: not known: window.c */
 	_Atomic uint32_t scale;       /* times the limits were doubled */
-	_Atomic uint64_t depot_bytes; /* in all depots of the pool */
 	_Atomic uint32_t cached; /* so many size classes, from the smallest on, stay
 				  * in thread caches */
 };

@@ -28,7 +28,6 @@
 #include "../cuda/foreign_work.h"
 #include "../cuda/third_party_dma.h"
 
-_Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
 _Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cuda.h");
 _Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
 _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");

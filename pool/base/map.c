@@ -9,8 +9,6 @@
 
 #include <sys/mman.h>
 
-static_assert(1 << GCP_MAP_UNIT_BITS == GCP_UNIT, "an entry for each unit");
-
 struct gcp_map *gcp_map_create(void)
 {
 	struct gcp_map *map = gcp_sparse_map(sizeof(*map));
@@ -160,8 +158,7 @@ static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *ind
 struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
 				     gcp_addr low)
 {
-	const gcp_addr leaf_bytes = UINT64_C(1)
-				    << (GCP_MAP_UNIT_BITS + GCP_MAP_LEAF_BITS);
+	const gcp_addr leaf_bytes = (gcp_addr)GCP_UNIT << GCP_MAP_LEAF_BITS;
 
 	for (;;) {
 		const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
@@ -170,9 +167,7 @@ struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
 		struct gcp_block *block = leaf ? leaf_below(leaf, &index) : NULL;
 
 		if (block)
-			return start + ((gcp_addr)index << GCP_MAP_UNIT_BITS) >= low
-				   ? block
-				   : NULL;
+			return start + index * GCP_UNIT >= low ? block : NULL;
 		if (start <= low)
 			return NULL;
 		addr = start - 1;

@@ -22,18 +22,17 @@
 struct gcp_block;
 
 enum {
-	GCP_MAP_UNIT_BITS = 9,
+	GCP_UNIT = 512, /* bytes: block sizes and addresses are multiples */
 	GCP_MAP_LEAF_BITS = 16,
 	GCP_MAP_ROOT_BITS = 24, /* 49 bits of address: what GPUs since Pascal have */
-	GCP_MAP_WORDS = (1 << GCP_MAP_LEAF_BITS) / 64,
 };
 
 struct gcp_map_leaf {
 	struct gcp_block *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
 	/* A bit for each entry that is not empty, and for each of these words that is
 	 * not 0. */
-	_Atomic uint64_t starts[GCP_MAP_WORDS];
-	_Atomic uint64_t some[GCP_MAP_WORDS / 64];
+	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64];
+	_Atomic uint64_t some[(1 << GCP_MAP_LEAF_BITS) / (64 * 64)];
 	struct gcp_map_leaf *next; /* map->all; constant once found there */
 };
 
@@ -60,12 +59,12 @@ struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
 
 static inline size_t gcp_map_root_index(gcp_addr addr)
 {
-	return addr >> (GCP_MAP_UNIT_BITS + GCP_MAP_LEAF_BITS);
+	return addr / GCP_UNIT >> GCP_MAP_LEAF_BITS;
 }
 
 static inline size_t gcp_map_leaf_index(gcp_addr addr)
 {
-	return addr >> GCP_MAP_UNIT_BITS & ((1 << GCP_MAP_LEAF_BITS) - 1);
+	return addr / GCP_UNIT & ((1 << GCP_MAP_LEAF_BITS) - 1);
 }
 
 /* Returns true if the map can hold the address. */
@@ -89,7 +88,7 @@ static inline struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr
 {
 	const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 
-	if (__builtin_expect(!leaf || addr % (1 << GCP_MAP_UNIT_BITS) != 0, 0))
+	if (__builtin_expect(!leaf || addr % GCP_UNIT != 0, 0))
 		return NULL;
 	return atomic_load_explicit(&leaf->blocks[gcp_map_leaf_index(addr)],
 				    memory_order_acquire);

@@ -17,11 +17,8 @@
 
 #include <stdlib.h>
 
-enum {
-	BATCH_MAX = 1 << 14,
-	/* All caches are emptied when the pool has grown by so much since. */
-	FLUSH_GROWTH = 64 << 20,
-};
+/* All caches are emptied when the pool has grown by so much since. */
+enum { FLUSH_GROWTH = 64 << 20 };
 
 __thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -199,8 +196,8 @@ static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazi
 
 	if (gcp_depot_is_open(cache->pool))
 		most = gcp_cache_batch(cache, magazine->previous->size);
-	if (most > BATCH_MAX)
-		most = BATCH_MAX;
+	if (most > UINT16_MAX / 4) /* what a magazine counts up to */
+		most = UINT16_MAX / 4;
 	batch = batch_of(most);
 	if (magazine->loaded &&
 	    (count >= 2 * most || (magazine->previous_count >= batch &&

@@ -10,7 +10,7 @@
  * one that was taken is no more ready than it was.
  *
  * A depot keeps memory from being merged and used for other sizes: what all of a pool's
- * together may hold is a limit of window.c, and nothing while one thread alone uses the
+ * together may hold is a window's worth, and nothing while one thread alone uses the
  * pool, unless the limits were scaled up.
  */
 #include "cache.h"
@@ -40,7 +40,7 @@ static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)
 {
 	return gcp_depot_is_open(pool) &&
 	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes <=
-		   (int64_t)gcp_window_depot_bytes(pool);
+		   (int64_t)gcp_window(pool).bytes;
 }
 
 /* depot->lock is held. */

@@ -148,16 +148,11 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 	give_completed(pool, step);
 }
 
-enum {
-	LOOKS_AT_ONCE = 32, /* in each pool */
-	LOOKS_MOST = 20000, /* with pauses, of a call in all pools: two seconds or so */
-};
+enum { LOOKS_MOST = 20000 }; /* of a call in all pools: two seconds or so */
 
-/* Whether the i-th look in a pool may follow. Without a search: only those at once. */
-static bool may_look(struct gcp_search *search, int i)
+/* Whether another look may follow, after a pause. Without a search: none. */
+static bool may_look(struct gcp_search *search)
 {
-	if (i < LOOKS_AT_ONCE)
-		return true;
 	if (!search || search->looks >= LOOKS_MOST)
 		return false;
 	search->looks++;
@@ -171,16 +166,14 @@ static bool may_look(struct gcp_search *search, int i)
 static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 			 struct gcp_search *search)
 {
-	int result = 0;
+	int result;
 
-	for (int i = 0;
-	     result == 0 && !gcp_timeline_is_completed(&pool->timeline, epoch) &&
-	     may_look(search, i);
-	     i++) {
+	do {
 		result = gcp_timeline_close_to_look(pool, epoch);
 		if (result == 0)
 			result = gcp_timeline_poll_all(pool);
-	}
+	} while (result == 0 && !gcp_timeline_is_completed(&pool->timeline, epoch) &&
+		 may_look(search));
 	return result;
 }
 
@@ -218,28 +211,22 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 
 static const struct stage {
 	void (*give)(struct gcp_pool *pool, struct step *step);
-	bool own;   /* of the pool, not of the driver */
 	bool waits; /* for the device */
+	bool later; /* for work of after a free */
 	const char *what;
 } stages[] = {
-    {give_completed, true, false, "what is unused and completed"},
+    {give_completed, false, false, "what is unused and completed"},
     {trim_driver, false, false, "what the driver's own pools keep (not counted here)"},
-    {give_freed, true, true, "what is unused, after waiting for what was freed"},
+    {give_freed, true, false, "what is unused, after waiting for what was freed"},
     {give_closed, true, true, "what is unused, with the latest frees"},
     {give_open, true, true, "what is unused, after looks at the latest frees"},
+    {NULL, false, false, NULL},
 };
 
-enum {
-	STAGES = sizeof(stages) / sizeof(stages[0]),
-	STAGES_PLAIN = STAGES - 2, /* that wait for no work of after a free */
-};
-
-enum { EACH = -1, NONE = -2 }; /* devices */
-
-/* In all pools of the device but `except`. A pool whose context may be ending is waited
- * for: it may have what is missing. */
+/* In all pools of the device; below 0: of each. A pool whose context may be ending is
+ * waited for: it may have what is missing. */
 static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
-			     int device, int except, const struct gcp_heap *own,
+			     int device, const struct gcp_heap *own,
 			     struct gcp_search *search)
 {
 	struct step step = {
@@ -248,8 +235,7 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 	};
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if ((device != EACH && pool->device != device) ||
-		    pool->device == except || !gcp_pool_pin_wait(pool))
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin_wait(pool))
 			continue;
 		stage->give(pool, &step);
 		gcp_pool_unpin(pool);
@@ -314,7 +300,7 @@ static bool may_succeed(const struct gcp_request *request)
 static bool others_give(struct gcp_pools *pools, int device, struct gcp_search *search)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (device == EACH || pool->device == device)
+		if (device < 0 || pool->device == device)
 			wait_for_givers(pool);
 	/* Mapped memory goes back under it, that of a context that ends, too. */
 	gcp_mutex_lock(&pools->vmm_lock);
@@ -332,12 +318,12 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 
 	(void)gcp_search_others(pool->pools, &search); /* it is tried once more */
 	gcp_tight_out(pool);
-	for (int i = 0; i < STAGES; i++) {
+	for (const struct stage *stage = stages; stage->give; stage++) {
 		do {
-			if (stages[i].waits && !may_succeed(request))
+			if (stage->waits && !may_succeed(request))
 				break;
 			count_retry(pool, false);
-			step = stage_run(&stages[i], pool->pools, pool->device, NONE,
+			step = stage_run(stage, pool->pools, pool->device,
 					 request->heap, &search);
 			result = retry(request);
 			if (result != GCP_CUDA_OUT_OF_MEMORY)
@@ -374,18 +360,17 @@ int gcp_refuse(struct gcp_request *request)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int count,
+static uint64_t reclaim(struct gcp_pools *pools, int device, bool later,
 			struct gcp_search *search)
 {
 	uint64_t given = 0;
 	struct step step;
 
-	for (int i = 0; i < count; i++) {
+	for (const struct stage *stage = stages; stage->give; stage++) {
 		do {
-			if (stages[i].waits && given > 0)
+			if ((stage->waits && given > 0) || (stage->later && !later))
 				return given;
-			step =
-			    stage_run(&stages[i], pools, device, except, NULL, search);
+			step = stage_run(stage, pools, device, NULL, search);
 			given += step.given;
 		} while (step.more);
 	}
@@ -411,14 +396,13 @@ static bool pinned_give(struct gcp_pools *pools, struct gcp_search *search)
 enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 				  struct gcp_search *search)
 {
-	int count = search->looks < LOOKS_MOST ? STAGES : STAGES_PLAIN;
+	bool later = search->looks < LOOKS_MOST;
 
-	if ((device >= 0 && reclaim(pools, device, NONE, count, search) > 0) ||
-	    reclaim(pools, EACH, device, count, search) > 0 ||
-	    pinned_give(pools, search))
+	if ((device >= 0 && reclaim(pools, device, later, search) > 0) ||
+	    reclaim(pools, -1, later, search) > 0 || pinned_give(pools, search))
 		return GCP_RELIEF_POOLS;
 	search->looks = LOOKS_MOST; /* those in vain are enough */
-	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
+	return others_give(pools, -1, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 /* Nearly all that is missing is the host's. What cannot go back without a wait stays.
@@ -428,11 +412,10 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 {
 	if (gcp_pinned_release_idle(pools) > 0 ||
 	    gcp_pools_trim(pools, -1, 0, false) > 0 ||
-	    (pools->driver.mem_release &&
-	     reclaim(pools, EACH, NONE, STAGES_PLAIN, search) > 0))
+	    (pools->driver.mem_release && reclaim(pools, -1, false, search) > 0))
 		return GCP_RELIEF_POOLS;
 	gcp_pinned_givers_wait(pools);
-	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
+	return others_give(pools, -1, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 /* --- the program trims -------------------------------------------------------- */

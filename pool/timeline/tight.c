@@ -13,12 +13,10 @@
 enum {
 	/* Memory is tight when so many epochs' worth is left. */
 	TIGHT_EPOCHS = 2,
-	/* The driver is asked again when the pool has taken this part of the memory, */
-	ASK_PART = 32,
-	/* or when so many frees have closed their epochs. */
+	/* The driver is asked again when so many frees have closed their epochs, */
 	ASK_FREES = 256,
-	/* Segments are as large as their one block when this part of it is taken, and
-	 * can go back without a wait. */
+	/* or the pool has taken this part of the memory. Segments are as large as their
+	 * one block when this part of it is taken, and can go back without a wait. */
 	MUCH_PART = 8,
 };
 
@@ -65,7 +63,7 @@ static void tight_ask(struct gcp_pool *pool)
 	uint64_t least = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
 	uint64_t left = gcp_pool_left(pool);
 	uint64_t all = all_bytes(pool);
-	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / ASK_PART;
+	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / MUCH_PART;
 
 	STORE(pool->tightness.frees, 0);
 	STORE(pool->tightness.headroom, left - least < step ? left - least : step);

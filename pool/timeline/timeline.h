@@ -198,8 +198,6 @@ uint32_t gcp_window_scale(const struct gcp_pool *pool);
  * any size, threads hardly meet at the pool's locks, streams do not run beside each
  * other, and fences cost little. */
 bool gcp_window_is_narrow(const struct gcp_pool *pool);
-/* How much threads may leave for each other. */
-uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 
 /* How much of `bytes` is missing till the open epoch is full. */
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);

@@ -12,7 +12,8 @@
  * old that all are past it: the window is wide. With one stream later work waits
  * for earlier work anyway: a barrier costs next to nothing, and a small part of the
  * pool is enough. Streams are counted as the hooks report them
- * (gcp_pools_stream_used); streams that are not reported count as many.
+ * (gcp_pools_stream_used); streams that are not reported, or of several contexts, count
+ * as many, but for gathering (gcp_window_is_narrow), which holds none of them back.
  *
  * ONE CONTROLLER. When several epochs in a row are closed shortly after each other, and
  * threads wait for them, the limits double; when an epoch is closed long after the one
@@ -36,23 +37,18 @@ enum {
 	CACHED_MOST_MAPPED = 128 << 10,
 	THREADS_FEW = 2,
 	/* So many epochs in a row, each closed so shortly after the one before: the
-	 * limits double. One that is closed so long after it: they halve. So often at
-	 * most. */
+	 * limits double. One that is closed four times as long after it: they halve. So
+	 * often at most. */
 	RUN = 4,
 	SHORT_NS = 40 * 1000,
-	LONG_NS = 4 * SHORT_NS,
 	SCALE_MOST_ONE_STREAM = 7,
 	SCALE_MOST = 2,
 	/* Where no barrier may be set this part of what is reserved may wait, then
 	 * a free does. */
 	MULTI_CONTEXT_PART = 4,
-	/* What depots hold: this part of the window, or of what is reserved. */
-	DEPOT_WINDOW_PART = 2,
-	DEPOT_RESERVED_PART = 8,
 	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
 	EPOCHS_OF_A_STREAM = 32,
-	NS_PER_MS = 1000 * 1000,
 };
 
 #define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
@@ -64,7 +60,7 @@ bool gcp_turn_is_over(const struct gcp_pools *pools,
 		      const struct gcp_maintenance *maintenance, uint64_t now)
 {
 	uint64_t turn_ns =
-	    (uint64_t)pools->config.decay_ms * NS_PER_MS / GCP_DECAY_TURNS;
+	    (uint64_t)pools->config.decay_ms * (1000 * 1000 / GCP_DECAY_TURNS);
 	uint64_t turned = LOAD(maintenance->turned_ns);
 
 	return turn_ns > 0 &&
@@ -118,18 +114,6 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 	return bytes << scale < most ? bytes << scale : most;
 }
 
-/* Half the window; where the limits are scaled up, all of it or a part of what is
- * reserved: threads pass on what they free all the time. */
-static uint64_t depot_bytes(const struct gcp_pool *pool, uint64_t window,
-			    uint32_t scale)
-{
-	uint64_t part = LOAD(pool->reserved_hint) / DEPOT_RESERVED_PART;
-
-	if (scale == 0)
-		return window / DEPOT_WINDOW_PART;
-	return window > part ? window : part;
-}
-
 /* Blocks that threads keep lie scattered, and each keeps a handle where it is. */
 static uint32_t cached_classes(const struct gcp_pool *pool)
 {
@@ -157,7 +141,6 @@ static void limits_update(struct gcp_pool *pool)
 	STORE(limits->epoch_bytes, streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
 	STORE(limits->blocks, blocks);
 	STORE(limits->cached, cached_classes(pool));
-	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
 }
 
 void gcp_windows_update(struct gcp_pools *pools)
@@ -236,7 +219,7 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 	STORE(pressure->starved, false);
 	if (since >= SHORT_NS) {
 		pressure->short_epochs = 0;
-		scale -= since > LONG_NS && scale > 0;
+		scale -= since > 4 * SHORT_NS && scale > 0;
 	} else if (starved && ++pressure->short_epochs >= RUN) {
 		pressure->short_epochs = 0;
 		scale += may_grow(pool);
@@ -251,11 +234,6 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 uint32_t gcp_window_scale(const struct gcp_pool *pool)
 {
 	return LOAD(pool->limits.scale);
-}
-
-uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool)
-{
-	return LOAD(pool->limits.depot_bytes);
 }
 
 struct gcp_window gcp_window(const struct gcp_pool *pool)
