@@ -116,8 +116,7 @@ static bool number_parse(const struct gcp_option *option, const char **next,
 	       *ret_number % (option->multiple ? option->multiple : 1) == 0;
 }
 
-/* Of the host; containers may have less. */
-static uint64_t host_memory(void)
+uint64_t gcp_host_memory(void)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
 
@@ -141,7 +140,7 @@ static bool share_parse(const struct gcp_option *option, const char *value,
 	else if (option->share_of == GCP_SHARE_DEVICE)
 		*ret_limit = GCP_LIMIT_SHARES + hundredths;
 	else
-		*ret_limit = host_memory() / 10000 * hundredths;
+		*ret_limit = gcp_host_memory() / 10000 * hundredths;
 	if (option->share_of == GCP_SHARE_HOST && *ret_limit > option->max)
 		*ret_limit = option->max;
 	return *ret_limit >= option->min;

@@ -81,23 +81,22 @@ enum {
 		      8 /* USE_NODE_PRIORITY, of CUDA 11.7 */
 };
 
-static bool is_plain(unsigned long long flags)
+/* Of a graph that an executable is about to be made of. */
+static enum gcp_making making_of(unsigned long long flags)
 {
-	return (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
+	return flags & ~(unsigned long long)PLAIN_FLAGS ? GCP_MAKING_UNSEEN
+							: GCP_MAKING_EXEC;
 }
 
-static bool is_made_plain(CUgraphExec exec)
+/* With which an executable was made; all, where CUDA does not say. */
+static cuuint64_t flags_made(CUgraphExec exec)
 {
 	cuuint64_t flags = 0;
 
-	return gcp_real.cuGraphExecGetFlags(exec, &flags) == CUDA_SUCCESS &&
-	       is_plain(flags);
-}
-
-/* Of a graph that an executable is about to be made of. */
-static enum gcp_making making_of(bool plainly)
-{
-	return plainly ? GCP_MAKING_EXEC : GCP_MAKING_UNSEEN;
+	return gcp_process_pooling() &&
+		       gcp_real.cuGraphExecGetFlags(exec, &flags) != CUDA_SUCCESS
+		   ? UINT64_MAX
+		   : flags;
 }
 
 /* CUDA looks at the addresses of copies, which may be mapped nowhere. Returns true if
@@ -303,7 +302,7 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 
 /* Made again where CUDA looks at addresses that are mapped nowhere. */
 #define GCP_INSTANTIATED(call, flags)                                                  \
-	GCP_HELD(GCP_HOLD(graph, making_of(is_plain(flags))), ({                       \
+	GCP_HELD(GCP_HOLD(graph, making_of(flags)), ({                                 \
 			 CUresult made;                                                \
 			 int looks = 0;                                                \
 			 do                                                            \
@@ -319,10 +318,9 @@ static CUresult graph_told(CUresult result, const CUgraph *graph)
 #define HOOK_cuGraphInstantiateWithParams(real, call, twin)                            \
 	GCP_INSTANTIATED(call, flags_of(parameters))
 #define HOOK_cuGraphExecUpdate(real, call, twin)                                       \
-	GCP_HELD(                                                                      \
-	    GCP_HOLD(graph, making_of(!gcp_process_pooling() || is_made_plain(exec))), \
-	    GCP_AGAIN(call, .maker = "cuGraphExecUpdate"),                             \
-	    updated(result, exec, holding))
+	GCP_HELD(GCP_HOLD(graph, making_of(flags_made(exec))),                         \
+		 GCP_AGAIN(call, .maker = "cuGraphExecUpdate"),                        \
+		 updated(result, exec, holding))
 #define HOOK_cuGraphCreate(real, call, twin)                                           \
 	GCP_HELD(CUDA_SUCCESS, call,                                                   \
 		 holding_new(result, NULL, result ? NULL : *ret_graph, false))

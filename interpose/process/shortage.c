@@ -6,7 +6,6 @@
  * line is said as often as any other (gcp_log). cuMemGetInfo is legal during captures
  * (facts: capture legality), and runs in the relaxed mode all the same.
  */
-#include <unistd.h>
 #include "../observe/observer.h"
 #include "shortage.h"
 
@@ -69,14 +68,11 @@ static void device_add(struct gcp_text *text, enum gcp_shortage why)
 
 static void host_add(struct gcp_text *text, enum gcp_shortage why)
 {
-	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
 	struct gcp_pinned_stats stats;
 
 	gcp_text_add(text, " of pinned memory refused by %s",
 		     refuser(why, "the quota (GCPOOL_HOST_QUOTA)"));
-	gcp_text_add_bytes(text, "; the host has ",
-			   pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes
-						  : 0);
+	gcp_text_add_bytes(text, "; the host has ", gcp_host_memory());
 	if (gcp_pinned_stats(gcp_process.pools, &stats) == 0)
 		held_add(text, stats.active_bytes.current,
 			 stats.allocated_bytes.current - stats.active_bytes.current,
