@@ -6,10 +6,10 @@ each backend."""
 import difflib
 
 from bench import FAIL, INFO, SKIPPED, Row, verdict
+from programs import ONE_DEVICE
 
 BACKENDS = ("segments", "vmm")
 SECTIONS = ("queries", "hints", "textures", "greens", "peers")
-ONE_DEVICE = 77  # what a section ends with that wants two
 SCENARIOS = ("codes", "contexts", "held")
 
 

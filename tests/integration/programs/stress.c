@@ -19,11 +19,6 @@
  */
 #include "workers.h"
 
-static CUstream pick_stream(struct worker *w)
-{
-	return w->streams[pick(w, w->set->streams)];
-}
-
 static void *taken(struct worker *w, uint64_t bytes, CUstream stream)
 {
 	void *p;

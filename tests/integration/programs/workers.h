@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * workers.h - the threads of stress.c and staging.c: each draws from its own seed,
- * works on its own streams and counts the wrong words that its checks find.
+ * workers.h - the threads of stress.c, staging.c and exchange.c: each draws from its
+ * own seed, works on its own streams and counts the wrong words that its checks find.
  *
  *   --threads N --streams N (each thread) --rounds N (each thread)
  *   --max BYTES    largest block
@@ -29,6 +29,7 @@ struct setting {
 	unsigned threads, streams, rounds, keep;
 	uint64_t bytes_max, work_ns, seed;
 	bool async;
+	int device;
 	struct gcpt_kernels kernels;
 };
 
@@ -56,6 +57,11 @@ static uint64_t pick(struct worker *w, uint64_t below)
 	return gcpt_random(&w->random) % below;
 }
 
+static inline CUstream pick_stream(struct worker *w)
+{
+	return w->streams[pick(w, w->set->streams)];
+}
+
 /* Mostly from the allocating thread, sometimes from another. */
 static void give_back(struct worker *w, void *p, int (*release)(void *))
 {
@@ -67,7 +73,7 @@ static void give_back(struct worker *w, void *p, int (*release)(void *))
 
 static void worker_open(struct worker *w)
 {
-	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_use(w->set->device));
 	for (unsigned i = 0; i < w->set->streams; i++)
 		GCPT_OK(gcpt_stream_create(&w->streams[i]));
 	GCPT_OK(gcpt_malloc(&w->counter, sizeof(w->wrong)));
@@ -78,6 +84,7 @@ static void worker_close(struct worker *w)
 {
 	unsigned long long wrong;
 
+	GCPT_OK(gcpt_use(w->set->device));
 	for (unsigned i = 0; i < w->set->streams; i++)
 		GCPT_OK(gcpt_stream_sync(w->streams[i]));
 	GCPT_OK(gcpt_copy(&wrong, w->counter, sizeof(wrong)));
