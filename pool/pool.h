@@ -644,12 +644,11 @@ void gcp_pools_reset_peaks(struct gcp_pools *pools, int device, bool async_alone
 /* A block as gcp_pools_blocks shows it. */
 struct gcp_block_view {
 	gcp_addr addr;
-	uint64_t size;       /* bytes occupied */
-	uint64_t requested;  /* bytes asked for by its latest holder */
-	uint64_t class_size; /* of its size class; 0: it is larger than all classes */
-	bool used;           /* the program holds it; else it is free, ready or not */
-	bool content;        /* it is the program's, or graphs may read it */
-	void *ctx;           /* whose it is; NULL: the library has not mapped it */
+	uint64_t size;      /* bytes occupied */
+	uint64_t requested; /* bytes asked for by its latest holder */
+	bool used;          /* the program holds it; else it is free, ready or not */
+	bool content;       /* it is the program's, or graphs may read it */
+	void *ctx;          /* whose it is; NULL: the library has not mapped it */
 };
 
 /* Shows all blocks of `device`: in each pool those of one moment. `show` is called

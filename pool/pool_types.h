@@ -365,9 +365,9 @@ struct gcp_fence_scope {
 	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	/* Waits for all work that a fence would cover; NULL: never called. */
 	int (*sync)(struct gcp_timeline *timeline);
-	/* Fences do not work here: closes the epoch otherwise, or gives the error. */
-	int (*failed)(struct gcp_timeline *timeline, int failure);
-	/* An epoch is being closed. */
+	/* Fences do not work here: closes the epoch otherwise; NULL: nothing does. */
+	int (*failed)(struct gcp_timeline *timeline);
+	/* An epoch is being closed; NULL: never called. */
 	void (*closing)(struct gcp_timeline *timeline);
 	/* Whether a closed epoch keeps its fence where the queue is full: what waits
 	 * for it, or stands behind a barrier for it, may not do so for the next one. */

@@ -41,8 +41,6 @@ static void block_show(void *arg, struct gcp_block *block)
 		return;
 	view.content = view.used || (heap->private && /* Z2 */
 				     (state != GCP_BLOCK_FREE || !heap->sealed));
-	if (block->size_class < heap->pool->pools->classes.count)
-		view.class_size = heap->pool->pools->classes.sizes[block->size_class];
 	showing->show(showing->arg, &view);
 }
 

@@ -47,18 +47,6 @@ static int all_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 			       handle, ctx);
 }
 
-/* The driver frees then, and waits as it does. */
-static int all_failed(struct gcp_timeline *timeline, int failure)
-{
-	(void)timeline;
-	return failure;
-}
-
-static void all_closing(struct gcp_timeline *timeline)
-{
-	(void)timeline;
-}
-
 static bool all_keep(const struct gcp_timeline *timeline, uint64_t epoch)
 {
 	const struct gcp_pool *pool = timeline->pools->first;
@@ -73,8 +61,6 @@ const struct gcp_fence_scope gcp_pinned_fences = {
     .record = all_record,
     .query = all_query,
     .wait = all_wait,
-    .failed = all_failed,
-    .closing = all_closing,
     .keeps = all_keep,
 };
 

@@ -70,12 +70,11 @@ static int context_sync(struct gcp_timeline *timeline)
 }
 
 /* If waiting for the context works, the device reports no error: fences are refused. */
-static int context_failed(struct gcp_timeline *timeline, int failure)
+static int context_failed(struct gcp_timeline *timeline)
 {
 	gcp_assert_held(GCP_RANK_FENCE);
 	int result = gcp_timeline_close_waiting(timeline);
 
-	(void)failure;
 	if (result == 0)
 		timeline->refused = true;
 	return result;

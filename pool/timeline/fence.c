@@ -362,7 +362,8 @@ static int close_by_fence(struct gcp_timeline *timeline)
 
 	struct fill fill = fill_of(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
-	timeline->scope->closing(timeline);
+	if (timeline->scope->closing)
+		timeline->scope->closing(timeline);
 	result = timeline->scope->record(timeline, fence->handle);
 	if (result != 0) {
 		/* `epoch` has no fence of its own; the next one covers it. */
@@ -381,6 +382,14 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	return 0;
 }
 
+/* result: of close_by_fence. */
+static int close_otherwise(struct gcp_timeline *timeline, int result)
+{
+	bool failed = result > 0 && timeline->scope->failed;
+
+	return failed ? timeline->scope->failed(timeline) : result;
+}
+
 static int close_open(struct gcp_timeline *timeline)
 {
 	int result;
@@ -391,7 +400,7 @@ static int close_open(struct gcp_timeline *timeline)
 	if (timeline->refused)
 		return gcp_timeline_close_waiting(timeline);
 	result = close_by_fence(timeline);
-	return result > 0 ? timeline->scope->failed(timeline, result) : result;
+	return close_otherwise(timeline, result);
 }
 
 int gcp_timeline_close_locked(struct gcp_timeline *timeline)
@@ -410,7 +419,7 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 		return -EBUSY;
 	result = close_by_fence(timeline);
 	if (result != CUDA_NOT_SUPPORTED && result != CUDA_CALL_REQUIRES_NEWER_DRIVER)
-		return result > 0 ? timeline->scope->failed(timeline, result) : result;
+		return close_otherwise(timeline, result);
 	timeline->refused = true;
 	return -EBUSY;
 }
