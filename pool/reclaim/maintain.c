@@ -99,10 +99,14 @@ static uint64_t limit_now(const struct gcp_pool *pool)
 /* Chooses the unused memory beyond the limit. */
 static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 {
+	const struct gcp_stats *stats = &pool->stats;
 	uint64_t limit = limit_now(pool);
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
+	/* Slabs without a block in use would be cut anew. */
+	if (stats->reserved_bytes.current - stats->active_bytes.current > limit)
+		gcp_slab_coalesce_unused(&pool->common);
 	if (limit == 0) /* what threads keep as well */
 		purge->bytes = UINT64_MAX;
 	else if (pool->common.unused_bytes > limit)

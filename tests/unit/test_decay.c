@@ -27,13 +27,13 @@ static int setup(void **state)
 
 #define TEST(name) CASE(name, setup, fake_close)
 
-static void spike(void)
+static void spike(int count, uint64_t bytes)
 {
-	gcp_addr addrs[16];
+	static gcp_addr addrs[16 << 10];
 
-	for (int i = 0; i < 16; i++)
-		addrs[i] = must_alloc(pool, 20 * MIB);
-	for (int i = 0; i < 16; i++)
+	for (int i = 0; i < count; i++)
+		addrs[i] = must_alloc(pool, bytes);
+	for (int i = 0; i < count; i++)
 		must_free(addrs[i]);
 }
 
@@ -51,7 +51,7 @@ static void idle(int ms)
 
 TEST(nothing_goes_back_while_a_stream_captures)
 {
-	spike();
+	spike(16, 20 * MIB);
 	idle(100);
 	gcp_pools_fences_hold(pools);
 	uint64_t used = fake.memory_used;
@@ -64,7 +64,7 @@ TEST(nothing_goes_back_while_a_stream_captures)
  * it, as it would from the cudaFree that it called. */
 TEST(what_decay_finds_broken_is_reported)
 {
-	spike();
+	spike(16, 20 * MIB);
 	idle(500);
 	fake.fence_result = 700;
 	fake_pass(2000 * MS);
@@ -138,6 +138,13 @@ REPEAT(a_block_of_another_size_goes_to_the_heap)
 	assert_true(is_cached(turns(40, 3 * MIB)));
 	must_free(other);
 	assert_false(is_cached(other));
+}
+
+TEST(slabs_without_a_block_in_use_count_in_the_cache_limit)
+{
+	pool->cache_limit = 2 * MIB;
+	spike(16 << 10, 4096);
+	assert_true(fake.memory_used <= 8 * MIB);
 }
 
 /* Each turn of the loop would close an epoch. */
