@@ -83,8 +83,10 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 
 /* Idle segments go back before the pool has an eighth more than was ever in use at
  * once: segments of sizes that do not come again would add up. Without a wait; beside a
- * capture only memory that is mapped, which takes no stream of the library. */
-static void give_excess(struct gcp_pool *pool, uint64_t bytes)
+ * capture only memory that is mapped, which takes no stream of the library. Returns
+ * true if still more would lie unused, or pending, than the program ever held at once,
+ * and a window: the device is behind, and sizes change. */
+static bool give_excess(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = true};
 
@@ -99,13 +101,6 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 		(void)gcp_vmm_release(pool, purge.bytes, false);
 	else if (purge.bytes > 0)
 		(void)gcp_pool_purge(pool, &purge);
-}
-
-/* Returns true if still more would lie unused, or pending, than the program ever held
- * at once, and a window: the device is behind, and sizes change. */
-static bool has_excess(struct gcp_pool *pool, uint64_t bytes)
-{
-	give_excess(pool, bytes);
 	GCP_LOCKED(&pool->lock);
 	const struct gcp_stats *stats = &pool->stats;
 	uint64_t held = stats->allocated_bytes.current + stats->allocated_bytes.peak +
@@ -122,7 +117,7 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	struct gcp_search search = {0};
 	gcp_addr refused = 0;
 
-	while (has_excess(pool, bytes) && gcp_timeline_wait_oldest(pool, &search))
+	while (give_excess(pool, bytes) && gcp_timeline_wait_oldest(pool, &search))
 		gcp_count_wait(pool);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */

@@ -16,11 +16,6 @@
 
 enum { HANDLE_PARTS = 4 };
 
-static uint32_t clamp(uint64_t chunks, uint32_t most)
-{
-	return chunks < 1 ? 1 : chunks > most ? most : (uint32_t)chunks;
-}
-
 /* --- the records ------------------------------------------------------------------ */
 
 struct gcp_chunk *gcp_chunks_create(uint64_t size)
@@ -85,7 +80,11 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 
 uint32_t gcp_handle_chunks(uint64_t count)
 {
-	return clamp(count / HANDLE_PARTS, GCP_HANDLE_MOST);
+	uint64_t chunks = count / HANDLE_PARTS;
+
+	if (chunks > GCP_HANDLE_MOST)
+		chunks = GCP_HANDLE_MOST;
+	return chunks > 0 ? (uint32_t)chunks : 1;
 }
 
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count)
@@ -96,7 +95,7 @@ int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t c
 	gcp_assert_held(GCP_RANK_VMM);
 	assert(most > 0 && most <= GCP_HANDLE_MOST);
 	for (uint64_t i = 0; i < count; i += size) {
-		size = clamp(count - i, most);
+		size = count - i < most ? (uint32_t)(count - i) : most;
 		int result = GCP_CALL(pool, vm_create, pool->device,
 				      (uint64_t)size * GCP_CHUNK, &handle);
 		if (result != 0) {
