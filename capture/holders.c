@@ -548,22 +548,6 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- parts ------------------------------------------------------------------------ */
 
-/* The handle may still hold memory of an earlier graph with the same handle. That
- * memory is kept until the process ends. */
-static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!parent || gcp_holder_root(parent) != part);
-	assert(part->handle && !part->is_exec);
-	holds_keep(part);
-	holder_leave(part);
-	part->parent = parent;
-	part->stray = !parent;
-	assert(!parent || gcp_holder_root(part) != part); /* Y3, Y11 */
-	if (parent)
-		LIST_INSERT_HEAD(&parent->parts, part, part_link);
-}
-
 void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,
 		    bool moved)
 {
@@ -584,7 +568,17 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 	} else {
 		if (moved) /* held also as a part: its parent has got a copy */
 			holds_move(holder, gcp_holder_root(of));
-		holder_embed(holder, of);
+		/* It may still hold memory of an earlier graph with that handle, which
+		 * is kept until the process ends. */
+		holds_keep(holder);
+		holder_leave(holder);
+		assert(holder->handle && !holder->is_exec);
+		assert(!holder->node);
+		holder->parent = of;
+		holder->stray = !of;
+		if (of)
+			LIST_INSERT_HEAD(&of->parts, holder, part_link);
+		assert(!of || gcp_holder_root(of) != holder); /* Y3, Y11 */
 	}
 }
 

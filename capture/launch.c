@@ -379,30 +379,6 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 
 /* --- their ends ----------------------------------------------------------------- */
 
-/* A launch that has failed may have been made or not: nothing follows it. */
-static void launch_ended(struct gcp_share *share, const struct gcp_launch *launch,
-			 bool marked, int result)
-{
-	struct gcp_track *track = share->track;
-
-	assert(share->in_progress > 0 && (!track || track->in_progress > 0));
-	share->in_progress--;
-	share->last.epoch = gcp_pool_work_now(share->pool);
-	if (result != 0) /* its stream says nothing of the launches before */
-		share->last.stream_id = 0;
-	if (!track)
-		return;
-	assert(track->crossings >= launch->crosses);
-	track->in_progress--;
-	track->last.epoch = share->last.epoch;
-	track->crossings -= launch->crosses;
-	track->marked = marked && track->exec;
-	if (result != 0) {
-		track->exec = NULL;
-		track->last.stream_id = 0;
-	}
-}
-
 /* A share has ended since the launch began. NULL: that of the launch has. */
 static struct gcp_share *share_of(struct gcp_tracker *tracker, const void *exec,
 				  const struct gcp_launch *launch)
@@ -419,6 +395,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 		    const struct gcp_launch *launch, int result)
 {
 	struct gcp_share *share;
+	struct gcp_track *track;
 	bool marked = false, alone;
 
 	if (launch->share == 0)
@@ -434,8 +411,26 @@ void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 		    ? launch->at
 		    : share_of(tracker, exec, launch);
 	assert(!share || share->id == launch->share);
-	if (share)
-		launch_ended(share, launch, marked, result);
+	gcp_assert_word(tracker);
+	track = share ? share->track : NULL;
+	if (share) {
+		assert(share->in_progress > 0);
+		share->in_progress--;
+		share->last.epoch = gcp_pool_work_now(share->pool);
+		/* It may have been made or not: nothing follows it. */
+		if (result != 0)
+			share->last.stream_id = 0;
+	}
+	if (track) {
+		assert(track->in_progress > 0 && track->crossings >= launch->crosses);
+		track->in_progress--;
+		track->crossings -= launch->crosses;
+		track->last.epoch = share->last.epoch;
+		track->exec = result == 0 ? track->exec : NULL;
+		track->marked = marked && track->exec;
+		if (result != 0)
+			track->last.stream_id = 0;
+	}
 	if (alone)
 		gcp_tracker_let(tracker);
 	else

@@ -357,44 +357,16 @@ struct routed {
 	struct gcp_pinned_set *set;
 };
 
-/* Finds the graph pool that an allocation of so many bytes (0: of pinned memory) by the
- * calling thread belongs to (NULL: to none), and what it is for. -ENOMEM. */
-static int route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-		 uint64_t bytes, struct routed *ret)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct candidates candidates = {0};
-	struct gcp_graph_pool *graph_pool;
-	int result;
-
-	candidates_find(tracker, ctx, hint, &candidates);
-	if (candidates.count == 0)
-		return 0;
-
-	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
-		gcp_order_prove(tracker, first_of(&candidates));
-	graph_pool = pool_for(tracker, &candidates, ctx, bytes);
-	if (!graph_pool)
-		return -ENOMEM;
-	ret->use = candidates.use;
-	result = join_all(tracker, &candidates, graph_pool);
-	assert(result != 0 || all_hold(&candidates, graph_pool)); /* G2 */
-	assert(graph_pool->captures >= candidates.count || result != 0);
-	if (result == 0)
-		ret->graph_pool = graph_pool;
-	else
-		gcp_graph_pool_ref_released(tracker, graph_pool);
-	return result;
-}
-
 /* --- allocation --------------------------------------------------------------- */
 
-/* Holds the graph pool, so that the allocation itself, which may go to the driver,
- * needs no lock. pool: NULL, of pinned memory. */
+/* Finds the graph pool that an allocation by the calling thread belongs to (NULL: to
+ * none), and what it is for; and holds it, so that the allocation itself, which may go
+ * to the driver, needs no lock. pool: NULL, and no bytes, of pinned memory. -ENOMEM. */
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 			  struct gcp_stream_hint hint, uint64_t bytes,
 			  struct routed *ret)
 {
+	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
 	int result;
 
@@ -403,19 +375,32 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	if (!gcp_tracker_capturing(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	result = route(tracker, ctx, hint, bytes, ret);
-	graph_pool = ret->graph_pool;
-	if (result == 0 && graph_pool && pool) {
-		result = gcp_graph_pool_heap(graph_pool, pool, &ret->heap);
-	} else if (result == 0 && graph_pool) {
-		if (!graph_pool->pinned_set)
-			result = gcp_pinned_set_create(tracker->pools,
-						       &graph_pool->pinned_set);
-		ret->set = graph_pool->pinned_set;
+	candidates_find(tracker, ctx, hint, &candidates);
+	if (candidates.count == 0)
+		return 0;
+	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
+		gcp_order_prove(tracker, first_of(&candidates));
+	graph_pool = pool_for(tracker, &candidates, ctx, bytes);
+	if (!graph_pool)
+		return -ENOMEM;
+	result = join_all(tracker, &candidates, graph_pool);
+	if (result != 0) {
+		gcp_graph_pool_ref_released(tracker, graph_pool);
+		return result;
 	}
-	assert(result != 0 || !ret->graph_pool == (!ret->heap && !ret->set)); /* G12 */
-	if (result == 0 && graph_pool)
-		graph_pool->held++;
+	assert(all_hold(&candidates, graph_pool)); /* G2 */
+	assert(graph_pool->captures >= candidates.count);
+	ret->use = candidates.use;
+	ret->graph_pool = graph_pool;
+	if (pool)
+		result = gcp_graph_pool_heap(graph_pool, pool, &ret->heap);
+	else if (!graph_pool->pinned_set)
+		result = gcp_pinned_set_create(tracker->pools, &graph_pool->pinned_set);
+	if (!pool)
+		ret->set = graph_pool->pinned_set;
+	assert(result != 0 || ret->heap || ret->set); /* G12 */
+	graph_pool->held += result == 0;
+	assert(result != 0 || gcp_graph_pool_references(graph_pool) > 1); /* P1 */
 	return result;
 }
 

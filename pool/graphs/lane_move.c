@@ -39,19 +39,6 @@ static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 	return size;
 }
 
-static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
-{
-	const struct gcp_block *block;
-	enum source source;
-
-	TAILQ_FOREACH (block, &heap->unmapping, link) {
-		uint64_t run = block->size / GCP_CHUNK;
-
-		for (uint64_t left = run; left > 0;)
-			left -= tile(tiling, run, left, &source);
-	}
-}
-
 /* --- moving ------------------------------------------------------------------- */
 
 /* Makes what the plan wants, at the end of each stack, behind what comes from the lane
@@ -140,8 +127,10 @@ static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = lane->pool;
+	const struct gcp_block *block;
 	struct tiling plan;
 	struct gcp_lane *from;
+	enum source source;
 	bool leaves;
 	int result;
 
@@ -160,7 +149,9 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 			plan.there[FROM_LEFT][size] =
 			    from->stacks[size].count - gcp_lane_used(from, size, heap);
 	}
-	tiling_plan(heap, &plan);
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		for (uint64_t run = block->size / GCP_CHUNK, left = run; left > 0;)
+			left -= tile(&plan, run, left, &source);
 	result = tiling_make(lane, &plan);
 	if (result != 0)
 		return result;
@@ -186,7 +177,7 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	/* The heap is mapped to all that the plan took: of each size first what was
 	 * there. */
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		for (enum source source = 0; source < SOURCES; source++)
+		for (source = 0; source < SOURCES; source++)
 			heap->lane_used[size] += plan.taken[source][size];
 	heap->lane = lane;
 	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
