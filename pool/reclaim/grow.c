@@ -26,22 +26,19 @@ static uint64_t shared_bytes(const struct gcp_pool *pool)
 	return gcp_round_up(bytes, GCP_CHUNK);
 }
 
-/* Most graphs have little: their first segment is as small as it can be, and others are
- * shared only by what does not fill one. */
-static uint64_t private_bytes(const struct gcp_heap *heap, uint64_t size)
-{
-	return heap->reserved_bytes > 0 && size <= GCP_CHUNK - GCP_PAGE ? 2 * GCP_CHUNK
-									: 0;
-}
-
 /* How much to ask the driver for. */
 static uint64_t segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 			      uint64_t size)
 {
-	uint64_t shared =
-	    heap->private ? private_bytes(heap, size) : shared_bytes(heap->pool);
+	uint64_t shared = shared_bytes(heap->pool);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	/* Most graphs have little: their first segment is as small as it can be, and
+	 * others are shared only by what does not fill one. */
+	if (heap->private)
+		shared = heap->reserved_bytes > 0 && size <= GCP_CHUNK - GCP_PAGE
+			     ? 2 * GCP_CHUNK
+			     : 0;
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
 	if (size > shared / 2 || gcp_pool_is_exact(heap->pool, size))

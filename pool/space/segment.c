@@ -138,25 +138,20 @@ static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kin
 	return best;
 }
 
-/* How large a segment for `size` may be: what is not split is of use only where it is
- * nearly filled (fit.c, huge_fit). */
-static uint64_t adopted_most(enum gcp_kind kind, uint64_t size)
-{
-	if (kind == GCP_KIND_HUGE)
-		return size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
-	return 2 * gcp_round_up(size, GCP_CHUNK);
-}
-
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_heap *common = &pool->common;
 	struct gcp_block *block;
 	struct gcp_segment *segment;
+	uint64_t most = 2 * gcp_round_up(size, GCP_CHUNK);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	/* What is not split is of use only where it is nearly filled (fit.c). */
+	if (kind == GCP_KIND_HUGE)
+		most = size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size, adopted_most(kind, size));
+	block = unused_segment(common, kind, size, most);
 	if (!block)
 		return false;
 	segment = block->segment;

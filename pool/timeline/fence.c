@@ -382,14 +382,6 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	return 0;
 }
 
-/* result: of close_by_fence. */
-static int close_otherwise(struct gcp_timeline *timeline, int result)
-{
-	bool failed = result > 0 && timeline->scope->failed;
-
-	return failed ? timeline->scope->failed(timeline) : result;
-}
-
 static int close_open(struct gcp_timeline *timeline)
 {
 	int result;
@@ -400,7 +392,8 @@ static int close_open(struct gcp_timeline *timeline)
 	if (timeline->refused)
 		return gcp_timeline_close_waiting(timeline);
 	result = close_by_fence(timeline);
-	return close_otherwise(timeline, result);
+	return result > 0 && timeline->scope->failed ? timeline->scope->failed(timeline)
+						     : result;
 }
 
 int gcp_timeline_close_locked(struct gcp_timeline *timeline)
@@ -419,7 +412,9 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 		return -EBUSY;
 	result = close_by_fence(timeline);
 	if (result != CUDA_NOT_SUPPORTED && result != CUDA_CALL_REQUIRES_NEWER_DRIVER)
-		return close_otherwise(timeline, result);
+		return result > 0 && timeline->scope->failed
+			   ? timeline->scope->failed(timeline)
+			   : result;
 	timeline->refused = true;
 	return -EBUSY;
 }
