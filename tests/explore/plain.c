@@ -611,7 +611,7 @@ static void refusal_check(struct model *w, int device, uint64_t bytes)
 
 	if (plain && !books_are_exact(w))
 		return;
-	if (excuse == EXCUSES || (plain && excuse != EXCUSE_FAULT))
+	if (excuse == EXCUSES || (plain && !plain_is_spoilt(w)))
 		failure(w,
 			"device %d: no memory for %lu bytes; plain CUDA would have "
 			"used %lu of %lu",
