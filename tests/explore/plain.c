@@ -172,12 +172,14 @@ static uint64_t most_of(const struct model *w, int device)
 }
 
 /* Marks what lies at an address, and gives its bytes if it was not marked yet. Of
- * mapped memory a block keeps its own chunks alone, but for memory of graphs. */
+ * mapped memory a block keeps its own chunks alone, but for memory of graphs, and
+ * blocks in stream order, which divide handles of theirs. */
 static uint64_t piece_mark(const struct block *block, uint64_t at, uint64_t *marks,
 			   unsigned *count, uint64_t *ret_next)
 {
 	uint64_t base = at / CHUNK * CHUNK, bytes = CHUNK;
-	bool mapped = !block->host && !block->pools && gcpsim_usage(at) >= 0;
+	bool mapped =
+	    !block->host && !block->pools && !block->async && gcpsim_usage(at) >= 0;
 	unsigned i = 0;
 
 	if (!block->host && gcpsim_is_on_host(at)) {
