@@ -109,18 +109,18 @@ struct gcp_capture_driver {
 	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
 };
 
-/* -ENOMEM. Keeps `pools` for good. */
+/* -ENOMEM. Keeps `pools` permanently. */
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker);
 
-/* What hooks ask at each call: numbers of now. The tracker begins with them. */
+/* Counts that hooks read at each call. They are the first member of the tracker. */
 struct gcp_tracker_counts {
 	/* Captures under way or about to begin, and graphs that are gone and whose
 	 * memory waits for launches: if there are none, allocations do not ask. */
 	_Atomic uint32_t pending_events;
 	_Atomic uint32_t capturing; /* the captures among them */
 	_Atomic uint32_t shares;    /* graphs that may share: else nothing below of
-				     * share.c,    taken.c and launch.c need be called */
+				     * share.c, taken.c and launch.c need be called */
 	_Atomic uint32_t holds;     /* holders: the same of holders.c while nothing is
 				     * captured, but for gcp_graph_part */
 	_Atomic uint64_t captures_begun; /* until now */
@@ -267,7 +267,7 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
 bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void *ctx,
 		      const void *home);
 /* Any graph may have been copied, in a way that is not known: the memory of all stays
- * for good; from_now_on: of those to come, too. */
+ * permanently; from_now_on: of those to come, too. */
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
 /* --- what is made of graphs and executables (holders.c) ----------------------- */
@@ -306,7 +306,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
  * `done`; else besides. */
 void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *exec, const void *node, bool done);
-/* It is not known what does: for good. */
+/* It is not known what does: permanently. */
 void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 
 /* `part` is embedded in `parent`, which has just been given it; NULL: it is not known

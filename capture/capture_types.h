@@ -46,10 +46,10 @@ struct gcp_graph_pool {
 	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
 					  * held: by the program, or for one
 					  * allocation */
-	bool kept;                       /* for good: what can run on it is not known */
-	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
-	uint64_t group;                  /* that frees in captures get, likewise */
-	uint64_t given;                  /* if once: bytes */
+	bool kept;            /* permanently: what can run on it is not known */
+	enum gcp_reuse reuse; /* of freed blocks, in all its heaps */
+	uint64_t group;       /* that frees in captures get, likewise */
+	uint64_t given;       /* if once: bytes */
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
@@ -209,7 +209,7 @@ struct gcp_tracker {
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	atomic_bool nodes_read; /* parameters of nodes were told to the program */
-	bool keeps_all; /* no holder can be known any more: all is kept for good */
+	bool keeps_all; /* no holder can be known any more: all is kept permanently */
 	struct gcp_graph_pool_list waiting;
 	uint32_t unseen;        /* graph pools that are */
 	uint64_t launches_done; /* when it was asked last */

@@ -21,8 +21,8 @@
  *
  * A graph that is embedded in another one (a child graph, the body of a conditional
  * node) is a part: what is captured into it, its parent holds. Where the parent is not
- * known the memory is kept for good, and what is made of such a graph holds the memory
- * of all graphs. So do calls that are not known: gcp_graphs_keep.
+ * known the memory is kept permanently, and what is made of such a graph holds the
+ * memory of all graphs. So do calls that are not known: gcp_graphs_keep.
  *
  * What is set in place of a child of an executable is a holder of its own, a part of
  * the executable, until something else is set there.
@@ -582,7 +582,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 	}
 }
 
-/* --- for good ----------------------------------------------------------------- */
+/* --- memory that stays ---------------------------------------------------------- */
 
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 {

@@ -26,8 +26,8 @@
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  *
  * Most launches of most programs go the same way as the time before: into the stream of
- * the graph's latest launch, and of its lane. They need nothing but to be counted: what
- * would be found stands in the records, and tracker->word alone is held.
+ * the graph's latest launch, and of its lane. They are only counted, with tracker->word
+ * held: the records say that nothing else is needed.
  *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane

@@ -154,7 +154,7 @@ struct gcp_driver {
 	 * the process captures, and either records in all contexts or fails.
 	 * A context that is destroyed counts as done. */
 	int (*fence_all_create)(void **ret_fence);
-	void (*fence_all_destroy)(void *fence); /* NULL: they stay for good */
+	void (*fence_all_destroy)(void *fence); /* NULL: they stay permanently */
 	int (*fence_all_record)(void *fence);
 	/* Of the part in `ctx` (NULL: of all). */
 	int (*fence_all_query)(void *fence, void *ctx);

@@ -541,7 +541,7 @@ struct gcp_pools {
 	struct gcp_streams streams;
 	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
-	_Atomic bool eager_work_unseen; /* that is not all of them; for good */
+	_Atomic bool eager_work_unseen; /* that is not all of them; permanently */
 	_Atomic uint64_t searches;      /* calls that found no memory, until now */
 	/* A limit; bytes of each device (by 6 bits of its number) that the program has
 	 * and that no pool has taken, which grow under vmm_lock. */
@@ -549,7 +549,7 @@ struct gcp_pools {
 	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
-	_Atomic bool completed_only; /* set once, for good; fence_lock */
+	_Atomic bool completed_only; /* set once, permanently; fence_lock */
 	struct gcp_pinned *pinned;   /* pinned memory; NULL: not pooled */
 };
 
@@ -561,7 +561,7 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors);
 void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
 
-/* Zeroed memory of the system's, for good or until munmap; NULL. */
+/* Zeroed memory of the system's, permanently or until munmap; NULL. */
 void *gcp_zeroed_map(size_t bytes);
 /* The same, to be read; a part of it may be written once it was opened. What was not
  * costs no memory, also in a process that locks its memory. */

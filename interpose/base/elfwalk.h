@@ -69,7 +69,7 @@ void *gcp_elf_libc_symbol(const char *name);
  * loaded later stands behind them. */
 bool gcp_elf_is_before_libc(void);
 
-/* Keeps the library loaded for good: pointers into it stay valid. */
+/* Keeps the library loaded permanently: pointers into it stay valid. */
 bool gcp_elf_pin(const struct gcp_elf *elf);
 
 #endif

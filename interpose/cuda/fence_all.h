@@ -15,7 +15,7 @@ int gcp_fence_all_record(void *fence);
 int gcp_fence_all_query(void *fence, void *ctx);
 int gcp_fence_all_wait(void *fence, void *ctx);
 
-/* The context is gone: its part of each fence counts as done, for good. */
+/* The context is gone: its part of each fence counts as done, permanently. */
 void gcp_fence_all_context_gone(CUcontext ctx);
 
 #endif

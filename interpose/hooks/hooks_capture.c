@@ -141,7 +141,7 @@ _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 	       "cuda.h");
 
 /* Between prepare and begun stands the real call, whatever its form. The thread does
- * not end by pthread_cancel meanwhile: fences would be held off for good. */
+ * not end by pthread_cancel meanwhile: fences would be held off permanently. */
 #define GCP_BEGIN(call, per_thread, mode, into)                                        \
 	({                                                                             \
 		GCP_CANCEL_LATER;                                                      \

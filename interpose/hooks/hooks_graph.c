@@ -398,7 +398,7 @@ static CUcontext away_context(CUgraphExec exec, CUstream stream)
 }
 
 /* The real launch. Where it is away an event stands behind it, for which the memory
- * waits once nothing holds it; without an event all memory of graphs stays for good.
+ * waits once nothing holds it; without an event the memory of all graphs stays.
  */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    bool per_thread)

@@ -64,8 +64,8 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	return result;
 }
 
-/* A call for memory that passes through, made again while memory may come back; key: of
- * what it has got; then fields of its gcp_pass. */
+/* Makes a call for memory that passes through, again while memory may come back. key:
+ * what names the memory that it got; the rest: fields of its gcp_pass. */
 #define GCP_PASS(key, call, ...)                                                       \
 	({                                                                             \
 		struct gcp_pass pass_ = {.start = gcp_clock_ns(), __VA_ARGS__};        \
@@ -103,7 +103,7 @@ CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
  * by this thread, or by another one, which may have had what this one has looked for. A
  * call that no memory helps ends, whatever other threads do. One that makes something
  * else waits beside a capture for nothing that the frees of plain CUDA have not waited
- * for, and is named in a line if it is refused for good. */
+ * for, and is named in a line if it is refused permanently. */
 bool gcp_comes_back(struct gcp_tries *tries);
 static inline bool gcp_again(struct gcp_tries *tries, CUresult result)
 {

@@ -408,7 +408,7 @@ bool gcp_pinned_poll(struct gcp_pools *pools)
 
 	if (!pinned)
 		return false;
-	/* What was freed during a capture has no fence yet. */
+	/* Blocks that were freed during a capture have no fence yet. */
 	if (gcp_timeline_filled(&pinned->timeline) > 0)
 		gcp_pinned_timeline_ask(pinned, gcp_timeline_now(&pinned->timeline));
 	else

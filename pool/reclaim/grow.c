@@ -15,9 +15,7 @@ enum { SHARED_PART = 16 };
 
 static uint64_t shared_bytes(const struct gcp_pool *pool)
 {
-	uint64_t bytes =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
-	    SHARED_PART;
+	uint64_t bytes = atomic_load(&pool->reserved_hint) / SHARED_PART;
 
 	if (bytes > pool->pools->config.split_limit)
 		bytes = pool->pools->config.split_limit;
@@ -47,13 +45,6 @@ static uint64_t segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 	return gcp_round_up(shared / size * size + GCP_PAGE, GCP_CHUNK);
 }
 
-static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
-{
-	if (!gcp_quota_allows(pool, bytes))
-		return GCP_CUDA_OUT_OF_MEMORY;
-	return GCP_CALL(pool, mem_alloc, pool->ctx, bytes, ret_addr);
-}
-
 /* Adds a segment of `bytes` and takes the block from it, unless another thread is
  * faster. *ret_refused: the driver's memory that found no room in the records. */
 static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes,
@@ -61,7 +52,9 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 {
 	struct gcp_pool *pool = request->heap->pool;
 	gcp_addr addr;
-	int result = driver_alloc(pool, bytes, &addr);
+	int result = gcp_quota_allows(pool, bytes)
+			 ? GCP_CALL(pool, mem_alloc, pool->ctx, bytes, &addr)
+			 : GCP_CUDA_OUT_OF_MEMORY;
 
 	if (result != 0)
 		return result;
@@ -80,10 +73,8 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 
 /* Idle segments go back before the pool has an eighth more than was ever in use at
  * once: segments of sizes that do not come again would add up. Without a wait; beside a
- * capture only memory that is mapped, which takes no stream of the library. Returns
- * true if still more would lie unused, or pending, than the program ever held at once,
- * and a window: the device is behind, and sizes change. */
-static bool give_excess(struct gcp_pool *pool, uint64_t bytes)
+ * capture only memory that is mapped, which takes no stream of the library. */
+static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = true};
 
@@ -98,12 +89,6 @@ static bool give_excess(struct gcp_pool *pool, uint64_t bytes)
 		(void)gcp_vmm_release(pool, purge.bytes, false);
 	else if (purge.bytes > 0)
 		(void)gcp_pool_purge(pool, &purge);
-	GCP_LOCKED(&pool->lock);
-	const struct gcp_stats *stats = &pool->stats;
-	uint64_t held = stats->allocated_bytes.current + stats->allocated_bytes.peak +
-			stats->private_bytes.current + bytes;
-
-	return stats->reserved_bytes.current > held + pool->pools->config.window_bytes;
 }
 
 /* Under a quota one thread at a time asks for memory and counts it. */
@@ -111,11 +96,9 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 {
 	struct gcp_pool *pool = request->heap->pool;
 	bool quota = gcp_quota_left(pool) != INT64_MAX;
-	struct gcp_search search = {0};
 	gcp_addr refused = 0;
 
-	while (give_excess(pool, bytes) && gcp_timeline_wait_oldest(pool, &search))
-		gcp_count_wait(pool);
+	give_excess(pool, bytes);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)

@@ -21,8 +21,8 @@
  * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
  * only inside calls that free, where plain CUDA would have waited as well; never
  * because an allocation misses, but what goes without a wait (`gently`, purge.c).
- * Decay in a free waits, at most once in a turn. While a stream captures only the limit
- * gives back.
+ * Decay in a free waits, at most once in a turn, and so does a free of ordinary
+ * segments that add up (keep_up). While a stream captures only the limit gives back.
  */
 #include "../pinned/pinned_types.h"
 #include "reclaim.h"
@@ -136,6 +136,29 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 	return 0;
 }
 
+/* Ordinary segments can go back only when their work is completed. Where more lies
+ * unused, or pending, than twice what the program ever held at once and a window, a
+ * free waits for the oldest of what frees have closed, as plain cudaFree does for all
+ * work. */
+static void keep_up(struct gcp_pool *pool)
+{
+	const struct gcp_gauge *held = &pool->stats.allocated_bytes;
+	struct gcp_purge purge = {.completed_only = true, .gently = true};
+	struct gcp_search search = {0};
+
+	while (true) {
+		gcp_mutex_lock(&pool->lock);
+		purge.bytes = pool->stats.reserved_bytes.current - held->current -
+			      pool->stats.private_bytes.current - 2 * held->peak -
+			      pool->pools->config.window_bytes;
+		gcp_mutex_unlock(&pool->lock);
+		if ((int64_t)purge.bytes <= 0 ||
+		    !gcp_timeline_wait_oldest(pool, &search))
+			return;
+		(void)gcp_pool_purge(pool, &purge);
+	}
+}
+
 int gcp_pool_maintain(struct gcp_pool *pool)
 {
 	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
@@ -147,6 +170,8 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 
 	if (turn && result == 0)
 		(void)gcp_pinned_decay(pool); /* an error shows again */
+	if (!held && !pool->vmm)
+		keep_up(pool);
 	return result;
 }
 

@@ -431,22 +431,14 @@ static void complete_all(struct gcp_pool *pool)
 	complete(pool, epoch);
 }
 
-/* Where the program has waited for its work, the latest frees are completed, too. */
-static void complete_if_done(struct gcp_pool *pool)
-{
-	uint64_t epoch = awaited_epoch(pool, NULL);
-
-	if (epoch != 0)
-		(void)complete_soon(pool, epoch, NULL);
-}
-
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
 	uint64_t unheld = pool_unused(pool, NULL), given = 0;
 
+	/* Where the program has waited for its work, the latest frees are completed. */
 	if (!may_wait && unheld > keep_bytes)
-		complete_if_done(pool);
+		(void)complete_soon(pool, awaited_epoch(pool, NULL), NULL);
 	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
 	     waits++) {
 		if (waits)

@@ -114,7 +114,9 @@ TEST_BOTH(sizes_that_grow_ahead_of_the_device_do_not_add_up)
 {
 	open_of(64 * 1024 * MIB);
 	for (uint64_t bytes = 100 * MIB; bytes < 1000 * MIB; bytes += 9 * MIB) {
+		uint64_t done = fake.done;
 		gcp_addr addr = must_alloc(pool, bytes);
+		assert_int_equal(fake.done, done); /* it waits for no free */
 		(void)fake_submit();
 		must_free(addr);
 	}
