@@ -137,7 +137,7 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 }
 
 /* Ordinary segments can go back only when their work is completed. Where more lies
- * unused, or pending, than twice what the program ever held at once and a window, a
+ * unused, or pending, than twice what the program ever held at once, and 128 MiB, a
  * free waits for the oldest of what frees have closed, as plain cudaFree does for all
  * work. */
 static void keep_up(struct gcp_pool *pool)
@@ -150,7 +150,7 @@ static void keep_up(struct gcp_pool *pool)
 		gcp_mutex_lock(&pool->lock);
 		purge.bytes = pool->stats.reserved_bytes.current - held->current -
 			      pool->stats.private_bytes.current - 2 * held->peak -
-			      pool->pools->config.window_bytes;
+			      64 * (uint64_t)GCP_CHUNK;
 		gcp_mutex_unlock(&pool->lock);
 		if ((int64_t)purge.bytes <= 0 ||
 		    !gcp_timeline_wait_oldest(pool, &search))
