@@ -52,33 +52,23 @@ GCP_DRIVER_HOOKS(GCP_X)
 /* The program's own call of the real function. */
 #define GCP_CALLED(name) gcp_real.name GCP_ARGUMENTS_##name
 
-/* The hook of a function. It makes `call`, but for an error of `before`, and again
- * while `again` is true of its `result`. These may use what `state` defines. */
-#define GCP_HOOK_CALLS(name, state, before, call, again)                               \
+/* The hook of a function, whose body follows, with the parameters of symbols.list. */
+#define GCP_HOOKED(name)                                                               \
+	static inline __attribute__((always_inline))                                   \
+	CUresult inside_##name GCP_PARAMETERS_##name;                                  \
 	GCP_SELDOM_##name CUresult gcp_hook_##name GCP_PARAMETERS_##name               \
 	{                                                                              \
 		uint64_t call_ =                                                       \
 		    gcp_call_begin((void *const *)&gcp_real.name, GCP_OFTEN_##name,    \
 				   GCP_PASSES_##name, GCP_FREES_##name);               \
-		bool runs_ = (uint32_t)call_ <= GCP_HOOK_GATED;                        \
 		CUresult result = (CUresult)(call_ >> 32);                             \
-		state;                                                                 \
                                                                                        \
-		if (__builtin_expect(runs_, 1) ? (result = before) == CUDA_SUCCESS     \
-					       : (uint32_t)call_ == GCP_HOOK_NONE)     \
-			do                                                             \
-				result = call;                                         \
-			while (runs_ && again);                                        \
+		if (__builtin_expect((uint32_t)call_ <= GCP_HOOK_GATED, 1))            \
+			result = inside_##name GCP_ARGUMENTS_##name;                   \
+		else if ((uint32_t)call_ == GCP_HOOK_NONE)                             \
+			result = GCP_CALLED(name);                                     \
 		return gcp_call_end(call_, GCP_OFTEN_##name, result);                  \
-	}
-
-/* One whose body follows, with the parameters of symbols.list. */
-#define GCP_HOOKED(name)                                                               \
-	static inline __attribute__((always_inline))                                   \
-	CUresult inside_##name GCP_PARAMETERS_##name;                                  \
-	GCP_HOOK_CALLS(name, , CUDA_SUCCESS,                                           \
-		       runs_ ? inside_##name GCP_ARGUMENTS_##name : GCP_CALLED(name),  \
-		       false)                                                          \
+	}                                                                              \
 	static inline CUresult inside_##name GCP_PARAMETERS_##name
 /* In it: the name of the function. */
 #define GCP_NAME (&__func__[sizeof("inside")])

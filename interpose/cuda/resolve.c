@@ -14,10 +14,6 @@ struct gcp_real gcp_real;
 atomic_bool gcp_resolve_done;
 
 /* The slots of gcp_real are in the order of the rows. */
-static void **row_slot(int row)
-{
-	return (void **)&gcp_real + row;
-}
 _Static_assert(sizeof(gcp_real) == GCP_ROWS_DRIVER * sizeof(void *), "a slot a row");
 
 /* Real address to entry, open addressing. A function has up to two addresses:
@@ -108,16 +104,16 @@ static void resolve_locked(const struct gcp_elf *found)
 
 	libcuda = *found;
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		*row_slot(i) = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
+		*gcp_row_slot(i) = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
 	/* Exported addresses go first: a row that the driver answers with another
 	 * form of the function must not claim that form. */
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		map_add(*row_slot(i), gcp_row_entry(&gcp_rows[i]));
+		map_add(*gcp_row_slot(i), gcp_row_entry(&gcp_rows[i]));
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
 		given = row_ask(&gcp_rows[i]);
-		if (!*row_slot(i) && gcp_resolve_hook(given) == given)
-			*row_slot(i) = given; /* no form that is exported */
-		if (*row_slot(i))
+		if (!*gcp_row_slot(i) && gcp_resolve_hook(given) == given)
+			*gcp_row_slot(i) = given; /* no form that is exported */
+		if (*gcp_row_slot(i))
 			map_add(given, gcp_row_entry(&gcp_rows[i]));
 	}
 }
@@ -125,7 +121,7 @@ static void resolve_locked(const struct gcp_elf *found)
 bool gcp_resolve_complete(void)
 {
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		if (gcp_rows[i].required && !*row_slot(i))
+		if (gcp_rows[i].required && !*gcp_row_slot(i))
 			return false;
 	return true;
 }
@@ -136,7 +132,7 @@ void *const *gcp_resolve_slot(const char *name)
 {
 	for (int i = 0; name[2] >= 'A' && name[2] <= 'Z' && i < GCP_ROWS_DRIVER; i++)
 		if (gcp_rows[i].entry && strcmp(gcp_row_name(&gcp_rows[i]), name) == 0)
-			return row_slot(i);
+			return gcp_row_slot(i);
 	return NULL;
 }
 

@@ -77,6 +77,12 @@ enum {
 
 extern const struct gcp_row gcp_rows[GCP_ROWS] __attribute__((visibility("hidden")));
 
+/* Where the real function of a row of the driver is noted. */
+static inline void **gcp_row_slot(uint32_t row)
+{
+	return (void **)&gcp_real + row;
+}
+
 static inline void *gcp_row_entry(const struct gcp_row *row)
 {
 	return row->entry ? (char *)&row->entry + row->entry : NULL;

@@ -13,6 +13,8 @@
  *              GCP_OPTIONAL: the driver may be too old to have it
  * GCP_PARAMETERS_<name> and GCP_ARGUMENTS_<name> are in brackets.
  * GCP_DRIVER_HOOKS has all that are hooked, GCP_DRIVER_USED those that are only called.
+ * GCP_HOOKS_BY_WORDS has a row X(name, table, stream) for each hook that gcp_words_hook
+ * is; stream: which parameter it is, 11 for none.
  */
 #ifndef GCP_INTERPOSE_SYMBOLS_H
 #define GCP_INTERPOSE_SYMBOLS_H

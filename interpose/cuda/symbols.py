@@ -7,7 +7,7 @@ import sys
 with open(sys.argv[1], encoding="ascii") as file:
     lines = file.read().replace("\n\t", " ").splitlines()
 
-tables, names, sides = {}, set(), []
+tables, names, sides = {"GCP_HOOKS_BY_WORDS": []}, set(), []
 
 
 def side(parameters, which, field):
@@ -19,6 +19,9 @@ def side(parameters, which, field):
 
 for line in lines:
     if line.startswith("table "):
+        table = re.sub("HOOKS|DRIVER", "TABLE", line.split()[1])
+        by_words = line.endswith(" by words")
+        sides.append("#define %s %d" % (table, len(tables)))
         rows = tables[line.split()[1]] = []
         if " in " in line:
             tables[line.split()[3]].append(line.split()[1] + "(X)")
@@ -41,6 +44,9 @@ for line in lines:
                 name, "" if "+" in since else "__attribute__((cold))"))
             sides.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
             sides.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
+            if by_words:
+                stream = arguments.split(", ").index("stream") if " stream" in parameters else 11
+                tables["GCP_HOOKS_BY_WORDS"].append("X(%s, %s, %d)" % (name, table, stream))
             sides.append("#define GCP_SIDES_%s %s, %s" % (
                 name, side(parameters, "to", "dstDevice"), side(parameters, "from", "srcDevice")))
 

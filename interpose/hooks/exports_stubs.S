@@ -32,6 +32,9 @@
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	jmp next;
+#define GCP_WORDS_JUMP(row, how)                                                       \
+	movl $row + ((how) << 16), %r11d;                                              \
+	jmp .Lwords;
 
 	.text
 .Llook:
@@ -54,6 +57,10 @@
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	b next;
+#define GCP_WORDS_JUMP(row, how)                                                       \
+	movz w16, row;                                                                 \
+	movk w16, how, lsl 16;                                                         \
+	b .Lwords;
 
 	.text
 .Llook:
@@ -94,6 +101,14 @@
 	.popsection;                                                                   \
 	.set number, number + 1;
 
+/* A hook that gcp_words_hook is. */
+#define GCP_BY_WORDS(name, table, stream)                                              \
+	.globl gcp_hook_##name;                                                        \
+	.hidden gcp_hook_##name;                                                       \
+	.type gcp_hook_##name, %function;                                              \
+	gcp_hook_##name: GCP_WORDS_JUMP(.Lrow_##name, table + (stream << 6))           \
+	.size gcp_hook_##name, . - gcp_hook_##name;
+
 	.section .rodata.gcp_rows, "a", %progbits
 	.hidden gcp_rows
 	.globl gcp_rows
@@ -107,6 +122,7 @@ gcp_rows:
 #define GCP_CALL(name, base, version, twin, need, next)                                \
 	GCP_LINKED(name, name@GCPOOL, 4f)                                              \
 	GCP_ENTRY(name, next)                                                          \
+	.set .Lrow_##name, number;                                                     \
 	GCP_ROW(gcp_entry_##name - ., #name, #base, version, twin, need)
 #define GCP_X(name, ...) GCP_CALL(name, __VA_ARGS__, gcp_hook_##name)
 GCP_HOOKS_WHOLE(GCP_X)
@@ -126,6 +142,52 @@ GCP_DRIVER_USED(GCP_X)
 #define GCP_V(tag, library)	       GCP_RUNTIME_HOOKS(GCP_X, tag, library)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_X
+GCP_HOOKS_BY_WORDS(GCP_BY_WORDS)
+	.cfi_endproc
+
+	/* The parameters as words, as many as the longest call has: those in registers, and
+	 * what is on the stack behind them. */
+	.p2align 4
+.Lwords:
+	.cfi_startproc
+#if defined(__x86_64__)
+	pushq %rbp
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset %rbp, 0
+	movq %rsp, %rbp
+	.cfi_def_cfa_register %rbp
+	subq $8, %rsp
+	.irp word, 48(%rbp), 40(%rbp), 32(%rbp), 24(%rbp), 16(%rbp), %r9, %r8, %rcx, %rdx, %rsi, %rdi
+	pushq \word
+	.endr
+	movl %r11d, %edi
+	movq %rsp, %rsi
+	call gcp_words_hook
+	leave
+	.cfi_def_cfa %rsp, 8
+#else
+	stp x29, x30, [sp, #-112]!
+	.cfi_adjust_cfa_offset 112
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov x29, sp
+	ldp x9, x10, [sp, #112]
+	ldr x11, [sp, #128]
+	stp x0, x1, [sp, #16]
+	stp x2, x3, [sp, #32]
+	stp x4, x5, [sp, #48]
+	stp x6, x7, [sp, #64]
+	stp x9, x10, [sp, #80]
+	str x11, [sp, #96]
+	mov w0, w16
+	add x1, sp, #16
+	bl gcp_words_hook
+	ldp x29, x30, [sp], #112
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -112
+#endif
+	ret
 	.cfi_endproc
 
 	.section .note.GNU-stack, "", %progbits

@@ -46,6 +46,34 @@ typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
 				gcp_graph_launch *real, gcp_graph_launch *otherwise);
 
+/* hooks_launch.c: the hooks of tables "by words" (symbols.list). exports_stubs.S brings
+ * a call there with its parameters as words, as many as the longest call has: of those
+ * behind its last one nothing is known. */
+struct gcp_call_words {
+	uint64_t *at;
+	uint32_t table; /* GCP_TABLE_... */
+	bool in_stream; /* the stream is a parameter: */
+	CUstream stream;
+	void *real;
+	const char *base; /* its name */
+};
+/* what: the row (16 bits), the table (6), which word is the stream (11: none). */
+CUresult gcp_words_hook(uint32_t what, uint64_t *at);
+/* Calls the real function. */
+static inline CUresult gcp_words_call(const struct gcp_call_words *words)
+{
+	const uint64_t *w = words->at;
+	CUresult (*call)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+			 uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+
+	*(void **)&call = words->real;
+	return call(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]);
+}
+
+/* hooks_copy.c: makes a copy that is submitted. `stream`: as gcp_stream_named gives it.
+ */
+CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream);
+
 /* hooks_copy.c, of copies between devices that are in graphs. */
 
 /* Before a graph gets a node that copies so, in `ctx` (NULL: the current context; but

@@ -28,22 +28,17 @@
 /* A call: what it copies, and of which contexts the sides are. */
 struct copy {
 	CUDA_MEMCPY3D_PEER what;
-	bool names_contexts; /* it has them */
 	bool in_stream;      /* it is asynchronous */
 	CUstream stream;     /* as gcp_stream_named gives it */
 	CUcontext executing; /* the stream's */
 	int device;          /* that one's */
 
-	bool between, batch; /* another device takes part; it is one of several */
-	int cancel;          /* as it was, if `between` */
-	int calls;           /* that were due */
-	bool mapped;         /* a side is memory that the library has mapped */
-	bool rewritten;      /* is to be made by a call that names the contexts */
-	bool made;           /* it was: `result` is the program's */
+	bool mapped;    /* a side is memory that the library has mapped */
+	bool rewritten; /* is to be made by a call that names the contexts */
+	bool several;   /* it is several copies: none is rewritten */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
 	CUcontext homes[2];
 	bool is_far[2];
-	CUresult result;
 };
 
 /* Memory is open to more devices than have peer access: some copies between devices
@@ -136,31 +131,36 @@ static CUDA_MEMCPY3D_PEER volume(const void *copy)
 	return what;
 }
 
-#define HOST(p)   CU_MEMORYTYPE_HOST, (CUdeviceptr)(uintptr_t)(p)
-#define DEVICE(p) CU_MEMORYTYPE_DEVICE, p
-#define ANY(p)    CU_MEMORYTYPE_UNIFIED, p
+static CUmemorytype type_of(char letter)
+{
+	return letter == 'H'   ? CU_MEMORYTYPE_HOST
+	       : letter == 'D' ? CU_MEMORYTYPE_DEVICE
+			       : CU_MEMORYTYPE_UNIFIED;
+}
 
-#define COPIED_cuMemcpy            line(ANY(to), ANY(from), bytes)
-#define COPIED_cuMemcpyAsync       line(ANY(to), ANY(from), bytes)
-#define COPIED_cuMemcpyHtoD        line(DEVICE(to), HOST(from), bytes)
-#define COPIED_cuMemcpyHtoDAsync   line(DEVICE(to), HOST(from), bytes)
-#define COPIED_cuMemcpyDtoH        line(HOST(to), DEVICE(from), bytes)
-#define COPIED_cuMemcpyDtoHAsync   line(HOST(to), DEVICE(from), bytes)
-#define COPIED_cuMemcpyDtoD        line(DEVICE(to), DEVICE(from), bytes)
-#define COPIED_cuMemcpyDtoDAsync   line(DEVICE(to), DEVICE(from), bytes)
-#define COPIED_cuMemcpyDtoA        line_array(to, NULL, offset, from, bytes)
-#define COPIED_cuMemcpyAtoD        line_array(NULL, from, offset, to, bytes)
-#define COPIED_cuMemcpy2D          rectangle(copy)
-#define COPIED_cuMemcpy2DUnaligned rectangle(copy)
-#define COPIED_cuMemcpy2DAsync     rectangle(copy)
-#define COPIED_cuMemcpy3D          volume(copy)
-#define COPIED_cuMemcpy3DAsync     volume(copy)
-#define COPIED_cuMemcpyPeer                                                            \
-	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
-#define COPIED_cuMemcpyPeerAsync                                                       \
-	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
-#define COPIED_cuMemcpy3DPeer      volume(copy)
-#define COPIED_cuMemcpy3DPeerAsync volume(copy)
+/* What a call copies: the function's name says it, and its parameters. */
+static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
+{
+	const char *form = name + strlen("cuMemcpy");
+	const void *copy = (const void *)(uintptr_t)words[0];
+
+	assert(strncmp(name, "cuMemcpy", strlen("cuMemcpy")) == 0);
+	if (*form == '2')
+		return rectangle(copy);
+	if (*form == '3')
+		return volume(copy);
+	if (*form == 'P')
+		return line(CU_MEMORYTYPE_DEVICE, words[0], CU_MEMORYTYPE_DEVICE,
+			    words[2], words[4]);
+	if (strcmp(form, "AtoD") == 0)
+		return line_array(NULL, (CUarray)(uintptr_t)words[1], words[2],
+				  words[0], words[3]);
+	if (strcmp(form, "DtoA") == 0)
+		return line_array((CUarray)(uintptr_t)words[0], NULL, words[1],
+				  words[2], words[3]);
+	return line(type_of(*form ? form[3] : 0), words[0], type_of(*form), words[1],
+		    words[2]);
+}
 
 /* --- the sides ----------------------------------------------------------------- */
 
@@ -236,7 +236,7 @@ static void contexts_name(struct copy *copy, const struct side *to,
 {
 	CUDA_MEMCPY3D_PEER *what = &copy->what;
 
-	assert(copy->executing && !copy->names_contexts);
+	assert(copy->executing);
 	if (what->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
 		what->dstHost =
 		    (void *)what->dstDevice; // NOLINT(performance-no-int-to-ptr)
@@ -259,30 +259,27 @@ static bool needs_contexts(const struct copy *copy, const struct side *side,
 	return is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy));
 }
 
-/* Returns true if another device takes part. Only while pooling. */
-static bool copy_is_between(struct copy *copy)
+/* Returns true if another device takes part. */
+static bool copy_is_between(struct copy *copy, const char *name, const uint64_t *words)
 {
 	struct side sides[2];
 
-	assert(gcp_process_pooling());
-	if (!executing_find(copy))
-		return false;
+	assert(copy->executing && gcp_process_pooling());
+	copy->what = copied(name, words);
 	sides[0] = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
 	sides[1] = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
-	if (!is_elsewhere(&sides[0], copy) && !is_elsewhere(&sides[1], copy))
-		return false;
 	for (int i = 0; i < 2; i++) {
 		copy->mapped |= sides[i].mapped;
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
-	copy->rewritten = !copy->names_contexts && copy->what.WidthInBytes > 0 &&
+	copy->rewritten = !strstr(name, "Peer") && copy->what.WidthInBytes > 0 &&
 			  copy->what.Height > 0 && copy->what.Depth > 0 &&
 			  (needs_contexts(copy, &sides[0], &sides[1]) ||
 			   needs_contexts(copy, &sides[1], &sides[0]));
 	if (copy->rewritten)
 		contexts_name(copy, &sides[0], &sides[1]);
-	return true;
+	return copy->is_far[0] || copy->is_far[1];
 }
 
 /* --- making it ----------------------------------------------------------------- */
@@ -314,40 +311,6 @@ static bool is_refused(CUresult result)
 	       result == CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Before the program's own call, which need not be made if copy->made. */
-static void copy_begin(struct copy *copy)
-{
-	bool captured;
-
-	assert(!copy->made && copy->calls == 0);
-	copy->between = copy_is_between(copy);
-	if (!copy->between)
-		return;
-	copy->cancel = gcp_cancel_defer();
-	captured = copy->in_stream && gcp_stream_captures(copy->stream);
-	if (captured && copy->rewritten) {
-		open_everywhere();
-	} else if (copy->rewritten) {
-		copy->result = copy_call(copy);
-		copy->made = !is_refused(copy->result);
-	}
-	if (captured)
-		copy->executing = NULL; /* no work yet */
-}
-
-/* Returns true if the program's own call is to be made; once more if it was refused,
- * maybe for want of access, which there is now. */
-static bool copy_is_due(struct copy *copy)
-{
-	if (copy->calls++ == 0)
-		return !copy->made;
-	if (copy->calls > 2 || !copy->rewritten || copy->made ||
-	    copy->result != CUDA_ERROR_INVALID_VALUE)
-		return false;
-	open_everywhere();
-	return true;
-}
-
 /* Whether mapped memory may be open to a device whose context has no peer access. */
 static bool opens_more(void)
 {
@@ -368,13 +331,12 @@ static void copy_cover(const struct copy *copy)
 	CUcontext contexts[3] = {NULL};
 	int device;
 
-	assert(copy->result == CUDA_SUCCESS); /* else there may be no work */
-	if (!copy->executing)
-		return;
+	assert(copy->executing); /* whose work it is */
 	for (int i = 0; i < 2; i++)
 		if (far || !copy->is_far[i])
 			contexts[i] = copy->homes[i];
-	if (gcp_contexts_home(copy->executing, &contexts[2], &device))
+	if ((!copy->several || !opens_more()) &&
+	    gcp_contexts_home(copy->executing, &contexts[2], &device))
 		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts, 3);
 	else
 		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);
@@ -398,7 +360,7 @@ struct batch_operand {
 	};
 };
 struct batch_copy {
-	struct batch_operand from, to;
+	struct batch_operand sides[2];
 	size_t extent[3];
 	int order;
 	unsigned int flags;
@@ -408,73 +370,35 @@ enum { OPERAND_POINTER = 1 };
 _Static_assert(sizeof(struct batch_copy) == sizeof(CUDA_MEMCPY3D_BATCH_OP), "cuda.h");
 #endif
 
-/* A side of one of its copies. NULL: an array. */
-static void batch_add(struct copy *copy, const CUdeviceptr *at)
+/* Returns true if that side of one of its copies, or an array, is of another device. */
+static bool batch_add(struct copy *copy, bool array, CUdeviceptr at)
 {
-	struct side side = {.device = ON_UNKNOWN};
+	struct side side =
+	    side_find(array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED, at);
+
+	copy->mapped |= side.mapped && is_elsewhere(&side, copy);
+	return is_elsewhere(&side, copy);
+}
+
+static bool batch_is_between(struct copy *copy, const char *name, const uint64_t *words)
+{
+	bool volumes = strstr(name, "3D"), between = false;
+	const void *at[] = {(void *)(uintptr_t)words[0], (void *)(uintptr_t)words[1]};
+	size_t count = volumes ? words[0] : words[3];
+	const struct batch_copy *copies = at[1];
 
 	assert(copy->executing && copy->in_stream);
-	if (at)
-		side = side_find(CU_MEMORYTYPE_UNIFIED, *at);
-	if (!is_elsewhere(&side, copy))
-		return;
-	copy->between = true;
-	copy->rewritten |= side.mapped;
-}
-
-/* The program's own call makes all of it. */
-static void batch_begin(struct copy *copy)
-{
-	assert(copy->calls == 0 && copy->in_stream);
-	if (!copy->between)
-		return;
-	if (copy->rewritten)
-		open_everywhere();
-	copy->rewritten = false;
-	copy->batch = true;
-	copy->cancel = gcp_cancel_defer();
-}
-
-static void batch_of_lines(struct copy *copy, const CUdeviceptr *to,
-			   const CUdeviceptr *from, size_t count)
-{
-	if (!to || !from || !executing_find(copy))
-		return;
-	for (size_t i = 0; i < count; i++) {
-		batch_add(copy, &to[i]);
-		batch_add(copy, &from[i]);
-	}
-	batch_begin(copy);
-}
-
-static const CUdeviceptr *pointer_of(const struct batch_operand *operand)
-{
-	return operand->type == OPERAND_POINTER ? &operand->pointer.at : NULL;
-}
-
-static void batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
-			     size_t count)
-{
-	if (!copies || !executing_find(copy))
-		return;
-	for (size_t i = 0; i < count; i++) {
-		batch_add(copy, pointer_of(&copies[i].to));
-		batch_add(copy, pointer_of(&copies[i].from));
-	}
-	batch_begin(copy);
-}
-
-#define BEGINS_cuMemcpyBatchAsync   batch_of_lines(&between, to, from, count)
-#define BEGINS_cuMemcpy3DBatchAsync batch_of_volumes(&between, copies, count)
-
-static void batch_cover(const struct copy *copy)
-{
-	if (gcp_stream_captures(copy->stream))
-		return;
-	if (opens_more())
-		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);
-	else
-		copy_cover(copy);
+	copy->several = true;
+	for (size_t i = 0; i < count && at[1] && (volumes || at[0]); i++)
+		for (int side = 0; side < 2; side++)
+			if (volumes)
+				between |= batch_add(
+				    copy, copies[i].sides[side].type != OPERAND_POINTER,
+				    copies[i].sides[side].pointer.at);
+			else
+				between |= batch_add(
+				    copy, false, ((const CUdeviceptr *)at[side])[i]);
+	return between;
 }
 
 /* --- the hooks ----------------------------------------------------------------- */
@@ -484,62 +408,46 @@ static bool copies_matter(void)
 	return gcp_contexts_are_several() && gcp_process_pooling();
 }
 
-/* A call begins, in whose stream `submitted` tells that there is work: an error ends
- * it. Returns true if another device may take part. */
-static bool copy_starts(struct copy *copy, CUstream stream, bool in_stream,
-			CUresult submitted)
+/* The program's own call is made where the other one was refused; and once more if it
+ * is refused as well, maybe for want of access, which there is then. */
+static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
+			  bool captured)
 {
-	*copy = (struct copy){
-	    .in_stream = in_stream, .stream = stream, .result = submitted};
-	copy->made = submitted != CUDA_SUCCESS;
-	return !copy->made && copies_matter();
-}
+	CUresult result;
 
-static CUresult copy_end(const struct copy *copy)
-{
-	assert(copy->calls > 0 && (!copy->made || copy->between || copy->result));
-	if (!copy->between)
-		return copy->result;
-	if (copy->result == CUDA_SUCCESS && copy->batch)
-		batch_cover(copy);
-	else if (copy->result == CUDA_SUCCESS)
-		copy_cover(copy);
-	gcp_cancel_restore(&copy->cancel);
-	return copy->result;
-}
-
-/* begins: where another device may take part. */
-#define GCP_COPY(name, stream, in_stream, submitted, begins)                           \
-	GCP_HOOKED(name)                                                               \
-	{                                                                              \
-		struct copy between;                                                   \
-                                                                                       \
-		if (copy_starts(&between, stream, in_stream, submitted))               \
-			begins;                                                        \
-		while (copy_is_due(&between))                                          \
-			between.result = GCP_CALLED(name);                             \
-		return copy_end(&between);                                             \
+	assert(!copy->several || !copy->rewritten);
+	if (copy->rewritten && !captured) {
+		result = copy_call(copy);
+		if (!is_refused(result))
+			return result;
+	} else if (copy->rewritten || (copy->several && copy->mapped)) {
+		open_everywhere();
 	}
-#define GCP_BEGINS(called, copied)                                                     \
-	(between.names_contexts = strstr(called, "Peer") != NULL,                      \
-	 between.what = copied, copy_begin(&between))
-#define GCP_COPY_ASYNC(name, twin, begins)                                             \
-	GCP_COPY(name, gcp_stream_named(stream, twin), true,                           \
-		 gcp_stream_submits(stream, twin), begins)
+	result = gcp_words_call(words);
+	if (!copy->rewritten || result != CUDA_ERROR_INVALID_VALUE)
+		return result;
+	open_everywhere();
+	return gcp_words_call(words);
+}
 
-#define COPIES_HOOK(name, base, version, twin, need)                                   \
-	GCP_COPY_ASYNC(name, twin, GCP_BEGINS(#base, COPIED_##base))
-GCP_HOOKS_COPIES(COPIES_HOOK)
+CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
+{
+	struct copy copy = {.in_stream = words->in_stream, .stream = stream};
+	CUresult result;
+	bool captured;
 
-#define COPIES_SYNC_HOOK(name, base, version, twin, need)                              \
-	GCP_COPY(name, gcp_stream_named(NULL, twin), false,                            \
-		 (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),                     \
-		 GCP_BEGINS(#base, COPIED_##base))
-GCP_HOOKS_COPIES_SYNC(COPIES_SYNC_HOOK)
-
-#define COPIES_BATCH_HOOK(name, base, version, twin, need)                             \
-	GCP_COPY_ASYNC(name, twin, BEGINS_##base)
-GCP_HOOKS_COPIES_BATCH(COPIES_BATCH_HOOK)
+	if (!copies_matter() || !executing_find(&copy) ||
+	    !(words->table == GCP_TABLE_COPIES_BATCH
+		  ? batch_is_between
+		  : copy_is_between)(&copy, words->base, words->at))
+		return gcp_words_call(words);
+	GCP_CANCEL_LATER;
+	captured = copy.in_stream && gcp_stream_captures(stream);
+	result = copy_make(&copy, words, captured);
+	if (result == CUDA_SUCCESS && !captured) /* else it is no work yet */
+		copy_cover(&copy);
+	return result;
+}
 
 /* --- graphs -------------------------------------------------------------------- */
 
@@ -559,9 +467,9 @@ void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx, bool anywhere)
 
 void gcp_copy_graph_launched(CUstream stream)
 {
-	struct copy copy = {.in_stream = true, .stream = stream};
+	struct copy copy = {.in_stream = true, .stream = stream, .several = true};
 
 	if (atomic_load_explicit(&opened, memory_order_acquire) && copies_matter() &&
-	    executing_find(&copy))
-		batch_cover(&copy);
+	    executing_find(&copy) && !gcp_stream_captures(stream))
+		copy_cover(&copy);
 }

@@ -6,6 +6,8 @@
  * again, as in hooks_memory.c.
  */
 
+#include <string.h>
+
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
@@ -34,99 +36,109 @@ struct launch_in_line {
 	CUlaunchAttribute attributes[ATTRIBUTES_MAX];
 };
 
-static bool launch_starts_early(const CUlaunchAttribute *attribute)
-{
-	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-	       attribute->value.programmaticStreamSerializationAllowed;
-}
-
-static bool launch_sets_event_early(const CUlaunchAttribute *attribute)
-{
-	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-	       attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
-}
-
-static const struct CUlaunchConfig_st *
-launch_put_in_line(const struct CUlaunchConfig_st *config, struct launch_in_line *line)
-{
-	if (config->numAttrs > ATTRIBUTES_MAX) {
-		gcp_tracker_order_unknown(gcp_process.tracker, false);
-		return config;
-	}
-	line->config = *config;
-	line->config.attrs = line->attributes;
-	for (unsigned int i = 0; i < config->numAttrs; i++) {
-		line->attributes[i] = config->attrs[i];
-		if (launch_starts_early(&config->attrs[i]))
-			line->attributes[i]
-			    .value.programmaticStreamSerializationAllowed = 0;
-	}
-	return &line->config;
-}
-
 /* The configuration to launch with: the caller's, or what is put into `line`. */
 static const struct CUlaunchConfig_st *
 launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 	      struct launch_in_line *line)
 {
 	CUstream named = gcp_stream_named(config->hStream, per_thread);
-	bool early = false;
+	bool early = false, unknown = config->numAttrs > ATTRIBUTES_MAX;
 
 	if (!gcp_process_capturing() || !config->attrs)
 		return config;
-	for (unsigned int i = 0; i < config->numAttrs; i++) {
-		early |= launch_starts_early(&config->attrs[i]);
-		if (launch_sets_event_early(&config->attrs[i]))
-			gcp_tracker_order_unknown(gcp_process.tracker, false);
+	line->config = *config;
+	line->config.attrs = line->attributes;
+	for (unsigned int i = 0; i < config->numAttrs && i < ATTRIBUTES_MAX; i++) {
+		CUlaunchAttribute *attribute = &line->attributes[i];
+		int *allowed = &attribute->value.programmaticStreamSerializationAllowed;
+
+		*attribute = config->attrs[i];
+		unknown |= attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+			   attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+		if (attribute->id !=
+		    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+			continue;
+		early |= *allowed != 0;
+		*allowed = 0;
 	}
-	if (!early || !gcp_stream_capturable(named) ||
-	    !gcp_tracker_gives_again(gcp_process.tracker, named))
-		return config;
-	return launch_put_in_line(config, line);
+	if (unknown)
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
+	return early && config->numAttrs <= ATTRIBUTES_MAX &&
+		       gcp_stream_capturable(named) &&
+		       gcp_tracker_gives_again(gcp_process.tracker, named)
+		   ? &line->config
+		   : config;
 }
 
-static CUresult launch_by_config(const struct CUlaunchConfig_st **config,
-				 bool per_thread, struct launch_in_line *line)
+/* Its first parameter is the configuration. */
+static CUresult launch_by_config(const struct gcp_call_words *words, bool per_thread)
 {
-	CUresult result;
+	const struct CUlaunchConfig_st *config = (void *)(uintptr_t)words->at[0];
+	CUresult result = CUDA_SUCCESS;
+	struct launch_in_line line;
 
-	if (!*config)
-		return CUDA_SUCCESS;
-	result = launch_on((*config)->hStream, per_thread);
-	if (result == CUDA_SUCCESS)
-		*config = launch_orders(*config, per_thread, line);
-	return result;
+	if (config)
+		result = launch_on(config->hStream, per_thread);
+	if (config && result == CUDA_SUCCESS)
+		words->at[0] = (uintptr_t)launch_orders(config, per_thread, &line);
+	return result ?: GCP_AGAIN(gcp_words_call(words), .launch = true);
 }
+
+/* --- hooks by words ------------------------------------------------------------- */
 
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
-#define LAUNCHES_HOOK(name, base, version, twin, need)                                 \
-	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.launch = true},                \
-		       launch_on(stream, twin), GCP_CALLED(name),                      \
-		       gcp_again(&tries, result))
-GCP_HOOKS_LAUNCHES(LAUNCHES_HOOK)
+static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
+{
+	uint32_t table = words->table;
+	bool launches = table == GCP_TABLE_LAUNCHES;
+	bool copies = table == GCP_TABLE_COPIES || table == GCP_TABLE_COPIES_BATCH ||
+		      table == GCP_TABLE_COPIES_SYNC;
+	CUresult result = CUDA_SUCCESS;
 
-#define LAUNCHES_BY_CONFIG_HOOK(name, base, version, twin, need)                       \
-	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.launch = true};                \
-		       struct launch_in_line line,                                     \
-		       launch_by_config(&config, twin, &line), GCP_CALLED(name),       \
-		       gcp_again(&tries, result))
-GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_HOOK)
+	if (launches)
+		result = launch_on(words->stream, per_thread);
+	else if (table == GCP_TABLE_SUBMISSIONS || (copies && words->in_stream))
+		result = gcp_stream_submits(words->stream, per_thread);
+	else if (table == GCP_TABLE_SUBMISSIONS_SYNC || copies)
+		gcp_stream_submits_eagerly(NULL);
+	else if (table == GCP_TABLE_LAUNCHES_BY_CONFIG)
+		return launch_by_config(words, per_thread);
+	else if (table == GCP_TABLE_DESTROYERS)
+		gcp_passed_drop(strcmp(words->base, "cuMemRelease") == 0
+				    ? GCP_PASSED_HANDLE
+				    : GCP_PASSED_ARRAY,
+				words->at[0], 1);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (copies)
+		return gcp_copy_call(words,
+				     gcp_stream_named(words->stream, per_thread));
+	if (launches || table == GCP_TABLE_MAKERS)
+		return GCP_AGAIN(gcp_words_call(words), .launch = launches,
+				 .maker = launches ? NULL : words->base);
+	return gcp_words_call(words);
+}
 
-/* --- everything else ----------------------------------------------------------- */
+CUresult gcp_words_hook(uint32_t what, uint64_t *at)
+{
+	const struct gcp_row *row = &gcp_rows[what & 0xffff];
+	struct gcp_call_words words = {.at = at,
+				       .table = what >> 16 & 63,
+				       .in_stream = what >> 22 < 11,
+				       .base = gcp_row_base(row)};
+	void **real = gcp_row_slot(what & 0xffff);
+	uint64_t call = gcp_call_begin_slow(real, words.table == GCP_TABLE_WAITS, 0);
+	CUresult result = (CUresult)(call >> 32);
 
-/* Launches of graphs are in hooks_graph.c, copies in hooks_copy.c. */
-#define SUBMISSIONS_HOOK(name, base, version, twin, need)                              \
-	GCP_HOOK_CALLS(name, , gcp_stream_submits(stream, twin), GCP_CALLED(name),     \
-		       false)
-GCP_HOOKS_SUBMISSIONS(SUBMISSIONS_HOOK)
-
-#define SUBMISSIONS_SYNC_HOOK(name, base, version, twin, need)                         \
-	GCP_HOOK_CALLS(name, , (gcp_stream_submits_eagerly(NULL), CUDA_SUCCESS),       \
-		       GCP_CALLED(name), false)
-GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_HOOK)
-
-#define WAITS_HOOK(name, base, version, twin, need)                                    \
-	GCP_HOOK_CALLS(name, , CUDA_SUCCESS, GCP_CALLED(name), false)
-GCP_HOOKS_WAITS(WAITS_HOOK)
+	assert(row->entry && row < gcp_rows + GCP_ROWS_DRIVER);
+	words.real = *real;
+	if (words.in_stream)
+		words.stream = (CUstream)(uintptr_t)at[what >> 22];
+	if ((uint32_t)call <= GCP_HOOK_GATED)
+		result = words_run(&words, row->flags != 0);
+	else if ((uint32_t)call == GCP_HOOK_NONE)
+		result = gcp_words_call(&words);
+	return gcp_call_end_slow(call, result);
+}

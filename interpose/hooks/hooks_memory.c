@@ -257,11 +257,6 @@ bool gcp_comes_back(struct gcp_tries *tries)
 	return false;
 }
 
-#define MAKERS_HOOK(name, base, version, twin, need)                                   \
-	GCP_HOOK_CALLS(name, struct gcp_tries tries = {.maker = #base}, CUDA_SUCCESS,  \
-		       GCP_CALLED(name), gcp_again(&tries, result))
-GCP_HOOKS_MAKERS(MAKERS_HOOK)
-
 static CUresult memory_mapped(CUresult result, CUmemGenericAllocationHandle handle,
 			      CUdeviceptr ptr)
 {
@@ -310,10 +305,3 @@ GCP_HOOKS_MAPPINGS(GCP_HOOK)
 				.call_name = #base, GCP_PASS_##name);                  \
 	}
 GCP_HOOKS_CREATORS(CREATORS_HOOK)
-
-#define GCP_DROP(kind, key)                   gcp_passed_drop(kind, (uint64_t)(uintptr_t)(key), 1)
-#define HOOK_cuMemRelease(real, call, twin)   (GCP_DROP(GCP_PASSED_HANDLE, handle), call)
-#define HOOK_cuArrayDestroy(real, call, twin) (GCP_DROP(GCP_PASSED_ARRAY, array), call)
-#define HOOK_cuMipmappedArrayDestroy(real, call, twin)                                 \
-	(GCP_DROP(GCP_PASSED_ARRAY, array), call)
-GCP_HOOKS_DESTROYERS(GCP_HOOK)
