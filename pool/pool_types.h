@@ -9,7 +9,7 @@
  *   when may a freed block be used again?     fence.c  (epochs and fences)
  *   new memory, or a barrier?                 miss.c   (gcp_alloc_slow)
  *   how much circulates before a barrier?     window.c
- *   which free block serves a request?        heap.c, fit.c, tree.c (first fit), slab.c
+ *   which free block serves a request?        heap.c, fit.c, tree.c (first fit)
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
@@ -24,7 +24,7 @@
  *   pools->vmm_lock        what is mapped where; what a quota leaves
  *   pools->registry_lock   the lists of pools and of thread caches
  *   cache->own             one thread's cache
- *   pool->lock             heaps, segments, slabs and blocks of a pool
+ *   pool->lock             heaps, segments and blocks of a pool
  *   pinned->lock           pinned memory (pinned_types.h); a spin lock
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   depot->lock            batches of blocks between threads; a spin lock
@@ -49,7 +49,6 @@ enum {
 	GCP_CHUNK = 2 << 20,    /* bytes: the driver's granularity of memory */
 	GCP_CLASSES_MAX = 1024, /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
-	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
 	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
 	GCP_LOOKS = 256,         /* blocks that are looked at to choose one */
 };
@@ -90,9 +89,7 @@ enum gcp_block_state {
 	GCP_BLOCK_USED,     /* the program's */
 	GCP_BLOCK_CACHED, /* in a thread's cache, or waits for an event of its stream */
 	GCP_BLOCK_PENDING,   /* in heap->pending or heap->deferred: epoch not ready */
-	GCP_BLOCK_LISTED,    /* a slab's block, in heap->classes[] */
 	GCP_BLOCK_FREE,      /* in a tree of the heap: ready, merged */
-	GCP_BLOCK_RUN,       /* cut up: a slab lives here */
 	GCP_BLOCK_HOLE,      /* in heap->holes: addresses with nothing behind them */
 	GCP_BLOCK_UNMAPPING, /* in heap->unmapping: its memory is mapped elsewhere too,
 			      * and until its epoch is completed here as well; of a
@@ -108,7 +105,7 @@ enum gcp_block_state {
 
 /* Invariants:
  *  B1 addr and size are multiples of GCP_UNIT, size > 0
- *  B2 the map finds a block at its addr, except a RUN (its slab's first block)
+ *  B2 the map finds a block at its addr
  *  B3 neighbours touch: lower->addr + lower->size == addr
  *  B4 two neighbours are never both FREE; but in a private heap, where one was never
  *     allocated and the other is apart
@@ -117,8 +114,8 @@ enum gcp_block_state {
  *  B7 a FREE block's `largest` is the size of the largest in its subtree
  *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
  *     of so many chunks
- *  B9 only a block that waits for its epoch has a stream; none that is PENDING, LISTED
- *     or FREE is async
+ *  B9 only a block that waits for its epoch has a stream; none that is PENDING or
+ *     FREE is async
  *  B10 where an ordinary segment is cut its first block is a HEAD, and no other one is;
  *     it merges with what is above it when all of that is one FREE block */
 struct gcp_block {
@@ -140,13 +137,12 @@ struct gcp_block {
 		     * with memory beside it that was never allocated. B4 */
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain, or an event's */
-		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, UNMAPPING */
 		struct gcp_treap_node node;  /* FREE */
 	};
 	/* The rest: pool->lock, but batch. */
-	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
-	uint64_t stream;       /* PENDING, LISTED: all its uses come before its free
-				* in that stream; 0: in none */
+	uint64_t stream; /* PENDING: all its uses come before its free in that stream;
+			  * 0: in none */
 	struct gcp_block *lower, *upper; /* neighbours by address */
 	union {
 		struct {
@@ -161,7 +157,7 @@ struct gcp_block {
 			struct gcp_block *next, **last;
 			uint32_t count;
 		} batch; /* the first block of one in a depot; depot->lock */
-		struct { /* PENDING, LISTED */
+		struct { /* PENDING */
 			TAILQ_ENTRY(gcp_block) end; /* the last one of its epoch */
 			LIST_ENTRY(gcp_block) streamed;
 		};
@@ -178,9 +174,9 @@ struct gcp_bins {
 
 /* Kinds of segments: small blocks never pin large memory. */
 enum gcp_kind {
-	GCP_KIND_SLAB,  /* cut into slabs of classes up to slab_max; mapped ones: and
-			 * other blocks that may lie in no handle but the smallest */
-	GCP_KIND_LARGE, /* split and merged */
+	GCP_KIND_SLAB,  /* for blocks up to slab_max; mapped ones: and for others that
+			 * may lie in no handle but the smallest */
+	GCP_KIND_LARGE, /* for larger ones */
 	GCP_KIND_HUGE,  /* made for one block above split_limit, never split */
 	GCP_KINDS,
 };
@@ -233,37 +229,18 @@ struct gcp_purge {
 	uint64_t idle_since;  /* and those that were idle before that turn, and since */
 };
 
-/* A run cut into equal blocks. All fields: pool->lock.
- *  L1 listed counts its blocks in heap->classes[]
- *  L2 it is in heap->idle_slabs if all its blocks are listed
- *  L3 of the common heap, pool->listed_epoch is that of one, or younger */
-struct gcp_slab {
-	struct gcp_block *run;
-	struct gcp_block *first; /* its blocks, by ->upper */
-	uint32_t total, listed;
-	LIST_ENTRY(gcp_slab) link; /* heap->idle_slabs */
-};
-LIST_HEAD(gcp_slab_list, gcp_slab);
-
-struct gcp_class_list {
-	struct gcp_block_list list; /* LISTED blocks, longest freed first */
-	uint64_t count;
-};
-
 /* Chunks of a handle; lists of blocks by stream. */
 enum { GCP_HANDLE_MOST = 16, GCP_STREAMED = 256 };
 
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
- *  H2 used + cached + pending + listed + free == reserved, in bytes
+ *  H2 used + cached + pending + free == reserved, in bytes
  *  H3 pending blocks stand in the order of their epochs
  *  H4 pending_ends has the last pending block of each epoch, in that order */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
 	bool mixes;    /* private heaps: gcp_heap_create */
-	bool loose;    /* common heaps: small blocks lie outside slabs where no slab
-			* finds room, until the pool grows */
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_capture_ends */
 	/* Private heaps: the epoch open at the latest free. */
@@ -276,8 +253,6 @@ struct gcp_heap {
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
 	struct gcp_treap free[GCP_KINDS];
-	struct gcp_class_list *classes;     /* [class], up to slab_max */
-	struct gcp_slab_list idle_slabs;    /* of which no block is used */
 	struct gcp_block_list pending;      /* freed, epoch not ready; oldest first */
 	struct gcp_block_list pending_ends; /* the last of each epoch in there */
 	struct gcp_block_list deferred;     /* freed in a capture; by group, growing */
@@ -467,10 +442,8 @@ struct gcp_pool {
 	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
-	struct gcp_descriptor_pool block_descriptors, segment_descriptors,
-	    slab_descriptors;  /* lock */
-	uint64_t listed_epoch; /* the youngest of a LISTED block; lock */
-	/* PENDING and LISTED blocks that have a stream, by it, the latest first. */
+	struct gcp_descriptor_pool block_descriptors, segment_descriptors; /* lock */
+	/* PENDING blocks that have a stream, by it, the latest first. */
 	struct gcp_bin streamed[GCP_STREAMED];
 	struct gcp_heap_list private_heaps;
 	struct gcp_treap segments;
@@ -520,8 +493,7 @@ struct gcp_pool {
 struct gcp_classes {
 	uint64_t largest; /* sizes[count - 1] */
 	uint32_t count;
-	uint32_t slab_count; /* classes [0, slab_count) are cut from slabs */
-	uint16_t *of_units;  /* [units of GCP_UNIT] -> class */
+	uint16_t *of_units; /* [units of GCP_UNIT] -> class */
 	uint64_t sizes[GCP_CLASSES_MAX];
 };
 
@@ -582,10 +554,9 @@ static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t 
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t epoch);
 
-/* --- heap.c, fit.c, slab.c: pool->lock is held --- */
+/* --- heap.c, fit.c: pool->lock is held --- */
 
-void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
-		   struct gcp_class_list *classes, bool private);
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool, bool private);
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* Whether two free neighbours become one. */
 bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b);
@@ -601,23 +572,17 @@ void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
 void gcp_heap_advance(struct gcp_heap *heap);
 /* The oldest epoch that would have to be ready to serve `size`, as far as is looked;
  * 0: none. */
-uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class);
-struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);
+uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 /* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is not
  * free. It lies in a segment of the heap that begins at `least`. */
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
 				   uint64_t size);
-/* Takes a LISTED block out of its class. */
-void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks off their lists, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
-/* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
- * back. */
+/* fit.c: a ready block, in no tree any more, or NULL. */
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
-void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
 /* What has `size` of a block that is in no tree: it lies above the head, if one is to
  * be made, and the rest above it (NULL: there is none) is in no tree either; or free.
  */
@@ -634,7 +599,7 @@ void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block);
 /* Moves all of them to the end of `list`. */
 void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list);
 
-/* blocks.c: calls it for each block, of slabs too. pool->lock is held. */
+/* blocks.c: calls it for each block. pool->lock is held. */
 typedef void gcp_each_block(void *arg, struct gcp_block *block);
 void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg);
 /* A block of a private heap is given out (1), or is so no more (-1). */
@@ -673,14 +638,6 @@ struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
 				      uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
-
-struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool fresh);
-void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
-/* Gives slabs without a used block back to their segments. */
-void gcp_slab_coalesce_unused(struct gcp_heap *heap);
-/* Makes the blocks of all slabs of a common heap blocks like any other. */
-void gcp_slabs_break_up(struct gcp_heap *heap);
-uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,
 				      const struct gcp_segment *b)
@@ -732,10 +689,14 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
+/* What a segment must have room for to serve the request. */
+static inline uint64_t gcp_request_run(const struct gcp_request *request)
+{
+	return request->size;
+}
+
 /* --- place.c: pool->lock is held -------------------------------------------------- */
 
-/* What a segment must have room for to serve the request. */
-uint64_t gcp_request_run(const struct gcp_request *request);
 /* Where in [block->addr, + block->size), which is free, a request of `size` may lie:
  * the lowest address seen; 0: nowhere. */
 gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size);

@@ -35,7 +35,6 @@ void gcp_config_default(struct gcp_config *config)
 	};
 }
 
-/* Slabs of larger blocks cost memory that could move. */
 void gcp_config_default_mapped(struct gcp_config *config)
 {
 	gcp_config_default(config);
@@ -54,7 +53,7 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 	else if (config->class_max < config->class_min || config->class_max > 64 << 20)
 		why = "the largest size class must lie between the smallest and 64 MiB";
 	else if (config->slab_max > 256 << 10)
-		why = "slabs serve classes of at most 256 KiB";
+		why = "blocks of at most 256 KiB share slabs";
 	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
 		why = "window and epoch must hold at least one block";
 	if (!why)
@@ -75,7 +74,7 @@ static void classes_compute(struct gcp_classes *classes,
 		classes->sizes[classes->count++] = size;
 		if (step < GCP_UNIT)
 			step = GCP_UNIT;
-		/* Blocks that are no slab's lie side by side: whole pages. */
+		/* What lies in no slab is whole pages. */
 		size = gcp_round_up(size + step,
 				    size >= config->slab_max ? GCP_PAGE : GCP_UNIT);
 	}
@@ -89,10 +88,6 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 
 	classes->count = 0;
 	classes_compute(classes, config);
-	while (classes->slab_count < classes->count &&
-	       classes->sizes[classes->slab_count] <= config->slab_max)
-		classes->slab_count++;
-
 	classes->largest = classes->sizes[classes->count - 1];
 	units = classes->largest / GCP_UNIT;
 	classes->of_units = malloc((units + 1) * sizeof(classes->of_units[0]));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * descriptor.c - storage for descriptors (blocks, segments, slabs).
+ * descriptor.c - storage for descriptors (blocks, segments).
  *
  * Not malloc: a descriptor that was given back must stay readable as one of
  * its own type, because another thread may still look at it (a racing double

@@ -4,26 +4,22 @@
  *
  * Called with pool->lock held. Never calls the driver.
  *
- * Blocks of slab classes go to slab.c, all others to fit.c.
+ * Which free block serves a request says fit.c.
  */
 #include "cache.h"
 
-void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
-		   struct gcp_class_list *classes, bool private)
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool, bool private)
 {
 	*heap = (struct gcp_heap){
 	    .pool = pool,
 	    .private = private,
 	    .reuse = GCP_REUSE_FENCED,
-	    .classes = classes,
 	};
 	TAILQ_INIT(&heap->segments);
 	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
 	TAILQ_INIT(&heap->unmapping);
-	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
-		TAILQ_INIT(&classes[i].list);
 }
 
 /* --- taking and putting ----------------------------------------------------------- */
@@ -31,32 +27,18 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
-	uint32_t slab_count = heap->pool->pools->classes.slab_count;
-	struct gcp_block *block = NULL;
+	struct gcp_block *block;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!request->made) /* which would become a part of another one */
 		gcp_heap_advance(heap);
-	if (request->size_class < slab_count)
-		block = gcp_slab_take(heap, request->size_class, fresh);
-	if (!block && (request->size_class >= slab_count || heap->loose))
-		block = gcp_fit_take(request, fresh);
+	block = gcp_fit_take(request, fresh);
 	if (!block)
 		return NULL;
+	assert(gcp_epoch_ready(heap->pool, block->epoch)); /* E3 */
 	block->stream = 0;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-	return block;
-}
-
-static struct gcp_block *listed_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
-{
-	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
-
-	if (!block || !block->slab || block->size != size ||
-	    atomic_load(&block->state) != GCP_BLOCK_LISTED)
-		return NULL;
-	gcp_slab_take_block(heap, block);
 	return block;
 }
 
@@ -80,21 +62,18 @@ static bool leave_below(struct gcp_heap *heap, struct gcp_block *block, gcp_addr
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
 				   uint64_t size)
 {
-	struct gcp_block *block = listed_at(heap, addr, size);
+	struct gcp_block *block =
+	    gcp_map_find_below(heap->pool->pools->map, addr, least);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (!block) {
-		block = gcp_map_find_below(heap->pool->pools->map, addr, least);
-		if (!gcp_block_is_free(block) ||
-		    addr + size > block->addr + block->size)
-			return NULL;
-		gcp_tree_remove(heap, block);
-		if (!leave_below(heap, block, addr)) {
-			gcp_block_coalesce(heap, block);
-			return NULL;
-		}
-		block = gcp_block_split(heap, block, size);
+	if (!gcp_block_is_free(block) || addr + size > block->addr + block->size)
+		return NULL;
+	gcp_tree_remove(heap, block);
+	if (!leave_below(heap, block, addr)) {
+		gcp_block_coalesce(heap, block);
+		return NULL;
 	}
+	block = gcp_block_split(heap, block, size);
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;
@@ -106,15 +85,6 @@ void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign)
 	heap->used_blocks += (uint64_t)sign;
 	heap->used_bytes += (uint64_t)sign * block->size;
 	assert(heap->used_blocks < UINT64_MAX / 2 && heap->used_bytes < UINT64_MAX / 2);
-}
-
-void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
-{
-	gcp_assert_held(GCP_RANK_POOL);
-	if (block->slab)
-		gcp_slab_put(heap, block);
-	else
-		gcp_fit_put(heap, block);
 }
 
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
@@ -148,7 +118,6 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_CONCAT(list, &heap->deferred, link);
 	gcp_pending_take_all(heap, list);
-	gcp_slab_collect(heap, list);
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
 		while ((block = gcp_tree_lowest_fit(heap, kind, GCP_UNIT))) {
 			gcp_tree_remove(heap, block);
@@ -184,8 +153,7 @@ static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *lo
 	return bytes >= size ? epoch : 0;
 }
 
-uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class)
+uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
@@ -193,10 +161,6 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	int looks = 16 * GCP_LOOKS;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (size_class < heap->pool->pools->classes.slab_count) {
-		block = TAILQ_FIRST(&heap->classes[size_class].list);
-		return block ? block->epoch : 0;
-	}
 	TAILQ_FOREACH (block, &heap->pending, link) {
 		uint64_t epoch = 0;
 

@@ -20,8 +20,7 @@ void gcp_request_repeat_count(const struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = NULL;
 
-	if (!request->heap->private &&
-	    request->size_class >= pool->pools->classes.slab_count)
+	if (!request->heap->private && request->size > pool->pools->config.slab_max)
 		cache = gcp_cache_of_thread(pool);
 	if (!cache)
 		return;

@@ -15,25 +15,6 @@
  */
 #include "cache.h"
 
-/* A slab's block: one of those freed last. */
-static struct gcp_block *listed_take(struct gcp_heap *heap,
-				     const struct gcp_request *request)
-{
-	struct gcp_block *block =
-	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
-
-	for (int i = 0; i < GCP_LOOKS && block;
-	     i++, block = LIST_NEXT(block, streamed)) {
-		if (block->stream != request->stream ||
-		    block->size_class != request->size_class || !block->slab)
-			continue;
-		gcp_slab_take_block(heap, block);
-		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-		return block;
-	}
-	return NULL;
-}
-
 /* --- the blocks that serve as one --------------------------------------------- */
 
 struct span {
@@ -151,7 +132,7 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 	for (; block && left > 0; block = LIST_NEXT(block, streamed)) {
 		left--;
 		if (block->stream != request->stream || block->segment->kind != kind ||
-		    block->slab || is_in(block, &small))
+		    is_in(block, &small))
 			continue;
 		struct span span = span_around(block, request, &left);
 
@@ -171,9 +152,7 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!request->stream || heap->private)
 		return NULL;
-	block = request->size_class < heap->pool->pools->classes.slab_count
-		    ? listed_take(heap, request)
-		    : pending_take(heap, request);
+	block = pending_take(heap, request);
 	if (!block)
 		return NULL;
 	block->stream = 0;

@@ -13,11 +13,9 @@
 #include "check.h"
 
 struct sums {
-	uint64_t used, lent, cached, pending, listed, free, holes, unmapping;
+	uint64_t used, lent, cached, pending, free, holes, unmapping;
 	uint64_t used_blocks, streamed;
-	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
-	uint64_t idle_slabs;
 	uint64_t donors; /* bytes of whole handles that are free in a common heap */
 	uint64_t reserved, private, lanes;
 };
@@ -35,8 +33,6 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->cached;
 	case GCP_BLOCK_PENDING:
 		return &sums->pending;
-	case GCP_BLOCK_LISTED:
-		return &sums->listed;
 	case GCP_BLOCK_FREE:
 	case GCP_BLOCK_HEAD:
 		return &sums->free;
@@ -46,7 +42,6 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->unmapping;
 	case GCP_BLOCK_MOVING: /* only while a thread holds vmm_lock */
 	case GCP_BLOCK_RELEASED:
-	case GCP_BLOCK_RUN:
 		break;
 	}
 	return NULL;
@@ -83,7 +78,7 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 			 "B5: a free block is not ready");
 	}
 	GCP_MUST(!block->stream || state == GCP_BLOCK_PENDING ||
-		     state == GCP_BLOCK_LISTED || state == GCP_BLOCK_CACHED,
+		     state == GCP_BLOCK_CACHED,
 		 "B9: a block that does not wait has a stream");
 	GCP_MUST(!block->async || gcp_block_is_used(block) ||
 		     state == GCP_BLOCK_CACHED || state == GCP_BLOCK_LENT,
@@ -95,33 +90,6 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block) &&
 	    block->segment->chunks)
 		sums->donors += gcp_block_unused(block);
-	if (state == GCP_BLOCK_PENDING && block->size_class == GCP_CLASS_RUN)
-		sums->pending_runs += block->size;
-	return NULL;
-}
-
-static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
-			      struct sums *sums)
-{
-	uint64_t before = sums->listed, end = slab->run->addr;
-	uint32_t total = 0;
-
-	for (struct gcp_block *block = slab->first; block; block = block->upper) {
-		const char *broken = block_check(pool, block, sums);
-
-		GCP_MUST(!broken, broken);
-		GCP_MUST(block->slab == slab, "L1: a block belongs to another slab");
-		end = block->addr + block->size;
-		total++;
-	}
-	GCP_MUST(total == slab->total, "L1: a slab has lost a block");
-	sums->idle_slabs += slab->listed == slab->total;
-	GCP_MUST(sums->listed - before == slab->listed * slab->first->size,
-		 "L1: a slab miscounts its listed blocks");
-	GCP_MUST(end <= slab->run->addr + slab->run->size,
-		 "L1: a slab runs over its end");
-	/* What no block covers stays free. */
-	sums->free += slab->run->addr + slab->run->size - end;
 	return NULL;
 }
 
@@ -141,9 +109,8 @@ static const char *hole_check(const struct gcp_block *hole)
 static const char *head_check(const struct gcp_segment *segment)
 {
 	const struct gcp_block *first = segment->first;
-	bool is_cut = first->upper || atomic_load(&first->state) == GCP_BLOCK_RUN;
 
-	GCP_MUST(gcp_block_is_head(first) == is_cut,
+	GCP_MUST(gcp_block_is_head(first) == (first->upper != NULL),
 		 "B10: an ordinary segment has no head, or one for no other block");
 	GCP_MUST(!gcp_block_is_head(first) || !gcp_block_is_free(first->upper) ||
 		     first->upper->upper,
@@ -204,16 +171,12 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 	uint64_t at = segment->addr, unmapped = sums->holes + sums->unmapping;
 
 	for (struct gcp_block *block = segment->first; block; block = block->upper) {
-		const char *broken;
+		const char *broken = block_check(pool, block, sums);
 
 		GCP_MUST(block->addr == at, "S1: blocks do not cover their segment");
 		GCP_MUST(block->segment == segment,
 			 "S1: a block names another segment");
 		at += block->size;
-		if (atomic_load(&block->state) == GCP_BLOCK_RUN)
-			broken = slab_check(pool, block->slab, sums);
-		else
-			broken = block_check(pool, block, sums);
 		GCP_MUST(!broken, broken);
 		if (atomic_load(&block->state) == GCP_BLOCK_HOLE)
 			broken = hole_check(block);
@@ -295,18 +258,6 @@ static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
 	return sound;
 }
 
-static bool listed_epoch_is_sound(const struct gcp_pool *pool)
-{
-	const struct gcp_block *block;
-	uint64_t youngest = 0;
-
-	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
-		TAILQ_FOREACH (block, &pool->common.classes[i].list, link)
-			if (block->epoch > youngest)
-				youngest = block->epoch;
-	return youngest <= pool->listed_epoch;
-}
-
 /* Blocks that wait for a stream, or may be taken by it at once. */
 static uint64_t streamed_blocks(const struct gcp_pool *pool)
 {
@@ -348,8 +299,6 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_block *block;
 	struct sums sums = {0};
 	uint64_t reserved = 0, holes = 0, donors = 0, unmapping = 0;
-	uint64_t idle_slabs = 0;
-	struct gcp_slab *slab;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -363,20 +312,13 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
 	const char *broken = trees_check(heap);
 	GCP_MUST(!broken, broken);
-	GCP_MUST(sums.used + sums.lent + sums.cached + sums.pending + sums.listed +
-			 sums.free ==
+	GCP_MUST(sums.used + sums.lent + sums.cached + sums.pending + sums.free ==
 		     reserved,
 		 "H2: bytes are lost or counted twice");
 	GCP_MUST(bins_are_sound(heap, &holes, &donors),
 		 "B8: a block is in a bin of another size");
 	GCP_MUST(holes == sums.holes, "B8: a hole is in no bin");
 	GCP_MUST(donors == sums.donors, "B8: a free block is in no bin");
-	LIST_FOREACH (slab, &heap->idle_slabs, link)
-		idle_slabs += slab->listed == slab->total;
-	GCP_MUST(idle_slabs == sums.idle_slabs,
-		 "L2: a slab without a used block is in no list");
-	GCP_MUST(heap->private || listed_epoch_is_sound(pool),
-		 "L3: a listed block is younger than known");
 	GCP_MUST(heap->private || sums.streamed == streamed_blocks(pool),
 		 "B9: a block of a stream is not in its list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
@@ -392,7 +334,6 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	total->reserved += reserved;
 	total->private += heap->private ? reserved : 0;
 	total->pending += sums.pending;
-	total->pending_runs += sums.pending_runs;
 	total->used += sums.used;
 	total->lent += sums.lent;
 	total->used_blocks += sums.used_blocks;
@@ -511,7 +452,7 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 		 "allocated_bytes is not what the program holds");
 	GCP_MUST(stats->allocation.current == sums->used_blocks,
 		 "allocation is not the number of blocks that the program holds");
-	GCP_MUST(stats->active_bytes.current == held - sums->pending_runs,
+	GCP_MUST(stats->active_bytes.current == held,
 		 "active_bytes is not what is held or waits for its epoch");
 	GCP_MUST(stats->segment.current == sums->segments, "segments are miscounted");
 	GCP_MUST(stats->reserved_bytes.current == sums->reserved,

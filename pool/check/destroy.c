@@ -63,9 +63,6 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	gcp_mutex_unlock(&pools->vmm_lock);
 	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
-	munmap(pool->common.classes,
-	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
-		   sizeof(struct gcp_class_list));
 	munmap(pool, sizeof(*pool));
 }
 

@@ -30,11 +30,6 @@ static bool is_missing(const struct gcp_request *request, int result)
 	return result == 0 && !request->block;
 }
 
-static bool is_of_slabs(const struct gcp_request *request)
-{
-	return request->size_class < request->heap->pool->pools->classes.slab_count;
-}
-
 /* Returns true if a barrier is tried before completed epochs are asked for. Where only
  * completion counts a barrier waits, and one that makes several contexts wait costs
  * much. */
@@ -69,11 +64,8 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	if (cached_epoch && !full && count >= gcp_window_blocks(&mine, request->size))
 		return cached_epoch;
 	GCP_LOCKED(&pool->lock);
-	if (full || heap->pending_bytes + bytes > window.bytes ||
-	    (is_of_slabs(request) &&
-	     heap->classes[request->size_class].count >= window.blocks)) {
-		epoch =
-		    gcp_heap_fitting_epoch(heap, request->size, request->size_class);
+	if (full || heap->pending_bytes + bytes > window.bytes) {
+		epoch = gcp_heap_fitting_epoch(heap, request->size);
 		if (epoch == 0 || (cached_epoch && cached_epoch < epoch))
 			epoch = cached_epoch;
 	}
@@ -128,21 +120,22 @@ static int poll_in_epoch(struct gcp_request *request)
 	return poll_once(request);
 }
 
-/* A thread whose cache has as many blocks of the class as may wait makes them ready,
- * rather than to carry more and more over from the heap. */
-static int take_from_full_cache(struct gcp_request *request)
+/* A thread whose cache has blocks of the class asks whether they are ready, rather than
+ * to carry more and more over from the heap; with as many as may wait, it makes them
+ * so. */
+static int take_from_cache(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
 
-	if (!cache ||
-	    !gcp_cache_next_epoch(cache, gcp_magazine_of(cache, request->size_class),
-				  &count) ||
-	    count < gcp_cache_batch(cache, request->size))
+	if (!cache || !gcp_cache_next_epoch(
+			  cache, gcp_magazine_of(cache, request->size_class), &count))
 		return 0;
-	gcp_window_starved(pool);
-	if (is_barrier_first(pool))
+	bool full = count >= gcp_cache_batch(cache, request->size);
+	if (full)
+		gcp_window_starved(pool);
+	if (full && is_barrier_first(pool))
 		return take_ordered(request, false);
 	int result = poll_in_epoch(request);
 	if (result == 0)
@@ -161,7 +154,7 @@ static int make_pending_ready(struct gcp_request *request)
 	struct gcp_window window = gcp_window(pool);
 	uint64_t pending = __atomic_load_n(&heap->pending_bytes, __ATOMIC_RELAXED);
 
-	if (heap->private || is_of_slabs(request) || pending < window.epoch_bytes)
+	if (heap->private || pending < window.epoch_bytes)
 		return 0;
 	if (window.streams != 1 || pending < window.bytes)
 		return poll_in_epoch(request);
@@ -171,7 +164,7 @@ static int make_pending_ready(struct gcp_request *request)
 
 static int take_ready(struct gcp_request *request)
 {
-	int result = take_from_full_cache(request);
+	int result = take_from_cache(request);
 
 	if (is_missing(request, result))
 		result = make_pending_ready(request);
@@ -190,7 +183,7 @@ static bool gathering_pays(const struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 
 	return pool->vmm && (request->heap->private || gcp_pool_is_tight(pool) ||
-			     (gcp_window_is_narrow(pool) && !is_of_slabs(request)));
+			     gcp_window_is_narrow(pool));
 }
 
 /* Frees that wait for others to share their fence get one. */
@@ -210,12 +203,10 @@ static int take_gathered(struct gcp_request *request)
 	bool all = gathering_pays(request);
 	int result = 0;
 
-	if (!all && (request->heap->private || gcp_window_is_narrow(pool) ||
+	if (!all && (request->heap->private ||
 		     !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size))))
 		return 0;
-	gcp_caches_flush(pool,
-			 is_of_slabs(request) ? 0 : pool->pools->classes.slab_count,
-			 UINT64_MAX);
+	gcp_caches_flush(pool, 0, UINT64_MAX);
 	if (all) {
 		if (gcp_request_cache(request)) /* it could serve */
 			gcp_window_starved(pool);

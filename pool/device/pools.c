@@ -70,18 +70,13 @@ static struct gcp_pool *pool_find(struct gcp_pools *pools, void *ctx)
 static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	static _Atomic uint64_t last_key;
-	uint32_t count = pools->classes.slab_count;
 	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool));
-	struct gcp_class_list *classes =
-	    gcp_zeroed_map((count ? count : 1) * sizeof(*classes));
 	struct gcp_depot *depots =
 	    gcp_zeroed_map(pools->classes.count * sizeof(*depots));
 
-	if (!pool || !classes || !depots) {
+	if (!pool || !depots) {
 		if (pool)
 			munmap(pool, sizeof(*pool));
-		if (classes)
-			munmap(classes, (count ? count : 1) * sizeof(*classes));
 		if (depots)
 			munmap(depots, pools->classes.count * sizeof(*depots));
 		return NULL;
@@ -93,13 +88,12 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	gcp_descriptor_pool_init(&pool->block_descriptors, sizeof(struct gcp_block));
 	gcp_descriptor_pool_init(&pool->segment_descriptors,
 				 sizeof(struct gcp_segment));
-	gcp_descriptor_pool_init(&pool->slab_descriptors, sizeof(struct gcp_slab));
 	TAILQ_INIT(&pool->private_heaps);
 	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
-	gcp_heap_init(&pool->common, pool, classes, false);
+	gcp_heap_init(&pool->common, pool, false);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_maintenance_reset(pool);
 	return pool;

@@ -9,8 +9,7 @@
  * driver function is called: only the records change.
  *
  * Segments of a private heap never go away while it lives, so every block of a
- * checkpoint can be put back where it was. Slabs may have come and gone there: they are
- * coalesced, and blocks of slabs come back as blocks of their own.
+ * checkpoint can be put back where it was.
  */
 #include "../space/vmm.h"
 
@@ -78,7 +77,6 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 		block->group = GCP_GROUP_PAST;
 	}
 	gcp_heap_put_list(heap, &freed);
-	gcp_slab_coalesce_unused(heap);
 	/* What was live fits where it was once all else is free. Only memory for
 	 * descriptors may be short; the block then stays larger. */
 	for (size_t i = 0; i < live->count; i++) {

@@ -251,7 +251,6 @@ static int64_t scratch_find(struct gcp_heap *heap)
 	if (heap->awaited_epoch > completed)
 		return -EBUSY;
 	gcp_heap_advance(heap);
-	gcp_slab_coalesce_unused(heap);
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		if (!segment->chunks)
 			continue;

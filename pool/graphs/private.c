@@ -27,17 +27,12 @@
 
 int gcp_heap_create(struct gcp_pool *pool, bool mixes, struct gcp_heap **ret_heap)
 {
-	uint32_t count = pool->pools->classes.slab_count;
 	GCP_KEEP_ERRNO;
 	struct gcp_heap *heap = calloc(1, sizeof(*heap));
-	struct gcp_class_list *classes = calloc(count ? count : 1, sizeof(*classes));
 
-	if (!heap || !classes) {
-		free(heap);
-		free(classes);
+	if (!heap)
 		return -ENOMEM;
-	}
-	gcp_heap_init(heap, pool, classes, true);
+	gcp_heap_init(heap, pool, true);
 	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
 	heap->mixes = mixes;
 	heap->group = GCP_GROUP_FIRST;
@@ -121,7 +116,7 @@ static void groups_release(struct gcp_heap *heap, uint64_t group)
 
 /* A capture whose order is one line begins. What it does with blocks freed before
  * runs behind the barrier at its end (gcp_heap_capture_ends): so their epoch need not
- * be ready. In a class list those that wait stand behind those that are ready. */
+ * be ready. */
 static void past_release(struct gcp_heap *heap)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
@@ -131,15 +126,6 @@ static void past_release(struct gcp_heap *heap)
 	TAILQ_FOREACH (block, &list, link)
 		block->epoch = GCP_EPOCH_NOW;
 	gcp_heap_put_list(heap, &list);
-	for (uint32_t i = 0; i < heap->pool->pools->classes.slab_count; i++) {
-		TAILQ_FOREACH_REVERSE(block, &heap->classes[i].list, gcp_block_list,
-				      link)
-		{
-			if (gcp_epoch_ready(heap->pool, block->epoch))
-				break;
-			block->epoch = GCP_EPOCH_NOW;
-		}
-	}
 }
 
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
@@ -346,6 +332,5 @@ void gcp_heap_release(struct gcp_heap *heap)
 	freed = heap->reserved_bytes - heap->used_bytes - heap->lent_bytes;
 	gcp_mutex_unlock(&pool->lock);
 	(void)gcp_timeline_fill(pool, (int64_t)freed, 0);
-	free(heap->classes);
 	free(heap);
 }

@@ -2,7 +2,7 @@
 /*
  * block.c - descriptors of blocks: made, cut and joined with a neighbour.
  *
- * Called with pool->lock held by all that keep blocks in order: heap.c, fit.c, slab.c,
+ * Called with pool->lock held by all that keep blocks in order: heap.c, fit.c,
  * segment.c, vmm_space.c. Knows no list and no tree. Never calls the driver.
  */
 #include "block.h"
@@ -64,6 +64,7 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	struct gcp_block *block = gcp_descriptor_alloc(&pool->block_descriptors);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(size > 0 && size % GCP_UNIT == 0 && addr % GCP_UNIT == 0); /* B1 */
 	if (!block)
 		return NULL;
 	block->addr = addr;
@@ -72,7 +73,6 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->epoch = epoch;
 	block->segment = segment;
 	block->async = block->apart = false;
-	block->slab = NULL;
 	block->lower = block->upper = NULL;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
@@ -87,6 +87,7 @@ void gcp_block_release(struct gcp_block *block)
 	struct gcp_pool *pool = block->segment->pool;
 
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(atomic_load(&block->state) != GCP_BLOCK_RELEASED);
 	gcp_map_clear(pool->pools->map, block->addr, block);
 	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
 	gcp_descriptor_free(&pool->block_descriptors, block);
@@ -155,6 +156,7 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 	struct gcp_map *map = block->segment->pool->pools->map;
 	struct gcp_block *lower;
 
+	assert(size < block->size); /* B1 */
 	if (gcp_map_set(map, block->addr + size, block) != 0)
 		return NULL;
 	lower = gcp_block_create(block->segment, block->addr, size, block->epoch);

@@ -7,10 +7,10 @@
 
 #include "../timeline/timeline.h"
 
-/* --- pending.c, slab.c: pool->lock is held ---------------------------------------- */
+/* --- pending.c: pool->lock is held ------------------------------------------------ */
 
-/* Blocks that wait, or are in a slab's list, by the stream that freed them last: what
- * an allocation of that stream looks through (stream_heap.c).
+/* Blocks that wait, by the stream that freed them last: what an allocation of that
+ * stream looks through (stream_heap.c).
  * The list of a stream's blocks; a block that waits comes to it, and goes. */
 static inline struct gcp_bin *gcp_streamed_of(struct gcp_pool *pool, uint64_t stream)
 {
@@ -43,10 +43,6 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
-/* --- slab.c: pool->lock is held ---------------------------------------------- */
-
-/* A part of gcp_heap_collect. */
-void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
@@ -54,8 +50,6 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
  */
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
 			       bool fresh, gcp_addr *ret_at);
-/* A run that has come back from its slab. */
-void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 /* A block whose epoch is ready becomes free memory: the block that it is a part of. */
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

@@ -47,15 +47,8 @@ static void block_show(void *arg, struct gcp_block *block)
 static void segment_each(const struct gcp_segment *segment, gcp_each_block *each,
 			 void *arg)
 {
-	struct gcp_block *block, *part;
-
-	for (block = segment->first; block; block = block->upper) {
-		bool run = atomic_load(&block->state) == GCP_BLOCK_RUN;
-
-		for (part = run ? block->slab->first : block; part;
-		     part = run ? part->upper : NULL)
-			each(arg, part);
-	}
+	for (struct gcp_block *block = segment->first; block; block = block->upper)
+		each(arg, block);
 }
 
 void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg)

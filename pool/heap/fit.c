@@ -16,9 +16,7 @@
 
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
-	const struct gcp_classes *classes = &pool->pools->classes;
-
-	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
+	if (size <= pool->pools->config.slab_max)
 		return GCP_KIND_SLAB;
 	if (pool->vmm)
 		return size < GCP_CHUNK / 2 ? GCP_KIND_SLAB : GCP_KIND_LARGE;
@@ -134,30 +132,6 @@ static struct gcp_block *first_chunk_fit(struct gcp_heap *heap, enum gcp_kind ki
 	return first_fresh(gcp_tree_lowest_fit(heap, kind, bytes), bytes, fresh);
 }
 
-struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh)
-{
-	uint64_t least = bytes - GCP_PAGE; /* behind a head */
-	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, least), least, fresh);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	if (!block)
-		block = first_chunk_fit(heap, GCP_KIND_LARGE, least, fresh);
-	if (!block)
-		return NULL;
-	gcp_tree_remove(heap, block);
-	if (gcp_block_begins_segment(block) && !gcp_block_make_head(block)) {
-		gcp_tree_insert(heap, block);
-		return NULL;
-	}
-	if (gcp_block_is_head(block->lower))
-		bytes = least;
-	if (block->size > bytes)
-		block = gcp_block_split(heap, block, bytes);
-	unused_low_update(heap);
-	return block;
-}
-
 /* Whether the program has nothing else in the block's segment. */
 static bool is_segment_idle_soon(const struct gcp_block *block)
 {
@@ -237,8 +211,10 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		block = gcp_fit_find(heap, kind, size, fresh, &at);
 	if (!block && kind == GCP_KIND_HUGE)
 		block = gcp_fit_find(heap, GCP_KIND_LARGE, size, fresh, &at);
-	if (!block && kind != GCP_KIND_SLAB)
-		block = first_chunk_fit(heap, GCP_KIND_SLAB, size, fresh);
+	if (!block)
+		block = first_chunk_fit(
+		    heap, kind == GCP_KIND_SLAB ? GCP_KIND_LARGE : GCP_KIND_SLAB, size,
+		    fresh);
 	if (block && !at)
 		at = gcp_block_place(block, size);
 	if (!at || !(block = take_from(heap, block, at, size)))
@@ -255,30 +231,24 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 
 /* --- putting ------------------------------------------------------------------ */
 
-/* A block that was active has become ready. A run is not active: its blocks
- * stopped being so when they came back. */
+/* A block that was active has become ready. */
 static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 {
-	if (block->size_class != GCP_CLASS_RUN)
-		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 	gcp_block_coalesce(heap, block);
 }
 
-void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(atomic_load(&block->segment->heap) == heap);
+	assert(!gcp_block_is_used(block) && !gcp_block_is_free(block)); /* E5 */
 	if (gcp_epoch_ready(heap->pool, block->epoch)) {
 		block_ready(heap, block);
 		return;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	gcp_pending_add(heap, block);
-}
-
-void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run)
-{
-	run->size_class = GCP_CLASS_RUN;
-	gcp_fit_put(heap, run);
 }
 
 void gcp_heap_advance(struct gcp_heap *heap)

@@ -20,25 +20,6 @@
  */
 #include "block.h"
 
-/* Room for eight blocks at least, as a power of two, so that runs of all
- * classes tile a segment. */
-uint64_t gcp_slab_bytes(uint64_t block_bytes)
-{
-	uint64_t bytes = 64 << 10;
-
-	while (bytes < 8 * block_bytes)
-		bytes *= 2;
-	return bytes;
-}
-
-uint64_t gcp_request_run(const struct gcp_request *request)
-{
-	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
-
-	return request->size_class < slab_count ? gcp_slab_bytes(request->size)
-						: request->size;
-}
-
 /* Where the handle begins, or ends, that lies at `addr`. */
 static gcp_addr handle_begin(const struct gcp_segment *segment, gcp_addr addr)
 {

@@ -75,6 +75,8 @@ static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int si
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(gcp_epoch_ready(heap->pool, block->epoch)); /* B5 */
+	assert(!block->async);                             /* B9 */
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	unused_change(heap, block, 1);
 	blocks_insert(&heap->free[block->segment->kind], block);
@@ -83,6 +85,7 @@ void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(gcp_block_is_free(block));
 	unused_change(heap, block, -1);
 	blocks_remove(&heap->free[block->segment->kind], block);
 }

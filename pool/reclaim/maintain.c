@@ -99,14 +99,10 @@ static uint64_t limit_now(const struct gcp_pool *pool)
 /* Chooses the unused memory beyond the limit. */
 static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 {
-	const struct gcp_stats *stats = &pool->stats;
 	uint64_t limit = limit_now(pool);
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-	/* Slabs without a block in use would be cut anew. */
-	if (stats->reserved_bytes.current - stats->active_bytes.current > limit)
-		gcp_slab_coalesce_unused(&pool->common);
 	if (limit == 0) /* what threads keep as well */
 		purge->bytes = UINT64_MAX;
 	else if (pool->common.unused_bytes > limit)
@@ -233,7 +229,6 @@ static bool is_quiet(struct gcp_pool *pool)
 	gcp_caches_flush(pool, 0, UINT64_MAX);
 	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
 	gcp_mutex_lock(&pool->lock);
-	gcp_slab_coalesce_unused(&pool->common);
 	pool->maintenance.seen_epoch = atomic_load(&pool->timeline.open);
 	gcp_mutex_unlock(&pool->lock);
 	return true;

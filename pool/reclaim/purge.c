@@ -103,7 +103,6 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	gcp_caches_flush(pool, 0, UINT64_MAX);
 	bool segments = segments_may_go(pool, purge);
 	gcp_mutex_lock(&pool->lock);
-	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	segments = segments && gcp_heap_has_unused(&pool->common, purge);
 	gcp_mutex_unlock(&pool->lock);

@@ -75,8 +75,6 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
 	/* What was freed in a graph's heap serves its own capture alone. */
 	if (own && own->awaited_epoch > epoch)
 		epoch = own->awaited_epoch;
-	if (epoch < pool->listed_epoch)
-		epoch = pool->listed_epoch;
 	epoch = youngest_epoch(&common->unmapping, epoch);
 	return youngest_epoch(&common->pending, epoch);
 }
@@ -334,12 +332,6 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			others_give(pool->pools, pool->device, &search);
 	     i++)
 		result = retry(request);
-	if (result == GCP_CUDA_OUT_OF_MEMORY && may_succeed(request)) {
-		gcp_mutex_lock(&pool->lock);
-		gcp_slabs_break_up(&pool->common);
-		gcp_mutex_unlock(&pool->lock);
-		result = retry(request);
-	}
 	/* It may make room that it does not count as left, out of managed memory. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->vmm)
 		result = gcp_grow_plain(request);

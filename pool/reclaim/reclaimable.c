@@ -68,7 +68,6 @@ static uint64_t pool_reclaimable(struct gcp_pool *pool)
 
 	gcp_caches_flush(pool, 0, UINT64_MAX);
 	gcp_mutex_lock(&pool->lock);
-	gcp_slab_coalesce_unused(heap);
 	gcp_heap_advance(heap);
 	bytes = heap->unused_bytes;
 	TAILQ_FOREACH (block, &heap->pending, link)

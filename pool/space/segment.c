@@ -13,7 +13,6 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_gauge_add(&pool->stats.reserved_bytes, change);
-	pool->common.loose &= change < 0;
 	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
 			      memory_order_relaxed);
 }
@@ -173,7 +172,7 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	struct gcp_pool *pool = heap->pool;
 
 	gcp_assert_held(GCP_RANK_POOL);
-
+	assert(heap->reserved_bytes >= segment->mapped); /* H1 */
 	TAILQ_REMOVE(&heap->segments, segment, link);
 	gcp_segments_remove(&pool->segments, segment);
 	heap->reserved_bytes -= segment->mapped;
@@ -255,17 +254,6 @@ void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)
 	}
 }
 
-static void slab_release(struct gcp_pool *pool, struct gcp_slab *slab)
-{
-	struct gcp_block *block = slab->first, *upper;
-
-	for (; block; block = upper) {
-		upper = block->upper;
-		gcp_block_release(block);
-	}
-	gcp_descriptor_free(&pool->slab_descriptors, slab);
-}
-
 /* The memory is gone with its context: every descriptor goes too. */
 void gcp_heap_reset(struct gcp_heap *heap)
 {
@@ -277,8 +265,6 @@ void gcp_heap_reset(struct gcp_heap *heap)
 
 		for (; block; block = upper) {
 			upper = block->upper;
-			if (block->slab)
-				slab_release(heap->pool, block->slab);
 			gcp_block_release(block);
 		}
 		gcp_segment_unlink(heap, segment);
@@ -290,15 +276,8 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++)
 		heap->free[kind] = (struct gcp_treap){0};
-	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
-		TAILQ_INIT(&heap->classes[i].list);
-		heap->classes[i].count = 0;
-	}
-	if (!heap->private) {
-		heap->pool->listed_epoch = 0;
+	if (!heap->private)
 		memset(heap->pool->streamed, 0, sizeof(heap->pool->streamed));
-	}
-	LIST_INIT(&heap->idle_slabs);
 	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);

@@ -227,7 +227,7 @@ static bool has_room(const struct gcp_request *request, enum gcp_kind kind, bool
 {
 	gcp_addr at;
 
-	return gcp_fit_find(request->heap, kind, gcp_request_run(request), fresh, &at);
+	return gcp_fit_find(request->heap, kind, request->size, fresh, &at);
 }
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
@@ -241,10 +241,7 @@ static int move_plan(const struct gcp_request *request, enum gcp_kind kind,
 	gcp_heap_advance(&pool->common);
 	if (has_room(request, kind, move->apart))
 		return 0;
-	gcp_slab_coalesce_unused(&pool->common);
-	if (has_room(request, kind, move->apart))
-		return 0;
-	result = gcp_space_plan(heap, kind, gcp_request_run(request), move);
+	result = gcp_space_plan(heap, kind, request->size, move);
 	if (result == 0)
 		gcp_space_collect_useless(pool, move, useless);
 	return result;
@@ -278,7 +275,7 @@ static int room_make(struct gcp_request *request, enum gcp_kind kind, gcp_taking
 	unmapping_finish(pool);
 	result = move_plan_locked(request, kind, &move, &useless);
 	if (result == -ENOSPC) {
-		result = range_add(request->heap, kind, gcp_request_run(request));
+		result = range_add(request->heap, kind, request->size);
 		if (result == 0)
 			result = move_plan_locked(request, kind, &move, &useless);
 	}

@@ -61,6 +61,7 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 	struct gcp_stats *stats = &heap->pool->stats;
 
 	segment->mapped += (uint64_t)change;
+	assert(segment->mapped <= segment->size); /* S2 */
 	atomic_fetch_add_explicit(&heap->pool->vmm_mapped, (uint64_t)change,
 				  memory_order_relaxed);
 	heap->reserved_bytes += (uint64_t)change;

@@ -152,7 +152,6 @@ TEST(addresses_pass_to_another_context)
 	assert_int_equal(next, addr);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-	gcp_slab_coalesce_unused(&pool->common);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_pool_reset(pools, FAKE_CTX);
 	must_free(next);

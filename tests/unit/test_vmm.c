@@ -349,10 +349,8 @@ TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 	must_alloc(pool, 256 * MIB);
 }
 
-/* Slabs with one block in use each hold all of a device; what is free of them serves
- * blocks of another class, and is one with the rest when all have come back. */
-CASE(what_is_free_of_slabs_serves_other_classes_before_memory_is_out, fake_setup_open,
-     fake_close)
+/* Small blocks lie all over a device; what is free between them serves others. */
+CASE(what_is_free_between_small_blocks_serves_others, fake_setup_open, fake_close)
 {
 	static gcp_addr blocks[16 * MIB / 512];
 	enum { COUNT = 16 * MIB / 512, KEPT = 128 };
