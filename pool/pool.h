@@ -79,8 +79,6 @@ struct gcp_config {
 };
 
 void gcp_config_default(struct gcp_config *config);
-/* What suits mapped segments better (GCP_BACKEND_MAPPED). */
-void gcp_config_default_mapped(struct gcp_config *config);
 
 /* 0, or -EINVAL with *ret_why set to a static sentence. */
 int gcp_config_check(const struct gcp_config *config, const char **ret_why);

@@ -261,11 +261,11 @@ static void complaint_add(struct parse *parse, struct gcp_text *text,
 static void config_fit(struct parse *parse)
 {
 	struct gcp_config *config = &parse->options->pool;
-	struct gcp_options defaults = {.pool.backend = config->backend};
+	struct gcp_options defaults;
 	GCP_TEXT(text, GCP_LINE_MAX);
 	const char *why = "";
 
-	gcp_options_fit(&defaults.pool);
+	gcp_options_default(&defaults);
 	if (gcp_config_check(config, &why) == 0)
 		return;
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
@@ -326,10 +326,8 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 	struct parse parse = {ret_options, environment, complain, arg, 0};
 
 	gcp_options_default(ret_options);
-	/* Twice: complaints depend on GCPOOL_STRICT, and fitting on the backend. */
+	/* Twice: complaints depend on GCPOOL_STRICT. */
 	for (int pass = 0; pass < 2; pass++) {
-		if (pass == 1)
-			gcp_options_fit(&ret_options->pool);
 		for (size_t i = 0; i < gcp_option_all_count; i++) {
 			const struct gcp_option *option = &gcp_option_table[i];
 			const char *value = value_of(environment, option->name);

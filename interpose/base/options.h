@@ -69,9 +69,6 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 
 void gcp_options_default(struct gcp_options *options);
 
-/* All of *config but its backend becomes the defaults of that backend. */
-void gcp_options_fit(struct gcp_config *config);
-
 enum gcp_option_type {
 	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
 	GCP_OPTION_BOOL,   /* 0 1 no yes off on false true */

@@ -2,7 +2,7 @@
 /*
  * options_table.c - the table of options: where a value lies, what it may be, and what
  * it is when the environment does not say. The defaults of sizes are those of
- * gcp_config_default and gcp_config_default_mapped.
+ * gcp_config_default.
  */
 #include <string.h>
 
@@ -125,17 +125,6 @@ const size_t gcp_option_all_count =
 const size_t gcp_option_count =
     sizeof(gcp_option_table) / sizeof(gcp_option_table[0]) - TEST_OPTIONS;
 
-void gcp_options_fit(struct gcp_config *config)
-{
-	enum gcp_backend backend = config->backend;
-
-	if (backend == GCP_BACKEND_SEGMENTS)
-		gcp_config_default(config);
-	else
-		gcp_config_default_mapped(config);
-	config->backend = backend;
-}
-
 void gcp_options_default(struct gcp_options *options)
 {
 	memset(options, 0, sizeof(*options));
@@ -144,6 +133,6 @@ void gcp_options_default(struct gcp_options *options)
 	options->async = options->graph_share = true;
 	options->handles = 1;
 	options->wake_wait = 60;
+	gcp_config_default(&options->pool);
 	options->pool.backend = GCP_BACKEND_AUTO;
-	gcp_options_fit(&options->pool);
 }

@@ -35,13 +35,6 @@ void gcp_config_default(struct gcp_config *config)
 	};
 }
 
-void gcp_config_default_mapped(struct gcp_config *config)
-{
-	gcp_config_default(config);
-	config->backend = GCP_BACKEND_MAPPED;
-	config->slab_max = 16 << 10;
-}
-
 int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 {
 	const char *why = NULL;

@@ -494,10 +494,9 @@ static struct row replay(uint64_t lag_us)
 	run.at = run.allocs = 0;
 	run.live = trace.peak_live = run.early_misses = run.wall_ns = 0;
 	run.addrs = calloc(trace.ids, sizeof(run.addrs[0]));
+	gcp_config_default(&config);
 	if (mapped)
-		gcp_config_default_mapped(&config);
-	else
-		gcp_config_default(&config);
+		config.backend = GCP_BACKEND_MAPPED;
 	if (!run.addrs || gcp_pools_create(&config, &driver, &run.pools) != 0 ||
 	    gcp_pool_get(run.pools, &device, 0, &run.pool) != 0)
 		die("no pool");

@@ -52,13 +52,9 @@ TEST(the_defaults_are_those_of_the_pool)
 {
 	struct gcp_config config;
 
-	gcp_config_default_mapped(&config);
+	gcp_config_default(&config);
 	config.backend = GCP_BACKEND_AUTO;
 	OK(gcp_options_parse(&options, NULL, NULL, NULL));
-	assert_memory_equal(&options.pool, &config, sizeof(config));
-	char *environment[] = {"GCPOOL_BACKEND=segments", NULL};
-	gcp_config_default(&config);
-	OK(gcp_options_parse(&options, environment, NULL, NULL));
 	assert_memory_equal(&options.pool, &config, sizeof(config));
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 	assert_int_equal(options.log_level, GCP_LOG_WARNING);

@@ -209,7 +209,8 @@ struct gcp_config fake_mapped_config(void)
 {
 	struct gcp_config config;
 
-	gcp_config_default_mapped(&config);
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_MAPPED;
 	config.window_bytes = 0;
 	config.epoch_blocks = 1;
 	config.thread_cache_bytes = 0;

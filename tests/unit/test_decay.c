@@ -88,7 +88,8 @@ static int setup_mapped(void **state)
 	struct gcp_config config;
 
 	fake_setup(state);
-	gcp_config_default_mapped(&config);
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_MAPPED;
 	fake_open(&config);
 	return 0;
 }

@@ -185,7 +185,8 @@ static int share_setup(void **state)
 	for (int i = 0; i < STREAMS; i++)
 		ids[i] = ++last_id;
 	context_of_streams = FAKE_CTX;
-	gcp_config_default_mapped(&config);
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_MAPPED;
 	config.thread_cache_bytes = 0;
 	config.epoch_blocks = 1;
 	fake_open(&config);

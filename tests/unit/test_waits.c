@@ -29,10 +29,7 @@ static void open_of(uint64_t memory)
 {
 	struct gcp_config config;
 
-	if (vmm)
-		gcp_config_default_mapped(&config);
-	else
-		gcp_config_default(&config);
+	gcp_config_default(&config);
 	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	fake.memory_limit = memory;
 	fake_open(&config);
