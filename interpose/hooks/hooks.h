@@ -55,8 +55,9 @@ struct gcp_call_words {
 	bool in_stream; /* the stream is a parameter: */
 	CUstream stream;
 	void *real;
-	const char *base; /* its name */
+	const char *name, *base; /* its */
 };
+#define GCP_WORD(words, n) ((void *)(uintptr_t)(words)->at[n])
 /* what: the row (16 bits), the table (6), which word is the stream (11: none). */
 CUresult gcp_words_hook(uint32_t what, uint64_t *at);
 /* Calls the real function. */
@@ -69,6 +70,9 @@ static inline CUresult gcp_words_call(const struct gcp_call_words *words)
 	*(void **)&call = words->real;
 	return call(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]);
 }
+
+/* hooks_graph.c: makes or ends a graph, or something of one. */
+CUresult gcp_graph_call(const struct gcp_call_words *words);
 
 /* hooks_copy.c: makes a copy that is submitted. `stream`: as gcp_stream_named gives it.
  */

@@ -8,12 +8,16 @@
  * What is made of a graph holds its memory before the real call, and what a real call
  * ends until after it.
  */
+#include <string.h>
+
 #include "../process/calling_thread.h"
 #include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
+
+#define WORD(n) GCP_WORD(words, n)
 
 static bool shares(void)
 {
@@ -31,15 +35,15 @@ static CUresult owned(int result)
 
 /* Something is about to be made of the graph. One of gcp_holding_... takes the result.
  */
-static CUresult holding_begin(const void *graph, enum gcp_making making,
-			      const char *name, struct gcp_holder **ret_holding)
+static CUresult holding_begin(const struct gcp_call_words *words, CUgraph graph,
+			      enum gcp_making making, struct gcp_holder **ret_holding)
 {
 	*ret_holding = NULL;
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, graph, false,
 						 making, ret_holding)),
-			 .maker = name);
+			 .maker = words->base);
 }
 
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
@@ -64,12 +68,12 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-static CUresult node_taken(CUgraphNode node, const char *name)
+static CUresult node_taken(const struct gcp_call_words *words, CUgraphNode node)
 {
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_share_node_taken(gcp_process.tracker, node)),
-			 .maker = name);
+			 .maker = words->base);
 }
 
 /* --- instantiation ---------------------------------------------------------------- */
@@ -119,23 +123,38 @@ static bool is_mapped_now(CUresult *result, const struct gcp_holder *holding,
 	return any && mapped == CUDA_SUCCESS;
 }
 
-/* CUDA_GRAPH_INSTANTIATE_PARAMS begins with the flags. */
-static unsigned long long flags_of(const void *parameters)
+/* The flags are a parameter, or CUDA_GRAPH_INSTANTIATE_PARAMS begins with them. Made
+ * again where CUDA looks at addresses that are mapped nowhere. */
+static CUresult instantiate(const struct gcp_call_words *words)
 {
-	return parameters ? *(const cuuint64_t *)parameters : 0;
+	unsigned long long flags = strstr(words->base, "WithFlags") ? words->at[2] : 0;
+	CUgraphExec *ret_exec = WORD(0);
+	struct gcp_holder *holding;
+	CUresult result;
+	int looks = 0;
+
+	if (strstr(words->base, "WithParams") && words->at[2])
+		flags = *(const cuuint64_t *)WORD(2);
+	result = holding_begin(words, WORD(1), making_of(flags), &holding);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		result =
+		    GCP_AGAIN(gcp_words_call(words), .maker = "cuGraphInstantiate");
+	while (is_mapped_now(&result, holding, &looks));
+	return holding_new(result, holding, result ? NULL : *ret_exec, true);
 }
 
 /* --- ends ------------------------------------------------------------------------ */
 
-static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
+static CUresult end(const struct gcp_call_words *words, bool is_exec)
 {
-	return gcp_process_pooling()
-		   ? gcp_holder_ending(gcp_process.tracker, handle, is_exec)
-		   : NULL;
-}
+	struct gcp_holder *holder = NULL;
+	CUresult result;
 
-static CUresult holder_ended(CUresult result, struct gcp_holder *holder)
-{
+	if (gcp_process_pooling())
+		holder = gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
+	result = gcp_words_call(words);
 	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
@@ -143,8 +162,14 @@ static CUresult holder_ended(CUresult result, struct gcp_holder *holder)
 /* The executable runs another graph from now on. Launches on their way do not change.
  * What a call that failed has changed is not known; made again, it sets the same once
  * more. */
-static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
+static CUresult update(const struct gcp_call_words *words)
 {
+	CUgraphExec exec = WORD(0);
+	struct gcp_holder *holding;
+	CUresult result =
+	    holding_begin(words, WORD(1), making_of(flags_made(exec)), &holding);
+
+	result = result ?: GCP_AGAIN(gcp_words_call(words), .maker = words->base);
 	if (result == CUDA_SUCCESS)
 		return holding_new(result, holding, exec, true);
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
@@ -164,11 +189,11 @@ static CUresult node_follows(CUresult result, CUgraph graph, const CUgraphNode *
 	return result;
 }
 
-static CUresult child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
-			  CUgraphNode node)
+static CUresult child_set(CUresult result, struct gcp_holder *holding,
+			  const struct gcp_call_words *words)
 {
 	if (holding || gcp_process_pooling())
-		gcp_holding_set(gcp_process.tracker, holding, exec, node,
+		gcp_holding_set(gcp_process.tracker, holding, WORD(0), WORD(1),
 				result == CUDA_SUCCESS);
 	return result;
 }
@@ -190,15 +215,16 @@ static CUgraph child_of(const CUgraphNodeParams *params)
 
 /* Of a node that a program describes. One of a type that is not known may have any
  * graph in it. */
-static CUresult node_begin(const CUgraphNodeParams *params, enum gcp_making making,
-			   const char *name, struct gcp_holder **ret_holding)
+static CUresult node_begin(const struct gcp_call_words *words,
+			   const CUgraphNodeParams *params, enum gcp_making making,
+			   struct gcp_holder **ret_holding)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	*ret_holding = NULL;
 	if (params && (unsigned int)params->type > TYPE_KNOWN)
-		result = node_taken(NULL, name);
-	if (result == CUDA_SUCCESS)
-		result = holding_begin(child_of(params), making, name, ret_holding);
+		result = node_taken(words, NULL);
+	result = result ?: holding_begin(words, child_of(params), making, ret_holding);
 	if (result == CUDA_SUCCESS && params &&
 	    params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		gcp_copy_node_made(&params->memcpy.copyParams, params->memcpy.copyCtx,
@@ -236,133 +262,104 @@ static void bodies_known(CUgraph parent, const CUgraphNodeParams *params)
 			part_known(parent, params->conditional.phGraph_out[i], false);
 }
 
-static CUresult node_added(CUresult result, CUgraph parent,
-			   const CUgraphNodeParams *params, struct gcp_holder *holding)
+/* Addresses that the program names may be another graph's: a graph that a node is added
+ * to is held. */
+static CUresult node_add(const struct gcp_call_words *words)
 {
+	CUgraph parent = WORD(1);
+	const CUgraphNodeParams *params = NULL;
+	struct gcp_holder *holding;
+	CUresult result;
+
+	if (strcmp(words->base, "cuGraphAddNode") == 0)
+		params = WORD(strstr(words->name, "_v2") ? 5 : 4);
+	if (strcmp(words->base, "cuGraphAddMemcpyNode") == 0)
+		gcp_copy_node_made(WORD(4), WORD(5), false);
+	if (strcmp(words->base, "cuGraphAddChildGraphNode") == 0)
+		result = holding_begin(words, WORD(4), GCP_MAKING_COPY, &holding);
+	else if (params)
+		result = node_begin(
+		    words, params, child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE,
+		    &holding);
+	else
+		result = holding_begin(words, parent, GCP_MAKING_NODE, &holding);
+	result = node_follows(result ?: gcp_words_call(words), parent, WORD(0));
 	holding_add(result, holding, parent, false);
-	if (result == CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS && params) {
 		part_known(parent, moved_of(params), true);
 		bodies_known(parent, params);
 	}
 	return result;
 }
 
-/* Which graph the node is of is not known. */
-static CUresult node_set(CUresult result, const CUgraphNodeParams *params,
-			 struct gcp_holder *holding)
+/* Which graph a node is of is not known. */
+static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 {
+	const CUgraphNodeParams *params = WORD(of_exec ? 2 : 1);
+	struct gcp_holder *holding;
+	CUresult result = node_begin(words, params, GCP_MAKING_UNSEEN, &holding);
+
+	result = result ?: gcp_words_call(words);
+	if (of_exec)
+		return child_of(params) ? child_set(result, holding, words) : result;
 	gcp_holding_keep(gcp_process.tracker, holding);
 	if (result == CUDA_SUCCESS)
 		part_known(NULL, moved_of(params), false);
 	return result;
 }
 
-static CUresult node_told(CUresult result, const CUgraphNodeParams *params)
+/* The program learns what a node works on. */
+static CUresult node_tell(const struct gcp_call_words *words)
 {
-	if (result == CUDA_SUCCESS && params) {
-		part_known(NULL, child_of(params), false);
-		bodies_known(NULL, params);
+	const void *told = WORD(1);
+	CUresult result = node_taken(words, WORD(0));
+
+	result = result ?: gcp_words_call(words);
+	if (result != CUDA_SUCCESS || !told)
+		return result;
+	if (strcmp(words->base, "cuGraphChildGraphNodeGetGraph") == 0)
+		part_known(NULL, *(const CUgraph *)told, false);
+	if (strcmp(words->base, "cuGraphNodeGetParams") == 0) {
+		part_known(NULL, child_of(told), false);
+		bodies_known(NULL, told);
 	}
 	return result;
 }
 
-static CUresult graph_told(CUresult result, const CUgraph *graph)
+CUresult gcp_graph_call(const struct gcp_call_words *words)
 {
-	if (result == CUDA_SUCCESS)
-		part_known(NULL, *graph, false);
-	return result;
+	const char *form = words->base + strlen("cuGraph");
+	struct gcp_holder *holding = NULL;
+	CUresult result = CUDA_SUCCESS;
+	GCP_CANCEL_LATER;
+
+	if (strncmp(form, "Add", 3) == 0)
+		return node_add(words);
+	if (strncmp(form, "Instantiate", 11) == 0)
+		return instantiate(words);
+	if (strcmp(form, "ExecUpdate") == 0)
+		return update(words);
+	if (strstr(form, "Destroy"))
+		return end(words, *form == 'E');
+	if (strcmp(form, "NodeSetParams") == 0 ||
+	    strcmp(form, "ExecNodeSetParams") == 0)
+		return node_set(words, *form == 'E');
+	if (strcmp(form, "MemcpyNodeSetParams") == 0)
+		gcp_copy_node_made(WORD(1), NULL, true);
+	else if (strcmp(form, "ExecMemcpyNodeSetParams") == 0)
+		gcp_copy_node_made(WORD(2), WORD(3), false);
+	else if (strcmp(form, "Clone") == 0)
+		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
+	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
+		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
+	else if (strcmp(form, "Create") != 0)
+		return node_tell(words);
+	result = result ?: gcp_words_call(words);
+	if (*form == 'C') /* Create, Clone */
+		return holding_new(result, holding, result ? NULL : *(CUgraph *)WORD(0),
+				   false);
+	return strstr(form, "Child") ? child_set(result, holding, words) : result;
 }
-
-/* --- the hooks -------------------------------------------------------------------- */
-
-/* `before` gets what the call needs, or refuses it; `after` says what became of it.
- * Addresses that the program names may be another graph's: a graph that a node is added
- * to is held. */
-#define GCP_HELD(before, call, after)                                                  \
-	({                                                                             \
-		GCP_CANCEL_LATER;                                                      \
-		struct gcp_holder *holding __attribute__((unused)) = NULL;             \
-		CUresult result = before;                                              \
-                                                                                       \
-		if (result == CUDA_SUCCESS) {                                          \
-			result = call;                                                 \
-			result = after;                                                \
-		}                                                                      \
-		result;                                                                \
-	})
-#define GCP_HOLD(graph, making) holding_begin(graph, making, GCP_NAME, &holding)
-#define GCP_HOLD_NODE(making)   node_begin(params, making, GCP_NAME, &holding)
-#define GCP_FOLLOWED            node_follows(result, parent, ret_node)
-#define GCP_ADDED               holding_add(GCP_FOLLOWED, holding, parent, false)
-#define GCP_ADDING(call)        GCP_HELD(GCP_HOLD(parent, GCP_MAKING_NODE), call, GCP_ADDED)
-#define GCP_TAKING(call)        GCP_HELD(node_taken(node, GCP_NAME), call, result)
-#define GCP_ENDING(handle, is_exec, call)                                              \
-	GCP_HELD((holding = holder_ending(handle, is_exec), CUDA_SUCCESS), call,       \
-		 holder_ended(result, holding))
-
-/* Made again where CUDA looks at addresses that are mapped nowhere. */
-#define GCP_INSTANTIATED(call, flags)                                                  \
-	GCP_HELD(GCP_HOLD(graph, making_of(flags)), ({                                 \
-			 CUresult made;                                                \
-			 int looks = 0;                                                \
-			 do                                                            \
-				 made =                                                \
-				     GCP_AGAIN(call, .maker = "cuGraphInstantiate");   \
-			 while (is_mapped_now(&made, holding, &looks));                \
-			 made;                                                         \
-		 }),                                                                   \
-		 holding_new(result, holding, ret_exec ? *ret_exec : NULL, true))
-
-#define HOOK_cuGraphInstantiate(real, call, twin)          GCP_INSTANTIATED(call, 0)
-#define HOOK_cuGraphInstantiateWithFlags(real, call, twin) GCP_INSTANTIATED(call, flags)
-#define HOOK_cuGraphInstantiateWithParams(real, call, twin)                            \
-	GCP_INSTANTIATED(call, flags_of(parameters))
-#define HOOK_cuGraphExecUpdate(real, call, twin)                                       \
-	GCP_HELD(GCP_HOLD(graph, making_of(flags_made(exec))),                         \
-		 GCP_AGAIN(call, .maker = "cuGraphExecUpdate"),                        \
-		 updated(result, exec, holding))
-#define HOOK_cuGraphCreate(real, call, twin)                                           \
-	GCP_HELD(CUDA_SUCCESS, call,                                                   \
-		 holding_new(result, NULL, result ? NULL : *ret_graph, false))
-#define HOOK_cuGraphDestroy(real, call, twin)     GCP_ENDING(graph, false, call)
-#define HOOK_cuGraphExecDestroy(real, call, twin) GCP_ENDING(exec, true, call)
-#define HOOK_cuGraphClone(real, call, twin)                                            \
-	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_COPY), call,                               \
-		 holding_new(result, holding, ret_graph ? *ret_graph : NULL, false))
-#define HOOK_cuGraphAddChildGraphNode(real, call, twin)                                \
-	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_COPY), call, GCP_ADDED)
-#define HOOK_cuGraphExecChildGraphNodeSetParams(real, call, twin)                      \
-	GCP_HELD(GCP_HOLD(graph, GCP_MAKING_UNSEEN), call,                             \
-		 child_set(result, holding, exec, node))
-#define HOOK_cuGraphAddKernelNode(real, call, twin)     GCP_ADDING(call)
-#define HOOK_cuGraphAddBatchMemOpNode(real, call, twin) GCP_ADDING(call)
-#define HOOK_cuGraphAddMemsetNode(real, call, twin)     GCP_ADDING(call)
-#define HOOK_cuGraphAddMemcpyNode(real, call, twin)                                    \
-	GCP_HELD(                                                                      \
-	    (gcp_copy_node_made(copy, ctx, false), GCP_HOLD(parent, GCP_MAKING_NODE)), \
-	    call, GCP_ADDED)
-#define HOOK_cuGraphMemcpyNodeSetParams(real, call, twin)                              \
-	GCP_HELD((gcp_copy_node_made(copy, NULL, true), CUDA_SUCCESS), call, result)
-#define HOOK_cuGraphExecMemcpyNodeSetParams(real, call, twin)                          \
-	GCP_HELD((gcp_copy_node_made(copy, ctx, false), CUDA_SUCCESS), call, result)
-#define HOOK_cuGraphAddNode(real, call, twin)                                          \
-	GCP_HELD(GCP_HOLD_NODE(child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE),  \
-		 call, node_added(GCP_FOLLOWED, parent, params, holding))
-#define HOOK_cuGraphNodeSetParams(real, call, twin)                                    \
-	GCP_HELD(GCP_HOLD_NODE(GCP_MAKING_UNSEEN), call,                               \
-		 node_set(result, params, holding))
-#define HOOK_cuGraphExecNodeSetParams(real, call, twin)                                \
-	GCP_HELD(GCP_HOLD_NODE(GCP_MAKING_UNSEEN), call,                               \
-		 child_of(params) ? child_set(result, holding, exec, node) : result)
-#define HOOK_cuGraphKernelNodeGetParams(real, call, twin)     GCP_TAKING(call)
-#define HOOK_cuGraphMemcpyNodeGetParams(real, call, twin)     GCP_TAKING(call)
-#define HOOK_cuGraphMemsetNodeGetParams(real, call, twin)     GCP_TAKING(call)
-#define HOOK_cuGraphBatchMemOpNodeGetParams(real, call, twin) GCP_TAKING(call)
-#define HOOK_cuGraphNodeGetParams(real, call, twin)                                    \
-	node_told(GCP_TAKING(call), ret_params)
-#define HOOK_cuGraphChildGraphNodeGetGraph(real, call, twin)                           \
-	graph_told(GCP_TAKING(call), ret_graph)
-GCP_HOOKS_GRAPHS(GCP_HOOK)
 
 /* --- launches ---------------------------------------------------------------- */
 

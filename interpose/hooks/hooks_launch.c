@@ -105,6 +105,8 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 		gcp_stream_submits_eagerly(NULL);
 	else if (table == GCP_TABLE_LAUNCHES_BY_CONFIG)
 		return launch_by_config(words, per_thread);
+	else if (table == GCP_TABLE_GRAPHS)
+		return gcp_graph_call(words);
 	else if (table == GCP_TABLE_DESTROYERS)
 		gcp_passed_drop(strcmp(words->base, "cuMemRelease") == 0
 				    ? GCP_PASSED_HANDLE
@@ -127,6 +129,7 @@ CUresult gcp_words_hook(uint32_t what, uint64_t *at)
 	struct gcp_call_words words = {.at = at,
 				       .table = what >> 16 & 63,
 				       .in_stream = what >> 22 < 11,
+				       .name = gcp_row_name(row),
 				       .base = gcp_row_base(row)};
 	void **real = gcp_row_slot(what & 0xffff);
 	uint64_t call = gcp_call_begin_slow(real, words.table == GCP_TABLE_WAITS, 0);
