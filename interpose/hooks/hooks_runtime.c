@@ -32,11 +32,10 @@ enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4, GCP_CUDART_NO_SYMBOL = 
 
 #define RUNTIME_INDEX(tag, version, name, parameters, arguments) RUNTIME_##name,
 enum { GCP_RUNTIME_HOOKS(RUNTIME_INDEX, , ) RUNTIME_FUNCTIONS };
-#define RUNTIME_TYPE(tag, version, name, parameters, arguments)                        \
-	typedef int runtime_##name##_fn parameters;
-GCP_RUNTIME_HOOKS(RUNTIME_TYPE, , )
 
 struct gcp_runtime {
+	const char *version;
+	atomic_bool filled;
 	/* Each function, and what its code begins with while no library has patched it.
 	 * never equal: there is none, or no short cut */
 	struct gcp_code {
@@ -46,12 +45,6 @@ struct gcp_runtime {
 };
 
 static const uint64_t no_code;
-#define GCP_NO_RUNTIME                                                                 \
-	{                                                                              \
-		.code = { [0 ... RUNTIME_FUNCTIONS - 1] = {&no_code, 1} }              \
-	}
-#define GCP_REAL(runtime, name)                                                        \
-	((runtime_##name##_fn *)(uintptr_t)(runtime)->code[RUNTIME_##name].at)
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
@@ -67,44 +60,41 @@ static void code_remember(const void *function, struct gcp_code *ret_code)
 }
 
 /* Stream-ordered memory is not there before CUDA 11.2. */
-static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
+static bool runtime_fill(struct gcp_code *code, const struct gcp_elf *elf)
 {
 #define RUNTIME_NAME(tag, version, name, parameters, arguments) #name,
 	static const char names[][24] = {GCP_RUNTIME_HOOKS(RUNTIME_NAME, , )};
-	*runtime = (struct gcp_runtime)GCP_NO_RUNTIME;
 	for (int i = 0; i < RUNTIME_FUNCTIONS; i++) {
 		const void *function = gcp_elf_symbol(elf, names[i]);
 
+		code[i] = (struct gcp_code){&no_code, 1};
 		if (function)
-			code_remember(function, &runtime->code[i]);
+			code_remember(function, &code[i]);
 		else if (i <= RUNTIME_cudaSetDevice)
 			return false;
 	}
 	return true;
 }
 
-/* Filled once, under runtime_lock; NULL: there is no such cudart. The loader is asked
+/* Filled once, under runtime_lock. False: there is no such cudart. The loader is asked
  * without that lock: it has one of its own, and holds it while the constructors of a
  * library run, which may come here. */
-static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
-					     atomic_bool *filled, const char *version)
+static bool runtime_get(struct gcp_runtime *runtime)
 {
-	struct gcp_runtime found;
+	struct gcp_code code[RUNTIME_FUNCTIONS];
 	struct gcp_elf elf;
 	GCP_KEEP_ERRNO;
 
-	if (atomic_load_explicit(filled, memory_order_acquire))
-		return runtime;
-	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf) &&
-	    runtime_fill(&found, &elf)) {
-		gcp_mutex_lock(&gcp_process.runtime_lock);
-		if (!atomic_load_explicit(filled, memory_order_relaxed)) {
-			*runtime = found;
-			atomic_store_explicit(filled, true, memory_order_release);
-		}
-		gcp_mutex_unlock(&gcp_process.runtime_lock);
-	}
-	return atomic_load(filled) ? runtime : NULL;
+	if (atomic_load_explicit(&runtime->filled, memory_order_acquire))
+		return true;
+	if (!gcp_elf_find(runtime->version, &elf) || !gcp_elf_pin(&elf) ||
+	    !runtime_fill(code, &elf))
+		return atomic_load(&runtime->filled);
+	GCP_LOCKED(&gcp_process.runtime_lock);
+	if (!atomic_load_explicit(&runtime->filled, memory_order_relaxed))
+		memcpy(runtime->code, code, sizeof(code));
+	atomic_store_explicit(&runtime->filled, true, memory_order_release);
+	return true;
 }
 
 /* --- the short cut ---------------------------------------------------------------- */
@@ -180,7 +170,6 @@ static inline bool runtime_streamed(void)
 	return __builtin_expect(gcp_thread.runtime_streamed == gcp_contexts_now(), 1);
 }
 
-/* The short cut of a function, and its long way. */
 #define GCP_STREAMED(name, entry, short_cut, per_thread, parameters, ...)              \
 	GCP_SHORT runtime_fast_##name(const struct gcp_runtime *runtime,               \
 				      GCP_ARGUMENTS parameters)                        \
@@ -189,19 +178,6 @@ static inline bool runtime_streamed(void)
 			   ? short_cut(__VA_ARGS__,                                    \
 				       gcp_stream_named(stream, per_thread))           \
 			   : -1;                                                       \
-	}                                                                              \
-	static int runtime_##name(const struct gcp_runtime *real,                      \
-				  GCP_ARGUMENTS parameters)                            \
-	{                                                                              \
-		int result = GCP_CUDART_NO_SYMBOL;                                     \
-                                                                                       \
-		if (real->code[RUNTIME_##name].at == &no_code)                         \
-			return result;                                                 \
-		gcp_thread.runtime_streaming = true;                                   \
-		result = GCP_REAL(real, name)(__VA_ARGS__, stream);                    \
-		gcp_thread.runtime_streaming = false;                                  \
-		gcp_thread.runtime_refused = 0;                                        \
-		return result;                                                         \
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
 #define GCP_ALLOC          (void **ret_ptr, size_t bytes, CUstream stream)
@@ -216,55 +192,50 @@ GCP_STREAMED(cudaFreeAsync_ptsz, cuMemFreeAsync_ptsz, gcp_async_short_free, true
 
 /* --- the long way --------------------------------------------------------- */
 
-static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
-			      size_t bytes)
+/* Integers and pointers, as gcp_words_call. The short cut is not for calls that are
+ * observed, or that pass a gate. */
+static __attribute__((noinline)) int runtime_long(struct gcp_runtime *runtime,
+						  int function, uint64_t a, uint64_t b,
+						  uint64_t c)
 {
-	int result;
+	bool allocates = function == RUNTIME_cudaMalloc;
+	int (*call)(uint64_t, uint64_t, uint64_t), result;
 
-	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_inside = true;
-	result = GCP_REAL(real, cudaMalloc)(ret_ptr, bytes);
-	gcp_thread.runtime_inside = false;
+	if (!runtime_get(runtime))
+		return GCP_CUDART_UNLOADING;
+	if (runtime->code[function].at == &no_code)
+		return GCP_CUDART_NO_SYMBOL;
+	*(const void **)&call = runtime->code[function].at;
+	if (allocates || function == RUNTIME_cudaSetDevice)
+		gcp_thread.runtime_confirmed = 0;
+	if (function == RUNTIME_cudaSetDevice)
+		gcp_thread.runtime_streamed = 0;
+	gcp_thread.runtime_inside = allocates;
+	gcp_thread.runtime_streaming = function > RUNTIME_cudaSetDevice;
+	result = call(a, b, c);
+	gcp_thread.runtime_inside = gcp_thread.runtime_streaming = false;
 	gcp_thread.runtime_refused = 0;
-	/* The short cut is not for calls that are observed, or that pass a gate. */
-	if (result != GCP_CUDART_SUCCESS || gcp_process.observer || gcp_gate.wait)
+	if (allocates &&
+	    (result != GCP_CUDART_SUCCESS || gcp_process.observer || gcp_gate.wait))
 		gcp_thread.runtime_confirmed = 0;
 	return result;
 }
 
-static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
-{
-	return GCP_REAL(real, cudaFree)(ptr);
-}
-
-static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
-{
-	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_streamed = 0;
-	return GCP_REAL(real, cudaSetDevice)(device);
-}
-
 /* --- exports ---------------------------------------------------------------------- */
 
+#define GCP_WORDS(...)             GCP_WORDS_OF(__VA_ARGS__, 0, 0, 0)
+#define GCP_WORDS_OF(a, b, c, ...) (uintptr_t)(a), (uintptr_t)(b), (uintptr_t)(c)
 #define GCP_X(tag, version, name, parameters, arguments)                               \
-	static __attribute__((noinline)) int tag##_long_##name parameters              \
-	{                                                                              \
-		const struct gcp_runtime *real =                                       \
-		    runtime_get(&tag, &tag##_filled, #version);                        \
-                                                                                       \
-		return real ? runtime_##name(real, GCP_ARGUMENTS arguments)            \
-			    : GCP_CUDART_UNLOADING;                                    \
-	}                                                                              \
 	int gcp_entry_##tag##_##name parameters                                        \
 	{                                                                              \
 		int result = runtime_fast_##name(&tag, GCP_ARGUMENTS arguments);       \
                                                                                        \
-		if (__builtin_expect(result >= 0, 1))                                  \
-			return result;                                                 \
-		return tag##_long_##name arguments;                                    \
+		return __builtin_expect(result >= 0, 1)                                \
+			   ? result                                                    \
+			   : runtime_long(&tag, RUNTIME_##name, GCP_WORDS arguments);  \
 	}
 #define GCP_V(tag, version)                                                            \
-	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
-	static atomic_bool tag##_filled;                                               \
+	static struct gcp_runtime tag = {                                              \
+	    #version, .code = {[0 ... RUNTIME_FUNCTIONS - 1] = {&no_code, 1}}};        \
 	GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 GCP_RUNTIMES(GCP_V)
