@@ -128,8 +128,8 @@ struct gcpool_stats {
 	struct gcpool_gauge async_bytes; /* of requested_bytes */
 
 	/* Frees in captures whose memory did not serve the capture's next allocation,
-	 * because its order in the graph was not known (yet), because work outside of
-	 * the capture may use it, or because calls were made that are not known. */
+	 * because its order in the graph was not known (yet), or because work outside
+	 * of the capture may use it; the third is always 0. */
 	uint64_t reuse_order_unknown, reuse_eager_work, reuse_unknown_calls;
 
 	uint64_t mapped_bytes; /* of reserved_bytes, now: mapped */

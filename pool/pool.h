@@ -308,8 +308,6 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
  * under way, or may have been: it may touch any block that is allocated by now.
  * Called before the real call; any thread, any lock may be held. */
 void gcp_pools_eager_work(struct gcp_pools *pools);
-/* From now on eager work may be submitted that is not told. */
-void gcp_pools_eager_work_unseen(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
@@ -593,7 +591,7 @@ struct gcp_gauge {
 	  "frees in captures not reusable at once: order in the graph unknown")        \
 	X(reuse_eager_work,                                                            \
 	  "the same: work outside of the capture may use the memory")                  \
-	X(reuse_unknown_calls, "the same: calls were made that are not known")
+	X(reuse_unknown_calls, "always 0")
 
 /* Calls of the library into the driver, with the time spent in them. */
 #define GCP_DRIVER_CALLS(X)                                                            \

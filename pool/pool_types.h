@@ -511,10 +511,9 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic first;
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
-	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
-	_Atomic bool eager_work_unseen; /* that is not all of them; permanently */
-	_Atomic uint64_t searches;      /* calls that found no memory, until now */
+	_Atomic uint64_t serials;    /* of async blocks: those before it are taken */
+	_Atomic uint64_t eager_work; /* submissions beside captures, from 1 on */
+	_Atomic uint64_t searches;   /* calls that found no memory, until now */
 	/* A limit; bytes of each device (by 6 bits of its number) that the program has
 	 * and that no pool has taken, which grow under vmm_lock. */
 	_Atomic uint64_t quota, passed[64];

@@ -21,7 +21,7 @@
 #include "unknown_calls.h"
 
 enum {
-	STUBS = 128,     /* as many as unknown_calls_stubs.S has */
+	STUBS = 256,     /* as many as unknown_calls_stubs.S has */
 	STUB_BYTES = 16, /* from one to the next, there as well */
 };
 
@@ -37,7 +37,7 @@ static struct {
 } stubs[STUBS];
 static char names[STUBS][64];
 static uint32_t stub_count; /* stubs_lock */
-static atomic_bool seen, missed, graphs_seen;
+static atomic_bool seen, graphs_seen;
 
 /* Returns true if the name of a function says that it begins a capture. */
 static bool begins_capture(const char *name)
@@ -54,16 +54,6 @@ bool gcp_unknown_call_is(const char *name)
 bool gcp_unknown_capture_seen(void)
 {
 	return atomic_load_explicit(&seen, memory_order_relaxed);
-}
-
-/* A function that is not known, and whose calls are not seen, may be called any time.
- */
-static void unseen_calls(void)
-{
-	gcp_pools_eager_work_unseen(gcp_process.pools);
-	gcp_tracker_share_graphs(gcp_process.tracker, false);
-	gcp_share_all_taken(gcp_process.tracker);
-	gcp_graphs_keep(gcp_process.tracker, true);
 }
 
 /* It may have put any graph into another one, empty ones too. What is captured into
@@ -94,8 +84,6 @@ void gcp_unknown_capture_hold(void)
 		gcp_pools_fences_hold(gcp_process.pools);
 		gcp_graphs_keep(gcp_process.tracker, true);
 	}
-	if (atomic_load(&missed) && gcp_process_pooling())
-		unseen_calls();
 	if (atomic_load(&graphs_seen))
 		graphs_unknown();
 }
@@ -160,13 +148,11 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 	gcp_mutex_lock(&stubs_lock);
 	stub = stub_find(name, real);
 	gcp_mutex_unlock(&stubs_lock);
-	if (stub == STUBS && begins_capture(name))
-		capture_begins(name);
-	if (stub == STUBS) {
-		atomic_store(&missed, true);
+	if (stub == STUBS) { /* its calls are not seen, whatever they do */
 		gcp_gate_unknown("a function");
+		capture_begins(name);
 		if (gcp_process_pooling())
-			unseen_calls();
+			gcp_share_all_taken(gcp_process.tracker);
 		return real;
 	}
 	return gcp_unknown_call_stubs + stub * STUB_BYTES;

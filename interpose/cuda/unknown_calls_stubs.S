@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unknown_calls_stubs.S - 128 stubs for functions whose parameters are not known.
+ * unknown_calls_stubs.S - 256 stubs for functions whose parameters are not known.
  *
  * Each puts its number into a scratch register and goes to gcp_call_routed (dlsym.S),
  * which calls gcp_unknown_call_called with the number, and jumps to the function that
@@ -15,7 +15,7 @@
 gcp_unknown_call_stubs:
 	.cfi_startproc
 	.set	number, 0
-	.rept	128
+	.rept	256
 	.p2align 4
 #if defined(__x86_64__)
 	endbr64

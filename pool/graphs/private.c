@@ -57,20 +57,12 @@ void gcp_pools_eager_work(struct gcp_pools *pools)
 	atomic_fetch_add(&pools->eager_work, 1);
 }
 
-void gcp_pools_eager_work_unseen(struct gcp_pools *pools)
-{
-	atomic_store(&pools->eager_work_unseen, true);
-}
-
 /* Whether eager work may have used the block, which no allocation of this capture may
  * be given then: it may be for eager work too, on another stream. */
 static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *block)
 {
-	struct gcp_pools *pools = pool->pools;
-
 	return block->watched > 0 &&
-	       (block->watched != atomic_load(&pools->eager_work) ||
-		atomic_load(&pools->eager_work_unseen));
+	       block->watched != atomic_load(&pool->pools->eager_work);
 }
 
 /* Waits in `deferred` for the release of the open group. */
@@ -209,9 +201,7 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	if (reuse != GCP_REUSE_FENCED)
 		block->group = heap->group_freed = heap->group;
 	/* Why the memory does not serve the next allocation. */
-	if (once && atomic_load(&pool->pools->eager_work_unseen))
-		pool->stats.reuse_unknown_calls++;
-	else if (once)
+	if (once)
 		pool->stats.reuse_eager_work++;
 	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		pool->stats.reuse_order_unknown++;

@@ -33,18 +33,6 @@ static gcp_addr work_on_captured_stream_gives(void)
 	return elsewhere;
 }
 
-TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such)
-{
-	void *graph = begin(0);
-	gcp_addr addr = work_on_captured_stream_gives();
-
-	gcp_pools_eager_work_unseen(pools);
-	must_free(addr);
-	assert_int_equal(must_stats().reuse_unknown_calls, 1);
-	assert_int_equal(must_stats().reuse_eager_work, 0);
-	end_and_destroy(graph);
-}
-
 static void *take_with_hint(void *arg)
 {
 	const struct gcp_stream_hint *hint = arg;
