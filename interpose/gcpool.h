@@ -113,7 +113,8 @@ struct gcpool_stats {
 	/* Calls that the library made. */
 	struct gcpool_calls mem_alloc, mem_free, mem_trim;
 	struct gcpool_calls fence_create, fence_record, fence_order;
-	struct gcpool_calls fence_query, fence_wait, ctx_sync;
+	struct gcpool_calls fence_query, fence_wait;
+	struct gcpool_calls ctx_sync; /* always 0: kept for its place */
 
 	/* Fragmentation. */
 	uint64_t largest_free_bytes;     /* largest block that could be given at once */

@@ -123,10 +123,6 @@ struct gcp_driver {
 	 * this thread. May be NULL: that is all. */
 	int (*fence_wait_own)(void *fence);
 
-	/* Blocks the host until all work submitted to `ctx` is done.
-	 * FORBIDDEN while any stream of `ctx` captures. */
-	int (*ctx_sync)(void *ctx);
-
 	/* Blocks the host until work is done that counts for `ctx` and is another
 	 * device's, and was submitted before `moment`, which foreign_now gave: mem_free
 	 * need not wait for it. own: for what the streams of `ctx` were given alone;

@@ -338,10 +338,8 @@ struct gcp_fence_scope {
 	/* ctx: only the part in that context; NULL: all. */
 	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	/* Waits for all work that a fence would cover; NULL: never called. */
-	int (*sync)(struct gcp_timeline *timeline);
-	/* Fences do not work here: closes the epoch otherwise; NULL: nothing does. */
-	int (*failed)(struct gcp_timeline *timeline);
+	/* A fence that fails is the last one to be tried. */
+	bool refuses;
 	/* An epoch is being closed; NULL: never called. */
 	void (*closing)(struct gcp_timeline *timeline);
 	/* Whether a closed epoch keeps its fence where the queue is full: what waits

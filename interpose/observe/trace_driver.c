@@ -104,7 +104,6 @@ static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	  PTR(fence), 0, 0)                                                            \
 	X(fence_query, (void *fence), (fence), fence_done, PTR(fence), 0, 0)           \
 	X(fence_wait, (void *fence), (fence), fence_wait, PTR(fence), 0, 0)            \
-	X(ctx_sync, (void *ctx), (ctx), context_wait, 0, 0, PTR(ctx))                  \
 	X(host_alloc, (void *ctx, uint64_t bytes, uint32_t flags, void **ret_p),       \
 	  (ctx, bytes, flags, ret_p), host_segment_alloc, PTR(*ret_p), bytes,          \
 	  PTR(ctx))

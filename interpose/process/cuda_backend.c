@@ -242,6 +242,7 @@ int gcp_fence_wait_in(void *ctx, void *handle)
 static int driver_fence_order(void *handle, bool alone)
 {
 	GCP_KEEP_ERRNO;
+	assert(handle);
 	int result = gcp_contexts_for_each(fence_order_in, handle, alone);
 
 	if (result == -EXDEV)
@@ -294,18 +295,6 @@ static int driver_fence_wait(void *handle)
 static int driver_fence_wait_own(void *handle)
 {
 	return fence_wait(handle, true);
-}
-
-static int driver_ctx_sync(void *ctx)
-{
-	uint64_t foreign = gcp_foreign_work_latest();
-
-	assert(ctx);
-	CUresult result =
-	    GCP_WITHIN(ctx, gcp_contexts_note(gcp_real.cuCtxSynchronize()));
-	if (result == CUDA_SUCCESS)
-		result = gcp_foreign_work_wait(ctx, foreign, false);
-	return result;
 }
 
 /* --- pinned memory ------------------------------------------------------------- */
@@ -407,7 +396,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .mem_release_prepare = driver_mem_release_prepare,
 	    .mem_left = driver_mem_left,
 	    .mem_trim = driver_mem_trim,
-	    .ctx_sync = driver_ctx_sync,
 	    .foreign_now = gcp_foreign_work_latest,
 	    .foreign_wait = driver_foreign_wait,
 	    .third_party_writers = gcp_third_party_dma_possible,

@@ -116,8 +116,8 @@ static int free_blocking(struct gcp_pool *pool, uint64_t epoch)
 	return result == -EBUSY ? wait_by_free(pool) : result;
 }
 
-/* Where memory for a fence is out the free waits for its context, as plain CUDA's does:
- * an allocation could not tell later what is done. */
+/* Where no fence is to be had the free waits for its context, as plain CUDA's does: an
+ * allocation could not tell later what is done. */
 static int free_closing(struct gcp_pool *pool, uint64_t epoch)
 {
 	int result = gcp_timeline_close(pool, epoch);

@@ -62,24 +62,6 @@ static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 	return result;
 }
 
-static int context_sync(struct gcp_timeline *timeline)
-{
-	struct gcp_pool *pool = pool_of(timeline);
-
-	return GCP_CALL(pool, ctx_sync, pool->ctx);
-}
-
-/* If waiting for the context works, the device reports no error: fences are refused. */
-static int context_failed(struct gcp_timeline *timeline)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	int result = gcp_timeline_close_waiting(timeline);
-
-	if (result == 0)
-		timeline->refused = true;
-	return result;
-}
-
 static void context_closing(struct gcp_timeline *timeline)
 {
 	gcp_window_epoch_closed(pool_of(timeline));
@@ -100,8 +82,7 @@ const struct gcp_fence_scope gcp_context_fences = {
     .record = context_record,
     .query = context_query,
     .wait = context_wait,
-    .sync = context_sync,
-    .failed = context_failed,
+    .refuses = true,
     .closing = context_closing,
     .keeps = context_keeps,
 };

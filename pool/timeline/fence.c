@@ -29,8 +29,8 @@
  *                           context waits at          no context's queue
  *      closed by            a free; an allocation     a free or an allocation: the
  *                           only to look (`early`)    fence holds nothing back
- *      a fence that fails   each close waits for the  pools no pinned memory before a
- *                           context instead           context has ended
+ *      a fence that fails   each free waits for the   the driver frees, and waits
+ *                           context instead
  *
  *      (*) With unified addressing every context can use all pinned memory, whatever
  *      its flags say (CUDA Driver API, "Unified Addressing"). A context that is made
@@ -76,8 +76,6 @@
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
-       CUDA_CALL_REQUIRES_NEWER_DRIVER = 36,
-       CUDA_NOT_SUPPORTED = 801,
 };
 
 void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
@@ -322,21 +320,6 @@ static void fill_carry_over(struct gcp_timeline *timeline, struct fill fill)
 	atomic_store_explicit(&timeline->early, fill.early, memory_order_relaxed);
 }
 
-int gcp_timeline_close_waiting(struct gcp_timeline *timeline)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	uint64_t epoch = gcp_timeline_next(timeline);
-	int result = timeline->scope->sync(timeline);
-
-	if (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST)
-		return -EBUSY;
-	if (result != 0)
-		return result;
-	atomic_fetch_add_explicit(&timeline->closed, 1, memory_order_relaxed);
-	gcp_timeline_mark_completed(timeline, epoch);
-	return 0;
-}
-
 static int close_failed(int failure)
 {
 	if (failure < 0 || failure == GCP_CUDA_OUT_OF_MEMORY)
@@ -346,12 +329,14 @@ static int close_failed(int failure)
 	return failure;
 }
 
-/* > 0: fences do not work here, or the device reports an error. */
+/* Closes the open epoch. > 0: fences do not work here, or the device reports an error.
+ */
 static int close_by_fence(struct gcp_timeline *timeline)
 {
 	struct gcp_fence *fence;
 	int result;
 
+	assert(!timeline->refused && !gcp_timeline_is_held(timeline));
 	if (timeline->count == GCP_FENCE_QUEUE)
 		queue_thin(timeline);
 	if (timeline->count == GCP_FENCE_QUEUE)
@@ -390,10 +375,12 @@ static int close_open(struct gcp_timeline *timeline)
 	if (gcp_timeline_is_held(timeline))
 		return -EBUSY;
 	if (timeline->refused)
-		return gcp_timeline_close_waiting(timeline);
+		return -ENOBUFS;
 	result = close_by_fence(timeline);
-	return result > 0 && timeline->scope->failed ? timeline->scope->failed(timeline)
-						     : result;
+	if (result <= 0 || !timeline->scope->refuses)
+		return result;
+	timeline->refused = true;
+	return -ENOBUFS;
 }
 
 int gcp_timeline_close_locked(struct gcp_timeline *timeline)
@@ -405,18 +392,9 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 {
-	int result;
+	int result = close_open(timeline);
 
-	gcp_assert_held(GCP_RANK_FENCE);
-	if (gcp_timeline_is_held(timeline) || timeline->refused)
-		return -EBUSY;
-	result = close_by_fence(timeline);
-	if (result != CUDA_NOT_SUPPORTED && result != CUDA_CALL_REQUIRES_NEWER_DRIVER)
-		return result > 0 && timeline->scope->failed
-			   ? timeline->scope->failed(timeline)
-			   : result;
-	timeline->refused = true;
-	return -EBUSY;
+	return timeline->refused ? -EBUSY : result;
 }
 
 /* As if this free had closed it: an allocation of another thread has, since the free
@@ -433,6 +411,7 @@ int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (closed && closed->epoch > timeline->awaitable)
 		count_as_freed(timeline, closed->epoch);
 	else if (!closed && !gcp_timeline_is_completed(timeline, epoch))
@@ -554,6 +533,7 @@ int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (gcp_timeline_is_completed(timeline, epoch))
 		return 0;
 	if (!closed)

@@ -53,10 +53,9 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline);
  * -ENOBUFS: memory for a fence is out for now. */
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
 /* Closes the open epoch if nothing covers `epoch` yet; what an allocation has closed
- * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS as above. */
+ * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS: fences do not
+ * work here, or memory for one is out for now. */
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
-/* Closes the open epoch by waiting for all work that the fence would cover. */
-int gcp_timeline_close_waiting(struct gcp_timeline *timeline);
 
 /* Asks for one fence; never waits. *ret_advanced: the epoch is completed. */
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,
@@ -127,8 +126,7 @@ static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
  * or, > 0, a sticky device error, or what is said here. */
 
 /* Closes the open epoch, unless a capture forbids it, another thread closes one just
- * now, or it is not `epoch` any more. Only inside a free. -ENOBUFS: memory for a fence
- * is out for now. */
+ * now, or it is not `epoch` any more. Only inside a free. -ENOBUFS as above. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
 /* Closes the open epoch inside an allocation, only to see whether it is done by
  * now: no barrier is set on it before a free has closed a later one. full: only if so

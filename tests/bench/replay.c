@@ -256,12 +256,6 @@ static int fence_wait(void *fence)
 	return 0;
 }
 
-static int ctx_sync(void *ctx)
-{
-	device_wait(device_idle_at());
-	return 0;
-}
-
 static bool no_third_party(void)
 {
 	return false;
@@ -358,7 +352,6 @@ static const struct gcp_driver driver = {
     .fence_order = fence_order,
     .fence_query = fence_query,
     .fence_wait = fence_wait,
-    .ctx_sync = ctx_sync,
     .third_party_writers = no_third_party,
     .device_memory = device_memory,
     .clock_ns = clock_ns,

@@ -223,16 +223,6 @@ static int fake_fence_wait(void *fence)
 	return fake_end(result);
 }
 
-static int fake_ctx_sync(void *ctx)
-{
-	int result = fake_begin(&fake.syncs);
-
-	fake.violations += fake.capturing > 0;
-	if (result == 0)
-		fake.done = fake.submitted;
-	return fake_end(result);
-}
-
 static bool fake_third_party(void)
 {
 	return fake.third_party;
@@ -266,7 +256,6 @@ struct gcp_driver fake_driver(void)
 	    .fence_order = fake_fence_order,
 	    .fence_query = fake_fence_query,
 	    .fence_wait = fake_fence_wait,
-	    .ctx_sync = fake_ctx_sync,
 	    .third_party_writers = fake_third_party,
 	    .clock_ns = fake_clock,
 	};

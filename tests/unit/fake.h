@@ -29,7 +29,7 @@ struct fake {
 	uint64_t submitted, done, barrier; /* work */
 	uint64_t capturing;                /* streams that capture */
 	uint64_t violations;               /* calls that a capture forbids */
-	uint64_t allocs, frees, records, orders, queries, waits, syncs, trims;
+	uint64_t allocs, frees, records, orders, queries, waits, trims;
 	uint64_t fences;                 /* there are, of one context each */
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */

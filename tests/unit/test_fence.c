@@ -149,7 +149,6 @@ TEST(a_context_where_fences_fail_passes_through)
 	}
 	assert_int_equal(gcp_pool_alloc(pool, 3 * MIB, &none), -ENOTSUP);
 	assert_int_equal(fake.records, 1);
-	assert_true(fake.syncs > 0);
 	assert_int_equal(fake.memory_used, 32 * MIB);
 	assert_int_equal(gcp_pools_trim(pools, -1, 0, false), 32 * MIB);
 }
