@@ -33,8 +33,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	}
 	assert(gcp_graph_pool_references(graph_pool) > 0); /* P2 */
 	entry = malloc(sizeof(*entry));
-	/* The program may make checkpoints of a pool that it has named. */
-	if (!entry || gcp_heap_create(pool, !graph_pool->named, &entry->heap) != 0) {
+	if (!entry || gcp_heap_create(pool, &entry->heap) != 0) {
 		free(entry);
 		return -ENOMEM;
 	}

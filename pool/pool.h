@@ -285,11 +285,9 @@ static inline uint32_t gcp_stream_bit(uint64_t stream)
 /* --- private heaps (for capture/) ------------------------------------------ */
 
 /* A heap of its own segments, in this pool. Its blocks never reach the common
- * heap before gcp_heap_release. mixes: its first chunk of memory serves blocks of all
- * sizes, where else small ones have chunks of their own. No checkpoint can be made of
- * such a heap: what is cut for small blocks stays so, and could not be a larger one
- * again. -ENOMEM. */
-int gcp_heap_create(struct gcp_pool *pool, bool mixes, struct gcp_heap **ret_heap);
+ * heap before gcp_heap_release. Its first chunk of memory serves blocks of all sizes,
+ * where else small ones have chunks of their own. -ENOMEM. */
+int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
 /* What an allocation from a private heap is for, and so what it may be given and when
  * its block may be given on. */

@@ -240,7 +240,6 @@ enum { GCP_HANDLE_MOST = 16, GCP_STREAMED = 256 };
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	bool mixes;    /* private heaps: gcp_heap_create */
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_capture_ends */
 	/* Private heaps: the epoch open at the latest free. */

@@ -25,7 +25,7 @@
 
 #include <stdlib.h>
 
-int gcp_heap_create(struct gcp_pool *pool, bool mixes, struct gcp_heap **ret_heap)
+int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 {
 	GCP_KEEP_ERRNO;
 	struct gcp_heap *heap = calloc(1, sizeof(*heap));
@@ -34,7 +34,6 @@ int gcp_heap_create(struct gcp_pool *pool, bool mixes, struct gcp_heap **ret_hea
 		return -ENOMEM;
 	gcp_heap_init(heap, pool, true);
 	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
-	heap->mixes = mixes;
 	heap->group = GCP_GROUP_FIRST;
 	heap->group_past = GCP_GROUP_PAST;
 	gcp_mutex_lock(&pool->lock);

@@ -127,7 +127,7 @@ static void unused_low_update(struct gcp_heap *heap)
 static struct gcp_block *first_chunk_fit(struct gcp_heap *heap, enum gcp_kind kind,
 					 uint64_t bytes, bool fresh)
 {
-	if (!heap->mixes || heap->reserved_bytes > GCP_CHUNK)
+	if (!heap->private || heap->reserved_bytes > GCP_CHUNK)
 		return NULL;
 	return first_fresh(gcp_tree_lowest_fit(heap, kind, bytes), bytes, fresh);
 }

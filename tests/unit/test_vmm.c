@@ -102,7 +102,7 @@ TEST(memory_of_graphs_does_not_move)
 	struct gcp_heap *heap;
 	gcp_addr a, b;
 
-	OK(gcp_heap_create(pool, false, &heap));
+	OK(gcp_heap_create(pool, &heap));
 	OK(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a));
 	OK(gcp_pools_free(pools, a));
 	fake.done = fake.submitted;
@@ -119,7 +119,7 @@ TEST(memory_of_graphs_does_not_move)
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	/* What a graph keeps is not mapped: what is free of mapped memory goes. */
 	gcp_pools_fences_hold(pools);
-	OK(gcp_heap_create(pool, false, &heap));
+	OK(gcp_heap_create(pool, &heap));
 	OK(gcp_heap_alloc(heap, 16 * MIB, GCP_USE_ANY, &a));
 	assert_true(fake.memory_used <= 18 * MIB);
 	gcp_pools_fences_release(pools);
@@ -190,7 +190,7 @@ TEST(addresses_of_graphs_that_are_gone_are_given_back)
 	uint64_t addresses = 0, unmapped = fake_unmapped();
 
 	for (int i = 0; i < 40; i++) {
-		OK(gcp_heap_create(pool, false, &heap));
+		OK(gcp_heap_create(pool, &heap));
 		OK(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr));
 		must_free(addr);
 		gcp_heap_release(heap);
@@ -413,7 +413,7 @@ TEST_OF_DRIVER(memory_sleeps_and_comes_back_where_it_was)
 	fake_open(&config);
 	held = must_alloc(pool, 5 * MIB);
 	freed = must_alloc(pool, 6 * MIB);
-	OK(gcp_heap_create(pool, false, &heap));
+	OK(gcp_heap_create(pool, &heap));
 	OK(gcp_heap_alloc(heap, 4 * MIB, GCP_USE_ANY, &output));
 	OK(gcp_heap_alloc(heap, 2 * MIB, GCP_USE_CAPTURED, &scratch));
 	OK(gcp_pools_free(pools, scratch));

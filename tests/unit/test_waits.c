@@ -190,7 +190,7 @@ TEST_BOTH(what_a_graph_that_is_gone_had_is_waited_for)
 	gcp_addr kept, addr;
 	uint64_t before;
 
-	OK(gcp_heap_create(pool, false, &heap));
+	OK(gcp_heap_create(pool, &heap));
 	OK(gcp_heap_alloc(heap, 40 * MIB, GCP_USE_CAPTURED, &kept));
 	must_free(kept);
 	addr = must_alloc(pool, 20 * MIB);
