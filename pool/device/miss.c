@@ -284,7 +284,6 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = take_new(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
-	gcp_pool_decay(pool);
 	gcp_tick(pool->pools);
 	return result;
 }

@@ -117,7 +117,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
 	if ((filled || due) && result == 0)
-		gcp_pool_keep_limit(pool);
+		gcp_pool_maintain_gently(pool);
 	return result;
 }
 

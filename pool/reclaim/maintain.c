@@ -5,8 +5,8 @@
  *
  * Called by free_end in alloc.c when a free has closed an epoch, with no lock held: one
  * step, which asks what is completed, chooses, and gives back (purge.c). Decay happens
- * in allocations that miss their thread's cache, too, and in the optional thread of
- * GCPOOL_THREAD: a program without that thread which calls nothing keeps what it has.
+ * in the optional thread of GCPOOL_THREAD, too: a program without that thread which
+ * frees nothing keeps what it has.
  *
  * DECAY (config.decay_ms). Time is counted in turns, of which GCP_DECAY_TURNS make up
  * that while. A segment that falls idle belongs to the turn; when so many whole turns
@@ -19,8 +19,8 @@
  * THE LIMIT (config.cache_limit). What is unused beyond it goes.
  *
  * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
- * only inside calls that free, where plain CUDA would have waited as well; never
- * because an allocation misses, but what goes without a wait (`gently`, purge.c).
+ * only inside calls that free, where plain CUDA would have waited as well; but
+ * what goes without a wait (`gently`, purge.c).
  * Decay in a free waits, at most once in a turn, and so does a free of ordinary
  * segments that add up (keep_up). While a stream captures only the limit gives back.
  */
@@ -177,10 +177,14 @@ static bool may_decay(const struct gcp_pool *pool)
 	       !gcp_timeline_is_held(&pool->timeline);
 }
 
-void gcp_pool_keep_limit(struct gcp_pool *pool)
+void gcp_pool_maintain_gently(struct gcp_pool *pool)
 {
-	if (limit_now(pool) != GCP_LIMIT_NONE && may_decay(pool))
-		(void)maintain(pool, false, 0, true, true); /* an error shows again */
+	uint64_t now = pool->pools->driver.clock_ns();
+
+	if (may_decay(pool)) /* an error shows again */
+		(void)maintain(pool,
+			       gcp_turn_is_over(pool->pools, &pool->maintenance, now),
+			       now, limit_now(pool) != GCP_LIMIT_NONE, true);
 }
 
 void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
@@ -189,29 +193,10 @@ void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		gcp_tight_out(pool);
 		if (gcp_pool_pin(pool)) {
-			gcp_pool_keep_limit(pool);
+			gcp_pool_maintain_gently(pool);
 			gcp_pool_unpin(pool);
 		}
 	}
-}
-
-/* No free has begun the turn for so long that none may come. */
-static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
-{
-	uint64_t turned =
-	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
-
-	return gcp_turn_is_over(pool->pools, &pool->maintenance, now) &&
-	       (turned == 0 || gcp_turn_is_over(pool->pools, &pool->maintenance,
-						turned + (now - turned) / 2));
-}
-
-void gcp_pool_decay(struct gcp_pool *pool)
-{
-	uint64_t now = pool->pools->driver.clock_ns();
-
-	if (may_decay(pool) && turn_is_late(pool, now)) /* an error shows again */
-		(void)maintain(pool, true, now, false, true);
 }
 
 /* Whether no free has closed an epoch since the caller asked last. What threads keep

@@ -13,13 +13,9 @@
  * that closed an epoch, no lock held. 0, or a sticky device error. */
 int gcp_pool_maintain(struct gcp_pool *pool);
 
-/* The cache limit alone, by what is completed, and without a wait: inside a free that
- * does not wait (stream_alloc.c), after it closed an epoch. No lock held. */
-void gcp_pool_keep_limit(struct gcp_pool *pool);
-
-/* The decay of the above alone, and without a wait: inside an allocation that missed
- * its thread's cache. No lock held. */
-void gcp_pool_decay(struct gcp_pool *pool);
+/* The same by what is completed, and without a wait: inside a free that does not wait
+ * (stream_alloc.c), after it closed an epoch. No lock held. */
+void gcp_pool_maintain_gently(struct gcp_pool *pool);
 
 /* As if nothing had happened so far. pool->lock is held. */
 void gcp_maintenance_reset(struct gcp_pool *pool);
