@@ -88,14 +88,13 @@ struct gcp_capture_driver {
 	int (*stream_query)(void *ctx, void *stream);
 	/* An event of a context; recorded in a stream of it that does not capture;
 	 * whether what stands before it is done (0); later work of a stream waits for
-	 * that. Also beside captures. 0 or a CUresult. */
+	 * that. Also beside captures. all: not NULL: in, or of, all streams of that
+	 * context, of which none captures, and not the one. 0 or a CUresult. */
 	int (*event_create)(void *ctx, void **ret_event);
 	void (*event_destroy)(void *event);
-	int (*event_record)(void *event, void *stream);
+	int (*event_record)(void *all, void *stream, void *event);
 	int (*event_query)(void *event);
-	int (*event_wait)(void *stream, void *event);
-	/* The same for all streams of the context; no stream of it captures. */
-	int (*event_wait_all)(void *ctx, void *event);
+	int (*event_wait)(void *all, void *stream, void *event);
 
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);

@@ -69,15 +69,12 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_pool_count_graph(pool, false);
 	if (event && gcp_pools_captures_hold(tracker->pools)) {
 		gcp_pool_work_is_held_back(pool);
-		followed =
-		    tracker->driver.event_wait_all(gcp_pool_context(pool), event) == 0;
+		followed = tracker->driver.event_wait(gcp_pool_context(pool), NULL,
+						      event) == 0;
 		gcp_pools_captures_release(tracker->pools);
 	}
-	if (followed || (event && tracker->driver.event_wait(stream, event) == 0))
+	if (followed || (event && tracker->driver.event_wait(NULL, stream, event) == 0))
 		return 0;
-	result = gcp_pool_work_order(pool);
-	if (result == 0 || result == -EAGAIN)
-		return result;
 	gcp_tracker_unlock(tracker);
 	result = gcp_pool_work_wait(pool, epoch);
 	gcp_tracker_lock(tracker);
@@ -402,8 +399,8 @@ void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 		return;
 	assert(gcp_ranks_held == 0); /* a record may wait for room in the queue */
 	if (launch->event && result == 0)
-		marked =
-		    tracker->driver.event_record(launch->event, launch->stream) == 0;
+		marked = tracker->driver.event_record(NULL, launch->stream,
+						      launch->event) == 0;
 	alone = gcp_tracker_try(tracker);
 	if (!alone)
 		gcp_tracker_lock(tracker);

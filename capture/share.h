@@ -122,8 +122,8 @@ static inline bool gcp_stream_is_legacy(const void *stream)
 }
 uint64_t gcp_stream_default_id(const void *stream);
 /* The event behind the lane's latest launch, recorded now if it was not: behind all of
- * its stream then. NULL: there is none, because the stream may have gone, or a capture
- * is under way, or no two graphs of the lane were launched. */
+ * its stream then, or of the context, if the stream may have gone. NULL: there is none,
+ * because a capture is under way, or no two graphs of the lane were launched. */
 void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track);
 /* The lane's event, made if there is none, without tracker->lock, which is let go
  * meanwhile: to make an event can take until the context's launch queue has room. The

@@ -298,16 +298,22 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = marked_event(track);
 
+	if (event || !event_is_there(track) || track->in_progress > 0 ||
+	    !gcp_pool_pin(track->pool))
+		return event;
 	/* An event in the legacy stream orders all blocking streams by each other:
 	 * behind the launch, where that has just done so, it may stand, and not later.
 	 */
-	if (event || !event_is_there(track) || track->in_progress > 0 ||
-	    gcp_stream_is_legacy(track->last.stream) || !gcp_pool_pin(track->pool))
-		return event;
-	if (stream_hold(tracker, &track->last)) {
-		track->marked =
-		    tracker->driver.event_record(track->event, track->last.stream) == 0;
+	if (!gcp_stream_is_legacy(track->last.stream) &&
+	    stream_hold(tracker, &track->last)) {
+		track->marked = tracker->driver.event_record(NULL, track->last.stream,
+							     track->event) == 0;
 		stream_release(tracker);
+	} else if (gcp_pools_captures_hold(tracker->pools)) {
+		track->marked =
+		    tracker->driver.event_record(gcp_pool_context(track->pool), NULL,
+						 track->event) == 0;
+		gcp_pools_captures_release(tracker->pools);
 	}
 	gcp_pool_unpin(track->pool);
 	assert(!track->marked || track->in_progress == 0); /* X1 */

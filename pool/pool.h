@@ -431,10 +431,6 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
  * barrier, if a free or gcp_pool_work_close has closed its epoch (NO NEW WAITS,
  * fence.c). -EBUSY. */
 int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment);
-/* All later work of the context follows all that was submitted until now, on the
- * device. -EBUSY: a capture is under way; -EAGAIN: the context may be ending; or
- * another error, and nothing follows. */
-int gcp_pool_work_order(struct gcp_pool *pool);
 /* All later work of the context follows work that was submitted before this call: what
  * gives memory back in its order waits for that, too. */
 void gcp_pool_work_is_held_back(struct gcp_pool *pool);

@@ -226,10 +226,15 @@ static void driver_event_destroy(void *event)
 	(void)GCP_WITHIN(NULL, gcp_real.cuEventDestroy_v2(event));
 }
 
-/* In the caller's context: a default stream is that of the current one. */
-static int driver_event_record(void *event, void *stream)
+/* In the caller's context: a default stream is that of the current one. An event behind
+ * all streams does not stand behind what other devices do for the context. */
+static int driver_event_record(void *all, void *stream, void *event)
 {
-	return GCP_WITHIN(NULL, gcp_real.cuEventRecord(event, stream));
+	assert(event);
+	if (all && gcp_foreign_work_is_pending(gcp_foreign_work_latest()))
+		return GCP_CUDA_NOT_READY;
+	return GCP_WITHIN(NULL, all ? gcp_real.cuCtxRecordEvent(all, event)
+				    : gcp_real.cuEventRecord(event, stream));
 }
 
 static int driver_event_query(void *event)
@@ -237,19 +242,12 @@ static int driver_event_query(void *event)
 	return GCP_WITHIN(NULL, gcp_real.cuEventQuery(event));
 }
 
-static int driver_event_wait(void *stream, void *event)
+static int driver_event_wait(void *all, void *stream, void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return GCP_WITHIN(NULL, gcp_real.cuStreamWaitEvent(stream, event, 0));
-}
-
-/* --- fences ------------------------------------------------------------------ */
-
-static int driver_event_wait_all(void *ctx, void *event)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(ctx && event);
-	return GCP_WITHIN(NULL, gcp_real.cuCtxWaitEvent(ctx, event));
+	assert(event);
+	return GCP_WITHIN(NULL, all ? gcp_real.cuCtxWaitEvent(all, event)
+				    : gcp_real.cuStreamWaitEvent(stream, event, 0));
 }
 
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
@@ -274,7 +272,6 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .event_record = driver_event_record,
 	    .event_query = driver_event_query,
 	    .event_wait = driver_event_wait,
-	    .event_wait_all = driver_event_wait_all,
 	};
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;

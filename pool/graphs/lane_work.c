@@ -47,31 +47,6 @@ void gcp_pool_work_is_held_back(struct gcp_pool *pool)
 	atomic_store(&pool->held_back, gcp_pool_work_now(pool));
 }
 
-/* Not gcp_timeline_barrier, which waits where memory is reused when it is completed
- * only (GCPOOL_REUSE): here a launch follows others, and nothing is reused. */
-int gcp_pool_work_order(struct gcp_pool *pool)
-{
-	void *fence = NULL;
-	int result = -EBUSY;
-
-	if (!gcp_pool_pin(pool))
-		return -EAGAIN;
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	if (!gcp_timeline_is_held(&pool->timeline))
-		result = GCP_CALL(pool, fence_create, pool->ctx, &fence);
-	if (result == 0)
-		result = GCP_CALL(pool, fence_record, pool->ctx, fence);
-	if (result == 0)
-		result = GCP_CALL(pool, fence_order, fence, true);
-	if (fence)
-		pool->pools->driver.fence_destroy(fence);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	if (result == 0)
-		gcp_pool_work_is_held_back(pool);
-	gcp_pool_unpin(pool);
-	return result;
-}
-
 void *gcp_pool_context(const struct gcp_pool *pool)
 {
 	return pool->ctx;

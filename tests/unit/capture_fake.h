@@ -23,6 +23,7 @@ enum {
 	NODES = CAPTURE_FAKE_NODES,
 	WIDE = 100,
 	PER_THREAD = STREAMS - 1,
+	LEGACY = STREAMS - 2,
 };
 
 /* A node and what it depends on; NULL ends the list. */
@@ -48,17 +49,22 @@ static struct {
 
 static struct gcp_tracker *tracker;
 
+#define CU_LEGACY     ((void *)1)
 #define CU_PER_THREAD ((void *)2)
 
 static void *stream_handle(int i)
 {
+	if (i == LEGACY)
+		return CU_LEGACY;
 	return i == PER_THREAD && cuda.has_owner ? CU_PER_THREAD
 						 : (void *)(uintptr_t)(0x100 + i);
 }
 
 static int stream_number(void *stream)
 {
-	int i = stream == CU_PER_THREAD ? PER_THREAD : (int)((uintptr_t)stream - 0x100);
+	int i = stream == CU_PER_THREAD ? PER_THREAD
+		: stream == CU_LEGACY   ? LEGACY
+					: (int)((uintptr_t)stream - 0x100);
 
 	cuda.asked_elsewhere += i == PER_THREAD && cuda.has_owner &&
 				!pthread_equal(pthread_self(), cuda.owner);

@@ -101,9 +101,12 @@ static void event_destroy(void *event)
 	events--;
 }
 
-static int event_record_there(void *event, void *stream)
+static int event_record_there(void *all, void *stream, void *event)
 {
-	memcpy(event, behind[stream_number(stream)], sizeof(struct event));
+	memset(event, 0, sizeof(struct event));
+	for (int i = 0; i < STREAMS; i++)
+		if (all || stream_handle(i) == stream)
+			merge(((struct event *)event)->after, behind[i]);
 	return 0;
 }
 
@@ -115,19 +118,13 @@ static int event_query(void *event)
 	return 0;
 }
 
-static int event_wait(void *stream, void *event)
+static int event_wait(void *all, void *stream, void *event)
 {
-	merge(behind[stream_number(stream)], ((struct event *)event)->after);
-	return 0;
-}
-
-static int event_wait_all(void *ctx, void *event)
-{
-	assert_ptr_equal(ctx, FAKE_CTX);
-	waits_refused += fake.capturing > 0; /* judged in the end: locks are held */
-	waits_of_all++;
+	waits_refused += all && fake.capturing; /* judged in the end: locks are held */
+	waits_of_all += all != NULL;
 	for (int i = 0; i < STREAMS; i++)
-		merge(behind[i], ((struct event *)event)->after);
+		if (all || stream_handle(i) == stream)
+			merge(behind[i], ((struct event *)event)->after);
 	return 0;
 }
 
@@ -170,7 +167,6 @@ static int share_setup(void **state)
 	    .event_record = event_record_there,
 	    .event_query = event_query,
 	    .event_wait = event_wait,
-	    .event_wait_all = event_wait_all,
 	};
 	struct gcp_config config;
 
@@ -418,6 +414,18 @@ TEST(an_event_stands_behind_one_launch)
 	launch(a, 2);
 	b = make(3, 16 * MIB);
 	launch(b, 0);
+	assert_true(share_memory(a, b));
+}
+
+/* An event that is recorded there later would order all streams by each other. */
+TEST(what_follows_the_legacy_stream_follows_all_streams)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	launch(a, LEGACY);
+	launch(b, LEGACY);
+	launch(a, 1);
+	assert_int_equal(waits_of_all, 1);
 	assert_true(share_memory(a, b));
 }
 
