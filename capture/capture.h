@@ -344,12 +344,10 @@ void gcp_share_all_taken(struct gcp_tracker *tracker);
 
 /* A launch under way. */
 struct gcp_launch {
-	uint64_t share; /* 0: nothing is to be told of its end */
-	bool crosses;   /* no other one is made meanwhile: X10 */
-	void *event;    /* to be recorded behind it; or NULL */
+	struct gcp_graph_pool *graph; /* NULL: nothing is to be told of its end */
+	bool crosses;                 /* no other one is made meanwhile: X10 */
+	void *event;                  /* to be recorded behind it; or NULL */
 	void *stream;
-	void *at; /* its share, unless a share has ended since */
-	uint64_t ended;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
  * captures; and after one that failed. An error: it must not be made. Never waits for
@@ -357,8 +355,8 @@ struct gcp_launch {
  * of another context, for the first time. */
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
-void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
-		    const struct gcp_launch *launch, int result);
+void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,
+		    int result);
 /* The first where the latest launch of the graph went into this stream too, and of its
  * lane: in a fraction of the time. The caller knows that no capture is under way.
  * `launch` is zero at first. False: nothing was done; gcp_launch_begin is to be called.

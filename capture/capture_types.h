@@ -31,11 +31,27 @@ struct gcp_graph_heap {
 	SLIST_ENTRY(gcp_graph_heap) link;
 };
 
+/* A launch, and the stream that it was given to. */
+struct gcp_last {
+	uint64_t epoch;     /* that was open when it had returned; 0: there was none, or
+			       it is known to be completed */
+	uint64_t stream_id; /* 0: not known */
+	void *stream;       /* its handle */
+	uint64_t gone;      /* streams that had gone when it was there for certain */
+};
+
 /* Invariants:
  *  P1 references == captures + graphs + held, and one more if kept
  *  P2 with no reference there is no heap and no pinned memory, unless it waits
  * Lives as long as its id may be named: until the tracker's end for those that
- * the program made, until the last reference goes for others. */
+ * the program made; until the last reference goes, and the calls that launch its graph
+ * have returned, for others.
+ *
+ * If it `shares`, it is the memory of one captured graph that may share, in one heap,
+ * until the graph gets memory of its own, which it keeps, or the memory is released.
+ * All that runs on its addresses are launches of executables that hold the memory of
+ * the graph, and of no other one that may share: another use gives the graph memory of
+ * its own first (X7). share.h */
 struct gcp_graph_pool {
 	uint64_t id;
 	bool named; /* made by the program through gcpool.h */
@@ -44,8 +60,7 @@ struct gcp_graph_pool {
 			goes on */
 	bool into_existing_graph; /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
-					  * held: by the program, or for one
-					  * allocation */
+					  * held: by the program, or for one call */
 	bool kept;            /* permanently: what can run on it is not known */
 	enum gcp_reuse reuse; /* of freed blocks, in all its heaps */
 	uint64_t group;       /* that frees in captures get, likewise */
@@ -54,7 +69,6 @@ struct gcp_graph_pool {
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
-	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	bool away;       /* it was launched in another context than the memory is of */
 	bool unseen;     /* each launch may be one of it */
@@ -62,6 +76,22 @@ struct gcp_graph_pool {
 	bool waits;      /* the last reference is gone, or was (waiting.c): it counts as
 			  * a pending event */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
+	bool shares; /* what follows is of its graph then */
+	struct gcp_pool *pool;
+	struct gcp_heap *heap;
+	void *handle;                   /* CUDA's; NULL: the program has destroyed it */
+	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
+	bool copied;                    /* into others, which may be there still */
+	bool updated; /* an executable was updated to it, and may be again soon */
+	bool own;     /* it is to get memory of its own, and to share no more */
+	bool unknown; /* a call that is not known was made */
+	bool unbound; /* not launched, and in no lane; or is bound just now */
+	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
+	uint64_t launches;
+	uint32_t in_progress;                     /* calls that launch it just now */
+	struct gcp_last last;                     /* its latest launch */
+	TAILQ_ENTRY(gcp_graph_pool) share_link;   /* tracker->shares */
+	TAILQ_ENTRY(gcp_graph_pool) unbound_link; /* tracker->unbound, if `unbound` */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
@@ -197,13 +227,11 @@ struct gcp_tracker {
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
-	uint64_t last_share, last_track; /* ids */
-	uint64_t shares_ended;
+	uint64_t last_track;          /* id */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
-	TAILQ_HEAD(, gcp_share) shares;
-	TAILQ_HEAD(gcp_unbound, gcp_share)
-	unbound; /* of these, not launched, without a lane */
+	struct gcp_graph_pool_list shares;
+	struct gcp_graph_pool_list unbound; /* of these, not launched, without a lane */
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases;    /* memory of graph pools, how often */
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */

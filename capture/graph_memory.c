@@ -71,19 +71,18 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *share = graph_pool->share;
+	const struct gcp_track *track = graph_pool->track;
 	struct gcp_graph_heap *entry;
 
-	if (share && share->track && share->track->members > 1 &&
-	    gcp_share_in_flight(tracker, share))
-		gcp_lane_graph_ends(share->track->lane); /* X5 */
+	if (track && track->members > 1 && gcp_share_in_flight(tracker, graph_pool))
+		gcp_lane_graph_ends(track->lane); /* X5 */
 	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
 		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
 		gcp_heap_release(entry->heap);
 		free(entry);
 	}
-	if (share)
-		gcp_share_end(tracker, share);
+	if (graph_pool->shares)
+		gcp_share_end(tracker, graph_pool);
 	if (graph_pool->pinned_set)
 		atomic_store(&tracker->pinned_released, true);
 	gcp_pinned_set_release(graph_pool->pinned_set);
@@ -110,7 +109,8 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		    tracker, "graph pool %p released: no graph can run on its memory",
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
-	assert(!graph_pool->share);
+	assert(!graph_pool->shares && graph_pool->in_progress == 0);
+	assert(!graph_pool->track); /* X5 */
 	tracker->unseen -= graph_pool->unseen;
 	graph_pool->away = graph_pool->unseen = false;
 	graph_pool->awaits = 0;

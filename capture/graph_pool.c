@@ -67,7 +67,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 			hold->graph_pool->shared = false;
 			hold->graph_pool->into_existing_graph = false;
 			gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_FENCED);
-			assert(!hold->graph_pool->share || !hold->graph_pool->named);
+			assert(!hold->graph_pool->shares || !hold->graph_pool->named);
 		}
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
 		if (hold != &capture->first_hold)
@@ -149,7 +149,7 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 		      struct gcp_graph_pool_info *info)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_share *share = graph_pool->share;
+	const struct gcp_track *track = graph_pool->track;
 	struct gcp_graph_heap *entry;
 
 	*info = (struct gcp_graph_pool_info){
@@ -158,6 +158,9 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	    .captures = graph_pool->captures,
 	    .graphs = graph_pool->graphs,
 	    .last_capture_id = graph_pool->last_capture_id,
+	    .lane = track ? track->id : 0,
+	    .lane_bytes = track ? gcp_lane_bytes(track->lane) : 0,
+	    .launches = graph_pool->launches,
 	};
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		struct gcp_heap_usage usage;
@@ -167,12 +170,6 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 		info->allocated_bytes += usage.allocated_bytes;
 		info->shared_bytes += usage.shared_bytes;
 	}
-	if (share)
-		info->launches = share->launches;
-	if (!share || !share->track)
-		return;
-	info->lane = share->track->id;
-	info->lane_bytes = gcp_lane_bytes(share->track->lane);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

@@ -66,8 +66,8 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 	if (!holder->handle)
 		return;
 	SLIST_FOREACH (hold, &holder->holds, link)
-		if (hold->graph_pool->share)
-			gcp_share_left(hold->graph_pool->share, holder);
+		if (hold->graph_pool->shares)
+			gcp_share_left(hold->graph_pool, holder);
 	LIST_REMOVE(holder, link);
 	holder->handle = NULL;
 	atomic_fetch_sub(&tracker->counts.holds, 1);
@@ -99,8 +99,8 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 	assert(!holder->parent || holder->node);            /* Y11 */
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
-	holder->shares += graph_pool->share != NULL;
-	if (graph_pool->share || SLIST_EMPTY(&holder->holds)) /* it is found first */
+	holder->shares += graph_pool->shares;
+	if (graph_pool->shares || SLIST_EMPTY(&holder->holds)) /* it is found first */
 		SLIST_INSERT_HEAD(&holder->holds, hold, link);
 	else
 		SLIST_INSERT_AFTER(SLIST_FIRST(&holder->holds), hold, link);
@@ -171,8 +171,7 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (result == 0 &&
 		    (graph_pool->graphs > 0 || graph_pool->captures > 0) &&
-		    !(graph_pool->share &&
-		      (read || !gcp_share_is_open(graph_pool->share))))
+		    !(graph_pool->shares && (read || !gcp_share_is_open(graph_pool))))
 			result = hold_copy(to, graph_pool);
 	return result;
 }
@@ -409,7 +408,7 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec)
 {
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 	unsigned count;
 	bool updated;
 
@@ -421,10 +420,10 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_holder_handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		holder_list(tracker, holding, handle, is_exec);
-	share = holding && is_exec ? gcp_share_held(holding, &count) : NULL;
-	assert(!share || count == 1); /* X4: its launches are one graph's */
-	if (share)
-		share->updated = updated;
+	graph = holding && is_exec ? gcp_share_held(holding, &count) : NULL;
+	assert(!graph || count == 1); /* X4: its launches are one graph's */
+	if (graph)
+		graph->updated = updated;
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }

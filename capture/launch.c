@@ -54,12 +54,12 @@ enum { UNGUARDED = 0 };
 #endif
 
 /* The launch follows the lane's latest one. -EAGAIN: once more, the lock was let go. */
-static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
+static int track_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track;
-	struct gcp_pool *pool = share->pool;
+	struct gcp_track *track = graph->track;
+	struct gcp_pool *pool = graph->pool;
 	uint64_t epoch = track->last.epoch;
 	void *event = gcp_track_record(tracker, track);
 	bool followed = false;
@@ -85,23 +85,23 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
  * its lane has lost its stream.
  * Brings it into the lane of the launch's stream. An error: it is where it was, or in
  * no lane. */
-static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
+static int lane_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = gcp_track_of(tracker, share->pool, last->stream_id);
+	struct gcp_track *track = gcp_track_of(tracker, graph->pool, last->stream_id);
 	int result;
 
 	if (!track)
-		track = gcp_track_create(tracker, share->pool);
+		track = gcp_track_create(tracker, graph->pool);
 	if (!track)
 		return -ENOMEM;
 	if (track->stream_id == 0)
 		(void)gcp_track_take(tracker, track, last);
-	assert(share->in_progress == 0); /* X2 */
-	result = gcp_lane_enter(track->lane, share->heap);
+	assert(graph->in_progress == 0); /* X2 */
+	result = gcp_lane_enter(track->lane, graph->heap);
 	if (result == 0)
-		gcp_share_move(tracker, share, track);
+		gcp_share_move(tracker, graph, track);
 	gcp_track_tidy(tracker, track);
 	return result;
 }
@@ -109,20 +109,20 @@ static int lane_enter(struct gcp_tracker *tracker, struct gcp_share *share,
 /* The launch is into another stream than the lane's. 0: the graph has entered the lane
  * of that; -EAGAIN: it has left. Another error: it cannot, or need not, for CUDA keeps
  * the order of one executable (-EBUSY); or it is in no lane. */
-static int lane_leave(struct gcp_tracker *tracker, struct gcp_share *share,
+static int lane_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const struct gcp_last *last, const void *exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool *pool = share->pool;
-	bool idle = !gcp_share_in_flight(tracker, share);
-	bool leaves = share->last.stream_id != 0 && share->track->stream_id != 0;
+	struct gcp_pool *pool = graph->pool;
+	bool idle = !gcp_share_in_flight(tracker, graph);
+	bool leaves = graph->last.stream_id != 0 && graph->track->stream_id != 0;
 	int result = -EBUSY;
 
-	assert(share->track->stream_id != last->stream_id && !share->unbound);
+	assert(graph->track->stream_id != last->stream_id && !graph->unbound);
 	if (idle && !leaves)
-		result = lane_enter(tracker, share, last);
-	else if (leaves && (idle || share->track->exec != exec))
-		result = gcp_share_part(tracker, share);
+		result = lane_enter(tracker, graph, last);
+	else if (leaves && (idle || graph->track->exec != exec))
+		result = gcp_share_part(tracker, graph);
 	if (result != 0)
 		return result;
 	gcp_pool_count_graph(pool, true);
@@ -131,26 +131,26 @@ static int lane_leave(struct gcp_tracker *tracker, struct gcp_share *share,
 
 /* Finds out whether the launch may be made in the graph's lane, and has it follow what
  * it has to. -EAGAIN: once more. */
-static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
+static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		     const void *exec, const struct gcp_last *last,
 		     struct gcp_launch *launch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track;
+	struct gcp_track *track = graph->track;
 	uint64_t stream_id = last->stream_id;
 	bool in_stream, by_exec;
 	int result = 0;
 
-	assert(track->lane && !share->own); /* X1, X7 */
-	if (track->stream_id == 0 && !gcp_track_of(tracker, share->pool, stream_id))
+	assert(track->lane && !graph->own); /* X1, X7 */
+	if (track->stream_id == 0 && !gcp_track_of(tracker, graph->pool, stream_id))
 		(void)gcp_track_take(tracker, track, last);
 	if (track->stream_id != stream_id)
-		result = lane_leave(tracker, share, last, exec);
+		result = lane_leave(tracker, graph, last, exec);
 	if (result == -EAGAIN ||
-	    (result != 0 && result != -EBUSY && !gcp_heap_lane(share->heap)))
+	    (result != 0 && result != -EBUSY && !gcp_heap_lane(graph->heap)))
 		return result;
-	track = share->track;
-	assert(track->members > 0 && track->pool == share->pool);
+	track = graph->track;
+	assert(track->members > 0 && track->pool == graph->pool);
 	/* CUDA keeps the order of one stream, and of one executable. */
 	in_stream = UNGUARDED || track->last.stream_id == stream_id;
 	by_exec = !in_stream && track->exec == exec && track->in_progress == 0;
@@ -160,27 +160,24 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (in_stream || by_exec || gcp_track_is_idle(tracker, track))
 		return 0;
 	return track->in_progress > 0 ? -EAGAIN
-				      : track_wait(tracker, share, last->stream);
+				      : track_wait(tracker, graph, last->stream);
 }
 
 /* --- launches ----------------------------------------------------------------- */
 
 /* A launch begins, and is the latest of its lane. */
-static inline void launch_count(const struct gcp_tracker *tracker,
-				struct gcp_share *share, const void *exec,
+static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 				struct gcp_launch *launch)
 {
-	struct gcp_track *track = share->track;
+	struct gcp_track *track = graph->track;
 
-	launch->share = share->id;
-	launch->at = share;
-	launch->ended = tracker->shares_ended;
-	gcp_pool_count_graph_launch(share->pool);
-	share->in_progress++;
-	share->launches++;
+	launch->graph = graph;
+	gcp_pool_count_graph_launch(graph->pool);
+	graph->in_progress++;
+	graph->launches++;
 	if (!track)
 		return;
-	assert(!share->own && track->crossings == 0); /* X10 */
+	assert(!graph->own && track->crossings == 0); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
 	track->exec = track->in_progress > 0 ? NULL : exec;
 	track->in_progress++;
@@ -199,11 +196,11 @@ static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream
 
 /* Returns true if the launch is one that is not guarded: the stream captures, or is of
  * another context, or nothing is known of it. */
-static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *share,
+static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool *graph,
 		       void *stream, uint64_t *ret_stream_id)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	void *ctx = gcp_pool_context(share->pool);
+	void *ctx = gcp_pool_context(graph->pool);
 
 	*ret_stream_id =
 	    gcp_stream_is_default(stream) ? gcp_stream_default_id(stream) : 0;
@@ -215,28 +212,27 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 		return true;
 	if (gcp_stream_is_default(stream))
 		return tracker->driver.stream_context(stream) != ctx;
-	return share->last.stream_id != *ret_stream_id &&
+	return graph->last.stream_id != *ret_stream_id &&
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
 /* In no lane yet. One that is launched into a second stream before it could enter that
  * of the first keeps its memory. Returns false if it shares no more. */
-static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_share *share,
+static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_pool *graph_pool = share->graph_pool;
 
-	gcp_share_unlist(tracker, share);
-	if (share->last.stream_id != 0 && share->last.stream_id != last->stream_id)
-		gcp_share_end(tracker, share);
-	else if (gcp_share_is_bind_due(share))
-		gcp_share_bind(tracker, share, last);
-	return graph_pool->share != NULL;
+	gcp_share_unlist(tracker, graph);
+	if (graph->last.stream_id != 0 && graph->last.stream_id != last->stream_id)
+		gcp_share_end(tracker, graph);
+	else if (gcp_share_is_bind_due(graph))
+		gcp_share_bind(tracker, graph, last);
+	return graph->shares;
 }
 
 /* -EAGAIN: once more. */
-static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
+static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const void *exec, void *stream, struct gcp_launch *launch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -246,29 +242,29 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	void *event;
 
 	last.gone = gcp_tracker_streams_gone(tracker);
-	if (is_foreign(tracker, share, stream, &last.stream_id))
-		return gcp_share_take(tracker, share);
+	if (is_foreign(tracker, graph, stream, &last.stream_id))
+		return gcp_share_take(tracker, graph);
 	/* In programs with one stream no events are needed, but beside captures
 	 * (gcp_tracks_mark). */
 	if (tracker->first_stream == 0)
 		tracker->first_stream = last.stream_id;
 	tracker->several_streams |= tracker->first_stream != last.stream_id;
-	if (!share->track && !unbound_launch(tracker, share, &last))
+	if (!graph->track && !unbound_launch(tracker, graph, &last))
 		return -EAGAIN;
-	assert(!share->unbound);
+	assert(!graph->unbound);
 	launch->crosses = false;
-	if (share->track)
-		result = lane_find(tracker, share, exec, &last, launch);
+	if (graph->track)
+		result = lane_find(tracker, graph, exec, &last, launch);
 	if (result == 0)
-		result = gcp_share_map(share);
+		result = gcp_share_map(graph);
 	if (result != 0)
 		return result;
 	launch->stream = stream;
-	launch_count(tracker, share, exec, launch);
-	assert(last.stream_id != 0 && share->in_progress > 0);
-	last.epoch = share->last.epoch;
-	share->last = last;
-	track = share->track;
+	launch_count(graph, exec, launch);
+	assert(last.stream_id != 0 && graph->in_progress > 0);
+	last.epoch = graph->last.epoch;
+	graph->last = last;
+	track = graph->track;
 	assert(!launch->crosses || (track && track->in_progress == 1)); /* X10 */
 	if (!track)
 		return 0;
@@ -291,11 +287,11 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 	unsigned count;
 	int result = 0;
 
-	*launch = (struct gcp_launch){.share = 0};
+	*launch = (struct gcp_launch){.graph = NULL};
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	gcp_tracker_lock(tracker);
@@ -305,17 +301,17 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			sched_yield();
 			gcp_tracker_lock(tracker);
 		}
-		share = gcp_share_of_exec(tracker, exec, &count);
-		if (!share)
+		graph = gcp_share_of_exec(tracker, exec, &count);
+		if (!graph)
 			result = 0;
-		else if (share->own || count > 1) { /* of a failed update: X4 */
-			result = gcp_share_take(tracker, share);
+		else if (graph->own || count > 1) { /* of a failed update: X4 */
+			result = gcp_share_take(tracker, graph);
 			result = result == 0 ? -EAGAIN : result; /* look again */
 		} else {
-			result = launch_try(tracker, share, exec, stream, launch);
+			result = launch_try(tracker, graph, exec, stream, launch);
 		}
 	} while (result == -EAGAIN);
-	assert(!launch->share || result == 0); /* else its end would not be told */
+	assert(!launch->graph || result == 0); /* else its end would not be told */
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
@@ -327,75 +323,63 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
  * stream of the caller's context, which is `ctx`; another one's may be given out again
  * once a stream has gone. */
 static bool is_as_before(const struct gcp_tracker *tracker,
-			 const struct gcp_share *share, const void *stream,
+			 const struct gcp_graph_pool *graph, const void *stream,
 			 const void *ctx)
 {
-	const struct gcp_last *last = &share->last;
-	const struct gcp_track *track = share->track;
+	const struct gcp_last *last = &graph->last;
+	const struct gcp_track *track = graph->track;
 
 	gcp_assert_word(tracker);
-	if (share->own || last->stream != stream || last->stream_id == 0 ||
+	if (graph->own || last->stream != stream || last->stream_id == 0 ||
 	    last->gone != gcp_tracker_streams_gone(tracker) ||
 	    gcp_streams_may_capture(tracker) ||
 	    (gcp_stream_is_default(stream) &&
 	     (last->stream_id != gcp_stream_default_id(stream) ||
-	      ctx != gcp_pool_context(share->pool))))
+	      ctx != gcp_pool_context(graph->pool))))
 		return false;
 	if (!track)
-		return !gcp_share_is_bind_due(share);
+		return !gcp_share_is_bind_due(graph);
 	assert(track->lane && track->members > 0); /* X1 */
 	return track->stream_id == last->stream_id &&
 	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
 	       (track->members == 1 || !tracker->several_streams) &&
-	       gcp_heap_lane(share->heap) == track->lane;
+	       gcp_heap_lane(graph->heap) == track->lane;
 }
 
 bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
 		      struct gcp_launch *launch)
 {
 	const void *ctx = NULL;
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 	unsigned count;
 	bool again;
 
-	assert(launch->share == 0 && !launch->event);
+	assert(!launch->graph && !launch->event);
 	/* Before the word is taken: the driver, or a tool that it calls, may end the
 	 * thread. */
 	if (gcp_stream_is_default(stream))
 		ctx = tracker->driver.stream_context(stream);
 	if (!gcp_tracker_try(tracker))
 		return false;
-	share = gcp_share_of_exec(tracker, exec, &count);
-	again = !share || (count == 1 && is_as_before(tracker, share, stream, ctx));
-	assert(!share || share->graph_pool->share == share); /* X7 */
-	if (again && share)
-		launch_count(tracker, share, exec, launch);
+	graph = gcp_share_of_exec(tracker, exec, &count);
+	again = !graph || (count == 1 && is_as_before(tracker, graph, stream, ctx));
+	assert(!graph || graph->shares); /* X7 */
+	if (again && graph)
+		launch_count(graph, exec, launch);
 	gcp_tracker_let(tracker);
 	return again;
 }
 
 /* --- their ends ----------------------------------------------------------------- */
 
-/* A share has ended since the launch began. NULL: that of the launch has. */
-static struct gcp_share *share_of(struct gcp_tracker *tracker, const void *exec,
-				  const struct gcp_launch *launch)
+void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,
+		    int result)
 {
-	unsigned count;
-	struct gcp_share *share = gcp_share_of_exec(tracker, exec, &count);
-
-	return share && share->id == launch->share
-		   ? share
-		   : gcp_share_by_id(tracker, launch->share);
-}
-
-void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
-		    const struct gcp_launch *launch, int result)
-{
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph = launch->graph;
 	struct gcp_track *track;
 	bool marked = false, alone;
 
-	if (launch->share == 0)
+	if (!graph)
 		return;
 	assert(gcp_ranks_held == 0); /* a record may wait for room in the queue */
 	if (launch->event && result == 0)
@@ -404,25 +388,20 @@ void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 	alone = gcp_tracker_try(tracker);
 	if (!alone)
 		gcp_tracker_lock(tracker);
-	share = launch->ended == tracker->shares_ended
-		    ? launch->at
-		    : share_of(tracker, exec, launch);
-	assert(!share || share->id == launch->share);
 	gcp_assert_word(tracker);
-	track = share ? share->track : NULL;
-	if (share) {
-		assert(share->in_progress > 0);
-		share->in_progress--;
-		share->last.epoch = gcp_pool_work_now(share->pool);
-		/* It may have been made or not: nothing follows it. */
-		if (result != 0)
-			share->last.stream_id = 0;
-	}
+	track = graph->track; /* NULL: also where it shares no more */
+	assert(graph->in_progress > 0);
+	assert(graph->shares || !track); /* X7 */
+	graph->in_progress--;
+	graph->last.epoch = gcp_pool_work_now(graph->pool);
+	/* It may have been made or not: nothing follows it. */
+	if (result != 0)
+		graph->last.stream_id = 0;
 	if (track) {
 		assert(track->in_progress > 0 && track->crossings >= launch->crosses);
 		track->in_progress--;
 		track->crossings -= launch->crosses;
-		track->last.epoch = share->last.epoch;
+		track->last.epoch = graph->last.epoch;
 		track->exec = result == 0 ? track->exec : NULL;
 		track->marked = marked && track->exec;
 		if (result != 0)
@@ -438,16 +417,16 @@ void gcp_launch_end(struct gcp_tracker *tracker, const void *exec,
 
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
-	struct gcp_share *share, *next;
+	struct gcp_graph_pool *graph, *next;
 	struct gcp_track *track;
 	uint64_t bytes = 0;
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	for (share = TAILQ_FIRST(&tracker->shares); share; share = next) {
-		next = TAILQ_NEXT(share, link);
-		gcp_share_bind(tracker, share, &share->last);
+	for (graph = TAILQ_FIRST(&tracker->shares); graph; graph = next) {
+		next = TAILQ_NEXT(graph, share_link);
+		gcp_share_bind(tracker, graph, &graph->last);
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (device >= 0 && gcp_pool_device(track->pool) != device)

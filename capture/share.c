@@ -36,39 +36,31 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 
 	if (graph_pool->named || graph_pool->once || graph_pool->shared ||
 	    graph_pool->into_existing_graph || graph_pool->captures != 1 ||
-	    graph_pool->graphs != 1 || graph_pool->share)
+	    graph_pool->graphs != 1)
 		return false;
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
 
-static void share_create(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
-			 void *graph)
+static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+			void *handle)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
-	struct gcp_share *share = calloc(1, sizeof(*share));
+	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph->heaps);
 
-	assert(entry && graph_pool->graphs == 1 && !graph_pool->share);
-	assert(graph && graph_pool->captures == 1);      /* X3: nothing more comes */
-	assert(!graph_pool->named && !graph_pool->once); /* X7: others use it */
-	if (!share)
-		return;
-	*share = (struct gcp_share){
-	    .id = ++tracker->last_share,
-	    .graph_pool = graph_pool,
-	    .pool = entry->pool,
-	    .heap = entry->heap,
-	    .graph = graph,
-	    .unbound = true,
-	};
-	assert(gcp_pool_is_mapped(share->pool));
-	gcp_heap_seal(share->heap);
-	graph_pool->share = share;
-	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
-	TAILQ_INSERT_HEAD(&tracker->unbound, share, unbound_link);
+	assert(entry && graph->graphs == 1 && !graph->pool); /* it begins once */
+	assert(handle && graph->captures == 1); /* X3: nothing more comes */
+	assert(!graph->named && !graph->once);  /* X7: others use it */
+	graph->shares = graph->unbound = true;
+	graph->handle = handle;
+	graph->pool = entry->pool;
+	graph->heap = entry->heap;
+	assert(gcp_pool_is_mapped(graph->pool));
+	gcp_heap_seal(graph->heap);
+	TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
+	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
 	atomic_fetch_add(&tracker->counts.shares, 1);
 	/* A fence behind what was submitted beside the capture. */
-	(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX, true);
 }
 
 /* A capture whose graph the program has had in its hands may go on anywhere. */
@@ -82,57 +74,66 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 		return;
 	SLIST_FOREACH (hold, &capture->holds, link)
 		if (is_sealable(hold->graph_pool))
-			share_create(tracker, hold->graph_pool, capture->graph);
+			share_begin(tracker, hold->graph_pool, capture->graph);
+}
+
+/* That of a captured graph, if it shares; NULL. It may hold those of its children, too.
+ */
+static struct gcp_graph_pool *share_of_graph(struct gcp_tracker *tracker,
+					     const void *handle)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_holder *holder = gcp_holder_find(tracker, handle, false);
+	const struct gcp_hold *hold;
+
+	if (holder)
+		SLIST_FOREACH (hold, &holder->holds, link)
+			if (hold->graph_pool->shares &&
+			    hold->graph_pool->handle == handle)
+				return hold->graph_pool;
+	return NULL;
 }
 
 /* The driver is asked without the lock. */
-void gcp_share_captured(struct gcp_tracker *tracker, void *graph)
+void gcp_share_captured(struct gcp_tracker *tracker, void *handle)
 {
 	struct gcp_node_handles *nodes = NULL;
-	const struct gcp_holder *holder;
-	const struct gcp_hold *hold;
-	struct gcp_share *share;
-	uint64_t id = 0;
+	struct gcp_graph_pool *graph;
 
-	if (!graph || !gcp_tracker_shares(tracker))
+	if (!handle || !gcp_tracker_shares(tracker))
 		return;
 	gcp_tracker_lock(tracker);
-	holder = gcp_holder_find(tracker, graph, false);
-	if (holder)
-		SLIST_FOREACH (hold, &holder->holds, link) {
-			share = hold->graph_pool->share; /* or it is a child's */
-			id = share && share->graph == graph ? share->id : id;
-		}
+	graph = share_of_graph(tracker, handle);
 	gcp_tracker_unlock(tracker);
 	assert(gcp_ranks_held == 0); /* there may be many nodes */
-	if (id == 0 || tracker->driver.graph_nodes(graph, &nodes) != 0)
+	if (!graph || tracker->driver.graph_nodes(handle, &nodes) != 0)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
-	share = gcp_share_by_id(tracker, id);
-	assert(!share || !share->nodes);
-	if (share)
-		share->nodes = nodes;
+	graph = share_of_graph(tracker, handle);
+	assert(!graph || !graph->nodes);
+	if (graph)
+		graph->nodes = nodes;
 	else
 		free(nodes);
 }
 
-void gcp_share_left(struct gcp_share *share, const struct gcp_holder *holder)
+void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (holder->is_exec && share->track && share->track->exec == holder->handle)
-		share->track->exec = NULL; /* no launch follows its launches */
-	if (holder->is_exec || share->graph != holder->handle)
+	if (holder->is_exec && graph->track && graph->track->exec == holder->handle)
+		graph->track->exec = NULL; /* no launch follows its launches */
+	if (holder->is_exec || graph->handle != holder->handle)
 		return;
-	share->graph = NULL;
-	free(share->nodes);
-	share->nodes = NULL;
+	graph->handle = NULL;
+	free(graph->nodes);
+	graph->nodes = NULL;
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
 
 /* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
  * may be in use: only this graph's addresses change. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -140,77 +141,78 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
 	int result;
 
 	/* With several contexts no fence of one tells of the work in another. */
-	if (share->own || share->track || !gcp_pool_is_only(share->pool) ||
-	    gcp_share_in_flight(tracker, share))
+	if (graph->own || graph->track || !gcp_pool_is_only(graph->pool) ||
+	    gcp_share_in_flight(tracker, graph))
 		return;
-	there = gcp_track_of(tracker, share->pool, last->stream_id);
-	if (!there && (there = gcp_track_of(tracker, share->pool, 0)) != NULL &&
+	there = gcp_track_of(tracker, graph->pool, last->stream_id);
+	if (!there && (there = gcp_track_of(tracker, graph->pool, 0)) != NULL &&
 	    !gcp_track_take(tracker, there, last))
 		there = NULL;
-	track = gcp_track_create(tracker, share->pool);
+	track = gcp_track_create(tracker, graph->pool);
 	if (!track)
 		return;
-	assert(share->in_progress == 0); /* X2 */
-	result = gcp_heap_share(share->heap, track->lane);
+	assert(graph->in_progress == 0); /* X2 */
+	result = gcp_heap_share(graph->heap, track->lane);
 	if (result == -EBUSY) { /* work beside the capture: that is asked for once */
-		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-		result = gcp_heap_share(share->heap, track->lane);
+		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX, true);
+		result = gcp_heap_share(graph->heap, track->lane);
 	}
 	if (result != 0) {
 		gcp_track_tidy(tracker, track);
 		if (result != -EBUSY)
-			gcp_share_end(tracker, share); /* it has nothing to share */
+			gcp_share_end(tracker, graph); /* it has nothing to share */
 		return;
 	}
-	gcp_share_unlist(tracker, share);
-	gcp_share_move(tracker, share, track);
-	if (there && gcp_lane_enter(there->lane, share->heap) == 0)
-		gcp_share_move(tracker, share, there);
+	gcp_share_unlist(tracker, graph);
+	gcp_share_move(tracker, graph, track);
+	if (there && gcp_lane_enter(there->lane, graph->heap) == 0)
+		gcp_share_move(tracker, graph, there);
 	else
 		(void)gcp_track_take(tracker, track, last);
 	GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
-			(unsigned long long)share->graph_pool->id);
+			(unsigned long long)graph->id);
 }
 
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_share *last = TAILQ_LAST(&tracker->unbound, gcp_unbound);
-	struct gcp_share *share;
+	const struct gcp_graph_pool *last =
+	    TAILQ_LAST(&tracker->unbound, gcp_graph_pool_list);
+	struct gcp_graph_pool *graph;
 	bool more = last != NULL;
 
-	while (more && tries-- > 0 && (share = TAILQ_FIRST(&tracker->unbound))) {
-		more = share != last;
-		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
-		TAILQ_INSERT_TAIL(&tracker->unbound, share, unbound_link);
-		if (!share->updated)
-			gcp_share_bind(tracker, share, &share->last);
+	while (more && tries-- > 0 && (graph = TAILQ_FIRST(&tracker->unbound))) {
+		more = graph != last;
+		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
+		TAILQ_INSERT_TAIL(&tracker->unbound, graph, unbound_link);
+		if (!graph->updated)
+			gcp_share_bind(tracker, graph, &graph->last);
 	}
 }
 
 /* --- own memory --------------------------------------------------------------- */
 
-int gcp_share_map(struct gcp_share *share)
+int gcp_share_map(struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->track ? gcp_lane_enter(share->track->lane, share->heap) : 0;
+	return graph->track ? gcp_lane_enter(graph->track->lane, graph->heap) : 0;
 }
 
 /* It is idle. */
-static int share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+static int share_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_lane *lane;
-	int result = gcp_lane_create(share->pool, &lane);
+	int result = gcp_lane_create(graph->pool, &lane);
 
-	assert(share->track && share->in_progress == 0); /* X2 */
+	assert(graph->track && graph->in_progress == 0); /* X2 */
 	if (result != 0)
 		return result;
-	result = gcp_lane_enter(lane, share->heap);
+	result = gcp_lane_enter(lane, graph->heap);
 	if (result == 0) {
-		gcp_lane_heap_ends(share->heap);
-		assert(!gcp_heap_lane(share->heap)); /* X7 */
-		gcp_share_end(tracker, share);
+		gcp_lane_heap_ends(graph->heap);
+		assert(!gcp_heap_lane(graph->heap)); /* X7 */
+		gcp_share_end(tracker, graph);
 	}
 	gcp_lane_destroy(lane);
 	return result;
@@ -218,36 +220,37 @@ static int share_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 
 /* All other graphs of its lane can leave it, and none that has ended still runs there.
  */
-static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
+static bool others_are_idle(struct gcp_tracker *tracker,
+			    const struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_share *other;
+	struct gcp_graph_pool *other;
 
-	TAILQ_FOREACH (other, &tracker->shares, link)
-		if (other != share && other->track == share->track &&
+	TAILQ_FOREACH (other, &tracker->shares, share_link)
+		if (other != graph && other->track == graph->track &&
 		    gcp_share_in_flight(tracker, other))
 			return false;
-	return !gcp_lane_has_ended(share->track->lane); /* X5 */
+	return !gcp_lane_has_ended(graph->track->lane); /* X5 */
 }
 
 /* The graph keeps the lane's memory, and the others go to a new lane of the same
  * stream. Else -EBUSY: some of them may have gone. */
-static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+static int others_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = share->track, *fresh = NULL;
-	struct gcp_share *other;
+	struct gcp_track *track = graph->track, *fresh = NULL;
+	struct gcp_graph_pool *other;
 	int result = 0;
 
-	if (gcp_heap_lane(share->heap) == track->lane &&
-	    others_are_idle(tracker, share))
-		fresh = gcp_track_create(tracker, share->pool);
+	if (gcp_heap_lane(graph->heap) == track->lane &&
+	    others_are_idle(tracker, graph))
+		fresh = gcp_track_create(tracker, graph->pool);
 	if (!fresh)
 		return -EBUSY;
 	fresh->stream_id = track->stream_id;
 	fresh->stream = track->stream;
-	TAILQ_FOREACH (other, &tracker->shares, link) {
-		if (result != 0 || other == share || other->track != track)
+	TAILQ_FOREACH (other, &tracker->shares, share_link) {
+		if (result != 0 || other == graph || other->track != track)
 			continue;
 		assert(other->in_progress == 0); /* X2 */
 		result = gcp_lane_enter(fresh->lane, other->heap);
@@ -256,8 +259,8 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 	}
 	if (result == 0) {
 		assert(track->members == 1); /* and the lane goes */
-		gcp_lane_heap_ends(share->heap);
-		gcp_share_end(tracker, share);
+		gcp_lane_heap_ends(graph->heap);
+		gcp_share_end(tracker, graph);
 	}
 	gcp_track_tidy(tracker, fresh);
 	return result == 0 ? 0 : -EBUSY;
@@ -265,12 +268,12 @@ static int others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 
 /* Waits for calls that launch it, or for its latest launch. The lock is let go
  * meanwhile. */
-static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share)
+static int share_wait(struct gcp_tracker *tracker, const struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool *pool = share->pool;
-	uint64_t epoch = share->last.epoch;
-	bool in_progress = share->in_progress > 0;
+	struct gcp_pool *pool = graph->pool;
+	uint64_t epoch = graph->last.epoch;
+	bool in_progress = graph->in_progress > 0;
 	int result = 0;
 
 	gcp_tracker_unlock(tracker);
@@ -284,38 +287,38 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_share *share
 	return result;
 }
 
-int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share)
+int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!share->track || !share->unbound);
-	if (!share->track) {
-		gcp_share_end(tracker, share);
+	assert(!graph->track || !graph->unbound);
+	if (!graph->track) {
+		gcp_share_end(tracker, graph);
 		return 0;
 	}
-	if (!gcp_share_in_flight(tracker, share))
-		return share_leave(tracker, share);
-	if (share->in_progress > 0 && share->track->event)
+	if (!gcp_share_in_flight(tracker, graph))
+		return share_leave(tracker, graph);
+	if (graph->in_progress > 0 && graph->track->event)
 		return -EBUSY; /* a call has it, and is to record it */
-	return others_leave(tracker, share);
+	return others_leave(tracker, graph);
 }
 
-int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t id = share->id;
-	int result = -EBUSY;
+	int result = 0;
 
-	gcp_share_unlist(tracker, share);
-	share->own = true;
-	while (share && (result = gcp_share_part(tracker, share)) == -EBUSY) {
-		result = share_wait(tracker, share);
-		share = gcp_share_by_id(tracker, id);
-		if (result != 0)
-			break;
+	gcp_share_unlist(tracker, graph);
+	graph->own = true;
+	graph->held++; /* while the lock is let go */
+	while (graph->shares && result == 0) {
+		result = gcp_share_part(tracker, graph);
+		if (result == -EBUSY)
+			result = share_wait(tracker, graph);
 	}
-	if (share && result != 0) /* else it has ended */
-		share->own = share->unseen;
-	return share ? result : 0;
+	graph->own = graph->unknown;
+	graph->held--;
+	gcp_graph_pool_ref_released(tracker, graph);
+	return graph->shares ? result : 0;
 }
 
 /* --- calls that are not seen ------------------------------------------------------ */
@@ -324,20 +327,20 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
  */
 void gcp_share_all_taken(struct gcp_tracker *tracker)
 {
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 
 	if (!gcp_tracker_shares(tracker))
 		return;
 	GCP_TRACKER_LOCKED(tracker);
 	do {
-		TAILQ_FOREACH (share, &tracker->shares, link)
-			if (!share->unseen)
+		TAILQ_FOREACH (graph, &tracker->shares, share_link)
+			if (!graph->unknown)
 				break;
-		if (share) {
-			share->unseen = true;
-			(void)gcp_share_take(tracker, share);
+		if (graph) {
+			graph->unknown = true;
+			(void)gcp_share_take(tracker, graph);
 		}
-	} while (share);
+	} while (graph);
 }
 
 void gcp_share_captures_unseen(struct gcp_tracker *tracker)

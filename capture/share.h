@@ -9,41 +9,6 @@
 
 #include "capture_types.h"
 
-/* A launch, and the stream that it was given to. */
-struct gcp_last {
-	uint64_t epoch;     /* that was open when it had returned; 0: there was none, or
-			       it is known to be completed */
-	uint64_t stream_id; /* 0: not known */
-	void *stream;       /* its handle */
-	uint64_t gone;      /* streams that had gone when it was there for certain */
-};
-
-/* A captured graph that may share, with its executables. It ends when the
- * graph gets memory of its own, which it keeps, or when the memory of its graph pool is
- * released.
- * All that runs on its addresses are launches of these executables, of which each holds
- * the memory of no other graph that may share: another use gives the graph memory of
- * its own first (X7). */
-struct gcp_share {
-	uint64_t id;
-	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
-	struct gcp_pool *pool;
-	struct gcp_heap *heap;
-	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
-	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
-	bool copied;                    /* into others, which may be there still */
-	bool updated; /* an executable was updated to it, and may be again soon */
-	bool own;     /* it is to get memory of its own, and to share no more */
-	bool unseen;  /* a call that is not known was made */
-	bool unbound; /* not launched, and in no lane; or is bound just now */
-	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
-	uint64_t launches;
-	uint32_t in_progress;                /* calls that launch it just now */
-	struct gcp_last last;                /* its latest launch */
-	TAILQ_ENTRY(gcp_share) link;         /* tracker->shares */
-	TAILQ_ENTRY(gcp_share) unbound_link; /* tracker->unbound, if `unbound` */
-};
-
 /* A lane: the memory of graphs that are launched into one stream. CUDA keeps the order
  * of these launches. A graph that is launched into another stream leaves the lane;
  * until it can, its launches there are crossings: they follow what was launched on the
@@ -72,19 +37,17 @@ struct gcp_track {
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
 /* Of the graphs whose memory it holds one that shares, and how many do. The word is
- * enough for these two, and for gcp_share_by_id. */
-struct gcp_share *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count);
-struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
-				    unsigned *ret_count);
+ * enough for these two. */
+struct gcp_graph_pool *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count);
+struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
+					 unsigned *ret_count);
 /* Returns true if the graph is there, or was copied into others: more than its
  * executables may use its memory. */
-bool gcp_share_is_open(const struct gcp_share *share);
-/* NULL: it is gone. */
-struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
+bool gcp_share_is_open(const struct gcp_graph_pool *graph);
 /* It shares no more: its heap is in no lane, or is gone. */
-void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share);
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The share is no candidate for the lane without a stream any more. */
-void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share);
+void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
 /* That of the stream (0: one without) in the pool; NULL: there is none. */
@@ -95,7 +58,7 @@ struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_poo
 bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
 		    const struct gcp_last *last);
 /* In the records only. The lane that the share leaves goes with its last graph. */
-void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
+void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);
 /* The lane goes if no graph is in it. */
 void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track);
@@ -103,10 +66,10 @@ void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track);
 /* Binding is tried at each launch up to the fourth, and then at powers of two. A graph
  * that takes the place of another one at each step is launched once, and what is mapped
  * for it would be of no use. */
-static inline bool gcp_share_is_bind_due(const struct gcp_share *share)
+static inline bool gcp_share_is_bind_due(const struct gcp_graph_pool *graph)
 {
-	return !share->track && share->launches >= share->updated &&
-	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
+	return !graph->track && graph->launches >= graph->updated &&
+	       (graph->launches < 4 || (graph->launches & (graph->launches - 1)) == 0);
 }
 
 /* Default streams have a handle for all contexts, and for all threads: they have
@@ -139,7 +102,8 @@ void gcp_tracks_mark(struct gcp_tracker *tracker);
  * stream. All others can be asked for as before. */
 void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream);
 /* Returns true if the graph may be running, or about to run. */
-bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share);
+bool gcp_share_in_flight(struct gcp_tracker *tracker,
+			 const struct gcp_graph_pool *graph);
 /* Returns true if nothing runs on the lane. Asks the device. */
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track);
 
@@ -152,22 +116,22 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries);
 enum { GCP_BINDS = 4 }; /* more than a capture brings */
 /* Brings one into the lane of the stream (0: that without one), if that is possible. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share,
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
 /* A graph or executable is gone that has held the share's memory: its handle may be
  * given out again. */
-void gcp_share_left(struct gcp_share *share, const struct gcp_holder *holder);
+void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder);
 /* The graph gets memory of its own, and the share ends: it leaves its lane if it is
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */
-int gcp_share_part(struct gcp_tracker *tracker, struct gcp_share *share);
+int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph's memory may be used otherwise than by launches that are seen: it gets
  * memory of its own, and the share ends. The lock is let go where its latest launch has
  * to be waited for. 0, or why it has none, for this time. */
-int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The share's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
  * context. */
-int gcp_share_map(struct gcp_share *share);
+int gcp_share_map(struct gcp_graph_pool *graph);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 

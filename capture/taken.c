@@ -33,26 +33,26 @@ int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	unsigned shared = making == GCP_MAKING_EXEC, count;
 	const struct gcp_hold *hold;
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 	int result = 0;
 
 	if (making >= GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
 		return 0;
 	if (making == GCP_MAKING_COPY) {
 		SLIST_FOREACH (hold, &holding->holds, link) {
-			share = hold->graph_pool->share;
-			if (!share)
+			graph = hold->graph_pool;
+			if (!graph->shares)
 				continue;
-			assert(gcp_share_is_open(share));
-			share->copied = true;
-			free(share->nodes); /* those of the copy are not listed */
-			share->nodes = NULL;
+			assert(gcp_share_is_open(graph));
+			graph->copied = true;
+			free(graph->nodes); /* those of the copy are not listed */
+			graph->nodes = NULL;
 		}
 		return 0;
 	}
-	while (result == 0 && (share = gcp_share_held(holding, &count)) &&
+	while (result == 0 && (graph = gcp_share_held(holding, &count)) &&
 	       count > shared)
-		result = gcp_share_take(tracker, share);
+		result = gcp_share_take(tracker, graph);
 	assert(result != 0 || !gcp_share_held(holding, &count) ||
 	       count <= shared); /* X4 */
 	if (result == -ENOMEM)
@@ -74,11 +74,11 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	GCP_TRACKER_LOCKED(tracker);
 	assert(!holding->handle);
 	SLIST_FOREACH (hold, &holding->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		*ret_any |= share && share->track;
-		if (share && result == 0)
-			result = gcp_share_map(share);
+		if (!hold->graph_pool->shares)
+			continue;
+		*ret_any |= hold->graph_pool->track != NULL;
+		if (result == 0)
+			result = gcp_share_map(hold->graph_pool);
 	}
 	return result == -ESTALE ? 0 : result; /* it went with its context */
 }
@@ -93,10 +93,10 @@ static int node_order(const void *a, const void *b)
 }
 
 /* Without a list it may be any. */
-static bool may_have(struct gcp_share *share, const void *node)
+static bool may_have(struct gcp_graph_pool *graph, const void *node)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_node_handles *nodes = share->nodes;
+	struct gcp_node_handles *nodes = graph->nodes;
 	uintptr_t key = (uintptr_t)node;
 
 	if (!nodes || !node)
@@ -112,7 +112,7 @@ static bool may_have(struct gcp_share *share, const void *node)
 /* From the start again after each: the lock may have been let go. */
 int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 {
-	struct gcp_share *share;
+	struct gcp_graph_pool *graph;
 	int result = 0;
 
 	atomic_store(&tracker->nodes_read, true);
@@ -120,11 +120,11 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
 	do {
-		TAILQ_FOREACH (share, &tracker->shares, link)
-			if (gcp_share_is_open(share) && may_have(share, node))
+		TAILQ_FOREACH (graph, &tracker->shares, share_link)
+			if (gcp_share_is_open(graph) && may_have(graph, node))
 				break;
-		if (share)
-			result = gcp_share_take(tracker, share);
-	} while (share && result == 0);
+		if (graph)
+			result = gcp_share_take(tracker, graph);
+	} while (graph && result == 0);
 	return result;
 }

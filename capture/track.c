@@ -13,25 +13,27 @@
 
 /* None begins to share while something that was made of it holds it: so most launches
  * look at one graph pool, and not at each that a parent of many graphs holds. */
-struct gcp_share *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count)
+struct gcp_graph_pool *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count)
 {
-	struct gcp_share *share = NULL;
+	struct gcp_graph_pool *graph = NULL;
 	const struct gcp_hold *hold;
 
 	*ret_count = 0;
 	SLIST_FOREACH (hold, &holder->holds, link) {
 		if (*ret_count == holder->shares)
 			break;
-		*ret_count += hold->graph_pool->share != NULL;
-		share = share ? share : hold->graph_pool->share;
+		if (!hold->graph_pool->shares)
+			continue;
+		++*ret_count;
+		graph = graph ? graph : hold->graph_pool;
 	}
-	assert(*ret_count <= holder->shares && !share == (*ret_count == 0)); /* X4 */
+	assert(*ret_count <= holder->shares && !graph == (*ret_count == 0)); /* X4 */
 	holder->shares = *ret_count;
-	return share;
+	return graph;
 }
 
-struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
-				    unsigned *ret_count)
+struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
+					 unsigned *ret_count)
 {
 	gcp_assert_word(tracker);
 	struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
@@ -40,29 +42,18 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 	return holder ? gcp_share_held(holder, ret_count) : NULL;
 }
 
-struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
-{
-	gcp_assert_word(tracker);
-	struct gcp_share *share;
-
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		if (share->id == id)
-			return share;
-	return NULL;
-}
-
-void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_share *share)
+void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (share->unbound)
-		TAILQ_REMOVE(&tracker->unbound, share, unbound_link);
-	share->unbound = false;
+	if (graph->unbound)
+		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
+	graph->unbound = false;
 }
 
-bool gcp_share_is_open(const struct gcp_share *share)
+bool gcp_share_is_open(const struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return share->graph || share->copied;
+	return graph->handle || graph->copied;
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -124,22 +115,22 @@ void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track)
 	free(track);
 }
 
-void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
+void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *from = share->track;
+	struct gcp_track *from = graph->track;
 	unsigned count;
 
 	assert(!from || from->members > 0);
-	assert(!track || (track->lane && track->pool == share->pool)); /* X1 */
+	assert(!track || (track->lane && track->pool == graph->pool)); /* X1 */
 	if (from) {
 		from->members--;
 		if (from->exec &&
-		    gcp_share_of_exec(tracker, from->exec, &count) == share)
+		    gcp_share_of_exec(tracker, from->exec, &count) == graph)
 			from->exec = NULL;
 	}
-	share->track = track;
+	graph->track = track;
 	if (track)
 		track->members++;
 	if (from)
@@ -231,17 +222,18 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *trac
 }
 
 /* The launches of its lane follow one another, so where that is idle all are done. */
-bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share)
+bool gcp_share_in_flight(struct gcp_tracker *tracker,
+			 const struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t epoch = share->last.epoch;
+	uint64_t epoch = graph->last.epoch;
 
-	if (share->in_progress > 0)
+	if (graph->in_progress > 0)
 		return true;
-	return epoch != 0 && !gcp_pool_work_is_done(share->pool, epoch, false) &&
-	       !stream_is_done(tracker, share->pool, &share->last) &&
-	       !(share->track && gcp_track_is_idle(tracker, share->track)) &&
-	       !gcp_pool_work_is_done(share->pool, epoch, true);
+	return epoch != 0 && !gcp_pool_work_is_done(graph->pool, epoch, false) &&
+	       !stream_is_done(tracker, graph->pool, &graph->last) &&
+	       !(graph->track && gcp_track_is_idle(tracker, graph->track)) &&
+	       !gcp_pool_work_is_done(graph->pool, epoch, true);
 }
 
 bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
@@ -361,16 +353,15 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 
 /* --- the end of a graph ------------------------------------------------------- */
 
-void gcp_share_end(struct gcp_tracker *tracker, struct gcp_share *share)
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(share->graph_pool->share == share);
-	share->graph_pool->share = NULL;
-	tracker->shares_ended++;
-	gcp_share_unlist(tracker, share);
-	gcp_share_move(tracker, share, NULL);
-	TAILQ_REMOVE(&tracker->shares, share, link);
+	assert(graph->shares);
+	graph->shares = false;
+	gcp_share_unlist(tracker, graph);
+	gcp_share_move(tracker, graph, NULL);
+	TAILQ_REMOVE(&tracker->shares, graph, share_link);
 	atomic_fetch_sub(&tracker->counts.shares, 1);
-	free(share->nodes);
-	free(share);
+	free(graph->nodes);
+	graph->nodes = NULL;
 }

@@ -21,10 +21,9 @@ static bool is_launching(const struct gcp_tracker *tracker,
 			 const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!graph_pool->share || graph_pool->share->graph_pool == graph_pool);
 	assert(graph_pool->awaits == 0 || graph_pool->away || graph_pool->unseen);
 	return !SLIST_EMPTY(&graph_pool->heaps) &&
-	       ((graph_pool->share && graph_pool->share->in_progress > 0) ||
+	       (graph_pool->in_progress > 0 ||
 		graph_pool->awaits > tracker->launches_done); /* Y8 */
 }
 

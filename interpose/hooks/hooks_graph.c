@@ -430,7 +430,7 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    bool per_thread, struct gcp_tries *tries, bool *ret_refused)
 {
-	struct gcp_launch launch = {.share = 0};
+	struct gcp_launch launch = {.graph = NULL};
 	CUresult result = CUDA_SUCCESS;
 	bool guarded = exec && shares();
 	int cancel = guarded ? gcp_cancel_defer() : 0;
@@ -450,9 +450,9 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	}
 	if (result == CUDA_SUCCESS)
 		gcp_copy_graph_launched(gcp_stream_named(stream, per_thread));
-	assert(!launch.share || guarded); /* X10: cancelled, its end is not told */
-	if (launch.share)
-		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
+	assert(!launch.graph || guarded); /* X10: cancelled, its end is not told */
+	if (launch.graph)
+		gcp_launch_end(gcp_process.tracker, &launch, (int)result);
 	if (guarded)
 		gcp_cancel_restore(&cancel);
 	return result;
@@ -481,14 +481,14 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	struct gcp_launch *launch = &gcp_thread.launch;
 	CUresult result;
 
-	if (!gcp_thread.exit_registered || launch->share ||
+	if (!gcp_thread.exit_registered || launch->graph ||
 	    !gcp_launch_again(gcp_process.tracker, exec,
 			      gcp_stream_named(stream, per_thread), launch))
 		return otherwise(exec, stream);
 	assert(!launch->event && !launch->crosses); /* X10 */
 	result = real(exec, stream);
-	gcp_launch_end(gcp_process.tracker, exec, launch, (int)result);
-	launch->share = 0;
+	gcp_launch_end(gcp_process.tracker, launch, (int)result);
+	launch->graph = NULL;
 	if (gcp_again(&(struct gcp_tries){.launch = true}, result))
 		return otherwise(exec, stream);
 	return result;

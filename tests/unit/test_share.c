@@ -310,7 +310,7 @@ static void launch_begin(const struct graph *graph, int stream,
 {
 	void *handle = stream_handle(stream);
 
-	*launch = (struct gcp_launch){.share = 0};
+	*launch = (struct gcp_launch){.graph = NULL};
 	if (!gcp_launch_again(tracker, graph->exec, handle, launch))
 		OK(gcp_launch_begin(tracker, graph->exec, handle, launch));
 }
@@ -321,7 +321,7 @@ static void launch(const struct graph *graph, int stream)
 
 	launch_begin(graph, stream, &launch);
 	launch_real(graph, stream);
-	gcp_launch_end(tracker, graph->exec, &launch, 0);
+	gcp_launch_end(tracker, &launch, 0);
 }
 
 static void device_catches_up(void)
@@ -440,7 +440,7 @@ TEST(launched_into_a_capture_it_has_memory_of_its_own)
 	device_catches_up();
 	parent = begin(2);
 	launch_begin(a, 2, &none);
-	assert_int_equal(none.share, 0);
+	assert_null(none.graph);
 	assert_false(share_memory(a, b));
 	end(2);
 	/* Launches of the other graph are not seen: its memory stays where it is. */
@@ -459,7 +459,7 @@ TEST(launched_into_a_capture_it_has_memory_of_its_own)
 TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now = {.share = 0};
+	struct gcp_launch now = {.graph = NULL};
 
 	for (int i = 0; i < 2; i++) {
 		launch(b, 1);
@@ -471,7 +471,7 @@ TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 	cuda.streams[1] = (struct gcp_capture_state){.active = true, .id = 77};
 	assert_false(gcp_launch_again(tracker, a->exec, stream_handle(1), &now));
 	launch_begin(a, 1, &now);
-	assert_int_equal(now.share, 0);
+	assert_null(now.graph);
 	assert_false(share_memory(a, b));
 	cuda.streams[1] = (struct gcp_capture_state){.active = false};
 	launch(b, 1);
@@ -501,7 +501,7 @@ TEST(in_a_stream_of_another_context_it_has_memory_of_its_own)
 
 	context_of_streams = FAKE_OTHER_CTX;
 	launch_begin(a, 3, &none);
-	assert_int_equal(none.share, 0);
+	assert_null(none.graph);
 	assert_false(share_memory(a, b));
 }
 
@@ -608,7 +608,7 @@ TEST(what_no_graph_of_a_lane_needs_goes_back)
 TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 {
 	struct graph *a = make(0, 16 * MIB);
-	struct gcp_launch now = {.share = 0};
+	struct gcp_launch now = {.graph = NULL};
 
 	launch(a, 0);
 	device_catches_up();
