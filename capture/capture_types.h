@@ -58,7 +58,6 @@ struct gcp_graph_pool {
 	bool once;  /* of small blocks of many captures, each given out once; route.c */
 	bool shared; /* by many graphs; or by captures at the same time, of which one
 			goes on */
-	bool into_existing_graph; /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
 					  * held: by the program, or for one call */
 	bool kept;            /* permanently: what can run on it is not known */

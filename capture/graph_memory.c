@@ -51,10 +51,6 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 
 	assert((reuse == GCP_REUSE_FENCED) == (graph_pool->captures == 0)); /* G10 */
 	assert(reuse != GCP_REUSE_NOW || graph_pool->captures == 1);        /* G4 */
-	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
-		reuse = GCP_REUSE_NEVER;
-	assert(!graph_pool->into_existing_graph || reuse == GCP_REUSE_NEVER ||
-	       reuse == GCP_REUSE_FENCED);
 	graph_pool->reuse = reuse;
 	graph_pool->group += reuse == GCP_REUSE_FENCED;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)

@@ -43,7 +43,6 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	assert(graph_pool->captures <=
 	       atomic_load(&tracker->counts.capturing)); /* C3 */
 	graph_pool->shared |= graph_pool->captures > 1;
-	graph_pool->into_existing_graph |= capture->into_existing_graph;
 	graph_pool->last_capture_id = capture->id;
 	/* In a capture that another one shares the pool with, or that has forked, a
 	 * freed block's place in the order is not known. */
@@ -65,7 +64,6 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		if (hold->graph_pool->captures == 0) {
 			/* None goes on: what was freed in them is free. */
 			hold->graph_pool->shared = false;
-			hold->graph_pool->into_existing_graph = false;
 			gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_FENCED);
 			assert(!hold->graph_pool->shares || !hold->graph_pool->named);
 		}

@@ -344,6 +344,10 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 		candidates->use = GCP_USE_CAPTURED;
 	else
 		candidates->use = GCP_USE_WATCHED;
+	/* What it captures may follow nothing that has used memory before. */
+	STAILQ_FOREACH(capture, &candidates->captures, candidate)
+	if (capture->into_existing_graph)
+		candidates->use = GCP_USE_ANY;
 	assert(candidates->use == GCP_USE_ANY || candidates->count > 0); /* G3 */
 	if (candidates->count == 0)
 		add_forbidding(tracker, candidates);

@@ -35,8 +35,7 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
 
 	if (graph_pool->named || graph_pool->once || graph_pool->shared ||
-	    graph_pool->into_existing_graph || graph_pool->captures != 1 ||
-	    graph_pool->graphs != 1)
+	    graph_pool->captures != 1 || graph_pool->graphs != 1)
 		return false;
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }

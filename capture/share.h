@@ -46,7 +46,7 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 bool gcp_share_is_open(const struct gcp_graph_pool *graph);
 /* It shares no more: its heap is in no lane, or is gone. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
-/* The share is no candidate for the lane without a stream any more. */
+/* The graph is no candidate for the lane without a stream any more. */
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
@@ -121,15 +121,15 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 /* A graph or executable is gone that has held the share's memory: its handle may be
  * given out again. */
 void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder);
-/* The graph gets memory of its own, and the share ends: it leaves its lane if it is
+/* The graph gets memory of its own, and shares no more: it leaves its lane if it is
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph's memory may be used otherwise than by launches that are seen: it gets
- * memory of its own, and the share ends. The lock is let go where its latest launch has
+ * memory of its own, and shares no more. The lock is let go where its latest launch has
  * to be waited for. 0, or why it has none, for this time. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
-/* The share's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
+/* The graph's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
  * context. */
 int gcp_share_map(struct gcp_graph_pool *graph);
 

@@ -93,8 +93,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->graph = state.active ? state.graph : NULL;
 	/* Else its streams cannot be told from others; and in a graph that was there
 	 * the ends do not follow all that has used the memory. */
-	capture->forked = !known;
-	capture->order_unknown = !known || capture->into_existing_graph;
+	capture->forked = capture->order_unknown =
+	    !known || capture->into_existing_graph;
 	(void)gcp_order_stream_joined(tracker, capture, ctx, stream);
 	assert(capture->lines == 1 || capture->order_unknown);
 	capture->number = atomic_fetch_add(&tracker->counts.captures_begun, 1) + 1;

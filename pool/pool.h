@@ -311,7 +311,6 @@ void gcp_pools_eager_work(struct gcp_pools *pools);
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
 	GCP_REUSE_LATER,  /* when their free group is released, or with FENCED */
-	GCP_REUSE_NEVER,  /* nor what was freed before: the graph may have used it */
 	GCP_REUSE_FENCED, /* no capture is under way: like the common heap, the epoch
 			   * must be ready; what captures have freed is */
 };

@@ -76,8 +76,8 @@ static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 }
 
 /* The order that made blocks ready holds no more: those that captures under way have
- * freed wait again; all: every free block, also what was free before. */
-static void free_blocks_defer(struct gcp_heap *heap, bool all)
+ * freed wait again. */
+static void free_blocks_defer(struct gcp_heap *heap)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
@@ -85,7 +85,7 @@ static void free_blocks_defer(struct gcp_heap *heap, bool all)
 	gcp_heap_collect(heap, &list);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
-		if (all || block->group > heap->group_past)
+		if (block->group > heap->group_past)
 			block_defer(heap, block);
 		else
 			gcp_heap_put(heap, block);
@@ -131,10 +131,8 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 		TAILQ_CONCAT(&list, &heap->once, link);
 		gcp_heap_put_list(heap, &list);
 		heap->group_past = group - 1;
-	} else if (reuse == GCP_REUSE_NEVER) {
-		free_blocks_defer(heap, true);
 	} else if (reuse == GCP_REUSE_LATER && heap->group_freed > heap->group_past) {
-		free_blocks_defer(heap, false);
+		free_blocks_defer(heap);
 	} else if (reuse == GCP_REUSE_NOW && heap->reuse == GCP_REUSE_FENCED) {
 		past_release(heap);
 	}
@@ -202,12 +200,12 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	/* Why the memory does not serve the next allocation. */
 	if (once)
 		pool->stats.reuse_eager_work++;
-	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+	else if (reuse == GCP_REUSE_LATER)
 		pool->stats.reuse_order_unknown++;
 	if (once || late) { /* it waits for the end of all captures, or of the heap */
 		atomic_store(&block->state, GCP_BLOCK_PENDING);
 		TAILQ_INSERT_TAIL(&heap->once, block, link);
-	} else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+	} else if (reuse == GCP_REUSE_LATER)
 		block_defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
