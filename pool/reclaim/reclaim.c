@@ -523,11 +523,7 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own)
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 
-	/* Full to the last unit: what is unused and done makes room. */
-	if (result == GCP_CUDA_OUT_OF_MEMORY &&
-	    gcp_pool_purge(pool, &(const struct gcp_purge){.bytes = GCP_UNIT,
-							   .completed_only = true}) > 0)
-		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+	/* Full to the last unit. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
 		return complete_by_host_free(pool, own);
 	if (result != 0)
