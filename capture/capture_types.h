@@ -130,7 +130,6 @@ struct gcp_open_end {
 	uint32_t joined_by; /* the line that waited for that event last, since the
 			     * stream waited for one itself; 0: none */
 	uint64_t thread;    /* the one whose call made it join */
-	uint64_t covers;    /* free groups up to this are known to precede the end */
 	bool resting;       /* it needs no proof, and its next work is made to follow */
 	bool resumed;       /* it had work then: it rests no more */
 	SLIST_ENTRY(gcp_open_end) link;

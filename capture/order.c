@@ -621,18 +621,15 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 
 /* --- proof ------------------------------------------------------------------- */
 
-static bool free_group_precedes(struct gcp_capture *capture,
+static bool free_group_precedes(const struct gcp_capture *capture,
 				const struct gcp_free_group *free_group,
-				struct gcp_open_end *end)
+				const struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(end->handle && end->line <= capture->lines); /* G5 */
-	if (end->covers >= free_group->group)
-		return true;
 	for (size_t i = 0; i < free_group->count; i++)
 		if (!reach_has(&capture->reach, free_group->nodes[i], end->line))
 			return false;
-	end->covers = free_group->group;
 	return true;
 }
 
@@ -664,7 +661,8 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 
 	if (capture->stuck || !free_group_close(tracker, capture, true))
 		return;
-	assert(!capture->order_unknown && !capture->into_existing_graph); /* G7 */
+	assert(!capture->order_unknown); /* G7 */
+	assert(!capture->into_existing_graph);
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
 	       free_group_is_proven(tracker, capture, free_group)) {
 		assert(free_group->group > proven);

@@ -168,8 +168,6 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		gcp_share_move(tracker, graph, there);
 	else
 		(void)gcp_track_take(tracker, track, last);
-	GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
-			(unsigned long long)graph->id);
 }
 
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
