@@ -60,23 +60,6 @@ static void start_set(struct gcp_map_leaf *leaf, size_t index)
 
 	if (!(atomic_load(&leaf->starts[index / 64]) & bit))
 		atomic_fetch_or(&leaf->starts[index / 64], bit);
-	bit = UINT64_C(1) << index / 64 % 64;
-	if (!(atomic_load(&leaf->some[index / 64 / 64]) & bit))
-		atomic_fetch_or(&leaf->some[index / 64 / 64], bit);
-}
-
-/* Another writer may set a bit meanwhile, or have seen it: what is cleared is looked at
- * again. */
-static void start_clear(struct gcp_map_leaf *leaf, size_t index)
-{
-	uint64_t bit = UINT64_C(1) << index % 64, group = UINT64_C(1)
-							  << index / 64 % 64;
-
-	if (atomic_fetch_and(&leaf->starts[index / 64], ~bit) != bit)
-		return;
-	atomic_fetch_and(&leaf->some[index / 64 / 64], ~group);
-	if (atomic_load(&leaf->starts[index / 64]))
-		atomic_fetch_or(&leaf->some[index / 64 / 64], group);
 }
 
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
@@ -87,7 +70,8 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);
 	if (!leaf)
 		return -ENOMEM;
-	/* Sequentially consistent: start_set looks whether start_clear has come by. */
+	/* Sequentially consistent: start_set looks whether gcp_map_clear has come by.
+	 */
 	atomic_store(&leaf->blocks[gcp_map_leaf_index(addr)], block);
 	start_set(leaf, gcp_map_leaf_index(addr));
 	return 0;
@@ -101,58 +85,28 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 
 	if (!leaf || atomic_load(&leaf->blocks[index]) != block)
 		return;
-	start_clear(leaf, index);
+	atomic_fetch_and(&leaf->starts[index / 64], ~(UINT64_C(1) << index % 64));
 	if (!atomic_compare_exchange_strong(&leaf->blocks[index], &block, NULL))
 		start_set(leaf, index);
-}
-
-void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
-		     struct gcp_block *block)
-{
-	struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
-	size_t index = gcp_map_leaf_index(addr);
-
-	if (leaf && atomic_compare_exchange_strong(&leaf->blocks[index], &old, block))
-		start_set(leaf, index);
-}
-
-/* The bits of `word` up to `top`. */
-static uint64_t bits_up_to(uint64_t word, size_t top)
-{
-	return word & (~UINT64_C(0) >> (63 - top));
 }
 
 /* The highest of the first `*index` + 1 entries that is not empty; *index: which. */
 static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *index)
 {
-	size_t i = *index;
+	uint64_t mask = ~UINT64_C(0) >> (63 - *index % 64);
 
-	for (;;) {
-		uint64_t bits = bits_up_to(atomic_load(&leaf->starts[i / 64]), i % 64);
+	for (size_t word = *index / 64 + 1; word-- > 0; mask = ~UINT64_C(0)) {
+		uint64_t bits = atomic_load(&leaf->starts[word]) & mask;
 
-		while (bits) {
-			size_t top = 63 - (size_t)__builtin_clzll(bits);
+		for (; bits; bits &= ~(UINT64_C(1) << *index % 64)) {
+			*index = word * 64 + 63 - (size_t)__builtin_clzll(bits);
 			struct gcp_block *block = atomic_load_explicit(
-			    &leaf->blocks[i / 64 * 64 + top], memory_order_acquire);
-
-			*index = i / 64 * 64 + top;
+			    &leaf->blocks[*index], memory_order_acquire);
 			if (block)
 				return block;
-			bits &= ~(UINT64_C(1) << top);
 		}
-		if (i < 64)
-			return NULL;
-		size_t word = i / 64 - 1; /* the highest that may have a bit */
-		uint64_t some =
-		    bits_up_to(atomic_load(&leaf->some[word / 64]), word % 64);
-		while (!some && word >= 64) {
-			word = word / 64 * 64 - 1;
-			some = atomic_load(&leaf->some[word / 64]);
-		}
-		if (!some)
-			return NULL;
-		i = (word / 64 * 64 + 63 - (size_t)__builtin_clzll(some)) * 64 + 63;
 	}
+	return NULL;
 }
 
 struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,

@@ -6,10 +6,9 @@
  * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
  * unit of 512 bytes. Writers hold the pool->lock of the block's pool.
  *
- * A leaf also has a bit for each entry, and one for each 64 of these bits, so that the
- * next block below is found without a look at each entry. Writers of two pools may
- * meet in a leaf; a bit may be set where there is no entry any more, but is never
- * missing where there is one.
+ * A leaf also has a bit for each entry, so that the next block below is found in a
+ * thousand steps at most. Writers of two pools may meet in a leaf; a bit may be set
+ * where there is no entry any more, but is never missing where there is one.
  */
 #ifndef GCP_POOL_MAP_H
 #define GCP_POOL_MAP_H
@@ -29,10 +28,7 @@ enum {
 
 struct gcp_map_leaf {
 	struct gcp_block *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
-	/* A bit for each entry that is not empty, and for each of these words that is
-	 * not 0. */
-	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64];
-	_Atomic uint64_t some[(1 << GCP_MAP_LEAF_BITS) / (64 * 64)];
+	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64]; /* a bit for each */
 	struct gcp_map_leaf *next; /* map->all; constant once found there */
 };
 
@@ -47,11 +43,6 @@ void gcp_map_destroy(struct gcp_map *map);
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 /* Removes `addr` if it still belongs to `block`. */
 void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
-/* `addr` belongs to `block` instead of `old`, or of no block (NULL), if it still
- * belongs to that: the driver may have given the addresses of a context that has just
- * been destroyed to another pool. */
-void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
-		     struct gcp_block *block);
 /* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
  * pool->lock of all blocks between is held. */
 struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
