@@ -80,12 +80,9 @@ struct gcp_config {
 
 void gcp_config_default(struct gcp_config *config);
 
-/* 0, or -EINVAL with *ret_why set to a static sentence. */
-int gcp_config_check(const struct gcp_config *config, const char **ret_why);
-
 /* --- life ------------------------------------------------------------------ */
 
-/* Makes the process's pools. `driver` is copied. -ENOMEM, -EINVAL. */
+/* Makes the process's pools. `driver` is copied. -ENOMEM. */
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools);
 
@@ -527,8 +524,6 @@ uint64_t gcp_pool_life(const struct gcp_pool *pool);
  * known. Those of graphs are not always. */
 bool gcp_pool_is_mapped(const struct gcp_pool *pool);
 bool gcp_pool_maps(const struct gcp_pool *pool);
-/* Whether the block at `addr`, which the caller has, is mapped by hand. */
-bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr);
 
 /* Another device became a peer of `device`, or (-1) the process wakes: vm_create and
  * vm_map are called for what sleep has taken, and vm_open once more for all that is

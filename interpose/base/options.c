@@ -257,25 +257,6 @@ static void complaint_add(struct parse *parse, struct gcp_text *text,
 	parse->wrong++;
 }
 
-/* Sizes that are good one by one may not fit together. */
-static void config_fit(struct parse *parse)
-{
-	struct gcp_config *config = &parse->options->pool;
-	struct gcp_options defaults;
-	GCP_TEXT(text, GCP_LINE_MAX);
-	const char *why = "";
-
-	gcp_options_default(&defaults);
-	if (gcp_config_check(config, &why) == 0)
-		return;
-	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
-	complaint_add(parse, &text, "using the defaults of the GCPOOL_TEST_ options");
-	for (size_t i = gcp_option_count; i < gcp_option_all_count; i++)
-		memcpy((char *)parse->options + gcp_option_table[i].offset,
-		       (char *)&defaults + gcp_option_table[i].offset,
-		       gcp_option_table[i].size);
-}
-
 static void value_complain(struct parse *parse, const struct gcp_option *option,
 			   const char *value)
 {
@@ -337,7 +318,6 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 				value_complain(&parse, option, value);
 		}
 	}
-	config_fit(&parse);
 	if (ret_options->control) {
 		ret_options->live = ret_options->thread = true;
 		ret_options->wake += ret_options->wake == 0; /* GCP_WAKE_AUTO */

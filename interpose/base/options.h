@@ -24,7 +24,7 @@ enum gcp_stats_format {
 
 struct gcp_options {
 	enum gcp_mode mode;
-	struct gcp_config pool; /* always passes gcp_config_check */
+	struct gcp_config pool;
 	enum gcp_log_level log_level;
 	char log_file[GCP_PATH_MAX]; /* empty: stderr */
 	enum gcp_stats_format stats;

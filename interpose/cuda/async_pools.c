@@ -110,9 +110,10 @@ bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool name
 bool gcp_async_reaches(int number, uint64_t addr)
 {
 	const struct async_device *device = device_of(number);
+	struct gcp_block_info info;
 
 	return !device || state_of(device) & DEVICE_LONE ||
-	       gcp_pools_block_is_mapped(gcp_process.pools, addr);
+	       (gcp_pools_held(gcp_process.pools, addr, &info) == 0 && info.mapped);
 }
 
 CUmemoryPool gcp_async_default_pool(int number)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * config.c - defaults and bounds of the pool's configuration, and the size
- * classes that follow from it.
+ * config.c - defaults of the pool's configuration, and the size classes that follow
+ * from it.
  *
  * A class is a size that requests are rounded up to, so that a freed block
  * fits the next request of about that size. Between two powers of two lie
@@ -33,26 +33,6 @@ void gcp_config_default(struct gcp_config *config)
 	    .pinned_cache_limit = GCP_LIMIT_NONE,
 	    .pinned_quota = GCP_LIMIT_NONE,
 	};
-}
-
-int gcp_config_check(const struct gcp_config *config, const char **ret_why)
-{
-	const char *why = NULL;
-
-	if (config->class_steps < 1 || config->class_steps > 64)
-		why = "there must be 1 to 64 size classes per power of two";
-	else if (config->class_min < GCP_UNIT || config->class_min % GCP_UNIT != 0)
-		why = "the smallest size class must be a multiple of 512 bytes";
-	else if (config->class_max < config->class_min || config->class_max > 64 << 20)
-		why = "the largest size class must lie between the smallest and 64 MiB";
-	else if (config->slab_max > 256 << 10)
-		why = "blocks of at most 256 KiB share slabs";
-	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
-		why = "window and epoch must hold at least one block";
-	if (!why)
-		return 0;
-	*ret_why = why;
-	return -EINVAL;
 }
 
 static void classes_compute(struct gcp_classes *classes,

@@ -16,11 +16,8 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 		     struct gcp_pools **ret_pools)
 {
 	static _Atomic uint64_t last_id;
-	const char *why;
 	struct gcp_pools *pools;
 
-	if (gcp_config_check(config, &why) != 0)
-		return -EINVAL;
 	pools = gcp_zeroed_map(sizeof(*pools));
 	if (!pools)
 		return -ENOMEM;
@@ -341,13 +338,6 @@ bool gcp_pool_is_mapped(const struct gcp_pool *pool)
 bool gcp_pool_maps(const struct gcp_pool *pool)
 {
 	return !gcp_pool_is_ordinary(pool);
-}
-
-bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr)
-{
-	const struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	return block && block->segment->chunks;
 }
 
 int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)

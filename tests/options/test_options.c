@@ -63,10 +63,7 @@ TEST(the_defaults_are_those_of_the_pool)
 
 TEST(every_default_lies_within_its_bounds)
 {
-	const char *why = NULL;
-
 	gcp_options_default(&options);
-	OK(gcp_config_check(&options.pool, &why));
 	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
@@ -160,18 +157,6 @@ TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
 		 "GCPOOL_MODE="));
 	assert_int_equal(options.pool.epoch_blocks, 5);
 	assert_int_equal(options.mode, GCP_MODE_POOL);
-}
-
-TEST(sizes_that_do_not_fit_together_are_dropped)
-{
-	assert_int_equal(PARSE("GCPOOL_TEST_CLASS_MIN=2M", "GCPOOL_TEST_WINDOW=32M",
-			       "GCPOOL_QUOTA=1G", "GCPOOL_REUSE=completed"),
-			 1);
-	assert_int_equal(options.pool.class_min, 512);
-	assert_int_equal(options.pool.window_bytes, 56 << 20);
-	/* What the operator has bounded stays bounded. */
-	assert_int_equal(options.pool.quota, 1 << 30);
-	assert_true(options.pool.completed_only);
 }
 
 TEST(the_help_shows_every_row_and_marks_changes)

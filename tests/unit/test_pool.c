@@ -39,18 +39,6 @@ TEST(sizes_round_up_to_their_class)
 	}
 }
 
-TEST(a_bad_configuration_is_refused)
-{
-	struct gcp_config config;
-	const char *why = NULL;
-
-	gcp_config_default(&config);
-	OK(gcp_config_check(&config, &why));
-	config.class_steps = 0;
-	assert_int_equal(gcp_config_check(&config, &why), -EINVAL);
-	assert_non_null(why);
-}
-
 /* --- misuse ------------------------------------------------------------------- */
 
 static uint64_t driver_calls(void)
