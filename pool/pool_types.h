@@ -200,9 +200,7 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
-	bool touched;       /* it was of use, or fell idle, in this turn of decay */
-	uint64_t idle_turn; /* the latest turn before, in which that was so */
-	uint64_t number;    /* counts the segments of all pools as they came */
+	uint64_t number; /* counts the segments of all pools as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
 	 * blocks. */
@@ -225,8 +223,8 @@ struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */
 	bool gently; /* only those that go back without a wait for the device, */
 	bool behind_barriers; /* or for no more than what barriers wait for */
-	uint64_t bytes;       /* until so many are taken */
-	uint64_t idle_since;  /* and those that were idle before that turn, and since */
+	uint64_t bytes;       /* until so many are taken, */
+	bool exact;           /* and no more */
 };
 
 /* Chunks of a handle; lists of blocks by stream. */
@@ -414,7 +412,7 @@ struct gcp_maintenance {
 	uint64_t turn;              /* of decay, the one that is under way */
 	_Atomic uint64_t turned_ns; /* when it began; 0: there was none yet */
 	uint64_t seen_epoch;        /* the open one when is_quiet asked last */
-	/* Mapped segments: bytes that at no time of earlier turns were of use. */
+	/* Bytes that at no time of earlier turns were of use. */
 	uint64_t lows[GCP_DECAY_TURNS];
 	uint64_t epochs[GCP_DECAY_TURNS]; /* the open ones when these turns began */
 };

@@ -62,8 +62,6 @@ static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int si
 	uint64_t unused = gcp_block_unused(block);
 
 	heap->unused_bytes += (uint64_t)(sign * (int64_t)unused);
-	if (gcp_block_is_segment(block))
-		block->segment->touched = true; /* it is of use, or was lately */
 	if (unused == 0 || heap->private || !block->segment->chunks)
 		return;
 	if (sign > 0)

@@ -9,12 +9,10 @@
  * frees nothing keeps what it has.
  *
  * DECAY (config.decay_ms). Time is counted in turns, of which GCP_DECAY_TURNS make up
- * that while. A segment that falls idle belongs to the turn; when so many whole turns
- * have passed since, it goes. So whatever a program uses again within that while stays,
- * every segment of it, and a program that repeats itself within it pays a look at the
- * clock for each epoch. Mapped segments give chunks from anywhere: of those, what was
- * idle at all times of these turns. Pinned memory has turns of its own, and is asked at
- * each of ours in a free.
+ * that while. As many bytes go as were idle at all times of these turns. So a program
+ * that repeats itself within that while gives nothing back that it takes again, and
+ * pays a look at the clock for each epoch. Pinned memory has turns of its own, and is
+ * asked at each of ours in a free.
  *
  * THE LIMIT (config.cache_limit). What is unused beyond it goes.
  *
@@ -29,15 +27,15 @@
 
 /* --- decay -------------------------------------------------------------------- */
 
-/* Whole chunks of mapped segments that were idle all the time. pool->lock is held. */
-static uint64_t chunks_overdue(const struct gcp_pool *pool)
+/* What was idle all the time. pool->lock is held. */
+static uint64_t bytes_overdue(const struct gcp_pool *pool)
 {
 	uint64_t bytes = pool->common.unused_bytes;
 
 	for (int i = 0; i < GCP_DECAY_TURNS; i++)
 		if (pool->maintenance.lows[i] < bytes)
 			bytes = pool->maintenance.lows[i];
-	return pool->vmm ? bytes / GCP_CHUNK * GCP_CHUNK : 0;
+	return bytes;
 }
 
 /* What threads keep that have freed nothing for so many turns goes to the heap, where
@@ -54,38 +52,26 @@ static void quiet_threads_flush(struct gcp_pool *pool)
 }
 
 /* Begins a turn if the time has come, and chooses what was idle for the whole while. */
-static void turn_begin(struct gcp_pool *pool, uint64_t now, struct gcp_purge *purge,
-		       uint64_t *ret_chunks)
+static uint64_t turn_begin(struct gcp_pool *pool, uint64_t now)
 {
 	struct gcp_maintenance *maintenance = &pool->maintenance;
 	struct gcp_heap *common = &pool->common;
 
 	quiet_threads_flush(pool);
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(common);
-	/* Else another thread was faster. */
-	if (gcp_turn_is_over(pool->pools, maintenance, now)) {
-		atomic_store_explicit(&maintenance->turned_ns, now,
-				      memory_order_relaxed);
-		gcp_heap_age(common, maintenance->turn);
-		/* Never more than one, however long the last one was: what was used
-		 * since belongs to it. */
-		maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS] =
-		    atomic_load(&pool->timeline.open);
-		maintenance->lows[maintenance->turn++ % GCP_DECAY_TURNS] =
-		    common->unused_low;
-		common->unused_low = common->unused_bytes;
-		if (maintenance->turn > GCP_DECAY_TURNS) {
-			purge->idle_since = maintenance->turn - GCP_DECAY_TURNS;
-			*ret_chunks = chunks_overdue(pool);
-		}
-	}
-	if (purge->idle_since > 0 &&
-	    !gcp_heap_has_unused(common,
-				 &(struct gcp_purge){.idle_since = purge->idle_since}))
-		purge->idle_since = 0;
-	gcp_mutex_unlock(&pool->lock);
+	/* Another thread was faster. */
+	if (!gcp_turn_is_over(pool->pools, maintenance, now))
+		return 0;
+	atomic_store_explicit(&maintenance->turned_ns, now, memory_order_relaxed);
+	/* Never more than one, however long the last one was: what was used since
+	 * belongs to it. */
+	maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS] =
+	    atomic_load(&pool->timeline.open);
+	maintenance->lows[maintenance->turn++ % GCP_DECAY_TURNS] = common->unused_low;
+	common->unused_low = common->unused_bytes;
+	return maintenance->turn > GCP_DECAY_TURNS ? bytes_overdue(pool) : 0;
 }
 
 /* --- the step ----------------------------------------------------------------- */
@@ -96,18 +82,17 @@ static uint64_t limit_now(const struct gcp_pool *pool)
 	return gcp_quota_left(pool) < 0 ? 0 : pool->cache_limit;
 }
 
-/* Chooses the unused memory beyond the limit. */
-static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
+/* The unused memory beyond the limit. */
+static uint64_t bytes_beyond_limit(struct gcp_pool *pool)
 {
 	uint64_t limit = limit_now(pool);
 
-	gcp_mutex_lock(&pool->lock);
+	GCP_LOCKED(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	if (limit == 0) /* what threads keep as well */
-		purge->bytes = UINT64_MAX;
-	else if (pool->common.unused_bytes > limit)
-		purge->bytes = pool->common.unused_bytes - limit;
-	gcp_mutex_unlock(&pool->lock);
+		return UINT64_MAX;
+	return pool->common.unused_bytes > limit ? pool->common.unused_bytes - limit
+						 : 0;
 }
 
 /* One step of the above: `turn`: a new turn begins at `now`. An error is the device's,
@@ -115,20 +100,17 @@ static void limit_choose(struct gcp_pool *pool, struct gcp_purge *purge)
 static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 		    bool gently)
 {
-	struct gcp_purge purge = {.completed_only = true, .gently = gently};
-	uint64_t chunks = 0;
+	struct gcp_purge purge = {
+	    .completed_only = true, .gently = gently, .exact = true};
 	int result = turn || limit ? gcp_timeline_poll_all(pool) : 0;
 
 	if (result != 0)
 		return result;
-	if (turn)
-		turn_begin(pool, now, &purge, &chunks);
-	if (limit)
-		limit_choose(pool, &purge);
-	if (purge.bytes > 0 || purge.idle_since > 0)
-		gcp_pool_purge(pool, &purge);
-	if (chunks > 0)
-		(void)gcp_vmm_release(pool, chunks, true);
+	if (turn && (purge.bytes = turn_begin(pool, now)) > 0)
+		(void)gcp_pool_purge(pool, &purge);
+	purge.exact = false;
+	if (limit && (purge.bytes = bytes_beyond_limit(pool)) > 0)
+		(void)gcp_pool_purge(pool, &purge);
 	return 0;
 }
 

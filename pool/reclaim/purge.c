@@ -113,6 +113,6 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 		segments_free(pool, &list, purge->gently);
 	}
 	if (taken < purge->bytes)
-		taken += gcp_vmm_release(pool, purge->bytes - taken, false);
+		taken += gcp_vmm_release(pool, purge->bytes - taken, purge->exact);
 	return taken;
 }

@@ -203,7 +203,7 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 	heap->pool->giving++;
 }
 
-/* So much is missing, or it was idle when that turn began, and since. */
+/* So much is missing. */
 static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
 		       uint64_t taken)
 {
@@ -211,8 +211,8 @@ static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *
 	    (purge->completed_only &&
 	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
 		return false;
-	return taken < purge->bytes ||
-	       (!segment->touched && segment->idle_turn < purge->idle_since);
+	return purge->exact ? taken + segment->size <= purge->bytes
+			    : taken < purge->bytes;
 }
 
 bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge)
@@ -243,18 +243,6 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 	return taken;
 }
 
-void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)
-{
-	struct gcp_segment *segment;
-
-	TAILQ_FOREACH (segment, &heap->segments, link) {
-		if (segment->touched)
-			segment->idle_turn = turn;
-		segment->touched = false;
-	}
-}
-
-/* The memory is gone with its context: every descriptor goes too. */
 void gcp_heap_reset(struct gcp_heap *heap)
 {
 	struct gcp_pools *pools = heap->pool->pools;

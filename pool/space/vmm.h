@@ -153,8 +153,6 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 /* Takes the segment off the lists, but not its blocks; the caller owns its memory.
  */
 void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
-/* The turn is over: segments that were of use belong to it. */
-void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
 void gcp_heap_reset(struct gcp_heap *heap);
 
 #endif
