@@ -186,17 +186,8 @@ static bool gathering_pays(const struct gcp_request *request)
 			     gcp_window_is_narrow(pool));
 }
 
-/* Frees that wait for others to share their fence get one. */
-static int close_pending(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	struct gcp_block *last = TAILQ_LAST(&pool->common.pending, gcp_block_list);
-	bool open = last && last->epoch >= gcp_timeline_stamp(pool);
-	gcp_mutex_unlock(&pool->lock);
-	return open ? gcp_timeline_close_early(pool, false) : 0;
-}
-
-/* Blocks in the caches of threads may be the room that is needed. */
+/* Blocks in the caches of threads may be the room that is needed, and frees that wait
+ * for others to share their fence. */
 static int take_gathered(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
@@ -210,7 +201,8 @@ static int take_gathered(struct gcp_request *request)
 	if (all) {
 		if (gcp_request_cache(request)) /* it could serve */
 			gcp_window_starved(pool);
-		result = close_pending(pool);
+		if (gcp_timeline_filled(&pool->timeline) > 0)
+			result = gcp_timeline_close_early(pool, false);
 		result = result == 0 ? gcp_timeline_poll_all(pool) : result;
 	}
 	if (result == 0 && !gcp_take_ready(request))
