@@ -77,8 +77,8 @@ struct gcp_descriptor_pool {
 
 /* The free group of a free block in a private heap. Merged blocks: the higher one. */
 enum {
-	GCP_GROUP_FRESH = 0, /* not allocated since it came to the heap */
-	GCP_GROUP_PAST = 1, /* freed outside captures: a graph may have used it since */
+	GCP_GROUP_FRESH, /* not allocated since it came to the heap */
+	GCP_GROUP_PAST,  /* freed outside captures: a graph may have used it since */
 	/* GCP_GROUP_FIRST and higher: freed in a capture, when heap->group was that */
 };
 
@@ -304,9 +304,9 @@ enum {
 
 /* Epochs that are always ready. */
 enum {
-	GCP_EPOCH_FRESH = 0, /* the block was never used, or all its work is done */
-	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
-	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
+	GCP_EPOCH_FRESH, /* the block was never used, or all its work is done */
+	GCP_EPOCH_NOW,   /* for captures only: their order is proof enough */
+	GCP_EPOCH_FIRST, /* the first epoch of a pool */
 };
 
 /* A fence that the driver made. All fields: fence_lock. */

@@ -96,12 +96,11 @@ static int wait_by_free(struct gcp_pool *pool)
 	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
 }
 
-/* A capture forbids fences: what is freed meanwhile waits for its end, up to a few
- * windows. */
+/* A capture forbids fences: what is freed meanwhile waits for its end, up to a window.
+ */
 static int free_held(struct gcp_pool *pool)
 {
-	enum { HELD_WINDOWS = 4 };
-	int64_t most = HELD_WINDOWS * (int64_t)pool->pools->config.window_bytes;
+	int64_t most = (int64_t)pool->pools->config.window_bytes;
 	bool waits = pool->pools->config.blocking_free ||
 		     gcp_timeline_filled(&pool->timeline) > most;
 

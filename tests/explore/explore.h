@@ -338,8 +338,6 @@ struct model {
 	bool freed_on_streams;  /* device memory */
 	uint64_t largest[2];    /* allocation asked for, of each device */
 	uint64_t pinned_peak;
-	uint64_t deferred[2]; /* freed since a capture began: bytes of their classes */
-	uint64_t deferred_peak[2];
 	uint64_t graphs_held[2]; /* bytes that captures may have had, still kept */
 	/* Bytes of graph pools; and of such that have gone since an epoch was closed.
 	 */
@@ -393,8 +391,6 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 /* The program has the block now; it has freed it; its context is gone. */
 void plain_own(struct thread *t, struct block *block, uint64_t plain);
 void plain_free(struct thread *t, struct block *block);
-/* A capture frees so many bytes: they may wait for as much as limits.md says. */
-void plain_defers(struct model *w, int device, uint64_t bytes);
 void plain_lose(struct block *block);
 /* The program makes a call in which plain CUDA waits for all work of the context. */
 void plain_waits(const struct model *w, int context);

@@ -28,7 +28,6 @@ enum {
 	PINNED_SLACK = 64 << 10,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
 	DEFAULT_HOST_WINDOW = 256 << 20,
-	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
 
 /* --- the program owns and frees ------------------------------------------------ */
@@ -77,22 +76,11 @@ uint64_t plain_class_bytes(uint64_t wanted)
 	return round_up(wanted, step);
 }
 
-void plain_defers(struct model *w, int device, uint64_t bytes)
-{
-	w->deferred[device] += plain_class_bytes(bytes);
-	if (w->deferred_peak[device] < w->deferred[device])
-		w->deferred_peak[device] = w->deferred[device];
-}
-
 void plain_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
 
 	block->plain_freed = true;
-	if (all_is_calm(w))
-		w->deferred[0] = w->deferred[1] = 0;
-	else if (!block->host)
-		plain_defers(w, block->device, block->bytes);
 	w->plain_waiting++;
 	plain_step(w);
 }
@@ -649,7 +637,7 @@ void plain_spill_check(struct model *w, uint64_t bytes, CUresult result)
 
 /* --- how much is held --------------------------------------------------------- */
 
-static uint64_t option_given(const char *name, uint64_t otherwise)
+uint64_t plain_option(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
 	char *end;
@@ -660,25 +648,11 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 	return value;
 }
 
-/* Where one size does not fit the others (setting.c: the smallest class is larger than
- * the largest), the library takes the defaults of all those that are for tests. */
-uint64_t plain_option(const char *name, uint64_t otherwise)
-{
-	bool fits = option_given("GCPOOL_TEST_CLASS_MIN", 0) <=
-		    option_given("GCPOOL_TEST_CLASS_MAX", MIB);
-
-	return fits || strncmp(name, "GCPOOL_TEST_", 12) != 0
-		   ? option_given(name, otherwise)
-		   : otherwise;
-}
-
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
 static uint64_t bound_device(const struct model *w, int device)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
 
-	if (w->deferred_peak[device] > window)
-		window *= HELD_WINDOWS;
 	return gcpsim_plain_peak(device) * 5 / 4 + 4 * w->largest[device] +
 	       w->contexts_peak * (2 * window + 96 * MIB);
 }
@@ -690,8 +664,6 @@ uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 	if (device < 0)
 		return plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) +
 		       8 * bytes + MIB;
-	if (!all_is_calm(w))
-		window *= HELD_WINDOWS;
 	return w->contexts_peak * (2 * window + 32 * MIB) + 4 * bytes + 2 * CHUNK;
 }
 

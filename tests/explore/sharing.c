@@ -225,7 +225,6 @@ static bool turn_capture(struct thread *t, CUstream stream, struct turn_graph *g
 
 	if (!graph->plain)
 		graph->plain = plain_take(t->model, device, graph->bytes);
-	plain_defers(t->model, device, graph->bytes);
 	if (!FINE(t, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)))
 		return false;
 	good = FINE(t, cuMemAlloc(&addr, graph->bytes));
