@@ -33,7 +33,7 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       gcp_window_scale(pool) > 0;
+	       gcp_window(pool).scale > 0;
 }
 
 static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)

@@ -156,14 +156,18 @@ uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
 	return gcp_timeline_now(&pool->timeline);
 }
 
-/* Where no barrier may be set: waits until no more is pending than may be, and two
- * epochs in any case. Plain CUDA would have waited for all of it. fence_lock is not
- * held meanwhile. */
+/* Where no barrier may be set: waits until two windows are pending at most, or this
+ * part of what is reserved, and two epochs in any case. Plain CUDA would have waited
+ * for all of it. fence_lock is not held meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
 {
+	enum { PENDING_PART = 4 };
 	struct gcp_timeline *timeline = &pool->timeline;
-	int64_t most = (int64_t)gcp_window_multi_context(pool);
-	struct gcp_closed_epoch *closed = gcp_timeline_beyond(timeline, most, 2);
+	uint64_t window = gcp_window(pool).bytes;
+	uint64_t part = atomic_load(&pool->reserved_hint) / PENDING_PART;
+	uint64_t most = part > 2 * window ? part : 2 * window;
+	struct gcp_closed_epoch *closed =
+	    gcp_timeline_beyond(timeline, (int64_t)most, 2);
 	bool waits = closed && timeline->multi_context;
 
 	return waits ? gcp_timeline_wait_own(timeline, *closed, pool->ctx) : 0;

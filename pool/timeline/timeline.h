@@ -177,6 +177,7 @@ struct gcp_window {
 	uint64_t epoch_bytes;
 	uint32_t epoch_blocks; /* or so many blocks of one thread: an epoch is closed */
 	uint32_t streams;
+	uint32_t scale; /* how often they were doubled */
 };
 
 /* --- window.c: any lock may be held ----------------------------------------------- */
@@ -184,14 +185,10 @@ struct gcp_window {
 /* What may wait in the whole pool, and the calling thread's share of it. */
 struct gcp_window gcp_window(const struct gcp_pool *pool);
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
-/* How many bytes in closed epochs may wait where no barrier may be set. */
-uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
 /* How many blocks of `size` the window has room for: one at least. */
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
 /* Returns true if so few threads allocate that they hardly meet at locks. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool);
-/* How often the limits were doubled. */
-uint32_t gcp_window_scale(const struct gcp_pool *pool);
 /* Returns true if little of the pool's memory need wait: it is mapped, and can serve
  * any size, threads hardly meet at the pool's locks, streams do not run beside each
  * other, and fences cost little. */

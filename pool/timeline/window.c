@@ -12,7 +12,8 @@
  * old that all are past it: the window is wide. With one stream later work waits
  * for earlier work anyway: a barrier costs next to nothing, and a small part of the
  * pool is enough. Streams are counted as the hooks report them
- * (gcp_pools_stream_used); streams that are not reported, or of several contexts, count
+ * (gcp_pools_stream_used), but for the legacy stream beside streams that wait for it
+ * and that it waits for. Streams that are not reported, or of several contexts, count
  * as many, but for gathering (gcp_window_is_narrow), which holds none of them back.
  *
  * ONE CONTROLLER. When several epochs in a row are closed shortly after each other, and
@@ -43,9 +44,6 @@ enum {
 	SHORT_NS = 40 * 1000,
 	SCALE_MOST_ONE_STREAM = 7,
 	SCALE_MOST = 2,
-	/* Where no barrier may be set this part of what is reserved may wait, then
-	 * a free does. */
-	MULTI_CONTEXT_PART = 4,
 	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
 	EPOCHS_OF_A_STREAM = 32,
@@ -69,8 +67,9 @@ bool gcp_turn_is_over(const struct gcp_pools *pools,
 
 /* --- the limits ----------------------------------------------------------------- */
 
-/* How many streams work went to of late, in the only context there is; 0: that is
- * not known, or there are several contexts, whose streams may have the same name. */
+/* How many streams work went to of late that can run beside each other, in the only
+ * context there is; 0: that is not known, or there are several contexts, whose streams
+ * may have the same name. */
 static uint32_t streams_count(struct gcp_pools *pools)
 {
 	uint64_t seen = LOAD(pools->streams.now) | LOAD(pools->streams.before);
@@ -80,6 +79,8 @@ static uint32_t streams_count(struct gcp_pools *pools)
 
 	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
 		live += LOAD(pool->live);
+	if (seen & LOAD(pools->streams.of_threads))
+		seen &= ~(1ull << gcp_stream_bit(0));
 	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
@@ -159,13 +160,16 @@ const _Atomic uint64_t *gcp_pools_streams_seen(const struct gcp_pools *pools)
 	return &pools->streams.now;
 }
 
-void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
+void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream, bool of_thread)
 {
 	uint64_t bit = 1ull << gcp_stream_bit(stream), seen;
 
 	/* Written only when there is something new: many threads launch. */
 	if (LOAD(pools->streams.now) & bit)
 		return;
+	if (of_thread)
+		atomic_fetch_or_explicit(&pools->streams.of_threads, bit,
+					 memory_order_relaxed);
 	seen = atomic_fetch_or_explicit(&pools->streams.now, bit, memory_order_relaxed);
 	if (!((seen | LOAD(pools->streams.before)) & bit))
 		gcp_windows_update(pools);
@@ -182,6 +186,7 @@ static void streams_age(struct gcp_pools *pools)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
 	STORE(streams->before, now);
+	atomic_fetch_and_explicit(&streams->of_threads, now, memory_order_relaxed);
 }
 
 /* --- the controller --------------------------------------------------------------- */
@@ -231,11 +236,6 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 
 /* --- asking ---------------------------------------------------------------------- */
 
-uint32_t gcp_window_scale(const struct gcp_pool *pool)
-{
-	return LOAD(pool->limits.scale);
-}
-
 struct gcp_window gcp_window(const struct gcp_pool *pool)
 {
 	return (struct gcp_window){
@@ -244,6 +244,7 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 	    .epoch_bytes = LOAD(pool->limits.epoch_bytes),
 	    .epoch_blocks = pool->pools->config.epoch_blocks,
 	    .streams = LOAD(pool->limits.streams),
+	    .scale = LOAD(pool->limits.scale),
 	};
 }
 
@@ -257,14 +258,6 @@ struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
 		window.epoch_bytes /= threads;
 	}
 	return window;
-}
-
-uint64_t gcp_window_multi_context(const struct gcp_pool *pool)
-{
-	uint64_t most = 2 * LOAD(pool->limits.bytes);
-	uint64_t part = LOAD(pool->reserved_hint) / MULTI_CONTEXT_PART;
-
-	return part > most ? part : most;
 }
 
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
