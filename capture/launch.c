@@ -81,52 +81,26 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	return result == 0 ? -EAGAIN : result;
 }
 
-/* Called with the graph idle: it was not launched yet, its latest launch has failed, or
- * its lane has lost its stream.
- * Brings it into the lane of the launch's stream. An error: it is where it was, or in
- * no lane. */
-static int lane_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
-		      const struct gcp_last *last)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = gcp_track_of(tracker, graph->pool, last->stream_id);
-	int result;
-
-	if (!track)
-		track = gcp_track_create(tracker, graph->pool);
-	if (!track)
-		return -ENOMEM;
-	if (track->stream_id == 0)
-		(void)gcp_track_take(tracker, track, last);
-	assert(graph->in_progress == 0); /* X2 */
-	result = gcp_lane_enter(track->lane, graph->heap);
-	if (result == 0)
-		gcp_share_move(tracker, graph, track);
-	gcp_track_tidy(tracker, track);
-	return result;
-}
-
-/* The launch is into another stream than the lane's. 0: the graph has entered the lane
- * of that; -EAGAIN: it has left. Another error: it cannot, or need not, for CUDA keeps
+/* The launch is into another stream than the lane's. 0: the graph is in the lane of
+ * that now; -EAGAIN: it has left. Another error: it cannot, or need not, for CUDA keeps
  * the order of one executable (-EBUSY); or it is in no lane. */
 static int lane_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const struct gcp_last *last, const void *exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool *pool = graph->pool;
+	const struct gcp_track *track = graph->track;
 	bool idle = !gcp_share_in_flight(tracker, graph);
-	bool leaves = graph->last.stream_id != 0 && graph->track->stream_id != 0;
+	bool leaves = graph->last.stream_id != 0 && track->stream_id != 0;
 	int result = -EBUSY;
 
-	assert(graph->track->stream_id != last->stream_id && !graph->unbound);
+	assert(track->stream_id != last->stream_id && !graph->unbound);
 	if (idle && !leaves)
-		result = lane_enter(tracker, graph, last);
-	else if (leaves && (idle || graph->track->exec != exec))
+		result = gcp_share_enter(tracker, graph, last);
+	else if (leaves && (idle || track->exec != exec))
 		result = gcp_share_part(tracker, graph);
-	if (result != 0)
-		return result;
-	gcp_pool_count_graph(pool, true);
-	return leaves ? -EAGAIN : 0;
+	if (result == 0 && graph->track != track)
+		gcp_pool_count_graph(graph->pool, true);
+	return result == 0 && leaves ? -EAGAIN : result;
 }
 
 /* Finds out whether the launch may be made in the graph's lane, and has it follow what
@@ -142,8 +116,6 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	int result = 0;
 
 	assert(track->lane && !graph->own); /* X1, X7 */
-	if (track->stream_id == 0 && !gcp_track_of(tracker, graph->pool, stream_id))
-		(void)gcp_track_take(tracker, track, last);
 	if (track->stream_id != stream_id)
 		result = lane_leave(tracker, graph, last, exec);
 	if (result == -EAGAIN ||

@@ -130,44 +130,54 @@ void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holde
 
 /* --- into lanes ----------------------------------------------------------------- */
 
+int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+		    const struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track = gcp_track_for(tracker, graph->pool, last);
+	int result;
+
+	if (!track)
+		return -ENOMEM;
+	assert(graph->shares);           /* X7 */
+	assert(graph->in_progress == 0); /* X2 */
+	result = gcp_lane_enter(track->lane, graph->heap);
+	if (result == 0)
+		gcp_share_move(tracker, graph, track);
+	gcp_track_tidy(tracker, track);
+	return result;
+}
+
 /* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
  * may be in use: only this graph's addresses change. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track, *there;
+	struct gcp_track *track;
 	int result;
 
 	/* With several contexts no fence of one tells of the work in another. */
 	if (graph->own || graph->track || !gcp_pool_is_only(graph->pool) ||
 	    gcp_share_in_flight(tracker, graph))
 		return;
-	there = gcp_track_of(tracker, graph->pool, last->stream_id);
-	if (!there && (there = gcp_track_of(tracker, graph->pool, 0)) != NULL &&
-	    !gcp_track_take(tracker, there, last))
-		there = NULL;
 	track = gcp_track_create(tracker, graph->pool);
 	if (!track)
 		return;
-	assert(graph->in_progress == 0); /* X2 */
 	result = gcp_heap_share(graph->heap, track->lane);
 	if (result == -EBUSY) { /* work beside the capture: that is asked for once */
 		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX, true);
 		result = gcp_heap_share(graph->heap, track->lane);
 	}
-	if (result != 0) {
-		gcp_track_tidy(tracker, track);
-		if (result != -EBUSY)
-			gcp_share_end(tracker, graph); /* it has nothing to share */
+	if (result == 0) {
+		gcp_share_unlist(tracker, graph);
+		gcp_share_move(tracker, graph, track);
+		(void)gcp_share_enter(tracker, graph, last);
 		return;
 	}
-	gcp_share_unlist(tracker, graph);
-	gcp_share_move(tracker, graph, track);
-	if (there && gcp_lane_enter(there->lane, graph->heap) == 0)
-		gcp_share_move(tracker, graph, there);
-	else
-		(void)gcp_track_take(tracker, track, last);
+	gcp_track_tidy(tracker, track);
+	if (result != -EBUSY)
+		gcp_share_end(tracker, graph); /* it has nothing to share */
 }
 
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)

@@ -50,13 +50,11 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
-/* That of the stream (0: one without) in the pool; NULL: there is none. */
-struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_pool *pool,
-			       uint64_t stream_id);
-/* The lane, which has no stream, takes that of a launch. False: something still runs on
- * it, for a stream that has gone. */
-bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
-		    const struct gcp_last *last);
+/* The lane of the launch's stream (0: one without); else one that has none, and on
+ * which nothing runs any more, which takes that stream; or a new one. NULL: no memory.
+ */
+struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
+				const struct gcp_last *last);
 /* In the records only. The lane that the share leaves goes with its last graph. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);
@@ -115,7 +113,11 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
  * that is possible by now: tries so many, in turn. */
 void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries);
 enum { GCP_BINDS = 4 }; /* more than a capture brings */
-/* Brings one into the lane of the stream (0: that without one), if that is possible. */
+/* Called with the graph idle. Brings it into the lane of the stream (0: one without),
+ * if need be a new one. An error: it is where it was, or in no lane. */
+int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+		    const struct gcp_last *last);
+/* The same for one that is in no lane yet, if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
 /* A graph or executable is gone that has held the share's memory: its handle may be

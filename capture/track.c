@@ -77,8 +77,8 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	return track;
 }
 
-struct gcp_track *gcp_track_of(struct gcp_tracker *tracker, const struct gcp_pool *pool,
-			       uint64_t stream_id)
+static struct gcp_track *track_of(struct gcp_tracker *tracker,
+				  const struct gcp_pool *pool, uint64_t stream_id)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
@@ -236,16 +236,26 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker,
 	       !gcp_pool_work_is_done(graph->pool, epoch, true);
 }
 
-bool gcp_track_take(struct gcp_tracker *tracker, struct gcp_track *track,
-		    const struct gcp_last *last)
+struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
+				const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(track->stream_id == 0 && track->lane);
-	if (!gcp_track_is_idle(tracker, track))
-		return false;
+	struct gcp_track *track = track_of(tracker, pool, last->stream_id);
+
+	if (!track)
+		track = track_of(tracker, pool, 0);
+	if (track && track->stream_id != last->stream_id &&
+	    !gcp_track_is_idle(tracker, track)) /* it ran for a stream that has gone */
+		track = NULL;
+	if (!track)
+		track = gcp_track_create(tracker, pool);
+	if (!track)
+		return NULL;
+	assert(track->lane &&
+	       (track->stream_id == 0 || track->stream_id == last->stream_id)); /* X1 */
 	track->stream_id = last->stream_id;
 	track->stream = last->stream;
-	return true;
+	return track;
 }
 
 /* --- events ------------------------------------------------------------------- */
