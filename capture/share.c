@@ -59,7 +59,7 @@ static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
 	atomic_fetch_add(&tracker->counts.shares, 1);
 	/* A fence behind what was submitted beside the capture. */
-	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX, true);
+	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
 }
 
 /* A capture whose graph the program has had in its hands may go on anywhere. */
@@ -166,7 +166,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		return;
 	result = gcp_heap_share(graph->heap, track->lane);
 	if (result == -EBUSY) { /* work beside the capture: that is asked for once */
-		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX, true);
+		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
 		result = gcp_heap_share(graph->heap, track->lane);
 	}
 	if (result == 0) {

@@ -215,10 +215,9 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *trac
 
 	if (track->in_progress > 0)
 		return false;
-	return epoch == 0 || gcp_pool_work_is_done(track->pool, epoch, false) ||
-	       event_is_done(tracker, track) ||
+	return epoch == 0 || event_is_done(tracker, track) ||
 	       stream_is_done(tracker, track->pool, &track->last) ||
-	       gcp_pool_work_is_done(track->pool, epoch, true);
+	       gcp_pool_work_is_done(track->pool, epoch);
 }
 
 /* The launches of its lane follow one another, so where that is idle all are done. */
@@ -230,10 +229,9 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker,
 
 	if (graph->in_progress > 0)
 		return true;
-	return epoch != 0 && !gcp_pool_work_is_done(graph->pool, epoch, false) &&
-	       !stream_is_done(tracker, graph->pool, &graph->last) &&
+	return epoch != 0 && !stream_is_done(tracker, graph->pool, &graph->last) &&
 	       !(graph->track && gcp_track_is_idle(tracker, graph->track)) &&
-	       !gcp_pool_work_is_done(graph->pool, epoch, true);
+	       !gcp_pool_work_is_done(graph->pool, epoch);
 }
 
 struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
@@ -326,8 +324,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (track->in_progress > 0 || marked_event(track) || track->last.epoch == 0 ||
-	    gcp_pool_work_is_done(track->pool, track->last.epoch, false))
+	if (track->in_progress > 0 || marked_event(track) || track->last.epoch == 0)
 		return;
 	if (stream_is_done(tracker, track->pool, &track->last))
 		track->last.epoch = 0;

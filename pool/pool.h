@@ -418,10 +418,10 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all);
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 
 /* Work of the pool's context: a number for all that was submitted until now; whether it
- * is done, as far as is known (look: asks, and sets a fence if there is none; never
- * waits); waits for it, whatever captures forbid. */
+ * is done (asks, and sets a fence if there is none; never waits); waits for it,
+ * whatever captures forbid. */
 uint64_t gcp_pool_work_now(struct gcp_pool *pool);
-bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look);
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment);
 int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
 /* Called with the pool pinned. 0: it is done, or all later work follows it: by a
  * barrier, if a free or gcp_pool_work_close has closed its epoch (NO NEW WAITS,

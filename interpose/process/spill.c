@@ -262,7 +262,7 @@ static void dead_release(void)
 		next = TAILQ_NEXT(block, entry);
 		region = block->region;
 		if (!region->gone &&
-		    !gcp_pool_work_is_done(region->pool, block->moment, true))
+		    !gcp_pool_work_is_done(region->pool, block->moment))
 			continue; /* V1 */
 		TAILQ_REMOVE(&dead, block, entry);
 		free(block);

@@ -191,7 +191,7 @@ void gcp_lane_graph_ends(struct gcp_lane *lane)
 
 bool gcp_lane_has_ended(const struct gcp_lane *lane)
 {
-	return !gcp_pool_work_is_done(lane->pool, atomic_load(&lane->ended), true);
+	return !gcp_pool_work_is_done(lane->pool, atomic_load(&lane->ended));
 }
 
 void gcp_lanes_reset(struct gcp_pool *pool)

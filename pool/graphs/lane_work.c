@@ -10,10 +10,9 @@ uint64_t gcp_pool_work_now(struct gcp_pool *pool)
 	return gcp_timeline_stamp_behind_rmw(pool);
 }
 
-bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look)
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment)
 {
-	if (gcp_timeline_is_completed(&pool->timeline, moment) || !look ||
-	    !gcp_pool_pin(pool))
+	if (gcp_timeline_is_completed(&pool->timeline, moment) || !gcp_pool_pin(pool))
 		return gcp_timeline_is_completed(&pool->timeline, moment);
 	(void)gcp_timeline_close_to_look(pool, moment); /* an error shows again */
 	(void)gcp_timeline_poll_all(pool);
@@ -37,7 +36,7 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment)
 {
 	assert(atomic_load(&pool->pins) > 0);
-	if (gcp_pool_work_is_done(pool, moment, true))
+	if (gcp_pool_work_is_done(pool, moment))
 		return 0;
 	return gcp_timeline_make_ready(pool, moment);
 }
