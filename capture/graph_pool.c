@@ -160,14 +160,9 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	    .lane_bytes = track ? gcp_lane_bytes(track->lane) : 0,
 	    .launches = graph_pool->launches,
 	};
-	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
-		struct gcp_heap_usage usage;
-
-		gcp_heap_usage(entry->heap, &usage);
-		info->reserved_bytes += usage.reserved_bytes;
-		info->allocated_bytes += usage.allocated_bytes;
-		info->shared_bytes += usage.shared_bytes;
-	}
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_usage(entry->heap, &info->reserved_bytes,
+			       &info->allocated_bytes, &info->shared_bytes);
 }
 
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,

@@ -368,13 +368,9 @@ void gcp_heap_seal(struct gcp_heap *heap);
  * capture begins, with no lock held. */
 void gcp_pools_close_full(struct gcp_pools *pools);
 
-struct gcp_heap_usage {
-	uint64_t reserved_bytes;
-	uint64_t allocated_bytes; /* held by the program */
-	uint64_t blocks;          /* held by the program */
-	uint64_t shared_bytes;    /* of addresses that are mapped to a lane */
-};
-void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
+/* Adds the bytes that the heap has, that the program holds of it, and that share. */
+void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
+		    uint64_t *shared);
 
 /* --- memory that graphs share (lane.c, lane_move.c) ------------------------------- */
 

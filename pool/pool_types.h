@@ -261,9 +261,9 @@ struct gcp_heap {
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
-	uint64_t unused_bytes;            /* free, and could be given back */
-	uint64_t unused_low;              /* lowest since maintain.c set it */
-	uint64_t used_blocks, used_bytes; /* private heaps only */
+	uint64_t unused_bytes; /* free, and could be given back */
+	uint64_t unused_low;   /* lowest since maintain.c set it */
+	uint64_t used_bytes;   /* private heaps only */
 	uint64_t lent_bytes;
 	TAILQ_ENTRY(gcp_heap) link; /* pool->private_heaps */
 	/* Private heaps: what `unmapping` is mapped to (NULL: to nothing), and its

@@ -82,9 +82,8 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_ad
 void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign)
 {
 	gcp_assert_held(GCP_RANK_POOL);
-	heap->used_blocks += (uint64_t)sign;
 	heap->used_bytes += (uint64_t)sign * block->size;
-	assert(heap->used_blocks < UINT64_MAX / 2 && heap->used_bytes < UINT64_MAX / 2);
+	assert(heap->used_bytes < UINT64_MAX / 2);
 }
 
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)

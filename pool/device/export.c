@@ -85,10 +85,8 @@ static void lent_set(struct gcp_block *block, bool lent)
 	assert(lent || heap->lent_bytes >= block->size);
 	gcp_block_set_state(block, lent ? GCP_BLOCK_LENT : GCP_BLOCK_CACHED);
 	heap->lent_bytes += lent ? block->size : -block->size;
-	if (heap->private) {
+	if (heap->private)
 		heap->used_bytes += lent ? -block->size : block->size;
-		heap->used_blocks += lent ? -UINT64_C(1) : 1;
-	}
 }
 
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr)

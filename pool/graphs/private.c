@@ -156,18 +156,16 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 	groups_release(heap, group);
 }
 
-void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
+void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
+		    uint64_t *shared)
 {
 	const struct gcp_block *block;
 
 	GCP_LOCKED(&heap->pool->lock);
-	*ret_usage = (struct gcp_heap_usage){
-	    .reserved_bytes = heap->reserved_bytes,
-	    .allocated_bytes = heap->used_bytes,
-	    .blocks = heap->used_blocks,
-	};
+	*reserved += heap->reserved_bytes;
+	*held += heap->used_bytes;
 	TAILQ_FOREACH (block, &heap->unmapping, link)
-		ret_usage->shared_bytes += block->size;
+		*shared += block->size;
 }
 
 void gcp_heap_seal(struct gcp_heap *heap)
