@@ -327,13 +327,12 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 /* The driver has given out the handle: what had it before is gone. */
 void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
 			      bool is_exec);
-/* The capture's graph has gone with its context. */
-void gcp_graph_capture_lost(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture);
-/* Its graph, as gcp_holder_ending tells it; NULL: that holds nothing, or does not go
- * with the capture. */
-struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
-					  const struct gcp_capture *capture);
+/* The graph that was made for the capture; NULL: it holds nothing, or does not go with
+ * the capture. */
+struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
+					const struct gcp_capture *capture);
+/* A call that may end it begins: as gcp_holder_ending. Accepts NULL. */
+struct gcp_holder *gcp_holder_ends(struct gcp_holder *holder);
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 

@@ -272,20 +272,23 @@ void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
 		graph_is_gone(tracker, handle, false);
 }
 
+struct gcp_holder *gcp_holder_ends(struct gcp_holder *holder)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!holder || holder->handle); /* it was found by that */
+	if (!holder || holder->ending)
+		return NULL;
+	holder->ending = true;
+	return holder;
+}
+
 struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
 				     bool is_exec)
 {
-	struct gcp_holder *holder;
-
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
 	GCP_TRACKER_LOCKED(tracker);
-	holder = gcp_holder_find(tracker, handle, is_exec);
-	if (holder && holder->ending)
-		holder = NULL;
-	if (holder)
-		holder->ending = true;
-	return holder;
+	return gcp_holder_ends(gcp_holder_find(tracker, handle, is_exec));
 }
 
 void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
@@ -324,36 +327,13 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	assert(gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
 }
 
-/* The graph that was made for the capture. */
-static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
-				   const struct gcp_capture *capture)
+struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
+					const struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	return capture->into_existing_graph || capture->graph_gone
 		   ? NULL
 		   : gcp_holder_find(tracker, capture->graph, false);
-}
-
-void gcp_graph_capture_lost(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder = graph_of(tracker, capture);
-
-	if (holder)
-		gcp_holder_free(tracker, holder);
-}
-
-struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
-					  const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder = graph_of(tracker, capture);
-
-	if (!holder || holder->ending)
-		return NULL;
-	holder->ending = true;
-	return holder;
 }
 
 /* --- what is made of a holder ------------------------------------------------- */

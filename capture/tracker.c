@@ -157,7 +157,7 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 	if (!capture)
 		return NULL;
 	capture->ending++;
-	return gcp_graph_capture_ends(tracker, capture);
+	return gcp_holder_ends(gcp_graph_of_capture(tracker, capture));
 }
 
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
@@ -255,13 +255,16 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker)
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;
+	struct gcp_holder *graph;
 
 	GCP_TRACKER_LOCKED(tracker);
 	stream_goes(tracker, NULL);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		if (capture->ctx == ctx) {
-			gcp_graph_capture_lost(tracker, capture);
+			graph = gcp_graph_of_capture(tracker, capture);
+			if (graph)
+				gcp_holder_free(tracker, graph);
 			capture_finish(tracker, capture);
 		} else {
 			gcp_order_context_gone(capture, ctx);
