@@ -70,8 +70,6 @@ GCP_DRIVER_HOOKS(GCP_X)
 		return gcp_call_end(call_, GCP_OFTEN_##name, result);                  \
 	}                                                                              \
 	static inline CUresult inside_##name GCP_PARAMETERS_##name
-/* In it: the name of the function. */
-#define GCP_NAME (&__func__[sizeof("inside")])
 
 /* Defines the hooks of a table, each as what its file says in HOOK_<base>: of the real
  * function, the program's call of it, and whether that is for the per-thread default

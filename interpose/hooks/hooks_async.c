@@ -32,7 +32,6 @@
 #include "hooks_memory.h"
 #include "../ipc/ipc_server.h"
 #include "../process/process_life.h"
-#include "../process/shortage.h"
 #include "../process/stream_refs.h"
 #include "../cuda/streams.h"
 
@@ -170,11 +169,8 @@ static CUresult alloc_served(const struct alloc_call *call,
 	if (__builtin_expect(result < 0, 0) ||
 	    (result == 0 && !is_served_still(ref, stream, &order, addr)))
 		return alloc_pass(call);
-	if (result == 0)
-		*call->ret_ptr = addr;
-	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAllocAsync", call->bytes, GCP_SHORTAGE_POOL);
-	return (CUresult)result;
+	return gcp_memory_given(result, addr, call->ret_ptr, "cuMemAllocAsync",
+				call->bytes);
 }
 
 /* The call has come through from the runtime: the next one need not go there. */
@@ -354,13 +350,9 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
 	order.stream = ref->id;
 	result = alloc_from_pool(ref, stream, bytes, &order, &addr);
-	if (result < 0)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
-	if (result == 0)
-		*ret_ptr = addr;
-	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say("gcpool_malloc", bytes, GCP_SHORTAGE_POOL);
-	return (CUresult)result;
+	return result < 0
+		   ? gcp_memory_pass_alloc(ret_ptr, bytes)
+		   : gcp_memory_given(result, addr, ret_ptr, "gcpool_malloc", bytes);
 }
 
 /* As a hook of cuMemFree while the stream captures: the graph keeps the memory. What is

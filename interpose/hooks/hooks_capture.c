@@ -7,6 +7,9 @@
  * still rely on the old order. The real calls are made here, in the caller's own
  * context and capture mode, and their results go back untouched.
  */
+#include <string.h>
+
+#include "hooks.h"
 #include "../process/process_life.h"
 #include "../cuda/streams.h"
 #include "../cuda/call.h"
@@ -87,52 +90,6 @@ static CUresult queried(CUresult result, CUstream stream, bool per_thread,
 
 /* --- begin -------------------------------------------------------------------- */
 
-struct gcp_begin {
-	struct gcp_capture *capture; /* NULL: not ours to follow */
-	bool refused;                /* the host is out of memory */
-	bool into;                   /* a graph that was there */
-	CUcontext ctx;
-	CUstream stream;
-};
-
-/* A context must stand behind all barriers before it captures: afterwards it
- * cannot be made to wait. A capture that cannot be followed, because the host has no
- * memory for our records, must not begin. */
-static struct gcp_begin capture_prepare(CUstream stream, bool per_thread, bool into)
-{
-	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread),
-				  .into = into};
-
-	if (gcp_process_started_mode() != GCP_RUN_POOL)
-		return begin;
-	begin.ctx = gcp_stream_context(begin.stream);
-	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
-	begin.refused =
-	    gcp_tracker_begin_prepare(gcp_process.tracker, into, &begin.capture) != 0;
-	assert(begin.refused == !begin.capture); /* C3: never begun and not counted */
-	return begin;
-}
-
-static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode mode,
-			      CUresult result)
-{
-	assert(!begin->refused);
-	if (begin->capture)
-		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
-				       begin->stream, (enum gcp_capture_mode)mode,
-				       (int)result);
-	if (begin->capture && result == CUDA_SUCCESS) {
-		gcp_observe_call(GCP_TRACE_capture_begin, 0, 0,
-				 (uintptr_t)begin->stream, mode);
-		/* What the stream did before says nothing now. */
-		gcp_stream_work_given(NULL, false);
-	}
-	/* The program holds the graph, and may add work to it. */
-	if (begin->into && result == CUDA_SUCCESS && gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker, false);
-	return result;
-}
-
 _Static_assert((int)GCP_CAPTURE_GLOBAL == (int)CU_STREAM_CAPTURE_MODE_GLOBAL, "cuda.h");
 _Static_assert((int)GCP_CAPTURE_THREAD_LOCAL ==
 		   (int)CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -140,28 +97,46 @@ _Static_assert((int)GCP_CAPTURE_THREAD_LOCAL ==
 _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 	       "cuda.h");
 
-/* Between prepare and begun stands the real call, whatever its form. The thread does
- * not end by pthread_cancel meanwhile: fences would be held off permanently. */
-#define GCP_BEGIN(call, per_thread, mode, into)                                        \
-	({                                                                             \
-		GCP_CANCEL_LATER;                                                      \
-		struct gcp_begin begin = capture_prepare(stream, per_thread, into);    \
-                                                                                       \
-		begin.refused ? CUDA_ERROR_OUT_OF_MEMORY                               \
-			      : capture_begun(&begin, mode, call);                     \
-	})
-#define HOOK_cuStreamBeginCapture(real, call, twin)                                    \
-	GCP_BEGIN(call, twin, CU_STREAM_CAPTURE_MODE_GLOBAL, false)
-GCP_HOOKS_BEGINS_GLOBAL(GCP_HOOK)
-#undef HOOK_cuStreamBeginCapture
-#define HOOK_cuStreamBeginCapture(real, call, twin) GCP_BEGIN(call, twin, mode, false)
-/* Where in the graph it begins is the program's to say: maybe beside work that has used
- * what has been freed since. */
-#define HOOK_cuStreamBeginCaptureToGraph(real, call, twin)                             \
-	GCP_BEGIN(call, twin, mode, true)
-#define HOOK_cuStreamBeginRecaptureToGraph(real, call, twin)                           \
-	GCP_BEGIN(call, twin, mode, true)
-GCP_HOOKS_BEGINS(GCP_HOOK)
+/* A context must stand behind all barriers before it captures: afterwards it
+ * cannot be made to wait. A capture that cannot be followed, because the host has no
+ * memory for our records, must not begin. Where in a graph one begins is the program's
+ * to say: maybe beside work that has used what has been freed since; and it may add
+ * work itself. The thread does not end by pthread_cancel meanwhile: fences would be
+ * held off permanently. */
+CUresult gcp_begin_call(const struct gcp_call_words *words, bool per_thread)
+{
+	CUstream stream = gcp_stream_named(words->stream, per_thread);
+	bool into = strstr(words->base, "ToGraph");
+	int mode = into ? (int)words->at[5] : (int)CU_STREAM_CAPTURE_MODE_GLOBAL;
+	struct gcp_capture *capture = NULL;
+	CUcontext ctx = NULL;
+	CUresult result;
+	GCP_CANCEL_LATER;
+
+	assert(words->in_stream);
+	if (strstr(words->name, "_v2") || strstr(words->base, "Recapture"))
+		mode = (int)words->at[1];
+	if (gcp_process_started_mode() == GCP_RUN_POOL) {
+		ctx = gcp_stream_context(stream);
+		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+		if (gcp_tracker_begin_prepare(gcp_process.tracker, into, &capture) != 0)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		assert(capture); /* C3: never begun and not counted */
+	}
+	result = gcp_words_call(words);
+	if (capture)
+		gcp_tracker_begin_done(gcp_process.tracker, capture, ctx, stream,
+				       (enum gcp_capture_mode)mode, (int)result);
+	if (capture && result == CUDA_SUCCESS) {
+		gcp_observe_call(GCP_TRACE_capture_begin, 0, 0, (uintptr_t)stream,
+				 (uint32_t)mode);
+		/* What the stream did before says nothing now. */
+		gcp_stream_work_given(NULL, false);
+	}
+	if (into && result == CUDA_SUCCESS && gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
+	return result;
+}
 
 /* --- end ---------------------------------------------------------------------- */
 

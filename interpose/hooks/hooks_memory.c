@@ -14,7 +14,6 @@
 #include "../process/help.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../process/shortage.h"
 
 /* --- passing through ----------------------------------------------------------- */
 
@@ -76,11 +75,7 @@ static inline CUresult memory_alloc(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes, result);
-	if (result == 0)
-		*ret_ptr = addr;
-	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_POOL);
-	return (CUresult)result;
+	return gcp_memory_given(result, addr, ret_ptr, "cuMemAlloc", bytes);
 }
 
 GCP_HOOKED(cuMemAlloc_v2)

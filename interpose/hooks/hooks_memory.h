@@ -8,6 +8,7 @@
 #include "../cuda/call.h"
 #include "../process/observe.h"
 #include "../process/passed.h"
+#include "../process/shortage.h"
 #include "../process/spill.h"
 
 static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
@@ -47,6 +48,18 @@ static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int resul
 		return result;
 	*ret_addr = tries->spilled;
 	return 0;
+}
+
+/* What an allocation that gave `result` is for the program. */
+static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *ret_ptr,
+					const char *name, size_t bytes)
+{
+	assert(result != 0 || addr);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say(name, bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
 }
 
 /* After a first try that gave `result`: another one where that found no memory. */

@@ -12,7 +12,6 @@
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 #include "hooks_memory.h"
-#include "../process/shortage.h"
 
 #define GCP_PINNED_FLAGS                                                               \
 	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \

@@ -201,6 +201,7 @@ static __attribute__((noinline)) int runtime_long(struct gcp_runtime *runtime,
 	bool allocates = function == RUNTIME_cudaMalloc;
 	int (*call)(uint64_t, uint64_t, uint64_t), result;
 
+	assert(function >= 0 && function < RUNTIME_FUNCTIONS);
 	if (!runtime_get(runtime))
 		return GCP_CUDART_UNLOADING;
 	if (runtime->code[function].at == &no_code)

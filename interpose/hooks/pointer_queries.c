@@ -201,15 +201,14 @@ enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
 #define ANSWER(type, condition, answer)                                                \
 	if (value && (condition))                                                      \
 		*(type *)value = (answer);                                             \
-	return true
+	return
 
 /* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
  * for what cudaMalloc gives them; that other processes can open that; that its memory
  * has no handles; that it may be read and written, asked from any device (measured:
  * without peer access, too); and what is behind it: 2 MiB that small blocks share, or
- * as many times 2 MiB as a larger one needs. value: NULL to ask whether the answer to
- * the attribute is ours to correct at all. */
-static bool range_correct(void *value, CUpointer_attribute attribute,
+ * as many times 2 MiB as a larger one needs. value: may be NULL. */
+static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct asked_range *range, CUdeviceptr ptr)
 {
 	const size_t page = (size_t)2 << 20;
@@ -249,44 +248,29 @@ static bool range_correct(void *value, CUpointer_attribute attribute,
 		ANSWER(int, range->mapped && !range->async,
 		       CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	default:
-		return false;
+		return;
 	}
-}
-
-/* Of a device ordinal that of an import alone, which is found in constant time. */
-static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-	struct gcp_import_info import;
-
-	return range_correct(NULL, attribute, &(struct asked_range){0}, ptr) &&
-	       (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
-		gcp_imports_find(ptr, &import));
 }
 
 GCP_HOOKED(cuPointerGetAttribute)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct asked_range range = {0};
-	bool corrects = ret_value && range_corrects(attribute, ptr);
-	int found = -ENOENT;
-	void *owner;
+	int found = range_find(ptr, &range);
 
-	if (corrects)
-		found = range_find(ptr, &range);
-	else if (gcp_process_pooling()) /* constant time, unlike that */
-		found = gcp_pools_owner(gcp_process.pools, ptr, &owner);
-	if (found == -EINVAL || (found == -ENOENT && is_freed(ptr)))
+	if (found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		result = memory_tell(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (!corrects || (found != 0 && (result != CUDA_SUCCESS ||
-					 range_find_inside(ptr, &range) != 0)))
-		return result;
-	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
+	if (found != 0 && result == CUDA_SUCCESS &&
+	    attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		found = range_find_inside(ptr, &range);
+	if (found == 0 && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx &&
+	    ret_value)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
-	if (result == CUDA_SUCCESS)
+	if (found == 0 && result == CUDA_SUCCESS)
 		range_correct(ret_value, attribute, &range, ptr);
 	return result;
 }

@@ -199,41 +199,20 @@ static int fence_order_in(void *handle, CUcontext ctx)
 		   : (int)result;
 }
 
-struct joining {
-	void *fence;
-	CUcontext ctx;
-	int result;
-};
-
-static int joining_order(void *arg, CUcontext ctx)
-{
-	struct joining *joining = arg;
-
-	assert(joining->ctx && joining->fence);
-	if (ctx != joining->ctx)
-		return 0;
-	/* The driver may say so of the thread's current context: this one stays. */
-	joining->result = fence_order_in(joining->fence, ctx);
-	if (joining->result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-		joining->result = -EBUSY;
-	return joining->result;
-}
-
-/* While other devices' work is pending no context may be ending: a short wait. */
+/* While other devices' work is pending no context may be ending. */
 int gcp_fence_wait_in(void *ctx, void *handle)
 {
 	const struct context_fence *fence = handle;
-	struct joining joining = {.fence = handle, .ctx = ctx, .result = -EBUSY};
 	struct gcp_ctx_scope scope;
-	int result;
+	int result = -EBUSY;
 
 	assert(ctx && fence->event);
 	gcp_ctx_scope_begin(&scope, NULL);
 	if (!gcp_foreign_work_is_pending(fence->foreign)) {
 		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
-	} else {
-		(void)gcp_contexts_for_each(joining_order, &joining, false);
-		result = joining.result;
+	} else if (gcp_contexts_hold()) {
+		result = fence_order_in(handle, ctx);
+		gcp_contexts_unlock();
 	}
 	gcp_ctx_scope_end(&scope);
 	return result;
