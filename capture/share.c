@@ -130,6 +130,20 @@ void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holde
 
 /* --- into lanes ----------------------------------------------------------------- */
 
+static int lane_change(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+		       struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	int result;
+
+	assert(graph->shares);           /* X7 */
+	assert(graph->in_progress == 0); /* X2 */
+	result = gcp_lane_enter(track->lane, graph->heap);
+	if (result == 0)
+		gcp_share_move(tracker, graph, track);
+	return result;
+}
+
 int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last)
 {
@@ -139,11 +153,7 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 
 	if (!track)
 		return -ENOMEM;
-	assert(graph->shares);           /* X7 */
-	assert(graph->in_progress == 0); /* X2 */
-	result = gcp_lane_enter(track->lane, graph->heap);
-	if (result == 0)
-		gcp_share_move(tracker, graph, track);
+	result = lane_change(tracker, graph, track);
 	gcp_track_tidy(tracker, track);
 	return result;
 }
@@ -205,72 +215,24 @@ int gcp_share_map(struct gcp_graph_pool *graph)
 	return graph->track ? gcp_lane_enter(graph->track->lane, graph->heap) : 0;
 }
 
-/* It is idle. */
-static int share_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
+/* The graph runs where it is, and all other graphs of its lane can leave it: none that
+ * has ended still runs there, and no call is to record the lane's event. */
+static bool others_can_leave(struct gcp_tracker *tracker,
+			     const struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_lane *lane;
-	int result = gcp_lane_create(graph->pool, &lane);
-
-	assert(graph->track && graph->in_progress == 0); /* X2 */
-	if (result != 0)
-		return result;
-	result = gcp_lane_enter(lane, graph->heap);
-	if (result == 0) {
-		gcp_lane_heap_ends(graph->heap);
-		assert(!gcp_heap_lane(graph->heap)); /* X7 */
-		gcp_share_end(tracker, graph);
-	}
-	gcp_lane_destroy(lane);
-	return result;
-}
-
-/* All other graphs of its lane can leave it, and none that has ended still runs there.
- */
-static bool others_are_idle(struct gcp_tracker *tracker,
-			    const struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_track *track = graph->track;
 	struct gcp_graph_pool *other;
 
+	assert(track && track->members > 0);
+	if ((graph->in_progress > 0 && track->event) ||
+	    gcp_heap_lane(graph->heap) != track->lane)
+		return false;
 	TAILQ_FOREACH (other, &tracker->shares, share_link)
-		if (other != graph && other->track == graph->track &&
+		if (other != graph && other->track == track &&
 		    gcp_share_in_flight(tracker, other))
 			return false;
-	return !gcp_lane_has_ended(graph->track->lane); /* X5 */
-}
-
-/* The graph keeps the lane's memory, and the others go to a new lane of the same
- * stream. Else -EBUSY: some of them may have gone. */
-static int others_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = graph->track, *fresh = NULL;
-	struct gcp_graph_pool *other;
-	int result = 0;
-
-	if (gcp_heap_lane(graph->heap) == track->lane &&
-	    others_are_idle(tracker, graph))
-		fresh = gcp_track_create(tracker, graph->pool);
-	if (!fresh)
-		return -EBUSY;
-	fresh->stream_id = track->stream_id;
-	fresh->stream = track->stream;
-	TAILQ_FOREACH (other, &tracker->shares, share_link) {
-		if (result != 0 || other == graph || other->track != track)
-			continue;
-		assert(other->in_progress == 0); /* X2 */
-		result = gcp_lane_enter(fresh->lane, other->heap);
-		if (result == 0)
-			gcp_share_move(tracker, other, fresh);
-	}
-	if (result == 0) {
-		assert(track->members == 1); /* and the lane goes */
-		gcp_lane_heap_ends(graph->heap);
-		gcp_share_end(tracker, graph);
-	}
-	gcp_track_tidy(tracker, fresh);
-	return result == 0 ? 0 : -EBUSY;
+	return !gcp_lane_has_ended(track->lane); /* X5 */
 }
 
 /* Waits for calls that launch it, or for its latest launch. The lock is let go
@@ -297,16 +259,40 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_graph_pool *
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!graph->track || !graph->unbound);
-	if (!graph->track) {
+	struct gcp_track *track = graph->track, *fresh;
+	struct gcp_graph_pool *other;
+	int result = 0;
+	bool idle;
+
+	if (!track) {
 		gcp_share_end(tracker, graph);
 		return 0;
 	}
-	if (!gcp_share_in_flight(tracker, graph))
-		return share_leave(tracker, graph);
-	if (graph->in_progress > 0 && graph->track->event)
-		return -EBUSY; /* a call has it, and is to record it */
-	return others_leave(tracker, graph);
+	assert(!graph->unbound);
+	idle = !gcp_share_in_flight(tracker, graph);
+	if (!idle && !others_can_leave(tracker, graph))
+		return -EBUSY;
+	fresh = gcp_track_create(tracker, graph->pool);
+	if (!fresh)
+		return idle ? -ENOMEM : -EBUSY;
+	fresh->stream_id = track->stream_id;
+	fresh->stream = track->stream;
+	if (idle)
+		result = lane_change(tracker, graph, fresh);
+	else
+		TAILQ_FOREACH (other, &tracker->shares, share_link)
+			if (result == 0 && other != graph && other->track == track)
+				result = lane_change(tracker, other, fresh);
+	if (result != 0 || !idle)
+		gcp_track_tidy(tracker, fresh);
+	if (result != 0)
+		return idle ? result : -EBUSY; /* some of the others may have gone */
+	assert(graph->track == (idle ? fresh : track));
+	assert(graph->track->members == 1);
+	gcp_lane_heap_ends(graph->heap);     /* it takes along what it is mapped to */
+	assert(!gcp_heap_lane(graph->heap)); /* X7 */
+	gcp_share_end(tracker, graph);
+	return 0;
 }
 
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
@@ -323,6 +309,7 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 			result = share_wait(tracker, graph);
 	}
 	graph->own = graph->unknown;
+	assert(graph->held > 0); /* P1 */
 	graph->held--;
 	gcp_graph_pool_ref_released(tracker, graph);
 	return graph->shares ? result : 0;
