@@ -8,9 +8,10 @@
  * a device whose current pool is another one; one whose default pool other devices have
  * access to, where the library cannot give them that, too.
  *
- * That is memory that is mapped by hand, to which access is given address by address.
- * Segments of the driver would need cuCtxEnablePeerAccess, which the program sees. So
- * with several devices only a mapped pool serves.
+ * Only a mapped pool serves. What a stream has freed serves it before the work is done;
+ * of another size it can only where memory can be mapped, and segments add up. Mapped
+ * memory also gives other devices access address by address, for which segments would
+ * need cuCtxEnablePeerAccess, which the program sees.
  */
 
 #include "async_pools.h"
@@ -24,8 +25,6 @@ enum {
 	DEVICE_ELSE = 2,   /* another pool is the current one */
 	DEVICE_SHARED = 4, /* others have access to the default pool, and not to ours */
 	DEVICE_LONE = 8,   /* the process sees no other device */
-	DEVICE_REACHED = 16, /* others have access to the default pool, and to ours
-			      * where it is mapped */
 };
 
 static struct async_device {
@@ -95,16 +94,14 @@ bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool name
 	uint32_t state = device ? state_of(device) : 0;
 
 	assert(pool && (!(state & DEVICE_KNOWN) || device->standard));
+	if (!gcp_pool_maps(pool))
+		return false;
 	if (state == (DEVICE_KNOWN | DEVICE_LONE) && !named)
 		return true; /* as in most processes */
 	state = device ? state_learnt(device) : 0;
 	if (!(state & DEVICE_KNOWN) || state & DEVICE_SHARED)
 		return false;
-	if (named ? named != device->standard : (state & DEVICE_ELSE) != 0)
-		return false;
-	if (state & DEVICE_REACHED && !gcp_pool_maps(pool))
-		return false;
-	return state & DEVICE_LONE || gcp_pool_is_mapped(pool);
+	return named ? named == device->standard : !(state & DEVICE_ELSE);
 }
 
 bool gcp_async_reaches(int number, uint64_t addr)
@@ -186,10 +183,8 @@ static void access_give(struct async_device *device, const CUmemAccessDesc *acce
 	     access->location.id == owner))
 		return;
 	if (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-	    gcp_vmm_give_access(owner, access->location.id)) {
-		atomic_fetch_or(&device->state, DEVICE_REACHED);
+	    gcp_vmm_give_access(owner, access->location.id))
 		return;
-	}
 	atomic_fetch_or(&device->state, DEVICE_SHARED);
 }
 

@@ -11,10 +11,8 @@
 
 bool async_is_served(const struct model *w, int context)
 {
-	const struct setting *setting = w->setting;
-
-	return !setting->plain && w->contexts[context].primary &&
-	       (setting->devices == 1 || (setting->vmm && !w->ordinary));
+	return !w->setting->plain && w->contexts[context].primary && w->setting->vmm &&
+	       !w->ordinary;
 }
 
 static void alloc_async(struct thread *t, const struct op *op)

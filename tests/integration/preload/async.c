@@ -3,6 +3,8 @@
  * async.c - stream-ordered memory: when it is reused, which of it is CUDA's, and what
  * CUDA's default pool says of it.
  *
+ * Environment: GCPOOL_BACKEND=vmm
+ *
  *   async SCENARIO    plays one; 0: all is as on plain CUDA, or as the library promises
  */
 #include <sys/wait.h>
@@ -204,7 +206,7 @@ SCENARIO(own_contexts_are_cudas)
 	must(real_calls() == 1, "memory that would go with its context");
 }
 
-SCENARIO_PRIMARY(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0")
+SCENARIO_PRIMARY(option_leaves_all_to_cuda, "GCPOOL_ASYNC=0", "GCPOOL_BACKEND=segments")
 {
 	CUstream stream = stream_new();
 
@@ -267,29 +269,6 @@ SCENARIO_PRIMARY(trim_waits_for_nothing, "GCPSIM_MEMORY=4G")
 	must(gcpsim_pending() > 0, "the work is done");
 	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 64 * MIB,
 	     "what is in use was given back");
-}
-
-/* No size comes again, and each stream has a part of what is freed. */
-SCENARIO_PRIMARY(sizes_that_grow_in_several_streams, "GCPSIM_SPEED=idle")
-{
-	void *time[] = {&(uint64_t){0}};
-	CUdeviceptr held[40] = {0};
-	CUstream streams[] = {stream_new(), stream_that_blocks()};
-	CUfunction spin;
-	CUmodule module;
-
-	OK(cuModuleLoadData(&module, ""));
-	OK(cuModuleGetFunction(&spin, module, "gcpt_spin"));
-	for (unsigned i = 0; i < 1000; i++) {
-		CUdeviceptr *p = &held[(i * 2654435761u >> 9) % 40];
-		CUstream stream = streams[(p - held) % 2];
-
-		if (*p)
-			OK(cuMemFreeAsync(*p, stream));
-		*p = *p ? 0 : allocated_in(stream, MIB + i * 6 * MIB / 1000);
-		OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, time, NULL));
-	}
-	must(gcpsim_memory_peak(0) < 250 * MIB, "more than the program has had");
 }
 
 /* --- other devices ------------------------------------------------------------ */

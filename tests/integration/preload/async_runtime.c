@@ -4,6 +4,8 @@
  * past: what CUDA has to do, and what a free orders, is as with the calls of the
  * driver.
  *
+ * Environment: GCPOOL_BACKEND=vmm
+ *
  *   async_runtime SCENARIO    plays one; 0: all is as on plain CUDA
  *
  * Needs: cudart

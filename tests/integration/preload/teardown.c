@@ -239,12 +239,10 @@ SCENARIO_PRIMARY(stream_ordered_memory_beside_a_network_card,
 {
 	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUstream stream = stream_new();
 	CUmemoryPool pool;
-	uint64_t segments;
-	CUstream stream;
 	CUdeviceptr p;
 
-	stream = stream_new();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0), cuMemPoolSetAccess(pool, &access, 1));
 	OK(cuMemAllocAsync(&p, MIB, stream));
 	must(gcpsim_calls("cuMemAllocAsync") == 0, "it is not served");
@@ -252,10 +250,6 @@ SCENARIO_PRIMARY(stream_ordered_memory_beside_a_network_card,
 	OK(cuMemAllocAsync(&p, 64 * MIB, stream));
 	must(gcpsim_calls("cuMemAllocAsync") == 1,
 	     "memory out of the other one's reach");
-	segments = gcpsim_calls("cuMemAlloc_v2");
-	OK(cuMemAllocAsync(&p, 128 * MIB, stream));
-	must(gcpsim_calls("cuMemAllocAsync") == 2, "memory out of its reach");
-	must(gcpsim_calls("cuMemAlloc_v2") == segments, "a segment for nothing");
 }
 
 SCENARIO(storage_that_writes_by_itself)
