@@ -20,7 +20,8 @@
  * only inside calls that free, where plain CUDA would have waited as well; but
  * what goes without a wait (`gently`, purge.c).
  * Decay in a free waits, at most once in a turn, and so does a free of ordinary
- * segments that add up (keep_up). While a stream captures only the limit gives back.
+ * segments that add up (keep_up). While a stream captures only these and the limit give
+ * back.
  */
 #include "../pinned/pinned_types.h"
 #include "reclaim.h"
@@ -114,27 +115,27 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 	return 0;
 }
 
-/* Ordinary segments can go back only when their work is completed. Where more lies
- * unused, or pending, than twice what the program ever held at once, and 128 MiB, a
- * free waits for the oldest of what frees have closed, as plain cudaFree does for all
- * work. */
-static void keep_up(struct gcp_pool *pool)
+/* Ordinary segments can go back only when their work is completed. Where there are more
+ * than twice what the program ever held at once, and 128 MiB, a free waits for the
+ * oldest of what frees have closed, as plain cudaFree does for all work; beside a
+ * capture it has waited, and what it gives back waits once more. */
+static void keep_up(struct gcp_pool *pool, bool held)
 {
-	const struct gcp_gauge *held = &pool->stats.allocated_bytes;
-	struct gcp_purge purge = {.completed_only = true, .gently = true};
+	const struct gcp_stats *stats = &pool->stats;
+	struct gcp_purge purge = {.completed_only = true, .gently = !held};
 	struct gcp_search search = {0};
 
-	while (true) {
+	do {
 		gcp_mutex_lock(&pool->lock);
-		purge.bytes = pool->stats.reserved_bytes.current - held->current -
-			      pool->stats.private_bytes.current - 2 * held->peak -
-			      64 * (uint64_t)GCP_CHUNK;
+		purge.bytes =
+		    stats->reserved_bytes.current - stats->private_bytes.current -
+		    2 * stats->allocated_bytes.peak - 64 * (uint64_t)GCP_CHUNK;
 		gcp_mutex_unlock(&pool->lock);
 		if ((int64_t)purge.bytes <= 0 ||
-		    !gcp_timeline_wait_oldest(pool, &search))
+		    !(held || gcp_timeline_wait_oldest(pool, &search)))
 			return;
 		(void)gcp_pool_purge(pool, &purge);
-	}
+	} while (!held);
 }
 
 int gcp_pool_maintain(struct gcp_pool *pool)
@@ -148,8 +149,8 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 
 	if (turn && result == 0)
 		(void)gcp_pinned_decay(pool); /* an error shows again */
-	if (!held && !pool->vmm)
-		keep_up(pool);
+	if (!pool->vmm)
+		keep_up(pool, held);
 	return result;
 }
 
