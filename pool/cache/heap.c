@@ -156,7 +156,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
-	uint64_t oldest = 0;
+	uint64_t oldest = 0, together = 0, bytes = 0;
 	int looks = 16 * GCP_LOOKS;
 
 	gcp_assert_held(GCP_RANK_POOL);
@@ -165,13 +165,16 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 
 		if ((oldest && block->epoch >= oldest) || looks <= 0)
 			break;
+		bytes += heap->pool->vmm && !heap->private ? block->size : 0;
+		if (!together && bytes >= size)
+			together = block->epoch;
 		if (block->segment->kind == kind ||
 		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
 			epoch = span_epoch(block, size, &looks);
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
-	return oldest;
+	return oldest ? oldest : together;
 }
 
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
