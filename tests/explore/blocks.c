@@ -328,12 +328,14 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUstream stream = stream_handle(t, s);
 	int device = w->contexts[s->context].device;
-	uint64_t plain = plain_take(w, device, bytes);
 	struct calls before = calls_now();
-	uint64_t by_cuda = gcpsim_calls("cuMemAllocAsync");
+	uint64_t by_cuda = gcpsim_calls("cuMemAllocAsync"), plain;
 	struct block *block;
 	CUdeviceptr addr = 0;
 	CUresult result;
+
+	plain_serve(w, s, bytes);
+	plain = plain_take(w, device, bytes);
 
 	/* What the library leaves to CUDA is as forbidden in captures as on plain CUDA.
 	 */

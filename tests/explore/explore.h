@@ -373,6 +373,8 @@ struct thread {
 
 /* --- plain.c --- */
 
+/* It is about to allocate so much in the stream. */
+void plain_serve(struct model *w, const struct stream *s, uint64_t bytes);
 /* The program is about to allocate: the memory on plain CUDA, 0: it has none left.
  * Device -1: pinned memory. */
 uint64_t plain_take(struct model *w, int device, uint64_t bytes);
@@ -423,7 +425,7 @@ uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
 /* The number that an option of the library has, as it is in force. */
 uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */
-void plain_end(struct model *w);
+void plain_bounds(struct model *w);
 
 /* --- excuses.c --- */
 

@@ -24,6 +24,7 @@
 	X(driver_version)                                                              \
 	X(memory)                                                                      \
 	X(memory_small)                                                                \
+	X(large)                                                                       \
 	X(cache_limit)                                                                 \
 	X(vmm)                                                                         \
 	X(completed)                                                                   \

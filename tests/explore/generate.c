@@ -58,15 +58,11 @@ static uint64_t size_draw(struct generator *g)
 	switch (below(g, 10)) {
 	case 0:
 		return 1 + below(g, 512);
-	case 1:
-	case 2:
-	case 3:
+	case 1 ... 3:
 		return 1 + below(g, 40000);
-	case 4:
-	case 5:
+	case 4 ... 5:
 		return 1 + below(g, 1 << 20);
-	case 6:
-	case 7:
+	case 6 ... 7:
 		return 1 + below(g, 6 << 20);
 	case 8:
 		return 1 + below(g, 40ull << 20);
@@ -77,16 +73,11 @@ static uint64_t size_draw(struct generator *g)
 
 static uint64_t size_pick(struct generator *g)
 {
-	uint64_t size = g->sizes[below(g, SIZES)];
+	uint64_t size = g->sizes[below(g, SIZES)], way = below(g, 8);
 
-	switch (below(g, 8)) {
-	case 0:
+	if (way == 0)
 		return size_draw(g);
-	case 1:
-		return size - below(g, size / 4 + 1);
-	default:
-		return size;
-	}
+	return way == 1 ? size - below(g, size / 4 + 1) : size;
 }
 
 /* --- what is likely there ----------------------------------------------------- */
@@ -431,6 +422,22 @@ static void context_add(struct generator *g)
 	ADD(create);
 }
 
+/* Programs that use many GiB, on one or more threads, one after the other. */
+static void sizes_draw(struct generator *g)
+{
+	struct op all = op_draw(g, OP_SIZES);
+
+	for (unsigned i = 2 + (unsigned)below(g, 6); i > 0; i--) {
+		struct op op = op_draw(g, OP_SIZES);
+
+		op.thread = (uint8_t)below(g, g->setting->threads);
+		op.bytes <<= below(g, 16);
+		op.b = all.b;
+		op.c = all.how % 4 == 0 ? op.c : all.how % 4 - 1;
+		ADD(op, op_draw(g, below(g, 2) ? OP_CTX_SYNC : OP_SPIN));
+	}
+}
+
 /* A play around one promise. The last one of a history: after a capture in an unknown
  * way the library does no more. */
 static void promise_draw(struct generator *g)
@@ -520,7 +527,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		scenarios = (unsigned)below(&g, 12);
 	if (below(&g, 20) == 0)
 		op_add(&g, op_draw(&g, OP_VERBS)); /* before anything is freed */
-	while (ret_history->count < length) {
+	while (ret_history->count < length && !setting->large) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
 		if (below(&g, 100) < bursts)
@@ -536,6 +543,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
+	if (setting->large)
+		sizes_draw(&g);
 	if (below(&g, 8) == 0)
 		turns_draw(&g);
 	if (setting->share)

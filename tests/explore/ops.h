@@ -95,6 +95,7 @@
 	X(IPC_PEER_CLOSE, 8, IPC_PEERS, ipc_peer)                                      \
 	X(IPC_PEER_LEND, 10, IPC_PEERS, ipc_peer)                                      \
 	X(TURNS, 0, MEMORY, turns) /* only at the end of a history: generate.c */      \
+	X(SIZES, 0, MEMORY, sizes) /* on large devices: generate.c */                  \
 	X(ALLOC_ASYNC, 90, ASYNC, async)                                               \
 	X(FREE_STREAM, 80, ASYNC, free)                                                \
 	X(POOL_ASK, 6, ASYNC, async)                                                   \
@@ -153,7 +154,8 @@ struct setting {
 	bool completed;       /* a device outside every queue may write */
 	bool tight;           /* memory may be taken back from captures under way */
 	bool memory_small;    /* out-of-memory is to be expected */
-	bool defaults;        /* ... with the library's options unset */
+	bool large;           /* programs use many GiB (OP_SIZES) */
+	bool defaults;        /* the library's options are unset */
 	uint64_t pinned;      /* bytes that one block may keep from being given back */
 	uint64_t quota;       /* bytes of a device; 0: no limit */
 	uint64_t spill;       /* bytes of the host where that is full (GCPOOL_SPILL) */

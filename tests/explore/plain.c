@@ -499,6 +499,17 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 
 /* --- the program allocates ----------------------------------------------------- */
 
+/* What was freed in a stream serves that stream at once. */
+void plain_serve(struct model *w, const struct stream *s, uint64_t bytes)
+{
+	for (struct block *block = w->blocks; block && bytes > 0; block = block->next)
+		if (block->plain_freed && block->async && block->plain &&
+		    block->plain_mark.stream == s->number) {
+			bytes -= bytes < block->bytes ? bytes : block->bytes;
+			plain_lose(block);
+		}
+}
+
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 {
 	uint64_t plain;
@@ -648,12 +659,17 @@ uint64_t plain_option(const char *name, uint64_t otherwise)
 	return value;
 }
 
-/* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
+/* The bound of docs/limits.md: what may be held where plain CUDA has held so much. Few
+ * programs come to what it says of segments, and of memory in the order of streams. */
 static uint64_t bound_device(const struct model *w, int device)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
+	bool large = w->setting->large, mapped = w->setting->vmm && !w->ordinary;
+	bool streams = large && w->freed_on_streams;
+	unsigned quarters = streams ? 16 : mapped || !large ? 5 : 8;
+	unsigned blocks = streams ? 8 : mapped && large ? 2 : 4;
 
-	return gcpsim_plain_peak(device) * 5 / 4 + 4 * w->largest[device] +
+	return gcpsim_plain_peak(device) / 4 * quarters + blocks * w->largest[device] +
 	       w->contexts_peak * (2 * window + 96 * MIB);
 }
 
@@ -694,17 +710,12 @@ static void bound_check(struct model *w, int device)
 	excused(excuse);
 }
 
-static void bounds_check(struct model *w)
+void plain_bounds(struct model *w)
 {
 	if (w->setting->leak || w->setting->plain)
 		return;
 	for (int i = 0; i < w->setting->devices; i++)
 		bound_check(w, i);
-}
-
-void plain_end(struct model *w)
-{
-	bounds_check(w);
 }
 
 /* --- waiting -------------------------------------------------------------------- */

@@ -187,7 +187,7 @@ static void end_play(struct model *w)
 	if (library.asleep && library.asleep() && library.wake() != 0)
 		failure(w, "gcpool_wake fails");
 	gcpsim_plain_asks(-1);
-	plain_end(w);
+	plain_bounds(w);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live) {
 			struct op end = {

@@ -39,6 +39,11 @@ static void draw_more(struct setting *setting)
 	setting->exit_with_memory = draw_below(&draw, 3) == 0;
 	if (setting->memory_small)
 		draw_defaults(setting, &draw);
+	else if (setting->seed % (1ull << GENERATION_SHIFT) >= SEEDS_OF_BUGS &&
+		 draw_below(&draw, 12) == 0) {
+		setting->large = setting->defaults = true;
+		setting->memory <<= draw_below(&draw, 3);
+	}
 }
 
 /* Memory of the host where a device is full. */
@@ -70,6 +75,7 @@ static void keep_defaults(struct setting *setting)
 	setting->pinned = setting->cache_limit = 0;
 	setting->quota = setting->host_quota = 0;
 	setting->completed = setting->host_thread = false;
+	setting->tight &= setting->memory_small;
 	setting->share = true;
 }
 

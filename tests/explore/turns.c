@@ -13,6 +13,8 @@ enum {
 	TURNS = 100,
 	PINNED_TURNS = 24,
 	GRAPHS = 40,
+	SIZES_TURNS = 150,
+	SIZE_LEAST = 1 << 20,
 	KINDS = 4,
 	CHUNK = 2 << 20, /* the least that a segment has */
 	GRAPH_BYTES = 512,
@@ -173,6 +175,52 @@ static void graphs(struct thread *t, const struct op *op)
 	FINE(t, cuStreamDestroy(stream));
 	w->streams_gone++;
 	w->frees++;
+}
+
+/* --- many sizes --------------------------------------------------------------- */
+
+/* All of one size, each larger than the one before by 1 % or twice as large, each
+ * smaller, or random ones. */
+static uint64_t size_next(struct draw *draw, unsigned how, uint64_t size, uint64_t most)
+{
+	if (how > 3)
+		return SIZE_LEAST + draw_below(draw, most);
+	size = how == 2 ? 2 * size
+			: size / 100 *
+			      (how == 1   ? 101
+			       : how == 3 ? 98
+					  : 100);
+	return size > most ? SIZE_LEAST : size < SIZE_LEAST ? most : size;
+}
+
+/* Blocks of which one to 48 live at the same time are worked on and freed, in one or
+ * many streams, some of them in stream order. What is held is looked at each time. */
+void sizes_play(struct thread *t, const struct op *op)
+{
+	struct model *w = t->model;
+	struct draw draw = {op->value};
+	unsigned live = 1 + op->a % 3 * (op->a % 24u), how = op->how % 6;
+	unsigned asyncs = how == 1 || how == 2 ? 0 : op->c % 3; /* docs/limits.md */
+	uint64_t most = w->setting->memory / 16 / live, size = op->bytes;
+	int context = t->context;
+
+	/* What a capture takes stays with its graph, and would fill any device. */
+	for (unsigned i = 0;
+	     i < SIZES_TURNS && !w->setting->leak && !capture_may_take(t); i++) {
+		struct op one = {.a = (uint8_t)(i % live), .how = 2, .value = i};
+		const struct block *old = w->slots[one.a];
+
+		one.c = (uint8_t)(2 + draw_below(&draw, 1 + op->b % 8));
+		one.bytes = size = size_next(&draw, how, size, most);
+		one.kind = old && old->async && i % 8 ? OP_FREE_STREAM : OP_FREE;
+		op_play(t, &one);
+		context_use(t, context);
+		one.kind = draw_below(&draw, 2) < asyncs ? OP_ALLOC_ASYNC : OP_ALLOC;
+		op_play(t, &one);
+		one.kind = OP_FILL;
+		op_play(t, &one);
+		plain_bounds(w);
+	}
 }
 
 /* Waits for pinned memory sleep between looks, and the device moves on a little with

@@ -106,20 +106,6 @@ TEST_BOTH(work_of_the_free_alone_is_waited_for)
 	must_wait_for(70 * MIB, before, later);
 }
 
-/* No block fits again, and nothing is given back before the device has caught up. */
-TEST_BOTH(sizes_that_grow_ahead_of_the_device_do_not_add_up)
-{
-	open_of(64 * 1024 * MIB);
-	for (uint64_t bytes = 100 * MIB; bytes < 1000 * MIB; bytes += 9 * MIB) {
-		uint64_t done = fake.done;
-		gcp_addr addr = must_alloc(pool, bytes);
-		assert_int_equal(fake.done, done); /* it waits for no free */
-		(void)fake_submit();
-		must_free(addr);
-	}
-	assert_true(must_stats().reserved_bytes.peak < 5 * 1000 * MIB);
-}
-
 /* Otherwise it would wait for a thread that is in its own free. */
 TEST(the_oldest_epoch_is_waited_for_first)
 {
