@@ -17,7 +17,7 @@ struct sums {
 	uint64_t used_blocks, streamed;
 	uint64_t segments, unused;
 	uint64_t donors; /* bytes of whole handles that are free in a common heap */
-	uint64_t reserved, private, lanes;
+	uint64_t reserved, private, lanes, mapped;
 };
 
 static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
@@ -307,6 +307,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		GCP_MUST(atomic_load(&segment->heap) == heap,
 			 "H1: a segment names another heap");
 		reserved += segment->mapped;
+		total->mapped += segment->chunks ? segment->mapped : 0;
 		total->segments++;
 	}
 	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
@@ -459,6 +460,8 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 		 "reserved_bytes is not the size of all segments");
 	GCP_MUST(stats->private_bytes.current == sums->private,
 		 "private_bytes is not the size of private segments");
+	GCP_MUST(atomic_load(&pool->vmm_mapped) == sums->mapped + sums->lanes,
+		 "vmm_mapped is not what is mapped");
 	GCP_MUST(stats->lane_bytes.current == sums->lanes,
 		 "lane_bytes is not the size of all lanes");
 	GCP_MUST(pool->common.unused_bytes == sums->unused,

@@ -37,30 +37,6 @@ uint64_t gcp_pool_allocated(struct gcp_pool *pool)
 	return bytes;
 }
 
-static uint64_t mapped_in(const struct gcp_heap *heap)
-{
-	const struct gcp_segment *segment;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (segment, &heap->segments, link)
-		bytes += segment->chunks ? segment->mapped : 0;
-	return bytes;
-}
-
-/* Of the pool's reserved bytes. pool->lock is held. */
-static uint64_t mapped_bytes(const struct gcp_pool *pool)
-{
-	const struct gcp_heap *heap;
-	uint64_t bytes = pool->stats.lane_bytes.current;
-
-	bytes += pool->vmm ? mapped_in(&pool->common) : 0;
-
-	if (pool->vmm)
-		TAILQ_FOREACH (heap, &pool->private_heaps, link)
-			bytes += mapped_in(heap);
-	return bytes;
-}
-
 static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 {
 	struct gcp_stats *stats = &pool->stats;
@@ -87,7 +63,8 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	sum->epochs += atomic_load(&pool->timeline.closed);
 	sum->graph_launches += atomic_load(&pool->graph_launches);
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
-	sum->mapped_bytes += mapped_bytes(pool);
+	assert(atomic_load(&pool->vmm_mapped) <= stats->reserved_bytes.current);
+	sum->mapped_bytes += atomic_load(&pool->vmm_mapped);
 	largest = gcp_heap_largest_free(&pool->common);
 	gcp_mutex_unlock(&pool->lock);
 	if (sum->largest_free_bytes < largest)
