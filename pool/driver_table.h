@@ -64,9 +64,8 @@ struct gcp_driver {
 	 * are multiples of the granularity. Memory lives until it is released, also
 	 * when the context it was made for is gone. */
 
-	/* Whether the device has virtual memory; its granularity, and how much
-	 * memory there is, in bytes. */
-	bool (*vm_device)(int device, uint64_t *ret_granularity, uint64_t *ret_memory);
+	/* Whether the device has virtual memory; its granularity, in bytes. */
+	bool (*vm_device)(int device, uint64_t *ret_granularity);
 
 	/* Whether new memory of the device had better be mapped (GCP_BACKEND_AUTO), as
 	 * things are now. Cheap. May be NULL: it had. */

@@ -447,8 +447,6 @@ struct gcp_pool {
 	bool vmm;                        /* its segments are mapped by vmm.c */
 	_Atomic bool vmm_mixed;          /* it has had to take ordinary ones, too */
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
-	uint64_t vmm_memory;             /* bytes that can be mapped at most */
-	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
 	_Atomic uint64_t polled_epoch; /* open when miss.c asked last; a hint */

@@ -104,11 +104,10 @@ static void opened_begin(int device, uint64_t devices)
 }
 
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
-static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity,
-				uint64_t *ret_memory)
+static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity)
 {
 	uint64_t own = UINT64_C(1) << device, devices;
-	size_t granularity, memory;
+	size_t granularity;
 
 	if (!device_has(device,
 			CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -117,8 +116,7 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 		properties_fill(device, &properties[device]);
 	if (gcp_real.cuMemGetAllocationGranularity(&granularity, &properties[device],
 						   CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
-		CUDA_SUCCESS ||
-	    gcp_real.cuDeviceTotalMem_v2(&memory, device) != CUDA_SUCCESS)
+	    CUDA_SUCCESS)
 		return "does not say how its memory can be mapped";
 	devices = reach_find(device);
 	if (!forced && __builtin_popcountll(devices) != devices_count())
@@ -129,11 +127,10 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 					 ? (devices & atomic_load(&used)) | own
 					 : own);
 	*ret_granularity = granularity;
-	*ret_memory = memory;
 	return NULL;
 }
 
-static bool vmm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
+static bool vmm_device(int device, uint64_t *ret_granularity)
 {
 	bool forced = gcp_process.options.pool.backend == GCP_BACKEND_MAPPED;
 	struct gcp_ctx_scope scope;
@@ -142,7 +139,7 @@ static bool vmm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memo
 	if (device < 0 || device >= DEVICES_MAX)
 		return false;
 	gcp_ctx_scope_begin(&scope, NULL);
-	why = vmm_obstacle(device, forced, ret_granularity, ret_memory);
+	why = vmm_obstacle(device, forced, ret_granularity);
 	gcp_ctx_scope_end(&scope);
 	if (why)
 		gcp_log(forced ? GCP_LOG_WARNING : GCP_LOG_INFO,

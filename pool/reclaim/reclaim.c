@@ -343,7 +343,7 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 int gcp_refuse(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	int result = gcp_grow(request);
+	int result = gcp_grow_plain(request);
 
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count_retry(pool, true);

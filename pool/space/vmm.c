@@ -17,7 +17,7 @@
  * Nothing moves that a block of the program, or a private heap, still has.
  *
  * Whatever call fails for another reason than that memory is out: an ordinary segment
- * serves the request (grow.c), and after a few failures in a row no more is mapped.
+ * serves the request (grow.c), as plain CUDA would.
  *
  * Memory that we map is not the context's: it does not go with it. When a context
  * is gone, so is its work, and what was mapped for it is given back here.
@@ -32,19 +32,15 @@
  */
 #include "vmm.h"
 
-enum { FAILURES_MOST = 4 }; /* in a row: then ordinary segments only */
-
 void gcp_vmm_init(struct gcp_pool *pool)
 {
 	const struct gcp_pools *pools = pool->pools;
-	uint64_t granularity = 0, memory = 0;
+	uint64_t granularity = 0;
 
 	pool->vmm = pools->config.backend != GCP_BACKEND_SEGMENTS &&
 		    pools->driver.vm_reserve &&
-		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
+		    pools->driver.vm_device(pool->device, &granularity) &&
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
-	atomic_store(&pool->vmm_mapped, 0);
-	pool->vmm_memory = gcp_round_up(memory, GCP_CHUNK);
 }
 
 /* --- ranges of addresses ------------------------------------------------------ */
@@ -58,18 +54,14 @@ static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_ad
 	struct gcp_pool *pool = heap->pool;
 	uint64_t least = gcp_round_up(bytes, GCP_CHUNK);
 	uint64_t size = atomic_load(&pool->vmm_mapped);
-	int result;
 
 	size = gcp_round_up(size > RANGE_MIN ? size : RANGE_MIN, GCP_CHUNK);
 	if (heap->private || size < least)
 		size = least;
-	for (;;) {
+	int result = GCP_CALL(pool, vm_reserve, size, GCP_CHUNK, ret_addr);
+	if (result != 0 && size > least) {
+		size = least;
 		result = GCP_CALL(pool, vm_reserve, size, GCP_CHUNK, ret_addr);
-		if (result == 0 || size == least)
-			break;
-		size = gcp_round_up(size / 2, GCP_CHUNK);
-		if (size < least)
-			size = least;
 	}
 	*ret_size = size;
 	return result;
@@ -299,22 +291,6 @@ static int room_make(struct gcp_request *request, enum gcp_kind kind, gcp_taking
 	return result;
 }
 
-/* What failed for another reason than that there is no memory need not fail with
- * ordinary segments: so plain CUDA would serve it. vmm_lock is held. */
-static int failure_count(struct gcp_pool *pool, int result)
-{
-	gcp_assert_held(GCP_RANK_VMM);
-	if (result == 0)
-		pool->vmm_failures = 0;
-	if (result == 0 || result == GCP_CUDA_OUT_OF_MEMORY || result == -ENOMEM)
-		return result;
-	if (++pool->vmm_failures == FAILURES_MOST)
-		GCP_LOG(pool->pools,
-			"device %d: memory cannot be mapped, taking ordinary segments",
-			pool->device);
-	return GCP_NOT_MAPPED;
-}
-
 /* What something outside of CUDA is to read or write may have to be ordinary memory. */
 static bool is_wanted(const struct gcp_pool *pool)
 {
@@ -328,20 +304,16 @@ int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking 
 		    uint64_t *ret_new)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	int result = GCP_NOT_MAPPED;
 
 	*ret_new = 0;
 	if (!is_wanted(pool))
 		return GCP_NOT_MAPPED;
-	/* More than there is: nothing need be set aside or tried for that. */
-	if (request->size > pool->vmm_memory)
-		return GCP_CUDA_OUT_OF_MEMORY;
 	GCP_LOCKED(&pool->pools->vmm_lock);
-	if (pool->vmm_failures < FAILURES_MOST)
-		result = room_make(request, kind, take, ret_new);
-	result = failure_count(pool, result);
+	int result = room_make(request, kind, take, ret_new);
 	gcp_vmm_release_orphans(pool);
-	return result;
+	return result == 0 || result == GCP_CUDA_OUT_OF_MEMORY || result == -ENOMEM
+		   ? result
+		   : GCP_NOT_MAPPED;
 }
 
 /* --- giving back -------------------------------------------------------------- */

@@ -280,10 +280,9 @@ static struct {
 	uint64_t made[HANDLES];     /* bytes */
 } space;
 
-static bool space_device(int which, uint64_t *ret_granularity, uint64_t *ret_memory)
+static bool space_device(int which, uint64_t *ret_granularity)
 {
 	*ret_granularity = GRAIN;
-	*ret_memory = 8ull << 30;
 	return true;
 }
 

@@ -9,7 +9,6 @@
 enum { CHUNK = 2 << 20, CHUNKS = 1 << 17, HANDLES = 1 << 18 };
 
 static const gcp_addr base = 3ull << 47;
-static const uint64_t memory = 4ull << 30; /* what the device says it has */
 
 static struct {
 	struct {
@@ -40,10 +39,9 @@ static uint32_t chunk_at(gcp_addr addr)
 	return (uint32_t)((addr - base) / CHUNK);
 }
 
-static bool fake_vm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
+static bool fake_vm_device(int device, uint64_t *ret_granularity)
 {
 	*ret_granularity = CHUNK;
-	*ret_memory = memory;
 	return true;
 }
 
