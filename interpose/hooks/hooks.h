@@ -71,7 +71,8 @@ static inline CUresult gcp_words_call(const struct gcp_call_words *words)
 	return call(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]);
 }
 
-/* hooks_capture.c: begins a capture. */
+/* hooks_capture.c: records or awaits an event; begins a capture. */
+CUresult gcp_event_call(const struct gcp_call_words *words, bool per_thread);
 CUresult gcp_begin_call(const struct gcp_call_words *words, bool per_thread);
 
 /* hooks_graph.c: makes or ends a graph, or something of one. */

@@ -15,58 +15,34 @@
 #include "../cuda/call.h"
 #include "../observe/observer.h"
 
-/* --- waiting for events ---------------------------------------------------------- */
-
-/* Returns true if the stream may capture. */
-static bool stream_may_capture(CUstream stream, bool per_thread)
-{
-	CUstream named = gcp_stream_named(stream, per_thread);
-
-	gcp_stream_seen(stream, per_thread);
-	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
-		return false;
-	gcp_stream_work_given(named, false);
-	return true;
-}
-
-static CUresult stream_waited(CUresult result, CUstream stream, bool per_thread,
-			      CUevent event)
-{
-	assert(gcp_process_pooling() && gcp_thread.stream.stream);
-	if (result != CUDA_SUCCESS)
-		return result;
-	return (CUresult)gcp_tracker_joined(
-	    gcp_process.tracker, gcp_stream_named(stream, per_thread), event);
-}
-
-#define HOOK_cuStreamWaitEvent(real, call, twin)                                       \
-	(stream_may_capture(stream, twin) ? stream_waited(call, stream, twin, event)   \
-					  : (call))
-
 /* --- events --------------------------------------------------------------- */
 
-/* Recorded for others than the graph, it becomes a node, and stands for what it stood
- * for before as well: that is more than we keep account of. */
-static void event_records(CUstream stream, bool per_thread, CUevent event,
-			  unsigned int flags)
+/* One that is recorded for others than the graph becomes a node, and stands for what it
+ * stood for before as well: that is more than we keep account of. */
+CUresult gcp_event_call(const struct gcp_call_words *words, bool per_thread)
 {
-	if (!(flags & CU_EVENT_RECORD_EXTERNAL)) {
-		if (stream_may_capture(stream, per_thread))
-			gcp_tracker_event_recording(
-			    gcp_process.tracker, gcp_stream_named(stream, per_thread),
-			    event);
-		return;
-	}
-	gcp_stream_seen(stream, per_thread);
-	if (gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker, false);
-}
+	CUstream named = gcp_stream_named(words->stream, per_thread);
+	bool waits = strstr(words->base, "Wait");
+	bool external = strstr(words->base, "WithFlags") &&
+			(words->at[2] & CU_EVENT_RECORD_EXTERNAL);
+	bool captures =
+	    gcp_process_capturing() && !external && gcp_stream_capturable(named);
+	CUevent event = GCP_WORD(words, waits ? 1 : 0);
+	CUresult result;
 
-#define HOOK_cuEventRecord(real, call, twin)                                           \
-	(event_records(stream, twin, event, 0), call)
-#define HOOK_cuEventRecordWithFlags(real, call, twin)                                  \
-	(event_records(stream, twin, event, flags), call)
-GCP_HOOKS_EVENTS(GCP_HOOK)
+	assert(words->in_stream);
+	gcp_stream_seen(words->stream, per_thread);
+	if (external && gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker, false);
+	if (captures)
+		gcp_stream_work_given(named, false);
+	if (captures && !waits)
+		gcp_tracker_event_recording(gcp_process.tracker, named, event);
+	result = gcp_words_call(words);
+	return captures && waits && result == CUDA_SUCCESS
+		   ? (CUresult)gcp_tracker_joined(gcp_process.tracker, named, event)
+		   : result;
+}
 
 /* --- by hand -------------------------------------------------------------- */
 

@@ -105,6 +105,8 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 		gcp_stream_submits_eagerly(NULL);
 	else if (table == GCP_TABLE_LAUNCHES_BY_CONFIG)
 		return launch_by_config(words, per_thread);
+	else if (table == GCP_TABLE_EVENTS)
+		return gcp_event_call(words, per_thread);
 	else if (table == GCP_TABLE_BEGINS)
 		return gcp_begin_call(words, per_thread);
 	else if (table == GCP_TABLE_GRAPHS)
