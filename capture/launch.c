@@ -182,9 +182,9 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
 		return true;
 	if (stream_captures(tracker, ctx, stream))
 		return true;
-	if (gcp_stream_is_default(stream))
-		return tracker->driver.stream_context(stream) != ctx;
-	return graph->last.stream_id != *ret_stream_id &&
+	/* A stream that it was launched into before is one of its context. */
+	return (gcp_stream_is_default(stream) ||
+		graph->last.stream_id != *ret_stream_id) &&
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
@@ -194,7 +194,6 @@ static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_graph_pool *g
 			   const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-
 	gcp_share_unlist(tracker, graph);
 	if (graph->last.stream_id != 0 && graph->last.stream_id != last->stream_id)
 		gcp_share_end(tracker, graph);

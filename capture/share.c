@@ -317,8 +317,7 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 
 /* --- calls that are not seen ------------------------------------------------------ */
 
-/* A share that is made its own may end while the lock is let go: from the start then.
- */
+/* From the start again after each: the lock may have been let go. */
 void gcp_share_all_taken(struct gcp_tracker *tracker)
 {
 	struct gcp_graph_pool *graph;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * share.h - graphs whose scratch may lie in a lane: the records of share.c and
- * launch.c.
+ * share.h - lanes, and graph pools of graphs whose scratch may lie in one: share.c,
+ * track.c and launch.c.
  * Included by the files of capture/ only. tracker->lock guards all of it.
  */
 #ifndef GCP_CAPTURE_SHARE_H
@@ -55,7 +55,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
  */
 struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
 				const struct gcp_last *last);
-/* In the records only. The lane that the share leaves goes with its last graph. */
+/* In the records only. The lane that the graph leaves goes with its last graph. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);
 /* The lane goes if no graph is in it. */
@@ -120,7 +120,7 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 /* The same for one that is in no lane yet, if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
-/* A graph or executable is gone that has held the share's memory: its handle may be
+/* A graph or executable is gone that has held the graph's memory: its handle may be
  * given out again. */
 void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder);
 /* The graph gets memory of its own, and shares no more: it leaves its lane if it is
