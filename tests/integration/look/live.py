@@ -355,6 +355,7 @@ def processes_help_each_other(checks, directory):
         # What it had may have gone by an answer that came late.
         one.does("alloc(600)", "cuda.cuMemFree_v2(p)")
         os.kill(one.process.pid, signal.SIGSTOP)
+        os.waitpid(one.process.pid, os.WUNTRACED)  # until then its thread may answer
         checks.equal("no answer", "2", other.does("alloc(600)"))
 
 
