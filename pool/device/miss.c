@@ -183,7 +183,8 @@ static bool gathering_pays(const struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 
 	return pool->vmm && (request->heap->private || gcp_pool_is_tight(pool) ||
-			     gcp_window_is_narrow(pool));
+			     (gcp_window_is_narrow(pool) &&
+			      request->size > pool->pools->config.slab_max));
 }
 
 /* Blocks in the caches of threads may be the room that is needed, and frees that wait
