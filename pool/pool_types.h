@@ -682,12 +682,6 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
-/* What a segment must have room for to serve the request. */
-static inline uint64_t gcp_request_run(const struct gcp_request *request)
-{
-	return request->size;
-}
-
 /* --- place.c: pool->lock is held -------------------------------------------------- */
 
 /* Where in [block->addr, + block->size), which is free, a request of `size` may lie:

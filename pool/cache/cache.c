@@ -161,13 +161,11 @@ static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazin
 	loaded_drain(cache, magazine, chain);
 }
 
-/* Of the classes from `first` on. */
-static void cache_drain(struct gcp_cache *cache, uint32_t first,
-			struct gcp_chain *chain)
+static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
 	if (gcp_cache_bytes(cache) == 0)
 		return;
-	for (uint32_t i = first; i <= cache->pool->pools->classes.count; i++)
+	for (uint32_t i = 0; i <= cache->pool->pools->classes.count; i++)
 		magazine_drain(cache, &cache->magazines[i], chain);
 	gcp_stream_cache_drain(cache, chain);
 }
@@ -310,7 +308,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 		magazine_rotate(cache, magazine, over, &excess);
 	bool everything = gcp_cache_bytes(cache) > cache->limit;
 	if (everything)
-		cache_drain(cache, 0, &excess);
+		cache_drain(cache, &excess);
 	gcp_owner_unlock(&cache->own);
 	if (excess.first && !everything && !large)
 		gcp_depot_put(cache->pool, &excess);
@@ -430,7 +428,7 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 
 /* In mapped memory an allocation may close the epoch now, and what was counted for it
  * is to bring a free to close the next one, or none ever would. */
-static void caches_drain(struct gcp_pool *pool, uint32_t first, uint64_t before,
+static void caches_drain(struct gcp_pool *pool, uint64_t before,
 			 struct gcp_chain *chain)
 {
 	struct gcp_cache *cache;
@@ -443,11 +441,11 @@ static void caches_drain(struct gcp_pool *pool, uint32_t first, uint64_t before,
 			continue;
 		cache_lock(cache);
 		if (cache->epoch < before && cache->streamed_epoch < before)
-			cache_drain(cache, first, chain);
+			cache_drain(cache, chain);
 		counted += pool->vmm ? counted_take(cache) : 0;
 		cache_unlock(cache);
 	}
-	gcp_depot_drain(pool, first, before, chain);
+	gcp_depot_drain(pool, before, chain);
 	if (counted > 0)
 		(void)gcp_timeline_fill(pool, counted, 0);
 }
@@ -463,12 +461,12 @@ bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
 }
 
-bool gcp_caches_flush(struct gcp_pool *pool, uint32_t first, uint64_t before)
+bool gcp_caches_flush(struct gcp_pool *pool, uint64_t before)
 {
 	struct gcp_chain chain;
 
 	GCP_LOCKED(&pool->pools->registry_lock);
-	caches_drain(pool, first, before, &chain);
+	caches_drain(pool, before, &chain);
 	chain_to_heap(pool, &chain);
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
@@ -482,7 +480,7 @@ void gcp_caches_reset(struct gcp_pool *pool)
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	caches_drain(pool, 0, UINT64_MAX, &chain);
+	caches_drain(pool, UINT64_MAX, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);
@@ -498,7 +496,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_REMOVE(&pools->caches, cache, link);
 	gcp_owner_lock(&cache->own);
-	cache_drain(cache, 0, &chain);
+	cache_drain(cache, &chain);
 	gcp_owner_unlock(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	/* The next free closes the epoch if this fills it. */

@@ -107,9 +107,8 @@ void gcp_cache_merge_stats(struct gcp_cache *cache);
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* Empties the caches of all threads that have freed nothing since the epoch `before`
  * was open (UINT64_MAX: of all), and what threads have left for each other before, into
- * the pool's common heap; but for classes below `first`. Returns true if there was any.
- */
-bool gcp_caches_flush(struct gcp_pool *pool, uint32_t first, uint64_t before);
+ * the pool's common heap. Returns true if there was any. */
+bool gcp_caches_flush(struct gcp_pool *pool, uint64_t before);
 /* The same for a pool whose context is gone: the blocks are detached. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
@@ -122,10 +121,8 @@ void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain);
  * none, or none that is older; `chain` is as it was. */
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 			struct gcp_chain *chain);
-/* The batches of classes from `first` on, with blocks from before that epoch, as one
- * chain; UINT64_MAX: all. */
-void gcp_depot_drain(struct gcp_pool *pool, uint32_t first, uint64_t epoch,
-		     struct gcp_chain *chain);
+/* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
+void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);

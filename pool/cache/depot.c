@@ -147,11 +147,10 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	return true;
 }
 
-void gcp_depot_drain(struct gcp_pool *pool, uint32_t first, uint64_t epoch,
-		     struct gcp_chain *chain)
+void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain)
 {
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return;
-	for (uint32_t i = first; i < pool->pools->classes.count; i++)
+	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
 		depot_drain(pool, &pool->depots[i], epoch, chain);
 }

@@ -198,7 +198,7 @@ static int take_gathered(struct gcp_request *request)
 	if (!all && (request->heap->private ||
 		     !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size))))
 		return 0;
-	gcp_caches_flush(pool, 0, UINT64_MAX);
+	gcp_caches_flush(pool, UINT64_MAX);
 	if (all) {
 		if (gcp_request_cache(request)) /* it could serve */
 			gcp_window_starved(pool);

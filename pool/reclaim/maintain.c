@@ -48,7 +48,7 @@ static void quiet_threads_flush(struct gcp_pool *pool)
 	gcp_mutex_lock(&pool->lock);
 	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
 	gcp_mutex_unlock(&pool->lock);
-	if (epoch > 0 && gcp_caches_flush(pool, 0, epoch))
+	if (epoch > 0 && gcp_caches_flush(pool, epoch))
 		(void)gcp_timeline_poll_all(pool); /* an error shows again */
 }
 
@@ -194,7 +194,7 @@ static bool is_quiet(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->lock);
 	if (!quiet)
 		return false;
-	gcp_caches_flush(pool, 0, UINT64_MAX);
+	gcp_caches_flush(pool, UINT64_MAX);
 	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
 	gcp_mutex_lock(&pool->lock);
 	pool->maintenance.seen_epoch = atomic_load(&pool->timeline.open);

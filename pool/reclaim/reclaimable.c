@@ -66,7 +66,7 @@ static uint64_t pool_reclaimable(struct gcp_pool *pool)
 	const struct gcp_block *block;
 	uint64_t bytes;
 
-	gcp_caches_flush(pool, 0, UINT64_MAX);
+	gcp_caches_flush(pool, UINT64_MAX);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(heap);
 	bytes = heap->unused_bytes;
