@@ -265,11 +265,11 @@ int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment);
 /* --- hints ------------------------------------------------------------------- */
 
 /* The program gave work to a stream: `stream` is any number that tells it from
- * others, 0 the legacy stream, which never runs beside a thread's default stream
- * (`of_thread`). With one stream in use a barrier costs next to nothing, and less
- * memory circulates before one is set; without hints many streams are assumed. Decides
- * speed and memory, never safety. */
-void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream, bool of_thread);
+ * others. With one stream in use a barrier costs next to nothing, and less
+ * memory circulates before one is set; without hints many streams are assumed.
+ * Decides speed and memory, never safety. A relaxed load for a stream that was
+ * used of late. */
+void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream);
 
 /* For callers that ask before each launch: a stream whose bit (by number) is set there
  * was used of late, and need not be told. */

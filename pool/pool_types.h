@@ -378,9 +378,8 @@ struct gcp_timeline {
 /* Streams that work went to: a bit for each, found by hashing. Hints. */
 struct gcp_streams {
 	_Atomic uint64_t now,
-	    before;                  /* since the latest turn, and in the turn before */
-	_Atomic uint64_t of_threads; /* the default streams of threads among them */
-	uint32_t epochs;             /* closed, of all pools; fence_lock */
+	    before;      /* since the latest turn, and in the turn before */
+	uint32_t epochs; /* closed, of all pools; fence_lock */
 };
 
 /* The limits of a pool: how much freed memory may wait for the device. Computed when

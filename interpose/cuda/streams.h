@@ -44,9 +44,8 @@ static inline __attribute__((always_inline)) bool gcp_stream_is_seen(CUstream st
 static inline void gcp_stream_seen(CUstream stream, bool per_thread)
 {
 	if (__builtin_expect(!gcp_stream_is_seen(stream, per_thread), 0))
-		gcp_pools_stream_used(
-		    gcp_process.pools, gcp_stream_number(stream, per_thread),
-		    gcp_stream_named(stream, per_thread) == CU_STREAM_PER_THREAD);
+		gcp_pools_stream_used(gcp_process.pools,
+				      gcp_stream_number(stream, per_thread));
 }
 
 /* Before the calling thread gives work to a stream, named as above; eager: the work is

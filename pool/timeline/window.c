@@ -12,8 +12,7 @@
  * old that all are past it: the window is wide. With one stream later work waits
  * for earlier work anyway: a barrier costs next to nothing, and a small part of the
  * pool is enough. Streams are counted as the hooks report them
- * (gcp_pools_stream_used), but for the legacy stream beside streams that wait for it
- * and that it waits for. Streams that are not reported, or of several contexts, count
+ * (gcp_pools_stream_used); streams that are not reported, or of several contexts, count
  * as many, but for gathering (gcp_window_is_narrow), which holds none of them back.
  *
  * ONE CONTROLLER. When several epochs in a row are closed shortly after each other, and
@@ -67,9 +66,8 @@ bool gcp_turn_is_over(const struct gcp_pools *pools,
 
 /* --- the limits ----------------------------------------------------------------- */
 
-/* How many streams work went to of late that can run beside each other, in the only
- * context there is; 0: that is not known, or there are several contexts, whose streams
- * may have the same name. */
+/* How many streams work went to of late, in the only context there is; 0: that is
+ * not known, or there are several contexts, whose streams may have the same name. */
 static uint32_t streams_count(struct gcp_pools *pools)
 {
 	uint64_t seen = LOAD(pools->streams.now) | LOAD(pools->streams.before);
@@ -79,8 +77,6 @@ static uint32_t streams_count(struct gcp_pools *pools)
 
 	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
 		live += LOAD(pool->live);
-	if (seen & LOAD(pools->streams.of_threads))
-		seen &= ~(1ull << gcp_stream_bit(0));
 	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
@@ -160,16 +156,13 @@ const _Atomic uint64_t *gcp_pools_streams_seen(const struct gcp_pools *pools)
 	return &pools->streams.now;
 }
 
-void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream, bool of_thread)
+void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 {
 	uint64_t bit = 1ull << gcp_stream_bit(stream), seen;
 
 	/* Written only when there is something new: many threads launch. */
 	if (LOAD(pools->streams.now) & bit)
 		return;
-	if (of_thread)
-		atomic_fetch_or_explicit(&pools->streams.of_threads, bit,
-					 memory_order_relaxed);
 	seen = atomic_fetch_or_explicit(&pools->streams.now, bit, memory_order_relaxed);
 	if (!((seen | LOAD(pools->streams.before)) & bit))
 		gcp_windows_update(pools);
@@ -186,7 +179,6 @@ static void streams_age(struct gcp_pools *pools)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
 	STORE(streams->before, now);
-	atomic_fetch_and_explicit(&streams->of_threads, now, memory_order_relaxed);
 }
 
 /* --- the controller --------------------------------------------------------------- */

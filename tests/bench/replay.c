@@ -430,7 +430,7 @@ static void turn_take(uint32_t thread)
 
 		device.submitted = device.now =
 		    event->us * 1000 + device.waited + device.spent;
-		gcp_pools_stream_used(run.pools, 1, false);
+		gcp_pools_stream_used(run.pools, 1);
 		if (event->alloc)
 			event_alloc(event);
 		else

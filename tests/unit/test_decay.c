@@ -104,7 +104,7 @@ static gcp_addr turns(int count, uint64_t bytes)
 
 	for (int i = 0; i < count; i++) {
 		atomic_store(&pool->limits.scale, 5);
-		gcp_pools_stream_used(pools, 0x5000, false);
+		gcp_pools_stream_used(pools, 0x5000);
 		gcp_windows_update(pools);
 		addr = must_alloc(pool, bytes);
 		fake.done = fake_submit() - 1;

@@ -38,22 +38,10 @@ static void keep_streams_busy(int streams, int turns)
 		gcp_addr addr = must_alloc(pool, 1 * MIB);
 
 		fake_submit();
-		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams),
-				      false);
+		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams));
 		must_free(addr);
 		fake_pass(20 * 1000);
 	}
-}
-
-/* Each waits for the other: a barrier holds back nothing that could run. */
-CASE(the_legacy_stream_does_not_count_beside_that_of_a_thread, fake_setup_open,
-     fake_close)
-{
-	gcp_pools_stream_used(pools, 0, false);
-	gcp_pools_stream_used(pools, 0x5000, true);
-	assert_int_equal(pool->limits.streams, 1);
-	gcp_pools_stream_used(pools, 0x6100, false);
-	assert_int_equal(pool->limits.streams, 2);
 }
 
 /* A loop so quick that barriers would cost it much has a wider window, until it is
@@ -64,7 +52,7 @@ CASE(barriers_in_quick_succession_widen_the_window, fake_setup_open, fake_close)
 		gcp_addr addr = must_alloc(pool, 4 * MIB);
 
 		fake_submit();
-		gcp_pools_stream_used(pools, 0x5000, false);
+		gcp_pools_stream_used(pools, 0x5000);
 		must_free(addr);
 		fake_pass(3 * 1000);
 	}

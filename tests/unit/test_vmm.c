@@ -62,7 +62,7 @@ TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 
 	checkerboard(blocks);
 	uint64_t used = fake.memory_used;
-	gcp_pools_stream_used(pools, 0x5000, false);
+	gcp_pools_stream_used(pools, 0x5000);
 	large = must_alloc(pool, 16 * MIB);
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(must_stats().mapped_bytes, used);

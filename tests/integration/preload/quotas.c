@@ -74,19 +74,6 @@ SCENARIO(threads_keep_no_more_than_the_limit,
 	must(gcpsim_memory_used(0) <= 8 * MIB, "threads keep more");
 }
 
-/* cuDNN works in a thread's default stream, between work in the legacy stream. */
-SCENARIO_PRIMARY(as_little_waits_in_the_stream_of_a_thread_as_in_one,
-		 "GCPSIM_SPEED=never GCPOOL_BACKEND=vmm")
-{
-	CUevent event;
-
-	OK(cuEventCreate(&event, 0));
-	for (int i = 0; i < 200; i++)
-		OK(cuEventRecord(event, i % 2 ? CU_STREAM_PER_THREAD : NULL),
-		   cuMemFree(allocated(MIB)));
-	must(gcpsim_memory_used(0) <= 24 * MIB, "memory that is ready does not serve");
-}
-
 /* It may make room that it does not count as free, out of managed memory. */
 SCENARIO_PRIMARY(the_driver_is_asked_before_memory_is_out,
 		 "GCPSIM_MEMORY=1g GCPOOL_BACKEND=vmm")
