@@ -666,7 +666,7 @@ static uint64_t bound_device(const struct model *w, int device)
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
 	bool large = w->setting->large, mapped = w->setting->vmm && !w->ordinary;
 	bool streams = large && w->freed_on_streams;
-	unsigned quarters = streams ? 20 : mapped || !large ? 5 : 8;
+	unsigned quarters = streams ? 16 : mapped || !large ? 5 : 8;
 	unsigned blocks = streams ? 8 : 4;
 
 	return gcpsim_plain_peak(device) / 4 * quarters + blocks * w->largest[device] +

@@ -194,13 +194,15 @@ static uint64_t size_next(struct draw *draw, unsigned how, uint64_t size, uint64
 }
 
 /* Blocks of which one to 48 live at the same time are worked on and freed, in one or
- * many streams, some of them in stream order. What is held is looked at each time. */
+ * many streams, in one some of them in stream order. What is held is looked at each
+ * time. */
 void sizes_play(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
 	struct draw draw = {op->value};
 	unsigned live = 1 + op->a % 3 * (op->a % 24u), how = op->how % 6;
-	unsigned asyncs = how == 1 || how == 2 ? 0 : op->c % 3; /* docs/limits.md */
+	unsigned streams = 1 + op->b % 8; /* and docs/limits.md */
+	unsigned asyncs = how == 1 || how == 2 || streams > 1 ? 0 : op->c % 3;
 	uint64_t most = w->setting->memory / 16 / live, size = op->bytes;
 	int context = t->context;
 
@@ -210,7 +212,7 @@ void sizes_play(struct thread *t, const struct op *op)
 		struct op one = {.a = (uint8_t)(i % live), .how = 2, .value = i};
 		const struct block *old = w->slots[one.a];
 
-		one.c = (uint8_t)(2 + draw_below(&draw, 1 + op->b % 8));
+		one.c = (uint8_t)(2 + draw_below(&draw, streams));
 		one.bytes = size = size_next(&draw, how, size, most);
 		one.kind = old && old->async && i % 8 ? OP_FREE_STREAM : OP_FREE;
 		op_play(t, &one);
