@@ -232,8 +232,9 @@ void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 		timeline->count--;
 		fence_release(timeline, closed.fence);
 	}
-	gcp_raise(&timeline->completed, epoch);
+	/* In this order: what is completed is ready at any time. */
 	gcp_raise(&timeline->ready, epoch);
+	gcp_raise(&timeline->completed, epoch);
 	assert(atomic_load(&timeline->completed) <= atomic_load(&timeline->ready));
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
