@@ -172,9 +172,9 @@ static bool any_began_since(const struct candidates *candidates,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 
-	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	if (capture->number > hint.begun)
-		return true;
+	STAILQ_FOREACH (capture, &candidates->captures, candidate)
+		if (capture->number > hint.begun)
+			return true;
 	return false;
 }
 
@@ -216,9 +216,9 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 	const struct gcp_capture *capture;
 	int mode = tracker->driver.thread_mode();
 
-	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	if (capture_allows(capture, mode))
-		return true;
+	STAILQ_FOREACH (capture, &candidates->captures, candidate)
+		if (capture_allows(capture, mode))
+			return true;
 	return false;
 }
 
@@ -228,9 +228,9 @@ static bool all_hold(const struct candidates *candidates,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 
-	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	if (!gcp_holds_has(&capture->holds, graph_pool))
-		return false;
+	STAILQ_FOREACH (capture, &candidates->captures, candidate)
+		if (!gcp_holds_has(&capture->holds, graph_pool))
+			return false;
 	return true;
 }
 
@@ -260,8 +260,7 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 
 	/* Also if memory is out before all have joined it: it is no pool of one. */
 	graph_pool->shared |= candidates->count > 1;
-	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	{
+	STAILQ_FOREACH (capture, &candidates->captures, candidate) {
 		int result = 0;
 
 		if (!gcp_holds_has(&capture->holds, graph_pool))
@@ -344,10 +343,11 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 		candidates->use = GCP_USE_CAPTURED;
 	else
 		candidates->use = GCP_USE_WATCHED;
-	/* What it captures may follow nothing that has used memory before. */
-	STAILQ_FOREACH(capture, &candidates->captures, candidate)
-	if (capture->into_existing_graph)
-		candidates->use = GCP_USE_ANY;
+	/* Work that is captured into a graph that was there already may follow none of
+	 * the work that has used the memory. */
+	STAILQ_FOREACH (capture, &candidates->captures, candidate)
+		if (capture->into_existing_graph)
+			candidates->use = GCP_USE_ANY;
 	assert(candidates->use == GCP_USE_ANY || candidates->count > 0); /* G3 */
 	if (candidates->count == 0)
 		add_forbidding(tracker, candidates);

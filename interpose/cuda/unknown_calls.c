@@ -99,7 +99,7 @@ static void capture_begins(const char *name)
 		gcp_unknown_capture_hold();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
 		gcp_log(GCP_LOG_WARNING,
-			"%s begins a capture in a way that this version does not know: "
+			"%s may begin a capture that this version does not see: "
 			"from now on every allocation goes to CUDA",
 			name);
 	}

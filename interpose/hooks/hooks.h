@@ -47,8 +47,8 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 				gcp_graph_launch *real, gcp_graph_launch *otherwise);
 
 /* hooks_launch.c: the hooks of tables "by words" (symbols.list). exports_stubs.S brings
- * a call there with its parameters as words, as many as the longest call has: of those
- * behind its last one nothing is known. */
+ * a call there with its parameters as words, as many as the longest call has: those
+ * behind its last parameter are whatever the caller's registers and stack held. */
 struct gcp_call_words {
 	uint64_t *at;
 	uint32_t table; /* GCP_TABLE_... */

@@ -17,8 +17,10 @@
 
 /* --- events --------------------------------------------------------------- */
 
-/* One that is recorded for others than the graph becomes a node, and stands for what it
- * stood for before as well: that is more than we keep account of. */
+/* Records or awaits an event. One that is recorded with CU_EVENT_RECORD_EXTERNAL
+ * becomes a node and keeps its earlier meaning, too: the capture's order is unknown
+ * from then on.
+ */
 CUresult gcp_event_call(const struct gcp_call_words *words, bool per_thread)
 {
 	CUstream named = gcp_stream_named(words->stream, per_thread);

@@ -138,7 +138,7 @@ static CUmemorytype type_of(char letter)
 			       : CU_MEMORYTYPE_UNIFIED;
 }
 
-/* What a call copies: the function's name says it, and its parameters. */
+/* Returns what a call copies, by the name and the parameters of its function. */
 static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
 {
 	const char *form = name + strlen("cuMemcpy");
@@ -444,7 +444,7 @@ CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
 	GCP_CANCEL_LATER;
 	captured = copy.in_stream && gcp_stream_captures(stream);
 	result = copy_make(&copy, words, captured);
-	if (result == CUDA_SUCCESS && !captured) /* else it is no work yet */
+	if (result == CUDA_SUCCESS && !captured) /* a captured copy does not run yet */
 		copy_cover(&copy);
 	return result;
 }

@@ -50,7 +50,8 @@ static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int resul
 	return 0;
 }
 
-/* What an allocation that gave `result` is for the program. */
+/* Returns the code that the program gets for an allocation with `result`. Stores the
+ * address; says that memory is out. */
 static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *ret_ptr,
 					const char *name, size_t bytes)
 {
@@ -77,8 +78,9 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	return result;
 }
 
-/* Makes a call for memory that passes through, again while memory may come back. key:
- * what names the memory that it got; the rest: fields of its gcp_pass. */
+/* Makes a call for memory that passes through, again while memory may come back. key
+ * identifies the memory that it got; the other arguments set fields of struct gcp_pass.
+ */
 #define GCP_PASS(key, call, ...)                                                       \
 	({                                                                             \
 		struct gcp_pass pass_ = {.start = gcp_clock_ns(), __VA_ARGS__};        \

@@ -6,9 +6,10 @@
  * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
  * unit of 512 bytes. Writers hold the pool->lock of the block's pool.
  *
- * A leaf also has a bit for each entry, so that the next block below is found in a
- * thousand steps at most. Writers of two pools may meet in a leaf; a bit may be set
- * where there is no entry any more, but is never missing where there is one.
+ * A leaf also has a bit for each entry, so that the next block below is found with a
+ * look at a thousand words for each leaf on the way. Writers of two pools may meet in a
+ * leaf; a bit may be set where there is no entry any more, but is never missing where
+ * there is one.
  */
 #ifndef GCP_POOL_MAP_H
 #define GCP_POOL_MAP_H

@@ -6,8 +6,8 @@
  *
  *   later_driver SCENARIO    plays one; 0: all is as it should be
  *
- * Says: cuStreamBeginCaptureInvented begins a capture in a way that this version does
- * not know: from now on every allocation goes to CUDA
+ * Says: cuStreamBeginCaptureInvented may begin a capture that this version does not
+ * see: from now on every allocation goes to CUDA
  */
 #include <dlfcn.h>
 
