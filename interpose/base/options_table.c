@@ -59,7 +59,7 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_THREAD",
      "a thread gives back what is idle, and looks whether pinned memory is ready",
      GCP_OPTION_BOOL, FIELD(thread)},
-    {"GCPOOL_ASYNC", "stream-ordered memory comes from the pool, too", GCP_OPTION_BOOL,
+    {"GCPOOL_ASYNC", "mapped pools serve stream-ordered memory, too", GCP_OPTION_BOOL,
      FIELD(async)},
     {"GCPOOL_GRAPH_SHARE",
      "captured graphs that do not run at the same time share mapped memory",
