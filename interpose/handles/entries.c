@@ -59,29 +59,30 @@ static void *entry_of(const struct gcp_handle_library *library, const void *real
 
 /* A real function is exchanged for its entry. Not by RTLD_NEXT: its caller wraps the
  * function, and gets what it wraps. */
-int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
-		     void **ret_answer)
+static void *dlsym_answer(void *handle, const char *name, const void *caller)
 {
 	GCP_KEEP_ERRNO;
 
-	*ret_answer = NULL;
 	for (int i = 0; handle != RTLD_NEXT && i < gcp_handle_library_count; i++) {
 		struct gcp_handle_library *library = &gcp_handle_libraries[i];
 		struct gcp_elf elf;
+		void *entry;
 
 		if ((strcmp(library->create_name, name) != 0 &&
 		     strcmp(library->destroy_name, name) != 0) ||
 		    !gcp_handle_library_pooled(library) ||
-		    !(*ret_answer = entry_of(library, gcp_dlsym_ask(handle, name))))
+		    !(entry = entry_of(library, gcp_dlsym_ask(handle, name))))
 			continue;
 		/* The library that looks itself up wants its own. */
-		if (!gcp_elf_find(library->soname, &elf) ||
-		    gcp_elf_contains(&elf, caller))
-			*ret_answer = NULL;
-		break;
+		return gcp_elf_find(library->soname, &elf) &&
+			       !gcp_elf_contains(&elf, caller)
+			   ? entry
+			   : NULL;
 	}
-	return *ret_answer != NULL;
+	return NULL;
 }
+
+GCP_DLSYM_ROUTE(dlsym_answer)
 
 /* --- statistics: at exit, without a lock ------------------------------------------ */
 

@@ -5,17 +5,15 @@
  * glibc's dlsym looks at its own return address to learn which library asks, and
  * answers RTLD_NEXT and RTLD_DEFAULT by that. A hook that *called* it would
  * become the asker: libraries would get themselves from RTLD_NEXT, or miss
- * what only they can see. So the stub tests the name, and unless it begins
- * with "cu" jumps to the real dlsym with every register as it was. The real one is the
+ * what only they can see. So the stub jumps to the real dlsym with every register as it
+ * was, unless gcp_dlsym_route has an answer. The real one is the
  * next in the order of look-up: another preloaded library may have a dlsym as well.
  *
- * For the few others gcp_dlsym_answer decides; if it has no answer
- * the stub jumps as well. gcp_dlsym_real holds the real dlsym; before the first
- * use it points to gcp_dlsym_first, which finds it.
- *
- * gcp_call_routed keeps all registers that can hold parameters, calls a function (its
- * address in %r10, x17; its parameter in %r11d, w16), and jumps to the function that
- * this returns, with the caller's stack and registers as they were.
+ * gcp_call_routed keeps all registers that can hold parameters and calls a function (its
+ * address in %r10, x17; its parameters: %r11d, w16; the first two of the caller; the
+ * address to which the caller returns). It jumps to the function that this returns, with
+ * the caller's stack and registers as they were; NULL: it returns the second thing that
+ * this returns (struct gcp_route).
  */
 
 #if defined(__x86_64__)
@@ -34,86 +32,15 @@ dlsym:
 	.cfi_startproc
 	LAND
 #if defined(__x86_64__)
-	testq	%rsi, %rsi
-	je	.Lreal
-	cmpb	$'c', (%rsi)
-	jne	.Lreal
-	cmpb	$'u', 1(%rsi)
-	je	.Lask
-.Lreal:
-	jmpq	*gcp_dlsym_real(%rip)
-.Lask:
-	pushq	%rdi
-	.cfi_adjust_cfa_offset 8
-	pushq	%rsi
-	.cfi_adjust_cfa_offset 8
-	subq	$8, %rsp		/* the answer; aligns the stack, too */
-	.cfi_adjust_cfa_offset 8
-	movq	24(%rsp), %rdx		/* the asker */
-	movq	%rsp, %rcx
-	call	gcp_dlsym_answer
-	popq	%rdx
-	.cfi_adjust_cfa_offset -8
-	popq	%rsi
-	.cfi_adjust_cfa_offset -8
-	popq	%rdi
-	.cfi_adjust_cfa_offset -8
-	testl	%eax, %eax
-	je	.Lreal
-	movq	%rdx, %rax
-#else
-	cbz	x1, .Lreal
-	ldrb	w9, [x1]
-	cmp	w9, #'c'
-	b.ne	.Lreal
-	ldrb	w9, [x1, #1]
-	cmp	w9, #'u'
-	b.eq	.Lask
-.Lreal:
-	adrp	x16, gcp_dlsym_real
-	ldr	x16, [x16, #:lo12:gcp_dlsym_real]
-	br	x16
-.Lask:
-	stp	x29, x30, [sp, #-48]!
-	.cfi_adjust_cfa_offset 48
-	.cfi_rel_offset x29, 0
-	.cfi_rel_offset x30, 8
-	mov	x29, sp
-	stp	x0, x1, [sp, #16]
-	mov	x2, x30			/* the asker */
-	add	x3, sp, #32		/* the answer */
-	bl	gcp_dlsym_answer
-	mov	w9, w0
-	ldr	x10, [sp, #32]
-	ldp	x0, x1, [sp, #16]
-	ldp	x29, x30, [sp], #48
-	.cfi_restore x29
-	.cfi_restore x30
-	.cfi_adjust_cfa_offset -48
-	cbz	w9, .Lreal
-	mov	x0, x10
-#endif
-	ret
-	.cfi_endproc
-	.size	dlsym, . - dlsym
-
-	.hidden	gcp_dlsym_first
-	.globl	gcp_dlsym_first
-	.type	gcp_dlsym_first, %function
-	.p2align 4
-gcp_dlsym_first:
-	.cfi_startproc
-	LAND
-#if defined(__x86_64__)
-	leaq	gcp_dlsym_find(%rip), %r10
+	leaq	gcp_dlsym_route(%rip), %r10
 	jmp	gcp_call_routed
 #else
-	adrp	x17, gcp_dlsym_find
-	add	x17, x17, :lo12:gcp_dlsym_find
+	adrp	x17, gcp_dlsym_route
+	add	x17, x17, :lo12:gcp_dlsym_route
 	b	gcp_call_routed
 #endif
 	.cfi_endproc
-	.size	gcp_dlsym_first, . - gcp_dlsym_first
+	.size	dlsym, . - dlsym
 
 	.hidden	gcp_call_routed
 	.globl	gcp_call_routed
@@ -138,9 +65,13 @@ gcp_call_routed:
 	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
 	movaps	%xmm\n, 64 + 16 * \n(%rsp)
 	.endr
+	movq	%rsi, %rdx
+	movq	%rdi, %rsi
 	movl	%r11d, %edi
+	movq	8(%rbp), %rcx
 	call	*%r10
 	movq	%rax, %r11
+	movq	%rdx, %r10
 	movq	(%rsp), %rdi
 	movq	8(%rsp), %rsi
 	movq	16(%rsp), %rdx
@@ -153,7 +84,11 @@ gcp_call_routed:
 	.endr
 	leave
 	.cfi_def_cfa %rsp, 8
+	testq	%r11, %r11
+	je	1f
 	jmpq	*%r11
+1:	movq	%r10, %rax
+	ret
 #else
 	stp	x29, x30, [sp, #-224]!
 	.cfi_adjust_cfa_offset 224
@@ -169,9 +104,13 @@ gcp_call_routed:
 	stp	q2, q3, [sp, #128]
 	stp	q4, q5, [sp, #160]
 	stp	q6, q7, [sp, #192]
+	mov	x3, x30
+	mov	x2, x1
+	mov	x1, x0
 	mov	w0, w16
 	blr	x17
 	mov	x16, x0
+	mov	x17, x1
 	ldp	x0, x1, [sp, #16]
 	ldp	x2, x3, [sp, #32]
 	ldp	x4, x5, [sp, #48]
@@ -185,7 +124,10 @@ gcp_call_routed:
 	.cfi_restore x29
 	.cfi_restore x30
 	.cfi_adjust_cfa_offset -224
+	cbz	x16, 1f
 	br	x16
+1:	mov	x0, x17
+	ret
 #endif
 	.cfi_endproc
 	.size	gcp_call_routed, . - gcp_call_routed

@@ -40,21 +40,19 @@ static void *dlsym_real(void *handle, const char *name, void *const *slot)
 /* A function that is hooked: its hook; or of libcuda and not known: its stub. What is
  * not there, or not libcuda's, is not ours to answer. libcuda may ask from its
  * constructor: it cannot be called then. */
-int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
-		     void **ret_answer)
+static void *dlsym_answer(void *handle, const char *name, const void *caller)
 {
 	void *const *slot = gcp_resolve_slot(name);
-	int answered = 0;
 	GCP_KEEP_ERRNO;
 	void *real;
 
 	if ((!slot && !gcp_unknown_call_is(name)) || gcp_resolve_in_driver(caller) ||
 	    !gcp_resolve() || (slot && !*slot))
-		return answered;
+		return NULL;
 	real = dlsym_real(handle, name, slot);
-	answered = slot || (real && gcp_resolve_in_driver(real));
-	if (answered)
-		*ret_answer = slot ? gcp_resolve_hook(real)
-				   : gcp_unknown_call_wrap(name, real, false);
-	return answered;
+	if (!slot && real && gcp_resolve_in_driver(real))
+		return gcp_unknown_call_wrap(name, real, false);
+	return slot ? gcp_resolve_hook(real) : NULL;
 }
+
+GCP_DLSYM_ROUTE(dlsym_answer)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym_next.c - the next dlsym behind this library, which the stub in dlsym.S jumps
- * to.
+ * dlsym_next.c - the next dlsym behind this library, to which the stub in dlsym.S goes
+ * where this library has no answer.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,9 +9,6 @@
 
 #include "dlsym.h"
 #include "../base/elfwalk.h"
-
-/* The next dlsym behind this library: what the stub jumps to. */
-void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
 /* Not the next one: what is behind this library only glibc's own can tell. */
 GCP_EARLY static void *libc_next(const char *name)
@@ -30,21 +27,26 @@ GCP_EARLY static void *libc_next(const char *name)
 	return found;
 }
 
+/* Remembered from the first call on. */
 GCP_EARLY void *gcp_dlsym_find(void)
 {
-	void *found = libc_next("dlsym");
+	static void *real;
+	void *found = __atomic_load_n(&real, __ATOMIC_RELAXED);
 
+	if (found)
+		return found;
+	found = libc_next("dlsym");
 	if (!found) /* this library was loaded late */
 		found = gcp_elf_libc_symbol("dlsym");
-	__atomic_store_n((void **)&gcp_dlsym_real, found, __ATOMIC_RELEASE);
+	__atomic_store_n(&real, found, __ATOMIC_RELAXED);
 	return found;
 }
 
 void *gcp_dlsym_ask(void *handle, const char *name)
 {
-	void *(*real)(void *, const char *) =
-	    __atomic_load_n(&gcp_dlsym_real, __ATOMIC_ACQUIRE);
+	void *(*real)(void *, const char *);
 
+	*(void **)&real = gcp_dlsym_find();
 	return real(handle, name);
 }
 
