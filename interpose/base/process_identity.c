@@ -34,18 +34,9 @@ uint64_t gcp_process_start_time(pid_t pid)
 	char text[1024], *field;
 	GCP_TEXT(name, 40);
 	uint64_t threads = 0;
-	int saved = errno;
-	bool there, gone;
 
-	if (pid <= 0)
-		return 0;
 	gcp_text_add(&name, "/proc/%d/stat", (int)pid);
-	there = gcp_file_read(name.bytes, text, sizeof(text)) > 0;
-	/* There may be no /proc any more, or it may hide other users' processes. */
-	gone = !there && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
-	errno = saved;
-	if (!there)
-		return gone ? 0 : GCP_PROCESS_UNKNOWN;
+	(void)gcp_file_read(name.bytes, text, sizeof(text));
 	field = strrchr(text, ')');
 	if (!field || strlen(field) < 4)
 		return 0;
@@ -60,15 +51,6 @@ uint64_t gcp_process_start_time(pid_t pid)
 	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
 		return 0;
 	return gcp_digits_read(field);
-}
-
-bool gcp_process_may_live(pid_t pid, uint64_t start_time)
-{
-	uint64_t started = gcp_process_start_time(pid);
-
-	return started != 0 &&
-	       (started == start_time || started == GCP_PROCESS_UNKNOWN ||
-		start_time == GCP_PROCESS_UNKNOWN);
 }
 
 /* The link says "pid:[4026531836]". */

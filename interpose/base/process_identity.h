@@ -13,12 +13,8 @@
 #include <sys/types.h>
 
 /* When process `pid` began, in clock ticks since boot. 0: there is none, or its last
- * thread has ended. UNKNOWN: it cannot be told, as where no file is left to look. */
-#define GCP_PROCESS_UNKNOWN UINT64_MAX
+ * thread has ended, or it cannot be told. */
 uint64_t gcp_process_start_time(pid_t pid);
-
-/* Returns false if the process that began then is gone. */
-bool gcp_process_may_live(pid_t pid, uint64_t start_time);
 
 /* What tells the numbers of processes here from those of other containers; 0: it is not
  * known. */

@@ -92,7 +92,6 @@ struct gcp_observer {
 	X(pools_unheld)                                                                \
 	X(pools_wait_before_free)                                                      \
 	X(process_capturing)                                                           \
-	X(process_may_live)                                                            \
 	X(process_namespace)                                                           \
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \

@@ -56,12 +56,6 @@ static bool refuse_error(int error)
 	return refuse("cannot be made: ", error);
 }
 
-static void host_name(char *bytes, size_t capacity)
-{
-	if (gethostname(bytes, capacity - 1) != 0)
-		bytes[0] = '\0';
-}
-
 /* The same file as before. A descriptor or -1. */
 static int same_open(dev_t device, ino_t inode, int flags)
 {
@@ -77,31 +71,16 @@ static int same_open(dev_t device, ino_t inode, int flags)
 	return fd;
 }
 
-#define WRITTEN "is written by another process (use %p in its name)"
+#define WRITTEN                                                                        \
+	"is written by another process, or one that was killed has left it "           \
+	"(remove it, or use %p in its name)"
 
-/* NULL: the process has ended, or why it may go on with its recording. Processes of
- * another host, and of another container, cannot be seen. */
-static const char *goes_on(const struct gcp_trace_header *header)
-{
-	char host[sizeof(header->host)] = "";
-
-	host_name(host, sizeof(host));
-	if (header->end_ns)
-		return NULL;
-	if (strncmp(header->host, host, sizeof(host)) != 0 ||
-	    (header->pid_namespace && header->pid_namespace != gcp.process_namespace()))
-		return "is of a process on another host or in another container, which "
-		       "may go on (remove it or use another name)";
-	return gcp.process_may_live((pid_t)header->pid, header->start_time) ? WRITTEN
-									    : NULL;
-}
-
-/* Returns true for a recording of a process that has ended. */
+/* Returns true for a recording that has ended. What a killed process has left, and
+ * what one may write, here or elsewhere, is not the library's to remove. */
 static bool is_replaceable(int fd)
 {
 	struct gcp_trace_header header = {0};
 	struct stat about;
-	const char *why;
 	ssize_t bytes;
 	int same;
 
@@ -119,8 +98,7 @@ static bool is_replaceable(int fd)
 	if (bytes != sizeof(header) ||
 	    memcmp(header.magic, GCP_TRACE_MAGIC, sizeof(header.magic)) != 0)
 		return refuse("exists and is not a recording", 0);
-	why = goes_on(&header);
-	return !why || refuse(why, 0);
+	return header.end_ns || refuse(WRITTEN, 0);
 }
 
 enum { PAGE = 4096 };
@@ -176,8 +154,7 @@ static void header_fill(struct gcp_trace_header *header)
 	    (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	header->monotonic_ns = gcp_clock_ns();
 	header->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
-	host_name(header->host, sizeof(header->host));
-	header->pid_namespace = gcp.process_namespace();
+	(void)gethostname(header->host, sizeof(header->host) - 1);
 	gcp.process_program(header->program, sizeof(header->program));
 	memcpy(header->magic, GCP_TRACE_MAGIC, sizeof(header->magic));
 }

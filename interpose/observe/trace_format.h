@@ -39,8 +39,7 @@ struct gcp_trace_header {
 	_Atomic uint64_t lost_events;       /* overwritten by newer ones */
 	_Atomic uint64_t lost_stacks;       /* for which there was no room */
 	char host[64];
-	char program[256];      /* arguments with spaces between, cut */
-	uint64_t pid_namespace; /* of `pid`; 0: it is not known */
+	char program[256]; /* arguments with spaces between, cut */
 };
 
 /* What a chunk holds. */
