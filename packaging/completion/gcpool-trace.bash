@@ -7,7 +7,7 @@ _gcpool_trace() {
 
 	case $current in
 	-*) words="--help --at --top --from --to" ;;
-	*) [ "$COMP_CWORD" = 1 ] && words="summary snapshot chrome html compare events replay" ;;
+	*) [ "$COMP_CWORD" = 1 ] && words="summary snapshot html compare events replay" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current"; compgen -f -- "$current")
 }

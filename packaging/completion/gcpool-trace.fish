@@ -2,7 +2,6 @@
 # Completion of gcpool-trace for fish.
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a summary -d 'what happened, in words'
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a snapshot -d 'a memory snapshot of PyTorch'
-complete -c gcpool-trace -n '__fish_is_nth_token 1' -a chrome -d 'trace JSON for Perfetto'
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a html -d 'a report in one file for a browser'
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a compare -d 'what makes the difference of the peak'
 complete -c gcpool-trace -n '__fish_is_nth_token 1' -a events -d 'every event as a line'

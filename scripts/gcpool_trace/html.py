@@ -9,7 +9,6 @@ import json
 import os
 import string
 
-from . import chrome
 from .summary import duration, size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -44,12 +43,25 @@ class Names:
         return self.numbers[text]
 
 
+def thin(points, most):
+    """So many points at most: of each stretch of time the one with most live bytes, and the
+    last one."""
+    if len(points) <= most:
+        return list(points)
+    result, width = [], max(1, -(-2 * len(points) // most))
+    for at in range(0, len(points), width):
+        part = points[at : at + width]
+        top = max(part, key=lambda point: (point.live, point.reserved))
+        result += [top] if top is part[-1] else [top, part[-1]]
+    return result
+
+
 def curve(window, device):
     """[seconds, live, graph, pending, cached] at each point, and at both ends."""
     times = [point.time for point in device.points]
     low = max(0, bisect.bisect_right(times, window.first) - 1)
     high = bisect.bisect_right(times, window.last)
-    points = chrome.thin(device.points[low:high], POINTS)
+    points = thin(device.points[low:high], POINTS)
     rows = []
     for point in points:
         time = max(window.seconds(point.time), window.seconds(window.first))

@@ -5,7 +5,6 @@ processes with GCPOOL_LIVE=1 write (interpose/observe/live.h): those of the same
 root those of all users. What another user's page says is shown, and never obeyed."""
 
 import argparse
-import curses
 import fcntl
 import glob
 import json
@@ -382,11 +381,6 @@ class Row:
         self.page, self.device, self.rates = page, device, rates.of(page, device)
         self.used, self.pending, self.graphs, self.cached = parts_of(device)
 
-    def holds(self, word):
-        """True if the filter keeps it."""
-        text = f"{self.page.pid} {self.page.user} {self.page.program} {self.device['uuid']}"
-        return word.lower() in text.lower()
-
 
 # Name, width (negative: to the left), cell. The first ones are shown where there is room for
 # 80 columns, and those behind them where there is more.
@@ -410,18 +404,9 @@ MORE = (
 LEAVE = ("CACHED", "USER", "ALLOC/S", "RESERVED")  # in a narrow terminal, in this order
 PROGRAM = 24  # columns that more columns leave it
 
-SORTS = {
-    "p": lambda row: -row.page.pid,
-    "u": lambda row: row.used,
-    "c": lambda row: row.cached,
-    "r": lambda row: row.device["reserved_bytes"],
-    "a": lambda row: row.rates["allocations"],
-}
-
-
-def rows_of(found, rates, sort="p", word=""):
+def rows_of(found, rates):
     rows = [Row(page, device, rates) for page in found for device in page.devices]
-    return sorted(filter(lambda row: row.holds(word), rows), key=SORTS[sort], reverse=True)
+    return sorted(rows, key=lambda row: row.page.pid)
 
 
 def columns_for(width):
@@ -560,136 +545,11 @@ def recorded_lines(page):
     yield from ("", "largest call sites, as recorded", *sites_lines(past, Symbols(found), live, 10))
 
 
-def page_lines(arguments, pid, rates, width):
-    page = page_of(pid)
-    return [*one_lines(page, rates, width), *(recorded_lines(page) if arguments.sites else ())]
-
-
 def lines_of(arguments, rates, width):
-    lines = (page_lines(arguments, arguments.pid, rates, width) if arguments.pid
-             else list_lines(rows_of(pages(), rates), width))
-    return [plain(line) for line in lines]
-
-
-KEYS = "q quit  enter one  / filter  t trim  sort: Pid Used Cached Reserved Allocs"
-
-
-class Screen:
-    """What fills the terminal: the list, or one process, and a line of keys or of what was just
-    done."""
-
-    def __init__(self, window, arguments):
-        curses.curs_set(0)
-        self.window, self.arguments, self.rates = window, arguments, Rates()
-        self.sort, self.word, self.chosen, self.said = "p", "", 0, ""
-        self.pid = arguments.pid
-        self.rows = []
-
-    def lines(self, width):
-        if self.pid:
-            return page_lines(self.arguments, self.pid, self.rates, width)
-        self.rows = rows_of(pages(), self.rates, self.sort, self.word)
-        self.chosen = max(0, min(self.chosen, len(self.rows) - 1))
-        return list(list_lines(self.rows, width))
-
-    def draw(self):
-        height, width = self.window.getmaxyx()
-        lines = [plain(line) for line in self.lines(width - 1)]
-        first = 0 if self.pid else max(0, self.chosen + 4 - height)  # the chosen row is in sight
-        lines = lines[:1] + lines[1 + first:]
-        said = self.said or (f"filter: {self.word}" if self.word else "")
-        self.window.erase()
-        for row, line in enumerate(lines[:max(0, height - 2)]):
-            style = curses.A_BOLD if row == 0 else 0
-            if not self.pid and self.rows and row == self.chosen - first + 1:
-                style = curses.A_REVERSE
-            self.put(row, line, width, style)
-        self.put(height - 2, said, width)
-        keys = "q quit  esc list  t trim" if self.pid else KEYS
-        self.put(height - 1, keys, width, curses.A_DIM)
-        self.window.refresh()
-
-    def put(self, row, line, width, style=0):
-        if row >= 0:
-            try:
-                self.window.addstr(row, 0, cut(line, width - 1), style)
-            except curses.error:  # the terminal has just become smaller
-                pass
-
-    def asked(self, question, one=False):
-        """What was typed, to the end of the line or one letter."""
-        typed = ""
-        self.window.timeout(-1)
-        while True:
-            height, width = self.window.getmaxyx()
-            self.window.move(max(0, height - 2), 0)
-            self.window.clrtoeol()
-            self.put(height - 2, question + typed, width, curses.A_BOLD)
-            key = self.window.getch()
-            if one:
-                return chr(key) if 0 <= key < 128 else ""
-            if key in (10, 13, curses.KEY_ENTER):
-                return typed
-            if key == 27:
-                return ""
-            if key in (8, 127, curses.KEY_BACKSPACE):
-                typed = typed[:-1]
-            elif 32 <= key < 127:
-                typed += chr(key)
-
-    def trim(self):
-        pid = self.pid or (self.rows and self.rows[self.chosen].page.pid)
-        if not pid or self.asked(f"give unused memory of process {pid} back? y/n ", True) != "y":
-            return
-        try:
-            page = page_of(pid)
-            found = page.ask("trim")
-            self.said = (f"{size(found[1])} went back to the driver" if found
-                         else f"process {pid} made no free within {ANSWER_S} s")
-        except (Wrong, OSError) as error:
-            self.said = str(error)
-
-    def obey(self, key):
-        """False: the end."""
-        if key != -1:
-            self.said = ""
-        if key == ord("q") or (key == 27 and (self.arguments.pid or not self.pid)):
-            return False
-        if key == 27:
-            self.pid = None
-        elif key == ord("t"):
-            self.trim()
-        elif self.pid:
-            pass
-        elif key in (curses.KEY_DOWN, ord("j")):
-            self.chosen += 1
-        elif key in (curses.KEY_UP, ord("k")):
-            self.chosen -= 1
-        elif key in (10, 13, curses.KEY_ENTER) and self.rows:
-            self.pid = self.rows[self.chosen].page.pid
-        elif key == ord("/"):
-            self.word = self.asked("filter by program, user, pid or UUID: ")
-        elif 0 <= key < 128 and chr(key).lower() in SORTS:
-            self.sort = chr(key).lower()
-        return True
-
-    def run(self):
-        while True:
-            try:
-                self.draw()
-            except Wrong as error:  # the process has ended
-                if self.arguments.pid:
-                    raise
-                self.pid, self.said = None, str(error)
-                continue
-            self.window.timeout(max(1, int(self.arguments.interval * 1000)))  # 0: without a pause
-            if not self.obey(self.window.getch()):
-                return
-
-
-def screen(arguments):
-    os.environ.setdefault("ESCDELAY", "25")
-    curses.wrapper(lambda window: Screen(window, arguments).run())
+    if not arguments.pid:
+        return map(plain, list_lines(rows_of(pages(), rates), width))
+    page = page_of(arguments.pid)
+    return map(plain, [*one_lines(page, rates, width), *(recorded_lines(page) if arguments.sites else ())])
 
 
 METRICS = (
@@ -764,14 +624,17 @@ def top(arguments):
     if arguments.json:
         found = [page.as_json() for page in chosen or pages()]
         print(json.dumps(found[0] if arguments.pid else found, indent=1))
-    elif arguments.once or not sys.stdout.isatty():
-        rates, width = Rates(), shutil.get_terminal_size((120, 24)).columns
-        lines_of(arguments, rates, width)
-        time.sleep(min(arguments.interval, 0.3))  # rates need two looks
-        lines = lines_of(arguments, rates, width)
-        print("\n".join(cut(line, width) for line in lines))
     else:
-        screen(arguments)
+        rates, fills = Rates(), sys.stdout.isatty() and not arguments.once
+        lines_of(arguments, rates, 120)
+        time.sleep(min(arguments.interval, 0.3))  # rates need two looks
+        while True:
+            width, height = shutil.get_terminal_size((120, 24))
+            lines = [cut(line, width) for line in lines_of(arguments, rates, width)]
+            print("\x1b[H\x1b[2J" * fills + "\n".join(lines[:height - 1] if fills else lines), flush=True)
+            if not fills:
+                return
+            time.sleep(arguments.interval)
 
 
 # --- ctl -------------------------------------------------------------------------------------
@@ -868,7 +731,7 @@ def control(arguments):
 
 # --- words -----------------------------------------------------------------------------------
 
-INTERVAL_MAX_S = 86400  # far below what sleeping and curses have room for
+INTERVAL_MAX_S = 86400  # far below what sleeping has room for
 
 
 def interval(word):

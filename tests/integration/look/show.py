@@ -84,28 +84,6 @@ def order_of_frees(checks, name, shot):
     checks.that(waiting, f"{name}: no free")
 
 
-def chrome_trace_is_whole(checks, directory):
-    found = look.Recorded(directory, look.command("stress-shared"), {"GCPOOL_TRACE_STACKS": "4"})
-    path = os.path.join(directory, "chrome.json")
-    code, _, err = look.tool("chrome", found.path, path)
-    checks.that(code == 0, err)
-    events = json.loads(pathlib.Path(path).read_text())["traceEvents"]
-    open_spans = set()
-    for event in events:
-        key = (event.get("cat"), event.get("id"))
-        if event["ph"] == "b":
-            open_spans.add(key)
-        elif event["ph"] == "e":
-            checks.that(key in open_spans, f"{key} ends before it begins")
-            open_spans.discard(key)
-        if "ts" in event:
-            checks.that(event["ts"] >= -1000, f"before the recording: {event}")
-    checks.equal("spans left open", set(), open_spans)
-    top = max(sum(e["args"].values()) for e in events if e["ph"] == "C")
-    checks.that(top <= found.device().peak_reserved + found.device().peak, f"a counter is {top}")
-    checks.that({"C", "X", "M", "b"} <= {event["ph"] for event in events}, "kinds of events")
-
-
 def summary_says_the_figures(checks, directory):
     found = look.Recorded(
         directory, [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
@@ -212,7 +190,7 @@ def no_recording_is_written_over(checks, directory):
     first, second = (look.Recorded(directory, look.command("solver-shared"), {}, name)
                      for name in ("one", "two"))
     before = pathlib.Path(second.path).read_bytes()
-    for words in ((), ("html",), ("snapshot",), ("events",), ("chrome",)):
+    for words in ((), ("html",), ("snapshot",), ("events",)):
         code, out, err = look.tool(*words, first.path, second.path)
         line = f"gcpool-trace: {second.path} is a recording, and is not written over\n"
         checks.equal(f"{words}", (1, "", line), (code, out, err))
