@@ -12,44 +12,27 @@ say() {
 	printf '%s: %s\n' "$(basename -- "$0")" "$*"
 }
 
-# Sets BUILD, and TOOLS, where Meson and Ninja are put if they are missing. The loader
-# preloads nothing from a path with a colon or a space, so for one the build goes into a
-# directory that mktemp makes, and that this checkout remembers.
-build_place() {
-	BUILD=${BUILD:-$ROOT/build}
-	TOOLS=$ROOT/build-meson
-	case $BUILD in
-	/*) ;;
-	*) BUILD=$PWD/$BUILD ;;
-	esac
-	case $BUILD in
-	*[:\ ]*)
-		say "the loader takes no path with a colon or a space: not building in '$BUILD',"
-		remembered=$ROOT/build-elsewhere.$(id -u).$(echo "$BUILD" | cksum | cut -d' ' -f1)
-		elsewhere=$(cat "$remembered" 2>/dev/null) || true
-		if ! own_directory "$elsewhere"; then
-			elsewhere=$(mktemp -d "${TMPDIR:-/tmp}/gcpool-build-XXXXXXXXXX")
-			echo "$elsewhere" >"$remembered"
-		fi
-		BUILD=$elsewhere/build
-		TOOLS=$elsewhere/build-meson
-		say "but in $BUILD"
-		;;
-	esac
-}
-
-# Returns true if only this user can have put something there.
-own_directory() { # DIR
-	[ -n "$1" ] && [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] &&
-		[ -z "$(find "$1" -prune -perm /077)" ]
-}
-build_place
-
 fail() { # CODE WORDS...
 	code=$1
 	shift
 	say "$*" >&2
 	exit "$code"
+}
+
+BUILD=${BUILD:-$ROOT/build}
+TOOLS=$ROOT/build-meson # where Meson and Ninja are put if they are missing
+case $BUILD in
+/*) ;;
+*) BUILD=$PWD/$BUILD ;;
+esac
+case $BUILD in
+*[:\ ]*) fail 2 "the loader takes no path with a colon or a space, as '$BUILD': set BUILD" ;;
+esac
+
+# Returns true if only this user can have put something there.
+own_directory() { # DIR
+	[ -n "$1" ] && [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] &&
+		[ -z "$(find "$1" -prune -perm /077)" ]
 }
 
 # Runs a command with its output in a file. On a terminal a line shows what it is at;
@@ -153,13 +136,6 @@ as_root() {
 	fi
 }
 
-# "12 packages, 34 MB to fetch", as far as apt-get can tell.
-packages_size() {
-	LC_ALL=C apt-get install -qq -y --no-install-recommends --print-uris "$@" 2>/dev/null |
-		awk '{ bytes += $3 }
-			END { if (NR) printf "%d packages, %d MB to fetch", NR, bytes / 1e6 + 1 }'
-}
-
 # Installs packages, or says in a line why not.
 packages_install() { # PACKAGE...
 	[ $# -gt 0 ] || return 0
@@ -169,15 +145,9 @@ packages_install() { # PACKAGE...
 		return 1
 	fi
 	log=$(mktemp)
-	size=$(packages_size "$@")
-	if [ -z "$size" ]; then
-		progress "reading the lists of packages" "$log" as_root apt-get update -q ||
-			say "apt-get update failed: $(grep -m 1 -E '^(E|Err|W):' "$log")"
-		size=$(packages_size "$@")
-	fi
-	say "installing${size:+ $size}: $*"
+	say "installing $*"
+	# The lists may be missing, or older than the archive.
 	if ! packages_fetch "$log" "$@"; then
-		# The lists may be older than the archive.
 		as_root apt-get update -q >/dev/null 2>&1 || true
 		if ! packages_fetch "$log" "$@"; then
 			say "going on without $*: $(grep -m 1 '^E:' "$log")"
@@ -299,19 +269,7 @@ cuda_headers_fetch() {
 
 cuda_find() {
 	cuda_look && return
-	old=
-	for CUDA in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr; do
-		[ -z "$CUDA" ] || old=${old:-$(cuda_version "$CUDA")}
-	done
-	if [ "${old:-0}" -ge 12050 ]; then
-		say "the CUDA headers here, of $((old / 1000)).$((old % 1000 / 10)), are incomplete (no" \
-			"cuda_runtime_api.h or crt/host_config.h): fetching them into build-cuda/ (5 MB)"
-	elif [ -n "$old" ]; then
-		say "the CUDA headers here are of $((old / 1000)).$((old % 1000 / 10)), 12.5 or newer" \
-			"are needed: fetching them into build-cuda/ (5 MB)"
-	else
-		say "no CUDA headers here: fetching them into build-cuda/ (5 MB)"
-	fi
+	say "no CUDA headers here, complete and of 12.5 or newer: fetching them into build-cuda/ (5 MB)"
 	pip_find "CUDA's headers"
 	cuda_headers_fetch && cuda_look && return
 	fail $MISSING "no CUDA headers, set CUDA_HOME to a CUDA Toolkit:" \
