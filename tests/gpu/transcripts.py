@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The conformance programs of tests/sim on this machine's driver: what they print
 must be what their golden files say, which the simulated driver is held to as well.
-scripts/record-golden writes those files."""
+scripts/gpu-check --record writes those files."""
 
+import datetime
 import difflib
 import os
+import subprocess
+import sys
 
 import build
 import machine
@@ -12,7 +15,22 @@ from bench import FAIL, INFO, Row, verdict
 
 PROGRAMS = ("legality", "captures", "graphs", "auto_free", "codes", "order", "memory",
             "conditional", "edited", "contexts", "fences", "sharing")
-NOTE = "golden.md"
+NOTE = """# Where the golden files come from
+
+`scripts/gpu-check --record` writes `conform_*.golden`; `scripts/gpu-check --only
+transcripts` compares.
+
+| | |
+|---|---|
+| device, driver | {driver} |
+| recorded | {date} |
+
+A checksum that differs (`tests/tidy/golden.py`) is of a file that was changed by hand.
+
+<!-- golden files -->
+
+<!-- end of golden files -->
+"""
 
 
 def place(bench):
@@ -55,7 +73,7 @@ def check(bench):
         said, why = transcript(bench, name)
         if not os.path.exists(golden(bench, name)):
             rows.append(Row(f"transcript, {name}", "", "", "no golden file yet: "
-                            "scripts/record-golden --record", INFO))
+                            "scripts/gpu-check --record", INFO))
             continue
         with open(golden(bench, name)) as file:
             wanted = file.read()
@@ -72,3 +90,18 @@ def driver_described():
     """The device and the driver's version, of nvidia-smi; "": there is none."""
     return machine.words_of(["nvidia-smi", "--query-gpu=name,driver_version",
                              "--format=csv,noheader"]).partition("\n")[0]
+
+
+def record(bench):
+    """Writes the golden files anew, and where they come from."""
+    for name in PROGRAMS:
+        said, why = transcript(bench, name)
+        if said is None:
+            sys.exit(f"{name} did not run, recording nothing more:\n{why}")
+        with open(golden(bench, name), "w") as file:
+            file.write(said)
+    with open(os.path.join(place(bench), "golden.md"), "w") as file:
+        file.write(NOTE.format(driver=driver_described() or "unknown",
+                               date=datetime.date.today().isoformat()))
+    subprocess.run([sys.executable, os.path.join(bench.root, "tests", "tidy", "golden.py"),
+                    bench.root, "--write"], check=True)

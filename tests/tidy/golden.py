@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The golden files, which were recorded on a GPU, are those that were recorded: their
-lines and checksums are in tests/sim/golden.md. `scripts/record-golden --record` writes
-both.
+lines and checksums are in tests/sim/golden.md. `scripts/gpu-check --record` writes both.
 
 usage: golden.py ROOT [--write]
 """
