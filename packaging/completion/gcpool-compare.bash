@@ -7,8 +7,7 @@ _gcpool_compare() {
 
 	case $current in
 	-*)
-		mapfile -t COMPREPLY < <(compgen -W "--runs --json --library --stdin --output
-			--headline --help" -- "$current")
+		mapfile -t COMPREPLY < <(compgen -W "--runs --json --library --stdin --output --help" -- "$current")
 		;;
 	*) mapfile -t COMPREPLY < <(compgen -c -- "$current"; compgen -f -- "$current") ;;
 	esac
