@@ -78,9 +78,10 @@ def made(bench):
 
 
 def teeth(bench):
-    """The same without the launch guard must go wrong."""
-    result = play(bench, ["stress", "--order", "turn", "--graphs", 8, "--bytes", "4m",
-                          "--launches", 2000], library=bench.variant("noguard"))
+    """The same without the launch guard must go wrong: graphs long enough to overlap before each
+    has memory of its own."""
+    result = play(bench, ["stress", "--order", "turn", "--graphs", 8, "--bytes", "4m", "--spin",
+                          200_000, "--launches", 2000], library=bench.variant("noguard"))
     wrong = found(result, "wrong words:") or 0
     return [judged("stress without the launch guard", "", f"{wrong:.0f} wrong words",
                    "> 0: the check has teeth", wrong, result)]
