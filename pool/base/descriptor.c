@@ -60,30 +60,21 @@ static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
 	return (void **)((char *)item + descriptors->link_at);
 }
 
-static bool descriptors_grow(struct gcp_descriptor_pool *descriptors)
-{
-	char *chunk = gcp_zeroed_map(DESCRIPTOR_CHUNK);
-
-	if (!chunk)
-		return false;
-	descriptors->chunk = chunk;
-	descriptors->end = chunk + DESCRIPTOR_CHUNK;
-	return true;
-}
-
 void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 {
-	void *item = NULL;
+	void *item = descriptors->free_list;
 
-	if (descriptors->free_list) {
-		item = descriptors->free_list;
+	if (item) {
 		descriptors->free_list = *link_of(descriptors, item);
-	} else if ((size_t)(descriptors->end - descriptors->chunk) >=
-		       descriptors->step ||
-		   descriptors_grow(descriptors)) {
-		item = descriptors->chunk;
-		descriptors->chunk += descriptors->step;
+		return item;
 	}
+	if ((size_t)(descriptors->end - descriptors->chunk) < descriptors->step) {
+		descriptors->chunk = gcp_zeroed_map(DESCRIPTOR_CHUNK);
+		descriptors->end = descriptors->chunk;
+		descriptors->end += descriptors->chunk ? DESCRIPTOR_CHUNK : 0;
+	}
+	item = descriptors->chunk;
+	descriptors->chunk += item ? descriptors->step : 0;
 	return item;
 }
 

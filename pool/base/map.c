@@ -58,8 +58,9 @@ static void start_set(struct gcp_map_leaf *leaf, size_t index)
 {
 	uint64_t bit = UINT64_C(1) << index % 64;
 
-	if (!(atomic_load(&leaf->starts[index / 64]) & bit))
-		atomic_fetch_or(&leaf->starts[index / 64], bit);
+	if (!(atomic_load(&leaf->starts[index / 64]) & bit) &&
+	    !(atomic_fetch_or(&leaf->starts[index / 64], bit) & bit))
+		atomic_fetch_add(&leaf->count, 1);
 }
 
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
@@ -82,10 +83,12 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 {
 	struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 	size_t index = gcp_map_leaf_index(addr);
+	uint64_t bit = UINT64_C(1) << index % 64;
 
 	if (!leaf || atomic_load(&leaf->blocks[index]) != block)
 		return;
-	atomic_fetch_and(&leaf->starts[index / 64], ~(UINT64_C(1) << index % 64));
+	if (atomic_fetch_and(&leaf->starts[index / 64], ~bit) & bit)
+		atomic_fetch_sub(&leaf->count, 1);
 	if (!atomic_compare_exchange_strong(&leaf->blocks[index], &block, NULL))
 		start_set(leaf, index);
 }
@@ -94,14 +97,14 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *index)
 {
 	uint64_t mask = ~UINT64_C(0) >> (63 - *index % 64);
+	size_t word = leaf && atomic_load(&leaf->count) > 0 ? *index / 64 + 1 : 0;
 
-	for (size_t word = *index / 64 + 1; word-- > 0; mask = ~UINT64_C(0)) {
+	for (; word-- > 0; mask = ~UINT64_C(0)) {
 		uint64_t bits = atomic_load(&leaf->starts[word]) & mask;
 
 		for (; bits; bits &= ~(UINT64_C(1) << *index % 64)) {
 			*index = word * 64 + 63 - (size_t)__builtin_clzll(bits);
-			struct gcp_block *block = atomic_load_explicit(
-			    &leaf->blocks[*index], memory_order_acquire);
+			struct gcp_block *block = atomic_load(&leaf->blocks[*index]);
 			if (block)
 				return block;
 		}
@@ -118,7 +121,7 @@ struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
 		const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 		gcp_addr start = addr / leaf_bytes * leaf_bytes;
 		size_t index = gcp_map_leaf_index(addr);
-		struct gcp_block *block = leaf ? leaf_below(leaf, &index) : NULL;
+		struct gcp_block *block = leaf_below(leaf, &index);
 
 		if (block)
 			return start + index * GCP_UNIT >= low ? block : NULL;

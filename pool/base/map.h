@@ -6,10 +6,10 @@
  * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
  * unit of 512 bytes. Writers hold the pool->lock of the block's pool.
  *
- * A leaf also has a bit for each entry, so that the next block below is found with a
- * look at a thousand words for each leaf on the way. Writers of two pools may meet in a
- * leaf; a bit may be set where there is no entry any more, but is never missing where
- * there is one.
+ * A leaf also has a bit for each entry, and their number, so that the next block below
+ * is found with a look at each leaf between, and at a thousand words of the last one.
+ * Writers of two pools may meet in a leaf; a bit may be set where there is no entry any
+ * more, but is never missing where there is one.
  */
 #ifndef GCP_POOL_MAP_H
 #define GCP_POOL_MAP_H
@@ -30,6 +30,7 @@ enum {
 struct gcp_map_leaf {
 	struct gcp_block *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
 	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64]; /* a bit for each */
+	_Atomic uint32_t count;                                 /* of those bits */
 	struct gcp_map_leaf *next; /* map->all; constant once found there */
 };
 
