@@ -99,14 +99,10 @@ void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
 
 void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
 {
-	struct gcp_block *block = chain->first;
-
 	gcp_assert_held(GCP_RANK_POOL);
-	while (block) {
-		struct gcp_block *next = block->next;
-
+	for (struct gcp_block *block = chain->first, *next; block; block = next) {
+		next = block->next;
 		gcp_heap_put(heap, block);
-		block = next;
 	}
 }
 
@@ -140,11 +136,11 @@ static bool block_will_be_free(const struct gcp_block *block)
  * *looks: how many blocks may be looked at, and are. */
 static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *looks)
 {
-	uint64_t bytes = 0, epoch = 0;
+	uint64_t bytes = gcp_block_is_free(block->lower) ? block->lower->size : 0;
+	uint64_t epoch = 0;
 
-	if (gcp_block_is_free(block->lower))
-		block = block->lower;
-	for (; block && bytes < size && block_will_be_free(block) && *looks > 0;
+	for (; block && (bytes < size || epoch == 0) && block_will_be_free(block) &&
+	       *looks > 0;
 	     block = block->upper, --*looks) {
 		bytes += block->size;
 		epoch = block->epoch > epoch ? block->epoch : epoch;
