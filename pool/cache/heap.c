@@ -170,6 +170,9 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
+	/* So many were looked at in vain: once they are ready the next look gets on. */
+	if (!together && block)
+		together = block->epoch;
 	return oldest ? oldest : together;
 }
 

@@ -436,6 +436,26 @@ TEST_OF_DRIVER(memory_sleeps_and_comes_back_where_it_was)
 	gcp_heap_release(heap);
 }
 
+/* With a barrier behind them, as with one behind the large block, memory serves again.
+ */
+TEST_OF_DRIVER(small_blocks_that_wait_keep_no_large_one_from_serving)
+{
+	struct gcp_config config = fake_mapped_config();
+	gcp_addr small[200];
+
+	config.window_bytes = 240 * MIB;
+	fake_open(&config);
+	fake.stuck = true;
+	(void)fake_submit();
+	for (int i = 0; i < 200; i++)
+		small[i] = must_alloc(pool, MIB);
+	for (int i = 0; i < 200; i++)
+		must_free(small[i]);
+	for (uint64_t bytes = 300 * MIB; bytes > 290 * MIB; bytes -= MIB)
+		must_free(must_alloc(pool, bytes));
+	assert_true(must_stats().reserved_bytes.peak < 400 * MIB);
+}
+
 /* Each of a size of its own, freed in its stream while the device stands still. */
 TEST(sizes_of_a_stream_ahead_of_the_device_share_handles)
 {
