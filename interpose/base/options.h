@@ -29,7 +29,6 @@ struct gcp_options {
 	char log_file[GCP_PATH_MAX]; /* empty: stderr */
 	enum gcp_stats_format stats;
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
-	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool thread;                   /* poller.c */
 	bool async;                    /* hooks_async.c */
 	bool graph_share;              /* capture/share.c */
@@ -71,7 +70,6 @@ void gcp_options_default(struct gcp_options *options);
 
 enum gcp_option_type {
 	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
-	GCP_OPTION_BOOL,   /* 0 1 no yes off on false true */
 	GCP_OPTION_COUNT,
 	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
 	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */

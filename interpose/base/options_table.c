@@ -75,8 +75,6 @@ const struct gcp_option gcp_option_table[] = {
      .choices = "off|text|json", .on = "text"},
     {"GCPOOL_STATS_FILE", "where they are appended; %p is the process id",
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
-    {"GCPOOL_STATS_EVERY", "seconds after which a free writes them, too",
-     GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
     {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
      GCP_OPTION_BOOL, FIELD(live)},
     {"GCPOOL_CONTROL",

@@ -133,8 +133,6 @@ BEHIND(BEHIND_ROW)
 static void tick(void)
 {
 	gcp_trace_sample(gcp.process->pools, false);
-	if (real.tick)
-		real.tick();
 }
 
 void gcp_trace_driver(struct gcp_driver *driver)

@@ -397,9 +397,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .fence_all_query = gcp_fence_all_query,
 	    .fence_all_wait = gcp_fence_all_wait,
 	};
-	/* These are called only if an option asks for them. */
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;
-	if (gcp_process.options.stats && gcp_process.options.stats_every)
-		ret_driver->tick = gcp_report_tick;
 }

@@ -266,7 +266,7 @@ bool gcp_resolve_now(void)
 /* --- exit --------------------------------------------------------------------- */
 
 /* Not called after a signal that ends the process, quick_exit, _exit and exec:
- * GCPOOL_STATS_EVERY is for them. A child does not write the reports and files of its
+ * gcpool ctl is for them. A child does not write the reports and files of its
  * parent, nor does one that fork_child has not seen (_Fork, or the system call). A lock
  * may never be free: gcp_end_step. */
 

@@ -16,7 +16,7 @@
  *   library, version   "libgcpool", "0.2.0"
  *   commit             that it was built from, "b56b6bd0"; absent: unknown
  *   mode               "pool"
- *   final              false: the process goes on (GCPOOL_STATS_EVERY)
+ *   final              false: the process goes on (gcpool ctl)
  *   pid, program       of the process
  *   arguments          [ its command line, 2 KiB of it at most ]
  *   hostname           of the machine
@@ -127,10 +127,5 @@ void gcp_report_note_gpu(int device, const struct gcp_gpu *gpu);
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Called once, and not in a forked child. */
 void gcp_report_exit(void);
-
-/* The same during the process's life, where it is asked for, if GCPOOL_STATS_EVERY is
- * over: a look at the clock if not. With no lock of the pools held; locks of capture/
- * may be. */
-void gcp_report_tick(void);
 
 #endif

@@ -238,7 +238,6 @@ static void set_voice(struct draw *draw)
 	set("GCPOOL_LOG_FILE", "/dev/null");
 	set("GCPOOL_STATS", draw_below(draw, 2) ? "text" : "json");
 	set("GCPOOL_STATS_FILE", "/dev/null");
-	set("GCPOOL_STATS_EVERY", "1");
 }
 
 /* The ends of what options allow, where there is memory enough for them; and options

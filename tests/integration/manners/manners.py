@@ -54,8 +54,7 @@ class Manners:
         """Statistics, help and messages go to what was opened as stderr, or nowhere."""
         for scenario in ("a_file_takes_the_place_of_stderr", "a_file_takes_it_after_an_allocation",
                          "a_file_that_is_closed_on_exec_takes_it", "a_connection_takes_it"):
-            for options in (None, {"GCPOOL_LOG": "debug", "GCPOOL_STATS": "text",
-                                   "GCPOOL_STATS_EVERY": "1"}):
+            for options in (None, {"GCPOOL_LOG": "debug", "GCPOOL_STATS": "text"}):
                 self.play(scenario, options)
 
     # --- a write does not wait --------------------------------------------------------

@@ -19,7 +19,7 @@ SCHEDULES = [
     {"GCPSIM_SPEED": "never", "GCPOOL_HOST_WINDOW": "4M"},
     {"GCPSIM_SPEED": "2000"},
     {"GCPSIM_SPEED": "100", "GCPOOL_CACHE_LIMIT": "0", "GCPOOL_LOG": "debug",
-     "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json", "GCPOOL_STATS_EVERY": "1",
+     "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json",
      "GCPOOL_STATS_FILE": "/dev/null"},
     {"GCPSIM_SPEED": "random", "GCPOOL_HOST_CACHE_LIMIT": "512K", "GCPOOL_BLOCKING_FREE": "1"},
     {"GCPSIM_SPEED": "random", "GCPOOL_THREAD": "1"}]

@@ -91,17 +91,6 @@ SCENARIO_PRIMARY(forks)
 	must(waitpid(child, &status, 0) == child && status == 0, "the child failed");
 }
 
-/* Frees for ever; once in a while one is large enough to close an epoch. */
-SCENARIO_PRIMARY(runs_on)
-{
-	const struct timespec little = {.tv_nsec = 1000 * 1000};
-
-	for (;;) {
-		OK(cuMemFree(allocated(64 * MIB)), cuMemFree(allocated(1000)));
-		nanosleep(&little, NULL);
-	}
-}
-
 /* With limits of 0 what is freed is the driver's again, also what work still uses. */
 SCENARIO_PRIMARY(nothing_is_kept)
 {

@@ -198,39 +198,6 @@ class Words:
 
     # --- ends -------------------------------------------------------------------------
 
-    def until_report(self, path, process, well):
-        """The newest report that is `well`, before 20 s are over."""
-        for _ in range(200):
-            try:
-                lines = pathlib.Path(path).read_text().splitlines()
-                if lines and well(lines):
-                    return [json.loads(line) for line in lines]
-            except FileNotFoundError:
-                pass
-            time.sleep(0.1)
-        process.kill()
-        self.checks.that(False, "no report of a running process")
-        return []
-
-    def started(self, path):
-        env = preload.environment(preload.library(), {
-            "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path, "GCPOOL_STATS_EVERY": "1"})
-        return subprocess.Popen([self.program, "runs_on"], env=env, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.PIPE, text=True)
-
-    def check_every(self):
-        with tempfile.TemporaryDirectory() as directory:
-            process = self.started(os.path.join(directory, "stats.%p"))
-            path = os.path.join(directory, f"stats.{process.pid}")
-            reports = self.until_report(path, process, lambda lines: len(lines) >= 2)
-            process.send_signal(signal.SIGTERM)
-            self.checks.equal("stderr", "", process.communicate()[1])
-            self.checks.equal("end", -signal.SIGTERM, process.returncode)
-            self.checks.equal("files", [f"stats.{process.pid}"], os.listdir(directory))
-            self.checks.that(reports[0]["seconds"] < reports[1]["seconds"], "the newest is not last")
-            self.checks.equal("final", False, reports[1]["final"])
-            self.checks.that(reports[1]["devices"][0]["hits"] > 0, "no hits")
-
     def check_ends(self):
         self.checks.equal("fork", True, self.report("forks")["final"])
 
