@@ -89,12 +89,13 @@ static void line_say(const char *format, va_list list, const char *end)
 
 void gcp_log(enum gcp_log_level level, const char *format, ...)
 {
-	unsigned int count;
+	unsigned int count = 0;
 	va_list list;
 
-	if (!gcp_log_wanted(level) || inside)
+	if (!gcp_log_wanted(level & ~GCP_LOG_OFTEN) || inside)
 		return;
-	count = level == GCP_LOG_DEBUG ? 0 : site_count(format);
+	if (level < GCP_LOG_DEBUG)
+		count = site_count(format);
 	if (count >= GCP_LOG_REPEATS_MAX)
 		return;
 	va_start(list, format);
@@ -103,17 +104,6 @@ void gcp_log(enum gcp_log_level level, const char *format, ...)
 	va_end(list);
 }
 _Static_assert(GCP_LOG_REPEATS_MAX == 10, "the words above say so");
-
-void gcp_message_repeated(enum gcp_log_level level, const char *format, ...)
-{
-	va_list list;
-
-	if (!gcp_log_wanted(level))
-		return;
-	va_start(list, format);
-	line_say(format, list, "");
-	va_end(list);
-}
 
 void gcp_message_debug(const char *format, ...)
 {

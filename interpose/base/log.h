@@ -25,6 +25,7 @@ enum gcp_log_level {
 	GCP_LOG_WARNING,
 	GCP_LOG_INFO,
 	GCP_LOG_DEBUG,
+	GCP_LOG_OFTEN = 8, /* with another one: however often */
 };
 
 /* A line longer than this is cut; a path longer than this is refused. */
@@ -41,10 +42,6 @@ void gcp_log_setup(enum gcp_log_level level, const char *file);
 
 /* Says "libgcpool[pid]: " and the formatted line, with ? for control characters. */
 void gcp_log(enum gcp_log_level level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* The same however often: the caller sees to it that it is not too often. */
-void gcp_message_repeated(enum gcp_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* At level debug: what pool/ and capture/ say. */

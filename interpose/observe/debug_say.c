@@ -76,8 +76,8 @@ static bool line_begin(struct line *line, _Atomic uint32_t *count)
 	uint32_t number = atomic_fetch_add(count, 1);
 
 	if (number == LINES_MAX)
-		gcp.message_repeated(GCP_LOG_ERROR,
-				     "GCPOOL_DEBUG: more of these are not said");
+		gcp.log(GCP_LOG_ERROR | GCP_LOG_OFTEN,
+			"GCPOOL_DEBUG: more of these are not said");
 	if (number >= LINES_MAX)
 		return false;
 	gcp.text_init(&line->text, line->bytes, sizeof(line->bytes));
@@ -123,7 +123,7 @@ void gcp_debug_say(enum gcp_debug_kind kind, const struct gcp_debug_block *block
 			     ULL(what->first - block->info.addr));
 	stacks_add(&line.text, block);
 	stack_add(&line.text, "; and again by ", &what->by);
-	gcp.message_repeated(GCP_LOG_ERROR, "%s", line.bytes);
+	gcp.log(GCP_LOG_ERROR | GCP_LOG_OFTEN, "%s", line.bytes);
 }
 
 void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
@@ -142,7 +142,7 @@ void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
 		stacks_add(&line.text, block);
 	}
 	stack_add(&line.text, "; wrong free by ", by);
-	gcp.message_repeated(GCP_LOG_ERROR, "%s", line.bytes);
+	gcp.log(GCP_LOG_ERROR | GCP_LOG_OFTEN, "%s", line.bytes);
 }
 
 void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)

@@ -79,7 +79,6 @@ struct gcp_observer {
 	X(ctx_scope_end)                                                               \
 	X(elf_libc_symbol)                                                             \
 	X(log)                                                                         \
-	X(message_repeated)                                                            \
 	X(mutex_lock)                                                                  \
 	X(mutex_unlock)                                                                \
 	X(path_open)                                                                   \
