@@ -50,17 +50,17 @@ static int switch_find(const char *value)
 	return word < 0 ? word : word % 2;
 }
 
-/* Where a choice can be off, it can be switched as others are. */
+/* A choice can be switched if one of its words is "off" or "0". */
 static int choice_find(const struct gcp_option *option, const char *value)
 {
-	int word = word_find(option->choices, value), on;
+	int word = word_find(option->choices, value), on = switch_find(value);
 
-	if (word >= 0 || word_find(option->choices, "off") < 0)
+	if (word >= 0 || on < 0)
 		return word;
-	on = switch_find(value);
-	if (on == 0)
-		return word_find(option->choices, "off");
-	return on == 1 && option->on[0] ? word_find(option->choices, option->on) : -1;
+	if (on)
+		return option->on[0] ? word_find(option->choices, option->on) : -1;
+	word = word_find(option->choices, "off");
+	return word < 0 ? word_find(option->choices, "0") : word;
 }
 
 /* The number that the digits and a fraction say; moves *next behind it. Sizes are
@@ -194,9 +194,7 @@ static bool value_number(const struct gcp_option *option, const char *value,
 	case GCP_OPTION_SET:
 		return set_parse(option, value, ret_number);
 	case GCP_OPTION_CHOICE:
-	case GCP_OPTION_BOOL:
-		word = option->type == GCP_OPTION_BOOL ? switch_find(value)
-						       : choice_find(option, value);
+		word = choice_find(option, value);
 		*ret_number = (uint64_t)word;
 		return word >= 0;
 	default:

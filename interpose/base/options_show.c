@@ -67,9 +67,6 @@ void gcp_option_show_value(const struct gcp_option *option,
 	case GCP_OPTION_CHOICE:
 		choice_show(option->choices, number, text);
 		return;
-	case GCP_OPTION_BOOL:
-		gcp_text_add(text, "%s", number ? "1" : "0");
-		return;
 	case GCP_OPTION_COUNT:
 	case GCP_OPTION_BYTES:
 		if (number == 0 && option->nothing[0])
@@ -99,9 +96,6 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 		return;
 	case GCP_OPTION_SET:
 		gcp_text_add(text, "some of %s, or all", option->choices);
-		return;
-	case GCP_OPTION_BOOL:
-		gcp_text_add(text, "0|1");
 		return;
 	case GCP_OPTION_COUNT:
 		gcp_text_add(text, "%llu to %llu", (unsigned long long)option->min,

@@ -19,6 +19,8 @@
 	.offset = offsetof(struct gcp_options, field),                                 \
 	.size = sizeof(((struct gcp_options *)0)->field)
 
+#define SWITCH(field) GCP_OPTION_CHOICE, FIELD(field), .choices = "0|1", .on = "1"
+
 enum { TEST_OPTIONS = 8 }; /* the last ones */
 
 const struct gcp_option gcp_option_table[] = {
@@ -41,12 +43,11 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_SPILL", "most memory of the host taken where a device is full",
      GCP_OPTION_LIMIT, FIELD(spill), .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
     {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
-     GCP_OPTION_BOOL, FIELD(pool.blocking_free)},
+     SWITCH(pool.blocking_free)},
     {"GCPOOL_REUSE",
      "completed: no reuse before the device is done; auto: so if RDMA is loaded",
      GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
-    {"GCPOOL_HOST", "pinned host memory is pooled, too", GCP_OPTION_BOOL,
-     FIELD(pool.pinned)},
+    {"GCPOOL_HOST", "pinned host memory is pooled, too", SWITCH(pool.pinned)},
     {"GCPOOL_HOST_WINDOW",
      "freed pinned bytes that may wait for the device; then a free waits",
      GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
@@ -58,12 +59,11 @@ const struct gcp_option gcp_option_table[] = {
      FIELD(pool.pinned_quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
     {"GCPOOL_THREAD",
      "a thread gives back what is idle, and looks whether pinned memory is ready",
-     GCP_OPTION_BOOL, FIELD(thread)},
-    {"GCPOOL_ASYNC", "mapped pools serve stream-ordered memory, too", GCP_OPTION_BOOL,
-     FIELD(async)},
+     SWITCH(thread)},
+    {"GCPOOL_ASYNC", "mapped pools serve stream-ordered memory, too", SWITCH(async)},
     {"GCPOOL_GRAPH_SHARE",
      "captured graphs that do not run at the same time share mapped memory",
-     GCP_OPTION_BOOL, FIELD(graph_share)},
+     SWITCH(graph_share)},
     {"GCPOOL_HANDLES",
      "libgcpool-handles.so pools handles of cuBLAS, cuDNN, ...; sync: a destroy waits",
      GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
@@ -76,10 +76,10 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_STATS_FILE", "where they are appended; %p is the process id",
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
     {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
-     GCP_OPTION_BOOL, FIELD(live)},
+     SWITCH(live)},
     {"GCPOOL_CONTROL",
      "sets GCPOOL_LIVE, _THREAD, _WAKE; for gcpool ctl sleep, and help",
-     GCP_OPTION_BOOL, FIELD(control)},
+     SWITCH(control)},
     {"GCPOOL_WAKE",
      "the process may sleep; auto: its next call wakes it; manual: that call waits",
      GCP_OPTION_CHOICE, FIELD(wake), .choices = "off|auto|manual", .on = "auto"},
@@ -97,7 +97,7 @@ const struct gcp_option gcp_option_table[] = {
      "are never freed",
      GCP_OPTION_SET, FIELD(debug), .choices = "poison|guard|leaks", .nothing = "off"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
-     GCP_OPTION_BOOL, FIELD(strict)},
+     SWITCH(strict)},
     /* For tests alone: not shown to users, and not promised. */
     {"GCPOOL_TEST_CLASS_STEPS", "size classes (buckets) per power of two",
      GCP_OPTION_COUNT, FIELD(pool.class_steps), .min = 1, .max = 64},
