@@ -10,20 +10,6 @@
 #include "../base/log.h"
 #include "unknown_calls.h"
 
-/* Of graphics: most touch no memory that the library gives out. A frame of device
- * pointers (cuEGLStreamProducerPresentFrame) is the program's to keep until it is
- * returned. */
-static bool is_of_graphics(const char *name)
-{
-	static const char *const prefixes[] = {"cuGL", "cuEGL", "cuVDPAU", "cuD3D",
-					       "cuGraphics"};
-
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
-		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-			return true;
-	return false;
-}
-
 /* The length of the name without what tells a version or the stream flavour, and that
  * version; 1: none is told. */
 static size_t base_length(const char *name, uint64_t *ret_version)
@@ -50,8 +36,6 @@ bool gcp_known_call(const char *name)
 	size_t length = base_length(name, &version);
 	const char *at = gcp_known_calls;
 
-	if (is_of_graphics(name))
-		return true;
 	while ((at = strchr(at, '\n'))) {
 		at++;
 		if (strncmp(at, name, length) != 0)
