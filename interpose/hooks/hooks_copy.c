@@ -35,7 +35,7 @@ struct copy {
 
 	bool mapped;    /* a side is memory that the library has mapped */
 	bool rewritten; /* is to be made by a call that names the contexts */
-	bool several;   /* it is several copies: none is rewritten */
+	bool several;   /* it may be several copies: none is rewritten */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
 	CUcontext homes[2];
 	bool is_far[2];
@@ -65,20 +65,6 @@ static CUDA_MEMCPY3D_PEER line(CUmemorytype to_type, CUdeviceptr to,
 	    .Height = 1,
 	    .Depth = 1,
 	};
-}
-
-/* One side is an array; the other one memory of a device. */
-static CUDA_MEMCPY3D_PEER line_array(CUarray to, CUarray from, size_t offset,
-				     CUdeviceptr at, size_t bytes)
-{
-	CUDA_MEMCPY3D_PEER what =
-	    line(to ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, at,
-		 to ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_ARRAY, at, bytes);
-
-	what.dstArray = to;
-	what.srcArray = from;
-	*(to ? &what.dstXInBytes : &what.srcXInBytes) = offset;
-	return what;
 }
 
 /* Nothing: the real function is to refuse it. */
@@ -138,7 +124,8 @@ static CUmemorytype type_of(char letter)
 			       : CU_MEMORYTYPE_UNIFIED;
 }
 
-/* Returns what a call copies, by the name and the parameters of its function. */
+/* Returns what a call copies, by the name and the parameters of its function; of a line
+ * to or from an array the sides alone. */
 static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
 {
 	const char *form = name + strlen("cuMemcpy");
@@ -153,11 +140,9 @@ static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
 		return line(CU_MEMORYTYPE_DEVICE, words[0], CU_MEMORYTYPE_DEVICE,
 			    words[2], words[4]);
 	if (strcmp(form, "AtoD") == 0)
-		return line_array(NULL, (CUarray)(uintptr_t)words[1], words[2],
-				  words[0], words[3]);
+		return line(CU_MEMORYTYPE_DEVICE, words[0], CU_MEMORYTYPE_ARRAY, 0, 0);
 	if (strcmp(form, "DtoA") == 0)
-		return line_array((CUarray)(uintptr_t)words[0], NULL, words[1],
-				  words[2], words[3]);
+		return line(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, words[2], 0);
 	return line(type_of(*form ? form[3] : 0), words[0], type_of(*form), words[1],
 		    words[2]);
 }
@@ -273,8 +258,10 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
-	copy->rewritten = !strstr(name, "Peer") && copy->what.WidthInBytes > 0 &&
-			  copy->what.Height > 0 && copy->what.Depth > 0 &&
+	copy->several = strstr(name, "AtoD") || strstr(name, "DtoA");
+	copy->rewritten = !strstr(name, "Peer") && !copy->several &&
+			  copy->what.WidthInBytes > 0 && copy->what.Height > 0 &&
+			  copy->what.Depth > 0 &&
 			  (needs_contexts(copy, &sides[0], &sides[1]) ||
 			   needs_contexts(copy, &sides[1], &sides[0]));
 	if (copy->rewritten)
