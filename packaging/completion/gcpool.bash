@@ -54,7 +54,7 @@ _gcpool() {
 
 # gcpool top, gcpool ctl: processes with a live view, and words.
 _gcpool_live() {
-	local page words="--once --json --sites --prometheus --interval"
+	local page words="--once --json --prometheus --interval"
 
 	[ "${COMP_WORDS[1]}" = top ] || words="trim quota stats snapshot sleep wake --to"
 	for page in /dev/shm/gcpool."$(id -u)"/"$(stat -L -c %i /proc/self/ns/pid)".*[0-9]; do

@@ -31,7 +31,6 @@ complete -c gcpool -n '__fish_is_nth_token 1' -a top -d 'show processes that run
 complete -c gcpool -n '__fish_is_nth_token 1' -a ctl -d 'ask one of them for something'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l once -d 'print once instead of filling the terminal'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l json -d 'print once, as JSON'
-complete -c gcpool -n '__fish_seen_subcommand_from top' -l sites -d 'and the largest call sites of the recording'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'write metrics there, again and again'
 complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
 complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'

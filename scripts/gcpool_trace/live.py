@@ -22,11 +22,9 @@ import unicodedata
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gcpool_trace.recording import Recording, Wrong  # noqa: E402
+from gcpool_trace.recording import Wrong  # noqa: E402
 from gcpool_trace import snapshot  # noqa: E402
-from gcpool_trace.history import History  # noqa: E402
-from gcpool_trace.summary import duration, plain, size, sites_lines  # noqa: E402
-from gcpool_trace.symbols import Symbols  # noqa: E402
+from gcpool_trace.summary import duration, plain, size  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
 VERSION = 8
@@ -532,24 +530,10 @@ def one_lines(page, rates, width=100):
         yield from device_lines(device, width, rates.of(page, device))
 
 
-def recorded_lines(page):
-    """From the recording, if there is one with call stacks."""
-    if not page.trace or page.uid != os.getuid():
-        return  # the file that another user names is not opened
-    try:
-        found = Recording(page.trace)
-    except Wrong:
-        return
-    past = History(found)
-    live = [block for block in past.blocks if block.end is None]
-    yield from ("", "largest call sites, as recorded", *sites_lines(past, Symbols(found), live, 10))
-
-
 def lines_of(arguments, rates, width):
     if not arguments.pid:
         return map(plain, list_lines(rows_of(pages(), rates), width))
-    page = page_of(arguments.pid)
-    return map(plain, [*one_lines(page, rates, width), *(recorded_lines(page) if arguments.sites else ())])
+    return map(plain, one_lines(page_of(arguments.pid), rates, width))
 
 
 METRICS = (
@@ -753,7 +737,6 @@ def parser_make():
     command.add_argument("pid", nargs="?", type=int, metavar="PID")
     command.add_argument("--once", action="store_true", help="print once instead of filling the terminal")
     command.add_argument("--json", action="store_true", help="print once, as JSON")
-    command.add_argument("--sites", action="store_true", help="and the largest call sites of the recording")
     command.add_argument("--prometheus", metavar="FILE", help="write metrics there, again and again")
     command.add_argument("--interval", type=interval, default=1.0, metavar="S",
                          help="seconds between two looks")

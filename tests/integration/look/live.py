@@ -106,8 +106,8 @@ def names_are_no_orders_to_a_terminal(checks, directory):
             checks.that("?]0;loop?" in out and "\x1b" not in out, f"{words}: {out!r}")
 
 
-def call_sites_are_found_from_any_directory(checks, directory):
-    extra = {"GCPOOL_TRACE": "live.trace", "GCPOOL_TRACE_STACKS": "8"}
+def a_recording_is_named_from_any_directory(checks, directory):
+    extra = {"GCPOOL_TRACE": "live.trace"}
     before = os.getcwd()
     os.chdir(directory)
     try:
@@ -116,8 +116,6 @@ def call_sites_are_found_from_any_directory(checks, directory):
         os.chdir(before)
     with running:
         checks.equal("recording", os.path.join(directory, "live.trace"), running.figures()["trace"])
-        _, out, _ = gcpool("top", "--once", "--sites", str(running.pid))
-        checks.that("largest call sites, as recorded" in out, out)
 
 
 def mapped_memory_is_shown(checks, directory):
