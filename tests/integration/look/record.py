@@ -285,7 +285,7 @@ def files_of_others_are_left_alone(checks, directory):
         checks.equal("an old recording", "", said(old))
         checks.that(look.Recording(old).ended, "an old recording")
     process = start_long(old)
-    wait_for_events(old, 2 << 20)
+    wait_for_events(old, 3 << 20)
     for what in ("in use", "of a killed process"):
         checks.that("another process, or one that was killed" in said(old), f"a recording {what}")
         process.kill()
