@@ -176,14 +176,13 @@ static int take_ready(struct gcp_request *request)
 /* --- gathered ----------------------------------------------------------------- */
 
 /* Returns true if mapping new memory would cost more than a fence and empty caches: but
- * many threads would each take from all others what they need next, and several streams
- * would hold each other back. */
+ * many threads would each take from all others what they need next. */
 static bool gathering_pays(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
 	return pool->vmm && (request->heap->private || gcp_pool_is_tight(pool) ||
-			     (gcp_window_is_narrow(pool) &&
+			     (gcp_window_has_few_threads(pool) &&
 			      request->size > pool->pools->config.slab_max));
 }
 

@@ -189,10 +189,6 @@ struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
 /* Returns true if so few threads allocate that they hardly meet at locks. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool);
-/* Returns true if little of the pool's memory need wait: it is mapped, and can serve
- * any size, threads hardly meet at the pool's locks, streams do not run beside each
- * other, and fences cost little. */
-bool gcp_window_is_narrow(const struct gcp_pool *pool);
 
 /* How much of `bytes` is missing till the open epoch is full. */
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);

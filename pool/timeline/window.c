@@ -13,7 +13,7 @@
  * for earlier work anyway: a barrier costs next to nothing, and a small part of the
  * pool is enough. Streams are counted as the hooks report them
  * (gcp_pools_stream_used); streams that are not reported, or of several contexts, count
- * as many, but for gathering (gcp_window_is_narrow), which holds none of them back.
+ * as many.
  *
  * ONE CONTROLLER. When several epochs in a row are closed shortly after each other, and
  * threads wait for them, the limits double; when an epoch is closed long after the one
@@ -86,12 +86,6 @@ bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 	return LOAD(pool->cache_count) <= THREADS_FEW;
 }
 
-bool gcp_window_is_narrow(const struct gcp_pool *pool)
-{
-	return pool->vmm && gcp_window_has_few_threads(pool) &&
-	       LOAD(pool->limits.streams) <= 1 && LOAD(pool->limits.scale) == 0;
-}
-
 /* How much may wait. */
 static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 			     uint32_t scale)
@@ -116,7 +110,9 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
 
-	if (!gcp_window_is_narrow(pool) || classes->largest <= CACHED_MOST_MAPPED)
+	if (!pool->vmm || !gcp_window_has_few_threads(pool) ||
+	    LOAD(pool->limits.streams) > 1 || LOAD(pool->limits.scale) > 0 ||
+	    classes->largest <= CACHED_MOST_MAPPED)
 		return classes->count;
 	return gcp_class_of(classes, CACHED_MOST_MAPPED) + 1u;
 }
