@@ -21,7 +21,6 @@
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
 	GCP_END_BUCKETS = 256,
-	GCP_SMALL_POOLS = 8,
 };
 
 /* A heap of a graph pool in one context. */
@@ -54,16 +53,13 @@ struct gcp_last {
  * its own first (X7). share.h */
 struct gcp_graph_pool {
 	uint64_t id;
-	bool named; /* made by the program through gcpool.h */
-	bool once;  /* of small blocks of many captures, each given out once; route.c */
-	bool shared; /* by many graphs; or by captures at the same time, of which one
-			goes on */
+	bool named;  /* made by the program through gcpool.h */
+	bool shared; /* by captures at the same time, of which one goes on */
 	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
 					  * held: by the program, or for one call */
 	bool kept;            /* permanently: what can run on it is not known */
 	enum gcp_reuse reuse; /* of freed blocks, in all its heaps */
 	uint64_t group;       /* that frees in captures get, likewise */
-	uint64_t given;       /* if once: bytes */
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
@@ -189,7 +185,7 @@ struct gcp_capture {
 	struct gcp_nodes strays;       /* that may precede none of these */
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
-	uint64_t small_bytes;          /* given to it from a pool of small blocks */
+	uint64_t small_bytes;          /* given to it from the common heap */
 	struct gcp_holds holds;
 	/* Of the first graph pool: one of the program is joined as soon as the capture
 	 * has begun, when it cannot be refused any more. */
@@ -218,8 +214,6 @@ struct gcp_tracker {
 	/* Of captures under way, by the stream's handle, and by the event. */
 	struct gcp_open_end_list ends[GCP_END_BUCKETS], events[GCP_END_BUCKETS];
 	struct gcp_graph_pool_list graph_pools;
-	/* That small blocks come from, by context; or NULL: route.c */
-	struct gcp_graph_pool *small[GCP_SMALL_POOLS];
 	uint64_t last_pool_id;
 	uint64_t routes; /* counts allocations beside captures */
 	/* Graphs that share memory: share.h. */
@@ -304,6 +298,8 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
+/* Returns true if it has more than blocks of the common heap. */
+bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool);
 /* Nothing runs on the memory any more: it goes to the common heaps. */
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 void gcp_graph_memory_release(struct gcp_tracker *tracker,

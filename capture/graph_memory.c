@@ -13,7 +13,6 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 	if (!graph_pool)
 		return NULL;
 	graph_pool->id = ++tracker->last_pool_id;
-	graph_pool->reuse = GCP_REUSE_FENCED;
 	graph_pool->group = GCP_GROUP_FIRST;
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
 	return graph_pool;
@@ -49,10 +48,10 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_heap *entry;
 
-	assert((reuse == GCP_REUSE_FENCED) == (graph_pool->captures == 0)); /* G10 */
+	assert((reuse <= GCP_REUSE_SEALED) == (graph_pool->captures == 0)); /* G10 */
 	assert(reuse != GCP_REUSE_NOW || graph_pool->captures == 1);        /* G4 */
 	graph_pool->reuse = reuse;
-	graph_pool->group += reuse == GCP_REUSE_FENCED;
+	graph_pool->group += reuse <= GCP_REUSE_SEALED;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
 }
@@ -63,15 +62,29 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
+bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_graph_heap *entry;
+	uint64_t bytes = 0, held, shared;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_usage(entry->heap, &bytes, &held, &shared);
+	return bytes > 0;
+}
+
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_track *track = graph_pool->track;
+	struct gcp_track *track = graph_pool->track;
 	struct gcp_graph_heap *entry;
 
-	if (track && track->members > 1 && gcp_share_in_flight(tracker, graph_pool))
-		gcp_lane_graph_ends(track->lane); /* X5 */
+	if (track && track->members > 1 && gcp_share_in_flight(tracker, graph_pool)) {
+		track->ended = gcp_pool_work_now(track->pool); /* X5 */
+		/* The fence is set now, before other launches. */
+		(void)gcp_pool_work_is_done(track->pool, track->ended);
+	}
 	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
 		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
 		gcp_heap_release(entry->heap);
@@ -113,9 +126,6 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
-	for (size_t i = 0; i < GCP_SMALL_POOLS; i++)
-		if (tracker->small[i] == graph_pool)
-			tracker->small[i] = NULL;
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 	free(graph_pool);
 }

@@ -33,7 +33,6 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 
 	assert(!gcp_holds_has(&capture->holds, graph_pool));
 	assert(capture->ending == 0); /* its graph may be gone a moment later */
-	assert(!graph_pool->once || graph_pool->shared);
 	if (!hold)
 		return -ENOMEM;
 	gcp_graph_hold(tracker, capture, graph_pool);
@@ -64,7 +63,10 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		if (hold->graph_pool->captures == 0) {
 			/* None goes on: what was freed in them is free. */
 			hold->graph_pool->shared = false;
-			gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_FENCED);
+			gcp_graph_pool_set_reuse(hold->graph_pool,
+						 hold->graph_pool->shares
+						     ? GCP_REUSE_SEALED /* X3 */
+						     : GCP_REUSE_FENCED);
 			assert(!hold->graph_pool->shares || !hold->graph_pool->named);
 		}
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);

@@ -31,15 +31,12 @@
  *      one whose last work was captured (2)  used before   again, if no eager work
  *      any other, or where it is allowed     never used    again, if no eager work
  *
- * Most graphs need little memory, and a pool of their own takes 2 MiB of it for each
- * kind. So the first small blocks of a capture come from a pool that many graphs of a
- * context share.
- * It gives each block out once, however it was freed: then neither the order of the
- * graphs nor what eager work does matters. What a capture takes beyond that is better
- * used again, and comes from its own pool; and each shared pool gives so much only, for
- * all of it stays until the last of its graphs is gone. Small is what takes a quarter
- * of what is left of 256 KiB: temporaries leave room for smaller blocks that come
- * later.
+ * Most graphs need little memory, and a heap of their own takes 2 MiB of it. So the
+ * first small blocks of a capture come from the common heap (gcp_heap_borrow). What is
+ * freed of them serves nothing while the graph lives: then neither the order of the
+ * graph nor what eager work does matters. What a capture takes beyond that is better
+ * used again, and comes from its own heap. Small is what takes a quarter of what is
+ * left of 256 KiB: temporaries leave room for smaller blocks that come later.
  *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
@@ -51,7 +48,6 @@ enum {
 	UNIT = 512, /* in which blocks are counted */
 	SMALL_BYTES_OF_CAPTURE = 256 << 10,
 	SMALL_PART = 4, /* a small block is no more than such a part of the rest */
-	SMALL_BYTES_OF_POOL = 1 << 20,
 };
 
 struct candidates {
@@ -244,8 +240,7 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 	SLIST_FOREACH (hold, &first_of(candidates)->holds, link) {
 		struct gcp_graph_pool *graph_pool = hold->graph_pool;
 
-		if (!graph_pool->once &&
-		    (graph_pool->captures == candidates->count || graph_pool->named) &&
+		if ((graph_pool->captures == candidates->count || graph_pool->named) &&
 		    all_hold(candidates, graph_pool))
 			return graph_pool;
 	}
@@ -271,46 +266,30 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	return 0;
 }
 
-static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
-					     struct candidates *candidates,
-					     const void *ctx, uint64_t bytes)
+/* Returns true if the block comes from the common heap, and counts it. */
+static bool is_small(struct gcp_capture *capture, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool **place =
-	    &tracker->small[((uintptr_t)ctx >> 6) % GCP_SMALL_POOLS];
-	struct gcp_graph_pool *small = *place;
+	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
 
-	if (!small || small->given + bytes > SMALL_BYTES_OF_POOL)
-		small = gcp_graph_pool_make(tracker);
-	*place = small;
-	if (!small)
-		return NULL;
-	assert(small->given + bytes <= SMALL_BYTES_OF_POOL && !small->named);
-	assert(small->once || gcp_graph_pool_references(small) == 0);
-	small->once = small->shared = true;
-	small->given += bytes;
-	first_of(candidates)->small_bytes += bytes;
-	candidates->use = GCP_USE_ANY;
-	return small;
+	assert(left <= SMALL_BYTES_OF_CAPTURE);
+	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
+	if (capture->shared || bytes == 0 || bytes > left / SMALL_PART)
+		return false;
+	capture->small_bytes += bytes;
+	return true;
 }
 
 /* The graph pool for these candidates, made if there is none. */
 static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
-				       struct candidates *candidates, const void *ctx,
-				       uint64_t bytes)
+				       struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_capture *first = first_of(candidates);
-	uint64_t left = SMALL_BYTES_OF_CAPTURE - first->small_bytes;
 	struct gcp_graph_pool *graph_pool = NULL;
 
-	assert(left <= SMALL_BYTES_OF_CAPTURE);
-	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
-	if (!first->shared && bytes > 0 && bytes <= left / SMALL_PART)
-		return pool_for_small(tracker, candidates, ctx, bytes);
 	/* The one that the program named, whatever else the capture holds. */
 	if (candidates->count == 1)
-		graph_pool = first->shared;
+		graph_pool = first_of(candidates)->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
@@ -357,6 +336,7 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 struct routed {
 	struct gcp_graph_pool *graph_pool;
 	enum gcp_heap_use use;
+	bool small;            /* the block is one of the common heap */
 	struct gcp_heap *heap; /* or, for pinned memory: */
 	struct gcp_pinned_set *set;
 };
@@ -384,7 +364,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 		return 0;
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, first_of(&candidates));
-	graph_pool = pool_for(tracker, &candidates, ctx, bytes);
+	graph_pool = pool_for(tracker, &candidates);
 	if (!graph_pool)
 		return -ENOMEM;
 	result = join_all(tracker, &candidates, graph_pool);
@@ -396,6 +376,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	assert(graph_pool->captures >= candidates.count);
 	ret->use = candidates.use;
 	ret->graph_pool = graph_pool;
+	ret->small = is_small(first_of(&candidates), bytes);
 	if (pool)
 		result = gcp_graph_pool_heap(graph_pool, pool, &ret->heap);
 	else if (!graph_pool->pinned_set)
@@ -424,10 +405,15 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 
 	if (result != 0)
 		return result;
-	if (!to.graph_pool)
-		return gcp_pool_alloc(pool, bytes, ret_addr);
-	result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
-	hold_end(tracker, to.graph_pool);
+	if (!to.graph_pool || to.small)
+		result = gcp_pool_alloc(pool, bytes, ret_addr);
+	else
+		result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
+	assert(!to.small || to.heap); /* G11 */
+	if (to.small && result == 0)
+		gcp_heap_borrow(to.heap, *ret_addr);
+	if (to.graph_pool)
+		hold_end(tracker, to.graph_pool);
 	return result;
 }
 

@@ -34,8 +34,8 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
 
-	if (graph_pool->named || graph_pool->once || graph_pool->shared ||
-	    graph_pool->captures != 1 || graph_pool->graphs != 1)
+	if (graph_pool->named || graph_pool->shared || graph_pool->captures != 1 ||
+	    graph_pool->graphs != 1 || !gcp_graph_pool_has_own(graph_pool))
 		return false;
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
@@ -48,13 +48,13 @@ static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 
 	assert(entry && graph->graphs == 1 && !graph->pool); /* it begins once */
 	assert(handle && graph->captures == 1); /* X3: nothing more comes */
-	assert(!graph->named && !graph->once);  /* X7: others use it */
+	assert(!graph->named);                  /* X7: others use it */
+	assert(gcp_graph_pool_has_own(graph));  /* else there is no scratch */
 	graph->shares = graph->unbound = true;
 	graph->handle = handle;
 	graph->pool = entry->pool;
 	graph->heap = entry->heap;
 	assert(gcp_pool_is_mapped(graph->pool));
-	gcp_heap_seal(graph->heap);
 	TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
 	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
 	atomic_fetch_add(&tracker->counts.shares, 1);
@@ -134,11 +134,14 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_graph_pool *graph
 		       struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	const struct gcp_track *from = graph->track;
 	int result;
 
 	assert(graph->shares);           /* X7 */
 	assert(graph->in_progress == 0); /* X2 */
-	result = gcp_lane_enter(track->lane, graph->heap);
+	/* Graphs that have ended may still run on what is left there. */
+	result = gcp_lane_enter(track->lane, graph->heap,
+				from && gcp_pool_work_is_done(from->pool, from->ended));
 	if (result == 0)
 		gcp_share_move(tracker, graph, track);
 	return result;
@@ -212,7 +215,8 @@ void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 int gcp_share_map(struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return graph->track ? gcp_lane_enter(graph->track->lane, graph->heap) : 0;
+	return graph->track ? gcp_lane_enter(graph->track->lane, graph->heap, false)
+			    : 0;
 }
 
 /* The graph runs where it is, and all other graphs of its lane can leave it: none that
@@ -232,7 +236,7 @@ static bool others_can_leave(struct gcp_tracker *tracker,
 		if (other != graph && other->track == track &&
 		    gcp_share_in_flight(tracker, other))
 			return false;
-	return !gcp_lane_has_ended(track->lane); /* X5 */
+	return gcp_pool_work_is_done(track->pool, track->ended); /* X5 */
 }
 
 /* Waits for calls that launch it, or for its latest launch. The lock is let go

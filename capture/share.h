@@ -23,6 +23,7 @@ struct gcp_track {
 			     * graph of it is launched into takes its place */
 	void *stream;       /* its handle */
 	uint32_t members;
+	uint64_t ended;       /* epoch: behind it is what graphs run here that ended */
 	const void *exec;     /* launched last; NULL: not known (of calls in progress
 			       * any may be), or gone */
 	struct gcp_last last; /* the latest launch; of a crossing: in that stream */

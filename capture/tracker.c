@@ -390,7 +390,7 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 	gives = result != 0;
 	if (capture)
 		SLIST_FOREACH (hold, &capture->holds, link)
-			gives |= !hold->graph_pool->once;
+			gives |= gcp_graph_pool_has_own(hold->graph_pool);
 	return gives;
 }
 

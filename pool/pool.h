@@ -173,7 +173,7 @@ struct gcp_block_info {
 	int device;  /* of the context */
 	uint64_t id; /* of the allocation: no other one of the process has it */
 	struct gcp_pool *pool;
-	struct gcp_heap *heap; /* NULL: the common heap */
+	struct gcp_heap *heap; /* NULL: the common heap, and no graph has it open */
 };
 int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 		   struct gcp_block_info *ret_info);
@@ -230,6 +230,7 @@ void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id);
  * held. */
 bool gcp_pool_pin(struct gcp_pool *pool);
 void gcp_pool_unpin(struct gcp_pool *pool);
+bool gcp_pool_is_live(const struct gcp_pool *pool); /* it has a context now */
 
 /* Waits until all work submitted to the context, which does not end meanwhile, is
  * completed, as cuMemFree does. A sticky device error. */
@@ -282,8 +283,7 @@ static inline uint32_t gcp_stream_bit(uint64_t stream)
 /* --- private heaps (for capture/) ------------------------------------------ */
 
 /* A heap of its own segments, in this pool. Its blocks never reach the common
- * heap before gcp_heap_release. Its first chunk of memory serves blocks of all sizes,
- * where else small ones have chunks of their own. -ENOMEM. */
+ * heap before gcp_heap_release. -ENOMEM. */
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
 /* What an allocation from a private heap is for, and so what it may be given and when
@@ -298,6 +298,9 @@ enum gcp_heap_use {
 };
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
 		   gcp_addr *ret_addr);
+/* The block of the common heap, just allocated, serves no other allocation before
+ * gcp_heap_release, however soon it is freed. */
+void gcp_heap_borrow(struct gcp_heap *heap, gcp_addr addr);
 
 /* Work is about to be submitted outside every capture (eager work) while captures are
  * under way, or may have been: it may touch any block that is allocated by now.
@@ -306,10 +309,13 @@ void gcp_pools_eager_work(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
-	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
-	GCP_REUSE_LATER,  /* when their free group is released, or with FENCED */
 	GCP_REUSE_FENCED, /* no capture is under way: like the common heap, the epoch
 			   * must be ready; what captures have freed is */
+	GCP_REUSE_SEALED, /* nor will one be: what captures have freed by now may be
+			   * shared, and nothing that is freed later: graphs leave
+			   * their results there, which other graphs may read */
+	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
+	GCP_REUSE_LATER,  /* when their free group is released, or with FENCED */
 };
 enum { GCP_GROUP_FIRST = 2 }; /* the lowest number of a free group */
 
@@ -360,9 +366,6 @@ void gcp_pools_barriers_due(struct gcp_pools *pools);
  * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
 void gcp_heap_release(struct gcp_heap *heap);
-/* What its captures have freed by their end may be shared, and nothing that is freed
- * later: they leave their results there, which other graphs may read. */
-void gcp_heap_seal(struct gcp_heap *heap);
 /* Closes epochs that are full of what private heaps held, and asks which are done, for
  * the next capture to have that memory. Called before a
  * capture begins, with no lock held. */
@@ -383,10 +386,6 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane);
 /* No heap is in it. Gives its memory back. */
 void gcp_lane_destroy(struct gcp_lane *lane);
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane);
-/* A graph of it ends that may be running. Returns true if one that has ended may still
- * run on memory of the lane. */
-void gcp_lane_graph_ends(struct gcp_lane *lane);
-bool gcp_lane_has_ended(const struct gcp_lane *lane);
 
 /* What is free in the sealed heap, as far as it lies in whole handles, is the memory of
  * `lane`, which was empty, from now on; nothing is mapped or unmapped. Nothing is
@@ -397,11 +396,12 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
 /* In which lane it does; NULL: in none, and what is free in it has no memory if the
  * heap has not left. */
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
-/* Maps what the heap shares to the memory of this lane, which grows if it has to. No
- * launch may be on its way that uses the addresses. Memory is out, or host memory:
+/* Maps what the heap shares to the memory of this lane, which grows if it has to: first
+ * by what the heap alone is mapped to in the lane that it leaves, if `takes`. No launch
+ * may be on its way that uses the addresses. Memory is out, or host memory:
  * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and nothing has changed. Any other error: it may
  * have no memory now (gcp_heap_lane). Never waits. */
-int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes);
 /* The heap leaves its lane. Alone there, it takes along what it is mapped to, which is
  * its own from now on. Else it is about to be released: that is unmapped, behind what
  * runs on it. No launch of its graph is just being made. */
@@ -428,7 +428,6 @@ int gcp_pool_work_ready(struct gcp_pool *pool, uint64_t moment);
 void gcp_pool_work_is_held_back(struct gcp_pool *pool);
 void *gcp_pool_context(const struct gcp_pool *pool);
 int gcp_pool_device(const struct gcp_pool *pool);
-bool gcp_pool_is_live(const struct gcp_pool *pool); /* it has a context now */
 bool gcp_pool_is_only(const struct gcp_pool *pool); /* no other context has one */
 /* Until captures_release no capture begins. False, and nothing to release: one is under
  * way. A lock over the contexts (the driver table's contexts_hold) may be taken

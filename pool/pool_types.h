@@ -95,12 +95,13 @@ enum gcp_block_state {
 			      * and until its epoch is completed here as well; of a
 			      * private heap: its memory is a lane's, lane.c */
 	GCP_BLOCK_MOVING,    /* vmm.c works on it */
+	GCP_BLOCK_CAPTURED,  /* the program's, and a graph addresses it, or did */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
 	GCP_BLOCK_HEAD,      /* the first page of an ordinary segment that is cut; no
 			      * request gets it. The driver frees the whole segment by
 			      * that address, and other code may call the driver so */
-	GCP_BLOCK_LENT,      /* freed by the program, and other processes have it open:
-			      * no request gets it, and it stays where it is */
+	GCP_BLOCK_LENT, /* freed by the program, and other processes have it open, or
+			 * a graph: no request gets it, and it stays where it is */
 };
 
 /* Invariants:
@@ -132,11 +133,13 @@ struct gcp_block {
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
 	bool async;     /* stream-ordered: USED, or in a stream's cache of a thread */
-	uint16_t opens; /* of other processes, not closed yet: EXPORTED, LENT */
+	uint16_t opens; /* of other processes, not closed yet, and of a graph: EXPORTED,
+			 * LENT, CAPTURED */
 	bool apart; /* of a private heap: allocated for any work, and when free not one
 		     * with memory beside it that was never allocated. B4 */
 	union {
-		struct gcp_block *next;      /* CACHED: in a chain, or an event's */
+		struct gcp_block *next; /* CACHED: in a chain, or an event's; and of
+					 * what a graph has open */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, UNMAPPING */
 		struct gcp_treap_node node;  /* FREE */
 	};
@@ -242,7 +245,6 @@ struct gcp_heap {
 	bool recycled; /* a block freed before was given out; gcp_heap_capture_ends */
 	/* Private heaps: the epoch open at the latest free. */
 	uint64_t awaited_epoch;
-	bool sealed; /* private heaps: gcp_heap_seal */
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
 	 * group_past are of captures that are over. */
@@ -256,7 +258,8 @@ struct gcp_heap {
 	struct gcp_block_list once;         /* the same, and eager work may have used
 					     * them: not before all captures are over; or
 					     * freed since the heap was sealed */
-	struct gcp_bins holes[GCP_KINDS];   /* HOLE blocks, by size */
+	struct gcp_block *borrowed; /* of a common heap, that the graph has open */
+	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
 	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
@@ -600,7 +603,7 @@ void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign);
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
-bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
+bool gcp_block_is_used(const struct gcp_block *block);    /* USED, CAPTURED, EXPORTED */
 uint64_t gcp_block_id(const struct gcp_block *block);     /* gcp_block_info */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
 /* Begins an ordinary segment, of which it has all, and which may be cut. */
@@ -649,6 +652,8 @@ static inline bool gcp_pool_barrier_is_due(const struct gcp_pool *pool)
 /* Takes back a block that is CACHED by the caller, whatever its heap is by now.
  * pool->lock is held. */
 void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
+/* One of those that have the block open has it so no more. pool->lock is held. */
+void gcp_block_close(struct gcp_block *block);
 
 /* --- alloc.c, miss.c, take.c ------------------------------------------- */
 

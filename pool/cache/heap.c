@@ -13,7 +13,6 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool, bool private)
 	*heap = (struct gcp_heap){
 	    .pool = pool,
 	    .private = private,
-	    .reuse = GCP_REUSE_FENCED,
 	};
 	TAILQ_INIT(&heap->segments);
 	gcp_pending_init(heap);

@@ -24,6 +24,7 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 {
 	switch (state) {
 	case GCP_BLOCK_USED:
+	case GCP_BLOCK_CAPTURED:
 	case GCP_BLOCK_EXPORTED:
 		sums->used_blocks++;
 		return &sums->used;

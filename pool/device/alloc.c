@@ -12,6 +12,14 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
+static int request_serve(struct gcp_request *request, bool cached, gcp_addr *ret_addr)
+{
+	if (!cached || !gcp_take_cached(request))
+		return gcp_alloc_slow(request, ret_addr);
+	*ret_addr = request->block->addr;
+	return 0;
+}
+
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
 		   gcp_addr *ret_addr)
 {
@@ -21,10 +29,7 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
 	request.use = use;
 	if (result != 0)
 		return result;
-	if (request.size_class != GCP_CLASS_NONE || !gcp_take_cached(&request))
-		return gcp_alloc_slow(&request, ret_addr);
-	*ret_addr = request.block->addr;
-	return 0;
+	return request_serve(&request, request.size_class == GCP_CLASS_NONE, ret_addr);
 }
 
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
@@ -56,10 +61,7 @@ int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 	if (result != 0)
 		return result;
 	request.bytes = bytes;
-	if (!gcp_take_cached(&request))
-		return gcp_alloc_slow(&request, ret_addr);
-	*ret_addr = request.block->addr;
-	return 0;
+	return request_serve(&request, true, ret_addr);
 }
 
 /* --- free ---------------------------------------------------------------- */
@@ -198,6 +200,19 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
+/* What is not USED: captured, exported, or free. */
+static __attribute__((noinline)) int free_other(struct gcp_block *block, gcp_addr addr,
+						bool waits, uint8_t state)
+{
+	if (state != GCP_BLOCK_CAPTURED ||
+	    !atomic_compare_exchange_strong(&block->state, &state, GCP_BLOCK_CACHED))
+		return state == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
+	if (block->addr == addr)
+		return free_private(block->segment->pool, block, waits);
+	atomic_store(&block->state, GCP_BLOCK_CAPTURED); /* as below */
+	return -EINVAL;
+}
+
 /* The calls that free: cudaFree, and cudaFreeAsync in a stream. */
 struct free_call {
 	bool waits;
@@ -214,7 +229,7 @@ free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
 	 * the block is ours alone. Sequentially consistent: free_common relies
 	 * on it. */
 	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
-		return used == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
+		return free_other(block, addr, call.waits, used);
 	if (__builtin_expect(block->addr != addr, 0)) {
 		/* The descriptor has changed hands since we looked: the program
 		 * frees twice, from two threads. */

@@ -32,11 +32,13 @@ struct gcp_pool *gcp_pools_exporter(struct gcp_pools *pools, gcp_addr addr)
 bool gcp_pools_export(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
-	uint8_t used = GCP_BLOCK_USED;
+	uint8_t state = GCP_BLOCK_USED;
 
-	return block && (atomic_compare_exchange_strong(&block->state, &used,
-							GCP_BLOCK_EXPORTED) ||
-			 used == GCP_BLOCK_EXPORTED);
+	while (block && (state == GCP_BLOCK_USED || state == GCP_BLOCK_CAPTURED))
+		if (atomic_compare_exchange_strong(&block->state, &state,
+						   GCP_BLOCK_EXPORTED))
+			return true;
+	return block && state == GCP_BLOCK_EXPORTED;
 }
 
 /* Returns an EXPORTED or LENT block with pool->lock held, or NULL with no lock held.
@@ -76,19 +78,6 @@ uint64_t gcp_pools_open(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
 
 /* --- lent ------------------------------------------------------------------------- */
 
-/* Its heap counts it as lent, or as the program's, to be freed. */
-static void lent_set(struct gcp_block *block, bool lent)
-{
-	gcp_assert_held(GCP_RANK_POOL);
-	struct gcp_heap *heap = atomic_load(&block->segment->heap);
-
-	assert(lent || heap->lent_bytes >= block->size);
-	gcp_block_set_state(block, lent ? GCP_BLOCK_LENT : GCP_BLOCK_CACHED);
-	heap->lent_bytes += lent ? block->size : -block->size;
-	if (heap->private)
-		heap->used_bytes += lent ? -block->size : block->size;
-}
-
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = shared_lock(pools, addr);
@@ -102,9 +91,8 @@ int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr)
 	if (result == 0)
 		gcp_block_set_state(block, GCP_BLOCK_USED);
 	if (result == 1) {
-		lent_set(block, true);
-		gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
-		gcp_stats_merge(pool, &pool->delta);
+		gcp_block_set_state(block, GCP_BLOCK_CACHED);
+		gcp_private_free(pool, block);
 	}
 	gcp_mutex_unlock(&pool->lock);
 	return result;
@@ -118,13 +106,8 @@ void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
 	if (!block)
 		return;
 	pool = block->segment->pool;
-	if (block->opens > 0 && gcp_block_id(block) == id && --block->opens == 0 &&
-	    atomic_load(&block->state) == GCP_BLOCK_LENT) {
-		lent_set(block, false);
-		/* The free counts it once more. */
-		gcp_stats_delta_count(&pool->delta, 1, block->requested, block->size);
-		gcp_private_free(pool, block);
-	}
+	if (block->opens > 0 && gcp_block_id(block) == id)
+		gcp_block_close(block);
 	gcp_mutex_unlock(&pool->lock);
 }
 

@@ -412,7 +412,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .device = pool->device,
 	    .id = gcp_block_id(block),
 	    .pool = pool,
-	    .heap = heap != &pool->common ? heap : NULL,
+	    .heap = heap != &pool->common || block->opens > 0 ? heap : NULL,
 	};
 }
 

@@ -183,17 +183,6 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 	return lane->bytes;
 }
 
-void gcp_lane_graph_ends(struct gcp_lane *lane)
-{
-	atomic_store(&lane->ended, gcp_timeline_stamp(lane->pool));
-	(void)gcp_lane_has_ended(lane); /* sets the fence now, before other launches */
-}
-
-bool gcp_lane_has_ended(const struct gcp_lane *lane)
-{
-	return !gcp_pool_work_is_done(lane->pool, atomic_load(&lane->ended));
-}
-
 void gcp_lanes_reset(struct gcp_pool *pool)
 {
 	struct gcp_lane *lane;
@@ -240,13 +229,12 @@ static void free_blocks_merge(struct gcp_heap *heap, struct gcp_segment *segment
 		}
 }
 
-/* Bytes that are scratch; -EBUSY: work that was submitted beside the capture may still
- * be on its way there. */
-static int64_t scratch_find(struct gcp_heap *heap)
+/* -EBUSY: work that was submitted beside the capture may still be on its way to what is
+ * scratch. */
+static int scratch_ready(struct gcp_heap *heap)
 {
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed);
 	struct gcp_segment *segment;
-	uint64_t first, bytes = 0;
 
 	if (heap->awaited_epoch > completed)
 		return -EBUSY;
@@ -256,15 +244,11 @@ static int64_t scratch_find(struct gcp_heap *heap)
 			continue;
 		free_blocks_merge(heap, segment);
 		for (struct gcp_block *block = segment->first; block;
-		     block = block->upper) {
-			if (!gcp_block_is_free(block))
-				continue;
-			if (block->epoch > completed)
+		     block = block->upper)
+			if (gcp_block_is_free(block) && block->epoch > completed)
 				return -EBUSY;
-			bytes += gcp_block_handles(block, &first) * GCP_CHUNK;
-		}
 	}
-	return (int64_t)bytes;
+	return 0;
 }
 
 /* Room in the lane for all handles of the block. */
@@ -291,11 +275,10 @@ static void scratch_take(struct gcp_heap *heap, struct gcp_lane *lane)
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		for (block = segment->chunks ? segment->first : NULL; block;
 		     block = block->upper) {
-			struct gcp_block *taken = NULL;
+			struct gcp_block *taken;
 
-			if (gcp_block_is_free(block) && block_fits(lane, block))
-				taken = gcp_space_take_scratch(heap, block);
-			if (!taken)
+			if (!gcp_block_is_free(block) || !block_fits(lane, block) ||
+			    !(taken = gcp_space_take_scratch(heap, block)))
 				continue;
 			block = taken;
 			struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
@@ -308,28 +291,28 @@ static void scratch_take(struct gcp_heap *heap, struct gcp_lane *lane)
 int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 {
 	struct gcp_pool *pool = heap->pool;
-	int64_t bytes;
+	int result;
 
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	gcp_mutex_lock(&pool->lock);
 	assert(heap->private && !heap->lane && TAILQ_EMPTY(&heap->unmapping));
-	assert(heap->sealed); /* X3 */
-	bytes = lane->gone ? -ESTALE : scratch_find(heap);
-	if (bytes > 0)
+	assert(heap->reuse == GCP_REUSE_SEALED); /* X3 */
+	result = lane->gone ? -ESTALE : scratch_ready(heap);
+	if (result == 0)
 		scratch_take(heap, lane);
 	gcp_mutex_unlock(&pool->lock);
-	if (bytes > 0 && !TAILQ_EMPTY(&heap->unmapping)) {
+	if (result == 0 && TAILQ_EMPTY(&heap->unmapping)) {
+		result = -ENOENT;
+	} else if (result == 0) {
 		/* The lane is made of this heap, which is mapped to all handles. */
 		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 			heap->lane_used[size] = lane->stacks[size].count;
 		heap->lane = lane;
 		TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
 		gcp_lane_count(lane);
-	} else if (bytes >= 0) {
-		bytes = -ENOENT;
 	}
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
-	return bytes < 0 ? (int)bytes : 0;
+	return result;
 }
 
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)
@@ -339,21 +322,19 @@ struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)
 
 uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 {
-	struct gcp_pools *pools = lane->pool->pools;
 	struct gcp_heap *heap;
 	uint64_t bytes;
 	int result = 0;
 
-	GCP_LOCKED(&pools->vmm_lock);
+	GCP_LOCKED(&lane->pool->pools->vmm_lock);
+	bytes = lane->bytes;
 	while (all && result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
 		result = gcp_lane_unmap(heap);
 		gcp_lane_leave(heap);
 	}
-	bytes = lane->bytes;
 	if (result == 0 && !lane->gone)
 		unused_release(lane);
-	bytes -= lane->bytes;
-	return bytes;
+	return bytes - lane->bytes;
 }
 
 /* --- the end of a heap -------------------------------------------------------- */

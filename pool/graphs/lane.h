@@ -19,8 +19,6 @@ struct gcp_lane_stack {
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;
-	/* Epoch: behind it is what graphs run here that have ended. */
-	_Atomic uint64_t ended;
 	bool gone; /* with the context */
 	TAILQ_HEAD(, gcp_heap) heaps;
 	struct gcp_lane_stack stacks[GCP_HANDLE_MOST + 1]; /* [chunks] */

@@ -124,14 +124,13 @@ static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
 	return result;
 }
 
-int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
 {
 	struct gcp_pool *pool = lane->pool;
 	const struct gcp_block *block;
 	struct tiling plan;
 	struct gcp_lane *from;
 	enum source source;
-	bool leaves;
 	int result;
 
 	GCP_LOCKED(&pool->pools->vmm_lock);
@@ -139,13 +138,10 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	assert(heap->pool == pool);
 	if (lane->gone || from == lane)
 		return lane->gone ? -ESTALE : 0;
-	/* What no other heap is mapped to in the lane that it leaves, and none that has
-	 * ended may still run on, goes along. */
-	leaves = from && from->ended <= atomic_load(&pool->timeline.completed); /* X5 */
 	plan = (struct tiling){.there = {{0}}};
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
 		plan.there[FROM_LANE][size] = lane->stacks[size].count;
-		if (leaves)
+		if (from && takes)
 			plan.there[FROM_LEFT][size] =
 			    from->stacks[size].count - gcp_lane_used(from, size, heap);
 	}

@@ -56,11 +56,6 @@ int gcp_pool_device(const struct gcp_pool *pool)
 	return pool->device;
 }
 
-bool gcp_pool_is_live(const struct gcp_pool *pool)
-{
-	return pool->live;
-}
-
 bool gcp_pool_is_only(const struct gcp_pool *pool)
 {
 	const struct gcp_pool *other = pool->pools->first;

@@ -18,7 +18,7 @@
  *  G8 a graph is launched behind the work that used its blocks before
  *  G9 a restored pool keeps what was live at its checkpoint
  *  G10 the end of one capture changes nothing for another one that uses the pool
- *  G11 a pool of many graphs gives each block out once
+ *  G11 a block of the common heap serves nothing else while a graph addresses it
  *  G12 a pinned block that a graph can address serves no other allocation
  */
 #include "../reclaim/reclaim.h"
@@ -41,6 +41,47 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	gcp_mutex_unlock(&pool->lock);
 	*ret_heap = heap;
 	return 0;
+}
+
+/* --- blocks that others have open ----------------------------------------------- */
+
+/* The graph has such a block open, as other processes have what was exported to them:
+ * what is freed meanwhile is LENT until the heap ends, and no allocation gets it. */
+void gcp_heap_borrow(struct gcp_heap *heap, gcp_addr addr)
+{
+	struct gcp_pool *pool = heap->pool;
+	uint8_t used = GCP_BLOCK_USED;
+	struct gcp_block *block;
+
+	GCP_LOCKED(&pool->lock);
+	block = gcp_map_find(pool->pools->map, addr);
+	/* Else it went with its context just now. */
+	if (!block ||
+	    !atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CAPTURED))
+		return;
+	assert(block->opens == 0 && block->segment->pool == pool); /* G11 */
+	block->opens = 1;
+	block->next = heap->borrowed;
+	heap->borrowed = block;
+}
+
+void gcp_block_close(struct gcp_block *block)
+{
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	struct gcp_pool *pool = heap->pool;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(block->opens > 0);
+	if (--block->opens > 0 || atomic_load(&block->state) != GCP_BLOCK_LENT)
+		return;
+	assert(heap->lent_bytes >= block->size);
+	heap->lent_bytes -= block->size;
+	gcp_block_set_state(block, GCP_BLOCK_CACHED);
+	/* The free counts it once more. */
+	if (heap->private)
+		gcp_heap_count(heap, block, 1);
+	gcp_stats_delta_count(&pool->delta, 1, block->requested, block->size);
+	gcp_private_free(pool, block);
 }
 
 /* --- free groups -------------------------------------------------------------- */
@@ -124,8 +165,9 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 
 	GCP_LOCKED(&heap->pool->lock);
-	assert(group >= heap->group + (reuse == GCP_REUSE_FENCED));
-	if (reuse == GCP_REUSE_FENCED) {
+	assert(heap->reuse != GCP_REUSE_SEALED);
+	assert(group >= heap->group + (reuse <= GCP_REUSE_SEALED));
+	if (reuse <= GCP_REUSE_SEALED) {
 		groups_release(heap, UINT64_MAX);
 		/* No capture is under way any more: behind the fence of their free. */
 		TAILQ_CONCAT(&list, &heap->once, link);
@@ -156,24 +198,6 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 	groups_release(heap, group);
 }
 
-void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
-		    uint64_t *shared)
-{
-	const struct gcp_block *block;
-
-	GCP_LOCKED(&heap->pool->lock);
-	*reserved += heap->reserved_bytes;
-	*held += heap->used_bytes;
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		*shared += block->size;
-}
-
-void gcp_heap_seal(struct gcp_heap *heap)
-{
-	GCP_LOCKED(&heap->pool->lock);
-	heap->sealed = true;
-}
-
 void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
@@ -184,16 +208,20 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
-	bool once = reuse != GCP_REUSE_FENCED && is_for_once(pool, block);
-	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
-	block->group = GCP_GROUP_PAST;
-	bool late = heap->sealed && reuse == GCP_REUSE_FENCED;
-	if (heap->private) {
-		if (!late)
-			heap->awaited_epoch = epoch;
+	if (heap->private)
 		gcp_heap_count(heap, block, -1);
+	if (block->opens > 0) { /* once they have closed it */
+		heap->lent_bytes += block->size;
+		gcp_block_set_state(block, GCP_BLOCK_LENT);
+		return;
 	}
-	if (reuse != GCP_REUSE_FENCED)
+	bool once = reuse > GCP_REUSE_SEALED && is_for_once(pool, block);
+	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
+	bool late = reuse == GCP_REUSE_SEALED;
+	if (heap->private && !late)
+		heap->awaited_epoch = epoch;
+	block->group = GCP_GROUP_PAST;
+	if (reuse > GCP_REUSE_SEALED)
 		block->group = heap->group_freed = heap->group;
 	/* Why the memory does not serve the next allocation. */
 	if (once)
@@ -221,16 +249,14 @@ void gcp_heap_capture_ends(struct gcp_heap *heap)
 static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
 {
 	enum { WAIT_ROUNDS = 20 };
-	bool done = false;
 
-	for (int i = 0; i < WAIT_ROUNDS && !done && gcp_pool_pin(pool); i++) {
-		if (i > 0)
-			gcp_backoff();
+	for (int i = 0; i < WAIT_ROUNDS; i++) {
 		(void)gcp_timeline_poll_all(pool); /* an error shows again */
-		done = epoch <= atomic_load(&pool->timeline.completed);
-		gcp_pool_unpin(pool);
+		if (epoch <= atomic_load(&pool->timeline.completed))
+			return true;
+		gcp_backoff();
 	}
-	return done;
+	return false;
 }
 
 /* With several contexts none is set for reuse (fence.c, NO NEW WAITS), but here there
@@ -292,6 +318,10 @@ void gcp_heap_release(struct gcp_heap *heap)
 	if (!TAILQ_EMPTY(&heap->unmapping))
 		gcp_lane_heap_ends(heap);
 	gcp_mutex_lock(&pool->lock);
+	while ((block = heap->borrowed)) {
+		heap->borrowed = block->next;
+		gcp_block_close(block);
+	}
 	/* Launches of the graph may be under way, and so may be work that the program
 	 * itself submitted before it freed them. */
 	uint64_t epoch = gcp_timeline_stamp(pool);

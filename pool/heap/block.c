@@ -22,7 +22,8 @@ bool gcp_block_is_used(const struct gcp_block *block)
 {
 	uint8_t state = atomic_load_explicit(&block->state, memory_order_acquire);
 
-	return state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED;
+	return state == GCP_BLOCK_USED || state == GCP_BLOCK_CAPTURED ||
+	       state == GCP_BLOCK_EXPORTED;
 }
 
 bool gcp_block_is_segment(const struct gcp_block *block)

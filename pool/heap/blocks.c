@@ -15,15 +15,16 @@ struct showing {
 };
 
 /* A head is shown, as free memory. Addresses with nothing behind them are no blocks,
- * nor is memory on its way elsewhere, or what other processes alone have. */
+ * nor is memory on its way elsewhere. */
 static bool is_block(uint8_t state)
 {
 	return state != GCP_BLOCK_HOLE && state != GCP_BLOCK_UNMAPPING &&
-	       state != GCP_BLOCK_MOVING && state != GCP_BLOCK_LENT;
+	       state != GCP_BLOCK_MOVING;
 }
 
 /* Of memory of graphs what captures have freed has no content once the heap is sealed;
- * what was freed later is a result, which other graphs may read (gcp_heap_seal). */
+ * what was freed later is a result, which other graphs may read. So may be what is
+ * lent. */
 static void block_show(void *arg, struct gcp_block *block)
 {
 	const struct showing *showing = arg;
@@ -33,14 +34,15 @@ static void block_show(void *arg, struct gcp_block *block)
 	    .addr = block->addr,
 	    .size = block->size,
 	    .requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED),
-	    .used = state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED,
+	    .used = gcp_block_is_used(block),
 	    .ctx = block->segment->chunks ? heap->pool->ctx : NULL,
 	};
 
 	if (!is_block(state))
 		return;
-	view.content = view.used || (heap->private && /* Z2 */
-				     (state != GCP_BLOCK_FREE || !heap->sealed));
+	view.content = view.used || state == GCP_BLOCK_LENT ||
+		       (heap->private && /* Z2 */
+			(state != GCP_BLOCK_FREE || heap->reuse != GCP_REUSE_SEALED));
 	showing->show(showing->arg, &view);
 }
 
@@ -58,6 +60,18 @@ void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg)
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_FOREACH (segment, &heap->segments, link)
 		segment_each(segment, each, arg);
+}
+
+void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
+		    uint64_t *shared)
+{
+	const struct gcp_block *block;
+
+	GCP_LOCKED(&heap->pool->lock);
+	*reserved += heap->reserved_bytes;
+	*held += heap->used_bytes;
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		*shared += block->size;
 }
 
 void gcp_pools_blocks(struct gcp_pools *pools, int device,

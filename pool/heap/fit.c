@@ -121,17 +121,6 @@ static void unused_low_update(struct gcp_heap *heap)
 		heap->unused_low = heap->unused_bytes;
 }
 
-/* Most graphs need little: the first chunk of their heap serves small blocks and others
- * alike. With more memory each kind has its own: small ones never pin large memory,
- * which graphs share. */
-static struct gcp_block *first_chunk_fit(struct gcp_heap *heap, enum gcp_kind kind,
-					 uint64_t bytes, bool fresh)
-{
-	if (!heap->private || heap->reserved_bytes > GCP_CHUNK)
-		return NULL;
-	return first_fresh(gcp_tree_lowest_fit(heap, kind, bytes), bytes, fresh);
-}
-
 /* Whether the program has nothing else in the block's segment. */
 static bool is_segment_idle_soon(const struct gcp_block *block)
 {
@@ -211,10 +200,6 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		block = gcp_fit_find(heap, kind, size, fresh, &at);
 	if (!block && kind == GCP_KIND_HUGE)
 		block = gcp_fit_find(heap, GCP_KIND_LARGE, size, fresh, &at);
-	if (!block)
-		block = first_chunk_fit(
-		    heap, kind == GCP_KIND_SLAB ? GCP_KIND_LARGE : GCP_KIND_SLAB, size,
-		    fresh);
 	if (block && !at)
 		at = gcp_block_place(block, size);
 	if (!at || !(block = take_from(heap, block, at, size)))

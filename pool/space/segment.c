@@ -273,7 +273,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	memset(&heap->donors, 0, sizeof(heap->donors));
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
-	heap->used_bytes = heap->lent_bytes = 0;
-	heap->unused_bytes = heap->unused_low = 0;
+	heap->borrowed = NULL;
+	heap->used_bytes = heap->lent_bytes = heap->unused_bytes = heap->unused_low = 0;
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

@@ -22,6 +22,11 @@ bool gcp_pool_pin(struct gcp_pool *pool)
 	return false;
 }
 
+bool gcp_pool_is_live(const struct gcp_pool *pool)
+{
+	return pool->live;
+}
+
 void gcp_pool_unpin(struct gcp_pool *pool)
 {
 	assert(atomic_load(&pool->pins) > 0); /* K4 */

@@ -7,6 +7,15 @@
 #include "probe_captures.h"
 #include "../../pool/pool_types.h"
 
+static bool has(const struct gcp_heap *heap, const struct gcp_block *block)
+{
+	const struct gcp_block *borrowed = heap->borrowed;
+
+	while (borrowed && borrowed != block)
+		borrowed = borrowed->next;
+	return borrowed || heap == atomic_load(&block->segment->heap);
+}
+
 /* tracker->lock is held. NULL: of none. */
 static const struct gcp_graph_pool *graph_pool_of(const struct gcp_tracker *tracker,
 						  uint64_t addr)
@@ -19,7 +28,7 @@ static const struct gcp_graph_pool *graph_pool_of(const struct gcp_tracker *trac
 		return NULL;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		SLIST_FOREACH (entry, &graph_pool->heaps, link)
-			if (entry->heap == atomic_load(&block->segment->heap))
+			if (has(entry->heap, block))
 				return graph_pool;
 	return NULL;
 }

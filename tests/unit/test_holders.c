@@ -67,6 +67,29 @@ static uint64_t graph_pools(void)
 	return gcp_graph_pools_list(tracker, NULL, 0);
 }
 
+/* --- small blocks, of the common heap --- */
+
+TEST(a_small_block_serves_nothing_else_while_its_graph_lives)
+{
+	void *graph = begin(0);
+	gcp_addr freed = capture_alloc(5000), held = capture_alloc(5000);
+
+	must_free(freed);
+	end(0);
+	assert_int_equal(must_stats().reserved_bytes.current, 2 * MIB);
+	assert_int_equal(must_stats().allocation.current, 1);
+	assert_int_equal(gcp_pools_free(pools, freed), -EINVAL);
+	for (int i = 0; i < 20; i++)
+		assert_int_not_equal(must_alloc(pool, 5000), freed);
+	must_be_sound();
+	graph_destroy(graph);
+	assert_int_equal(must_stats().allocation.current,
+			 21); /* one is the program's */
+	must_free(held);
+	must_be_sound();
+	assert_int_equal(pool->common.lent_bytes, 0);
+}
+
 /* --- what is made of a graph --- */
 
 /* A program may do that for each launch. */
