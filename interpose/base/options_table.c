@@ -66,7 +66,7 @@ const struct gcp_option gcp_option_table[] = {
      SWITCH(graph_share)},
     {"GCPOOL_HANDLES",
      "libgcpool-handles.so pools handles of cuBLAS, cuDNN, ...; sync: a destroy waits",
-     GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
+     GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync", .on = "1"},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
      .choices = "off|error|warn|info|debug"},
     {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,

@@ -151,6 +151,18 @@ TEST(limits_may_be_shares_or_none)
 	assert_int_equal(PARSE("GCPOOL_TEST_WINDOW=none"), 1);
 }
 
+TEST(choices_may_be_switched)
+{
+	OK(PARSE("GCPOOL_MODE=No", "GCPOOL_STATS=true", "GCPOOL_LIVE=on",
+		 "GCPOOL_ASYNC=FALSE", "GCPOOL_HANDLES=off", "GCPOOL_WAKE=yes"));
+	assert_true(options.mode == GCP_MODE_OFF && options.stats == GCP_STATS_TEXT);
+	assert_true(options.live && !options.async && !options.handles);
+	assert_int_equal(options.wake, 1);
+	OK(PARSE("GCPOOL_HANDLES=yes", "GCPOOL_MODE=1"));
+	assert_true(options.handles == 1 && options.mode == GCP_MODE_POOL);
+	ALONE_WRONG("GCPOOL_BACKEND=off", "GCPOOL_LOG=on", "GCPOOL_LIVE=2");
+}
+
 TEST(the_first_of_two_values_counts_and_an_empty_one_does_not)
 {
 	OK(PARSE("GCPOOL_TEST_FENCE_BATCH=5", "GCPOOL_TEST_FENCE_BATCH=6",
