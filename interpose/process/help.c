@@ -31,7 +31,6 @@
 #include "help.h"
 
 enum {
-	PEERS_MAX = 32,
 	PAUSE_NS = 1000 * 1000,
 	ANSWER_NS = 100 * 1000 * 1000,
 	ALL_NS = 300 * 1000 * 1000,
@@ -45,7 +44,6 @@ enum {
 struct peer {
 	int fd;
 	uint32_t device; /* its number there */
-	uint64_t unused; /* bytes */
 };
 
 static bool field_read(int fd, off_t at, void *to, size_t bytes)
@@ -96,8 +94,8 @@ static bool peer_read(struct peer *peer, pid_t pid, const char *uuid)
 		if (strncmp(device->uuid, uuid, sizeof(device->uuid)) != 0)
 			continue;
 		peer->device = i;
-		peer->unused = device->unused;
-		return gcp_clock_ns() - device->asked_ns > AGAIN_NS;
+		return device->unused > 0 &&
+		       gcp_clock_ns() - device->asked_ns > AGAIN_NS;
 	}
 	return false;
 }
@@ -119,35 +117,6 @@ static bool peer_open(const char *place, const char *name, const char *uuid,
 	return false;
 }
 
-/* Finds the peers with the most unused memory, the largest first. Returns how many. */
-static uint32_t peers_find(const char *uuid, struct peer *peers)
-{
-	GCP_TEXT(place, 32);
-	struct dirent *entry;
-	uint32_t count = 0, at;
-	struct peer peer;
-	DIR *open_place;
-	int fd;
-
-	gcp_text_add(&place, "/dev/shm/gcpool.%u", (unsigned)geteuid());
-	fd = open(place.bytes, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	open_place = fd >= 0 && is_own(fd, S_IFDIR) ? fdopendir(fd) : NULL;
-	if (!open_place && fd >= 0)
-		close(fd);
-	while (open_place && (entry = readdir(open_place))) {
-		if (!peer_open(place.bytes, entry->d_name, uuid, &peer))
-			continue;
-		if (count == PEERS_MAX)
-			close(peers[--count].fd);
-		for (at = count++; at > 0 && peers[at - 1].unused < peer.unused; at--)
-			peers[at] = peers[at - 1];
-		peers[at] = peer;
-	}
-	if (open_place)
-		closedir(open_place);
-	return count;
-}
-
 /* Returns the bytes that the peer gave. It may have ended: nothing answers then. */
 static uint64_t peer_ask(const struct peer *peer, uint64_t bytes, uint64_t until)
 {
@@ -156,6 +125,7 @@ static uint64_t peer_ask(const struct peer *peer, uint64_t bytes, uint64_t until
 	off_t noted = AT(devices) + (off_t)(device * sizeof(struct gcp_live_device)) +
 		      (off_t)offsetof(struct gcp_live_device, asked_ns);
 
+	assert(bytes > 0 && peer->fd >= 0);
 	until = now + ANSWER_NS < until ? now + ANSWER_NS : until;
 	if (flock(peer->fd, LOCK_EX | LOCK_NB) != 0 ||
 	    !field_read(peer->fd, AT(asked), &asked, sizeof(asked)) ||
@@ -194,26 +164,47 @@ static uint64_t missing(uint64_t bytes, CUcontext ctx)
 	return bytes + ROUNDING > left ? bytes + ROUNDING - left : 0;
 }
 
+/* Returns the bytes that all peers gave: none is asked once these are enough. */
+static uint64_t peers_ask(DIR *pages, const char *place, const char *uuid,
+			  uint64_t wanted)
+{
+	uint64_t until = gcp_clock_ns() + ALL_NS, got = 0;
+	struct dirent *entry;
+	struct peer peer;
+
+	while (got < wanted && gcp_clock_ns() < until && (entry = readdir(pages))) {
+		if (!peer_open(place, entry->d_name, uuid, &peer))
+			continue;
+		got += peer_ask(&peer, wanted - got, until);
+		close(peer.fd);
+	}
+	return got;
+}
+
 bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx)
 {
 	const char *uuid = gcp_report_uuid(device);
-	uint64_t until = gcp_clock_ns() + ALL_NS, wanted, got = 0;
-	struct peer peers[PEERS_MAX];
-	uint32_t count;
+	uint64_t wanted, got = 0;
+	GCP_TEXT(place, 32);
+	DIR *pages = NULL;
 	GCP_KEEP_ERRNO;
 	GCP_CANCEL_LATER;
+	int fd;
 
 	assert((gcp_ranks_held & ~GCP_RANK_BIT(SLEEP)) == 0);
 	if (!gcp_process.options.control || !uuid[0] ||
 	    (wanted = missing(bytes, ctx)) == 0)
 		return false;
-	count = peers_find(uuid, peers);
-	assert(count <= PEERS_MAX);
-	for (uint32_t i = 0; i < count; i++) {
-		if (got < wanted && gcp_clock_ns() < until)
-			got += peer_ask(&peers[i], wanted - got, until);
-		close(peers[i].fd);
-	}
+	gcp_text_add(&place, "/dev/shm/gcpool.%u", (unsigned)geteuid());
+	fd = open(place.bytes, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && is_own(fd, S_IFDIR))
+		pages = fdopendir(fd);
+	if (pages)
+		got = peers_ask(pages, place.bytes, uuid, wanted);
+	if (pages)
+		closedir(pages);
+	else if (fd >= 0)
+		close(fd);
 	atomic_fetch_add(&gcp_process.help.got, got);
 	return got > 0;
 }
