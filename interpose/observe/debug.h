@@ -99,8 +99,8 @@ bool gcp_debug_book_take(gcp_addr addr, uint64_t bytes,
 
 /* --- debug_device.c: patterns in device memory -------------------------------- */
 
-/* Work is given to a non-blocking stream of that file, one for each context, which no
- * work of the program waits for. With no lock held, and never while a capture is under
+/* Work is given to the library's stream of the context (contexts.h), which no work of
+ * the program waits for. With no lock held, and never while a capture is under
  * way. All results but 0 are errors of the driver. */
 
 /* Kinds of findings. The first two also name the pattern that was overwritten. */
@@ -128,9 +128,6 @@ int gcp_debug_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 		      uint64_t bytes, struct gcp_debug_found *ret_found);
 /* Waits for a stream of the program. */
 int gcp_debug_wait_stream(void *ctx, void *stream);
-
-/* The context is gone, and that file's stream with it. */
-void gcp_debug_context_gone(const void *ctx);
 
 /* --- debug_say.c: a line for each thing that is found ------------------------- */
 

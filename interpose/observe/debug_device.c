@@ -12,19 +12,12 @@
 
 enum {
 	STAGE_BYTES = 1 << 20,
-	CONTEXTS_MAX = 64,
 	MARGIN_BYTE = 0xa5,
 };
 #define FREED_WORD 0xfff5dea5u
 
-static struct gcp_mutex lock = GCP_MUTEX(GCP_RANK_DEBUG_DEVICE); /* owns */
 static struct gcp_mutex stage_lock = GCP_MUTEX(GCP_RANK_DEBUG_STAGE);
 static unsigned char stage[STAGE_BYTES]; /* stage_lock */
-
-static struct {
-	void *ctx;
-	CUstream stream;
-} owns[CONTEXTS_MAX];
 
 static unsigned char pattern_byte(enum gcp_debug_kind pattern, gcp_addr addr)
 {
@@ -47,36 +40,14 @@ static void stage_compare(enum gcp_debug_kind pattern, gcp_addr addr, uint64_t c
 }
 
 /* In a scope of ctx. */
-static CUresult own_stream(void *ctx, CUstream *ret_stream)
-{
-	CUresult result = CUDA_SUCCESS;
-	int at = -1;
-
-	GCP_LOCKED(&lock);
-	for (int i = CONTEXTS_MAX - 1; i >= 0; i--)
-		if (owns[i].ctx == ctx || (!owns[i].ctx && (at < 0 || !owns[at].ctx)))
-			at = i;
-	if (at < 0)
-		result = CUDA_ERROR_NOT_SUPPORTED;
-	else if (!owns[at].ctx)
-		result =
-		    gcp.real->cuStreamCreate(&owns[at].stream, CU_STREAM_NON_BLOCKING);
-	if (result == CUDA_SUCCESS) {
-		owns[at].ctx = ctx;
-		*ret_stream = owns[at].stream;
-	}
-	return result;
-}
-
-/* In a scope of ctx. */
 static CUresult pattern_write(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 			      uint64_t bytes)
 {
-	CUstream stream = NULL;
-	CUresult result = own_stream(ctx, &stream);
+	CUstream stream = gcp.contexts_release_stream(ctx);
+	CUresult result;
 
-	if (result != CUDA_SUCCESS)
-		return result;
+	if (!stream)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	result = pattern == GCP_DEBUG_MARGIN
 		     ? gcp.real->cuMemsetD8Async(addr, MARGIN_BYTE, bytes, stream)
 		     : gcp.real->cuMemsetD32Async(addr, FREED_WORD, bytes / 4, stream);
@@ -99,10 +70,11 @@ int gcp_debug_wait_stream(void *ctx, void *stream)
 static CUresult pattern_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 				uint64_t bytes, struct gcp_debug_found *found)
 {
-	gcp_assert_held(GCP_RANK_DEBUG_STAGE);
-	CUstream stream = NULL;
-	CUresult result = own_stream(ctx, &stream);
+	CUstream stream = gcp.contexts_release_stream(ctx);
+	CUresult result = stream ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 
+	assert(ctx && bytes > 0);
+	GCP_LOCKED(&stage_lock);
 	for (uint64_t step; result == CUDA_SUCCESS && bytes > 0; bytes -= step) {
 		step = bytes < STAGE_BYTES ? bytes : STAGE_BYTES;
 		result = gcp.real->cuMemcpyDtoHAsync_v2(stage, addr, step, stream);
@@ -119,15 +91,6 @@ int gcp_debug_compare(void *ctx, enum gcp_debug_kind pattern, gcp_addr addr,
 		      uint64_t bytes, struct gcp_debug_found *ret_found)
 {
 	*ret_found = (struct gcp_debug_found){0};
-	GCP_LOCKED(&stage_lock);
 	return (int)GCP_WITHIN(ctx,
 			       pattern_compare(ctx, pattern, addr, bytes, ret_found));
-}
-
-void gcp_debug_context_gone(const void *ctx)
-{
-	GCP_LOCKED(&lock);
-	for (int i = 0; i < CONTEXTS_MAX; i++)
-		if (owns[i].ctx == ctx)
-			owns[i].ctx = NULL;
 }

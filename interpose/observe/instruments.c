@@ -46,11 +46,6 @@ static void context_used(const void *ctx, int device)
 {
 	static const void *_Atomic latest[64];
 
-	if (device < 0) {
-		if (wanted & DEBUG)
-			gcp_debug_context_gone(ctx);
-		return;
-	}
 	if (!(wanted & TRACE) ||
 	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
 		return;

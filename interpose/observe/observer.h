@@ -23,6 +23,7 @@
 #include "../base/elfwalk.h"
 #include "../base/process.h"
 #include "../base/process_identity.h"
+#include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../gcpool.h"
@@ -50,9 +51,7 @@ struct gcp_observer {
 	void (*driver)(struct gcp_driver *driver);
 	/* A device is used for the first time. */
 	void (*device)(int device, const struct gcp_gpu *gpu);
-	/* A context of the device is used, maybe not for the first time; -1: it is
-	 * gone.
-	 */
+	/* A context of the device is used, maybe not for the first time. */
 	void (*context)(const void *ctx, int device);
 	/* The bytes that an allocation of now should have behind it. */
 	uint64_t (*margin)(void);
@@ -75,6 +74,7 @@ struct gcp_observer {
 #define GCP_SERVICES(X)                                                                \
 	X(cancel_defer)                                                                \
 	X(cancel_restore)                                                              \
+	X(contexts_release_stream)                                                     \
 	X(ctx_scope_begin)                                                             \
 	X(ctx_scope_end)                                                               \
 	X(elf_libc_symbol)                                                             \

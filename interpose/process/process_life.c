@@ -179,8 +179,6 @@ static void context_gone(CUcontext ctx)
 		gcp_pool_reset(gcp_process.pools, ctx);
 	gcp_passed_context_gone(ctx);
 	gcp_imports_context_gone(ctx);
-	if (gcp_process.observer)
-		gcp_process.observer->context(ctx, -1);
 }
 
 static void context_stays(CUcontext ctx)

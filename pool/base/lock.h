@@ -78,7 +78,6 @@ enum gcp_rank {
 	GCP_RANK_NOTED,
 	GCP_RANK_DEBUG,
 	GCP_RANK_DEBUG_STAGE, /* from here on all over calls */
-	GCP_RANK_DEBUG_DEVICE,
 	GCP_RANK_TRACE_STACKS,
 	GCP_RANK_TRACE_FILE,
 	GCP_RANKS,
