@@ -40,13 +40,6 @@ struct gcp_capture_state {
 	void *graph;      /* the graph being built; NULL if the driver hides it */
 };
 
-/* The handles of a graph's nodes. */
-struct gcp_node_handles {
-	size_t count;
-	bool sorted;
-	void *handles[];
-};
-
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream,
@@ -61,10 +54,6 @@ struct gcp_capture_driver {
 	/* The nodes that a node of a graph depends on; as above, but for -EAGAIN: those
 	 * of a captured node do not change. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
-
-	/* The handles of the nodes of a graph that only the calling thread knows; NULL
-	 * if it has none. 0 or a CUresult. */
-	int (*graph_nodes)(void *graph, struct gcp_node_handles **ret_handles);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. */
@@ -308,6 +297,9 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 /* It is not known what does: permanently. */
 void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 
+/* The program reads what a node works on: one that it adds by hand from now on may work
+ * on memory of any graph, and its graph holds all that there is then. */
+void gcp_graph_node_read(struct gcp_tracker *tracker);
 /* `part` is embedded in `parent`, which has just been given it; NULL: it is not known
  * in which graph, or since when. moved: it was a graph of its own until now, and what
  * it held has been added. */
@@ -322,8 +314,6 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
-/* The end of a capture gave the graph, which holds memory, after end_done. */
-void gcp_share_captured(struct gcp_tracker *tracker, void *graph);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
@@ -333,11 +323,11 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker);
  * to be made again. An error: GCP_CUDA_OUT_OF_MEMORY, -ENOMEM. */
 int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   bool *ret_any);
-/* The graph that has the node (NULL: any), if it shares, gets memory of its own: what
- * the node works on is about to be told. As gcp_holding_begin; or -ESTALE: a context is
- * gone, and with it what the graph needs. From now on a node that the program adds by
- * hand may work on memory of any graph, and its graph holds all that there is then. */
-int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node);
+/* The program is about to learn which nodes the graph has (NULL: any graph), and so can
+ * read what they work on: what of its memory is shared gets memory of its own. As
+ * gcp_holding_begin; or -ESTALE: a context is gone, and with it what the graph needs.
+ */
+int gcp_share_listed(struct gcp_tracker *tracker, const void *graph);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */
 void gcp_share_all_taken(struct gcp_tracker *tracker);

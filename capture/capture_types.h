@@ -74,9 +74,6 @@ struct gcp_graph_pool {
 	bool shares; /* what follows is of its graph then */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap;
-	void *handle;                   /* CUDA's; NULL: the program has destroyed it */
-	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
-	bool copied;                    /* into others, which may be there still */
 	bool updated; /* an executable was updated to it, and may be again soon */
 	bool own;     /* it is to get memory of its own, and to share no more */
 	bool unknown; /* a call that is not known was made */

@@ -50,7 +50,8 @@ static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 			const void *handle, bool is_exec)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(handle && !holder->handle && !gcp_holder_find(tracker, handle, is_exec));
+	assert(handle && !holder->handle && !holder->node);
+	assert(!gcp_holder_find(tracker, handle, is_exec)); /* Y2 */
 	holder->handle = handle;
 	holder->is_exec = is_exec;
 	LIST_INSERT_HEAD(gcp_holder_bucket(tracker, handle), holder, link);
@@ -62,12 +63,14 @@ static void holder_unlist(struct gcp_tracker *tracker, struct gcp_holder *holder
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_hold *hold;
+	struct gcp_track *track;
 
 	if (!holder->handle)
 		return;
 	SLIST_FOREACH (hold, &holder->holds, link)
-		if (hold->graph_pool->shares)
-			gcp_share_left(hold->graph_pool, holder);
+		if (holder->is_exec && (track = hold->graph_pool->track) &&
+		    track->exec == holder->handle)
+			track->exec = NULL; /* no launch follows its launches */
 	LIST_REMOVE(holder, link);
 	holder->handle = NULL;
 	atomic_fetch_sub(&tracker->counts.holds, 1);
@@ -158,11 +161,10 @@ static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
 	return 0;
 }
 
-/* Adds the pools of all graphs and of captures under way, but for those that can only
- * be in executables. read: leaves out graphs that share memory. A graph whose node was
- * read has memory of its own, so the program has no address in shared memory, and must
- * not wait for its graphs. */
-static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool read)
+/* Adds the pools of all graphs and of captures under way. told: leaves out graphs that
+ * share memory. A graph whose nodes were told to the program has memory of its own, so
+ * the program has no address in shared memory, and must not wait for its graphs. */
+static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool told)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool;
@@ -171,7 +173,7 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (result == 0 &&
 		    (graph_pool->graphs > 0 || graph_pool->captures > 0) &&
-		    !(graph_pool->shares && (read || !gcp_share_is_open(graph_pool))))
+		    !(graph_pool->shares && told))
 			result = hold_copy(to, graph_pool);
 	return result;
 }
@@ -526,6 +528,11 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 }
 
 /* --- parts ------------------------------------------------------------------------ */
+
+void gcp_graph_node_read(struct gcp_tracker *tracker)
+{
+	atomic_store(&tracker->nodes_read, true);
+}
 
 void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,
 		    bool moved)

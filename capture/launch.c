@@ -143,6 +143,7 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 {
 	struct gcp_track *track = graph->track;
 
+	assert(graph->shares); /* X7 */
 	launch->graph = graph;
 	gcp_pool_count_graph_launch(graph->pool);
 	graph->in_progress++;

@@ -40,18 +40,16 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
 
-static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
-			void *handle)
+static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph->heaps);
 
 	assert(entry && graph->graphs == 1 && !graph->pool); /* it begins once */
-	assert(handle && graph->captures == 1); /* X3: nothing more comes */
-	assert(!graph->named);                  /* X7: others use it */
-	assert(gcp_graph_pool_has_own(graph));  /* else there is no scratch */
+	assert(graph->captures == 1);          /* X3: nothing more comes */
+	assert(!graph->named);                 /* X7: others use it */
+	assert(gcp_graph_pool_has_own(graph)); /* else there is no scratch */
 	graph->shares = graph->unbound = true;
-	graph->handle = handle;
 	graph->pool = entry->pool;
 	graph->heap = entry->heap;
 	assert(gcp_pool_is_mapped(graph->pool));
@@ -73,59 +71,7 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 		return;
 	SLIST_FOREACH (hold, &capture->holds, link)
 		if (is_sealable(hold->graph_pool))
-			share_begin(tracker, hold->graph_pool, capture->graph);
-}
-
-/* That of a captured graph, if it shares; NULL. It may hold those of its children, too.
- */
-static struct gcp_graph_pool *share_of_graph(struct gcp_tracker *tracker,
-					     const void *handle)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_holder *holder = gcp_holder_find(tracker, handle, false);
-	const struct gcp_hold *hold;
-
-	if (holder)
-		SLIST_FOREACH (hold, &holder->holds, link)
-			if (hold->graph_pool->shares &&
-			    hold->graph_pool->handle == handle)
-				return hold->graph_pool;
-	return NULL;
-}
-
-/* The driver is asked without the lock. */
-void gcp_share_captured(struct gcp_tracker *tracker, void *handle)
-{
-	struct gcp_node_handles *nodes = NULL;
-	struct gcp_graph_pool *graph;
-
-	if (!handle || !gcp_tracker_shares(tracker))
-		return;
-	gcp_tracker_lock(tracker);
-	graph = share_of_graph(tracker, handle);
-	gcp_tracker_unlock(tracker);
-	assert(gcp_ranks_held == 0); /* there may be many nodes */
-	if (!graph || tracker->driver.graph_nodes(handle, &nodes) != 0)
-		return;
-	GCP_TRACKER_LOCKED(tracker);
-	graph = share_of_graph(tracker, handle);
-	assert(!graph || !graph->nodes);
-	if (graph)
-		graph->nodes = nodes;
-	else
-		free(nodes);
-}
-
-void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (holder->is_exec && graph->track && graph->track->exec == holder->handle)
-		graph->track->exec = NULL; /* no launch follows its launches */
-	if (holder->is_exec || graph->handle != holder->handle)
-		return;
-	graph->handle = NULL;
-	free(graph->nodes);
-	graph->nodes = NULL;
+			share_begin(tracker, hold->graph_pool);
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
@@ -170,6 +116,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	struct gcp_track *track;
 	int result;
 
+	assert(graph->shares); /* X7 */
 	/* With several contexts no fence of one tells of the work in another. */
 	if (graph->own || graph->track || !gcp_pool_is_only(graph->pool) ||
 	    gcp_share_in_flight(tracker, graph))

@@ -42,9 +42,6 @@ struct gcp_track {
 struct gcp_graph_pool *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count);
 struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 					 unsigned *ret_count);
-/* Returns true if the graph is there, or was copied into others: more than its
- * executables may use its memory. */
-bool gcp_share_is_open(const struct gcp_graph_pool *graph);
 /* It shares no more: its heap is in no lane, or is gone. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph is no candidate for the lane without a stream any more. */
@@ -121,9 +118,6 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 /* The same for one that is in no lane yet, if that is possible. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
-/* A graph or executable is gone that has held the graph's memory: its handle may be
- * given out again. */
-void gcp_share_left(struct gcp_graph_pool *graph, const struct gcp_holder *holder);
 /* The graph gets memory of its own, and shares no more: it leaves its lane if it is
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */

@@ -14,9 +14,8 @@
  *   instantiates it for launches by      memory of its own: those are not seen
  *   the device, or updates such an
  *   executable to it
- *   reads parameters of a node           memory of its own: the program knows the
- *                                        addresses. Nodes of clones and parents are not
- *                                        listed: they may be any graph's
+ *   lists its nodes, or those of a       memory of its own: the program can read the
+ *   clone or parent                      addresses
  *
  * Where that needs memory and there is none the call is refused, and nothing has
  * changed. It waits, until the graph's launches are over, only if they and one of
@@ -32,24 +31,11 @@ int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	unsigned shared = making == GCP_MAKING_EXEC, count;
-	const struct gcp_hold *hold;
 	struct gcp_graph_pool *graph;
 	int result = 0;
 
-	if (making >= GCP_MAKING_LAUNCH || !gcp_tracker_shares(tracker))
+	if (making >= GCP_MAKING_COPY || !gcp_tracker_shares(tracker))
 		return 0;
-	if (making == GCP_MAKING_COPY) {
-		SLIST_FOREACH (hold, &holding->holds, link) {
-			graph = hold->graph_pool;
-			if (!graph->shares)
-				continue;
-			assert(gcp_share_is_open(graph));
-			graph->copied = true;
-			free(graph->nodes); /* those of the copy are not listed */
-			graph->nodes = NULL;
-		}
-		return 0;
-	}
 	while (result == 0 && (graph = gcp_share_held(holding, &count)) &&
 	       count > shared)
 		result = gcp_share_take(tracker, graph);
@@ -85,46 +71,36 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 
 /* --- what is read ----------------------------------------------------------------- */
 
-static int node_order(const void *a, const void *b)
-{
-	const uintptr_t left = *(const uintptr_t *)a, right = *(const uintptr_t *)b;
-
-	return (left > right) - (left < right);
-}
-
-/* Without a list it may be any. */
-static bool may_have(struct gcp_graph_pool *graph, const void *node)
+/* One whose memory the graph may have and that shares; NULL. */
+static struct gcp_graph_pool *share_of_graph(struct gcp_tracker *tracker,
+					     const void *handle)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_node_handles *nodes = graph->nodes;
-	uintptr_t key = (uintptr_t)node;
+	struct gcp_holder *holder = gcp_holder_find(tracker, handle, false);
+	const struct gcp_hold *hold = NULL;
 
-	if (!nodes || !node)
-		return true;
-	if (!nodes->sorted)
-		qsort(nodes->handles, nodes->count, sizeof(*nodes->handles),
-		      node_order);
-	nodes->sorted = true;
-	return bsearch(&key, nodes->handles, nodes->count, sizeof(*nodes->handles),
-		       node_order) != NULL;
+	if (holder)
+		holder = gcp_holder_root(holder);
+	if (!handle || (holder && holder->stray))
+		return TAILQ_FIRST(&tracker->shares);
+	if (holder)
+		SLIST_FOREACH (hold, &holder->holds, link)
+			if (hold->graph_pool->shares)
+				break;
+	return hold ? hold->graph_pool : NULL;
 }
 
 /* From the start again after each: the lock may have been let go. */
-int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
+int gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 {
 	struct gcp_graph_pool *graph;
 	int result = 0;
 
-	atomic_store(&tracker->nodes_read, true);
-	if (!gcp_tracker_shares(tracker))
+	if (!gcp_tracker_holds(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	do {
-		TAILQ_FOREACH (graph, &tracker->shares, share_link)
-			if (gcp_share_is_open(graph) && may_have(graph, node))
-				break;
-		if (graph)
-			result = gcp_share_take(tracker, graph);
-	} while (graph && result == 0);
+	while (result == 0 && (graph = share_of_graph(tracker, handle)))
+		result = gcp_share_take(tracker, graph);
+	assert(result != 0 || !share_of_graph(tracker, handle)); /* X7 */
 	return result;
 }

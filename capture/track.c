@@ -45,15 +45,10 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(!graph->unbound || !graph->track); /* X1 */
 	if (graph->unbound)
 		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
 	graph->unbound = false;
-}
-
-bool gcp_share_is_open(const struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return graph->handle || graph->copied;
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -64,6 +59,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	struct gcp_track *track = calloc(1, sizeof(*track));
 	uint64_t life = gcp_pool_life(pool);
 
+	assert(gcp_pool_is_mapped(pool)); /* X7 */
 	if (track && gcp_lane_create(pool, &track->lane) != 0) {
 		free(track);
 		track = NULL;
@@ -369,6 +365,4 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	gcp_share_move(tracker, graph, NULL);
 	TAILQ_REMOVE(&tracker->shares, graph, share_link);
 	atomic_fetch_sub(&tracker->counts.shares, 1);
-	free(graph->nodes);
-	graph->nodes = NULL;
 }

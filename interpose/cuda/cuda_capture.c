@@ -156,32 +156,6 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 
 /* --- nodes of a graph -------------------------------------------------------- */
 
-static CUresult nodes_get(CUgraph graph, struct gcp_node_handles **ret_handles)
-{
-	struct gcp_node_handles *handles;
-	size_t count = 0;
-	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &count);
-
-	if (result != CUDA_SUCCESS || count == 0)
-		return result;
-	handles = malloc(sizeof(*handles) + count * sizeof(CUgraphNode));
-	if (!handles)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result =
-	    gcp_real.cuGraphGetNodes(graph, (CUgraphNode *)handles->handles, &count);
-	*handles = (struct gcp_node_handles){.count = count};
-	if (result == CUDA_SUCCESS)
-		*ret_handles = handles;
-	else
-		free(handles);
-	return result;
-}
-
-static int driver_graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
-{
-	return GCP_WITHIN(NULL, nodes_get(graph, ret_handles));
-}
-
 static int driver_thread_mode(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -266,7 +240,6 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .stream_follow = driver_stream_follow,
 	    .node_follows = driver_node_follows,
 	    .node_dependencies = driver_node_dependencies,
-	    .graph_nodes = driver_graph_nodes,
 	    .event_create = driver_event_create,
 	    .event_destroy = driver_event_destroy,
 	    .event_record = driver_event_record,

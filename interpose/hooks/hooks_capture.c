@@ -156,8 +156,6 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	gcp_holder_ended(gcp_process.tracker, graph,
 			 graph && graph_is_lost(result, ctx, named));
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named, number, end_of(result));
-	if (result == CUDA_SUCCESS && ret_graph && graph)
-		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
 	return result;
 }

@@ -68,11 +68,19 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-static CUresult node_taken(const struct gcp_call_words *words, CUgraphNode node)
+static void node_read(void)
+{
+	if (gcp_process_pooling())
+		gcp_graph_node_read(gcp_process.tracker);
+}
+
+/* The program is about to learn the nodes of the graph (NULL: of any). Those of a clone
+ * it finds by those of the original. */
+static CUresult nodes_told(const struct gcp_call_words *words, CUgraph graph)
 {
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
-	return GCP_AGAIN(owned(gcp_share_node_taken(gcp_process.tracker, node)),
+	return GCP_AGAIN(owned(gcp_share_listed(gcp_process.tracker, graph)),
 			 .maker = words->base);
 }
 
@@ -222,8 +230,10 @@ static CUresult node_begin(const struct gcp_call_words *words,
 	CUresult result = CUDA_SUCCESS;
 
 	*ret_holding = NULL;
-	if (params && (unsigned int)params->type > TYPE_KNOWN)
-		result = node_taken(words, NULL);
+	if (params && (unsigned int)params->type > TYPE_KNOWN) {
+		node_read();
+		result = nodes_told(words, NULL);
+	}
 	result = result ?: holding_begin(words, child_of(params), making, ret_holding);
 	if (result == CUDA_SUCCESS && params &&
 	    params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
@@ -312,9 +322,10 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 static CUresult node_tell(const struct gcp_call_words *words)
 {
 	const void *told = WORD(1);
-	CUresult result = node_taken(words, WORD(0));
+	CUresult result;
 
-	result = result ?: gcp_words_call(words);
+	node_read();
+	result = gcp_words_call(words);
 	if (result != CUDA_SUCCESS || !told)
 		return result;
 	if (strcmp(words->base, "cuGraphChildGraphNodeGetGraph") == 0)
@@ -352,7 +363,9 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
 	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
 		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
-	else if (strcmp(form, "Create") != 0)
+	else if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
+		result = nodes_told(words, WORD(0));
+	else if (strstr(form, "NodeGet"))
 		return node_tell(words);
 	result = result ?: gcp_words_call(words);
 	if (*form == 'C') /* Create, Clone */

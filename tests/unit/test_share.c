@@ -142,14 +142,6 @@ static void nothing_runs_there(gcp_addr addr, uint64_t bytes)
 	}
 }
 
-static bool nodes_listed; /* of graphs without nodes */
-
-static int graph_nodes(void *graph, struct gcp_node_handles **ret_handles)
-{
-	*ret_handles = nodes_listed ? calloc(1, sizeof(**ret_handles)) : NULL;
-	return 0;
-}
-
 static int share_setup(void **state)
 {
 	struct gcp_capture_driver driver = {
@@ -158,7 +150,6 @@ static int share_setup(void **state)
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
 	    .thread_mode = thread_mode,
-	    .graph_nodes = graph_nodes,
 	    .stream_id = stream_id,
 	    .stream_context = stream_context,
 	    .stream_query = stream_query,
@@ -177,7 +168,6 @@ static int share_setup(void **state)
 	memset(behind, 0, sizeof(behind));
 	launch_count = events = waits_of_all = waits_refused = 0;
 	unmapped_under_work = 0;
-	nodes_listed = false;
 	for (int i = 0; i < STREAMS; i++)
 		ids[i] = ++last_id;
 	context_of_streams = FAKE_CTX;
@@ -222,7 +212,6 @@ static struct graph *captured(int number, uint64_t bytes, bool work)
 		(void)submit_eagerly();
 	must_free(graph->scratch);
 	end(0);
-	gcp_share_captured(tracker, graph->graph);
 	return graph;
 }
 
@@ -478,7 +467,7 @@ TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 	assert_false(gcp_launch_again(tracker, b->exec, stream_handle(1), &now));
 }
 
-TEST(nodes_of_a_parent_are_not_those_of_a_child)
+TEST(nodes_of_a_parent_tell_of_its_children)
 {
 	struct graph *child = captured(0, 16 * MIB, false);
 	void *parent = begin(1);
@@ -486,10 +475,11 @@ TEST(nodes_of_a_parent_are_not_those_of_a_child)
 
 	OK(gcp_holding_begin(tracker, child->graph, false, GCP_MAKING_COPY, &holding));
 	gcp_holding_add(tracker, holding, parent, false);
-	nodes_listed = true;
 	end(1);
-	gcp_share_captured(tracker, parent);
-	OK(gcp_share_node_taken(tracker, child));
+	OK(gcp_share_listed(tracker, begin(2)));
+	end(2);
+	assert_true(gcp_tracker_shares(tracker));
+	OK(gcp_share_listed(tracker, parent));
 	assert_false(gcp_tracker_shares(tracker));
 	graph_destroy(parent);
 }

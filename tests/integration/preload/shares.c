@@ -283,6 +283,30 @@ static void read_of(CUgraph graph)
 	OK(cuGraphMemsetNodeGetParams(node, &was_read));
 }
 
+static void roots_of(CUgraph graph)
+{
+	CUgraphNode node;
+	size_t count = 1;
+
+	OK(cuGraphGetRootNodes(graph, &node, &count));
+}
+
+static void edges_of(CUgraph graph)
+{
+	CUgraphNode from, to;
+	size_t count = 1;
+
+	OK(cuGraphGetEdges(graph, &from, &to, NULL, &count));
+}
+
+/* That is none of those that share nothing. */
+static void counted(CUgraph graph)
+{
+	size_t count;
+
+	OK(cuGraphGetNodes(graph, NULL, &count));
+}
+
 /* Its nodes are others, and tell the same. */
 static void read_of_a_clone(CUgraph graph)
 {
@@ -318,7 +342,8 @@ SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 		void (*call)(CUgraph graph);
 		uint64_t launches; /* of graphs that share */
 	} uses[] = {{read_of, 1},         {read_of_a_clone, 1}, {added_with_another, 2},
-		    {set_for_a_child, 2}, {set_for_a_node, 2},  {updated_to, 3}};
+		    {set_for_a_child, 2}, {set_for_a_node, 2},  {updated_to, 3},
+		    {roots_of, 1},        {edges_of, 1},        {counted, 2}};
 	uint64_t launches;
 
 	make_graphs();
