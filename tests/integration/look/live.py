@@ -545,7 +545,10 @@ def a_terminal_is_filled_until_it_is_left(checks, directory):
     while seen.count(b"\x1b[2J") < 3:
         seen += os.read(screen, 65536)
     process.send_signal(signal.SIGINT)
-    checks.equal("exit code", 0, process.wait())
+    try:
+        checks.equal("exit code", 0, process.wait(60))
+    finally:
+        process.kill()
     checks.that(b"ALLOC/S" in seen and b"loop-shared" in seen, f"no list: {seen[-400:]}")
 
 
