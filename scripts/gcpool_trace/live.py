@@ -380,8 +380,7 @@ class Row:
         self.used, self.pending, self.graphs, self.cached = parts_of(device)
 
 
-# Name, width (negative: to the left), cell. The first ones are shown where there is room for
-# 80 columns, and those behind them where there is more.
+# Name, width (negative: to the left), cell. A terminal shows as many as it has room for.
 COLUMNS = (
     ("PID", 7, lambda row: str(row.page.pid)),
     ("USER", -8, lambda row: row.page.user),
@@ -390,8 +389,7 @@ COLUMNS = (
     ("CACHED", 6, lambda row: memory(row.cached)),
     ("RESERVED", 8, lambda row: memory(row.device["reserved_bytes"])),
     ("ALLOC/S", 7, lambda row: short(row.rates["allocations"])),
-)
-MORE = (
+    ("PROGRAM", -24, lambda row: "(asleep) " * (row.page.asleep is not None) + row.page.short_name()),
     ("PENDING", 7, lambda row: memory(row.pending)),
     ("GRAPHS", 6, lambda row: memory(row.graphs)),
     ("DRIVER/S", 8, lambda row: short(row.rates["driver_calls"])),
@@ -399,8 +397,7 @@ MORE = (
     ("PCI", -12, lambda row: row.device["pci"]),
     ("UUID", -40, lambda row: row.device["uuid"]),
 )
-LEAVE = ("CACHED", "USER", "ALLOC/S", "RESERVED")  # in a narrow terminal, in this order
-PROGRAM = 24  # columns that more columns leave it
+
 
 def rows_of(found, rates):
     rows = [Row(page, device, rates) for page in found for device in page.devices]
@@ -408,19 +405,10 @@ def rows_of(found, rates):
 
 
 def columns_for(width):
-    def room(columns):
-        return width - sum(abs(size) + 1 for _, size, _ in columns)
-
-    columns = list(COLUMNS)
-    for name in LEAVE:
-        if room(columns) < 8:
-            columns = [column for column in columns if column[0] != name]
-    for column in MORE:
-        if room(columns + [column]) >= PROGRAM:
-            columns.append(column)
-        else:
-            break
-    return columns
+    for column in COLUMNS:
+        width -= abs(column[1]) + 1
+        if width >= -1:
+            yield column
 
 
 def cells_of(columns, cells):
@@ -440,11 +428,10 @@ def cut(line, width):
 
 
 def list_lines(rows, width):
-    columns = columns_for(width)
-    yield cells_of(columns, [name for name, _, _ in columns]) + " PROGRAM"
+    columns = list(columns_for(width))
+    yield cells_of(columns, [name for name, _, _ in columns])
     for row in rows:
-        yield cells_of(columns, [cell(row) for _, _, cell in columns]) + " " + row.page.short_name() + (
-            "" if row.page.asleep is None else " (asleep)")
+        yield cells_of(columns, [cell(row) for _, _, cell in columns])
     if not rows:
         of = "" if os.geteuid() == 0 else " of this user"
         yield f"no process{of} runs with GCPOOL_LIVE=1"

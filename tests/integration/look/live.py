@@ -421,7 +421,7 @@ def a_process_that_works_stays_awake(checks, directory):
 
 def a_row_fits_its_terminal(checks, directory):
     for width, there, left in (
-        (45, ("PID", "USED", "PROGRAM"), ("CACHED", "PCI")),
+        (45, ("PID", "USED", "RESERVED"), ("ALLOC/S",)),
         (80, ("PID", "USER", "GPU", "USED", "CACHED", "RESERVED", "ALLOC/S", "PROGRAM"), ("PCI",)),
         (120, ("CACHED", "PENDING", "DRIVER/S", "PCI"), ("UUID",)), (170, ("PCI", "UUID"), ())):
         done = subprocess.run([GCPOOL, "top", "--once"], capture_output=True, text=True,
@@ -430,7 +430,7 @@ def a_row_fits_its_terminal(checks, directory):
         row = next(row for row in rows if row.split()[0] == str(ORDINARY.pid))
         checks.that(all(name in head for name in there), f"{width}: {head}")
         checks.that(not any(name in head for name in left), f"{width}: {head}")
-        checks.that(" loop-sha" in row and len(row) <= width, f"{width}: {row}")
+        checks.that((" loop-sha" in row) == (width > 45) and len(row) <= width, f"{width}: {row}")
         checks.that(re.search(r" \d\.?\dM ", row), row)  # reserved
     done = subprocess.run([GCPOOL, "top", "--once", str(ORDINARY.pid)], capture_output=True,
                           text=True, env={**os.environ, "COLUMNS": "80"})
