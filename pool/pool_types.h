@@ -408,16 +408,13 @@ struct gcp_pressure {
 
 /* --- decay: maintain.c ------------------------------------------------------------ */
 
-enum { GCP_DECAY_TURNS = 4 }; /* in the time that memory may lie idle */
-
-/* All fields but the atomic ones: pool->lock. */
+/* All fields but the atomic one: pool->lock. */
 struct gcp_maintenance {
-	uint64_t turn;              /* of decay, the one that is under way */
-	_Atomic uint64_t turned_ns; /* when it began; 0: there was none yet */
-	uint64_t seen_epoch;        /* the open one when is_quiet asked last */
-	/* Bytes that at no time of earlier turns were of use. */
-	uint64_t lows[GCP_DECAY_TURNS];
-	uint64_t epochs[GCP_DECAY_TURNS]; /* the open ones when these turns began */
+	uint64_t turn; /* of decay: of pinned memory, counts them */
+	_Atomic uint64_t
+	    turned_ns;       /* when the latest one began; 0: there was none yet */
+	uint64_t epoch;      /* the open one then */
+	uint64_t seen_epoch; /* the open one when is_quiet asked last */
 };
 
 /* --- pool and pools ------------------------------------------------------------- */

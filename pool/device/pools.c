@@ -92,7 +92,6 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	gcp_heap_init(&pool->common, pool, false);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
-	gcp_maintenance_reset(pool);
 	return pool;
 }
 
@@ -248,7 +247,7 @@ static void pool_reset(struct gcp_pool *pool)
 	GCP_LOCKED(&pool->lock);
 	gcp_lanes_reset(pool);
 	gcp_heap_reset(&pool->common);
-	gcp_maintenance_reset(pool);
+	pool->maintenance.epoch = 0;
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
 	gcp_gauge_add(&pool->stats.allocation,

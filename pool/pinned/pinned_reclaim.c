@@ -178,8 +178,7 @@ int gcp_pinned_decay(struct gcp_pool *pool)
 	gcp_pinned_lock(pools->pinned);
 	if (gcp_turn_is_over(pools, turns, now)) { /* else another was faster */
 		atomic_store_explicit(&turns->turned_ns, now, memory_order_relaxed);
-		if (++turns->turn > GCP_DECAY_TURNS)
-			giving.before = turns->turn - GCP_DECAY_TURNS;
+		giving.before = turns->turn++;
 	}
 	gcp_pinned_unlock(pools->pinned);
 	if (giving.before > 0)

@@ -8,11 +8,10 @@
  * in the optional thread of GCPOOL_THREAD, too: a program without that thread which
  * frees nothing keeps what it has.
  *
- * DECAY (config.decay_ms). Time is counted in turns, of which GCP_DECAY_TURNS make up
- * that while. As many bytes go as were idle at all times of these turns. So a program
- * that repeats itself within that while gives nothing back that it takes again, and
- * pays a look at the clock for each epoch. Pinned memory has turns of its own, and is
- * asked at each of ours in a free.
+ * DECAY (config.decay_ms). Time is counted in turns of that while. At the end of one as
+ * many bytes go as were idle all the time. So a program that repeats itself within that
+ * while gives nothing back that it takes again, and pays a look at the clock for each
+ * epoch. Pinned memory has turns of its own, and is asked at each of ours in a free.
  *
  * THE LIMIT (config.cache_limit). What is unused beyond it goes.
  *
@@ -28,31 +27,19 @@
 
 /* --- decay -------------------------------------------------------------------- */
 
-/* What was idle all the time. pool->lock is held. */
-static uint64_t bytes_overdue(const struct gcp_pool *pool)
-{
-	uint64_t bytes = pool->common.unused_bytes;
-
-	for (int i = 0; i < GCP_DECAY_TURNS; i++)
-		if (pool->maintenance.lows[i] < bytes)
-			bytes = pool->maintenance.lows[i];
-	return bytes;
-}
-
-/* What threads keep that have freed nothing for so many turns goes to the heap, where
- * it can be seen to lie idle. */
+/* What threads keep that have freed nothing in the turn that ends goes to the heap,
+ * where it can be seen to lie idle. */
 static void quiet_threads_flush(struct gcp_pool *pool)
 {
-	struct gcp_maintenance *maintenance = &pool->maintenance;
-
 	gcp_mutex_lock(&pool->lock);
-	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
+	uint64_t epoch = pool->maintenance.epoch;
 	gcp_mutex_unlock(&pool->lock);
 	if (epoch > 0 && gcp_caches_flush(pool, epoch))
 		(void)gcp_timeline_poll_all(pool); /* an error shows again */
 }
 
-/* Begins a turn if the time has come, and chooses what was idle for the whole while. */
+/* Begins a turn if the time has come, and chooses what was idle for all of the last
+ * one. */
 static uint64_t turn_begin(struct gcp_pool *pool, uint64_t now)
 {
 	struct gcp_maintenance *maintenance = &pool->maintenance;
@@ -66,13 +53,10 @@ static uint64_t turn_begin(struct gcp_pool *pool, uint64_t now)
 	if (!gcp_turn_is_over(pool->pools, maintenance, now))
 		return 0;
 	atomic_store_explicit(&maintenance->turned_ns, now, memory_order_relaxed);
-	/* Never more than one, however long the last one was: what was used since
-	 * belongs to it. */
-	maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS] =
-	    atomic_load(&pool->timeline.open);
-	maintenance->lows[maintenance->turn++ % GCP_DECAY_TURNS] = common->unused_low;
+	maintenance->epoch = atomic_load(&pool->timeline.open);
+	uint64_t idle = common->unused_low;
 	common->unused_low = common->unused_bytes;
-	return maintenance->turn > GCP_DECAY_TURNS ? bytes_overdue(pool) : 0;
+	return idle;
 }
 
 /* --- the step ----------------------------------------------------------------- */
@@ -224,10 +208,4 @@ void gcp_pools_decay(struct gcp_pools *pools,
 		within(pool->ctx, decay_within, pool);
 		gcp_pool_unpin(pool);
 	}
-}
-
-void gcp_maintenance_reset(struct gcp_pool *pool)
-{
-	memset(pool->maintenance.lows, 0, sizeof(pool->maintenance.lows));
-	memset(pool->maintenance.epochs, 0, sizeof(pool->maintenance.epochs));
 }

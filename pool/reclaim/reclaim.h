@@ -17,9 +17,6 @@ int gcp_pool_maintain(struct gcp_pool *pool);
  * (stream_alloc.c), after it closed an epoch. No lock held. */
 void gcp_pool_maintain_gently(struct gcp_pool *pool);
 
-/* As if nothing had happened so far. pool->lock is held. */
-void gcp_maintenance_reset(struct gcp_pool *pool);
-
 /* --- grow.c ----------------------------------------------------------------------- */
 
 /* New memory. 0 without a block: another thread was faster to take it. */

@@ -56,8 +56,7 @@ enum {
 bool gcp_turn_is_over(const struct gcp_pools *pools,
 		      const struct gcp_maintenance *maintenance, uint64_t now)
 {
-	uint64_t turn_ns =
-	    (uint64_t)pools->config.decay_ms * (1000 * 1000 / GCP_DECAY_TURNS);
+	uint64_t turn_ns = pools->config.decay_ms * UINT64_C(1000000);
 	uint64_t turned = LOAD(maintenance->turned_ns);
 
 	return turn_ns > 0 &&
