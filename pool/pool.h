@@ -14,7 +14,6 @@
  *   heap      segments with one list of free blocks: a pool has a common heap
  *             and, for captured graphs, private ones
  *   segment   one allocation of the driver
- *   slab      a segment that small blocks share
  *   block     what the program gets: [addr, addr + size)
  *   epoch     all frees of a pool between two fences; blocks carry its number
  *   fence     an event behind all work of a context that closes an epoch
@@ -55,8 +54,6 @@ struct gcp_config {
 	uint32_t class_steps;        /* size classes per power of two: 1..64 */
 	uint64_t class_min;          /* smallest class; multiple of 512 */
 	uint64_t class_max;          /* largest class; larger sizes round up to 4 KiB */
-	uint64_t slab_max;           /* classes up to this share slabs */
-	uint64_t split_limit;        /* what is larger has a segment of its own */
 	uint64_t window_bytes;       /* growth bound: freed bytes that may circulate,
 				      * still pending, before a barrier is set */
 	uint32_t window_blocks;      /* the same in blocks, of one size */

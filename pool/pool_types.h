@@ -45,12 +45,14 @@
 #include "base/stats_delta.h"
 
 enum {
-	GCP_PAGE = 4096,        /* bytes: what dma-buf wants whole; sizes of no class */
-	GCP_CHUNK = 2 << 20,    /* bytes: the driver's granularity of memory */
-	GCP_CLASSES_MAX = 1024, /* size classes, whatever the options say */
-	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
-	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
-	GCP_LOOKS = 256,         /* blocks that are looked at to choose one */
+	GCP_PAGE = 4096,       /* bytes: what dma-buf wants whole; sizes of no class */
+	GCP_SMALL = 128 << 10, /* bytes: up to that threads of any pool keep blocks */
+	GCP_CHUNK = 2 << 20,   /* bytes: the driver's granularity of memory */
+	GCP_SHARED_MOST = 1 << 30, /* bytes: of a segment that blocks share */
+	GCP_CLASSES_MAX = 1024,    /* size classes, whatever the options say */
+	GCP_CLASS_NONE = 0xffff,   /* a block of no class: larger than class_max */
+	GCP_WAIT_LIMIT = 4000,     /* backoffs of 50 us and more */
+	GCP_LOOKS = 256,           /* blocks that are looked at to choose one */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
@@ -175,15 +177,6 @@ struct gcp_bins {
 	struct gcp_bin bins[GCP_BINS];
 };
 
-/* Kinds of segments: small blocks never pin large memory. */
-enum gcp_kind {
-	GCP_KIND_SLAB,  /* for blocks up to slab_max; mapped ones: and for others that
-			 * may lie in no handle but the smallest */
-	GCP_KIND_LARGE, /* for larger ones */
-	GCP_KIND_HUGE,  /* made for one block above split_limit, never split */
-	GCP_KINDS,
-};
-
 /* What is mapped at one chunk of addresses: a part of a handle, the driver's name for
  * physical memory, of which only all can be mapped or unmapped. */
 struct gcp_chunk {
@@ -202,7 +195,6 @@ struct gcp_chunk {
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
-	enum gcp_kind kind;
 	uint64_t number; /* counts the segments of all pools as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
@@ -251,7 +243,7 @@ struct gcp_heap {
 	enum gcp_reuse reuse;
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
-	struct gcp_treap free[GCP_KINDS];
+	struct gcp_treap free;
 	struct gcp_block_list pending;      /* freed, epoch not ready; oldest first */
 	struct gcp_block_list pending_ends; /* the last of each epoch in there */
 	struct gcp_block_list deferred;     /* freed in a capture; by group, growing */
@@ -259,8 +251,8 @@ struct gcp_heap {
 					     * them: not before all captures are over; or
 					     * freed since the heap was sealed */
 	struct gcp_block *borrowed; /* of a common heap, that the graph has open */
-	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
-	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
+	struct gcp_bins holes;      /* HOLE blocks, by size */
+	struct gcp_bins donors;     /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
@@ -549,7 +541,6 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 /* --- heap.c, fit.c: pool->lock is held --- */
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool, bool private);
-enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* Whether two free neighbours become one. */
 bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b);
 struct gcp_request;
@@ -565,7 +556,6 @@ void gcp_heap_advance(struct gcp_heap *heap);
 /* The oldest epoch that would have to be ready to serve `size`, as far as is looked;
  * 0: none. */
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size);
-uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 /* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is not
  * free. It lies in a segment of the heap that begins at `least`. */
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
@@ -626,10 +616,9 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign);
 /* The block of at least `size` that lies lowest in the oldest segment, and the one
  * after such a block; NULL: there is none. */
-struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
-				      uint64_t size);
+struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
-uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
+uint64_t gcp_tree_largest(const struct gcp_heap *heap);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,
 				      const struct gcp_segment *b)

@@ -21,7 +21,7 @@
 
 #define SWITCH(field) GCP_OPTION_CHOICE, FIELD(field), .choices = "0|1", .on = "1"
 
-enum { TEST_OPTIONS = 8 }; /* the last ones */
+enum { TEST_OPTIONS = 6 }; /* the last ones */
 
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE", "pool; off: plain CUDA", GCP_OPTION_CHOICE, FIELD(mode),
@@ -106,10 +106,6 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_TEST_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
      GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
      .multiple = 512},
-    {"GCPOOL_TEST_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
-     FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
-    {"GCPOOL_TEST_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
-     FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
     {"GCPOOL_TEST_WINDOW", "growth bound: freed bytes that may wait for the device",
      GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
     {"GCPOOL_TEST_WINDOW_BLOCKS",

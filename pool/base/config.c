@@ -5,8 +5,7 @@
  *
  * A class is a size that requests are rounded up to, so that a freed block
  * fits the next request of about that size. Between two powers of two lie
- * class_steps classes of equal distance, each a multiple of 512 bytes; those above
- * slab_max are multiples of 4 KiB.
+ * class_steps classes of equal distance, each a multiple of 512 bytes.
  */
 #include "../pool_types.h"
 
@@ -18,8 +17,6 @@ void gcp_config_default(struct gcp_config *config)
 	    .class_steps = 8,
 	    .class_min = 512,
 	    .class_max = 1 << 20,
-	    .slab_max = 32 << 10,
-	    .split_limit = 1 << 30,
 	    .window_bytes = 56 << 20,
 	    .window_blocks = 1024,
 	    .epoch_blocks = 256,
@@ -47,9 +44,7 @@ static void classes_compute(struct gcp_classes *classes,
 		classes->sizes[classes->count++] = size;
 		if (step < GCP_UNIT)
 			step = GCP_UNIT;
-		/* What lies in no slab is whole pages. */
-		size = gcp_round_up(size + step,
-				    size >= config->slab_max ? GCP_PAGE : GCP_UNIT);
+		size = gcp_round_up(size + step, GCP_UNIT);
 	}
 	classes->sizes[classes->count++] = config->class_max;
 }

@@ -453,9 +453,9 @@ static void caches_drain(struct gcp_pool *pool, uint64_t before,
 /* Small blocks are no reason to empty all caches, and many threads would take from each
  * other again and again what each needs. But idle threads must not keep much from those
  * that work: once the pool has grown by so much it is time. */
-bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
+bool gcp_caches_may_help(struct gcp_pool *pool, uint64_t size)
 {
-	if (kind != GCP_KIND_SLAB && gcp_window_has_few_threads(pool))
+	if (size > GCP_SMALL && gcp_window_has_few_threads(pool))
 		return true;
 	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
 	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);

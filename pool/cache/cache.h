@@ -37,7 +37,7 @@ struct gcp_magazine {
 			 * were wanted since */
 };
 
-/* The size beyond slabs that a thread asks for: repeat.c. */
+/* The size beyond small ones that a thread asks for: repeat.c. */
 struct gcp_repeat {
 	uint64_t size;  /* of the latest block that its cache could not serve */
 	uint32_t count; /* how often in a row, REPEATS of repeat.c at most */
@@ -103,8 +103,8 @@ void gcp_cache_add_counted(struct gcp_pool *pool);
 void gcp_caches_announce(struct gcp_pool *pool);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
-/* Whether to empty all caches before the pool grows by a segment of that kind. */
-bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
+/* Whether to empty all caches before the pool grows for a block of `size`. */
+bool gcp_caches_may_help(struct gcp_pool *pool, uint64_t size);
 /* Empties the caches of all threads that have freed nothing since the epoch `before`
  * was open (UINT64_MAX: of all), and what threads have left for each other before, into
  * the pool's common heap. Returns true if there was any. */

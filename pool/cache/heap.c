@@ -112,14 +112,11 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_CONCAT(list, &heap->deferred, link);
 	gcp_pending_take_all(heap, list);
-	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		while ((block = gcp_tree_lowest_fit(heap, kind, GCP_UNIT))) {
-			gcp_tree_remove(heap, block);
-			gcp_block_set_state(block, GCP_BLOCK_PENDING);
-			gcp_gauge_add(&heap->pool->stats.active_bytes,
-				      (int64_t)block->size);
-			TAILQ_INSERT_TAIL(list, block, link);
-		}
+	while ((block = gcp_tree_lowest_fit(heap, GCP_UNIT))) {
+		gcp_tree_remove(heap, block);
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+		TAILQ_INSERT_TAIL(list, block, link);
 	}
 }
 
@@ -149,23 +146,18 @@ static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *lo
 
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 {
-	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
 	uint64_t oldest = 0, together = 0, bytes = 0;
 	int looks = 16 * GCP_LOOKS;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_FOREACH (block, &heap->pending, link) {
-		uint64_t epoch = 0;
-
 		if ((oldest && block->epoch >= oldest) || looks <= 0)
 			break;
 		bytes += heap->pool->vmm && !heap->private ? block->size : 0;
 		if (!together && bytes >= size)
 			together = block->epoch;
-		if (block->segment->kind == kind ||
-		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
-			epoch = span_epoch(block, size, &looks);
+		uint64_t epoch = span_epoch(block, size, &looks);
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
@@ -173,14 +165,4 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 	if (!together && block)
 		together = block->epoch;
 	return oldest ? oldest : together;
-}
-
-uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
-{
-	uint64_t largest = 0;
-
-	for (int kind = 0; kind < GCP_KINDS; kind++)
-		if (gcp_tree_largest(heap, kind) > largest)
-			largest = gcp_tree_largest(heap, kind);
-	return largest;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * repeat.c - a thread that asks for one size beyond slabs again and again keeps its
- * blocks of that size, whatever other blocks of the pool it may keep.
+ * repeat.c - a thread that asks for one size, not a small one, again and again keeps
+ * its blocks of that size, whatever other blocks of the pool it may keep.
  *
  * A program whose sizes vary is better off when each block that it frees can be merged
  * at once. A loop over one size has no use for that, and would go to the heap, and
@@ -20,7 +20,7 @@ void gcp_request_repeat_count(const struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = NULL;
 
-	if (!request->heap->private && request->size > pool->pools->config.slab_max)
+	if (!request->heap->private && request->size > GCP_SMALL)
 		cache = gcp_cache_of_thread(pool);
 	if (!cache)
 		return;

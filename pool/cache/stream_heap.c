@@ -19,8 +19,16 @@
 
 struct span {
 	struct gcp_block *first, *last;
-	uint64_t bytes;
 };
+
+/* Bytes that a request of `size` may have there. */
+static uint64_t span_bytes(const struct span *span, uint64_t size)
+{
+	gcp_addr begin = gcp_block_begin(span->first, size);
+	gcp_addr end = span->last->addr + span->last->size;
+
+	return begin < end ? end - begin : 0;
+}
 
 /* Whether the span, which is too small without it, has `next`, too. *left: neighbours
  * that may still be looked at. */
@@ -31,7 +39,7 @@ static bool span_has(const struct span *span, const struct gcp_block *next,
 		      (next && atomic_load(&next->state) == GCP_BLOCK_PENDING &&
 		       next->stream == request->stream);
 
-	if (!usable || span->bytes >= request->size || *left == 0)
+	if (!usable || *left == 0 || span_bytes(span, request->size) >= request->size)
 		return false;
 	--*left;
 	return true;
@@ -40,16 +48,12 @@ static bool span_has(const struct span *span, const struct gcp_block *next,
 static struct span span_around(struct gcp_block *block,
 			       const struct gcp_request *request, uint32_t *left)
 {
-	struct span span = {block, block, block->size};
+	struct span span = {block, block};
 
-	while (span_has(&span, span.first->lower, request, left)) {
+	while (span_has(&span, span.first->lower, request, left))
 		span.first = span.first->lower;
-		span.bytes += span.first->size;
-	}
-	while (span_has(&span, span.last->upper, request, left)) {
+	while (span_has(&span, span.last->upper, request, left))
 		span.last = span.last->upper;
-		span.bytes += span.last->size;
-	}
 	return span;
 }
 
@@ -58,18 +62,6 @@ static bool is_in(const struct gcp_block *block, const struct span *span)
 {
 	return span->first && block->addr >= span->first->addr &&
 	       block->addr <= span->last->addr;
-}
-
-/* A huge block is never split: it serves only what nearly fills it. */
-static bool span_fits(const struct span *span, const struct gcp_request *request)
-{
-	uint64_t size = request->size;
-
-	if (span->bytes < size)
-		return false;
-	if (span->first->segment->kind != GCP_KIND_HUGE)
-		return gcp_block_may_divide(span->first, size);
-	return span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
 }
 
 /* Takes a part off all lists; from here on it is active and in no list. */
@@ -100,20 +92,29 @@ static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *spa
 	return first;
 }
 
+/* What is left over; NULL: nothing. */
+static void rest_put(struct gcp_heap *heap, struct gcp_block *rest,
+		     const struct gcp_request *request)
+{
+	if (!rest)
+		return;
+	rest->stream = request->stream;
+	gcp_heap_put(heap, rest);
+}
+
 static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *span,
 				   const struct gcp_request *request)
 {
 	struct gcp_block *block = span_join(heap, span), *rest = NULL;
-	gcp_addr begin = block->addr;
+	gcp_addr begin = gcp_block_begin(block, request->size);
 
-	if (block->segment->kind != GCP_KIND_HUGE)
-		block = gcp_block_trim(block, request->size, &rest);
+	if (block->addr < begin)
+		rest_put(heap, gcp_block_cut(block, begin - block->addr), request);
+	begin = block->addr;
+	block = gcp_block_trim(block, request->size, &rest);
 	if (block->addr != begin) /* a head lies below it */
 		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)GCP_PAGE);
-	if (rest) {
-		rest->stream = request->stream;
-		gcp_heap_put(heap, rest);
-	}
+	rest_put(heap, rest, request);
 	if (block->size == request->size)
 		block->size_class = (uint16_t)request->size_class;
 	return block;
@@ -123,7 +124,6 @@ static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *spa
 static struct gcp_block *pending_take(struct gcp_heap *heap,
 				      const struct gcp_request *request)
 {
-	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
 	struct gcp_block *block =
 	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
 	uint32_t left = request->looks_long ? UINT32_MAX : GCP_LOOKS;
@@ -131,14 +131,14 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 
 	for (; block && left > 0; block = LIST_NEXT(block, streamed)) {
 		left--;
-		if (block->stream != request->stream || block->segment->kind != kind ||
-		    is_in(block, &small))
+		if (block->stream != request->stream || is_in(block, &small))
 			continue;
 		struct span span = span_around(block, request, &left);
+		bool fits = span_bytes(&span, request->size) >= request->size;
 
-		if (span_fits(&span, request))
+		if (fits && gcp_block_may_divide(span.first, request->size))
 			return span_take(heap, &span, request);
-		if (span.bytes < request->size)
+		if (!fits)
 			small = span;
 	}
 	return NULL;

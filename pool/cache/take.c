@@ -69,9 +69,7 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	request->block = gcp_heap_take(request, fresh);
 	if (!request->block)
 		request->block = gcp_heap_take_streamed(heap, request);
-	if (!request->block && heap->private &&
-	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
-			   request->size))
+	if (!request->block && heap->private && gcp_heap_adopt(heap, request->size))
 		request->block = gcp_heap_take(request, fresh);
 	if (request->block)
 		count_taken(request, hit);

@@ -193,6 +193,14 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 
 static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
 {
+	const uint64_t sizes[] = {0, GCP_CHUNK / 64};
+
+	for (int i = 0; i < 2; i++) {
+		bool first = gcp_segment_suits(a->segment, sizes[i]);
+
+		if (first != gcp_segment_suits(b->segment, sizes[i]))
+			return first;
+	}
 	if (a->segment != b->segment)
 		return a->segment->number < b->segment->number;
 	return a->addr < b->addr;
@@ -213,18 +221,15 @@ static bool largest_is_right(const struct gcp_block *block)
 	return block->largest == largest;
 }
 
-static const char *trees_check(const struct gcp_heap *heap)
+static const char *tree_check(const struct gcp_heap *heap)
 {
-	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		const struct gcp_block *block = free_blocks_first(&heap->free[kind]);
+	const struct gcp_block *block = free_blocks_first(&heap->free);
 
-		GCP_MUST(free_blocks_is_valid(&heap->free[kind]),
-			 "B7: a tree of free blocks is out of order");
-		for (; block; block = free_blocks_next(block))
-			GCP_MUST(largest_is_right(block),
-				 "B7: a free block does not know the largest of its "
-				 "subtree");
-	}
+	GCP_MUST(free_blocks_is_valid(&heap->free),
+		 "B7: a tree of free blocks is out of order");
+	for (; block; block = free_blocks_next(block))
+		GCP_MUST(largest_is_right(block),
+			 "B7: a free block does not know the largest of its subtree");
 	return NULL;
 }
 
@@ -252,9 +257,8 @@ static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
 	bool sound = true;
 
 	for (int bin = 0; bin < GCP_BINS && sound; bin++) {
-		for (int kind = 0; kind < GCP_KINDS; kind++)
-			sound &= bin_is_sound(&heap->holes[kind], bin, true, holes);
-		sound &= bin_is_sound(&heap->donors, bin, false, donors);
+		sound = bin_is_sound(&heap->holes, bin, true, holes) &&
+			bin_is_sound(&heap->donors, bin, false, donors);
 	}
 	return sound;
 }
@@ -312,7 +316,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		total->segments++;
 	}
 	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
-	const char *broken = trees_check(heap);
+	const char *broken = tree_check(heap);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(sums.used + sums.lent + sums.cached + sums.pending + sums.free ==
 		     reserved,

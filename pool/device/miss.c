@@ -181,9 +181,9 @@ static bool gathering_pays(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
-	return pool->vmm && (request->heap->private || gcp_pool_is_tight(pool) ||
-			     (gcp_window_has_few_threads(pool) &&
-			      request->size > pool->pools->config.slab_max));
+	return pool->vmm &&
+	       (request->heap->private || gcp_pool_is_tight(pool) ||
+		(gcp_window_has_few_threads(pool) && request->size > GCP_SMALL));
 }
 
 /* Blocks in the caches of threads may be the room that is needed, and frees that wait
@@ -194,8 +194,8 @@ static int take_gathered(struct gcp_request *request)
 	bool all = gathering_pays(request);
 	int result = 0;
 
-	if (!all && (request->heap->private ||
-		     !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size))))
+	if (!all &&
+	    (request->heap->private || !gcp_caches_may_help(pool, request->size)))
 		return 0;
 	gcp_caches_flush(pool, UINT64_MAX);
 	if (all) {

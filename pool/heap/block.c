@@ -41,8 +41,8 @@ bool gcp_block_begins_segment(const struct gcp_block *block)
 {
 	const struct gcp_segment *segment = block->segment;
 
-	return !segment->chunks && segment->kind != GCP_KIND_HUGE &&
-	       block->addr == segment->addr && !gcp_block_is_head(block);
+	return !segment->chunks && block->addr == segment->addr &&
+	       !gcp_block_is_head(block);
 }
 
 bool gcp_block_make_head(struct gcp_block *block)

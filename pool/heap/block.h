@@ -44,12 +44,33 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 
+/* Small blocks lie in segments of one chunk: they pin no large memory. In those of the
+ * driver only blocks of less than 32 KiB are small, in others what has no handle of its
+ * own. */
+static inline bool gcp_segment_suits(const struct gcp_segment *segment, uint64_t size)
+{
+	bool ordinary = !segment->chunks && !atomic_load(&segment->heap)->private;
+
+	return size >= GCP_CHUNK / (ordinary ? 64 : 2) || segment->size == GCP_CHUNK;
+}
+
+/* Where in a block one of `size` may begin: of whole pages at a page. But in a graph's
+ * heap, where nothing is to lie between what is apart. */
+static inline gcp_addr gcp_block_begin(const struct gcp_block *block, uint64_t size)
+{
+	uint64_t beyond = (block->addr - block->segment->addr) % GCP_PAGE;
+	bool whole = size % GCP_PAGE == 0 && beyond &&
+		     !atomic_load(&block->segment->heap)->private;
+
+	return whole ? block->addr + GCP_PAGE - beyond : block->addr;
+}
+
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
 /* The lowest free block in which `size` may lie, and where in it. NULL: none is seen.
  */
-struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-			       bool fresh, gcp_addr *ret_at);
+struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
+			       gcp_addr *ret_at);
 /* A block whose epoch is ready becomes free memory: the block that it is a part of. */
 struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

@@ -14,15 +14,6 @@
  */
 #include "block.h"
 
-enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
-{
-	if (size <= pool->pools->config.slab_max)
-		return GCP_KIND_SLAB;
-	if (pool->vmm)
-		return size < GCP_CHUNK / 2 ? GCP_KIND_SLAB : GCP_KIND_LARGE;
-	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
-}
-
 /* --- merging and splitting ---------------------------------------------------- */
 
 /* A block that an allocation for any work had stays apart from what the next such
@@ -134,28 +125,27 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 }
 
 /* Returns true if an idle segment would be cut though the device may need the rest of
- * it elsewhere: it goes back, and a segment of the right size comes instead. One that
- * has just come is the right one. A huge block is never cut: it serves only what nearly
- * fills it, but the driver's granularity is never too much. */
+ * it elsewhere: it goes back, and a segment of the right size comes instead, or one
+ * that small blocks share. One that has just come is the right one. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
-	uint64_t over = block->segment->size - size;
-	bool exact = gcp_pool_is_exact(heap->pool, size);
+	uint64_t all = block->segment->size;
+	uint64_t most = size < 2 * GCP_CHUNK ? GCP_SHARED_MOST : 0;
 
-	if (block->segment->kind == GCP_KIND_HUGE)
-		return over >= GCP_CHUNK && (over > size / 8 || exact);
-	return exact && over >= GCP_CHUNK && !heap->private &&
-	       block->epoch != GCP_EPOCH_FRESH && is_segment_idle_soon(block);
+	return all > most && all - size >= GCP_CHUNK && !heap->private &&
+	       block->epoch != GCP_EPOCH_FRESH && gcp_pool_is_exact(heap->pool) &&
+	       is_segment_idle_soon(block);
 }
 
-struct gcp_block *gcp_fit_find(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size,
-			       bool fresh, gcp_addr *ret_at)
+struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
+			       gcp_addr *ret_at)
 {
 	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(heap, kind, size), size, fresh);
+	    first_fresh(gcp_tree_lowest_fit(heap, size), size, fresh);
 
-	for (int looks = GCP_LOOKS; block && looks > 0; looks--) {
+	for (int looks = GCP_LOOKS;
+	     block && looks > 0 && gcp_segment_suits(block->segment, size); looks--) {
 		*ret_at = gcp_block_place(block, size);
 		if (*ret_at && !is_too_large(heap, block, size))
 			return block;
@@ -176,8 +166,7 @@ static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *bloc
 	gcp_tree_change(heap, block, -1);
 	if (at > block->addr)
 		below = gcp_block_cut(block, at - block->addr);
-	else if (block->size > size && block->segment->kind != GCP_KIND_HUGE &&
-		 !gcp_block_begins_segment(block))
+	else if (block->size > size && !gcp_block_begins_segment(block))
 		part = gcp_block_cut(block, size);
 	gcp_tree_change(heap, block, 1);
 	if (below)
@@ -193,21 +182,17 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->made;
 	uint64_t size = request->size;
-	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	gcp_addr at = 0;
 
-	if (!block)
-		block = gcp_fit_find(heap, kind, size, fresh, &at);
-	if (!block && kind == GCP_KIND_HUGE)
-		block = gcp_fit_find(heap, GCP_KIND_LARGE, size, fresh, &at);
-	if (block && !at)
+	if (block)
 		at = gcp_block_place(block, size);
+	else
+		block = gcp_fit_find(heap, size, fresh, &at);
 	if (!at || !(block = take_from(heap, block, at, size)))
 		return NULL;
-	if (block->segment->kind != GCP_KIND_HUGE)
-		block = gcp_block_split(heap, block, size);
+	block = gcp_block_split(heap, block, size);
 	unused_low_update(heap);
-	assert(gcp_block_place(block, block->size) == block->addr);
+	assert(gcp_block_place(block, size) == block->addr);
 	/* A block that was not split is too large for its class. */
 	block->size_class =
 	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;

@@ -62,12 +62,13 @@ bool gcp_block_may_divide(const struct gcp_block *block, uint64_t size)
 gcp_addr gcp_block_place(const struct gcp_block *block, uint64_t size)
 {
 	const struct gcp_segment *segment = block->segment;
-	gcp_addr at = block->addr, above = block->addr + block->size, end;
+	gcp_addr at = gcp_block_begin(block, size), end;
+	gcp_addr above = block->addr + block->size;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(size > 0);
 	if (!segment->chunks || atomic_load(&segment->heap)->private)
-		return block->size >= size ? at : 0;
+		return at + size <= above ? at : 0;
 	while (at + size <= above) {
 		if (!may_have(segment, at, at, at + size)) {
 			at = handle_end(segment, at);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tree.c - the free blocks of a heap, one tree for each kind, in the order of
- * their places: the oldest segment first, in it the lowest address.
+ * tree.c - the free blocks of a heap, in one tree, in the order of their places:
+ * segments of one chunk first, the oldest before others, in it the lowest address.
  *
  * Called with pool->lock held. Never calls the driver.
  *
@@ -13,11 +13,21 @@
  */
 #include "block.h"
 
+/* Where small blocks may lie comes first: they are not looked for behind it. */
+static int rank(const struct gcp_segment *segment)
+{
+	if (segment->size == GCP_CHUNK)
+		return 0;
+	return gcp_segment_suits(segment, GCP_CHUNK / 64) ? 1 : 2;
+}
+
 static bool block_before(const struct gcp_block *a, const struct gcp_block *b)
 {
-	if (a->segment != b->segment)
-		return a->segment->number < b->segment->number;
-	return a->addr < b->addr;
+	if (a->segment == b->segment)
+		return a->addr < b->addr;
+	if (rank(a->segment) != rank(b->segment))
+		return rank(a->segment) < rank(b->segment);
+	return a->segment->number < b->segment->number;
 }
 
 static gcp_treap_update largest_update;
@@ -77,7 +87,7 @@ void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 	assert(!block->async);                             /* B9 */
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	unused_change(heap, block, 1);
-	blocks_insert(&heap->free[block->segment->kind], block);
+	blocks_insert(&heap->free, block);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
@@ -85,7 +95,7 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(gcp_block_is_free(block));
 	unused_change(heap, block, -1);
-	blocks_remove(&heap->free[block->segment->kind], block);
+	blocks_remove(&heap->free, block);
 }
 
 void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign)
@@ -111,10 +121,9 @@ static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 	return NULL;
 }
 
-struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
-				      uint64_t size)
+struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, uint64_t size)
 {
-	return lowest_below(blocks_of(heap->free[kind].root), size);
+	return lowest_below(blocks_of(heap->free.root), size);
 }
 
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size)
@@ -134,9 +143,9 @@ struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size)
 	return NULL;
 }
 
-uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind)
+uint64_t gcp_tree_largest(const struct gcp_heap *heap)
 {
-	const struct gcp_block *root = blocks_of(heap->free[kind].root);
+	const struct gcp_block *root = blocks_of(heap->free.root);
 
 	return root ? root->largest : 0;
 }

@@ -11,35 +11,35 @@
 
 /* A segment that blocks share adds such a part of what is reserved: of a larger one
  * more is left over at the peak, and of many small ones more altogether. */
-enum { SHARED_PART = 16 };
+enum { SHARED_PART = 14 };
 
 static uint64_t shared_bytes(const struct gcp_pool *pool)
 {
 	uint64_t bytes = atomic_load(&pool->reserved_hint) / SHARED_PART;
 
-	if (bytes > pool->pools->config.split_limit)
-		bytes = pool->pools->config.split_limit;
+	if (bytes > GCP_SHARED_MOST)
+		bytes = GCP_SHARED_MOST;
 	if (bytes > pool->cache_limit)
 		bytes = pool->cache_limit;
 	return gcp_round_up(bytes, GCP_CHUNK);
 }
 
 /* How much to ask the driver for. */
-static uint64_t segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
-			      uint64_t size)
+static uint64_t segment_bytes(const struct gcp_heap *heap, uint64_t size)
 {
 	uint64_t shared = shared_bytes(heap->pool);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	if (size < GCP_CHUNK / (heap->private ? 2 : 64))
+		return GCP_CHUNK;
 	/* Most graphs have little: their first segment is as small as it can be, and
 	 * others are shared only by what does not fill one. */
 	if (heap->private)
 		shared = heap->reserved_bytes > 0 && size <= GCP_CHUNK - GCP_PAGE
 			     ? 2 * GCP_CHUNK
 			     : 0;
-	if (kind == GCP_KIND_SLAB)
-		return GCP_CHUNK;
-	if (size > shared / 2 || gcp_pool_is_exact(heap->pool, size))
+	if (size > shared / 2 ||
+	    (size >= 2 * GCP_CHUNK && gcp_pool_is_exact(heap->pool)))
 		return gcp_round_up(size, GCP_CHUNK);
 	/* Blocks behind the head: a device may be filled with blocks of one size. */
 	return gcp_round_up(shared / size * size + GCP_PAGE, GCP_CHUNK);
@@ -47,7 +47,7 @@ static uint64_t segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
 
 /* Adds a segment of `bytes` and takes the block from it, unless another thread is
  * faster. *ret_refused: the driver's memory that found no room in the records. */
-static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes,
+static int take_segment(struct gcp_request *request, uint64_t bytes,
 			gcp_addr *ret_refused)
 {
 	struct gcp_pool *pool = request->heap->pool;
@@ -59,7 +59,7 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	if (result != 0)
 		return result;
 	gcp_mutex_lock(&pool->lock);
-	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
+	result = gcp_heap_add_segment(request->heap, addr, bytes);
 	if (result == 0)
 		gcp_take_locked(request, false);
 	gcp_mutex_unlock(&pool->lock);
@@ -92,7 +92,7 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 }
 
 /* Under a quota one thread at a time asks for memory and counts it. */
-static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
+static int take_new(struct gcp_request *request, uint64_t bytes)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	bool quota = gcp_quota_left(pool) != INT64_MAX;
@@ -103,7 +103,7 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)
 		gcp_mutex_lock(&pool->pools->vmm_lock);
-	int result = take_segment(request, kind, bytes, &refused);
+	int result = take_segment(request, bytes, &refused);
 	if (quota)
 		gcp_mutex_unlock(&pool->pools->vmm_lock);
 	if (refused)
@@ -114,10 +114,10 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 }
 
 /* New memory in a mapped segment: unused memory from elsewhere, if there is. */
-static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
+static int grow_mapped(struct gcp_request *request)
 {
 	uint64_t new;
-	int result = gcp_vmm_provide(request, kind, gcp_take_locked, &new);
+	int result = gcp_vmm_provide(request, gcp_take_locked, &new);
 
 	if (result == 0 && !request->block)
 		gcp_take_ready(request);
@@ -128,15 +128,14 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 
 int gcp_grow_plain(struct gcp_request *request)
 {
-	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
 
 	gcp_mutex_lock(&request->heap->pool->lock);
-	bytes = segment_bytes(request->heap, kind, request->size);
+	bytes = segment_bytes(request->heap, request->size);
 	gcp_mutex_unlock(&request->heap->pool->lock);
-	int result = take_new(request, kind, bytes);
+	int result = take_new(request, bytes);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
-		result = take_new(request, kind, least);
+		result = take_new(request, least);
 	return result;
 }
 
@@ -148,6 +147,6 @@ int gcp_grow(struct gcp_request *request)
 	int mapped = GCP_NOT_MAPPED;
 
 	if (pool->vmm)
-		mapped = grow_mapped(request, gcp_heap_kind(pool, request->size));
+		mapped = grow_mapped(request);
 	return mapped != GCP_NOT_MAPPED ? mapped : gcp_grow_plain(request);
 }

@@ -65,7 +65,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
 	assert(atomic_load(&pool->vmm_mapped) <= stats->reserved_bytes.current);
 	sum->mapped_bytes += atomic_load(&pool->vmm_mapped);
-	largest = gcp_heap_largest_free(&pool->common);
+	largest = gcp_tree_largest(&pool->common);
 	gcp_mutex_unlock(&pool->lock);
 	if (sum->largest_free_bytes < largest)
 		sum->largest_free_bytes = largest;

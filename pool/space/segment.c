@@ -18,8 +18,7 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 }
 
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       enum gcp_kind kind, struct gcp_chunk *chunks,
-		       struct gcp_segment **ret_segment)
+		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment = gcp_descriptor_alloc(&pool->segment_descriptors);
@@ -32,7 +31,6 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .size = size,
 	    .mapped = chunks ? 0 : size,
 	    .chunks = chunks,
-	    .kind = kind,
 	    .number = atomic_fetch_add(&pool->pools->last_segment, 1) + 1,
 	    .pool = pool,
 	    .heap = heap,
@@ -103,14 +101,13 @@ static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
 	}
 }
 
-int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-			 enum gcp_kind kind)
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 {
 	struct gcp_segment *segment;
 	int result;
 
 	segments_drop(heap->pool, addr, size);
-	result = gcp_segment_create(heap, addr, size, kind, NULL, &segment);
+	result = gcp_segment_create(heap, addr, size, NULL, &segment);
 	if (result != 0)
 		return result;
 	if (heap->pool->vmm && !heap->private)
@@ -124,10 +121,10 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 }
 
 /* The smallest segment of `size` to `most` bytes that is free as a whole. */
-static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kind,
-					uint64_t size, uint64_t most)
+static struct gcp_block *unused_segment(struct gcp_heap *heap, uint64_t size,
+					uint64_t most)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(heap, kind, size), *best = NULL;
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, size), *best = NULL;
 
 	for (int i = 0; block && i < GCP_LOOKS;
 	     i++, block = gcp_tree_next_fit(block, size))
@@ -137,20 +134,18 @@ static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kin
 	return best;
 }
 
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+bool gcp_heap_adopt(struct gcp_heap *heap, uint64_t size)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_heap *common = &pool->common;
 	struct gcp_block *block;
 	struct gcp_segment *segment;
-	uint64_t most = 2 * gcp_round_up(size, GCP_CHUNK);
+	uint64_t most =
+	    size < GCP_CHUNK / 2 ? GCP_CHUNK : 2 * gcp_round_up(size, GCP_CHUNK);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	/* What is not split is of use only where it is nearly filled (fit.c). */
-	if (kind == GCP_KIND_HUGE)
-		most = size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size, most);
+	block = unused_segment(common, size, most);
 	if (!block)
 		return false;
 	segment = block->segment;
@@ -262,14 +257,13 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		else
 			gcp_descriptor_free(&heap->pool->segment_descriptors, segment);
 	}
-	for (int kind = 0; kind < GCP_KINDS; kind++)
-		heap->free[kind] = (struct gcp_treap){0};
+	heap->free = (struct gcp_treap){0};
 	if (!heap->private)
 		memset(heap->pool->streamed, 0, sizeof(heap->pool->streamed));
 	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
-	memset(heap->holes, 0, sizeof(heap->holes));
+	memset(&heap->holes, 0, sizeof(heap->holes));
 	memset(&heap->donors, 0, sizeof(heap->donors));
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;

@@ -56,7 +56,7 @@ static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_ad
 	uint64_t size = atomic_load(&pool->vmm_mapped);
 
 	size = gcp_round_up(size > RANGE_MIN ? size : RANGE_MIN, GCP_CHUNK);
-	if (heap->private || size < least)
+	if (heap->private || bytes < GCP_CHUNK / 2 || size < least)
 		size = least;
 	int result = GCP_CALL(pool, vm_reserve, size, GCP_CHUNK, ret_addr);
 	if (result != 0 && size > least) {
@@ -68,7 +68,7 @@ static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_ad
 }
 
 /* That there are no addresses does not mean that there is no memory. */
-static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
+static int range_add(struct gcp_heap *heap, uint64_t bytes)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_chunk *chunks;
@@ -82,7 +82,7 @@ static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
 	result = -ENOMEM;
 	if (chunks) {
 		gcp_mutex_lock(&pool->lock);
-		result = gcp_space_add(heap, addr, size, kind, chunks);
+		result = gcp_space_add(heap, addr, size, chunks);
 		gcp_mutex_unlock(&pool->lock);
 	}
 	if (result != 0) {
@@ -215,32 +215,32 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-static bool has_room(const struct gcp_request *request, enum gcp_kind kind, bool fresh)
+static bool has_room(const struct gcp_request *request, bool fresh)
 {
 	gcp_addr at;
 
-	return gcp_fit_find(request->heap, kind, request->size, fresh, &at);
+	return gcp_fit_find(request->heap, request->size, fresh, &at);
 }
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
-static int move_plan(const struct gcp_request *request, enum gcp_kind kind,
-		     struct gcp_move *move, struct gcp_move *useless)
+static int move_plan(const struct gcp_request *request, struct gcp_move *move,
+		     struct gcp_move *useless)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
 	gcp_heap_advance(&pool->common);
-	if (has_room(request, kind, move->apart))
+	if (has_room(request, move->apart))
 		return 0;
-	result = gcp_space_plan(heap, kind, request->size, move);
+	result = gcp_space_plan(heap, request->size, move);
 	if (result == 0)
 		gcp_space_collect_useless(pool, move, useless);
 	return result;
 }
 
-static int move_plan_locked(const struct gcp_request *request, enum gcp_kind kind,
-			    struct gcp_move *move, struct gcp_move *useless)
+static int move_plan_locked(const struct gcp_request *request, struct gcp_move *move,
+			    struct gcp_move *useless)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
@@ -249,14 +249,13 @@ static int move_plan_locked(const struct gcp_request *request, enum gcp_kind kin
 					   request->use == GCP_USE_ANY};
 	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
 	GCP_LOCKED(&pool->lock);
-	int result = move_plan(request, kind, move, useless);
+	int result = move_plan(request, move, useless);
 	if (result != 0)
 		gcp_space_release(pool, move);
 	return result;
 }
 
-static int room_make(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
-		     uint64_t *ret_new)
+static int room_make(struct gcp_request *request, gcp_taking *take, uint64_t *ret_new)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_move move, useless;
@@ -265,11 +264,11 @@ static int room_make(struct gcp_request *request, enum gcp_kind kind, gcp_taking
 	gcp_assert_held(GCP_RANK_VMM);
 	assert(!request->block && !request->made);
 	unmapping_finish(pool);
-	result = move_plan_locked(request, kind, &move, &useless);
+	result = move_plan_locked(request, &move, &useless);
 	if (result == -ENOSPC) {
-		result = range_add(request->heap, kind, request->size);
+		result = range_add(request->heap, request->size);
 		if (result == 0)
-			result = move_plan_locked(request, kind, &move, &useless);
+			result = move_plan_locked(request, &move, &useless);
 	}
 	if (result != 0 || !move.target)
 		return result;
@@ -300,8 +299,7 @@ static bool is_wanted(const struct gcp_pool *pool)
 	       !pools->driver.vm_wanted || pools->driver.vm_wanted(pool->device);
 }
 
-int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
-		    uint64_t *ret_new)
+int gcp_vmm_provide(struct gcp_request *request, gcp_taking *take, uint64_t *ret_new)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
@@ -309,7 +307,7 @@ int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking 
 	if (!is_wanted(pool))
 		return GCP_NOT_MAPPED;
 	GCP_LOCKED(&pool->pools->vmm_lock);
-	int result = room_make(request, kind, take, ret_new);
+	int result = room_make(request, take, ret_new);
 	gcp_vmm_release_orphans(pool);
 	return result == 0 || result == GCP_CUDA_OUT_OF_MEMORY || result == -ENOMEM
 		   ? result

@@ -21,8 +21,7 @@ typedef bool gcp_taking(struct gcp_request *request, bool hit);
 /* Makes room for the request, and takes the block: by mapping unused handles to other
  * addresses and, where those do not do, new memory (*ret_new: bytes). 0 without a
  * block: there is room already. GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
-int gcp_vmm_provide(struct gcp_request *request, enum gcp_kind kind, gcp_taking *take,
-		    uint64_t *ret_new);
+int gcp_vmm_provide(struct gcp_request *request, gcp_taking *take, uint64_t *ret_new);
 /* Unmaps addresses that handles have left, where their work is completed: they may be
  * all that holds memory of a graph that has ended. Returns true if none is left. */
 bool gcp_vmm_unmap_completed(struct gcp_pool *pool);
@@ -92,12 +91,11 @@ struct gcp_move {
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  enum gcp_kind kind, struct gcp_chunk *chunks);
+		  struct gcp_chunk *chunks);
 /* Picks the part of a hole that needs the least memory to make room for `bytes`, and
  * unused handles to put there, first those that are completed.
  * -ENOSPC: no hole will do; -ENOMEM. */
-int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		   struct gcp_move *move);
+int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move);
 /* Picks unused handles whose epochs are completed, to be given back. */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move);
@@ -137,14 +135,12 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 /* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
  * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       enum gcp_kind kind, struct gcp_chunk *chunks,
-		       struct gcp_segment **ret_segment);
+		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment);
 /* Adds a driver allocation as one free block. The same errors. */
-int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-			 enum gcp_kind kind);
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
+bool gcp_heap_adopt(struct gcp_heap *heap, uint64_t size);
 /* Returns true if there are any that the purge would take. */
 bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
 /* Unlinks them onto `list`; returns the bytes. */

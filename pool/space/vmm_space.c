@@ -30,11 +30,6 @@ static bool is_hole(const struct gcp_block *block)
 			    GCP_BLOCK_HOLE;
 }
 
-static struct gcp_bins *holes_of(struct gcp_heap *heap, const struct gcp_block *hole)
-{
-	return &heap->holes[hole->segment->kind];
-}
-
 /* Returns the hole that it is a part of now. */
 static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
@@ -51,7 +46,7 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 		block = lower;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_HOLE);
-	gcp_bins_insert(holes_of(heap, block), block, block->size / GCP_CHUNK);
+	gcp_bins_insert(&heap->holes, block, block->size / GCP_CHUNK);
 	return block;
 }
 
@@ -71,10 +66,10 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 }
 
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  enum gcp_kind kind, struct gcp_chunk *chunks)
+		  struct gcp_chunk *chunks)
 {
 	struct gcp_segment *segment;
-	int result = gcp_segment_create(heap, addr, size, kind, chunks, &segment);
+	int result = gcp_segment_create(heap, addr, size, chunks, &segment);
 
 	if (result == 0)
 		hole_insert(heap, segment->first);
@@ -107,20 +102,16 @@ static void unmapping_insert(struct gcp_heap *heap, struct gcp_block *block)
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 {
 	struct gcp_block *hole;
+	int bin = 0;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	while ((hole = TAILQ_FIRST(&ending->unmapping))) {
 		TAILQ_REMOVE(&ending->unmapping, hole, link);
 		unmapping_insert(heap, hole);
 	}
-	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		int bin = 0;
-
-		while ((hole = gcp_bins_next(&ending->holes[kind], &bin, 1, NULL))) {
-			LIST_REMOVE(hole, bin);
-			gcp_bins_insert(&heap->holes[kind], hole,
-					hole->size / GCP_CHUNK);
-		}
+	while ((hole = gcp_bins_next(&ending->holes, &bin, 1, NULL))) {
+		LIST_REMOVE(hole, bin);
+		gcp_bins_insert(&heap->holes, hole, hole->size / GCP_CHUNK);
 	}
 }
 
@@ -152,7 +143,7 @@ static uint64_t bytes_beside(const struct gcp_block *block, bool upper_end,
 		if (chunk->count > 1 && !atomic_load(&segment->heap)->private)
 			break;
 	}
-	return usable < block->size ? usable : block->size;
+	return usable < block->size ? usable : block->size / GCP_PAGE * GCP_PAGE;
 }
 
 /* What has to be mapped beside `beside` free bytes. */
@@ -175,6 +166,7 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 	struct place place = {.hole = hole, .apart = best->apart};
 
 	if (lower + hole->size + upper < bytes ||
+	    !gcp_segment_suits(hole->segment, bytes) ||
 	    (best->apart && !gcp_block_is_segment(hole)))
 		return;
 	place.upper = upper > lower;
@@ -209,8 +201,7 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 		lower = gcp_block_cut(hole, place->upper ? hole->size - place->size
 							 : place->size);
 		if (!lower) {
-			gcp_bins_insert(holes_of(heap, hole), hole,
-					hole->size / GCP_CHUNK);
+			gcp_bins_insert(&heap->holes, hole, hole->size / GCP_CHUNK);
 			return NULL;
 		}
 		target = place->upper ? hole : lower;
@@ -349,13 +340,12 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 	}
 }
 
-int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		   struct gcp_move *move)
+int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct place best = {.apart = move->apart};
 
-	place_by_holes(&heap->holes[kind], bytes, &best);
+	place_by_holes(&heap->holes, bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;

@@ -38,10 +38,9 @@ bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
 	       all_bytes(pool) / MUCH_PART;
 }
 
-/* What is smaller would not fill a segment of its own. */
-bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
+bool gcp_pool_is_exact(const struct gcp_pool *pool)
 {
-	return gcp_pool_is_ordinary(pool) && size >= 2 * GCP_CHUNK &&
+	return gcp_pool_is_ordinary(pool) &&
 	       (gcp_pool_is_tight(pool) || gcp_pool_has_much(pool, 0));
 }
 

@@ -220,9 +220,9 @@ static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->tightness.tight, memory_order_relaxed);
 }
-/* A block of `size` does not share its segment of the driver, which is not larger than
- * it: what is left over would be missing on a full device. */
-bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
+/* No idle segment of the driver is cut, and new ones are as large as their block unless
+ * they are shared: what is left over would be missing on a full device. */
+bool gcp_pool_is_exact(const struct gcp_pool *pool);
 /* Whether the pool, with `bytes` more, has an eighth of the memory. */
 bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
 /* The pool has taken `bytes` from the driver; a free has closed its epoch because

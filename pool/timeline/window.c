@@ -32,9 +32,8 @@ enum {
 	ONE_STREAM_LEAST = 512 << 10,
 	ONE_STREAM_MOST = 16 << 20,
 	ONE_STREAM_BLOCKS_PART = 4,
-	/* Of a pool of mapped segments no larger blocks stay in caches, unless it has
+	/* Of a pool of mapped segments only small blocks stay in caches, unless it has
 	 * several streams or more threads than that, or its limits have grown. */
-	CACHED_MOST_MAPPED = 128 << 10,
 	THREADS_FEW = 2,
 	/* So many epochs in a row, each closed so shortly after the one before: the
 	 * limits double. One that is closed four times as long after it: they halve. So
@@ -111,9 +110,9 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 
 	if (!pool->vmm || !gcp_window_has_few_threads(pool) ||
 	    LOAD(pool->limits.streams) > 1 || LOAD(pool->limits.scale) > 0 ||
-	    classes->largest <= CACHED_MOST_MAPPED)
+	    classes->largest <= GCP_SMALL)
 		return classes->count;
-	return gcp_class_of(classes, CACHED_MOST_MAPPED) + 1u;
+	return gcp_class_of(classes, GCP_SMALL) + 1u;
 }
 
 static void limits_update(struct gcp_pool *pool)

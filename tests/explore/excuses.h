@@ -13,7 +13,7 @@
 #define EXPLORE_EXCUSES(X) \
 	X(ROUNDED, "rounded", \
 	  "near a limit: sizes are rounded up, and blocks in use keep the rest of their " \
-	  "segment, or of their handle of mapped memory and of their slab, from going back") \
+	  "segment, or of their handle of mapped memory, from going back") \
 	X(GRAPHS, "graphs", \
 	  "what a capture has taken, and what a thread takes beside a capture, stays with " \
 	  "its graph until the last one is gone, pinned memory for as long as streams are " \

@@ -29,7 +29,6 @@
 	X(vmm)                                                                         \
 	X(completed)                                                                   \
 	X(tight)                                                                       \
-	X(pinned)                                                                      \
 	X(quota)                                                                       \
 	X(spill)                                                                       \
 	X(host_memory)                                                                 \

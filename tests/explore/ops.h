@@ -156,7 +156,6 @@ struct setting {
 	bool memory_small;    /* out-of-memory is to be expected */
 	bool large;           /* programs use many GiB (OP_SIZES) */
 	bool defaults;        /* the library's options are unset */
-	uint64_t pinned;      /* bytes that one block may keep from being given back */
 	uint64_t quota;       /* bytes of a device; 0: no limit */
 	uint64_t spill;       /* bytes of the host where that is full (GCPOOL_SPILL) */
 	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */

@@ -72,7 +72,7 @@ static void draw_driver(struct setting *setting)
 
 static void keep_defaults(struct setting *setting)
 {
-	setting->pinned = setting->cache_limit = 0;
+	setting->cache_limit = 0;
 	setting->quota = setting->host_quota = 0;
 	setting->completed = setting->host_thread = false;
 	setting->tight &= setting->memory_small;
@@ -106,7 +106,6 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	setting.memory_small = draw_below(&draw, 6) == 0;
 	setting.memory =
 	    setting.memory_small ? (40ull + draw_below(&draw, 100)) << 20 : 32ull << 30;
-	setting.pinned = setting.memory_small ? 2ull << (20 + draw_below(&draw, 3)) : 0;
 	if (draw_below(&draw, 6) == 0)
 		setting.cache_limit = 1ull << (20 + draw_below(&draw, 7));
 	setting.tight = setting.memory_small || setting.cache_limit;
@@ -154,7 +153,7 @@ static void set_device(const struct setting *setting, struct draw *draw)
 		set("GCPSIM_STAGING", "1");
 }
 
-static void set_classes(const struct setting *setting, struct draw *draw)
+static void set_classes(struct draw *draw)
 {
 	switch (draw_below(draw, 6)) {
 	case 0:
@@ -170,15 +169,6 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 	default:
 		break;
 	}
-	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_TEST_SLAB_MAX",
-			   draw_below(draw, 3) ? 1024u << draw_below(draw, 9) : 0);
-	if (draw_below(draw, 3) == 0)
-		set_number("GCPOOL_TEST_SPLIT_LIMIT",
-			   64ull << (20 + draw_below(draw, 4)));
-	/* So little that one small block keeps, where memory is scarce. */
-	if (setting->pinned)
-		set_number("GCPOOL_TEST_SPLIT_LIMIT", setting->pinned);
 }
 
 /* Half of them as most programs run: auto maps. */
@@ -251,12 +241,10 @@ static void set_extremes(const struct setting *setting, struct draw *draw)
 	    {"GCPOOL_TEST_WINDOW_BLOCKS", "1048576"},
 	    {"GCPOOL_TEST_WINDOW", "16T"},
 	    {"GCPOOL_THREAD_CACHE", "16T"},
-	    {"GCPOOL_TEST_SPLIT_LIMIT", "16T"},
-	    {"GCPOOL_TEST_SLAB_MAX", "256K"},
 	    {"GCPOOL_CACHE_LIMIT", "0"},
 	    {"GCPOOL_HOST_QUOTA", "none"},
 	};
-	const char *const *end = ends[draw_below(draw, 10)];
+	const char *const *end = ends[draw_below(draw, 8)];
 
 	if (setting->tight || draw_below(draw, 3))
 		return;
@@ -301,7 +289,7 @@ static void set_options(const struct setting *setting, struct draw *draw)
 			set("GCPSIM_HANDLES", "again");
 		return;
 	}
-	set_classes(setting, draw);
+	set_classes(draw);
 	set_reuse(setting, draw);
 	set_more(setting);
 	if (!setting->share)

@@ -105,12 +105,12 @@ TEST(sizes_take_suffixes)
 {
 	OK(PARSE("GCPOOL_QUOTA=3g", "GCPOOL_TEST_WINDOW=128MiB",
 		 "GCPOOL_THREAD_CACHE=2kB", "GCPOOL_CACHE_LIMIT=1T",
-		 "GCPOOL_TEST_SLAB_MAX=1000"));
+		 "GCPOOL_TEST_CLASS_MIN=1024"));
 	assert_int_equal(options.pool.quota, 3ull << 30);
 	assert_int_equal(options.pool.window_bytes, 128 << 20);
 	assert_int_equal(options.pool.thread_cache_bytes, 2048);
 	assert_int_equal(options.pool.cache_limit, 1ull << 40);
-	assert_int_equal(options.pool.slab_max, 1000);
+	assert_int_equal(options.pool.class_min, 1024);
 	ALONE_WRONG("GCPOOL_QUOTA=3Q", "GCPOOL_QUOTA=3M ", "GCPOOL_QUOTA=M",
 		    "GCPOOL_TEST_FENCE_BATCH=1K");
 }

@@ -114,6 +114,7 @@ SCENARIO(use_after_free_of_a_part)
 	CUdeviceptr parts[4], p = 0;
 
 	allocated(100 * MIB); /* of a larger pool blocks share larger segments */
+	allocated(MIB);       /* beside the smallest blocks */
 	for (int i = 0; i < 4; i++)
 		parts[i] = allocated(MIB);
 	printf("block 0x%llx gone\n", (unsigned long long)parts[1]);
