@@ -126,10 +126,8 @@ int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	int64_t filled = gcp_timeline_filled(timeline);
-	uint64_t epoch = gcp_timeline_next(timeline);
 	/* What other contexts have freed goes on waiting, for a fence. */
-	atomic_fetch_add(&timeline->filled, filled);
+	uint64_t epoch = gcp_timeline_next(timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	giving = release(pool->pools, giving);
 	if (giving.given > 0 && giving.result == 0)

@@ -98,8 +98,6 @@ uint64_t gcp_timeline_now(const struct gcp_timeline *timeline)
 
 uint64_t gcp_timeline_next(struct gcp_timeline *timeline)
 {
-	atomic_store_explicit(&timeline->filled, 0, memory_order_relaxed);
-	atomic_store_explicit(&timeline->early, 0, memory_order_relaxed);
 	uint64_t epoch = atomic_fetch_add(&timeline->open, 1);
 	atomic_thread_fence(memory_order_seq_cst); /* ARM: before the driver looks */
 	return epoch;
@@ -300,27 +298,6 @@ static void queue_thin(struct gcp_timeline *timeline)
 
 /* --- closing -------------------------------------------------------------- */
 
-/* What was freed into the open epoch, as far as it was added up. */
-struct fill {
-	int64_t bytes, early;
-};
-
-static struct fill fill_of(const struct gcp_timeline *timeline)
-{
-	return (struct fill){
-	    .bytes = atomic_load_explicit(&timeline->filled, memory_order_relaxed),
-	    .early = atomic_load_explicit(&timeline->early, memory_order_relaxed),
-	};
-}
-
-/* No fence covers it yet: it goes on waiting, and counts in the epoch that follows. */
-static void fill_carry_over(struct gcp_timeline *timeline, struct fill fill)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	atomic_fetch_add_explicit(&timeline->filled, fill.bytes, memory_order_relaxed);
-	atomic_store_explicit(&timeline->early, fill.early, memory_order_relaxed);
-}
-
 static int close_failed(int failure)
 {
 	if (failure < 0 || failure == GCP_CUDA_OUT_OF_MEMORY)
@@ -346,18 +323,20 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	if (result != 0)
 		return close_failed(result);
 
-	struct fill fill = fill_of(timeline);
+	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
+	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
 	if (timeline->scope->closing)
 		timeline->scope->closing(timeline);
 	result = timeline->scope->record(timeline, fence->handle);
 	if (result != 0) {
-		/* `epoch` has no fence of its own; the next one covers it. */
-		fill_carry_over(timeline, fill);
+		/* `epoch` has no fence of its own; the next one covers it, and what
+		 * was freed into it counts in the epoch that follows. */
 		fence_release(timeline, fence);
 		return close_failed(result);
 	}
-	int64_t filled = fill.bytes - fill.early;
+	atomic_fetch_sub_explicit(&timeline->filled, all, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, 0, memory_order_relaxed);
 	queue_append(timeline, (struct gcp_closed_epoch){
 				   .epoch = epoch,
 				   .fence = fence,
@@ -398,25 +377,20 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 	return timeline->refused ? -EBUSY : result;
 }
 
-/* As if this free had closed it: an allocation of another thread has, since the free
- * began. */
-static void count_as_freed(struct gcp_timeline *timeline, uint64_t epoch)
-{
-	timeline->awaitable = epoch;
-	if (timeline->freed < epoch)
-		timeline->freed = epoch;
-}
-
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 {
 	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	if (closed && closed->epoch > timeline->awaitable)
-		count_as_freed(timeline, closed->epoch);
-	else if (!closed && !gcp_timeline_is_completed(timeline, epoch))
+	/* An allocation of another thread may have closed it since the free began. */
+	if (closed && closed->epoch > timeline->awaitable) {
+		timeline->awaitable = closed->epoch;
+		if (timeline->freed < closed->epoch)
+			timeline->freed = closed->epoch;
+	} else if (!closed && !gcp_timeline_is_completed(timeline, epoch)) {
 		result = close_open(timeline);
+	}
 	atomic_store(&timeline->closing, false);
 	return result;
 }

@@ -30,7 +30,8 @@ void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
 /* The open epoch. All work that the caller submitted, or that happened before the
  * call, is behind its fence. */
 uint64_t gcp_timeline_now(const struct gcp_timeline *timeline);
-/* Moves on to the next epoch without a fence; gives the epoch that was open. */
+/* Moves on to the next epoch without a fence; gives the epoch that was open. What was
+ * freed into that goes on counting. */
 uint64_t gcp_timeline_next(struct gcp_timeline *timeline);
 /* Bytes freed into the open epoch itself, as far as they were added up. */
 int64_t gcp_timeline_filled(const struct gcp_timeline *timeline);
