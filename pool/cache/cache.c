@@ -11,7 +11,7 @@
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
  * the common heap. At thread exit all of it does. All caches together are bounded by
- * what the pool grows: before it does, they are emptied (gcp_caches_may_help).
+ * what the pool grows: before it does, they are emptied (miss.c).
  */
 #include "cache.h"
 
@@ -212,7 +212,7 @@ static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazi
 
 /* --- take and put: the slow halves -------------------------------------------- */
 
-static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
+void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 {
 	if (!chain->first)
 		return;
@@ -235,7 +235,7 @@ void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index)
 	gcp_owner_lock(&cache->own);
 	magazine_drain(cache, &cache->magazines[index], &chain);
 	gcp_owner_unlock(&cache->own);
-	chain_to_heap(cache->pool, &chain);
+	gcp_chain_to_heap(cache->pool, &chain);
 }
 
 /* What others left for this class, if it is older. cache->own is held. */
@@ -315,7 +315,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	if (excess.first) {
 		if (everything || gcp_depot_is_open(cache->pool))
 			gcp_window_starved(cache->pool);
-		chain_to_heap(cache->pool, &excess);
+		gcp_chain_to_heap(cache->pool, &excess);
 	}
 	if (full)
 		gcp_cache_merge_stats(cache);
@@ -450,24 +450,13 @@ static void caches_drain(struct gcp_pool *pool, uint64_t before,
 		(void)gcp_timeline_fill(pool, counted, 0);
 }
 
-/* Small blocks are no reason to empty all caches, and many threads would take from each
- * other again and again what each needs. But idle threads must not keep much from those
- * that work: once the pool has grown by so much it is time. */
-bool gcp_caches_may_help(struct gcp_pool *pool, uint64_t size)
-{
-	if (size > GCP_SMALL && gcp_window_has_few_threads(pool))
-		return true;
-	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
-	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
-}
-
 bool gcp_caches_flush(struct gcp_pool *pool, uint64_t before)
 {
 	struct gcp_chain chain;
 
 	GCP_LOCKED(&pool->pools->registry_lock);
 	caches_drain(pool, before, &chain);
-	chain_to_heap(pool, &chain);
+	gcp_chain_to_heap(pool, &chain);
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
 	return chain.count > 0;
@@ -502,7 +491,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	/* The next free closes the epoch if this fills it. */
 	(void)gcp_timeline_fill(cache->pool, counted_take(cache), 0);
 	gcp_cache_merge_stats(cache);
-	chain_to_heap(cache->pool, &chain);
+	gcp_chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);
 	gcp_stream_cache_destroy(cache);
 	free(cache);

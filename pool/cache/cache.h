@@ -103,8 +103,12 @@ void gcp_cache_add_counted(struct gcp_pool *pool);
 void gcp_caches_announce(struct gcp_pool *pool);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
-/* Whether to empty all caches before the pool grows for a block of `size`. */
-bool gcp_caches_may_help(struct gcp_pool *pool, uint64_t size);
+/* Returns true if the pool has grown by much since all caches were emptied. */
+static inline bool gcp_pool_has_grown(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
+	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
+}
 /* Empties the caches of all threads that have freed nothing since the epoch `before`
  * was open (UINT64_MAX: of all), and what threads have left for each other before, into
  * the pool's common heap. Returns true if there was any. */
@@ -124,6 +128,8 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 /* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
 void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);
+/* Its blocks go to the common heap. Takes pool->lock, unless it is empty. */
+void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);
 

@@ -175,27 +175,20 @@ static int take_ready(struct gcp_request *request)
 
 /* --- gathered ----------------------------------------------------------------- */
 
-/* Returns true if mapping new memory would cost more than a fence and empty caches: but
- * many threads would each take from all others what they need next. */
-static bool gathering_pays(const struct gcp_request *request)
-{
-	struct gcp_pool *pool = request->heap->pool;
-
-	return pool->vmm &&
-	       (request->heap->private || gcp_pool_is_tight(pool) ||
-		(gcp_window_has_few_threads(pool) && request->size > GCP_SMALL));
-}
-
 /* Blocks in the caches of threads may be the room that is needed, and frees that wait
- * for others to share their fence. */
+ * for others to share their fence: mapping memory costs more than a fence and empty
+ * caches. But many threads would each take from all others what they need next: there
+ * caches are emptied once the pool has grown by much since, for idle threads must not
+ * keep it from those that work. Small blocks are no reason either. */
 static int take_gathered(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool all = gathering_pays(request);
+	bool private = request->heap->private, large = request->size > GCP_SMALL;
+	bool empties = large && gcp_window_has_few_threads(pool);
+	bool all = pool->vmm && (private || empties || gcp_pool_is_tight(pool));
 	int result = 0;
 
-	if (!all &&
-	    (request->heap->private || !gcp_caches_may_help(pool, request->size)))
+	if (!all && (private || !(empties || gcp_pool_has_grown(pool))))
 		return 0;
 	gcp_caches_flush(pool, UINT64_MAX);
 	if (all) {

@@ -54,14 +54,6 @@ static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 	gcp_heap_put(&pool->common, block);
 }
 
-static void excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *excess)
-{
-	if (!excess->first)
-		return;
-	GCP_LOCKED(&pool->lock);
-	gcp_heap_put_chain(&pool->common, excess);
-}
-
 /* An epoch is closed when a free finds it full already: what the stream takes again
  * before that leaves it as it was, and one large block that goes back
  * and forth needs no fence. */
@@ -113,7 +105,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 		block_to_heap(pool, block, stream);
 	if (full)
 		gcp_cache_merge_stats(cache);
-	excess_to_heap(pool, &excess);
+	gcp_chain_to_heap(pool, &excess);
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
 	if ((filled || due) && result == 0)
