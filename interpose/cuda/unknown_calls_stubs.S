@@ -7,6 +7,8 @@
  * this returns.
  */
 
+#include "stubs.h"
+
 	.text
 	.hidden	gcp_unknown_call_stubs
 	.globl	gcp_unknown_call_stubs
@@ -17,29 +19,19 @@ gcp_unknown_call_stubs:
 	.set	number, 0
 	.rept	256
 	.p2align 4
+	GCP_LAND
 #if defined(__x86_64__)
-	endbr64
 	movl	$number, %r11d
 	jmp	.Lcommon
-#elif defined(__aarch64__)
-	hint	#34			/* bti c */
+#else
 	mov	w16, #number
 	b	.Lcommon
-#else
-#error "unknown_calls_stubs.S knows x86-64 and aarch64; write the stubs for this processor"
 #endif
 	.set	number, number + 1
 	.endr
 	.p2align 4
 .Lcommon:
-#if defined(__x86_64__)
-	leaq	gcp_unknown_call_called(%rip), %r10
-	jmp	gcp_call_routed
-#else
-	adrp	x17, gcp_unknown_call_called
-	add	x17, x17, :lo12:gcp_unknown_call_called
-	b	gcp_call_routed
-#endif
+	GCP_ROUTE(gcp_unknown_call_called)
 	.cfi_endproc
 	.size	gcp_unknown_call_stubs, . - gcp_unknown_call_stubs
 

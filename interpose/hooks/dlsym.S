@@ -16,13 +16,7 @@
  * this returns (struct gcp_route).
  */
 
-#if defined(__x86_64__)
-#define LAND endbr64
-#elif defined(__aarch64__)
-#define LAND hint #34 /* bti c */
-#else
-#error "dlsym.S knows x86-64 and aarch64; write the stub for this processor"
-#endif
+#include "../cuda/stubs.h"
 
 	.text
 	.globl	dlsym
@@ -30,15 +24,8 @@
 	.p2align 4
 dlsym:
 	.cfi_startproc
-	LAND
-#if defined(__x86_64__)
-	leaq	gcp_dlsym_route(%rip), %r10
-	jmp	gcp_call_routed
-#else
-	adrp	x17, gcp_dlsym_route
-	add	x17, x17, :lo12:gcp_dlsym_route
-	b	gcp_call_routed
-#endif
+	GCP_LAND
+	GCP_ROUTE(gcp_dlsym_route)
 	.cfi_endproc
 	.size	dlsym, . - dlsym
 

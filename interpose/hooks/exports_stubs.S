@@ -18,6 +18,7 @@
  * hooks.h). It goes on to the hook (call.h), or to gcp_called_<name> of exports.c, which
  * looks whether the call needs that.
  */
+#include "../cuda/stubs.h"
 #include "../cuda/symbols.h"
 
 #if defined(__x86_64__)
@@ -36,12 +37,7 @@
 	movl $row + ((how) << 16), %r11d;                                              \
 	jmp .Lwords;
 
-	.text
-.Llook:
-	leaq gcp_linked_target(%rip), %r10
-	jmp gcp_call_routed
-
-#elif defined(__aarch64__)
+#else
 
 #define GCP_LINKED_JUMP(target)                                                        \
 	hint 34; /* bti c */                                                           \
@@ -62,15 +58,11 @@
 	movk w16, how, lsl 16;                                                         \
 	b .Lwords;
 
+#endif
+
 	.text
 .Llook:
-	adrp x17, gcp_linked_target
-	add x17, x17, :lo12:gcp_linked_target
-	b gcp_call_routed
-
-#else
-#error "no stubs for this processor"
-#endif
+	GCP_ROUTE(gcp_linked_target)
 
 #define GCP_LINKED(entry, symbol, target)                                              \
 	.symver gcp_linked_##entry, symbol;                                            \
