@@ -92,9 +92,6 @@ struct gcp_capture_driver {
 	 * (gcp_exec_is_away); the same of which all are done. */
 	uint64_t (*launches_latest)(void);
 	uint64_t (*launches_done)(void);
-
-	/* One line of debugging; NULL unless asked for. Locks may be held. */
-	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
 };
 
 /* -ENOMEM. Keeps `pools` permanently. */

@@ -379,11 +379,4 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
  * again. */
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture);
 
-/* A line of debugging, unless no log is kept. */
-#define GCP_CAPTURE_LOG(tracker, ...)                                                  \
-	do {                                                                           \
-		if (__builtin_expect((tracker)->driver.log != NULL, 0))                \
-			(tracker)->driver.log(__VA_ARGS__);                            \
-	} while (0)
-
 #endif

@@ -113,10 +113,6 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits);
 	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
-	if (gcp_graph_pool_has_memory(graph_pool))
-		GCP_CAPTURE_LOG(
-		    tracker, "graph pool %p released: no graph can run on its memory",
-		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
 	assert(!graph_pool->shares && graph_pool->in_progress == 0);
 	assert(!graph_pool->track); /* X5 */

@@ -59,8 +59,6 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(capture->number > 0); /* it is in the list */
 	TAILQ_REMOVE(&tracker->captures, capture, link);
-	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
-			(unsigned long long)capture->id, capture->stream);
 	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
@@ -109,9 +107,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	if (capture->shared)
 		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
-	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p begins%s",
-			(unsigned long long)capture->id, stream,
-			capture->shared ? ", into a graph pool of the program" : "");
 	/* Another thread has ended it already, and did not find it. */
 	if (known && !state.active && !state.invalidated)
 		capture_finish(tracker, capture);

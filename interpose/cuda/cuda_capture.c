@@ -246,6 +246,4 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .event_query = driver_event_query,
 	    .event_wait = driver_event_wait,
 	};
-	if (gcp_log_wanted(GCP_LOG_DEBUG))
-		ret_driver->log = gcp_message_debug;
 }
