@@ -20,17 +20,6 @@ struct gcp_map *gcp_map_create(void)
 	return map;
 }
 
-void gcp_map_destroy(struct gcp_map *map)
-{
-	struct gcp_map_leaf *leaf = atomic_load(&map->all), *next;
-
-	for (; leaf; leaf = next) {
-		next = leaf->next;
-		munmap(leaf, sizeof(*leaf));
-	}
-	munmap(map, sizeof(*map));
-}
-
 /* The leaf of *slot, made if it is not there; two writers of different pools may
  * meet here. */
 static struct gcp_map_leaf *leaf_at(struct gcp_map *map,

@@ -40,7 +40,6 @@ struct gcp_map {
 };
 
 struct gcp_map *gcp_map_create(void);
-void gcp_map_destroy(struct gcp_map *map);
 /* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 /* Removes `addr` if it still belongs to `block`. */

@@ -170,24 +170,6 @@ static inline struct gcp_treap_node *gcp_treap_step(const struct gcp_treap_node 
 	return node->parent;
 }
 
-/* True if the links, the priorities and the order below `node` are right. */
-static inline bool gcp_treap_is_valid(const struct gcp_treap_node *node,
-				      gcp_treap_before *before)
-{
-	const struct gcp_treap_node *next;
-
-	if (!node)
-		return true;
-	for (int side = 0; side < 2; side++)
-		if (node->child[side] &&
-		    (node->child[side]->parent != node ||
-		     gcp_treap_priority(node->child[side]) > gcp_treap_priority(node) ||
-		     !gcp_treap_is_valid(node->child[side], before)))
-			return false;
-	next = gcp_treap_step(node, 1);
-	return !next || before(node, next);
-}
-
 /* --- sets of one type ------------------------------------------------------------- */
 
 /* Defines, for items of `struct type` whose links are `member`, in the order of
@@ -195,7 +177,7 @@ static inline bool gcp_treap_is_valid(const struct gcp_treap_node *node,
  *
  *   name_insert(treap, item)   name_remove(treap, item)
  *   name_first(treap)
- *   name_next(item)            name_previous(item)
+ *   name_next(item)
  *   name_from(treap, key)      the first item not before `key`
  *   name_below(treap, key)     the last item before `key`
  *   name_of(node)              the item of a node
@@ -231,10 +213,6 @@ static inline bool gcp_treap_is_valid(const struct gcp_treap_node *node,
 	{                                                                              \
 		return name##_of(gcp_treap_step(&item->member, 1));                    \
 	}                                                                              \
-	GCP_TREAP_FUNCTION struct type *name##_previous(const struct type *item)       \
-	{                                                                              \
-		return name##_of(gcp_treap_step(&item->member, 0));                    \
-	}                                                                              \
 	GCP_TREAP_FUNCTION struct type *name##_from(const struct gcp_treap *treap,     \
 						    const struct type *key)            \
 	{                                                                              \
@@ -246,10 +224,6 @@ static inline bool gcp_treap_is_valid(const struct gcp_treap_node *node,
 	{                                                                              \
 		return name##_of(                                                      \
 		    gcp_treap_beside(treap, &key->member, 0, name##_before));          \
-	}                                                                              \
-	GCP_TREAP_FUNCTION bool name##_is_valid(const struct gcp_treap *treap)         \
-	{                                                                              \
-		return gcp_treap_is_valid(treap->root, name##_before);                 \
 	}
 
 #endif

@@ -36,13 +36,6 @@ bool gcp_depot_is_open(const struct gcp_pool *pool)
 	       gcp_window(pool).scale > 0;
 }
 
-static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)
-{
-	return gcp_depot_is_open(pool) &&
-	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes <=
-		   (int64_t)gcp_window(pool).bytes;
-}
-
 /* depot->lock is held. */
 static void first_set(struct gcp_depot *depot, struct gcp_block *first)
 {
@@ -92,26 +85,14 @@ static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
 	return first;
 }
 
-static void depot_drain(struct gcp_pool *pool, struct gcp_depot *depot, uint64_t epoch,
-			struct gcp_chain *chain)
-{
-	struct gcp_block *first;
-
-	while ((first = older_take(depot, epoch))) {
-		struct gcp_chain batch = {first, first->batch.last, first->batch.count};
-
-		gcp_chain_append(chain, batch.first, batch.last, batch.count);
-		atomic_fetch_sub_explicit(&pool->depot_bytes, chain_bytes(&batch),
-					  memory_order_relaxed);
-	}
-}
-
 void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_depot *depot = &pool->depots[chain->first->size_class];
 	int64_t bytes = chain_bytes(chain);
 
-	if (!depot_has_room(pool, bytes))
+	if (!gcp_depot_is_open(pool) ||
+	    atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes >
+		(int64_t)gcp_window(pool).bytes)
 		return;
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
@@ -149,8 +130,17 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 
 void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain)
 {
+	struct gcp_block *first;
+
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return;
 	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
-		depot_drain(pool, &pool->depots[i], epoch, chain);
+		while ((first = older_take(&pool->depots[i], epoch))) {
+			int64_t bytes = (int64_t)(first->batch.count * first->size);
+
+			gcp_chain_append(chain, first, first->batch.last,
+					 first->batch.count);
+			atomic_fetch_sub_explicit(&pool->depot_bytes, bytes,
+						  memory_order_relaxed);
+		}
 }

@@ -208,6 +208,23 @@ static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
 
 GCP_TREAP(free_blocks, gcp_block, node, stands_before, NULL)
 
+/* True if the links, the priorities and the order below `node` are right. */
+static bool tree_is_valid(const struct gcp_treap_node *node)
+{
+	const struct gcp_treap_node *next;
+
+	if (!node)
+		return true;
+	for (int side = 0; side < 2; side++)
+		if (node->child[side] &&
+		    (node->child[side]->parent != node ||
+		     gcp_treap_priority(node->child[side]) > gcp_treap_priority(node) ||
+		     !tree_is_valid(node->child[side])))
+			return false;
+	next = gcp_treap_step(node, 1);
+	return !next || free_blocks_before(node, next);
+}
+
 static bool largest_is_right(const struct gcp_block *block)
 {
 	uint64_t largest = block->size;
@@ -225,7 +242,7 @@ static const char *tree_check(const struct gcp_heap *heap)
 {
 	const struct gcp_block *block = free_blocks_first(&heap->free);
 
-	GCP_MUST(free_blocks_is_valid(&heap->free),
+	GCP_MUST(tree_is_valid(heap->free.root),
 		 "B7: a tree of free blocks is out of order");
 	for (; block; block = free_blocks_next(block))
 		GCP_MUST(largest_is_right(block),

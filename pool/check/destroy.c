@@ -21,6 +21,17 @@ static void timeline_destroy(struct gcp_timeline *timeline,
 	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }
 
+static void map_destroy(struct gcp_map *map)
+{
+	struct gcp_map_leaf *leaf = atomic_load(&map->all), *next;
+
+	for (; leaf; leaf = next) {
+		next = leaf->next;
+		munmap(leaf, sizeof(*leaf));
+	}
+	munmap(map, sizeof(*map));
+}
+
 static void pinned_blocks_free(struct gcp_pinned *pinned)
 {
 	struct gcp_pinned_block *block;
@@ -42,7 +53,7 @@ static void pinned_destroy(struct gcp_pools *pools)
 	pinned_blocks_free(pinned);
 	if (pools->driver.fence_all_destroy)
 		timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
-	gcp_map_destroy(pinned->map);
+	map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));
 	pools->pinned = NULL;
 }
@@ -83,6 +94,6 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 		pool_destroy(pools, pool);
 	}
 	free(pools->classes.of_units);
-	gcp_map_destroy(pools->map);
+	map_destroy(pools->map);
 	munmap(pools, sizeof(*pools));
 }

@@ -184,20 +184,16 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool waits)
 {
 	int64_t size = (int64_t)block->size;
-	int result;
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_private_free(pool, block);
 	gcp_mutex_unlock(&pool->lock);
 	if (!waits || gcp_timeline_is_held(&pool->timeline))
 		return 0;
-	if (pool->pools->config.blocking_free)
-		return free_end(pool, gcp_timeline_stamp(pool), false, true);
-	if (!(gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool)))
+	bool close = gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool);
+	if (!close && !pool->pools->config.blocking_free)
 		return 0;
-	gcp_tight_freed(pool);
-	result = free_closing(pool, gcp_timeline_stamp(pool));
-	return result == -EBUSY || result == -EAGAIN ? 0 : result;
+	return free_end(pool, gcp_timeline_stamp(pool), close, true);
 }
 
 /* What is not USED: captured, exported, or free. */

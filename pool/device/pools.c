@@ -9,7 +9,6 @@
 #include "../reclaim/reclaim.h"
 #include "../pinned/pinned_types.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
@@ -36,14 +35,10 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
 	gcp_mutex_init(&pools->fence_lock, GCP_RANK_FENCE);
 	pools->map = gcp_map_create();
+	/* What was made stays: the process passes through from now on. */
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
-	    gcp_pinned_create(pools) != 0) {
-		if (pools->map)
-			gcp_map_destroy(pools->map);
-		free(pools->classes.of_units);
-		munmap(pools, sizeof(*pools));
+	    gcp_pinned_create(pools) != 0)
 		return -ENOMEM;
-	}
 	atomic_store(&pools->eager_work, 1);
 	*ret_pools = pools;
 	return 0;

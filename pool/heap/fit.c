@@ -105,13 +105,6 @@ static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, boo
 	return block;
 }
 
-/* What was taken is missing; what was only cut off it is back. */
-static void unused_low_update(struct gcp_heap *heap)
-{
-	if (heap->unused_low > heap->unused_bytes)
-		heap->unused_low = heap->unused_bytes;
-}
-
 /* Whether the program has nothing else in the block's segment. */
 static bool is_segment_idle_soon(const struct gcp_block *block)
 {
@@ -191,7 +184,9 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	if (!at || !(block = take_from(heap, block, at, size)))
 		return NULL;
 	block = gcp_block_split(heap, block, size);
-	unused_low_update(heap);
+	/* What was taken is missing; what was only cut off it is back. */
+	if (heap->unused_low > heap->unused_bytes)
+		heap->unused_low = heap->unused_bytes;
 	assert(gcp_block_place(block, size) == block->addr);
 	/* A block that was not split is too large for its class. */
 	block->size_class =

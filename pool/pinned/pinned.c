@@ -18,8 +18,6 @@
  */
 #include "pinned_types.h"
 
-#include <sys/mman.h>
-
 /* --- life ----------------------------------------------------------------- */
 
 int gcp_pinned_create(struct gcp_pools *pools)
@@ -32,10 +30,8 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	if (!pinned)
 		return -ENOMEM;
 	pinned->map = gcp_map_create();
-	if (!pinned->map) {
-		munmap(pinned, sizeof(*pinned));
+	if (!pinned->map)
 		return -ENOMEM;
-	}
 	pinned->pools = pools;
 	gcp_descriptor_pool_init(&pinned->block_descriptors,
 				 sizeof(struct gcp_pinned_block));

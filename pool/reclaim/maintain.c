@@ -166,24 +166,21 @@ void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
 	}
 }
 
-/* Whether no free has closed an epoch since the caller asked last. What threads keep
- * goes to the heap then, and the open epoch gets a fence. */
+/* Returns true if no free has closed an epoch since the caller asked last, or a turn
+ * began. What threads keep goes to the heap then, and the open epoch gets a fence. */
 static bool is_quiet(struct gcp_pool *pool)
 {
 	uint64_t open = atomic_load(&pool->timeline.open);
 
 	gcp_mutex_lock(&pool->lock);
-	bool quiet = pool->maintenance.seen_epoch == open;
-	pool->maintenance.seen_epoch = open;
+	bool quiet = pool->maintenance.epoch == open;
+	pool->maintenance.epoch = open;
 	gcp_mutex_unlock(&pool->lock);
-	if (!quiet)
-		return false;
-	gcp_caches_flush(pool, UINT64_MAX);
-	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
-	gcp_mutex_lock(&pool->lock);
-	pool->maintenance.seen_epoch = atomic_load(&pool->timeline.open);
-	gcp_mutex_unlock(&pool->lock);
-	return true;
+	if (quiet) {
+		gcp_caches_flush(pool, UINT64_MAX);
+		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	}
+	return quiet;
 }
 
 static void decay_within(void *arg)

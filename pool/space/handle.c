@@ -20,21 +20,14 @@ enum { HANDLE_PARTS = 4 };
 
 struct gcp_chunk *gcp_chunks_create(uint64_t size)
 {
-	int saved = errno;
-	void *chunks = mmap(NULL, size / GCP_CHUNK * sizeof(struct gcp_chunk),
-			    PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	errno = saved;
-	return chunks == MAP_FAILED ? NULL : chunks;
+	return gcp_zeroed_map(size / GCP_CHUNK * sizeof(struct gcp_chunk));
 }
 
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	munmap(chunks, size / GCP_CHUNK * sizeof(*chunks));
-	errno = saved;
 }
 
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count)

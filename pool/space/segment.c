@@ -95,7 +95,7 @@ static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
 
 	segment = gcp_segments_below(&pool->segments, &key);
 	for (; segment && segment->addr + segment->size > addr; segment = lower) {
-		lower = gcp_segments_previous(segment);
+		lower = gcp_segments_below(&pool->segments, segment);
 		if (!segment->chunks)
 			segment_drop(segment);
 	}
@@ -180,11 +180,6 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
 }
 
-static bool segment_is_unused(const struct gcp_segment *segment)
-{
-	return !segment->chunks && gcp_block_is_free(segment->first);
-}
-
 /* Onto `list`; its one block is free. */
 static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 			   struct gcp_segment_list *list)
@@ -202,7 +197,7 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
 		       uint64_t taken)
 {
-	if (!segment_is_unused(segment) ||
+	if (segment->chunks || !gcp_block_is_free(segment->first) ||
 	    (purge->completed_only &&
 	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
 		return false;

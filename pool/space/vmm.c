@@ -215,23 +215,17 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-static bool has_room(const struct gcp_request *request, bool fresh)
-{
-	gcp_addr at;
-
-	return gcp_fit_find(request->heap, request->size, fresh, &at);
-}
-
 /* pool->lock is held. 0: planned, or there is room already (no target). */
 static int move_plan(const struct gcp_request *request, struct gcp_move *move,
 		     struct gcp_move *useless)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
+	gcp_addr at;
 	int result;
 
 	gcp_heap_advance(&pool->common);
-	if (has_room(request, move->apart))
+	if (gcp_fit_find(heap, request->size, move->apart, &at))
 		return 0;
 	result = gcp_space_plan(heap, request->size, move);
 	if (result == 0)
