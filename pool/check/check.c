@@ -601,7 +601,7 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 	const char *broken = NULL;
 
 	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next) {
-		(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
+		gcp_pool_gather(pool);
 		gcp_mutex_lock(&pools->vmm_lock);
 		gcp_mutex_lock(&pools->registry_lock);
 		gcp_mutex_lock(&pool->lock);

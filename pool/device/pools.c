@@ -466,13 +466,6 @@ int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
 	return 0;
 }
 
-static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
-{
-	int result = gcp_timeline_complete(&pool->timeline, epoch);
-
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool, false) : result;
-}
-
 /* All work of every context; where no fence can cover them all, of those that have a
  * pool. The errors of contexts other than the block's are not the caller's. */
 static int complete_everywhere(struct gcp_pool *own)
@@ -485,10 +478,10 @@ static int complete_everywhere(struct gcp_pool *own)
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (pool == own || !gcp_pool_pin_wait(pool))
 			continue;
-		(void)pool_complete(pool, gcp_timeline_stamp(pool));
+		(void)gcp_pool_complete(pool, gcp_timeline_stamp(pool));
 		gcp_pool_unpin(pool);
 	}
-	return pool_complete(own, gcp_timeline_stamp(own));
+	return gcp_pool_complete(own, gcp_timeline_stamp(own));
 }
 
 int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
@@ -513,7 +506,7 @@ int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 	 * context. The heap itself may go at any time, with its graphs. */
 	if (atomic_load(&segment->heap) != &pool->common)
 		return complete_everywhere(pool);
-	return pool_complete(pool, block->epoch > segment->private_epoch
-				       ? block->epoch
-				       : segment->private_epoch);
+	return gcp_pool_complete(pool, block->epoch > segment->private_epoch
+					   ? block->epoch
+					   : segment->private_epoch);
 }

@@ -113,19 +113,6 @@ static int take_new(struct gcp_request *request, uint64_t bytes)
 	return result;
 }
 
-/* New memory in a mapped segment: unused memory from elsewhere, if there is. */
-static int grow_mapped(struct gcp_request *request)
-{
-	uint64_t new;
-	int result = gcp_vmm_provide(request, gcp_take_locked, &new);
-
-	if (result == 0 && !request->block)
-		gcp_take_ready(request);
-	if (result == 0 && new > 0)
-		gcp_tight_grown(request->heap->pool, new);
-	return result;
-}
-
 int gcp_grow_plain(struct gcp_request *request)
 {
 	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
@@ -139,14 +126,22 @@ int gcp_grow_plain(struct gcp_request *request)
 	return result;
 }
 
-/* What cannot be mapped is taken as plain CUDA would: it is served, or refused with the
- * driver's code. */
+/* In a mapped segment, with unused memory from elsewhere, if there is. What cannot be
+ * mapped is taken as plain CUDA would: it is served, or refused with the driver's code.
+ */
 int gcp_grow(struct gcp_request *request)
 {
-	const struct gcp_pool *pool = request->heap->pool;
-	int mapped = GCP_NOT_MAPPED;
+	struct gcp_pool *pool = request->heap->pool;
+	uint64_t new = 0;
+	int result = GCP_NOT_MAPPED;
 
 	if (pool->vmm)
-		mapped = grow_mapped(request);
-	return mapped != GCP_NOT_MAPPED ? mapped : gcp_grow_plain(request);
+		result = gcp_vmm_provide(request, gcp_take_locked, &new);
+	if (result == GCP_NOT_MAPPED)
+		return gcp_grow_plain(request);
+	if (result == 0 && !request->block)
+		gcp_take_ready(request);
+	if (result == 0 && new > 0)
+		gcp_tight_grown(pool, new);
+	return result;
 }

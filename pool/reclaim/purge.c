@@ -21,21 +21,15 @@
 /* An error is the device's, sticky, and the program's next call reports it; the memory
  * is not ours any more either way. Then the second call does not wait; it waits on a
  * device that has no stream-ordered free, as on drivers that have none. */
-static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segment,
-			 bool gently)
-{
-	if (!gently || GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free],
-				 mem_release, pool->ctx, segment->addr) != 0)
-		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
-}
-
 static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 			  bool gently)
 {
 	struct gcp_segment *segment;
 
 	TAILQ_FOREACH (segment, list, link) {
-		segment_free(pool, segment, gently);
+		if (!gently || GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free],
+					 mem_release, pool->ctx, segment->addr) != 0)
+			(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
 		GCP_LOG(
 		    pool->pools, "device %d: gave back a segment of %llu KiB at 0x%llx",
 		    pool->device, GCP_ULL(segment->size >> 10), GCP_ULL(segment->addr));

@@ -175,11 +175,11 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 	return result;
 }
 
-/* Waits for all work until then; beside a capture for all of the context. */
-static void complete(struct gcp_pool *pool, uint64_t epoch)
+int gcp_pool_complete(struct gcp_pool *pool, uint64_t epoch)
 {
-	if (gcp_timeline_complete(&pool->timeline, epoch) == -EBUSY)
-		(void)gcp_pool_complete_by_free(pool, false);
+	int result = gcp_timeline_complete(&pool->timeline, epoch);
+
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool, false) : result;
 }
 
 /* In each pool before any of them is waited for. */
@@ -201,7 +201,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 	if (epoch != 0) {
 		gcp_count_wait(pool);
 		if (complete_soon(pool, epoch, step->search) == -EBUSY)
-			complete(pool, epoch);
+			(void)gcp_pool_complete(pool, epoch);
 	}
 	(void)complete_soon(pool, atomic_load(&pool->held_back), step->search);
 	give(pool, step, true); /* also what a barrier of another pool holds back */
@@ -252,7 +252,7 @@ static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 	const struct gcp_heap *heap;
 	const struct gcp_block *block;
 
-	(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
+	gcp_pool_gather(pool);
 	GCP_LOCKED(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
 	held = (int64_t)pool->stats.allocated_bytes.current > 0
@@ -420,7 +420,7 @@ static void complete_all(struct gcp_pool *pool)
 	if (epoch == 0)
 		return;
 	gcp_count_wait(pool);
-	complete(pool, epoch);
+	(void)gcp_pool_complete(pool, epoch);
 }
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)

@@ -39,8 +39,11 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
 /* Makes what gives segments of the pool back without a wait, unless it is there. False:
  * not for now. No lock of the room is held. */
 bool gcp_release_prepare(struct gcp_pool *pool);
-/* Bytes that the program holds, counts of all threads gathered. */
-uint64_t gcp_pool_allocated(struct gcp_pool *pool);
+/* Makes all threads' counts part of the pool's. */
+void gcp_pool_gather(struct gcp_pool *pool);
+/* Waits for all work until the end of `epoch`, and beside a capture for all of the
+ * context. An error of the device. */
+int gcp_pool_complete(struct gcp_pool *pool, uint64_t epoch);
 
 static inline void gcp_count_wait(struct gcp_pool *pool)
 {

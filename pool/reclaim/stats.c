@@ -5,8 +5,7 @@
  */
 #include "reclaim.h"
 
-/* Makes all threads' counts part of the pool's. */
-static void pool_gather(struct gcp_pool *pool)
+void gcp_pool_gather(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_cache *cache;
@@ -26,23 +25,12 @@ static uint64_t current_of(const struct gcp_gauge *gauge)
 	return (int64_t)gauge->current > 0 ? gauge->current : 0;
 }
 
-uint64_t gcp_pool_allocated(struct gcp_pool *pool)
-{
-	uint64_t bytes;
-
-	pool_gather(pool);
-	gcp_mutex_lock(&pool->lock);
-	bytes = current_of(&pool->stats.allocated_bytes);
-	gcp_mutex_unlock(&pool->lock);
-	return bytes;
-}
-
 static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 {
 	struct gcp_stats *stats = &pool->stats;
 	uint64_t largest;
 
-	pool_gather(pool);
+	gcp_pool_gather(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 #define GCP_X(name, meaning)                                                           \
@@ -98,7 +86,7 @@ void gcp_pools_reset_peaks(struct gcp_pools *pools, int device, bool async_alone
 
 		if (pool->device != device)
 			continue;
-		pool_gather(pool);
+		gcp_pool_gather(pool);
 		gcp_mutex_lock(&pool->lock);
 		if (async_alone) {
 			stats->async_bytes.peak = stats->async_bytes.current;
