@@ -109,14 +109,14 @@ static int64_t counted_take(struct gcp_cache *cache)
 void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 {
 	struct gcp_pool *pool = cache->pool;
-	struct gcp_window window = gcp_window_of_thread(pool);
+	uint64_t bytes = gcp_limit_share(pool, GCP_LIMIT(pool, epoch_bytes));
+	uint32_t blocks = pool->pools->config.epoch_blocks;
 
 	cache->epoch = epoch;
-	cache->epoch_share = (int64_t)window.epoch_bytes;
+	cache->epoch_share = (int64_t)bytes;
 	cache->epoch_left = gcp_timeline_room(pool, cache->epoch_share);
 	cache->epoch_part = cache->epoch_left;
-	cache->epoch_least = window.epoch_bytes / window.epoch_blocks +
-			     (window.epoch_bytes % window.epoch_blocks != 0);
+	cache->epoch_least = bytes / blocks + (bytes % blocks != 0);
 	cache->limit = gcp_cache_most(pool);
 	gcp_cache_floor_set(cache);
 }
@@ -187,8 +187,7 @@ static uint32_t batch_of(uint32_t most)
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    bool over, struct gcp_chain *excess)
 {
-	struct gcp_window window = gcp_window_of_thread(cache->pool);
-	uint32_t most = gcp_window_blocks(&window, magazine->previous->size);
+	uint32_t most = gcp_window_blocks(cache->pool, magazine->previous->size);
 	uint32_t count = (uint32_t)magazine->previous_count + magazine->loaded_count;
 	uint32_t batch;
 
@@ -355,9 +354,8 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 {
-	struct gcp_window window = gcp_window_of_thread(cache->pool);
 	uint64_t most = cache->pool->pools->config.thread_cache_bytes / 2 / size;
-	uint32_t blocks = gcp_window_blocks(&window, size);
+	uint32_t blocks = gcp_window_blocks(cache->pool, size);
 
 	if (blocks > most)
 		blocks = (uint32_t)most;

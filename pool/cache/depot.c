@@ -33,7 +33,7 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       gcp_window(pool).scale > 0;
+	       GCP_LIMIT(pool, scale) > 0;
 }
 
 /* depot->lock is held. */
@@ -92,7 +92,7 @@ void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
 
 	if (!gcp_depot_is_open(pool) ||
 	    atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes >
-		(int64_t)gcp_window(pool).bytes)
+		(int64_t)GCP_LIMIT(pool, bytes))
 		return;
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);

@@ -35,7 +35,7 @@ static bool is_missing(const struct gcp_request *request, int result)
  * much. */
 static bool is_barrier_first(const struct gcp_pool *pool)
 {
-	return gcp_window(pool).streams > 0 &&
+	return GCP_LIMIT(pool, streams) > 0 &&
 	       !atomic_load_explicit(&pool->pools->completed_only,
 				     memory_order_relaxed);
 }
@@ -50,7 +50,6 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
-	struct gcp_window window = gcp_window(pool), mine = gcp_window_of_thread(pool);
 	uint64_t cached_epoch = 0, epoch = 0, bytes = request->size;
 	uint32_t count = 0;
 
@@ -61,10 +60,10 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 			 (uint64_t)atomic_load_explicit(&pool->depot_bytes,
 							memory_order_relaxed);
 	}
-	if (cached_epoch && !full && count >= gcp_window_blocks(&mine, request->size))
+	if (cached_epoch && !full && count >= gcp_window_blocks(pool, request->size))
 		return cached_epoch;
 	GCP_LOCKED(&pool->lock);
-	if (full || heap->pending_bytes + bytes > window.bytes) {
+	if (full || heap->pending_bytes + bytes > GCP_LIMIT(pool, bytes)) {
 		epoch = gcp_heap_fitting_epoch(heap, request->size);
 		if (epoch == 0 || (cached_epoch && cached_epoch < epoch))
 			epoch = cached_epoch;
@@ -151,12 +150,11 @@ static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
-	struct gcp_window window = gcp_window(pool);
 	uint64_t pending = __atomic_load_n(&heap->pending_bytes, __ATOMIC_RELAXED);
 
-	if (heap->private || pending < window.epoch_bytes)
+	if (heap->private || pending < GCP_LIMIT(pool, epoch_bytes))
 		return 0;
-	if (window.streams != 1 || pending < window.bytes)
+	if (GCP_LIMIT(pool, streams) != 1 || pending < GCP_LIMIT(pool, bytes))
 		return poll_in_epoch(request);
 	int result = gcp_timeline_make_ready(pool, gcp_timeline_stamp(pool) - 1);
 	return result == -EBUSY ? 0 : result;

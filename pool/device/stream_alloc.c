@@ -71,7 +71,7 @@ static bool limit_is_due(struct gcp_pool *pool, uint64_t bytes)
 	if (__builtin_expect(pool->cache_limit == GCP_LIMIT_NONE, 1))
 		return false;
 	bytes += atomic_fetch_add(&pool->limit_freed, bytes);
-	if (pool->cache_limit > 0 && bytes < gcp_window(pool).epoch_bytes)
+	if (pool->cache_limit > 0 && bytes < GCP_LIMIT(pool, epoch_bytes))
 		return false;
 	atomic_store_explicit(&pool->limit_freed, 0, memory_order_relaxed);
 	return true;

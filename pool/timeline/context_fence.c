@@ -163,7 +163,7 @@ static int catch_up_locked(struct gcp_pool *pool)
 {
 	enum { PENDING_PART = 4 };
 	struct gcp_timeline *timeline = &pool->timeline;
-	uint64_t window = gcp_window(pool).bytes;
+	uint64_t window = GCP_LIMIT(pool, bytes);
 	uint64_t part = atomic_load(&pool->reserved_hint) / PENDING_PART;
 	uint64_t most = part > 2 * window ? part : 2 * window;
 	struct gcp_closed_epoch *closed =
@@ -179,7 +179,7 @@ static bool is_overfull(const struct gcp_pool *pool)
 {
 	return gcp_pool_is_tight(pool) ||
 	       atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed) >=
-		   2 * (int64_t)gcp_window(pool).epoch_bytes;
+		   2 * (int64_t)GCP_LIMIT(pool, epoch_bytes);
 }
 
 /* The fence of another thread that closes the epoch covers it as well, or the next one
@@ -227,7 +227,7 @@ static int close_early_locked(struct gcp_timeline *timeline)
 
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 {
-	int64_t least = full ? (int64_t)gcp_window(pool).epoch_bytes : INT64_MIN;
+	int64_t least = full ? (int64_t)GCP_LIMIT(pool, epoch_bytes) : INT64_MIN;
 	int result;
 
 	if (gcp_timeline_filled(&pool->timeline) < least)

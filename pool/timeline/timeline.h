@@ -171,23 +171,16 @@ bool gcp_timeline_is_any_ordered(struct gcp_pool *pool);
 int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 		      int (*order)(void *ctx, void *fence));
 
-/* A copy of the limits. */
-struct gcp_window {
-	uint64_t bytes;
-	uint32_t blocks;
-	uint64_t epoch_bytes;
-	uint32_t epoch_blocks; /* or so many blocks of one thread: an epoch is closed */
-	uint32_t streams;
-	uint32_t scale; /* how often they were doubled */
-};
+/* A limit of the pool as it is now (struct gcp_limits). */
+#define GCP_LIMIT(pool, name)                                                          \
+	atomic_load_explicit(&(pool)->limits.name, memory_order_relaxed)
 
 /* --- window.c: any lock may be held ----------------------------------------------- */
 
-/* What may wait in the whole pool, and the calling thread's share of it. */
-struct gcp_window gcp_window(const struct gcp_pool *pool);
-struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
-/* How many blocks of `size` the window has room for: one at least. */
-uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
+/* The calling thread's share of a limit in bytes. */
+uint64_t gcp_limit_share(const struct gcp_pool *pool, uint64_t bytes);
+/* How many blocks of `size` that of the window has room for: one at least. */
+uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size);
 /* Returns true if so few threads allocate that they hardly meet at locks. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool);
 

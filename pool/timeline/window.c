@@ -222,37 +222,21 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 
 /* --- asking ---------------------------------------------------------------------- */
 
-struct gcp_window gcp_window(const struct gcp_pool *pool)
+uint64_t gcp_limit_share(const struct gcp_pool *pool, uint64_t bytes)
 {
-	return (struct gcp_window){
-	    .bytes = LOAD(pool->limits.bytes),
-	    .blocks = LOAD(pool->limits.blocks),
-	    .epoch_bytes = LOAD(pool->limits.epoch_bytes),
-	    .epoch_blocks = pool->pools->config.epoch_blocks,
-	    .streams = LOAD(pool->limits.streams),
-	    .scale = LOAD(pool->limits.scale),
-	};
-}
-
-struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
-{
-	struct gcp_window window = gcp_window(pool);
 	uint32_t threads = LOAD(pool->cache_count);
 
-	if (threads > 1) {
-		window.bytes /= threads;
-		window.epoch_bytes /= threads;
-	}
-	return window;
+	return threads > 1 ? bytes / threads : bytes;
 }
 
-uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
+uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size)
 {
-	uint64_t blocks = window->bytes / size;
+	uint64_t blocks = gcp_limit_share(pool, LOAD(pool->limits.bytes)) / size;
+	uint32_t most = LOAD(pool->limits.blocks);
 
-	assert(window->blocks > 0); /* none would be given to the heap for ever */
-	if (blocks > window->blocks)
-		return window->blocks;
+	assert(most > 0); /* none would be given to the heap for ever */
+	if (blocks > most)
+		return most;
 	return blocks ? (uint32_t)blocks : 1;
 }
 
