@@ -330,10 +330,6 @@ struct gcp_fence_scope {
 	/* ctx: only the part in that context; NULL: all. */
 	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	/* A fence that fails is the last one to be tried. */
-	bool refuses;
-	/* An epoch is being closed; NULL: never called. */
-	void (*closing)(struct gcp_timeline *timeline);
 	/* Whether a closed epoch keeps its fence where the queue is full: what waits
 	 * for it, or stands behind a barrier for it, may not do so for the next one. */
 	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
@@ -366,7 +362,8 @@ struct gcp_timeline {
 	struct gcp_fence *spare; /* fences to use again; fence_lock */
 	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
 	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
-	struct gcp_pools *pools; /* constant, as the next one */
+	struct gcp_pools *pools; /* constant, as the next ones */
+	struct gcp_pool *pool;   /* NULL: of pinned memory */
 	const struct gcp_fence_scope *scope;
 };
 

@@ -84,7 +84,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
-	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
+	gcp_timeline_init(&pool->timeline, pools, pool, &gcp_context_fences);
 	gcp_heap_init(&pool->common, pool, false);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	return pool;

@@ -37,7 +37,7 @@ int gcp_pinned_create(struct gcp_pools *pools)
 				 sizeof(struct gcp_pinned_block));
 	gcp_descriptor_pool_init(&pinned->bucket_descriptors,
 				 sizeof(struct gcp_pinned_bucket));
-	gcp_timeline_init(&pinned->timeline, pools, &gcp_pinned_fences);
+	gcp_timeline_init(&pinned->timeline, pools, NULL, &gcp_pinned_fences);
 	pools->pinned = pinned;
 	return 0;
 }

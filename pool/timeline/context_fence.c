@@ -24,22 +24,16 @@
 
 /* --- the scope ------------------------------------------------------------ */
 
-static struct gcp_pool *pool_of(const struct gcp_timeline *timeline)
-{
-	return (struct gcp_pool *)((char *)(uintptr_t)timeline -
-				   offsetof(struct gcp_pool, timeline));
-}
-
 static int context_create(struct gcp_timeline *timeline, void **ret_handle)
 {
-	struct gcp_pool *pool = pool_of(timeline);
+	struct gcp_pool *pool = timeline->pool;
 
 	return GCP_CALL(pool, fence_create, pool->ctx, ret_handle);
 }
 
 static int context_record(struct gcp_timeline *timeline, void *handle)
 {
-	struct gcp_pool *pool = pool_of(timeline);
+	struct gcp_pool *pool = timeline->pool;
 
 	return GCP_CALL(pool, fence_record, pool->ctx, handle);
 }
@@ -47,12 +41,12 @@ static int context_record(struct gcp_timeline *timeline, void *handle)
 static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
 	(void)ctx; /* as context_wait */
-	return GCP_CALL(pool_of(timeline), fence_query, handle);
+	return GCP_CALL(timeline->pool, fence_query, handle);
 }
 
 static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
-	struct gcp_pool *pool = pool_of(timeline);
+	struct gcp_pool *pool = timeline->pool;
 	const struct gcp_driver *driver = &pool->pools->driver;
 	uint64_t start = driver->clock_ns();
 	int result = ctx && driver->fence_wait_own ? driver->fence_wait_own(handle)
@@ -60,11 +54,6 @@ static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 
 	gcp_cost_add(pool->pools, pool->calls[GCP_CALL_fence_wait], start);
 	return result;
-}
-
-static void context_closing(struct gcp_timeline *timeline)
-{
-	gcp_window_epoch_closed(pool_of(timeline));
 }
 
 /* The latest that a free or a barrier has closed: an allocation has closed the next
@@ -82,8 +71,6 @@ const struct gcp_fence_scope gcp_context_fences = {
     .record = context_record,
     .query = context_query,
     .wait = context_wait,
-    .refuses = true,
-    .closing = context_closing,
     .keeps = context_keeps,
 };
 

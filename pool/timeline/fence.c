@@ -79,8 +79,9 @@ enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
 };
 
 void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
-		       const struct gcp_fence_scope *scope)
+		       struct gcp_pool *pool, const struct gcp_fence_scope *scope)
 {
+	timeline->pool = pool;
 	timeline->pools = pools;
 	timeline->scope = scope;
 	atomic_store(&timeline->open, GCP_EPOCH_FIRST);
@@ -326,8 +327,8 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
-	if (timeline->scope->closing)
-		timeline->scope->closing(timeline);
+	if (timeline->pool)
+		gcp_window_epoch_closed(timeline->pool);
 	result = timeline->scope->record(timeline, fence->handle);
 	if (result != 0) {
 		/* `epoch` has no fence of its own; the next one covers it, and what
@@ -357,7 +358,7 @@ static int close_open(struct gcp_timeline *timeline)
 	if (timeline->refused)
 		return -ENOBUFS;
 	result = close_by_fence(timeline);
-	if (result <= 0 || !timeline->scope->refuses)
+	if (result <= 0 || !timeline->pool)
 		return result;
 	timeline->refused = true;
 	return -ENOBUFS;

@@ -24,8 +24,9 @@
  * called with fence_lock held. Results: 0; > 0, a sticky device error; -EBUSY: a
  * capture forbids it, or memory for a fence is out for now. */
 
+/* pool: NULL for pinned memory. */
 void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
-		       const struct gcp_fence_scope *scope);
+		       struct gcp_pool *pool, const struct gcp_fence_scope *scope);
 
 /* The open epoch. All work that the caller submitted, or that happened before the
  * call, is behind its fence. */
