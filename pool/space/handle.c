@@ -39,15 +39,10 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
 	return &segment->chunks[(block->addr - segment->addr) / GCP_CHUNK];
 }
 
-void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count)
-{
-	memset(chunks, 0, count * sizeof(*chunks));
-}
-
-void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count)
+void gcp_chunks_leave(struct gcp_chunk *chunks, uint64_t count, bool unmapped)
 {
 	for (uint64_t i = 0; i < count; i++)
-		chunks[i].handle = GCP_CHUNK_MOVED;
+		chunks[i] = (struct gcp_chunk){unmapped ? 0 : GCP_CHUNK_MOVED, 0, 0};
 }
 
 void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count)
@@ -68,7 +63,7 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 		if (chunks[i].handle && chunks[i].handle != GCP_CHUNK_MOVED &&
 		    chunks[i].before == 0)
 			(void)GCP_CALL(pool, vm_release, chunks[i].handle);
-	gcp_chunks_clear(chunks, count);
+	gcp_chunks_leave(chunks, count, true);
 }
 
 uint32_t gcp_handle_chunks(uint64_t count)
@@ -122,7 +117,7 @@ int gcp_handles_map(struct gcp_pool *pool, const struct gcp_block *target)
 	gcp_handles_release(pool, &chunks[mapped], count - mapped);
 	for (uint64_t i = 0; i < mapped; i += chunks[i].count)
 		(void)GCP_CALL(pool, vm_release, chunks[i].handle);
-	gcp_chunks_moved(chunks, mapped);
+	gcp_chunks_leave(chunks, mapped, false);
 	(void)gcp_handles_unmap(pool, target);
 	return result;
 }
@@ -142,7 +137,7 @@ int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block)
 		result = GCP_CALL(pool, vm_unmap, block->addr + first * GCP_CHUNK,
 				  (end - first) * GCP_CHUNK);
 		if (result == 0)
-			gcp_chunks_clear(&chunks[first], end - first);
+			gcp_chunks_leave(&chunks[first], end - first, true);
 	}
 	return result;
 }

@@ -13,7 +13,8 @@
  * their epoch is completed; that a barrier holds later work back is not enough.
  * A handle whose epoch is only ordered can move all the same: it is mapped at its
  * new place too, earlier work goes on at the old one, and that is unmapped when
- * the epoch is completed. Until then the old addresses are not given out.
+ * the epoch is completed. Until then the old addresses are not given out. So can what
+ * waits in the stream of the request, which orders the earlier work itself (U1).
  * Nothing moves that a block of the program, or a private heap, still has.
  *
  * Whatever call fails for another reason than that memory is out: an ordinary segment
@@ -161,10 +162,7 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move,
 				pool->device, GCP_ULL(donor->size >> 20),
 				GCP_ULL(donor->addr));
 		}
-		if (unmapped)
-			gcp_chunks_clear(from, count);
-		else
-			gcp_chunks_moved(from, count);
+		gcp_chunks_leave(from, count, unmapped);
 		gcp_mutex_lock(&pool->lock);
 		gcp_space_detach(move, donor, unmapped);
 		gcp_mutex_unlock(&pool->lock);
@@ -215,36 +213,29 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* --- making room -------------------------------------------------------------- */
 
-/* pool->lock is held. 0: planned, or there is room already (no target). */
+/* 0: planned, or there is room already (no target). */
 static int move_plan(const struct gcp_request *request, struct gcp_move *move,
 		     struct gcp_move *useless)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
 	gcp_addr at;
-	int result;
 
+	*move = (struct gcp_move){
+	    .donors = TAILQ_HEAD_INITIALIZER(move->donors),
+	    .apart = heap->private && request->use == GCP_USE_ANY,
+	    .stream = request->stream,
+	    .looks = request->looks_long ? UINT32_MAX : GCP_LOOKS,
+	};
+	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
+	GCP_LOCKED(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	if (gcp_fit_find(heap, request->size, move->apart, &at))
 		return 0;
-	result = gcp_space_plan(heap, request->size, move);
+	int result = gcp_space_plan(heap, request->size, move);
 	if (result == 0)
 		gcp_space_collect_useless(pool, move, useless);
-	return result;
-}
-
-static int move_plan_locked(const struct gcp_request *request, struct gcp_move *move,
-			    struct gcp_move *useless)
-{
-	struct gcp_pool *pool = request->heap->pool;
-
-	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors),
-				  .apart = request->heap->private &&
-					   request->use == GCP_USE_ANY};
-	*useless = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(useless->donors)};
-	GCP_LOCKED(&pool->lock);
-	int result = move_plan(request, move, useless);
-	if (result != 0)
+	else
 		gcp_space_release(pool, move);
 	return result;
 }
@@ -258,11 +249,11 @@ static int room_make(struct gcp_request *request, gcp_taking *take, uint64_t *re
 	gcp_assert_held(GCP_RANK_VMM);
 	assert(!request->block && !request->made);
 	unmapping_finish(pool);
-	result = move_plan_locked(request, &move, &useless);
+	result = move_plan(request, &move, &useless);
 	if (result == -ENOSPC) {
 		result = range_add(request->heap, request->size);
 		if (result == 0)
-			result = move_plan_locked(request, &move, &useless);
+			result = move_plan(request, &move, &useless);
 	}
 	if (result != 0 || !move.target)
 		return result;
@@ -284,21 +275,16 @@ static int room_make(struct gcp_request *request, gcp_taking *take, uint64_t *re
 	return result;
 }
 
-/* What something outside of CUDA is to read or write may have to be ordinary memory. */
-static bool is_wanted(const struct gcp_pool *pool)
-{
-	const struct gcp_pools *pools = pool->pools;
-
-	return pools->config.backend == GCP_BACKEND_MAPPED ||
-	       !pools->driver.vm_wanted || pools->driver.vm_wanted(pool->device);
-}
-
 int gcp_vmm_provide(struct gcp_request *request, gcp_taking *take, uint64_t *ret_new)
 {
 	struct gcp_pool *pool = request->heap->pool;
+	const struct gcp_pools *pools = pool->pools;
 
 	*ret_new = 0;
-	if (!is_wanted(pool))
+	/* What something outside of CUDA is to read or write may have to be ordinary.
+	 */
+	if (pools->config.backend != GCP_BACKEND_MAPPED && pools->driver.vm_wanted &&
+	    !pools->driver.vm_wanted(pool->device))
 		return GCP_NOT_MAPPED;
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	int result = room_make(request, take, ret_new);
@@ -324,8 +310,7 @@ bool gcp_vmm_unmap_completed(struct gcp_pool *pool)
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
-	struct gcp_block *donor;
-	uint64_t given = 0, kept = 0;
+	uint64_t given = 0;
 
 	if (!pool->vmm || bytes == 0)
 		return 0;
@@ -338,14 +323,13 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 	gcp_mutex_unlock(&pool->lock);
 	given = move.donated;
 	(void)donors_empty(pool, &move, NULL);
+	given -= move.donated;
 	gcp_mutex_lock(&pool->lock);
-	TAILQ_FOREACH (donor, &move.donors, link)
-		kept += donor->size;
-	pool->stats.trims += given > kept;
+	pool->stats.trims += given > 0;
 	gcp_space_release(pool, &move);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_vmm_release_orphans(pool);
-	return given - kept;
+	return given;
 }
 
 /* --- peers -------------------------------------------------------------------- */

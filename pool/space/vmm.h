@@ -51,10 +51,11 @@ struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
 /* Those of a block that is made of whole chunks. */
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
-/* That handle is mapped there; nothing is any more; or what is has moved. */
+/* That handle is mapped there; nothing is any more, or (not unmapped) what is has
+ * moved.
+ */
 void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count);
-void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
-void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
+void gcp_chunks_leave(struct gcp_chunk *chunks, uint64_t count, bool unmapped);
 /* How many chunks each handle has of which so many are made. */
 uint32_t gcp_handle_chunks(uint64_t count);
 /* New memory. An error of the driver: none is made. */
@@ -87,6 +88,8 @@ struct gcp_move {
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 	bool apart;                      /* the target is to merge with nothing */
+	uint64_t stream;                 /* what waits there may be donated, too: */
+	uint32_t looks;                  /* the latest so many blocks; 0: none */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
@@ -122,10 +125,6 @@ void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The holes of a heap that ends become another's. pool->lock alone is held. */
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 
-/* Cuts so many bytes of handles out of a free block, from that chunk of its segment on:
- * MOVING; the rest stays free. NULL: no memory for a descriptor. */
-struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
-				uint64_t first, uint64_t bytes);
 /* So many bytes more, or less, have memory behind them. */
 void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 		      int64_t change);

@@ -122,6 +122,7 @@ struct place {
 	uint64_t size; /* bytes of the hole to be mapped */
 	bool upper;    /* its upper part */
 	bool apart;    /* only where nothing lies beside it */
+	bool alone;    /* what is free beside it will not serve the request */
 };
 
 /* How many bytes a request for `bytes` may have at that end of a block, if it is free:
@@ -161,14 +162,15 @@ static bool place_is_better(const struct place *place, const struct place *than)
 
 static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
 {
-	uint64_t lower = bytes_beside(hole->lower, true, bytes);
-	uint64_t upper = bytes_beside(hole->upper, false, bytes);
-	struct place place = {.hole = hole, .apart = best->apart};
+	uint64_t lower = best->alone ? 0 : bytes_beside(hole->lower, true, bytes);
+	uint64_t upper = best->alone ? 0 : bytes_beside(hole->upper, false, bytes);
+	struct place place = *best;
 
 	if (lower + hole->size + upper < bytes ||
 	    !gcp_segment_suits(hole->segment, bytes) ||
 	    (best->apart && !gcp_block_is_segment(hole)))
 		return;
+	place.hole = hole;
 	place.upper = upper > lower;
 	place.size = bytes_missing(bytes, place.upper ? upper : lower);
 	if (place.size > hole->size)
@@ -260,32 +262,67 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 	return NULL;
 }
 
-struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
-				uint64_t first, uint64_t bytes)
+/* What waits in the request's stream serves it at once, elsewhere too. The latest
+ * first: what was freed before it may soon serve others. */
+static struct gcp_block *streamed_find(struct gcp_pool *pool, uint64_t bytes,
+				       struct gcp_move *move)
 {
-	struct gcp_segment *segment = block->segment;
-	struct gcp_block *below, *above = NULL;
-	gcp_addr begin = segment->addr + first * GCP_CHUNK;
+	struct gcp_block *block = LIST_FIRST(gcp_streamed_of(pool, move->stream));
+
+	for (; block && move->looks > 0;
+	     block = LIST_NEXT(block, streamed), move->looks--)
+		if (block->stream == move->stream && block->segment->chunks &&
+		    donor_bytes(block, bytes, move) > 0)
+			return block;
+	return NULL;
+}
+
+/* What has a stream waits; all else is free. */
+static void block_put_back(struct gcp_heap *heap, struct gcp_block *block,
+			   uint64_t stream)
+{
+	block->stream = stream;
+	if (!stream) {
+		gcp_block_coalesce(heap, block);
+		return;
+	}
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	gcp_heap_put(heap, block);
+}
+
+/* Cuts so many bytes of handles out of a block that is free, or waits in its stream,
+ * from that chunk of its segment on: MOVING; the rest stays what it was. NULL: no
+ * memory for a descriptor. */
+static struct gcp_block *block_cut_out(struct gcp_heap *heap, struct gcp_block *block,
+				       uint64_t first, uint64_t bytes)
+{
+	uint64_t below = block->segment->addr + first * GCP_CHUNK - block->addr;
+	uint64_t stream = block->stream;
+	struct gcp_block *part, *above = NULL;
 
 	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
-	gcp_tree_remove(heap, block);
-	if (block->addr < begin) {
-		below = gcp_block_cut(block, begin - block->addr);
-		gcp_tree_insert(heap, below ? below : block);
-		if (!below)
+	if (stream) {
+		gcp_pending_remove(heap, block);
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	} else {
+		gcp_tree_remove(heap, block);
+	}
+	gcp_block_set_state(block, GCP_BLOCK_MOVING);
+	if (below > 0) {
+		part = gcp_block_cut(block, below);
+		block_put_back(heap, part ? part : block, stream);
+		if (!part)
 			return NULL;
 	}
 	if (block->size > bytes) {
 		above = block;
 		block = gcp_block_cut(above, bytes);
-		if (!block) {
-			gcp_block_coalesce(heap, above);
-			return NULL;
-		}
+		if (block)
+			gcp_block_set_state(block, GCP_BLOCK_MOVING);
+		block_put_back(heap, above, stream);
 	}
-	gcp_block_set_state(block, GCP_BLOCK_MOVING);
-	if (above)
-		gcp_tree_insert(heap, above);
+	if (block)
+		block->stream = stream;
 	return block;
 }
 
@@ -295,7 +332,7 @@ static bool donor_take(struct gcp_pool *pool, struct gcp_block *block, uint64_t 
 	uint64_t first;
 
 	(void)gcp_block_handles(block, &first);
-	block = gcp_space_cut(&pool->common, block, first, bytes);
+	block = block_cut_out(&pool->common, block, first, bytes);
 	if (!block)
 		return false;
 	TAILQ_INSERT_TAIL(&move->donors, block, link);
@@ -303,14 +340,16 @@ static bool donor_take(struct gcp_pool *pool, struct gcp_block *block, uint64_t 
 	return true;
 }
 
-/* Picks unused handles whose epoch is `epoch` at most, until `bytes` are donated. */
+/* Picks unused handles whose epoch is `epoch` at most, or what waits in the request's
+ * stream (0), until `bytes` are donated. */
 static void collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 		    struct gcp_move *move)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	while (move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
-		struct gcp_block *donor = donor_find(pool, missing, epoch, move);
+		struct gcp_block *donor = epoch ? donor_find(pool, missing, epoch, move)
+						: streamed_find(pool, missing, move);
 
 		if (!donor ||
 		    !donor_take(pool, donor, donor_bytes(donor, missing, move), move))
@@ -345,6 +384,8 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
 	struct gcp_pool *pool = heap->pool;
 	struct place best = {.apart = move->apart};
 
+	/* What waits there may come to the target, which then does not merge. */
+	best.alone = move->stream && !LIST_EMPTY(gcp_streamed_of(pool, move->stream));
 	place_by_holes(&heap->holes, bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
@@ -352,12 +393,13 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
 	/* I8: no free of what was mapped there before has a later one. */
 	move->epoch = atomic_load(&pool->timeline.completed);
 	move->room = heap->private ? best.hole->size : best.size;
-	if (!best.upper || best.size == best.hole->size)
+	if (!best.alone && (!best.upper || best.size == best.hole->size))
 		move->keep[0] = best.hole->lower;
-	if (best.upper || best.size == best.hole->size)
+	if (!best.alone && (best.upper || best.size == best.hole->size))
 		move->keep[1] = best.hole->upper;
 	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
 	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	collect(pool, best.size, 0, move);
 	if (move->donated > best.size)
 		best.size = move->donated;
 	move->target = place_take(heap, &best);
@@ -396,9 +438,12 @@ void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmap
 	struct gcp_heap *heap = atomic_load(&donor->segment->heap);
 
 	TAILQ_REMOVE(&move->donors, donor, link);
+	move->donated -= donor->size;
 	gcp_space_change(heap, donor->segment, -(int64_t)donor->size);
 	if (move->epoch < donor->epoch)
 		move->epoch = donor->epoch;
+	assert(!donor->stream || donor->stream == move->stream); /* U1 */
+	donor->stream = 0;
 	gcp_space_free(donor, unmapped);
 }
 
@@ -407,7 +452,7 @@ struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap, struct gcp_block
 	uint64_t first, count = gcp_block_handles(block, &first);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	block = count > 0 ? gcp_space_cut(heap, block, first, count * GCP_CHUNK) : NULL;
+	block = count > 0 ? block_cut_out(heap, block, first, count * GCP_CHUNK) : NULL;
 	if (!block)
 		return NULL;
 	gcp_space_change(heap, block->segment, -(int64_t)block->size);
@@ -430,17 +475,22 @@ struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 
 struct gcp_block *gcp_space_fill(struct gcp_move *move)
 {
-	gcp_space_change(move->heap, move->target->segment,
-			 (int64_t)move->target->size);
-	move->target->epoch = move->epoch;
-	/* For captured work, and room was made counting on what is free beside it. */
-	if (gcp_block_is_free(move->target->lower))
-		move->target->lower->apart = false;
-	if (gcp_block_is_free(move->target->upper))
-		move->target->upper->apart = false;
-	struct gcp_block *block = gcp_block_coalesce(move->heap, move->target);
+	struct gcp_block *target = move->target;
+
 	move->target = NULL;
-	return block;
+	gcp_space_change(move->heap, target->segment, (int64_t)target->size);
+	target->epoch = move->epoch;
+	if (!gcp_epoch_ready(move->heap->pool, move->epoch)) { /* U1 */
+		assert(move->stream);
+		block_put_back(move->heap, target, move->stream);
+		return NULL;
+	}
+	/* For captured work, and room was made counting on what is free beside it. */
+	if (gcp_block_is_free(target->lower))
+		target->lower->apart = false;
+	if (gcp_block_is_free(target->upper))
+		target->upper->apart = false;
+	return gcp_block_coalesce(move->heap, target);
 }
 
 /* Whether unmapping has failed: all of it is tried again later. */
@@ -464,7 +514,7 @@ void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move)
 	move->target = NULL;
 	while ((donor = TAILQ_FIRST(&move->donors))) {
 		TAILQ_REMOVE(&move->donors, donor, link);
-		gcp_block_coalesce(&pool->common, donor);
+		block_put_back(&pool->common, donor, donor->stream);
 	}
 	move->donated = 0;
 }

@@ -664,13 +664,11 @@ uint64_t plain_option(const char *name, uint64_t otherwise)
 static uint64_t bound_device(const struct model *w, int device)
 {
 	uint64_t window = plain_option("GCPOOL_TEST_WINDOW", DEFAULT_WINDOW);
-	bool large = w->setting->large, mapped = w->setting->vmm && !w->ordinary;
-	bool streams = large && w->freed_on_streams;
-	unsigned quarters = streams ? 16 : mapped || !large ? 5 : 8;
-	unsigned blocks = streams ? 8 : 4;
+	bool mapped = w->setting->vmm && !w->ordinary;
+	bool thrice = w->setting->large && (w->freed_on_streams || !mapped);
 
-	return gcpsim_plain_peak(device) / 4 * quarters + blocks * w->largest[device] +
-	       w->contexts_peak * (2 * window + 96 * MIB);
+	return gcpsim_plain_peak(device) / 4 * (thrice ? 12 : 5) +
+	       4 * w->largest[device] + w->contexts_peak * (2 * window + 96 * MIB);
 }
 
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)

@@ -193,16 +193,19 @@ static uint64_t size_next(struct draw *draw, unsigned how, uint64_t size, uint64
 	return size > most ? SIZE_LEAST : size < SIZE_LEAST ? most : size;
 }
 
-/* Blocks of which one to 48 live at the same time are worked on and freed, in one or
- * many streams, in one some of them in stream order. What is held is looked at each
- * time. */
+/* Blocks of which one to 48 live at the same time are worked on and freed in one or
+ * many streams, none, some (but in several contexts) or all of them in the order of the
+ * stream, which is the block's own: what it frees serves no other. What is held is
+ * looked at each time. */
 void sizes_play(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
 	struct draw draw = {op->value};
 	unsigned live = 1 + op->a % 3 * (op->a % 24u), how = op->how % 6;
-	unsigned streams = 1 + op->b % 8; /* and docs/limits.md */
-	unsigned asyncs = how == 1 || how == 2 || streams > 1 ? 0 : op->c % 3;
+	unsigned streams = 1 + op->b % 8;
+	unsigned kinds = w->setting->devices > 1 ? 2 : 3;
+	unsigned asyncs =
+	    w->setting->vmm && !w->ordinary ? op->c % kinds * 2 / (kinds - 1) : 0;
 	uint64_t most = w->setting->memory / 16 / live, size = op->bytes;
 	int context = t->context;
 
@@ -213,8 +216,10 @@ void sizes_play(struct thread *t, const struct op *op)
 		const struct block *old = w->slots[one.a];
 
 		one.c = (uint8_t)(2 + draw_below(&draw, streams));
+		if (asyncs)
+			one.c = (uint8_t)(2 + one.a % streams);
 		one.bytes = size = size_next(&draw, how, size, most);
-		one.kind = old && old->async && i % 8 ? OP_FREE_STREAM : OP_FREE;
+		one.kind = old && old->async ? OP_FREE_STREAM : OP_FREE;
 		op_play(t, &one);
 		context_use(t, context);
 		one.kind = draw_below(&draw, 2) < asyncs ? OP_ALLOC_ASYNC : OP_ALLOC;
