@@ -399,11 +399,9 @@ struct gcp_pressure {
 
 /* All fields but the atomic one: pool->lock. */
 struct gcp_maintenance {
-	uint64_t turn; /* of decay: of pinned memory, counts them */
-	_Atomic uint64_t
-	    turned_ns;       /* when the latest one began; 0: there was none yet */
-	uint64_t epoch;      /* the open one then */
-	uint64_t seen_epoch; /* the open one when is_quiet asked last */
+	uint64_t turn;              /* of pinned memory alone: counts them */
+	_Atomic uint64_t turned_ns; /* when a turn began last; 0: none has yet */
+	uint64_t epoch;             /* the open one then, or when is_quiet asked */
 };
 
 /* --- pool and pools ------------------------------------------------------------- */
