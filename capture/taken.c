@@ -96,6 +96,7 @@ int gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 	struct gcp_graph_pool *graph;
 	int result = 0;
 
+	gcp_pools_captured_work(tracker->pools); /* it may be edited */
 	if (!gcp_tracker_holds(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);

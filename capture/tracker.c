@@ -302,6 +302,7 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 {
 	struct gcp_capture *capture;
 
+	gcp_pools_captured_work(tracker->pools);
 	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->graph_taken |= graph_taken;
@@ -349,6 +350,7 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set
 	struct gcp_open_end *end;
 	int result;
 
+	gcp_pools_captured_work(tracker->pools);
 	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture) {
@@ -365,6 +367,7 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	struct gcp_capture *capture;
 	int result = 0;
 
+	gcp_pools_captured_work(tracker->pools);
 	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->graph == graph && !capture->graph_gone)
@@ -436,6 +439,7 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 	struct gcp_open_end *end;
 	int result;
 
+	gcp_pools_captured_work(tracker->pools);
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);

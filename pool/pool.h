@@ -303,6 +303,8 @@ void gcp_heap_borrow(struct gcp_heap *heap, gcp_addr addr);
  * under way, or may have been: it may touch any block that is allocated by now.
  * Called before the real call; any thread, any lock may be held. */
 void gcp_pools_eager_work(struct gcp_pools *pools);
+/* The same of work that is captured, and of a graph that the program edits. */
+void gcp_pools_captured_work(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {

@@ -155,9 +155,12 @@ struct gcp_block {
 					   * its tree */
 			LIST_ENTRY(gcp_block) bin; /* HOLE, FREE: bins.c */
 		};
-		uint64_t serial;  /* USED, async: no other such allocation has it */
-		uint64_t watched; /* USED, of a private heap: pools->eager_work when
-				   * it was allocated; 0: that does not count */
+		uint64_t serial; /* USED, async: no other such allocation has it */
+		struct {         /* USED, of a private heap: pools->eager_work and
+				  * captured_work when it was allocated; watched 0: that
+				  * does not count */
+			uint64_t watched, captured;
+		};
 		struct {
 			struct gcp_block *next, **last;
 			uint32_t count;
@@ -491,9 +494,10 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic first;
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Atomic uint64_t serials;    /* of async blocks: those before it are taken */
-	_Atomic uint64_t eager_work; /* submissions beside captures, from 1 on */
-	_Atomic uint64_t searches;   /* calls that found no memory, until now */
+	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
+	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
+	_Atomic uint64_t captured_work; /* those into captures, and edits of them */
+	_Atomic uint64_t searches;      /* calls that found no memory, until now */
 	/* A limit; bytes of each device (by 6 bits of its number) that the program has
 	 * and that no pool has taken, which grow under vmm_lock. */
 	_Atomic uint64_t quota, passed[64];

@@ -45,6 +45,7 @@ static void count_taken(struct gcp_request *request, bool hit)
 		block->watched = request->use == GCP_USE_CAPTURED
 				     ? 0
 				     : atomic_load(&heap->pool->pools->eager_work);
+		block->captured = atomic_load(&heap->pool->pools->captured_work);
 		block->apart = request->use == GCP_USE_ANY;
 		gcp_heap_count(heap, block, 1);
 		heap->recycled |= block->group != GCP_GROUP_FRESH;

@@ -44,6 +44,16 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	return 0;
 }
 
+void gcp_pools_eager_work(struct gcp_pools *pools)
+{
+	atomic_fetch_add(&pools->eager_work, 1);
+}
+
+void gcp_pools_captured_work(struct gcp_pools *pools)
+{
+	atomic_fetch_add(&pools->captured_work, 1);
+}
+
 /* --- finding and making --------------------------------------------------- */
 
 /* The pool of `ctx` if it exists and does not leave, else NULL. */

@@ -92,19 +92,6 @@ void gcp_block_close(struct gcp_block *block)
  * are released. The number stays with the block and tells, when the block is given
  * out, that it was freed before; and whether a capture under way has freed it. */
 
-void gcp_pools_eager_work(struct gcp_pools *pools)
-{
-	atomic_fetch_add(&pools->eager_work, 1);
-}
-
-/* Whether eager work may have used the block, which no allocation of this capture may
- * be given then: it may be for eager work too, on another stream. */
-static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *block)
-{
-	return block->watched > 0 &&
-	       block->watched != atomic_load(&pool->pools->eager_work);
-}
-
 /* Waits in `deferred` for the release of the open group. */
 static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
@@ -155,8 +142,10 @@ static void past_release(struct gcp_heap *heap)
 	struct gcp_block *block;
 
 	gcp_pending_take_all(heap, &list);
-	TAILQ_FOREACH (block, &list, link)
+	TAILQ_FOREACH (block, &list, link) {
 		block->epoch = GCP_EPOCH_NOW;
+		block->group = GCP_GROUP_PAST; /* for captured work alone */
+	}
 	gcp_heap_put_list(heap, &list);
 }
 
@@ -215,13 +204,24 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 		gcp_block_set_state(block, GCP_BLOCK_LENT);
 		return;
 	}
-	bool once = reuse > GCP_REUSE_SEALED && is_for_once(pool, block);
-	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
-	bool late = reuse == GCP_REUSE_SEALED;
+	bool late = reuse == GCP_REUSE_SEALED, open = reuse > GCP_REUSE_SEALED;
+	/* Eager work may have used it, so no allocation of this capture may be given
+	 * it: that may be for eager work too, on another stream. */
+	bool once = open && block->watched > 0 &&
+		    block->watched != atomic_load(&pool->pools->eager_work);
+	/* No graph can address it: behind its fence it is as it was before. */
+	bool untouched = open && block->apart &&
+			 block->captured == atomic_load(&pool->pools->captured_work);
 	if (heap->private && !late)
 		heap->awaited_epoch = epoch;
-	block->group = GCP_GROUP_PAST;
-	if (reuse > GCP_REUSE_SEALED)
+	block->group = untouched ? GCP_GROUP_FRESH : GCP_GROUP_PAST;
+	block->epoch =
+	    (untouched || reuse == GCP_REUSE_NOW) && !once ? GCP_EPOCH_NOW : epoch;
+	if (untouched) {
+		gcp_heap_put(heap, block);
+		return;
+	}
+	if (open)
 		block->group = heap->group_freed = heap->group;
 	/* Why the memory does not serve the next allocation. */
 	if (once)

@@ -428,6 +428,15 @@ static void blocking_check(struct model *w, const struct block *block)
 		failure(w, "a free did not wait for %lu operations", pending);
 }
 
+static void block_dies(struct model *w, struct block *block)
+{
+	block->live = false;
+	block->died = w->step;
+	if (!block->addressed) /* no graph writes there */
+		block->pools = 0;
+	w->frees++;
+}
+
 bool block_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
@@ -462,9 +471,7 @@ bool block_free(struct thread *t, struct block *block)
 		plain_closed(w, block->context);
 	if (!left)
 		plain_free(t, block);
-	block->live = false;
-	block->died = w->step;
-	w->frees++;
+	block_dies(w, block);
 	blocking_check(w, block);
 	return true;
 }
@@ -506,9 +513,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 			return false;
 		free_after_all(block, s, stream_handle(t, s));
 	}
-	block->live = false; /* no later use may count on an order by this */
-	block->died = w->step;
-	w->frees++;
+	block_dies(w, block); /* no later use may count on an order by this */
 	block->passing = is_cudas(w, block);
 	if (block->passing && !left) /* its context's end waits for CUDA's free */
 		region_touch(&block->regions[0], order_step(w, s), WANT_WRITE);

@@ -221,6 +221,10 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 		s->captured.at[line] = item->mark.n;
 	local_apply(c, item);
 	body->items[body->count++] = *item;
+	if (item->dst)
+		item->dst->addressed = true;
+	if (item->src)
+		item->src->addressed = true;
 }
 
 /* --- begin --- */

@@ -141,6 +141,7 @@ struct block {
 	uint32_t early;   /* not for work outside captures before all captures up to
 			   * this number are over */
 	bool in_capture;  /* allocated during one: some graph may keep it */
+	bool addressed;   /* by captured work */
 	uint32_t rewinds; /* that captures had seen before it was allocated */
 	bool eager;       /* for any work, as far as the program knows */
 	bool foreign;     /* pinned by hand: the library does not know it */

@@ -369,6 +369,23 @@ SCENARIO(memory_of_a_context_that_ends)
 	pthread_join(asking, NULL);
 }
 
+/* --- captures --------------------------------------------------------------------- */
+
+/* Plain CUDA allows them then, and has the memory back at once. */
+SCENARIO(blocks_that_no_captured_work_had)
+{
+	CUstream other = stream_new();
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < 8; i++) {
+		p = allocated(NEEDED * MIB);
+		OK(cuMemsetD8Async(p, 1, NEEDED * MIB, other));
+		OK(cuStreamSynchronize(other), cuMemFree(p));
+	}
+	OK(cuGraphDestroy(capture_end(stream)));
+}
+
 /* --- contexts --------------------------------------------------------------------- */
 
 /* Only what the device of the new context has goes back. */
