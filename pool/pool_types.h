@@ -333,6 +333,8 @@ struct gcp_fence_scope {
 	/* ctx: only the part in that context; NULL: all. */
 	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
+	/* An epoch is being closed; NULL: never called. */
+	void (*closing)(struct gcp_pool *pool);
 	/* Whether a closed epoch keeps its fence where the queue is full: what waits
 	 * for it, or stands behind a barrier for it, may not do so for the next one. */
 	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);

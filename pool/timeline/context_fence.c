@@ -71,6 +71,7 @@ const struct gcp_fence_scope gcp_context_fences = {
     .record = context_record,
     .query = context_query,
     .wait = context_wait,
+    .closing = gcp_window_epoch_closed,
     .keeps = context_keeps,
 };
 

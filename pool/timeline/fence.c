@@ -327,8 +327,8 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
-	if (timeline->pool)
-		gcp_window_epoch_closed(timeline->pool);
+	if (timeline->scope->closing)
+		timeline->scope->closing(timeline->pool);
 	result = timeline->scope->record(timeline, fence->handle);
 	if (result != 0) {
 		/* `epoch` has no fence of its own; the next one covers it, and what
