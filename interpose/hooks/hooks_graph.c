@@ -68,6 +68,10 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
+/* The nodes of a graph were listed that found no memory of its own: the program learns
+ * nothing of its memory before it reads a node. */
+static atomic_bool still_shared;
+
 static void node_read(void)
 {
 	if (gcp_process_pooling())
@@ -322,10 +326,12 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 static CUresult node_tell(const struct gcp_call_words *words)
 {
 	const void *told = WORD(1);
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
 
 	node_read();
-	result = gcp_words_call(words);
+	if (atomic_load(&still_shared))
+		result = nodes_told(words, NULL);
+	result = result ?: gcp_words_call(words);
 	if (result != CUDA_SUCCESS || !told)
 		return result;
 	if (strcmp(words->base, "cuGraphChildGraphNodeGetGraph") == 0)
@@ -363,8 +369,9 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
 	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
 		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
-	else if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
-		result = nodes_told(words, WORD(0));
+	else if (strncmp(form, "Get", 3) == 0 && WORD(1) && /* else it only counts */
+		 nodes_told(words, WORD(0)) != CUDA_SUCCESS)
+		atomic_store(&still_shared, true);
 	else if (strstr(form, "NodeGet"))
 		return node_tell(words);
 	result = result ?: gcp_words_call(words);
