@@ -294,9 +294,6 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 /* It is not known what does: permanently. */
 void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 
-/* The program reads what a node works on: one that it adds by hand from now on may work
- * on memory of any graph, and its graph holds all that there is then. */
-void gcp_graph_node_read(struct gcp_tracker *tracker);
 /* `part` is embedded in `parent`, which has just been given it; NULL: it is not known
  * in which graph, or since when. moved: it was a graph of its own until now, and what
  * it held has been added. */
@@ -320,11 +317,14 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker);
  * to be made again. An error: GCP_CUDA_OUT_OF_MEMORY, -ENOMEM. */
 int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   bool *ret_any);
-/* The program is about to learn which nodes the graph has (NULL: any graph), and so can
- * read what they work on: what of its memory is shared gets memory of its own. As
- * gcp_holding_begin; or -ESTALE: a context is gone, and with it what the graph needs.
- */
-int gcp_share_listed(struct gcp_tracker *tracker, const void *graph);
+/* The program is about to learn which nodes the graph has (NULL: any graph). Those of a
+ * clone it finds by those of the original. */
+void gcp_share_listed(struct gcp_tracker *tracker, const void *graph);
+/* It is about to read what a node works on: graphs whose nodes were listed get memory
+ * of their own, and a node that it adds by hand from now on may work on memory of any
+ * graph: its graph holds all that there is then. As gcp_holding_begin; or -ESTALE: a
+ * context is gone, and with it what the graph needs. */
+int gcp_share_read(struct gcp_tracker *tracker);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */
 void gcp_share_all_taken(struct gcp_tracker *tracker);

@@ -75,6 +75,7 @@ struct gcp_graph_pool {
 	struct gcp_pool *pool;
 	struct gcp_heap *heap;
 	bool updated; /* an executable was updated to it, and may be again soon */
+	bool listed;  /* the program knows its nodes */
 	bool own;     /* it is to get memory of its own, and to share no more */
 	bool unknown; /* a call that is not known was made */
 	bool unbound; /* not launched, and in no lane; or is bound just now */

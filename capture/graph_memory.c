@@ -117,7 +117,7 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	assert(!graph_pool->shares && graph_pool->in_progress == 0);
 	assert(!graph_pool->track); /* X5 */
 	tracker->unseen -= graph_pool->unseen;
-	graph_pool->away = graph_pool->unseen = false;
+	graph_pool->away = graph_pool->unseen = graph_pool->listed = false;
 	graph_pool->awaits = 0;
 	graph_pool->generation++;
 	if (graph_pool->named)

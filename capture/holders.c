@@ -529,11 +529,6 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- parts ------------------------------------------------------------------------ */
 
-void gcp_graph_node_read(struct gcp_tracker *tracker)
-{
-	atomic_store(&tracker->nodes_read, true);
-}
-
 void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part,
 		    bool moved)
 {

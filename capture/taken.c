@@ -71,37 +71,45 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 
 /* --- what is read ----------------------------------------------------------------- */
 
-/* One whose memory the graph may have and that shares; NULL. */
-static struct gcp_graph_pool *share_of_graph(struct gcp_tracker *tracker,
-					     const void *handle)
+void gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 {
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *holder = gcp_holder_find(tracker, handle, false);
-	const struct gcp_hold *hold = NULL;
+	struct gcp_graph_pool *graph;
+	const struct gcp_hold *hold;
+	struct gcp_holder *holder;
 
+	gcp_pools_captured_work(tracker->pools); /* it may be edited */
+	if (!gcp_tracker_holds(tracker))
+		return;
+	GCP_TRACKER_LOCKED(tracker);
+	holder = gcp_holder_find(tracker, handle, false);
 	if (holder)
 		holder = gcp_holder_root(holder);
 	if (!handle || (holder && holder->stray))
-		return TAILQ_FIRST(&tracker->shares);
+		TAILQ_FOREACH (graph, &tracker->shares, share_link)
+			graph->listed = true;
 	if (holder)
 		SLIST_FOREACH (hold, &holder->holds, link)
-			if (hold->graph_pool->shares)
-				break;
-	return hold ? hold->graph_pool : NULL;
+			hold->graph_pool->listed = true;
+	assert(!holder || gcp_holder_root(holder) == holder); /* Y11 */
 }
 
 /* From the start again after each: the lock may have been let go. */
-int gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
+int gcp_share_read(struct gcp_tracker *tracker)
 {
 	struct gcp_graph_pool *graph;
 	int result = 0;
 
-	gcp_pools_captured_work(tracker->pools); /* it may be edited */
+	atomic_store(&tracker->nodes_read, true);
 	if (!gcp_tracker_holds(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	while (result == 0 && (graph = share_of_graph(tracker, handle)))
-		result = gcp_share_take(tracker, graph);
-	assert(result != 0 || !share_of_graph(tracker, handle)); /* X7 */
+	do {
+		TAILQ_FOREACH (graph, &tracker->shares, share_link)
+			if (graph->listed)
+				break;
+		if (graph)
+			result = gcp_share_take(tracker, graph);
+		assert(result != 0 || !graph || !graph->shares); /* X7 */
+	} while (graph && result == 0);
 	return result;
 }

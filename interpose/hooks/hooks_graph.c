@@ -68,23 +68,18 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-/* The nodes of a graph were listed that found no memory of its own: the program learns
- * nothing of its memory before it reads a node. */
-static atomic_bool still_shared;
-
-static void node_read(void)
+/* The program learns which nodes the graph has (NULL: any graph). */
+static void nodes_listed(CUgraph graph)
 {
 	if (gcp_process_pooling())
-		gcp_graph_node_read(gcp_process.tracker);
+		gcp_share_listed(gcp_process.tracker, graph);
 }
 
-/* The program is about to learn the nodes of the graph (NULL: of any). Those of a clone
- * it finds by those of the original. */
-static CUresult nodes_told(const struct gcp_call_words *words, CUgraph graph)
+static CUresult node_read(const struct gcp_call_words *words)
 {
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
-	return GCP_AGAIN(owned(gcp_share_listed(gcp_process.tracker, graph)),
+	return GCP_AGAIN(owned(gcp_share_read(gcp_process.tracker)),
 			 .maker = words->base);
 }
 
@@ -235,8 +230,8 @@ static CUresult node_begin(const struct gcp_call_words *words,
 
 	*ret_holding = NULL;
 	if (params && (unsigned int)params->type > TYPE_KNOWN) {
-		node_read();
-		result = nodes_told(words, NULL);
+		nodes_listed(NULL);
+		result = node_read(words);
 	}
 	result = result ?: holding_begin(words, child_of(params), making, ret_holding);
 	if (result == CUDA_SUCCESS && params &&
@@ -326,11 +321,8 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 static CUresult node_tell(const struct gcp_call_words *words)
 {
 	const void *told = WORD(1);
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = node_read(words);
 
-	node_read();
-	if (atomic_load(&still_shared))
-		result = nodes_told(words, NULL);
 	result = result ?: gcp_words_call(words);
 	if (result != CUDA_SUCCESS || !told)
 		return result;
@@ -369,9 +361,8 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
 	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
 		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
-	else if (strncmp(form, "Get", 3) == 0 && WORD(1) && /* else it only counts */
-		 nodes_told(words, WORD(0)) != CUDA_SUCCESS)
-		atomic_store(&still_shared, true);
+	else if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
+		nodes_listed(WORD(0));
 	else if (strstr(form, "NodeGet"))
 		return node_tell(words);
 	result = result ?: gcp_words_call(words);

@@ -289,14 +289,16 @@ static void roots_of(CUgraph graph)
 	size_t count = 1;
 
 	OK(cuGraphGetRootNodes(graph, &node, &count));
+	OK(cuGraphMemsetNodeGetParams(node, &was_read));
 }
 
 static void edges_of(CUgraph graph)
 {
-	CUgraphNode from, to;
+	CUgraphNode from, to = NULL;
 	size_t count = 1;
 
 	OK(cuGraphGetEdges(graph, &from, &to, NULL, &count));
+	(void)cuGraphMemsetNodeGetParams(to, &was_read); /* it has no edge */
 }
 
 /* That is none of those that share nothing. */
