@@ -405,13 +405,14 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 
 	if (result != 0)
 		return result;
+	assert(!to.small || to.heap); /* G11 */
 	if (!to.graph_pool || to.small)
 		result = gcp_pool_alloc(pool, bytes, ret_addr);
-	else
-		result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
-	assert(!to.small || to.heap); /* G11 */
 	if (to.small && result == 0)
 		gcp_heap_borrow(to.heap, *ret_addr);
+	/* The common heap has none where the context refuses fences. */
+	if (to.graph_pool && (!to.small || result == -ENOTSUP))
+		result = gcp_heap_alloc(to.heap, bytes, to.use, ret_addr);
 	if (to.graph_pool)
 		hold_end(tracker, to.graph_pool);
 	return result;
