@@ -40,7 +40,8 @@ struct region *block_region(struct block *block, unsigned number)
 
 bool block_is_kept(const struct model *w, const struct block *block)
 {
-	for (uint32_t i = 1; i <= w->pool_count && !block->live; i++)
+	for (uint32_t i = 1; block->addressed && i <= w->pool_count && !block->live;
+	     i++)
 		if (block->pools & pool_bit(i) && w->pools[i].refs > 0)
 			return true;
 	return false;
@@ -432,7 +433,7 @@ static void block_dies(struct model *w, struct block *block)
 {
 	block->live = false;
 	block->died = w->step;
-	if (!block->addressed) /* no graph writes there */
+	if (block->eager && !block->addressed) /* no graph writes there */
 		block->pools = 0;
 	w->frees++;
 }
