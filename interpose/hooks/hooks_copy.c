@@ -253,12 +253,12 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 	copy->what = copied(name, words);
 	sides[0] = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
 	sides[1] = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
+	copy->several = strstr(name, "AtoD") || strstr(name, "DtoA");
 	for (int i = 0; i < 2; i++) {
-		copy->mapped |= sides[i].mapped;
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
+		copy->mapped |= sides[i].mapped && (copy->is_far[i] || !copy->several);
 	}
-	copy->several = strstr(name, "AtoD") || strstr(name, "DtoA");
 	copy->rewritten = !strstr(name, "Peer") && !copy->several &&
 			  copy->what.WidthInBytes > 0 && copy->what.Height > 0 &&
 			  copy->what.Depth > 0 &&

@@ -371,3 +371,8 @@ SIM_ENTRY(cuArrayDestroy)
 	sim_object_delete(array);
 	return CUDA_SUCCESS;
 }
+
+SIM_ENTRY(cuMemcpyDtoA_v2)
+{
+	return sim_object_check(dstArray, SIM_ARRAY) ? 0 : CUDA_ERROR_INVALID_HANDLE;
+}

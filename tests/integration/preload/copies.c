@@ -517,6 +517,16 @@ SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
+SCENARIO(a_copy_to_an_array_opens_no_memory)
+{
+	CUDA_ARRAY_DESCRIPTOR line = {.Width = 64, .NumChannels = 1};
+	CUarray array;
+
+	two_blocks(0);
+	OK(cuArrayCreate(&array, &line), cuMemcpyDtoA(array, 0, to_there, 64));
+	must(gcpsim_calls("cuMemSetAccess") <= 2, "one for each block");
+}
+
 /* --- threads that end ---------------------------------------------------------- */
 
 /* At the end of the call, in the driver. */
