@@ -59,7 +59,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	struct gcp_track *track = calloc(1, sizeof(*track));
 	uint64_t life = gcp_pool_life(pool);
 
-	assert(gcp_pool_is_mapped(pool)); /* X7 */
+	assert(gcp_pool_context(pool)); /* its launches are followed there */
 	if (track && gcp_lane_create(pool, &track->lane) != 0) {
 		free(track);
 		track = NULL;

@@ -179,3 +179,15 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 	block->size -= size;
 	return lower;
 }
+
+void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
+		    uint64_t *shared)
+{
+	const struct gcp_block *block;
+
+	GCP_LOCKED(&heap->pool->lock);
+	*reserved += heap->reserved_bytes;
+	*held += heap->used_bytes;
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		*shared += block->size;
+}

@@ -20,7 +20,8 @@ static inline struct gcp_bin *gcp_streamed_of(struct gcp_pool *pool, uint64_t st
 static inline void gcp_streamed_insert(struct gcp_pool *pool, struct gcp_block *block)
 {
 	if (block->stream)
-		LIST_INSERT_HEAD(gcp_streamed_of(pool, block->stream), block, streamed);
+		LIST_INSERT_HEAD(&pool->streamed[block->stream % GCP_STREAMED], block,
+				 streamed);
 }
 
 static inline void gcp_streamed_remove(struct gcp_block *block)

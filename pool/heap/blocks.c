@@ -62,18 +62,6 @@ void gcp_heap_each(struct gcp_heap *heap, gcp_each_block *each, void *arg)
 		segment_each(segment, each, arg);
 }
 
-void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
-		    uint64_t *shared)
-{
-	const struct gcp_block *block;
-
-	GCP_LOCKED(&heap->pool->lock);
-	*reserved += heap->reserved_bytes;
-	*held += heap->used_bytes;
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		*shared += block->size;
-}
-
 void gcp_pools_blocks(struct gcp_pools *pools, int device,
 		      void (*show)(void *arg, const struct gcp_block_view *block),
 		      void *arg)

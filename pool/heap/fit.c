@@ -196,24 +196,18 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 
 /* --- putting ------------------------------------------------------------------ */
 
-/* A block that was active has become ready. */
-static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
-{
-	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-	gcp_block_coalesce(heap, block);
-}
-
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(atomic_load(&block->segment->heap) == heap);
 	assert(!gcp_block_is_used(block) && !gcp_block_is_free(block)); /* E5 */
-	if (gcp_epoch_ready(heap->pool, block->epoch)) {
-		block_ready(heap, block);
+	if (!gcp_epoch_ready(heap->pool, block->epoch)) {
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_pending_add(heap, block);
 		return;
 	}
-	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	gcp_pending_add(heap, block);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	gcp_block_coalesce(heap, block);
 }
 
 void gcp_heap_advance(struct gcp_heap *heap)
@@ -224,6 +218,6 @@ void gcp_heap_advance(struct gcp_heap *heap)
 	while ((block = TAILQ_FIRST(&heap->pending)) &&
 	       gcp_epoch_ready(heap->pool, block->epoch)) {
 		gcp_pending_remove(heap, block);
-		block_ready(heap, block);
+		gcp_heap_put(heap, block);
 	}
 }

@@ -484,7 +484,9 @@ static struct freeing freeing_begin(struct gcp_pool *pool)
 	const struct gcp_driver *driver = &pool->pools->driver;
 	struct freeing freeing = {.epoch = gcp_timeline_next(&pool->timeline)};
 
-	(void)gcp_timeline_fill(pool, -gcp_timeline_filled(&pool->timeline), 0);
+	atomic_fetch_sub_explicit(&pool->timeline.filled,
+				  gcp_timeline_filled(&pool->timeline),
+				  memory_order_relaxed);
 	if (driver->foreign_now)
 		freeing.foreign = driver->foreign_now();
 	return freeing;
