@@ -187,8 +187,11 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_private_free(pool, block);
+	/* Beside a capture, too, where no graph can address the block. */
+	bool apart = atomic_load(&block->state) == GCP_BLOCK_PENDING &&
+		     block->group == GCP_GROUP_FRESH;
 	gcp_mutex_unlock(&pool->lock);
-	if (!waits || gcp_timeline_is_held(&pool->timeline))
+	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !apart))
 		return 0;
 	bool close = gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool);
 	if (!close && !pool->pools->config.blocking_free)
