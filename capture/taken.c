@@ -14,8 +14,8 @@
  *   instantiates it for launches by      memory of its own: those are not seen
  *   the device, or updates such an
  *   executable to it
- *   lists its nodes, or those of a       memory of its own: the program can read the
- *   clone or parent                      addresses
+ *   lists its nodes, or those of a       memory of its own, before a node is read: the
+ *   clone or parent, and reads one       program learns addresses
  *
  * Where that needs memory and there is none the call is refused, and nothing has
  * changed. It waits, until the graph's launches are over, only if they and one of

@@ -371,9 +371,7 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 		order = anywhere ? 0 : ref->id;
 	else
 		result = memory_detach_stream(stream, owner);
-	if (result != CUDA_SUCCESS)
-		return result;
-	return free_in_order(ptr, order, stream);
+	return result ?: free_in_order(ptr, order, stream);
 }
 
 /* --- the short cuts ------------------------------ */

@@ -239,9 +239,8 @@ static void contexts_name(struct copy *copy, const struct side *to,
 static bool needs_contexts(const struct copy *copy, const struct side *side,
 			   const struct side *other)
 {
-	if (!side->mapped)
-		return false;
-	return is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy));
+	return side->mapped &&
+	       (is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy)));
 }
 
 /* Returns true if another device takes part. */

@@ -149,6 +149,8 @@ static CUresult instantiate(const struct gcp_call_words *words)
 		result =
 		    GCP_AGAIN(gcp_words_call(words), .maker = "cuGraphInstantiate");
 	while (is_mapped_now(&result, holding, &looks));
+	if (result != CUDA_SUCCESS) /* it may name a node */
+		nodes_listed(WORD(1));
 	return holding_new(result, holding, result ? NULL : *ret_exec, true);
 }
 
@@ -179,6 +181,7 @@ static CUresult update(const struct gcp_call_words *words)
 	result = result ?: GCP_AGAIN(gcp_words_call(words), .maker = words->base);
 	if (result == CUDA_SUCCESS)
 		return holding_new(result, holding, exec, true);
+	nodes_listed(WORD(1)); /* it may name a node */
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
@@ -321,9 +324,8 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 static CUresult node_tell(const struct gcp_call_words *words)
 {
 	const void *told = WORD(1);
-	CUresult result = node_read(words);
+	CUresult result = node_read(words) ?: gcp_words_call(words);
 
-	result = result ?: gcp_words_call(words);
 	if (result != CUDA_SUCCESS || !told)
 		return result;
 	if (strcmp(words->base, "cuGraphChildGraphNodeGetGraph") == 0)

@@ -8,12 +8,6 @@
 
 static gcp_addr elsewhere;
 
-static void *take_on_captured_stream(void *arg)
-{
-	elsewhere = capture_alloc_on(stream_handle(0), 3 * MIB);
-	return NULL;
-}
-
 /* Each replay of the graph will touch it. */
 static gcp_addr freed_by_the_capture(void)
 {
@@ -21,16 +15,6 @@ static gcp_addr freed_by_the_capture(void)
 
 	must_free(addr);
 	return addr;
-}
-
-static gcp_addr work_on_captured_stream_gives(void)
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
-	pthread_join(thread, NULL);
-	assert_true(is_private(elsewhere));
-	return elsewhere;
 }
 
 static void *take_with_hint(void *arg)

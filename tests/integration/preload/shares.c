@@ -235,9 +235,9 @@ static size_t sharing_after(void (*call)(CUgraph graph), uint64_t *ret_launches)
 	OK(cuGraphDestroy(graph));
 	before = stats().graph_launches;
 	launch_both();
-	if (made_exec) {
-		OK(cuGraphLaunch(made_exec, streams[0]), cuCtxSynchronize());
-	}
+	if (made_exec)
+		ok(cuGraphLaunch(made_exec, streams[0]), "launch", __LINE__);
+	OK(cuCtxSynchronize());
 	*ret_launches = stats().graph_launches - before;
 	(void)lanes(found, GRAPHS);
 	made_end();
@@ -273,39 +273,44 @@ static void set_for_a_node(CUgraph graph)
 }
 
 static CUDA_MEMSET_NODE_PARAMS was_read;
+static CUgraphNode node;
+static size_t count;
 
 static void read_of(CUgraph graph)
 {
-	CUgraphNode node;
-	size_t count = 1;
-
+	count = 1;
 	OK(cuGraphGetNodes(graph, &node, &count));
 	OK(cuGraphMemsetNodeGetParams(node, &was_read));
 }
 
 static void roots_of(CUgraph graph)
 {
-	CUgraphNode node;
-	size_t count = 1;
-
+	count = 1;
 	OK(cuGraphGetRootNodes(graph, &node, &count));
 	OK(cuGraphMemsetNodeGetParams(node, &was_read));
 }
 
 static void edges_of(CUgraph graph)
 {
-	CUgraphNode from, to = NULL;
-	size_t count = 1;
+	OK(cuGraphGetEdges(graph, &node, &node, NULL, &count));
+	(void)cuGraphMemsetNodeGetParams(NULL, &was_read); /* it has no edge */
+}
 
-	OK(cuGraphGetEdges(graph, &from, &to, NULL, &count));
-	(void)cuGraphMemsetNodeGetParams(to, &was_read); /* it has no edge */
+/* A call that fails names a node. */
+static void failed_with(CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info = {0};
+
+	OK(cuGraphCreate(&made, 0), cuGraphInstantiateWithFlags(&made_exec, made, 0));
+	must(cuGraphExecUpdate(made_exec, graph, &info) != CUDA_SUCCESS, "updated");
+	(void)cuGraphMemsetNodeGetParams(info.errorNode, &was_read);
+	OK(cuGraphExecDestroy(made_exec));
+	made_exec = NULL;
 }
 
 /* That is none of those that share nothing. */
 static void counted(CUgraph graph)
 {
-	size_t count;
-
 	OK(cuGraphGetNodes(graph, NULL, &count));
 }
 
@@ -345,7 +350,8 @@ SCENARIO(a_graph_that_is_used_otherwise_shares_nothing)
 		uint64_t launches; /* of graphs that share */
 	} uses[] = {{read_of, 1},         {read_of_a_clone, 1}, {added_with_another, 2},
 		    {set_for_a_child, 2}, {set_for_a_node, 2},  {updated_to, 3},
-		    {roots_of, 1},        {edges_of, 1},        {counted, 2}};
+		    {roots_of, 1},        {edges_of, 1},        {failed_with, 1},
+		    {counted, 2}};
 	uint64_t launches;
 
 	make_graphs();
