@@ -193,14 +193,8 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 
 static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
 {
-	const uint64_t sizes[] = {0, GCP_CHUNK / 64};
-
-	for (int i = 0; i < 2; i++) {
-		bool first = gcp_segment_suits(a->segment, sizes[i]);
-
-		if (first != gcp_segment_suits(b->segment, sizes[i]))
-			return first;
-	}
+	if (gcp_segment_least(a->segment) != gcp_segment_least(b->segment))
+		return gcp_segment_least(a->segment) < gcp_segment_least(b->segment);
 	if (a->segment != b->segment)
 		return a->segment->number < b->segment->number;
 	return a->addr < b->addr;

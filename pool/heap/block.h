@@ -45,14 +45,14 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 
-/* Small blocks lie in segments of one chunk: they pin no large memory. In those of the
- * driver only blocks of less than 32 KiB are small, in others what has no handle of its
- * own. */
-static inline bool gcp_segment_suits(const struct gcp_segment *segment, uint64_t size)
+/* Returns the least size of a block in the segment. Small blocks lie in segments of one
+ * chunk, and pin no large memory: of the driver's segments those of less than 32 KiB,
+ * of others those of less than 1 MiB, which have no handle of their own. */
+static inline uint64_t gcp_segment_least(const struct gcp_segment *segment)
 {
 	bool ordinary = !segment->chunks && !atomic_load(&segment->heap)->private;
 
-	return size >= GCP_CHUNK / (ordinary ? 64 : 2) || segment->size == GCP_CHUNK;
+	return segment->size == GCP_CHUNK ? 0 : GCP_CHUNK / (ordinary ? 64 : 2);
 }
 
 /* Where in a block one of `size` may begin: of whole pages at a page. But in a graph's

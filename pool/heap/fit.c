@@ -138,7 +138,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 	    first_fresh(gcp_tree_lowest_fit(heap, size), size, fresh);
 
 	for (int looks = GCP_LOOKS;
-	     block && looks > 0 && gcp_segment_suits(block->segment, size); looks--) {
+	     block && looks > 0 && size >= gcp_segment_least(block->segment); looks--) {
 		*ret_at = gcp_block_place(block, size);
 		if (*ret_at && !is_too_large(heap, block, size))
 			return block;

@@ -13,20 +13,13 @@
  */
 #include "block.h"
 
-/* Where small blocks may lie comes first: they are not looked for behind it. */
-static int rank(const struct gcp_segment *segment)
-{
-	if (segment->size == GCP_CHUNK)
-		return 0;
-	return gcp_segment_suits(segment, GCP_CHUNK / 64) ? 1 : 2;
-}
-
 static bool block_before(const struct gcp_block *a, const struct gcp_block *b)
 {
 	if (a->segment == b->segment)
 		return a->addr < b->addr;
-	if (rank(a->segment) != rank(b->segment))
-		return rank(a->segment) < rank(b->segment);
+	/* Segments of small blocks come first: a search for one ends behind them. */
+	if (gcp_segment_least(a->segment) != gcp_segment_least(b->segment))
+		return gcp_segment_least(a->segment) < gcp_segment_least(b->segment);
 	return a->segment->number < b->segment->number;
 }
 

@@ -167,7 +167,7 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 	struct place place = *best;
 
 	if (lower + hole->size + upper < bytes ||
-	    !gcp_segment_suits(hole->segment, bytes) ||
+	    bytes < gcp_segment_least(hole->segment) ||
 	    (best->apart && !gcp_block_is_segment(hole)))
 		return;
 	place.hole = hole;
