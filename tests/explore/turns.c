@@ -156,8 +156,10 @@ static void graphs(struct thread *t, const struct op *op)
 	CUstream stream;
 
 	(void)op;
+	/* No small block, where a test makes the classes large. */
 	if (!all_is_calm(w) || w->setting->plain || t->pool ||
 	    w->setting->memory_small || w->setting->quota ||
+	    plain_option("GCPOOL_TEST_CLASS_MIN", 0) > CHUNK / 64 ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
