@@ -46,7 +46,7 @@
 
 enum {
 	GCP_PAGE = 4096,       /* bytes: what dma-buf wants whole; sizes of no class */
-	GCP_SMALL = 128 << 10, /* bytes: up to that threads of any pool keep blocks */
+	GCP_SMALL = 128 << 10, /* bytes: threads of any pool keep blocks of that size */
 	GCP_CHUNK = 2 << 20,   /* bytes: the driver's granularity of memory */
 	GCP_SHARED_MOST = 1 << 30, /* bytes: of a segment that blocks share */
 	GCP_CLASSES_MAX = 1024,    /* size classes, whatever the options say */
@@ -135,8 +135,8 @@ struct gcp_block {
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
 	bool async;     /* stream-ordered: USED, or in a stream's cache of a thread */
-	uint16_t opens; /* of other processes, not closed yet, and of a graph: EXPORTED,
-			 * LENT, CAPTURED */
+	uint16_t opens; /* how many have it open: other processes, and a graph.
+			 * EXPORTED, LENT, CAPTURED */
 	bool apart; /* of a private heap: allocated for any work, and when free not one
 		     * with memory beside it that was never allocated. B4 */
 	union {

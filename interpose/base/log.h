@@ -25,7 +25,7 @@ enum gcp_log_level {
 	GCP_LOG_WARNING,
 	GCP_LOG_INFO,
 	GCP_LOG_DEBUG,
-	GCP_LOG_OFTEN = 8, /* with another one: however often */
+	GCP_LOG_OFTEN = 8, /* a flag: the line is not limited to GCP_LOG_REPEATS_MAX */
 };
 
 /* A line longer than this is cut; a path longer than this is refused. */

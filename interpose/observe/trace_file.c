@@ -75,8 +75,8 @@ static int same_open(dev_t device, ino_t inode, int flags)
 	"is written by another process, or one that was killed has left it "           \
 	"(remove it, or use %p in its name)"
 
-/* Returns true for a recording that has ended. What a killed process has left, and
- * what one may write, here or elsewhere, is not the library's to remove. */
+/* Returns true for a recording that has ended. One that has not may be written by a
+ * process here or on another host, or is all that a killed process has left. */
 static bool is_replaceable(int fd)
 {
 	struct gcp_trace_header header = {0};

@@ -264,9 +264,9 @@ bool gcp_resolve_now(void)
 /* --- exit --------------------------------------------------------------------- */
 
 /* Not called after a signal that ends the process, quick_exit, _exit and exec:
- * gcpool ctl is for them. A child does not write the reports and files of its
- * parent, nor does one that fork_child has not seen (_Fork, or the system call). A lock
- * may never be free: gcp_end_step. */
+ * gcpool ctl reads the statistics before. A child does not write the reports and files
+ * of its parent, nor does one that fork_child has not seen (_Fork, or the system call).
+ * A lock may never be free: gcp_end_step. */
 
 /* The launcher waits for no program. It asks this process, which it has become, to say
  * that the library was loaded, where no statistics say so. */

@@ -10,8 +10,8 @@
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
- * the common heap. At thread exit all of it does. All caches together are bounded by
- * what the pool grows: before it does, they are emptied (miss.c).
+ * the common heap. At thread exit all of it does. All caches are emptied before the
+ * pool grows or, where many threads allocate, once it has grown by much (miss.c).
  */
 #include "cache.h"
 

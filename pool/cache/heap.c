@@ -161,7 +161,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size)
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
-	/* So many were looked at in vain: once they are ready the next look gets on. */
+	/* No look is left: once these blocks are ready the next search gets further. */
 	if (!together && block)
 		together = block->epoch;
 	return oldest ? oldest : together;

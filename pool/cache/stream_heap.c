@@ -92,7 +92,7 @@ static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *spa
 	return first;
 }
 
-/* What is left over; NULL: nothing. */
+/* Puts the rest of a span back, which waits in the stream; NULL: there is none. */
 static void rest_put(struct gcp_heap *heap, struct gcp_block *rest,
 		     const struct gcp_request *request)
 {

@@ -187,11 +187,11 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 
 	gcp_mutex_lock(&pool->lock);
 	gcp_private_free(pool, block);
-	/* Beside a capture, too, where no graph can address the block. */
-	bool apart = atomic_load(&block->state) == GCP_BLOCK_PENDING &&
-		     block->group == GCP_GROUP_FRESH;
+	/* The free of a block that no graph can address waits beside a capture, too. */
+	bool untouched = atomic_load(&block->state) == GCP_BLOCK_PENDING &&
+			 block->group == GCP_GROUP_FRESH;
 	gcp_mutex_unlock(&pool->lock);
-	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !apart))
+	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !untouched))
 		return 0;
 	bool close = gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool);
 	if (!close && !pool->pools->config.blocking_free)
@@ -199,7 +199,7 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	return free_end(pool, gcp_timeline_stamp(pool), close, true);
 }
 
-/* What is not USED: captured, exported, or free. */
+/* Frees a block that is not USED. -EREMOTE: it is exported; -EINVAL: it is free. */
 static __attribute__((noinline)) int free_other(struct gcp_block *block, gcp_addr addr,
 						bool waits, uint8_t state)
 {

@@ -35,7 +35,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
 	gcp_mutex_init(&pools->fence_lock, GCP_RANK_FENCE);
 	pools->map = gcp_map_create();
-	/* What was made stays: the process passes through from now on. */
+	/* Nothing is undone: the process makes no second attempt. */
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
 	    gcp_pinned_create(pools) != 0)
 		return -ENOMEM;

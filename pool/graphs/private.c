@@ -45,8 +45,8 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 
 /* --- blocks that others have open ----------------------------------------------- */
 
-/* The graph has such a block open, as other processes have what was exported to them:
- * what is freed meanwhile is LENT until the heap ends, and no allocation gets it. */
+/* The graph has the block open, as other processes have what was exported to them. If
+ * the program frees it, it is LENT until the heap ends: no allocation gets it. */
 void gcp_heap_borrow(struct gcp_heap *heap, gcp_addr addr)
 {
 	struct gcp_pool *pool = heap->pool;
