@@ -235,13 +235,9 @@ meson_find() {
 
 # --- CUDA -----------------------------------------------------------------------
 
-cuda_version() { # DIR
-	sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$1/include/cuda.h" 2>/dev/null || true
-}
-
 # Whether DIR/include has the Toolkit's headers, of 12.5 or newer.
 cuda_usable() { # DIR
-	version=$(cuda_version "$1")
+	version=$(sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$1/include/cuda.h" 2>/dev/null)
 	[ "${version:-0}" -ge 12050 ] && [ -f "$1/include/cuda_runtime_api.h" ] &&
 		[ -f "$1/include/crt/host_config.h" ]
 }
@@ -342,11 +338,6 @@ share_of() { # NUMBER
 	echo "$(($1 % 8))/8"
 }
 
-# Whether Meson has a target of this name.
-has_target() { # DIR NAME
-	grep -q "^build $2:" "$1/build.ninja"
-}
-
 # Those of the targets that there are: all at once, for one of them is a compiler that
 # runs alone for 20 s.
 compile_also() { # DIR TARGET...
@@ -354,7 +345,7 @@ compile_also() { # DIR TARGET...
 	shift
 	for target in "$@"; do
 		shift
-		! has_target "$place" "$target" || set -- "$@" "$target"
+		! grep -q "^build $target:" "$place/build.ninja" || set -- "$@" "$target"
 	done
 	[ $# -eq 0 ] || compile "building the $(echo "$*" | sed 's/ /, the /g')" "$place" "$@"
 }
