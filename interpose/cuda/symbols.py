@@ -7,21 +7,14 @@ import sys
 with open(sys.argv[1], encoding="ascii") as file:
     lines = file.read().replace("\n\t", " ").splitlines()
 
-tables, names, sides = {"GCP_HOOKS_BY_WORDS": []}, set(), []
-
-
-def side(parameters, which, field):
-    """The address that a call copies to or from; 0: of no device."""
-    if "CUdeviceptr " + which in parameters:
-        return which
-    return "copy ? copy->%s : 0" % field if "*copy" in parameters else "0"
+tables, names, defines = {"GCP_HOOKS_BY_WORDS": []}, set(), []
 
 
 for line in lines:
     if line.startswith("table "):
         table = re.sub("HOOKS|DRIVER", "TABLE", line.split()[1])
         by_words = line.endswith(" by words")
-        sides.append("#define %s %d" % (table, len(tables)))
+        defines.append("#define %s %d" % (table, len(tables)))
         rows = tables[line.split()[1]] = []
         if " in " in line:
             tables[line.split()[3]].append(line.split()[1] + "(X)")
@@ -37,21 +30,19 @@ for line in lines:
             rows.append("X(%s, %s, %s, %d, %s)" % (
                 name, base, since.rstrip("!~+"), name.endswith(("_ptsz", "_ptds")),
                 "GCP_REQUIRED" if "!" in since else "GCP_OPTIONAL"))
-            sides.append("#define GCP_PARAMETERS_%s (%s)" % (name, parameters))
-            sides.append("#define GCP_ARGUMENTS_%s (%s)" % (name, arguments))
-            sides.append("#define GCP_OFTEN_%s %d" % (name, "+" in since))
-            sides.append("#define GCP_SELDOM_%s %s" % (
+            defines.append("#define GCP_PARAMETERS_%s (%s)" % (name, parameters))
+            defines.append("#define GCP_ARGUMENTS_%s (%s)" % (name, arguments))
+            defines.append("#define GCP_OFTEN_%s %d" % (name, "+" in since))
+            defines.append("#define GCP_SELDOM_%s %s" % (
                 name, "" if "+" in since else "__attribute__((cold))"))
-            sides.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
-            sides.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
+            defines.append("#define GCP_PASSES_%s %d" % (name, "~" in since))
+            defines.append("#define GCP_FREES_%s %s" % (name, "ptr" if first == "cuMemFree_v2" else "0"))
             if by_words:
                 stream = arguments.split(", ").index("stream") if " stream" in parameters else 11
                 tables["GCP_HOOKS_BY_WORDS"].append("X(%s, %s, %d)" % (name, table, stream))
-            sides.append("#define GCP_SIDES_%s %s, %s" % (
-                name, side(parameters, "to", "dstDevice"), side(parameters, "from", "srcDevice")))
 
 # cuda.h renames the old spellings to the newest versions.
 print("".join("#undef %s\n" % name for name in sorted(names)))
 for name, rows in tables.items():
     print("#define %s(X) \\\n\t%s\n" % (name, " \\\n\t".join(rows)))
-print("\n".join(sides))
+print("\n".join(defines))

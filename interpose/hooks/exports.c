@@ -90,18 +90,11 @@ GCP_HOOKS_COPIES_BATCH(COPIES_ENTRY)
 	GCP_FAST(name, GCP_UNSEEN(name) && gcp_stream_is_seen(stream, twin))
 GCP_HOOKS_EVENTS(EVENTS_ENTRY)
 
-/* A call in the default stream; the table says which addresses it copies or fills. */
-#define SUBMISSIONS_SYNC_ENTRY(name, base, version, twin, need)                        \
-	GCP_ENTRY(name)                                                                \
-	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN_ALONE(name) &&                               \
-			       !gcp_marks_any(GCP_MARK_SYNC_MEMOPS)))                  \
-			return gcp_contexts_note(GCP_CALLED(name));                    \
-		return gcp_contexts_note(                                              \
-		    gcp_sync_memops_wait(GCP_HOOK_OF(name), GCP_SIDES_##name, twin));  \
-	}
-GCP_HOOKS_SUBMISSIONS_SYNC(SUBMISSIONS_SYNC_ENTRY)
-GCP_HOOKS_COPIES_SYNC(SUBMISSIONS_SYNC_ENTRY)
+/* In the default stream; a block may have GCP_MARK_SYNC_MEMOPS. */
+#define SYNC_ENTRY(name, ...)                                                          \
+	GCP_FAST(name, GCP_UNSEEN_ALONE(name) && !gcp_marks_any(GCP_MARK_SYNC_MEMOPS))
+GCP_HOOKS_SUBMISSIONS_SYNC(SYNC_ENTRY)
+GCP_HOOKS_COPIES_SYNC(SYNC_ENTRY)
 
 /* From here on not small (meson.build): launches of many arguments would cost more. */
 #if defined(__OPTIMIZE_SIZE__) && !defined(__clang__)

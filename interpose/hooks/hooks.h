@@ -82,6 +82,11 @@ CUresult gcp_graph_call(const struct gcp_call_words *words);
  */
 CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream);
 
+/* hooks_copy.c: after a copy or fill in the default stream gave `result`: waits for
+ * that stream if one of its sides is in a block with GCP_MARK_SYNC_MEMOPS. */
+CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words,
+			      bool per_thread);
+
 /* hooks_copy.c, of copies between devices that are in graphs. */
 
 /* Before a graph gets a node that copies so, in `ctx` (NULL: the current context; but

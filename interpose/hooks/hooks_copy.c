@@ -22,6 +22,7 @@
 #include "../cuda/foreign_work.h"
 #include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
+#include "../process/passed.h"
 #include "../process/spill.h"
 #include "hooks.h"
 
@@ -433,6 +434,34 @@ CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
 	if (result == CUDA_SUCCESS && !captured) /* a captured copy does not run yet */
 		copy_cover(&copy);
 	return result;
+}
+
+/* --- synchronous memory operations ----------------------------------------------- */
+
+static bool is_sync_memops(CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+
+	return ptr && gcp_block_find(ptr, &info) == 0 &&
+	       gcp_mark_get(info.addr, info.id, GCP_MARK_SYNC_MEMOPS);
+}
+
+CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words,
+			      bool per_thread)
+{
+	CUDA_MEMCPY3D_PEER what = {.dstDevice = words->at[0]};
+
+	assert(!words->in_stream); /* a copy in a stream does not wait */
+	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
+	    !gcp_marks_any(GCP_MARK_SYNC_MEMOPS))
+		return result;
+	if (words->table == GCP_TABLE_COPIES_SYNC)
+		what = copied(words->base, words->at);
+	if (!is_sync_memops(what.dstDevice) && !is_sync_memops(what.srcDevice))
+		return result;
+	return GCP_WITHIN(NULL,
+			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
+								  : CU_STREAM_LEGACY));
 }
 
 /* --- graphs -------------------------------------------------------------------- */

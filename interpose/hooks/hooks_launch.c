@@ -95,14 +95,16 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 	bool launches = table == GCP_TABLE_LAUNCHES;
 	bool copies = table == GCP_TABLE_COPIES || table == GCP_TABLE_COPIES_BATCH ||
 		      table == GCP_TABLE_COPIES_SYNC;
+	bool sync =
+	    table == GCP_TABLE_SUBMISSIONS_SYNC || table == GCP_TABLE_COPIES_SYNC;
 	CUresult result = CUDA_SUCCESS;
 
 	if (launches)
 		result = launch_on(words->stream, per_thread);
-	else if (table == GCP_TABLE_SUBMISSIONS || (copies && words->in_stream))
-		result = gcp_stream_submits(words->stream, per_thread);
-	else if (table == GCP_TABLE_SUBMISSIONS_SYNC || copies)
+	else if (sync)
 		gcp_stream_submits_eagerly(NULL);
+	else if (table == GCP_TABLE_SUBMISSIONS || copies)
+		result = gcp_stream_submits(words->stream, per_thread);
 	else if (table == GCP_TABLE_LAUNCHES_BY_CONFIG)
 		return launch_by_config(words, per_thread);
 	else if (table == GCP_TABLE_EVENTS)
@@ -118,13 +120,13 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 				words->at[0], 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (copies)
-		return gcp_copy_call(words,
-				     gcp_stream_named(words->stream, per_thread));
 	if (launches || table == GCP_TABLE_MAKERS)
 		return GCP_AGAIN(gcp_words_call(words), .launch = launches,
 				 .maker = launches ? NULL : words->base);
-	return gcp_words_call(words);
+	result = copies
+		     ? gcp_copy_call(words, gcp_stream_named(words->stream, per_thread))
+		     : gcp_words_call(words);
+	return sync ? gcp_sync_memops_wait(result, words, per_thread) : result;
 }
 
 CUresult gcp_words_hook(uint32_t what, uint64_t *at)

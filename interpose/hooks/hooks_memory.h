@@ -109,11 +109,6 @@ CUresult gcp_memory_complete(CUdeviceptr ptr);
  */
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes);
 
-/* After a copy or fill in the default stream gave `result`: waits for that stream if
- * one of the addresses is in a block with GCP_MARK_SYNC_MEMOPS. */
-CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
-			      bool per_thread);
-
 /* Returns true if a call failed for want of memory and something was given back since:
  * by this thread, or by another one, which may have had what this one has looked for. A
  * call that no memory helps ends, whatever other threads do. One that makes something

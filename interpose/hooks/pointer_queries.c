@@ -313,27 +313,7 @@ GCP_HOOKED(cuPointerGetAttributes)
 
 /* The driver refuses SYNC_MEMOPS for memory that is mapped by hand, and of an ordinary
  * segment it would give it to every block. So the library keeps it for each block, and
- * waits itself. */
-static bool is_sync_memops(CUdeviceptr ptr)
-{
-	struct gcp_block_info info;
-
-	return ptr && gcp_block_find(ptr, &info) == 0 &&
-	       gcp_mark_get(info.addr, info.id, GCP_MARK_SYNC_MEMOPS);
-}
-
-CUresult gcp_sync_memops_wait(CUresult result, CUdeviceptr to, CUdeviceptr from,
-			      bool per_thread)
-{
-	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
-	    !gcp_marks_any(GCP_MARK_SYNC_MEMOPS) ||
-	    !(is_sync_memops(to) || is_sync_memops(from)))
-		return result;
-	return GCP_WITHIN(NULL,
-			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
-								  : CU_STREAM_LEGACY));
-}
-
+ * waits itself (hooks_copy.c). */
 GCP_HOOKED(cuPointerSetAttribute)
 {
 	CUresult result = CUDA_SUCCESS;
