@@ -98,7 +98,7 @@ static int fork_child(const struct model *w)
 	CUdeviceptr addr = 0;
 	CUcontext ctx = NULL;
 
-	alarm(5);
+	alarm(w->setting->step_s);
 	if (cuMemAlloc(&addr, 1000) != CUDA_ERROR_NOT_INITIALIZED)
 		return 2;
 	if (w->blocks && cuMemFree(w->blocks->addr) != CUDA_ERROR_NOT_INITIALIZED)

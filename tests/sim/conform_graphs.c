@@ -68,6 +68,7 @@ static void user_objects(void)
 	TELL(cuUserObjectCreate(&user, NULL, destroy, 1, 0));
 	TELL(cuUserObjectCreate(&user, NULL, NULL, 1,
 				CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	apart_made++;
 	MUST(cuUserObjectCreate(&user, NULL, destroy, 2,
 				CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
 	TELL(cuUserObjectRelease(user, 1), gone(), cuUserObjectRelease(user, 1));

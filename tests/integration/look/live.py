@@ -33,6 +33,14 @@ def gcpool(*words):
     return look.said(live.main, *words)
 
 
+def soon(there):
+    """Waits until `there` gives something, and returns it."""
+    end = time.monotonic() + 60
+    while not (found := there()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
 class Running:
     """A program with a live view, till the end of the block."""
 
@@ -47,13 +55,10 @@ class Running:
         self.pid = self.process.pid
 
     def __enter__(self):
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            found = [page.devices for page in live.pages() if page.pid == self.pid]
-            if found and found[0] and found[0][0]["hits"] > 1000:
-                return self
-            time.sleep(0.05)
-        raise TimeoutError(f"no page of process {self.pid} with a device and hits: {found}")
+        if soon(lambda: any(page.pid == self.pid and page.devices and page.devices[0]["hits"] > 1000
+                            for page in live.pages())):
+            return self
+        raise TimeoutError(f"no page of process {self.pid} with a device and hits")
 
     def __exit__(self, *_):
         self.process.kill()
@@ -66,15 +71,15 @@ class Running:
 
 def figures_grow_while_it_runs(checks, directory):
     first = ORDINARY.figures()
-    time.sleep(0.3)
+    checks.that(soon(lambda: ORDINARY.figures()["devices"][0]["allocations"] >
+                     first["devices"][0]["allocations"]), "allocations stand still")
     second = ORDINARY.figures()
     device = second["devices"][0]
     checks.that("loop-shared" in second["program"], second["program"])
     checks.equal("user", pwd.getpwuid(os.getuid()).pw_name, second["user"])
-    checks.that(device["allocations"] > first["devices"][0]["allocations"], "allocations stand still")
     checks.that(device["allocations"] - device["frees"] in (0, 1), f"{device}")
     checks.that(device["reserved_bytes"] >= 1 << 20 and device["memory"] == 16 << 30, f"{device}")
-    checks.that(second["updated_seconds_ago"] < 5, f"{second}")
+    checks.that(soon(lambda: ORDINARY.figures()["updated_seconds_ago"] < 1), f"{second}")
     code, out, _ = gcpool("top", "--once")
     checks.that(code == 0 and str(ORDINARY.pid) in out and "RESERVED" in out, out)
     code, out, _ = gcpool("top", "--once", str(ORDINARY.pid))
@@ -170,7 +175,7 @@ def a_quota_changes_while_it_runs(checks, directory):
         for word in ("50%", "none", "2M", "1M"):  # it has 1 MiB at a time, in 2
             checks.equal(word, (0, f"the quota is {word}\n", ""),
                          gcpool("ctl", str(running.pid), "quota", word))
-        checks.equal("exit code", 2, running.process.wait(timeout=20))
+        checks.equal("exit code", 2, running.process.wait(timeout=60))
         checks.that("refused by the quota" in running.process.stderr.read(), "no line says why")
 
 
@@ -189,9 +194,11 @@ def dead_processes_are_told_from_living_ones(checks, directory):
     with Running() as running:
         pid = running.pid
         checks.equal("rights", 0o600, os.stat(page_path(pid)).st_mode & 0o777)
+        raw = pathlib.Path(page_path(pid)).read_bytes()
         os.kill(pid, signal.SIGKILL)
         running.process.wait()
-        checks.that(os.path.exists(page_path(pid)), "no page is left behind: nothing is tested")
+        pathlib.Path(page_path(pid)).write_bytes(raw)  # any look may have removed it
+        os.chmod(page_path(pid), 0o600)
         shown = [page["pid"] for page in json.loads(gcpool("top", "--json")[1])]
         checks.that(pid not in shown, "a dead process is shown")
         checks.that(not os.path.exists(page_path(pid)), "the page of a dead process is still there")
@@ -244,9 +251,7 @@ def containers_keep_their_pages(checks, directory):
     before = set(glob.glob(pages))
     first = subprocess.Popen([*apart, look.program("loop-shared"), *Running.LOOP], env=env,
                              stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 20
-    while not set(glob.glob(pages)) - before and time.monotonic() < end:
-        time.sleep(0.05)
+    soon(lambda: set(glob.glob(pages)) - before)
     found = {path: os.stat(path).st_ino for path in set(glob.glob(pages)) - before}
     checks.equal("pages of the first", 1, len(found))
     for what, words in (
@@ -291,6 +296,10 @@ assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0)
 assert cuda.cuCtxSetCurrent(p) == 0
 def alloc(mib):
     return cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(mib << 20))
+def left():
+    found = (ctypes.c_size_t * 2)()
+    cuda.cuMemGetInfo_v2(found, ctypes.byref(found, 8))
+    return found[0] >> 20
 for line in sys.stdin:
     print(eval(line), flush=True)
 """
@@ -342,15 +351,20 @@ def processes_help_each_other(checks, directory):
         got, given = helped(one, "help_got_bytes"), helped(other, "help_given_bytes")
         checks.that(0 < got <= given, f"{got} of {given}")
         checks.that(has(one), "no memory")
-        asked = helped(other, "help_asked")
+        asked, begin = helped(other, "help_asked"), time.monotonic()
         checks.equal("none has any", "2", other.does("alloc(600)", "alloc(600)"))
-        checks.equal("times in a second", 1, helped(other, "help_asked") - asked)
+        took = int(time.monotonic() - begin)
+        checks.that(helped(other, "help_asked") - asked <= 1 + took, "asked again within a second")
         one.does("cuda.cuMemFree_v2(p)")
+        for _ in range(8):
+            # What it had may have gone by an answer that came late.
+            one.does("alloc(600)", "cuda.cuMemFree_v2(p)")
+            os.kill(one.process.pid, signal.SIGSTOP)
+            os.waitpid(one.process.pid, os.WUNTRACED)  # until then its thread may answer
+            if int(other.does("left()")) < 600:
+                break
+            os.kill(one.process.pid, signal.SIGCONT)
         time.sleep(1.05)
-        # What it had may have gone by an answer that came late.
-        one.does("alloc(600)", "cuda.cuMemFree_v2(p)")
-        os.kill(one.process.pid, signal.SIGSTOP)
-        os.waitpid(one.process.pid, os.WUNTRACED)  # until then its thread may answer
         checks.equal("no answer", "2", other.does("alloc(600)"))
 
 
@@ -555,6 +569,7 @@ def a_terminal_is_filled_until_it_is_left(checks, directory):
 def main():
     global ORDINARY  # what most tests look at
     apart = containers_keep_their_pages
+    preload.alone()
     with Running() as ORDINARY:
         look.each(preload.Checks(),
                   [apart] if sys.argv[1:] == ["containers"] else

@@ -43,7 +43,6 @@ SCENARIO(a_cancelled_thread_leaves_no_lock)
 	ctx = primary();
 	pairs(1);
 	cancelled_once(PAIRS);
-	alarm(20); /* a lock that is left taken is waited for without end */
 	pairs(PAIRS);
 }
 

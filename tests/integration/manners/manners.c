@@ -96,6 +96,7 @@ SCENARIO_PRIMARY(works_until_told)
 	(void)fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 	do {
 		OK(cuMemFree(allocated(MIB)));
+		(void)!write(STDOUT_FILENO, "w", 1); /* one turn is done */
 		usleep(1000);
 	} while (read(STDIN_FILENO, &byte, 1) < 0);
 }

@@ -156,7 +156,7 @@ static void set_in_a_child(void)
 	pid_t child = fork();
 
 	if (child == 0) {
-		alarm(5);
+		alarm(HANG_S / 2);
 		_exit(cuDeviceSetMemPool(0, standards[0]) == CUDA_SUCCESS);
 	}
 	must(waitpid(child, &status, 0) == child && status == 0, "the child hangs");
@@ -189,7 +189,6 @@ SCENARIO(pool_set_by_a_cancelled_thread, "GCPSIM_DEVICES=2 GCPOOL_BACKEND=vmm")
 	CUstream stream = two_devices();
 
 	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
-	alarm(8);
 	(void)play_elsewhere(is_cancelled_in_a_set, NULL);
 	must(atomic_load(&came_back), "a thread has ended inside a call");
 	OK(cuDeviceSetMemPool(1, own));

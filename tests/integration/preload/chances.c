@@ -248,7 +248,6 @@ SCENARIO(calls_end_beside_other_threads)
 		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
 		calls_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2");
 		newest_called(refused, others[i % 2]);
-		alarm(10);
 		must((i < 2 ? make_cuMemAllocManaged() : make_cuMemAllocPitch()) ==
 			 CUDA_ERROR_OUT_OF_MEMORY,
 		     "served");
@@ -271,7 +270,6 @@ static void free_behind_work(void)
 	OK(cuCtxSynchronize(), cuMemsetD8Async(small, 1, MIB, stream));
 	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped), cuMemFree(small));
 	gcpsim_queries_never_wait(true);
-	alarm(100); /* with an emulated processor */
 }
 
 static void step(void)
@@ -290,7 +288,6 @@ SCENARIO(a_refused_call_waits_for_no_later_work)
 	OK(cuLaunchHostFunc(stream, wait_for_flag, &stepped));
 	gcpsim_queries_never_wait(true);
 	calls_fail("cuMemAllocManaged:1+:2");
-	alarm(20);
 	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
 	step();
 }

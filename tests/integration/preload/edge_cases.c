@@ -101,7 +101,7 @@ SCENARIO(destruction_that_waits_for_another_context,
 	gcpsim_set_speed(GCPSIM_NEVER);
 	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
 	pthread_create(&thread, NULL, destroy, other);
-	usleep(100000);
+	AWAIT(gcpsim_calls("cuCtxDestroy_v2") > 0);
 	fences = gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent");
 	for (int i = 0; i < 200; i++) {
 		OK(cuMemFreeHost(pinned), cuMemAllocHost(&pinned, 4096));

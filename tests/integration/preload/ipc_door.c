@@ -206,7 +206,7 @@ static void *answers_as_another(void *ret)
 	int fd;
 
 	sees_real_user = true;
-	fd = connection_of_door(5000);
+	fd = connection_of_door(20 * 1000);
 	answers->op = asked(fd).op;
 	if (is_root())
 		(void)syscall(SYS_setresuid, answers->user, answers->user,
@@ -266,14 +266,15 @@ SCENARIO(a_handles_file_is_made_once_and_goes_with_it)
 	     "made once more");
 	OK(cuMemFree(p));
 	(void)trim(0, 0);
-	usleep(100 * 1000); /* until the thread has closed the connection */
+	/* The thread closes a connection. */
+	AWAIT(files_open() == files - (int)made + 1);
 	must(files_open() == files - (int)made + 1, "files are left");
 }
 
 /* --- another process has the name of one that is gone --- */
 
 /* A TCP connection whose other end reads nothing: its last close takes LINGERS s. */
-enum { LINGERS = 8 };
+enum { LINGERS = 40 };
 static int lingering_file(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET};
@@ -304,7 +305,7 @@ static void *answers_with_a_file(void *unused)
 	struct gcp_ipc_answer answer = {.reply = played.reply ^ 1,
 					.result = CUDA_ERROR_INVALID_VALUE};
 	const struct linger none = {.l_onoff = 0};
-	int file = lingering_file(), fd = connection_of_door(5000);
+	int file = lingering_file(), fd = connection_of_door(20 * 1000);
 
 	must(asked(fd).op == GCP_IPC_OPEN, "it was not asked");
 	(void)gcp_ipc_send(fd, &answer, sizeof(answer), &file, 1, GCP_IPC_NO_WAIT);
@@ -385,7 +386,7 @@ SCENARIO_BEFORE_CUDA(open_of_a_process_that_is_killed_says_so)
 	pthread_join(thread, NULL);
 }
 
-static atomic_int seconds_ahead;
+static atomic_int seconds_ahead, opens; /* the thread that opens */
 
 /* The library calls this. */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
@@ -401,7 +402,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
 /* After what is 29 seconds for the library. */
 static void *takes_all_and_answers_none(void *unused)
 {
-	usleep(200 * 1000);
+	await_asleep(&opens, NULL);
 	seconds_ahead = 29;
 	while (connection_of_door(3000) >= 0)
 		;
@@ -418,10 +419,11 @@ SCENARIO(open_by_a_slow_door_ends_as_soon)
 	(void)primary();
 	play_exporter();
 	door_fill();
+	opens = getpid();
 	pthread_create(&thread, NULL, takes_all_and_answers_none, NULL);
 	must(opened_by(played_handle(1), &p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another error");
-	must(time(NULL) < begin + 10, "it is waited for longer");
+	must(time(NULL) < begin + 20, "it is waited for longer");
 }
 
 /* --- a child that has the exporter's files --- */

@@ -58,13 +58,13 @@ __attribute__((unused)) static int connection_of_door(int ms)
 	return fd;
 }
 
-/* The next request of a connection, within a second; its op is 0: there is none. */
+/* The next request of a connection, within ten seconds; its op is 0: there is none. */
 __attribute__((unused)) static struct gcp_ipc_request asked(int fd)
 {
 	struct gcp_ipc_request request;
 
 	if (gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL,
-			    gcp_ipc_deadline(1000)) != GCP_IPC_MESSAGE)
+			    gcp_ipc_deadline(10 * 1000)) != GCP_IPC_MESSAGE)
 		request.op = 0;
 	return request;
 }
@@ -83,7 +83,7 @@ __attribute__((unused)) static int connected(const struct gcp_ipc_handle *handle
 	CUresult result;
 
 	must(gcp_ipc_pair(&handle->process, pair), "no pair");
-	result = gcp_ipc_knock(&handle->process, pair[1], gcp_ipc_deadline(5000));
+	result = gcp_ipc_knock(&handle->process, pair[1], gcp_ipc_deadline(20 * 1000));
 	close(pair[1]);
 	if (result == CUDA_SUCCESS)
 		return pair[0];
@@ -124,7 +124,7 @@ __attribute__((unused)) static bool answers(int fd, const struct gcp_ipc_handle 
 	must(fd >= 0, "no connection");
 	good = gcp_ipc_send(fd, &request, sizeof(request), NULL, 0, GCP_IPC_NO_WAIT) &&
 	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count,
-			       gcp_ipc_deadline(5000)) == GCP_IPC_MESSAGE;
+			       gcp_ipc_deadline(20 * 1000)) == GCP_IPC_MESSAGE;
 	must(!good || (answer.result == CUDA_SUCCESS && count > 0), "no memory");
 	for (unsigned int i = 0; good && i < count; i++)
 		close(fds[i]);

@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 2;
-	alarm(8);
+	alarm(60);
 #ifdef LOADS_RUNTIME
 	int count;
 

@@ -12,6 +12,7 @@ The build hands over, in the environment:
 """
 
 import difflib
+import fcntl
 import os
 import re
 import subprocess
@@ -74,6 +75,11 @@ def emulated(command, env):
         if name in env:
             emulator += ["-E", f"{name}={env.pop(name)}"]
     return emulator + command
+
+
+def alone():
+    """Until this process ends no other test looks at the pages of all processes."""
+    fcntl.flock(os.open("/dev/shm", os.O_RDONLY), fcntl.LOCK_EX)
 
 
 def run(command, library=None, extra=None, timeout=120):

@@ -48,10 +48,7 @@ static void *makes_the_next(void *unused)
 static void next_is_made(void)
 {
 	pthread_create(&next.thread, NULL, makes_the_next, NULL);
-	for (int looks = 0; looks < 20 && !next.is_made;) {
-		usleep(1000);
-		looks = next.maker && thread_sleeps(next.maker) ? looks + 1 : 0;
-	}
+	await_asleep(&next.maker, &next.is_made);
 }
 
 SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again")

@@ -12,25 +12,17 @@
 #include "scenarios.h"
 
 #include <glob.h>
-#include <time.h>
 
-enum { WATCHDOG_MS = 1000 }; /* then it takes the host's next step */
+enum { WATCHDOG_MS = 50000 }; /* then it takes the host's next step */
 
 static atomic_bool stepped, helped, over;
 static pthread_t watchdog;
 static CUstream stream;
 
-static void pass_ms(long ms)
-{
-	const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-
-	nanosleep(&time, NULL);
-}
-
 static void *watch(void *unused)
 {
 	for (int i = 0; i < WATCHDOG_MS / 10 && !atomic_load(&over); i++)
-		pass_ms(10);
+		usleep(10 * 1000);
 	atomic_store(&helped, !atomic_load(&over));
 	atomic_store(&stepped, true);
 	return unused;
@@ -111,7 +103,7 @@ static pthread_t wait_in_another_thread(CUcontext ctx)
 
 	pthread_create(&thread, NULL, frees_and_allocates, ctx);
 	while (gcpsim_calls("cuEventSynchronize") == before && !atomic_load(&stepped))
-		pass_ms(1);
+		usleep(1000);
 	must(!atomic_load(&stepped), "the other thread waits for nothing");
 	return thread;
 }
@@ -132,7 +124,7 @@ SCENARIO(release_beside_a_wait)
 
 static void *look_and_step(void *ret_calls)
 {
-	pass_ms(200);
+	usleep(200 * 1000);
 	*(uint64_t *)ret_calls = gcpsim_calls("cuDevicePrimaryCtxRelease_v2");
 	atomic_store(&stepped, true);
 	return NULL;
@@ -185,10 +177,7 @@ SCENARIO(the_thread_takes_no_signals,
 	use_and_free(600 * MIB);
 	stand();
 	/* The simulated driver has one thread, too. */
-	for (int i = 0; i < 80 && without != 2; i++) {
-		pass_ms(10);
-		without = threads_without_signals();
-	}
+	AWAIT((without = threads_without_signals()) == 2);
 	must(without == 2, "the thread takes signals");
 	step();
 }
@@ -196,17 +185,12 @@ SCENARIO(the_thread_takes_no_signals,
 SCENARIO(an_idle_program_gives_back,
 	 "GCPSIM_SPEED=random GCPOOL_THREAD=1 GCPOOL_DECAY=300")
 {
-	int gone = 0;
-
 	use_and_free(600 * MIB);
 	/* Beside work that does not end: nothing of the thread's waits. */
 	stand();
-	must(gcpsim_memory_used(0) >= 600 * MIB, "nothing is cached");
-	for (int i = 0; i < 80 && !gone; i++) {
-		pass_ms(10);
-		gone = gcpsim_memory_used(0) < 16 * MIB;
-	}
-	must(gone, "a program that calls nothing keeps its memory");
+	AWAIT(gcpsim_memory_used(0) < 16 * MIB);
+	must(gcpsim_memory_used(0) < 16 * MIB,
+	     "a program that calls nothing keeps its memory");
 	step();
 	must(fork() != 0 || (_exit(0), 0), "no child");
 	(void)allocated(700 * MIB);
@@ -225,8 +209,7 @@ SCENARIO(the_thread_polls_pinned_memory,
 	stand();
 	OK(cuMemFreeHost(host));
 	asked = gcpsim_calls("cuEventQuery");
-	for (int i = 0; i < 80 && gcpsim_calls("cuEventQuery") == asked; i++)
-		pass_ms(10);
+	AWAIT(gcpsim_calls("cuEventQuery") > asked);
 	must(gcpsim_calls("cuEventQuery") > asked,
 	     "the thread does not poll pinned memory");
 	step();

@@ -77,7 +77,6 @@ static void cancel_in(const char *symbol, CUresult (*call)(void))
 
 SCENARIO(a_thread_is_cancelled_while_it_retains)
 {
-	hang_watch();
 	cancel_in("cuDevicePrimaryCtxRetain", retains);
 	(void)primary();
 	is_pooled();
@@ -90,7 +89,6 @@ SCENARIO(a_thread_is_cancelled_while_it_destroys)
 {
 	CUcontext ctx = primary();
 
-	hang_watch();
 	OK(cuCtxCreate(&own, NULL, 0, 0));
 	has_pool();
 	OK(cuCtxSetCurrent(ctx));
@@ -178,7 +176,6 @@ static void retains_there(void)
 
 static void called_while_it_is_made(void (*tool)(void))
 {
-	hang_watch();
 	when_called("cuDevicePrimaryCtxRetain", tool);
 	OK(cuDevicePrimaryCtxRetain(&made, 0));
 	must(called, "no tool was called");

@@ -26,7 +26,7 @@ uint64_t gcpt_private_bytes(void)
 
 bool gcpt_private_wait(uint64_t bytes)
 {
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 10000; i++) {
 		void *p;
 
 		GCPT_OK(gcpt_sync(), gcpt_malloc(&p, 512), gcpt_free(p));
