@@ -197,17 +197,15 @@ int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
  * each allocation closes one, no free ever would, and no barrier be set. */
 static int close_early_locked(struct gcp_timeline *timeline)
 {
-	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
 	uint64_t open = atomic_load(&timeline->open);
 	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int result = gcp_timeline_close_at_once(timeline);
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	timeline->freed = freed;
-	timeline->awaitable = awaitable;
 	if (result != 0 || atomic_load(&timeline->open) == open)
-		return result;                       /* it counts as it did */
-	assert(freed <= open && awaitable <= freed); /* W1 */
+		return result; /* it counts as it did */
+	assert(timeline->freed < open &&
+	       timeline->awaitable <= timeline->freed); /* W1 */
 	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
 	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
 	return result;
@@ -283,14 +281,17 @@ static int barrier_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	gcp_assert_held(GCP_RANK_FENCE);
 	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
-	uint64_t awaitable = timeline->awaitable;
+	uint64_t open = atomic_load(&timeline->open);
 	int result = 0;
 
 	if (gcp_timeline_is_completed(timeline, epoch))
 		return 0;
-	if (!closed || closed->epoch > timeline->freed)
+	if (!closed || closed->epoch > timeline->freed) {
 		result = gcp_timeline_close_locked(timeline);
-	timeline->awaitable = awaitable; /* the host has not waited for that */
+		closed = gcp_timeline_covering(timeline, open);
+		if (closed)
+			timeline->freed = closed->epoch;
+	}
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = order_locked(pool, epoch, alone);
 	return result;
@@ -341,12 +342,9 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 	int result = 0;
 
 	GCP_LOCKED(&pool->pools->fence_lock);
-	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !gcp_timeline_covering(timeline, epoch))
 		result = gcp_timeline_close_locked(timeline);
-	timeline->freed = freed; /* only the thread that closes it waits for it */
-	timeline->awaitable = awaitable;
 	closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && closed)
 		result = gcp_timeline_wait_own(timeline, *closed, pool->ctx);

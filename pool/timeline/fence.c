@@ -344,7 +344,6 @@ static int close_by_fence(struct gcp_timeline *timeline)
 				   .bytes = filled > 0 ? (uint64_t)filled : 0,
 				   .searches = atomic_load(&timeline->pools->searches),
 			       });
-	timeline->freed = timeline->awaitable = epoch;
 	return 0;
 }
 
@@ -380,17 +379,20 @@ int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 {
-	const struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	/* An allocation of another thread may have closed it since the free began. */
+	if (!closed && !gcp_timeline_is_completed(timeline, epoch)) {
+		result = close_open(timeline);
+		closed = gcp_timeline_covering(timeline, epoch);
+	}
+	/* Also one that an allocation of another thread has closed since the free
+	 * began. */
 	if (closed && closed->epoch > timeline->awaitable) {
 		timeline->awaitable = closed->epoch;
 		if (timeline->freed < closed->epoch)
 			timeline->freed = closed->epoch;
-	} else if (!closed && !gcp_timeline_is_completed(timeline, epoch)) {
-		result = close_open(timeline);
 	}
 	atomic_store(&timeline->closing, false);
 	return result;
@@ -496,12 +498,7 @@ static int close_for_completion(struct gcp_timeline *timeline)
 	if (timeline->count == GCP_FENCE_QUEUE)
 		result = gcp_timeline_wait_locked(
 		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), NULL);
-	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
-	if (result == 0)
-		result = gcp_timeline_close_locked(timeline);
-	timeline->freed = freed; /* only the thread that closes it waits for it */
-	timeline->awaitable = awaitable;
-	return result;
+	return result == 0 ? gcp_timeline_close_locked(timeline) : result;
 }
 
 int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
