@@ -36,6 +36,7 @@ struct gcp_context {
 	CUcontext handle;
 	enum gcp_context_kind kind;
 	int device;       /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
+	int attached;     /* cuCtxAttach calls that cuCtxDetach has not undone */
 	bool unjoined;    /* found at a barrier; older barriers still to be set */
 	int ending;       /* threads whose real call may end it, or has just ended it */
 	CUstream release; /* NULL: not made yet */
@@ -557,19 +558,46 @@ static void ending_done(CUcontext ctx, bool gone)
 		observer->stays(ctx);
 }
 
-CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx, bool detaches)
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
 	GCP_CANCEL_LATER;
-	CUcontext current = NULL;
-	CUresult result;
-	bool stays;
 
 	ending_begin(ctx);
-	result = real(ctx);
-	stays = result != CUDA_SUCCESS ||
-		(detaches && gcp_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
-		 current == ctx);
-	ending_done(ctx, !stays);
+	CUresult result = real(ctx);
+	ending_done(ctx, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult gcp_contexts_detach(CUcontext ctx)
+{
+	GCP_CANCEL_LATER;
+	struct gcp_context *context;
+	bool ended = false;
+	CUresult result;
+
+	ending_begin(ctx);
+	result = gcp_real.cuCtxDetach(ctx);
+	gcp_mutex_lock(&gcp_contexts_lock);
+	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
+	ended = context && context->attached == 0;
+	if (context && !ended)
+		context->attached--;
+	gcp_mutex_unlock(&gcp_contexts_lock);
+	ending_done(ctx, ended);
+	return result;
+}
+
+CUresult gcp_contexts_attached(CUresult result, const CUcontext *ctx)
+{
+	struct gcp_context *context;
+
+	if (result != CUDA_SUCCESS || !ctx)
+		return result;
+	gcp_contexts_seen(*ctx, GCP_CONTEXT_UNKNOWN);
+	GCP_LOCKED(&gcp_contexts_lock);
+	context = contexts_find(*ctx);
+	if (context)
+		context->attached++;
 	return result;
 }
 

@@ -49,6 +49,9 @@ static inline uint64_t gcp_contexts_now(void)
  * new one is put behind all barriers before the call returns. */
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
 
+/* The same after cuCtxAttach gave `result`, which it returns. */
+CUresult gcp_contexts_attached(CUresult result, const CUcontext *ctx);
+
 /* The context in whose pool allocations under the current context `ctx`
  * belong. False: in none, they pass through. So do those of a context whose work has
  * failed, for the driver to give the error. */
@@ -86,10 +89,9 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 
-/* Call the real function, and detach the context if that destroyed it. detaches: it is
- * cuCtxDetach, which takes a current context, and leaves it current if it goes on. */
-CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx,
-			      bool detaches);
+/* Call the real function, and detach the context if that destroyed it. */
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
+CUresult gcp_contexts_detach(CUcontext ctx);
 /* references: how many of the program's the call takes from the context, at most. */
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 				  uint32_t references);

@@ -101,7 +101,7 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 	gcp_foreign_work_green_ending(ctx);
 	leaving.green = green;
 	leaving.device = device;
-	return gcp_contexts_destroy(green_end, ctx, false);
+	return gcp_contexts_destroy(green_end, ctx);
 }
 
 /* --- the hooks ---------------------------------------------------------------- */
@@ -119,8 +119,9 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 #define HOOK_cuCtxSetCurrent(real, call, twin)   context_current(call, ctx)
 #define HOOK_cuCtxPushCurrent(real, call, twin)  context_current(call, ctx)
 #define HOOK_cuCtxPopCurrent(real, call, twin)   context_popped(call)
-#define HOOK_cuCtxDetach(real, call, twin)       gcp_contexts_destroy(real, ctx, true)
-#define HOOK_cuCtxDestroy(real, call, twin)      gcp_contexts_destroy(real, ctx, false)
+#define HOOK_cuCtxAttach(real, call, twin)       gcp_contexts_attached(call, ret_ctx)
+#define HOOK_cuCtxDetach(real, call, twin)       gcp_contexts_detach(ctx)
+#define HOOK_cuCtxDestroy(real, call, twin)      gcp_contexts_destroy(real, ctx)
 #define HOOK_cuGreenCtxDestroy(real, call, twin) green_destroyed(green)
 #define HOOK_cuDevicePrimaryCtxRelease(real, call, twin)                               \
 	gcp_contexts_end_primary(real, device, 1)
