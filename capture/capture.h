@@ -142,19 +142,17 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    int result);
 
 /* The thread is about to call the real end: no allocation joins the capture any more,
- * whose graph may be gone a moment later. *ret_number: the capture's number, or 0 if
- * the capture is not known. Returns the graph, if it holds memory, for
- * gcp_holder_ended, which comes before end_done. */
-struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
-					   void *stream, uint64_t *ret_number);
-/* Whether a real end that failed has taken the capture away all the same. */
-bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
+ * whose graph may be gone a moment later. Returns the capture's number, or 0 if the
+ * capture is not known. */
+uint64_t gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream);
 
 /* A real call may have ended a capture; its result tells: */
 enum gcp_end {
 	GCP_END_REFUSED, /* CUDA is asked; without an answer the capture goes on */
-	GCP_END_LOST,    /* CUDA is asked; without an answer the capture is over */
+	GCP_END_LOST,    /* CUDA is asked: if the capture is over its graph is gone too.
+			  * Without an answer it is over */
 	GCP_END_SURE,    /* the capture is over */
+	GCP_END_GONE,    /* and its graph is gone */
 };
 /* A real call returned that ends the stream's capture, or destroys the stream: another
  * thread may have the same handle by now. number: end_prepare's. */
@@ -195,8 +193,8 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream);
  * A stream is about to be destroyed: it is not asked about any more. If the real
  * call fails after all, only some knowledge is lost. Returns what end_prepare does, and
  * is followed by end_done likewise. */
-struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
-					     void *stream, uint64_t *ret_number);
+uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
+				   void *stream);
 /* A context may be about to end, with its streams; before contexts_hold says so. */
 void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 /* A context was destroyed, with whatever captured in it: before gcp_pool_reset, and
@@ -239,12 +237,11 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 
 /* --- which graphs and executables hold graph pools (holders.c) ------------------- */
 
-/* The program is about to destroy a graph, an executable; and what became of it. NULL:
- * it holds nothing. Launches of it may be under way. */
+/* The program is about to destroy a graph, an executable: what that holds is without a
+ * handle from now on, for gcp_holding_end, or gcp_holding_add if the call is refused.
+ * NULL: it holds nothing. Launches of it may be under way. */
 struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
 				     bool is_exec);
-void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
-		      bool gone);
 /* Where there are several contexts, before a launch into a stream of `ctx`, which
  * fences of `home` cover too: returns true if the executable may run on memory of
  * others. home NULL: that is only asked. Else such a launch gets a number, before the
@@ -277,7 +274,7 @@ enum gcp_making {
  * be made. */
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      enum gcp_making making, struct gcp_holder **ret_holding);
-/* The call has failed. */
+/* The call has failed; or has destroyed what held it. */
 void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding);
 /* The driver has given out the handle, or it stands for something else from now on:
  * that is the holder, and what the handle stood for before holds nothing any more. */

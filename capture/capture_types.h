@@ -103,7 +103,6 @@ struct gcp_holder {
 	const void *handle; /* CUDA's; NULL: it has none yet, or no more, and is in no
 			     * list */
 	bool is_exec;
-	bool ending;               /* a call that may end it is under way, and has it */
 	bool stray;                /* a part of a graph that is not known */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
 	const void *node; /* what is set in place of this node's child, in `parent` */
@@ -312,7 +311,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 
 /* --- holders.c; tracker->lock is held ----------------------------------------- */
 
-/* With its parts. One that is ending the call that ends it still has. */
+/* With its parts. */
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
 /* The graph of the capture holds the graph pool. If the host is out of memory the pool
  * keeps its memory until the process ends. */
@@ -325,8 +324,6 @@ void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
  * the capture. */
 struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
 					const struct gcp_capture *capture);
-/* A call that may end it begins: as gcp_holder_ending. Accepts NULL. */
-struct gcp_holder *gcp_holder_ends(struct gcp_holder *holder);
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 

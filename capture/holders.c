@@ -233,8 +233,6 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	holder_unlist(tracker, holder);
 	holder_leave(holder);
 	assert(!holder->handle && !holder->parent);
-	if (holder->ending)
-		return;
 	while (!LIST_EMPTY(&holder->parts))
 		gcp_holder_free(tracker, LIST_FIRST(&holder->parts));
 	while ((hold = SLIST_FIRST(&holder->holds))) {
@@ -274,37 +272,19 @@ void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
 		graph_is_gone(tracker, handle, false);
 }
 
-struct gcp_holder *gcp_holder_ends(struct gcp_holder *holder)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!holder || holder->handle); /* it was found by that */
-	if (!holder || holder->ending)
-		return NULL;
-	holder->ending = true;
-	return holder;
-}
-
 struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
 				     bool is_exec)
 {
+	struct gcp_holder *holder;
+
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
 	GCP_TRACKER_LOCKED(tracker);
-	return gcp_holder_ends(gcp_holder_find(tracker, handle, is_exec));
-}
-
-void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
-{
-	if (!holder)
-		return;
-	gcp_tracker_lock(tracker);
-	assert(holder->ending);
-	holder->ending = false;
-	if (gone || !holder->handle)
-		gcp_holder_free(tracker, holder);
-	gcp_shares_bind(tracker, GCP_BINDS);
-	gcp_tracker_unlock(tracker);
-	gcp_tracker_collect(tracker);
+	holder = gcp_holder_find(tracker, handle, is_exec);
+	if (holder)
+		holder_unlist(tracker, holder);
+	assert(!holder || !holder->node);
+	return holder;
 }
 
 /* --- captures ------------------------------------------------------------------- */
@@ -382,9 +362,12 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	GCP_TRACKER_LOCKED(tracker);
-	assert(!holding->handle && !holding->parent); /* Y4 */
+	gcp_tracker_lock(tracker);
+	assert(!holding->handle && !holding->node); /* Y4 */
 	gcp_holder_free(tracker, holding);
+	gcp_shares_bind(tracker, GCP_BINDS);
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 }
 
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
@@ -418,7 +401,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	if (!holding)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
-	assert(!holding->handle && !holding->parent); /* Y4 */
+	assert(!holding->handle && !holding->node); /* Y4 */
 	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
 	if (holder)
 		holds_move(holding, gcp_holder_root(holder));

@@ -54,10 +54,18 @@ static void capturing_less(struct gcp_tracker *tracker)
 	atomic_fetch_sub(&tracker->counts.pending_events, 1);
 }
 
-static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
+/* lost: with its graph, but for one that was there before: what that held stays until
+ * the program destroys it. */
+static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			   bool lost)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(capture->number > 0); /* it is in the list */
+	struct gcp_holder *graph = lost ? gcp_graph_of_capture(tracker, capture) : NULL;
+
+	assert(capture->number > 0);                     /* it is in the list */
+	assert(!graph || !capture->into_existing_graph); /* Y6 */
+	if (graph)
+		gcp_holder_free(tracker, graph);
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture);
@@ -109,7 +117,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
 	/* Another thread has ended it already, and did not find it. */
 	if (known && !state.active && !state.invalidated)
-		capture_finish(tracker, capture);
+		capture_finish(tracker, capture, false);
 }
 
 /* --- end ---------------------------------------------------------------------- */
@@ -137,54 +145,43 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 }
 
 /* A call may end the latest capture that has begun on the stream. Any other one there
- * is over, and the call that has ended it is about to tell. Its graph may go with it,
- * but for one that was there before: what that held stays until the program destroys
- * it. */
-static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
-				       void *stream, uint64_t *ret_number)
+ * is over, and the call that has ended it is about to tell. */
+static uint64_t capture_ends(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture = TAILQ_LAST(&tracker->captures, gcp_capture_list);
 
 	while (capture && !capture_is_on(capture, ctx, stream))
 		capture = TAILQ_PREV(capture, gcp_capture_list, link);
-	*ret_number = capture ? capture->number : 0;
 	if (!capture)
-		return NULL;
+		return 0;
 	capture->ending++;
-	return gcp_holder_ends(gcp_graph_of_capture(tracker, capture));
+	return capture->number;
 }
 
 /* Whether CUDA still builds this capture: the end may have been refused. Where CUDA
  * does not say, a capture whose end says so is over, and any other goes on, which
- * a fence would destroy. */
+ * a fence would destroy. *end: what has become of it for certain. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture, enum gcp_end end)
+			    const struct gcp_capture *capture, enum gcp_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
-	if (end == GCP_END_SURE)
+	if (*end >= GCP_END_SURE)
 		return false;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
-		return end != GCP_END_LOST;
+		return *end != GCP_END_LOST;
+	if (*end == GCP_END_LOST && !state.active && !state.invalidated)
+		*end = GCP_END_GONE;
 	return (state.active || state.invalidated) &&
 	       gcp_capture_may_be(capture, state.id);
 }
 
-struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
-					   void *stream, uint64_t *ret_number)
+uint64_t gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	GCP_TRACKER_LOCKED(tracker);
-	return capture_ends(tracker, ctx, stream, ret_number);
-}
-
-bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
-{
-	struct gcp_capture_state state = {0};
-
-	return tracker->driver.capture_state(ctx, stream, &state) == 0 &&
-	       !state.active && !state.invalidated;
+	return capture_ends(tracker, ctx, stream);
 }
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -194,9 +191,7 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 	assert(gcp_ranks_held == 0);              /* barriers may wait */
 	if (number == 0 && end == GCP_END_SURE) { /* it was noted only meanwhile */
-		gcp_holder_ended(tracker,
-				 gcp_tracker_end_prepare(tracker, ctx, stream, &number),
-				 false);
+		number = gcp_tracker_end_prepare(tracker, ctx, stream);
 		end = GCP_END_REFUSED; /* or a later one was */
 	}
 	gcp_tracker_lock(tracker);
@@ -204,9 +199,9 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 		if (capture->number == number)
 			break;
 	assert(!capture || capture->ending > 0); /* C4: end_prepare has found it */
-	if (capture && !capture_goes_on(tracker, capture, end)) {
+	if (capture && !capture_goes_on(tracker, capture, &end)) {
 		barriers_are_due(capture);
-		capture_finish(tracker, capture);
+		capture_finish(tracker, capture, end == GCP_END_GONE);
 	} else if (capture) {
 		capture->ending--; /* it was refused */
 	}
@@ -226,17 +221,13 @@ static void stream_goes(struct gcp_tracker *tracker, void *stream)
 	atomic_store(&tracker->counts.streams_gone, gone + 1);
 }
 
-struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
-					     void *stream, uint64_t *ret_number)
+uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	struct gcp_holder *graph;
-
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
 	stream_goes(tracker, stream);
-	graph = capture_ends(tracker, ctx, stream, ret_number);
 	gcp_order_stream_gone(tracker, stream);
-	return graph;
+	return capture_ends(tracker, ctx, stream);
 }
 
 void gcp_tracker_context_ending(struct gcp_tracker *tracker)
@@ -250,20 +241,15 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker)
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;
-	struct gcp_holder *graph;
 
 	GCP_TRACKER_LOCKED(tracker);
 	stream_goes(tracker, NULL);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
-		if (capture->ctx == ctx) {
-			graph = gcp_graph_of_capture(tracker, capture);
-			if (graph)
-				gcp_holder_free(tracker, graph);
-			capture_finish(tracker, capture);
-		} else {
+		if (capture->ctx == ctx)
+			capture_finish(tracker, capture, true);
+		else
 			gcp_order_context_gone(capture, ctx);
-		}
 	}
 }
 

@@ -131,13 +131,6 @@ static enum gcp_end end_of(CUresult result)
 		   : GCP_END_REFUSED;
 }
 
-/* Returns true if CUDA has destroyed the graph, too. */
-static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
-{
-	return end_of(result) == GCP_END_LOST &&
-	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
-}
-
 static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
 			    bool per_thread, CUgraph *ret_graph)
 {
@@ -149,12 +142,8 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 		return real(stream, ret_graph);
 	GCP_CANCEL_LATER;
 	CUcontext ctx = gcp_stream_context(named);
-	struct gcp_holder *graph =
-	    gcp_tracker_end_prepare(gcp_process.tracker, ctx, named, &number);
-	assert(!graph || number > 0); /* Y6 */
+	number = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
-	gcp_holder_ended(gcp_process.tracker, graph,
-			 graph && graph_is_lost(result, ctx, named));
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named, number, end_of(result));
 	gcp_observe_call(GCP_TRACE_capture_end, 0, 0, (uintptr_t)named, result);
 	return result;
@@ -166,17 +155,13 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	uint64_t number = 0;
 	GCP_CANCEL_LATER;
-	struct gcp_holder *graph = NULL;
 
 	if (stream && gcp_process_pooling())
-		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream,
-						  &number);
+		number = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	CUresult result = real(stream);
-	assert(!graph || number > 0); /* C4 */
-	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (number)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, number,
-				     result ? GCP_END_REFUSED : GCP_END_SURE);
+				     result ? GCP_END_REFUSED : GCP_END_GONE);
 	return result;
 }
 

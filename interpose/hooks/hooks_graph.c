@@ -164,7 +164,10 @@ static CUresult end(const struct gcp_call_words *words, bool is_exec)
 	if (gcp_process_pooling())
 		holder = gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
 	result = gcp_words_call(words);
-	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
+	if (result == CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holder);
+	else
+		gcp_holding_add(gcp_process.tracker, holder, WORD(0), is_exec);
 	return result;
 }
 

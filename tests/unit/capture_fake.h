@@ -148,7 +148,7 @@ static int thread_mode(void)
 
 static void holder_destroy(const void *handle, bool is_exec)
 {
-	gcp_holder_ended(tracker, gcp_holder_ending(tracker, handle, is_exec), true);
+	gcp_holding_end(tracker, gcp_holder_ending(tracker, handle, is_exec));
 }
 
 static void graph_destroy(void *graph)
@@ -172,14 +172,11 @@ static void *begin(int i)
 
 static void end(int i)
 {
-	uint64_t number;
-	struct gcp_holder *graph =
-	    gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(i), &number);
+	uint64_t number = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(i));
 
 	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
 	fake.capturing--;
-	gcp_holder_ended(tracker, graph, false);
-	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), number, GCP_END_LOST);
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i), number, GCP_END_SURE);
 }
 
 /* The first stream's capture, and its graph. */

@@ -170,7 +170,7 @@ TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph)
 	gcp_graph_part(tracker, body, inner, false);
 	captured_into(0, body);
 	captured_into(0, inner);
-	gcp_holder_ended(tracker, ending, false);
+	gcp_holding_add(tracker, ending, outer, false);
 	captured_into(0, inner);
 	exec = made(3, outer, true);
 	graph_destroy(outer);

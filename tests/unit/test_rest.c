@@ -291,7 +291,7 @@ TEST(a_stream_at_rest_that_is_turned_back_follows_once)
 
 static void stream_goes(void)
 {
-	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1), &(uint64_t){0});
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
 }
 
 static void context_goes(void)
