@@ -74,17 +74,17 @@ struct gcp_graph_pool {
 	bool shares; /* what follows is of its graph then */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap;
-	bool updated; /* an executable was updated to it, and may be again soon */
+	bool updated; /* an executable was updated to it, and may be to another soon */
 	bool listed;  /* the program knows its nodes */
 	bool own;     /* it is to get memory of its own, and to share no more */
 	bool unknown; /* a call that is not known was made */
-	bool unbound; /* not launched, and in no lane; or is bound just now */
 	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
 	uint64_t launches;
-	uint32_t in_progress;                     /* calls that launch it just now */
-	struct gcp_last last;                     /* its latest launch */
-	TAILQ_ENTRY(gcp_graph_pool) share_link;   /* tracker->shares */
-	TAILQ_ENTRY(gcp_graph_pool) unbound_link; /* tracker->unbound, if `unbound` */
+	uint32_t in_progress;                   /* calls that launch it just now */
+	struct gcp_last last;                   /* its latest launch */
+	TAILQ_ENTRY(gcp_graph_pool) share_link; /* tracker->shares */
+	TAILQ_ENTRY(gcp_graph_pool)
+	unbound_link; /* tracker->unbound, without a track */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
@@ -220,7 +220,7 @@ struct gcp_tracker {
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
 	struct gcp_graph_pool_list shares;
-	struct gcp_graph_pool_list unbound; /* of these, not launched, without a lane */
+	struct gcp_graph_pool_list unbound; /* of these, without a lane */
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases;    /* memory of graph pools, how often */
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */

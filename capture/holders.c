@@ -283,7 +283,8 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder)
 		holder_unlist(tracker, holder);
-	assert(!holder || !holder->node);
+	assert(!holder || !holder->handle);
+	assert(!holder || !holder->node); /* Y11 */
 	return holder;
 }
 
@@ -365,7 +366,7 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 	gcp_tracker_lock(tracker);
 	assert(!holding->handle && !holding->node); /* Y4 */
 	gcp_holder_free(tracker, holding);
-	gcp_shares_bind(tracker, GCP_BINDS);
+	gcp_shares_bind(tracker);
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }

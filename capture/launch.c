@@ -7,7 +7,7 @@
  * launch; CUDA keeps the order of what is launched there, and nothing is waited for. If
  * the program has several streams, an event is recorded behind each launch. The first
  * launch into another stream takes the graph out of the lane. From then on it has
- * memory of its own:
+ * memory of its own (so has one that is in no lane by then):
  *
  *   it is idle              it leaves before the launch
  *   all others are idle     they leave for another lane, and it keeps this one's memory
@@ -93,7 +93,7 @@ static int lane_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	bool leaves = graph->last.stream_id != 0 && track->stream_id != 0;
 	int result = -EBUSY;
 
-	assert(track->stream_id != last->stream_id && !graph->unbound);
+	assert(track->stream_id != last->stream_id);
 	if (idle && !leaves)
 		result = gcp_share_enter(tracker, graph, last);
 	else if (leaves && (idle || track->exec != exec))
@@ -189,20 +189,6 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
-/* In no lane yet. One that is launched into a second stream before it could enter that
- * of the first keeps its memory. Returns false if it shares no more. */
-static bool unbound_launch(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
-			   const struct gcp_last *last)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_share_unlist(tracker, graph);
-	if (graph->last.stream_id != 0 && graph->last.stream_id != last->stream_id)
-		gcp_share_end(tracker, graph);
-	else if (gcp_share_is_bind_due(graph))
-		gcp_share_bind(tracker, graph, last);
-	return graph->shares;
-}
-
 /* -EAGAIN: once more. */
 static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const void *exec, void *stream, struct gcp_launch *launch)
@@ -213,6 +199,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	int result = 0;
 	void *event;
 
+	assert(graph->shares && !launch->graph);
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, graph, stream, &last.stream_id))
 		return gcp_share_take(tracker, graph);
@@ -221,9 +208,11 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	if (tracker->first_stream == 0)
 		tracker->first_stream = last.stream_id;
 	tracker->several_streams |= tracker->first_stream != last.stream_id;
-	if (!graph->track && !unbound_launch(tracker, graph, &last))
+	if (!graph->track && graph->launches > 0 &&
+	    graph->last.stream_id != last.stream_id) {
+		gcp_share_end(tracker, graph); /* X2: only the latest launch is known */
 		return -EAGAIN;
-	assert(!graph->unbound);
+	}
 	launch->crosses = false;
 	if (graph->track)
 		result = lane_find(tracker, graph, exec, &last, launch);
@@ -310,7 +299,7 @@ static bool is_as_before(const struct gcp_tracker *tracker,
 	      ctx != gcp_pool_context(graph->pool))))
 		return false;
 	if (!track)
-		return !gcp_share_is_bind_due(graph);
+		return true;
 	assert(track->lane && track->members > 0); /* X1 */
 	return track->stream_id == last->stream_id &&
 	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
@@ -398,7 +387,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	GCP_TRACKER_LOCKED(tracker);
 	for (graph = TAILQ_FIRST(&tracker->shares); graph; graph = next) {
 		next = TAILQ_NEXT(graph, share_link);
-		gcp_share_bind(tracker, graph, &graph->last);
+		gcp_share_bind(tracker, graph);
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (device >= 0 && gcp_pool_device(track->pool) != device)

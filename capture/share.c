@@ -20,8 +20,10 @@
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
- * waited for: when a graph is destroyed, when a capture begins, when memory is out, and
- * at launches. Graphs that were not launched yet are in the lane without a stream.
+ * waited for: when a graph is destroyed, when a capture begins, and when memory is out.
+ * Graphs that were not launched yet are in the lane without a stream. A graph that
+ * takes the place of another one in an executable does so at each step, maybe: what is
+ * mapped for it would be of no use, so it waits until memory is out.
  */
 #include <sched.h>
 
@@ -49,7 +51,7 @@ static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	assert(graph->captures == 1);          /* X3: nothing more comes */
 	assert(!graph->named);                 /* X7: others use it */
 	assert(gcp_graph_pool_has_own(graph)); /* else there is no scratch */
-	graph->shares = graph->unbound = true;
+	graph->shares = true;
 	graph->pool = entry->pool;
 	graph->heap = entry->heap;
 	assert(gcp_pool_is_mapped(graph->pool));
@@ -109,8 +111,7 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 
 /* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
  * may be in use: only this graph's addresses change. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
-		    const struct gcp_last *last)
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track;
@@ -130,9 +131,9 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		result = gcp_heap_share(graph->heap, track->lane);
 	}
 	if (result == 0) {
-		gcp_share_unlist(tracker, graph);
 		gcp_share_move(tracker, graph, track);
-		(void)gcp_share_enter(tracker, graph, last);
+		(void)gcp_share_enter(tracker, graph, &graph->last);
+		assert(graph->track && graph->in_progress == 0); /* X2 */
 		return;
 	}
 	gcp_track_tidy(tracker, track);
@@ -140,9 +141,10 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		gcp_share_end(tracker, graph); /* it has nothing to share */
 }
 
-void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
+void gcp_shares_bind(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	unsigned tries = 4; /* more than a capture brings */
 	const struct gcp_graph_pool *last =
 	    TAILQ_LAST(&tracker->unbound, gcp_graph_pool_list);
 	struct gcp_graph_pool *graph;
@@ -150,10 +152,11 @@ void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries)
 
 	while (more && tries-- > 0 && (graph = TAILQ_FIRST(&tracker->unbound))) {
 		more = graph != last;
+		assert(graph->shares && !graph->track); /* X1 */
 		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
 		TAILQ_INSERT_TAIL(&tracker->unbound, graph, unbound_link);
 		if (!graph->updated)
-			gcp_share_bind(tracker, graph, &graph->last);
+			gcp_share_bind(tracker, graph);
 	}
 }
 
@@ -219,7 +222,6 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 		gcp_share_end(tracker, graph);
 		return 0;
 	}
-	assert(!graph->unbound);
 	idle = !gcp_share_in_flight(tracker, graph);
 	if (!idle && !others_can_leave(tracker, graph))
 		return -EBUSY;
@@ -251,7 +253,6 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	int result = 0;
 
-	gcp_share_unlist(tracker, graph);
 	graph->own = true;
 	graph->held++; /* while the lock is let go */
 	while (graph->shares && result == 0) {

@@ -44,8 +44,6 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 					 unsigned *ret_count);
 /* It shares no more: its heap is in no lane, or is gone. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
-/* The graph is no candidate for the lane without a stream any more. */
-void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
 /* The lane of the launch's stream (0: one without); else one that has none, and on
@@ -58,15 +56,6 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);
 /* The lane goes if no graph is in it. */
 void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track);
-
-/* Binding is tried at each launch up to the fourth, and then at powers of two. A graph
- * that takes the place of another one at each step is launched once, and what is mapped
- * for it would be of no use. */
-static inline bool gcp_share_is_bind_due(const struct gcp_graph_pool *graph)
-{
-	return !graph->track && graph->launches >= graph->updated &&
-	       (graph->launches < 4 || (graph->launches & (graph->launches - 1)) == 0);
-}
 
 /* Default streams have a handle for all contexts, and for all threads: they have
  * numbers of their own, and the context is to be asked for at each launch. */
@@ -107,17 +96,15 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *trac
 
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
-/* Brings graphs that were not launched yet into the lane without a stream, of which
- * that is possible by now: tries so many, in turn. */
-void gcp_shares_bind(struct gcp_tracker *tracker, unsigned tries);
-enum { GCP_BINDS = 4 }; /* more than a capture brings */
+/* Brings graphs into lanes of which that is possible by now: tries a few, in turn. */
+void gcp_shares_bind(struct gcp_tracker *tracker);
 /* Called with the graph idle. Brings it into the lane of the stream (0: one without),
  * if need be a new one. An error: it is where it was, or in no lane. */
 int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
-/* The same for one that is in no lane yet, if that is possible. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
-		    const struct gcp_last *last);
+/* The same for one that may be in no lane yet, if that is possible, with the stream of
+ * its latest launch. */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph gets memory of its own, and shares no more: it leaves its lane if it is
  * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
  * is where it was, or in no lane (gcp_heap_lane). */

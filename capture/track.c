@@ -42,15 +42,6 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 	return holder ? gcp_share_held(holder, ret_count) : NULL;
 }
 
-void gcp_share_unlist(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(!graph->unbound || !graph->track); /* X1 */
-	if (graph->unbound)
-		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
-	graph->unbound = false;
-}
-
 /* --- lanes -------------------------------------------------------------------- */
 
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
@@ -119,12 +110,15 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	unsigned count;
 
 	assert(!from || from->members > 0);
+	assert(track || !graph->shares);                               /* X7 */
 	assert(!track || (track->lane && track->pool == graph->pool)); /* X1 */
 	if (from) {
 		from->members--;
 		if (from->exec &&
 		    gcp_share_of_exec(tracker, from->exec, &count) == graph)
 			from->exec = NULL;
+	} else {
+		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
 	}
 	graph->track = track;
 	if (track)
@@ -361,7 +355,6 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(graph->shares);
 	graph->shares = false;
-	gcp_share_unlist(tracker, graph);
 	gcp_share_move(tracker, graph, NULL);
 	TAILQ_REMOVE(&tracker->shares, graph, share_link);
 	atomic_fetch_sub(&tracker->counts.shares, 1);

@@ -32,7 +32,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
-	gcp_shares_bind(tracker, GCP_BINDS);
+	gcp_shares_bind(tracker);
 	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->counts.pending_events, 1);
 	atomic_fetch_add(&tracker->counts.capturing, 1);
@@ -168,6 +168,7 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 
+	assert(capture->ending > 0); /* C3 */
 	if (*end >= GCP_END_SURE)
 		return false;
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)

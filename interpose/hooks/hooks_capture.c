@@ -159,6 +159,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	if (stream && gcp_process_pooling())
 		number = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	CUresult result = real(stream);
+	assert(!number || ctx); /* C4 */
 	if (number)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream, number,
 				     result ? GCP_END_REFUSED : GCP_END_GONE);

@@ -163,6 +163,7 @@ static CUresult end(const struct gcp_call_words *words, bool is_exec)
 
 	if (gcp_process_pooling())
 		holder = gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
+	assert(!holder || WORD(0)); /* Y7 */
 	result = gcp_words_call(words);
 	if (result == CUDA_SUCCESS)
 		gcp_holding_end(gcp_process.tracker, holder);
