@@ -73,8 +73,7 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pools->vmm_lock);
 	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
-	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
-	munmap(pool, sizeof(*pool));
+	munmap(pool, sizeof(*pool) + pools->classes.count * sizeof(*pool->depots));
 }
 
 void gcp_pools_destroy(struct gcp_pools *pools)

@@ -9,8 +9,6 @@
 #include "../reclaim/reclaim.h"
 #include "../pinned/pinned_types.h"
 
-#include <sys/mman.h>
-
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools)
 {
@@ -56,15 +54,15 @@ void gcp_pools_captured_work(struct gcp_pools *pools)
 
 /* --- finding and making --------------------------------------------------- */
 
-/* The pool of `ctx` if it exists and does not leave, else NULL. */
-static struct gcp_pool *pool_find(struct gcp_pools *pools, void *ctx)
+/* The pool of `ctx`, or NULL. One that leaves is of a context that may be gone already:
+ * the handle may be another one's by now. With registry_lock held it stays. */
+static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx, bool leaving)
 {
 	struct gcp_pool *pool =
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
 
-	/* One that leaves is of a context that may be gone already: the handle
-	 * may be another one's by now. */
-	while (pool && (!pool->live || pool->detaching || pool->ctx != ctx))
+	while (pool &&
+	       (!pool->live || (pool->detaching && !leaving) || pool->ctx != ctx))
 		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
 	return pool;
 }
@@ -72,18 +70,12 @@ static struct gcp_pool *pool_find(struct gcp_pools *pools, void *ctx)
 static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	static _Atomic uint64_t last_key;
-	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool));
-	struct gcp_depot *depots =
-	    gcp_zeroed_map(pools->classes.count * sizeof(*depots));
+	size_t depots = pools->classes.count * sizeof(struct gcp_depot);
+	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool) + depots);
 
-	if (!pool || !depots) {
-		if (pool)
-			munmap(pool, sizeof(*pool));
-		if (depots)
-			munmap(depots, pools->classes.count * sizeof(*depots));
+	if (!pool)
 		return NULL;
-	}
-	pool->depots = depots;
+	pool->depots = (struct gcp_depot *)(pool + 1);
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
@@ -148,26 +140,15 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	return 0;
 }
 
-/* The pool of `ctx`, also if it leaves. registry_lock is held, so it stays. */
-static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
-{
-	struct gcp_pool *pool = atomic_load(&pools->first);
-
-	gcp_assert_held(GCP_RANK_REGISTRY);
-	while (pool && (!pool->live || pool->ctx != ctx))
-		pool = atomic_load(&pool->next);
-	return pool;
-}
-
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool)
 {
-	struct gcp_pool *pool = pool_find(pools, ctx);
+	struct gcp_pool *pool = pool_of(pools, ctx, false);
 	int result = 0;
 
 	for (int turn = 0; !pool && result == 0; turn++) {
 		gcp_mutex_lock(&pools->registry_lock);
-		pool = pool_of(pools, ctx);
+		pool = pool_of(pools, ctx, true);
 		if (!pool)
 			result = pool_make(pools, ctx, device, &pool);
 		gcp_mutex_unlock(&pools->registry_lock);
@@ -208,7 +189,7 @@ bool gcp_pools_pass(struct gcp_pools *pools, int device, int64_t bytes)
 
 void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 {
-	struct gcp_pool *pool = pool_find(pools, ctx);
+	struct gcp_pool *pool = pool_of(pools, ctx, false);
 
 	if (pool) {
 		atomic_store(&pool->detaching, true);
@@ -224,7 +205,7 @@ void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 	struct gcp_pool *pool;
 
 	gcp_mutex_lock(&pools->registry_lock);
-	pool = pool_of(pools, ctx);
+	pool = pool_of(pools, ctx, true);
 	gcp_mutex_unlock(&pools->registry_lock);
 	if (!pool || !atomic_load(&pool->detaching))
 		return;
@@ -255,16 +236,12 @@ static void pool_reset(struct gcp_pool *pool)
 	pool->maintenance.epoch = 0;
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
-	gcp_gauge_add(&pool->stats.allocation,
-		      -(int64_t)pool->stats.allocation.current);
-	gcp_gauge_add(&pool->stats.requested_bytes,
-		      -(int64_t)pool->stats.requested_bytes.current);
-	gcp_gauge_add(&pool->stats.allocated_bytes,
-		      -(int64_t)pool->stats.allocated_bytes.current);
-	gcp_gauge_add(&pool->stats.async_bytes,
-		      -(int64_t)pool->stats.async_bytes.current);
-	gcp_gauge_add(&pool->stats.active_bytes,
-		      -(int64_t)pool->stats.active_bytes.current);
+	struct gcp_stats *stats = &pool->stats;
+	struct gcp_gauge *of_blocks[] = {&stats->allocation, &stats->requested_bytes,
+					 &stats->allocated_bytes, &stats->async_bytes,
+					 &stats->active_bytes};
+	for (size_t i = 0; i < sizeof(of_blocks) / sizeof(of_blocks[0]); i++)
+		gcp_gauge_add(of_blocks[i], -(int64_t)of_blocks[i]->current);
 }
 
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
@@ -275,7 +252,7 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 	 * blocks from a cache to it. */
 	gcp_mutex_lock(&pools->vmm_lock);
 	gcp_mutex_lock(&pools->registry_lock);
-	while ((pool = pool_of(pools, ctx)))
+	while ((pool = pool_of(pools, ctx, true)))
 		pool_reset(pool);
 	gcp_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next) {

@@ -63,12 +63,11 @@ static void tight_ask(struct gcp_pool *pool)
 	uint64_t left = gcp_pool_left(pool);
 	uint64_t all = all_bytes(pool);
 	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / MUCH_PART;
+	uint64_t room = left > least ? left - least : 0;
 
 	STORE(pool->tightness.frees, 0);
-	STORE(pool->tightness.headroom, left - least < step ? left - least : step);
+	STORE(pool->tightness.headroom, room < step ? room : step);
 	STORE(pool->tightness.tight, left < least);
-	if (left < least)
-		STORE(pool->tightness.headroom, 0);
 }
 
 void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes)
