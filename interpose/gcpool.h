@@ -108,7 +108,7 @@ struct gcpool_stats {
 	uint64_t waits;    /* times the host waited for the device */
 	uint64_t trims;    /* segments given back to the driver */
 	uint64_t consolidations; /* always 0: kept for its place */
-	uint64_t deferred_frees; /* frees that waited for the end of a capture */
+	uint64_t deferred_frees; /* always 0: kept for its place */
 
 	/* Calls that the library made. */
 	struct gcpool_calls mem_alloc, mem_free, mem_trim;

@@ -568,7 +568,7 @@ struct gcp_gauge {
 	X(graph_launches, "launches of graphs that may share memory, each looked at")  \
 	X(trims, "segments given back to the driver")                                  \
 	X(consolidations, "always 0")                                                  \
-	X(deferred_frees, "frees that waited for the end of a capture")                \
+	X(deferred_frees, "always 0")                                                  \
 	X(reuse_order_unknown,                                                         \
 	  "frees in captures not reusable at once: order in the graph unknown")        \
 	X(reuse_eager_work,                                                            \

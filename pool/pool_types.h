@@ -530,7 +530,7 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 /* The class that serves `bytes`, or GCP_CLASS_NONE. */
 static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t bytes)
 {
-	if (bytes > classes->largest)
+	if (bytes - 1 >= classes->largest) /* also 0 */
 		return GCP_CLASS_NONE;
 	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
 }

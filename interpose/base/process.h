@@ -62,7 +62,7 @@ void gcp_watch_resolved(void);
 /* In the child of a fork: everything passes through. */
 void gcp_watch_nothing(void);
 
-extern struct gcp_process gcp_process;
+extern struct gcp_process gcp_process __attribute__((visibility("hidden")));
 
 /* Starts a thread that takes no signals. pthread_create is in libpthread before glibc
  * 2.34, and therefore looked up. */

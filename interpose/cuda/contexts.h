@@ -39,7 +39,7 @@ struct gcp_context_observer {
 void gcp_contexts_observe(const struct gcp_context_observer *one);
 
 /* Changes whenever what is known of any context changes. */
-extern _Atomic(uint64_t) gcp_contexts_generation;
+extern _Atomic(uint64_t) gcp_contexts_generation __attribute__((visibility("hidden")));
 static inline uint64_t gcp_contexts_now(void)
 {
 	return atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);

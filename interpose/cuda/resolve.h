@@ -23,7 +23,7 @@ struct gcp_real {
 #undef GCP_X
 };
 
-extern struct gcp_real gcp_real;
+extern struct gcp_real gcp_real __attribute__((visibility("hidden")));
 
 /* gcp_real is filled. */
 extern atomic_bool gcp_resolve_done;

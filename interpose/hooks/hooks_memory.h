@@ -67,17 +67,6 @@ static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
 			   gcp_addr *ret_addr);
 
-/* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
-static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
-				   gcp_addr *ret_addr)
-{
-	int result = gcp_memory_try(pool, bytes, ret_addr);
-
-	if (__builtin_expect(result != 0, 0))
-		result = gcp_memory_alloc_again(pool, bytes, result, ret_addr);
-	return result;
-}
-
 /* Makes a call for memory that passes through, again while memory may come back. key
  * identifies the memory that it got; the other arguments set fields of struct gcp_pass.
  */

@@ -123,25 +123,30 @@ static inline bool code_is_patched(const struct gcp_code *code, const void *entr
 #define GCP_SHORT static inline __attribute__((always_inline)) int
 
 /* A refusal is the driver's to tell the runtime, which keeps it as its last error. */
+static __attribute__((noinline)) int runtime_alloc_again(void **ret_ptr, size_t bytes,
+							 int result)
+{
+	result =
+	    gcp_memory_alloc_again(gcp_thread.pool, bytes, result, (gcp_addr *)ret_ptr);
+	gcp_thread.runtime_refused = result > 0 ? result : 0;
+	return result == 0 ? GCP_CUDART_SUCCESS : -1;
+}
+
 GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
 				  size_t bytes)
 {
 	struct gcp_pool *pool;
-	gcp_addr addr;
 	int result;
 
-	if (!ret_ptr || !bytes || !runtime_confirmed() ||
+	if (!ret_ptr || !runtime_confirmed() ||
 	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
 		return -1;
 	assert(gcp_process_pooling());
 	pool = gcp_thread_pool_confirmed();
-	result = pool ? gcp_memory_alloc(pool, bytes, &addr) : -1;
-	if (__builtin_expect(result != 0, 0)) {
-		gcp_thread.runtime_refused = result > 0 ? result : 0;
-		return -1;
-	}
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return GCP_CUDART_SUCCESS;
+	result = pool ? gcp_memory_try(pool, bytes, (gcp_addr *)ret_ptr) : -1;
+	return __builtin_expect(result == GCP_CUDART_SUCCESS, 1)
+		   ? result
+		   : runtime_alloc_again(ret_ptr, bytes, result);
 }
 
 /* A sticky device error has the same number in both layers, and whatever the

@@ -99,22 +99,27 @@ void gcp_spin_wait(struct gcp_spin *spin)
 }
 
 /* The owner steps back until the remote thread is gone, and tries again. */
-void gcp_owner_wait(struct gcp_owner *own)
+void gcp_owner_enter(struct gcp_owner *own)
 {
-	do {
+	for (;;) {
+		atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (atomic_load_explicit(&own->remote, memory_order_acquire) == 0)
+			break;
 		atomic_store_explicit(&own->inside, 0, memory_order_release);
 		for (int turn = 0;
 		     atomic_load_explicit(&own->remote, memory_order_acquire) != 0;
 		     turn++)
 			gcp_pause(turn);
-		atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
-		atomic_thread_fence(memory_order_seq_cst);
-	} while (atomic_load_explicit(&own->remote, memory_order_acquire) != 0);
+	}
+	if (GCP_OWNERS_HAVE_RANK)
+		gcp_rank_take(GCP_RANK_CACHE);
 }
 
 /* --- remote lock ------------------------------------------------------------- */
 
-_Atomic bool gcp_owners_fenced;
+_Atomic uint32_t gcp_owners_disturbed;
+static _Atomic bool refused; /* by the kernel; written under registry_lock */
 
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)
@@ -130,47 +135,27 @@ static bool barrier_everywhere(void)
 	return done;
 }
 
-/* Whether the kernel has what barrier_everywhere needs. Registering, which takes
- * it some milliseconds, is left to the first remote lock. */
-static bool barrier_is_offered(void)
-{
-#if defined(__x86_64__)
-	const int needed = MEMBARRIER_CMD_PRIVATE_EXPEDITED |
-			   MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
-	GCP_KEEP_ERRNO;
-	long offered = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);
-
-	return offered >= 0 && (offered & needed) == needed;
-#else
-	return false;
-#endif
-}
-
-/* The caller holds pools->registry_lock, as remote threads do. */
 void gcp_owner_lock_init(struct gcp_owner *own)
 {
-	static _Atomic bool asked;
-
 	atomic_store(&own->inside, 0);
 	atomic_store(&own->remote, 0);
-	if (!atomic_exchange(&asked, true))
-		atomic_store(&gcp_owners_fenced, !barrier_is_offered());
 }
 
 void gcp_remote_announce(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
+	atomic_fetch_add(&gcp_owners_disturbed, 1);
 }
 
-/* If the kernel has offered membarrier and refuses it, a filter of system calls was set
- * up since. Owners execute a barrier from now on. For one that has looked before there
- * is only time: x86 writes wait in a store buffer, which drains in less than a
- * microsecond. */
+/* If the kernel refuses membarrier, owners execute a barrier from now on. For one that
+ * has looked before there is only time: writes wait in a store buffer, which drains in
+ * less than a microsecond. */
 void gcp_remote_barrier(void)
 {
-	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere()) {
-		atomic_store(&gcp_owners_fenced, true);
+	if (!atomic_load(&refused) && !barrier_everywhere()) {
+		atomic_store(&refused, true);
+		atomic_fetch_add(&gcp_owners_disturbed, 1);
 		gcp_sleep(10 * 1000 * 1000);
 	}
 	atomic_thread_fence(memory_order_seq_cst);
@@ -191,6 +176,8 @@ void gcp_remote_lock(struct gcp_owner *own)
 
 void gcp_remote_unlock(struct gcp_owner *own)
 {
+	assert(atomic_load(&gcp_owners_disturbed) > atomic_load(&refused));
 	atomic_store_explicit(&own->remote, 0, memory_order_release);
+	atomic_fetch_sub(&gcp_owners_disturbed, 1);
 	gcp_rank_drop(GCP_RANK_CACHE);
 }

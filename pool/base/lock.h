@@ -20,17 +20,17 @@
  *      full barrier                        full barrier
  *      remote? then wait, and again        wait while inside
  *
+ * One word of the process says whether any owner has a remote thread to look for.
  * Each writes before it reads, so at least one of the two sees the other. A full
- * barrier costs the owner more than all the rest of an allocation that hits, so on
- * x86-64 the owner executes none: it only keeps the order of its instructions, and the
- * remote thread makes every running thread of the process execute a full barrier
+ * barrier costs the owner more than all the rest of an allocation that hits, so the
+ * owner executes none: it only keeps the order of its instructions, and the remote
+ * thread makes every running thread of the process execute a full barrier
  * (membarrier(2)) between its own write and read. Where in the owner's program the
  * barrier strikes does not matter: before the owner reads `remote`, and it sees the
  * remote thread; or after, and then its write of `inside` was before it too, and the
- * remote thread sees it. Elsewhere, and where the kernel refuses membarrier, the owner
- * executes a barrier of its own (gcp_owners_fenced). A filter of system calls may come
- * later than the first owner: then all owners execute one from now on, and the remote
- * thread waits once for what they have begun.
+ * remote thread sees it. Where the kernel refuses membarrier, which the first remote
+ * thread finds out, or a later one behind a filter of system calls, all owners execute
+ * a barrier from now on, and that thread waits once for what they have begun.
  *
  * A mutex that is held over calls of the driver defers the end of its holder
  * (cancel.h).
@@ -192,28 +192,33 @@ struct gcp_owner {
 				  * exclude each other: pools->registry_lock */
 };
 
-/* Whether owners execute a barrier. Decided with the first owner; from false to true
- * once more if the kernel refuses what it offered. */
-extern _Atomic bool gcp_owners_fenced __attribute__((visibility("hidden")));
+/* How many owners are announced, and one more where the kernel has no membarrier for
+ * them: then all go the long way. */
+extern _Atomic uint32_t gcp_owners_disturbed __attribute__((visibility("hidden")));
 
 void gcp_owner_lock_init(struct gcp_owner *own);
-void gcp_owner_wait(struct gcp_owner *own);
+/* The long way, which waits. */
+void gcp_owner_enter(struct gcp_owner *own);
 
-/* For the owner. */
-static inline void gcp_owner_lock(struct gcp_owner *own)
+/* For the owner. Returns false if it has to take the long way: gcp_owner_lock. */
+static inline bool gcp_owner_try(struct gcp_owner *own)
 {
-	if (GCP_OWNERS_HAVE_RANK)
-		gcp_rank_take(GCP_RANK_CACHE);
 	atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst); /* looked at behind the write */
 	if (__builtin_expect(
-		atomic_load_explicit(&gcp_owners_fenced, memory_order_relaxed), 0))
-		atomic_thread_fence(memory_order_seq_cst);
-	else
-		atomic_signal_fence(memory_order_seq_cst);
-	if (__builtin_expect(
-		atomic_load_explicit(&own->remote, memory_order_acquire) != 0, 0))
-		gcp_owner_wait(own);
+		atomic_load_explicit(&gcp_owners_disturbed, memory_order_acquire), 0)) {
+		atomic_store_explicit(&own->inside, 0, memory_order_release);
+		return false;
+	}
+	if (GCP_OWNERS_HAVE_RANK)
+		gcp_rank_take(GCP_RANK_CACHE);
+	return true;
+}
+
+static inline void gcp_owner_lock(struct gcp_owner *own)
+{
+	if (!gcp_owner_try(own))
+		gcp_owner_enter(own);
 }
 
 static inline void gcp_owner_unlock(struct gcp_owner *own)

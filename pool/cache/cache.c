@@ -106,9 +106,12 @@ static int64_t counted_take(struct gcp_cache *cache)
 /* The first free into an epoch: looks up the thread's share of it, once for all frees
  * into it. A block counts for its size, and at least for its part in the number of
  * blocks, so that one figure stands for both bounds. */
-void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
+static void epoch_enter(struct gcp_cache *cache, uint64_t epoch)
 {
 	struct gcp_pool *pool = cache->pool;
+
+	if (cache->epoch == epoch)
+		return;
 	uint64_t bytes = gcp_limit_share(pool, GCP_LIMIT(pool, epoch_bytes));
 	uint32_t blocks = pool->pools->config.epoch_blocks;
 
@@ -254,25 +257,37 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 	magazine->loaded_count = (uint16_t)chain.count;
 }
 
-struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
-				      uint64_t requested)
+/* So high it was not since the last hand-over, when all was zero: no need to ask at
+ * other times. */
+int gcp_cache_counted(struct gcp_cache *cache)
 {
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
-	struct gcp_block *block;
-	bool full = false;
-
-	gcp_owner_lock(&cache->own);
-	magazine->seen = UINT16_MAX;
-	if (!magazine->loaded)
-		load_previous(magazine);
-	if (!loaded_is_ready(cache, magazine))
-		loaded_exchange(cache, magazine, size_class);
-	block = loaded_is_ready(cache, magazine) ? magazine->loaded : NULL;
-	if (block)
-		full = gcp_cache_pop(cache, magazine, block, requested);
+	gcp_stats_delta_raise(&cache->delta);
+	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
 	gcp_owner_unlock(&cache->own);
 	if (full)
 		gcp_cache_merge_stats(cache);
+	return 0;
+}
+
+struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
+				 uint64_t requested)
+{
+	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	struct gcp_block *block;
+
+	gcp_owner_lock(&cache->own);
+	if (!loaded_is_ready(cache, magazine)) {
+		magazine->seen = UINT16_MAX;
+		if (!magazine->loaded)
+			load_previous(magazine);
+		if (!loaded_is_ready(cache, magazine))
+			loaded_exchange(cache, magazine, size_class);
+	}
+	block = loaded_is_ready(cache, magazine) ? magazine->loaded : NULL;
+	if (block && gcp_cache_pop(cache, magazine, block, requested))
+		gcp_cache_counted(cache);
+	else
+		gcp_owner_unlock(&cache->own);
 	return block;
 }
 
@@ -323,11 +338,21 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 				 repeats ? (int64_t)cache->repeat.size : filled);
 }
 
+bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t index)
+{
+	gcp_owner_lock(&cache->own);
+	epoch_enter(cache, block->epoch);
+	bool much = gcp_cache_push(cache, block, index);
+	gcp_owner_unlock(&cache->own);
+	return much && gcp_cache_put_slow(cache, index);
+}
+
 bool gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block)
 {
 	int64_t size = (int64_t)block->size;
 
 	gcp_owner_lock(&cache->own);
+	epoch_enter(cache, block->epoch);
 	gcp_cache_freed(cache, block);
 	gcp_cache_held_add(cache, -size);
 	int64_t filled = share_take(cache);

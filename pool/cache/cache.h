@@ -223,86 +223,58 @@ static inline void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
 	gcp_cache_floor_set(cache);
 }
 
-/* The slow halves of taking and putting. */
-struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
-				      uint64_t requested);
+/* A ready block of a class, now USED, or NULL. Takes cache->own. */
+struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
+				 uint64_t requested);
+/* Takes a block that is CACHED by the caller into a magazine. Returns true if its epoch
+ * should be closed. Once the cache is left, a flush by another thread may have merged
+ * the block away. Takes cache->own. */
+bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t index);
+/* The slow half, if gcp_cache_push has returned true. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index);
-/* cache->own is held. */
-void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch);
 
-/* The head of `loaded`, which is ready, becomes USED. cache->own is held. True: the
- * thread has counted so much that it should be handed over. */
+/* Leaves the cache after gcp_cache_pop has returned true. Returns 0. */
+int gcp_cache_counted(struct gcp_cache *cache);
+
+/* `block` is the head of `loaded`, and ready, and becomes USED. Returns true if a net
+ * count has passed its high. cache->own is held. */
 static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *magazine,
 				 struct gcp_block *block, uint64_t requested)
 {
-	struct gcp_stats_delta *delta = &cache->delta;
-
+	assert(block == magazine->loaded);
 	magazine->loaded = block->next;
 	magazine->loaded_count--;
 	/* blocks.c may be looking. */
 	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
 	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
-	if (__builtin_expect(!gcp_stats_delta_alloc(delta, requested, block->size), 1))
-		return false;
-	/* So high it was not since the last hand-over, when all was zero: no
-	 * need to ask at other times. */
-	gcp_stats_delta_raise(delta);
-	return delta->net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
+	return gcp_stats_delta_alloc(&cache->delta, requested, block->size);
 }
 
-/* A ready block, now USED; NULL: there is none. */
-static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
-					       uint32_t size_class, uint64_t requested)
-{
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
-	struct gcp_block *block;
-
-	gcp_owner_lock(&cache->own);
-	block = magazine->loaded;
-	if (__builtin_expect(!block || !gcp_epoch_ready(cache->pool, block->epoch),
-			     0)) {
-		gcp_owner_unlock(&cache->own);
-		return gcp_cache_take_slow(cache, size_class, requested);
-	}
-	bool full = gcp_cache_pop(cache, magazine, block, requested);
-	gcp_owner_unlock(&cache->own);
-	if (__builtin_expect(full, 0))
-		gcp_cache_merge_stats(cache);
-	return block;
-}
-
-/* The thread has freed the block. cache->own is held. */
+/* The thread has freed the block into cache->epoch. cache->own is held. */
 static inline void gcp_cache_freed(struct gcp_cache *cache,
 				   const struct gcp_block *block)
 {
 	uint64_t size = block->size;
 
-	if (__builtin_expect(cache->epoch != block->epoch, 0))
-		gcp_cache_enter_epoch(cache, block->epoch);
+	assert(cache->epoch == block->epoch);
 	cache->epoch_left -=
 	    (int64_t)(size > cache->epoch_least ? size : cache->epoch_least);
 	gcp_stats_delta_free(&cache->delta, block->requested, size);
 }
 
-/* Takes a block that is CACHED by the caller into the magazine of its class. True: its
- * epoch should be closed. Once the cache is left, a flush by another thread may have
- * merged the block away. */
-static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block,
-				 uint32_t index)
+/* The same, and keeps it. Returns true if gcp_cache_put_slow has something to do. */
+static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *block,
+				  uint32_t index)
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
 
 	block->next = NULL;
-	gcp_owner_lock(&cache->own);
 	gcp_cache_freed(cache, block);
 	*magazine->previous_last = block;
 	magazine->previous_last = &block->next;
 	magazine->previous_count++;
-	bool much = cache->epoch_left <= 0 ||
-		    magazine->previous_count >= magazine->limit ||
-		    cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
-	gcp_owner_unlock(&cache->own);
-	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, index);
+	return cache->epoch_left <= 0 || magazine->previous_count >= magazine->limit ||
+	       cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 }
 
 /* Whether the block is what a request of `size` gets: that, or as much more as an
@@ -312,18 +284,6 @@ static inline bool gcp_block_suits(const struct gcp_block *block, uint64_t size)
 	return block->size == size ||
 	       (size >= GCP_WHOLE_LEAST && block->size > size &&
 		block->size - size < GCP_CHUNK && !block->segment->chunks);
-}
-
-/* A free during a capture counts as deferred. No lock held. */
-static inline void gcp_free_count_deferred(struct gcp_pool *pool)
-{
-	if (__builtin_expect(
-		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) == 0,
-		1))
-		return;
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.deferred_frees++;
-	gcp_mutex_unlock(&pool->lock);
 }
 
 #endif

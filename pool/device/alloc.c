@@ -12,63 +12,65 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
-static int request_serve(struct gcp_request *request, bool cached, gcp_addr *ret_addr)
+static __attribute__((noinline)) int alloc_any(struct gcp_heap *heap, uint64_t bytes,
+					       uint64_t margin, enum gcp_heap_use use,
+					       gcp_addr *ret_addr)
 {
-	if (!cached || !gcp_take_cached(request))
-		return gcp_alloc_slow(request, ret_addr);
-	*ret_addr = request->block->addr;
+	struct gcp_request request;
+	int result = gcp_request_init(&request, heap, bytes + margin);
+
+	if (result != 0)
+		return result;
+	request.bytes = bytes;
+	request.use = use;
+	if (!gcp_take_cached(&request))
+		return gcp_alloc_slow(&request, ret_addr);
+	*ret_addr = request.block->addr;
 	return 0;
 }
 
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
 		   gcp_addr *ret_addr)
 {
-	struct gcp_request request;
-	int result = gcp_request_init(&request, heap, bytes);
-
-	request.use = use;
-	if (result != 0)
-		return result;
-	return request_serve(&request, request.size_class == GCP_CLASS_NONE, ret_addr);
-}
-
-int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
-{
-	const struct gcp_classes *classes = &pool->pools->classes;
-	struct gcp_block *block = NULL;
-
-	/* 0 is one of the large ones here. */
-	if (__builtin_expect(bytes - 1 < classes->largest, 1)) {
-		struct gcp_cache *cache = gcp_cache_of_thread(pool);
-
-		if (__builtin_expect(cache != NULL, 1))
-			block =
-			    gcp_cache_take(cache, gcp_class_of(classes, bytes), bytes);
-	}
-	if (__builtin_expect(!block, 0))
-		return gcp_heap_alloc(&pool->common, bytes, GCP_USE_CAPTURED, ret_addr);
-	assert(block->size >= bytes && block->segment->pool == pool);
-	*ret_addr = block->addr;
-	return 0;
+	return alloc_any(heap, bytes, 0, use, ret_addr);
 }
 
 int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
 			  gcp_addr *ret_addr)
 {
-	struct gcp_request request;
-	int result = gcp_request_init(&request, &pool->common, bytes + margin);
+	return alloc_any(&pool->common, bytes, margin, GCP_USE_CAPTURED, ret_addr);
+}
 
-	if (result != 0)
-		return result;
-	request.bytes = bytes;
-	return request_serve(&request, true, ret_addr);
+/* What hits is served here, without a call. */
+int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	const struct gcp_classes *classes = &pool->pools->classes;
+	struct gcp_cache *cache = gcp_tls.cache;
+
+	/* 0 is one of the large ones here. */
+	if (__builtin_expect(
+		bytes - 1 >= classes->largest || gcp_tls.pool_key != pool->key, 0))
+		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
+	struct gcp_magazine *magazine = &cache->magazines[gcp_class_of(classes, bytes)];
+	if (__builtin_expect(!gcp_owner_try(&cache->own), 0))
+		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
+	struct gcp_block *block = magazine->loaded;
+	if (__builtin_expect(!block || !gcp_epoch_ready(pool, block->epoch), 0)) {
+		gcp_owner_unlock(&cache->own);
+		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
+	}
+	assert(block->size >= bytes && block->segment->pool == pool);
+	*ret_addr = block->addr;
+	if (gcp_cache_pop(cache, magazine, block, bytes))
+		return gcp_cache_counted(cache);
+	gcp_owner_unlock(&cache->own);
+	return 0;
 }
 
 /* --- free ---------------------------------------------------------------- */
 
 /* True: the epoch should be closed. */
-static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
-						   struct gcp_block *block)
+static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 {
 	struct gcp_cache *cache = gcp_cache_known(pool);
 	int64_t size = (int64_t)block->size;
@@ -109,28 +111,21 @@ static int free_held(struct gcp_pool *pool)
 	return waits ? wait_by_free(pool) : 0;
 }
 
-/* Also where no fence can be made. */
-static int free_blocking(struct gcp_pool *pool, uint64_t epoch)
-{
-	int result = gcp_timeline_complete(&pool->timeline, epoch);
-
-	return result == -EBUSY ? wait_by_free(pool) : result;
-}
-
 /* Where no fence is to be had the free waits for its context, as plain CUDA's does: an
  * allocation could not tell later what is done. */
 static int free_closing(struct gcp_pool *pool, uint64_t epoch)
 {
-	int result = gcp_timeline_close(pool, epoch);
+	int result = pool->pools->config.blocking_free
+			 ? gcp_timeline_complete(&pool->timeline, epoch)
+			 : gcp_timeline_close(pool, epoch);
 
-	return result == -ENOBUFS ? wait_by_free(pool) : result;
+	return result == -EBUSY || result == -ENOBUFS ? wait_by_free(pool) : result;
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
  * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
  * it that an epoch is closed. */
-static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t epoch,
-					      bool close, bool waits)
+static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 {
 	int result = 0;
 
@@ -138,35 +133,37 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 	if (gcp_pool_is_tight(pool))
 		gcp_cache_add_counted(pool);
 	if (!waits)
-		return close ? gcp_timeline_close_early(pool, true) : 0;
+		return gcp_timeline_close_early(pool, true);
 	if (gcp_timeline_is_held(&pool->timeline))
 		result = free_held(pool);
-	else if (pool->pools->config.blocking_free)
-		result = free_blocking(pool, epoch);
 	else
 		result = free_closing(pool, epoch);
-	if ((close || pool->cache_limit == 0) && result <= 0)
+	if (result <= 0)
 		result = gcp_pool_maintain(pool);
 	gcp_tight_freed(pool);
 	gcp_tick(pool->pools);
 	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
-static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
-			      bool waits)
+static __attribute__((noinline)) int free_kept(struct gcp_cache *cache, uint32_t index,
+					       uint64_t epoch, bool waits, bool much)
 {
-	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
+	struct gcp_pool *pool = cache->pool;
+	bool close = much && gcp_cache_put_slow(cache, index);
+
+	return close || gcp_pool_is_tight(pool) ? free_end(pool, epoch, waits) : 0;
+}
+
+static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
+					      struct gcp_block *block, bool waits)
+{
+	uint64_t epoch = block->epoch;
 	uint32_t index = block->size_class;
 	struct gcp_cache *cache;
 	bool close;
 
-	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
-	block->epoch = epoch;
-	gcp_free_count_deferred(pool);
 	/* No class is beyond all of them. */
-	if (__builtin_expect(index < atomic_load_explicit(&pool->limits.cached,
-							  memory_order_relaxed),
-			     1)) {
+	if (index < GCP_LIMIT(pool, cached)) {
 		cache = gcp_cache_of_thread(pool);
 	} else {
 		cache = gcp_cache_keeping(pool, block->size, index);
@@ -174,14 +171,34 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 			index = gcp_magazine_of(cache, index);
 	}
 	close = cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
-	close |= gcp_pool_is_tight(pool);
-	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
-		return free_end(pool, epoch, close, waits);
+	return close || gcp_pool_is_tight(pool) ? free_end(pool, epoch, waits) : 0;
+}
+
+/* What is common is done here, without a call. */
+static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
+			      bool waits)
+{
+	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
+	struct gcp_cache *cache = gcp_tls.cache;
+	uint32_t index = block->size_class;
+
+	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
+	block->epoch = epoch;
+	if (__builtin_expect(index >= GCP_LIMIT(pool, cached) ||
+				 gcp_tls.pool_key != pool->key ||
+				 cache->epoch != epoch || !gcp_owner_try(&cache->own),
+			     0))
+		return free_any(pool, block, waits);
+	bool much = gcp_cache_push(cache, block, index);
+	gcp_owner_unlock(&cache->own);
+	if (__builtin_expect(much || gcp_pool_is_tight(pool), 0))
+		return free_kept(cache, index, epoch, waits, much);
 	return 0;
 }
 
 /* Plain CUDA waits in such a free, too: it closes the epoch where another would. */
-static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool waits)
+static __attribute__((noinline)) int free_private(struct gcp_pool *pool,
+						  struct gcp_block *block, bool waits)
 {
 	int64_t size = (int64_t)block->size;
 
@@ -193,10 +210,9 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	gcp_mutex_unlock(&pool->lock);
 	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !untouched))
 		return 0;
-	bool close = gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool);
-	if (!close && !pool->pools->config.blocking_free)
+	if (!gcp_timeline_fill(pool, size, size) && !gcp_pool_is_tight(pool))
 		return 0;
-	return free_end(pool, gcp_timeline_stamp(pool), close, true);
+	return free_end(pool, gcp_timeline_stamp(pool), true);
 }
 
 /* Frees a block that is not USED. -EREMOTE: it is exported; -EINVAL: it is free. */

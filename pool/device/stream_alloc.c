@@ -60,8 +60,7 @@ static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 static bool epoch_is_full(const struct gcp_pool *pool)
 {
 	return gcp_timeline_filled(&pool->timeline) >=
-	       (int64_t)atomic_load_explicit(&pool->limits.epoch_bytes,
-					     memory_order_relaxed);
+	       (int64_t)GCP_LIMIT(pool, epoch_bytes);
 }
 
 /* Whether the cache limit is to be looked at though the epoch is not full: it may never
@@ -100,7 +99,6 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	assert(block->async); /* U1: else its uses are in no stream's order */
 	gcp_chain_init(&excess);
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
-	gcp_free_count_deferred(pool);
 	if (!cache || !gcp_stream_cache_put(cache, stream, block, &excess, &full))
 		block_to_heap(pool, block, stream);
 	if (full)

@@ -88,7 +88,8 @@ bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 			     uint32_t scale)
 {
-	uint64_t most = pool->pools->config.window_bytes;
+	const struct gcp_config *config = &pool->pools->config;
+	uint64_t most = config->blocking_free ? 0 : config->window_bytes;
 	uint64_t bytes = LOAD(pool->reserved_hint) / ONE_STREAM_PART;
 
 	if (most > pool->cache_limit) /* which is kept when an epoch is full */
