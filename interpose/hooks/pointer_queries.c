@@ -100,13 +100,18 @@ static bool is_freed_pinned(CUdeviceptr ptr)
 	return found == -EINVAL;
 }
 
-/* The same of device memory, and of an address at which a block need not begin. */
+/* Of any memory, and of an address at which a block need not begin. As range_find; 0
+ * of device memory alone. */
+static int asked_find(CUdeviceptr ptr, struct asked_range *ret_range)
+{
+	int found = range_find(ptr, ret_range);
+
+	return found == -ENOENT && is_freed_pinned(ptr) ? -EINVAL : found;
+}
+
 static bool is_freed(CUdeviceptr ptr)
 {
-	struct asked_range range;
-	int found = range_find(ptr, &range);
-
-	return found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr));
+	return asked_find(ptr, &(struct asked_range){0}) == -EINVAL;
 }
 
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
@@ -252,29 +257,6 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 	}
 }
 
-GCP_HOOKED(cuPointerGetAttribute)
-{
-	CUresult result = CUDA_SUCCESS;
-	struct asked_range range = {0};
-	int found = range_find(ptr, &range);
-
-	if (found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr)))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-		result = memory_tell(ptr);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (found != 0 && result == CUDA_SUCCESS &&
-	    attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-		found = range_find_inside(ptr, &range);
-	if (found == 0 && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx &&
-	    ret_value)
-		result = CUDA_SUCCESS; /* even where CUDA has no answer */
-	if (found == 0 && result == CUDA_SUCCESS)
-		range_correct(ret_value, attribute, &range, ptr);
-	return result;
-}
-
 /* Of memory that the program has freed the driver is to say what it says of an address
  * that it does not know: that of HOST_POINTER is the address (measured). */
 static CUresult attributes_unknown(unsigned int count, CUpointer_attribute *attributes,
@@ -288,27 +270,48 @@ static CUresult attributes_unknown(unsigned int count, CUpointer_attribute *attr
 	return result;
 }
 
-GCP_HOOKED(cuPointerGetAttributes)
+/* alone: by cuPointerGetAttribute. */
+static CUresult attributes_ask(bool alone, unsigned int count,
+			       CUpointer_attribute *attributes, void **values,
+			       CUdeviceptr ptr)
 {
 	struct asked_range range = {0};
+	int found = asked_find(ptr, &range);
 	CUresult result = CUDA_SUCCESS;
-	int found = attributes && values ? range_find(ptr, &range) : -ENOENT;
 
-	if (found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr)))
-		return attributes_unknown(count, attributes, values, ptr);
-	for (unsigned int i = 0; found == 0 && i < count; i++)
+	if (found == -EINVAL)
+		return alone ? CUDA_ERROR_INVALID_VALUE
+			     : attributes_unknown(count, attributes, values, ptr);
+	for (unsigned int i = 0; i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 			result = memory_tell(ptr);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
-	for (unsigned int i = 0;
-	     found == -ENOENT && result == CUDA_SUCCESS && i < count; i++)
-		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+	if (result == CUDA_SUCCESS)
+		result = alone
+			     ? gcp_real.cuPointerGetAttribute(*values, *attributes, ptr)
+			     : gcp_real.cuPointerGetAttributes(count, attributes,
+							       values, ptr);
+	if (alone && found == 0 && *attributes == CU_POINTER_ATTRIBUTE_CONTEXT &&
+	    range.ctx && *values)
+		result = CUDA_SUCCESS; /* even where CUDA has no answer */
+	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		if (found != 0 && attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
 			found = range_find_inside(ptr, &range);
-	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
-		range_correct(values[i], attributes[i], &range, ptr);
+		if (found == 0)
+			range_correct(values[i], attributes[i], &range, ptr);
+	}
 	return result;
+}
+
+GCP_HOOKED(cuPointerGetAttribute)
+{
+	return attributes_ask(true, 1, &attribute, &ret_value, ptr);
+}
+
+GCP_HOOKED(cuPointerGetAttributes)
+{
+	return attributes && values
+		   ? attributes_ask(false, count, attributes, values, ptr)
+		   : GCP_CALLED(cuPointerGetAttributes);
 }
 
 /* The driver refuses SYNC_MEMOPS for memory that is mapped by hand, and of an ordinary
