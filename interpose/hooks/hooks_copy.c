@@ -72,36 +72,20 @@ static CUDA_MEMCPY3D_PEER line(CUmemorytype to_type, CUdeviceptr to,
 static const CUDA_MEMCPY3D_PEER nothing = {.srcMemoryType = CU_MEMORYTYPE_HOST,
 					   .dstMemoryType = CU_MEMORYTYPE_HOST};
 
-static size_t pitch_of(size_t pitch, size_t x, size_t width)
-{
-	return pitch ? pitch : x + width;
-}
-
 static CUDA_MEMCPY3D_PEER rectangle(const CUDA_MEMCPY2D *copy)
 {
 	if (!copy)
 		return nothing;
-	return (CUDA_MEMCPY3D_PEER){
-	    .srcXInBytes = copy->srcXInBytes,
-	    .srcY = copy->srcY,
-	    .srcMemoryType = copy->srcMemoryType,
-	    .srcHost = copy->srcHost,
-	    .srcDevice = copy->srcDevice,
-	    .srcArray = copy->srcArray,
-	    .srcPitch = pitch_of(copy->srcPitch, copy->srcXInBytes, copy->WidthInBytes),
-	    .srcHeight = copy->srcY + copy->Height,
-	    .dstXInBytes = copy->dstXInBytes,
-	    .dstY = copy->dstY,
-	    .dstMemoryType = copy->dstMemoryType,
-	    .dstHost = copy->dstHost,
-	    .dstDevice = copy->dstDevice,
-	    .dstArray = copy->dstArray,
-	    .dstPitch = pitch_of(copy->dstPitch, copy->dstXInBytes, copy->WidthInBytes),
-	    .dstHeight = copy->dstY + copy->Height,
-	    .WidthInBytes = copy->WidthInBytes,
-	    .Height = copy->Height,
-	    .Depth = 1,
-	};
+#define GCP_SIDE(side)                                                                 \
+	.side##XInBytes = copy->side##XInBytes, .side##Y = copy->side##Y,              \
+	.side##MemoryType = copy->side##MemoryType, .side##Host = copy->side##Host,    \
+	.side##Device = copy->side##Device, .side##Array = copy->side##Array,          \
+	.side##Pitch = copy->side##Pitch ?: copy->side##XInBytes + copy->WidthInBytes, \
+	.side##Height = copy->side##Y + copy->Height
+	return (CUDA_MEMCPY3D_PEER){GCP_SIDE(src), GCP_SIDE(dst),
+				    .WidthInBytes = copy->WidthInBytes,
+				    .Height = copy->Height, .Depth = 1};
+#undef GCP_SIDE
 }
 
 /* The two differ in the contexts, in whose place the other one has two fields that
@@ -466,18 +450,15 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 
 /* --- graphs -------------------------------------------------------------------- */
 
-void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx, bool anywhere)
+/* Memory that is open to no other device than its own cannot be copied to another one.
+ */
+CUresult gcp_copy_in_graph(CUresult result, const struct gcp_call_words *words)
 {
-	struct side to, from;
-	CUdevice device = ON_UNKNOWN;
-
-	if (!copy || !copies_matter() || (!anywhere && !gcp_ctx_device(ctx, &device)))
-		return;
-	to = side_find(copy->dstMemoryType, copy->dstDevice);
-	from = side_find(copy->srcMemoryType, copy->srcDevice);
-	if ((to.mapped && to.device != device) ||
-	    (from.mapped && from.device != device))
-		open_everywhere();
+	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter() ||
+	    atomic_load(&opened))
+		return result;
+	open_everywhere();
+	return gcp_words_call(words);
 }
 
 void gcp_copy_graph_launched(CUstream stream)

@@ -19,6 +19,11 @@
 
 #define WORD(n) GCP_WORD(words, n)
 
+static CUresult graph_call(const struct gcp_call_words *words)
+{
+	return gcp_copy_in_graph(gcp_words_call(words), words);
+}
+
 static bool shares(void)
 {
 	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
@@ -146,8 +151,7 @@ static CUresult instantiate(const struct gcp_call_words *words)
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
-		result =
-		    GCP_AGAIN(gcp_words_call(words), .maker = "cuGraphInstantiate");
+		result = GCP_AGAIN(graph_call(words), .maker = "cuGraphInstantiate");
 	while (is_mapped_now(&result, holding, &looks));
 	if (result != CUDA_SUCCESS) /* it may name a node */
 		nodes_listed(WORD(1));
@@ -182,7 +186,7 @@ static CUresult update(const struct gcp_call_words *words)
 	CUresult result =
 	    holding_begin(words, WORD(1), making_of(flags_made(exec)), &holding);
 
-	result = result ?: GCP_AGAIN(gcp_words_call(words), .maker = words->base);
+	result = result ?: GCP_AGAIN(graph_call(words), .maker = words->base);
 	if (result == CUDA_SUCCESS)
 		return holding_new(result, holding, exec, true);
 	nodes_listed(WORD(1)); /* it may name a node */
@@ -240,12 +244,7 @@ static CUresult node_begin(const struct gcp_call_words *words,
 		nodes_listed(NULL);
 		result = node_read(words);
 	}
-	result = result ?: holding_begin(words, child_of(params), making, ret_holding);
-	if (result == CUDA_SUCCESS && params &&
-	    params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		gcp_copy_node_made(&params->memcpy.copyParams, params->memcpy.copyCtx,
-				   false);
-	return result;
+	return result ?: holding_begin(words, child_of(params), making, ret_holding);
 }
 
 /* The graph itself becomes a part of the other one, and not a copy. NULL: none does. */
@@ -289,8 +288,6 @@ static CUresult node_add(const struct gcp_call_words *words)
 
 	if (strcmp(words->base, "cuGraphAddNode") == 0)
 		params = WORD(strstr(words->name, "_v2") ? 5 : 4);
-	if (strcmp(words->base, "cuGraphAddMemcpyNode") == 0)
-		gcp_copy_node_made(WORD(4), WORD(5), false);
 	if (strcmp(words->base, "cuGraphAddChildGraphNode") == 0)
 		result = holding_begin(words, WORD(4), GCP_MAKING_COPY, &holding);
 	else if (params)
@@ -299,7 +296,7 @@ static CUresult node_add(const struct gcp_call_words *words)
 		    &holding);
 	else
 		result = holding_begin(words, parent, GCP_MAKING_NODE, &holding);
-	result = node_follows(result ?: gcp_words_call(words), parent, WORD(0));
+	result = node_follows(result ?: graph_call(words), parent, WORD(0));
 	holding_add(result, holding, parent, false);
 	if (result == CUDA_SUCCESS && params) {
 		part_known(parent, moved_of(params), true);
@@ -315,7 +312,7 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 	struct gcp_holder *holding;
 	CUresult result = node_begin(words, params, GCP_MAKING_UNSEEN, &holding);
 
-	result = result ?: gcp_words_call(words);
+	result = result ?: graph_call(words);
 	if (of_exec)
 		return child_of(params) ? child_set(result, holding, words) : result;
 	gcp_holding_keep(gcp_process.tracker, holding);
@@ -359,11 +356,7 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 	if (strcmp(form, "NodeSetParams") == 0 ||
 	    strcmp(form, "ExecNodeSetParams") == 0)
 		return node_set(words, *form == 'E');
-	if (strcmp(form, "MemcpyNodeSetParams") == 0)
-		gcp_copy_node_made(WORD(1), NULL, true);
-	else if (strcmp(form, "ExecMemcpyNodeSetParams") == 0)
-		gcp_copy_node_made(WORD(2), WORD(3), false);
-	else if (strcmp(form, "Clone") == 0)
+	if (strcmp(form, "Clone") == 0)
 		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
 	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
 		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
@@ -371,7 +364,7 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 		nodes_listed(WORD(0));
 	else if (strstr(form, "NodeGet"))
 		return node_tell(words);
-	result = result ?: gcp_words_call(words);
+	result = result ?: graph_call(words);
 	if (*form == 'C') /* Create, Clone */
 		return holding_new(result, holding, result ? NULL : *(CUgraph *)WORD(0),
 				   false);

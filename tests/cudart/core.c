@@ -109,17 +109,6 @@ cudaError_t cudart_enter(void)
 	return cudaSuccess; /* ours, or the program's own: either is right */
 }
 
-int cudart_device(void)
-{
-	CUcontext current = NULL;
-	CUdevice theirs;
-
-	if (!cudart_open() && !cudart_cu.cuCtxGetCurrent(&current) && current &&
-	    current != bound && !cudart_cu.cuCtxGetDevice(&theirs))
-		return theirs;
-	return device;
-}
-
 cudaError_t cudart_device_set(int wanted)
 {
 	cudaError_t result = cudart_open();

@@ -35,8 +35,7 @@ cudaError_t cudart_open(void);
 /* cudart_open, then makes sure that a context is current. */
 cudaError_t cudart_enter(void);
 
-/* The thread's device, and a forced switch of its primary context. */
-int cudart_device(void);
+/* Sets the thread's device; resets its primary context. */
 cudaError_t cudart_device_set(int device);
 cudaError_t cudart_device_reset(void);
 

@@ -11,14 +11,6 @@
 
 #include "scenarios.h"
 
-static CUstream stream_that_blocks(void)
-{
-	CUstream stream;
-
-	OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-	return stream;
-}
-
 static CUdeviceptr allocated_in(CUstream stream, size_t bytes)
 {
 	CUdeviceptr p;
