@@ -397,30 +397,11 @@ bool gcp_contexts_hold(void)
 	return false;
 }
 
-/* Removes those that are gone. */
-static void contexts_sweep(const bool *gone)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	int kept = 0;
-
-	for (int i = 0; i < gcp_context_count; i++) {
-		if (!gone[i])
-			contexts[kept++] = contexts[i];
-		else if (contexts[i].unjoined)
-			atomic_fetch_sub(&unjoined_count, 1);
-	}
-	assert(kept <= gcp_context_count);
-	if (kept != gcp_context_count)
-		contexts_changed();
-	gcp_context_count = kept;
-}
-
 /* Under the lock. */
 static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(ending_count == 0); /* K2 */
-	bool gone[CONTEXTS_MAX] = {false};
 	int result = CUDA_SUCCESS, reached = 0;
 
 	for (int i = 0; i < gcp_context_count && result == CUDA_SUCCESS; i++) {
@@ -428,17 +409,14 @@ static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 			continue; /* what is done to the primary covers it */
 		result = each(arg, contexts[i].handle);
 		reached += result == CUDA_SUCCESS;
-		gone[i] = result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
-		if (gone[i])
-			result = CUDA_SUCCESS;
+		if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+			result = CUDA_SUCCESS; /* its end was not seen */
 	}
 	/* If all were gone it would rather be the thread's current one, of which CUDA
 	 * says so whatever it is asked. */
-	if (reached)
-		contexts_sweep(gone);
-	else if (result == CUDA_SUCCESS && gcp_context_count > 0)
-		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return result;
+	return result == CUDA_SUCCESS && !reached && gcp_context_count > 0
+		   ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+		   : result;
 }
 
 /* As far as is known: there may be primary ones that no hook has seen. */
@@ -692,34 +670,10 @@ static bool primary_has_ended(CUdevice device)
 	return primaries[device].anew || !primary_active(device);
 }
 
-static CUresult primary_end(CUresult (*real)(CUdevice), CUdevice device)
-{
-	CUcontext ctx = primary_handle(device);
-	CUresult result;
-
-	ending_begin(ctx);
-	result = real(device);
-	ending_done(ctx, ctx && result == CUDA_SUCCESS && primary_has_ended(device));
-	return result;
-}
-
-/* Nothing is waited for, as on plain CUDA: a thread that uses the context may be
- * waiting for work that waits for this thread. The context ends all the same if code
- * that the library does not see has released it, too. */
-static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device)
-{
-	CUresult result = real(device);
-	CUcontext ctx;
-
-	if (result == CUDA_SUCCESS && primary_has_ended(device)) {
-		primary_retains[device] = 0;
-		ctx = primary_handle(device);
-		ending_begin(ctx);
-		ending_done(ctx, ctx != NULL);
-	}
-	return result;
-}
-
+/* How many references there are the driver does not tell. Where the program has more
+ * than it gives back nothing is waited for, as on plain CUDA: a thread that uses the
+ * context may be waiting for work that waits for this thread. The context ends all the
+ * same if code that the library does not see has released it, too. */
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 				  uint32_t references)
 {
@@ -728,11 +682,22 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 	if (device < 0 || device >= DEVICES_MAX)
 		return real(device); /* refuses it */
 	GCP_CANCEL_LATER;
-	bool claimed = primary_claim(device);
+	bool claimed = primary_claim(device), ended;
 	uint32_t *retains = &primary_retains[device];
-	/* How many references there are the driver does not tell. */
-	result = *retains > references ? primary_leave(real, device)
-				       : primary_end(real, device);
+	bool last = *retains <= references;
+	CUcontext ctx = primary_handle(device);
+
+	assert(primaries[device].moving); /* no other thread does */
+	if (last)
+		ending_begin(ctx);
+	result = real(device);
+	ended = result == CUDA_SUCCESS && primary_has_ended(device);
+	if (ended && !last) {
+		*retains = 0;
+		ending_begin(ctx);
+	}
+	if (ended || last)
+		ending_done(ctx, ctx && ended);
 	if (result == CUDA_SUCCESS)
 		*retains -= references < *retains ? references : *retains;
 	if (claimed)

@@ -93,19 +93,10 @@ static int record_one(void *arg, CUcontext ctx)
 {
 	struct fence_all *fence = arg;
 	struct part *part = part_find(fence, ctx);
-	CUresult result = CUDA_SUCCESS;
 
 	if (!part)
 		part = part_add(fence, ctx);
-	if (part)
-		result = part_record(part);
-	/* The event may be that of a context which went unnoticed. */
-	if (part && (result == CUDA_ERROR_INVALID_HANDLE ||
-		     result == CUDA_ERROR_INVALID_VALUE)) {
-		part->event = NULL;
-		result = part_record(part);
-	}
-	return part ? (int)result : -ENOMEM;
+	return part ? (int)part_record(part) : -ENOMEM;
 }
 
 int gcp_fence_all_record(void *handle)
