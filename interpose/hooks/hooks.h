@@ -89,9 +89,9 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 
 /* hooks_copy.c, of copies between devices that are in graphs. */
 
-/* A call that makes a graph, or a node of one, gave `result`: makes it again where it
- * may have been refused for want of access, which there is then. */
-CUresult gcp_copy_in_graph(CUresult result, const struct gcp_call_words *words);
+/* A copy, or a call that makes a graph or a node of one, gave `result`: makes it again
+ * where it may have been refused for want of access, which there is then. */
+CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words);
 
 /* After a launch into `stream`, as gcp_stream_named gives it. */
 void gcp_copy_graph_launched(CUstream stream);

@@ -188,9 +188,6 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
 	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
 		return alloc_pass(call);
-	if (gcp_thread.runtime_inside)
-		gcp_thread.runtime_confirmed =
-		    gcp_thread_pool() ? gcp_thread.generation : 0;
 	if (work_is_captured(call->stream))
 		return alloc_pass(call);
 	ref = gcp_stream_ref_find(call->stream);
@@ -245,11 +242,8 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 
 static CUresult free_in_order(CUdeviceptr ptr, uint64_t order, CUstream stream)
 {
-	int freed;
+	int freed = gcp_observe_free_async(ptr, order, stream);
 
-	if (!gcp_thread.exit_registered)
-		gcp_thread_watch();
-	freed = gcp_observe_free_async(ptr, order, stream);
 	return gcp_memory_freed(
 	    ptr, freed == -EREMOTE ? gcp_ipc_server_free(ptr, false) : freed, false);
 }

@@ -257,6 +257,7 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 
 static void open_everywhere(void)
 {
+	assert(gcp_process_pooling()); /* there is memory to open */
 	atomic_store(&opened, true);
 	gcp_vmm_open_everywhere();
 }
@@ -379,8 +380,18 @@ static bool copies_matter(void)
 	return gcp_contexts_are_several() && gcp_process_pooling();
 }
 
-/* The program's own call is made where the other one was refused; and once more if it
- * is refused as well, maybe for want of access, which there is then. */
+/* Memory that is open to no other device than its own cannot be copied to another one.
+ */
+CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words)
+{
+	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter() ||
+	    atomic_load(&opened))
+		return result;
+	open_everywhere();
+	return gcp_words_call(words);
+}
+
+/* The program's own call is made where the other one was refused. */
 static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 			  bool captured)
 {
@@ -395,10 +406,7 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 		open_everywhere();
 	}
 	result = gcp_words_call(words);
-	if (!copy->rewritten || result != CUDA_ERROR_INVALID_VALUE)
-		return result;
-	open_everywhere();
-	return gcp_words_call(words);
+	return copy->rewritten ? gcp_copy_again(result, words) : result;
 }
 
 CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
@@ -449,17 +457,6 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 }
 
 /* --- graphs -------------------------------------------------------------------- */
-
-/* Memory that is open to no other device than its own cannot be copied to another one.
- */
-CUresult gcp_copy_in_graph(CUresult result, const struct gcp_call_words *words)
-{
-	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter() ||
-	    atomic_load(&opened))
-		return result;
-	open_everywhere();
-	return gcp_words_call(words);
-}
 
 void gcp_copy_graph_launched(CUstream stream)
 {

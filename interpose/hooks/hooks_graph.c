@@ -21,7 +21,7 @@
 
 static CUresult graph_call(const struct gcp_call_words *words)
 {
-	return gcp_copy_in_graph(gcp_words_call(words), words);
+	return gcp_copy_again(gcp_words_call(words), words);
 }
 
 static bool shares(void)

@@ -116,6 +116,7 @@ static bool is_freed(CUdeviceptr ptr)
 
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
 {
+	struct gcp_import_info import;
 	struct gcp_block_info info;
 	CUdeviceptr last;
 
@@ -123,7 +124,7 @@ bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
 		last = UINT64_MAX - 1;
 	return gcp_process_pooling() &&
 	       (gcp_pools_map(gcp_process.pools, ptr, last) ||
-		gcp_imports_overlap(ptr, last) || gcp_spill_find(ptr, &info));
+		gcp_imports_find(ptr, &import) || gcp_spill_find(ptr, &info));
 }
 
 CUresult gcp_memory_complete(CUdeviceptr ptr)

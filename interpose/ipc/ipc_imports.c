@@ -531,19 +531,6 @@ bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info)
 	return import != NULL;
 }
 
-bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last)
-{
-	struct import *import;
-	bool found = false;
-
-	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
-		return false;
-	GCP_LOCKED(&imports_lock);
-	LIST_FOREACH (import, &imports, entry)
-		found |= import->base <= last && first < import->base + import->span;
-	return found;
-}
-
 void gcp_imports_context_gone(CUcontext ctx)
 {
 	struct import *import, *next;

@@ -32,9 +32,6 @@ struct gcp_import_info {
 };
 bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info);
 
-/* Returns true if a part of [first, last] is mapped for what is open. */
-bool gcp_imports_overlap(CUdeviceptr first, CUdeviceptr last);
-
 /* A device has its first context: it may use what is open, if it can reach it. */
 void gcp_imports_device_joined(int device);
 /* The context is gone: what was opened in it is closed. */
