@@ -25,8 +25,9 @@ enum { DEVICES_MAX = 64 };
 #define ASSERT_CHUNKS(bytes) assert((bytes) % (2 << 20) == 0)
 
 /* [owner]. Properties of new memory are written when the device's first pool is made,
- * before there is any. A bit for each device: that can reach the owner's memory (0: no
- * pool yet), that new memory is opened to, and that all is open to. */
+ * before there is any; but for their usage, which vmm_lock guards. A bit for each
+ * device: that can reach the owner's memory (0: no pool yet), that new memory is opened
+ * to, and that all is open to. */
 static CUmemAllocationProp properties[DEVICES_MAX];
 static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES_MAX];
 
@@ -51,8 +52,6 @@ static bool device_has(CUdevice device, CUdevice_attribute attribute)
 
 /* CU_MEM_CREATE_USAGE_HW_DECOMPRESS, of newer headers. */
 enum { HW_DECOMPRESS = 0x2 };
-
-static atomic_bool refuses_decompress[DEVICES_MAX];
 
 static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 {
@@ -187,24 +186,22 @@ static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 
 static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
-	CUmemAllocationProp how = properties[device];
+	CUmemAllocationProp *how = &properties[device];
 	CUmemGenericAllocationHandle handle = 0;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	assert(how.type == CU_MEM_ALLOCATION_TYPE_PINNED); /* filled */
+	gcp_assert_held(GCP_RANK_VMM);
+	assert(how->type == CU_MEM_ALLOCATION_TYPE_PINNED); /* filled */
 	assert(bytes > 0);
 	ASSERT_CHUNKS(bytes);
-	if (atomic_load_explicit(&refuses_decompress[device], memory_order_relaxed))
-		how.allocFlags.usage = 0;
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuMemCreate(&handle, bytes, &how, 0);
-	if (how.allocFlags.usage && result != CUDA_SUCCESS &&
+	result = gcp_real.cuMemCreate(&handle, bytes, how, 0);
+	if (how->allocFlags.usage && result != CUDA_SUCCESS &&
 	    result != CUDA_ERROR_OUT_OF_MEMORY) {
-		how.allocFlags.usage = 0;
-		result = gcp_real.cuMemCreate(&handle, bytes, &how, 0);
-		if (result == CUDA_SUCCESS)
-			atomic_store(&refuses_decompress[device], true);
+		how->allocFlags.usage = 0;
+		result = gcp_real.cuMemCreate(&handle, bytes, how, 0);
+		how->allocFlags.usage = result ? HW_DECOMPRESS : 0;
 	}
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
