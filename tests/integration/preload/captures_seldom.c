@@ -86,6 +86,18 @@ SCENARIO(work_out_of_order_stays_refused)
 	launched_without_a_hazard(ended());
 }
 
+SCENARIO(an_event_for_others_makes_the_order_unknown)
+{
+	CUevent event;
+	CUdeviceptr p;
+
+	begin();
+	p = used_and_freed(main_stream);
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventRecordWithFlags(event, main_stream, CU_EVENT_RECORD_EXTERNAL));
+	must(allocated(BYTES) != p, "memory is used again");
+}
+
 SCENARIO(ends_beside_another_thread_are_read_again)
 {
 	CUdeviceptr p = freed_behind_both();

@@ -147,11 +147,6 @@ SCENARIO(nodes_of_any_kind_hold_memory)
 	expect(1, "what a node was given is not kept");
 }
 
-typedef CUresult add_fn(CUgraphNode *ret_node, CUgraph parent, const CUgraphNode *nodes,
-			size_t count, CUgraphNodeParams *params);
-typedef CUresult instantiate_fn(CUgraphExec *ret_exec, CUgraph graph,
-				CUDA_GRAPH_INSTANTIATE_PARAMS *params);
-
 static CUgraph body_of(CUgraph graph)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
