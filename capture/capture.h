@@ -100,10 +100,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 
 /* Counts that hooks read at each call. They are the first member of the tracker. */
 struct gcp_tracker_counts {
-	/* Captures under way or about to begin, and graphs that are gone and whose
-	 * memory waits for launches: if there are none, allocations do not ask. */
-	_Atomic uint32_t pending_events;
-	_Atomic uint32_t capturing; /* the captures among them */
+	_Atomic uint32_t capturing; /* captures under way or about to begin */
 	_Atomic uint32_t shares;    /* graphs that may share: else nothing below of
 				     * share.c, taken.c and launch.c need be called */
 	_Atomic uint32_t holds;     /* holders: the same of holders.c while nothing is
@@ -214,22 +211,19 @@ struct gcp_stream_hint {
 	bool named; /* the program says that the block is for this stream */
 };
 
-/* gcp_pool_alloc while there are pending events: gives the block to the
- * capture that it belongs to, or to the common heap if to none. */
+/* gcp_pool_alloc while captures are under way: gives the block to the capture that it
+ * belongs to, or to the common heap if to none. */
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
-/* gcp_pinned_alloc while there are pending events, likewise. A block that
+/* gcp_pinned_alloc while captures are under way, likewise. A block that
  * belongs to a capture serves no other allocation as long as a graph pool of that
  * capture lives. */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
 
-/* Takes back the memory of graphs that are gone, and that waits for their launches.
- * Cheap when there is none. The first, for allocations, looks now and then and waits
- * for nothing. */
-void gcp_tracker_look(struct gcp_tracker *tracker);
+/* Takes back the memory of graphs that are gone, if it waits for no launch. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */
@@ -259,8 +253,7 @@ enum gcp_making {
 	GCP_MAKING_EXEC,   /* what can only be launched by the host, by known calls */
 	GCP_MAKING_UNSEEN, /* what is used, or may be launched, in another way: by any
 			    * launch, for all that is known */
-	GCP_MAKING_COPY,   /* a clone, a child of another graph */
-	GCP_MAKING_LAUNCH, /* of an executable: gcp_launch_begin came before */
+	GCP_MAKING_COPY,   /* a clone, a child of another graph; a launch into one */
 	GCP_MAKING_NODE,   /* a node that is added by hand; no graph need be named */
 };
 

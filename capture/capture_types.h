@@ -68,8 +68,7 @@ struct gcp_graph_pool {
 	bool away;       /* it was launched in another context than the memory is of */
 	bool unseen;     /* each launch may be one of it */
 	uint64_t awaits; /* the latest launch, when the last reference went, if so */
-	bool waits;      /* the last reference is gone, or was (waiting.c): it counts as
-			  * a pending event */
+	bool waits;      /* the last reference is gone, or was (waiting.c) */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 	bool shares; /* what follows is of its graph then */
 	struct gcp_pool *pool;
@@ -169,7 +168,6 @@ struct gcp_capture {
 				   */
 	bool graph_taken;         /* the program has got its graph, or may have */
 	bool graph_gone;          /* its handle is another graph's by now */
-	bool order_revoked; /* the same, and all that was freed waits for its end */
 	struct gcp_open_end first; /* of `streams`: that which it was begun on */
 	SLIST_HEAD(, gcp_open_end) streams;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
@@ -202,7 +200,6 @@ struct gcp_tracker {
 	struct gcp_tracker_counts counts;
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	uint32_t waiting_looks; /* of allocations, since a graph pool began to wait */
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
 	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
 	struct gcp_mutex lock;
@@ -228,8 +225,7 @@ struct gcp_tracker {
 	atomic_bool nodes_read; /* parameters of nodes were told to the program */
 	bool keeps_all; /* no holder can be known any more: all is kept permanently */
 	struct gcp_graph_pool_list waiting;
-	uint32_t unseen;        /* graph pools that are */
-	uint64_t launches_done; /* when it was asked last */
+	uint32_t unseen; /* graph pools that are */
 };
 
 /* --- records.c ------------------------------------------------------------------- */
@@ -299,8 +295,6 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool);
 /* Nothing runs on the memory any more: it goes to the common heaps. */
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
-void gcp_graph_memory_release(struct gcp_tracker *tracker,
-			      struct gcp_graph_pool *graph_pool);
 
 /* --- waiting.c; tracker->lock is held ----------------------------------------- */
 

@@ -73,13 +73,23 @@ bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool)
 	return bytes > 0;
 }
 
-void gcp_graph_memory_release(struct gcp_tracker *tracker,
-			      struct gcp_graph_pool *graph_pool)
+uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
+	       graph_pool->kept;
+}
+
+/* The memory goes to the common heaps, behind a fence; blocks that the program
+ * holds follow when freed. */
+void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = graph_pool->track;
 	struct gcp_graph_heap *entry;
 
+	assert(gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits);
+	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
 	if (track && track->members > 1 && gcp_share_in_flight(tracker, graph_pool)) {
 		track->ended = gcp_pool_work_now(track->pool); /* X5 */
 		/* The fence is set now, before other launches. */
@@ -97,23 +107,6 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
 	assert(!gcp_graph_pool_has_memory(graph_pool)); /* P2 */
-}
-
-uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
-	       graph_pool->kept;
-}
-
-/* The memory goes to the common heaps, behind a fence; blocks that the program
- * holds follow when freed. */
-void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits);
-	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
-	gcp_graph_memory_release(tracker, graph_pool);
 	assert(!graph_pool->shares && graph_pool->in_progress == 0);
 	assert(!graph_pool->track); /* X5 */
 	tracker->unseen -= graph_pool->unseen;

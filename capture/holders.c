@@ -496,8 +496,7 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 {
 	struct gcp_capture_state state = {0};
 	struct gcp_holder *holding;
-	int result =
-	    gcp_holding_begin(tracker, exec, true, GCP_MAKING_LAUNCH, &holding);
+	int result = gcp_holding_begin(tracker, exec, true, GCP_MAKING_COPY, &holding);
 
 	if (result != 0 || !holding)
 		return result;

@@ -355,7 +355,6 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	int result;
 
 	*ret = (struct routed){.use = GCP_USE_ANY};
-	gcp_tracker_look(tracker);
 	if (!gcp_tracker_capturing(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);

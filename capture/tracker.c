@@ -34,7 +34,6 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 	gcp_tracker_lock(tracker);
 	gcp_shares_bind(tracker);
 	gcp_tracks_mark(tracker);
-	atomic_fetch_add(&tracker->counts.pending_events, 1);
 	atomic_fetch_add(&tracker->counts.capturing, 1);
 	gcp_tracker_unlock(tracker);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
@@ -47,11 +46,8 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 static void capturing_less(struct gcp_tracker *tracker)
 {
 	assert(atomic_load(&tracker->counts.capturing) > 0); /* C3 */
-	assert(atomic_load(&tracker->counts.pending_events) >=
-	       atomic_load(&tracker->counts.capturing));
 	gcp_pools_fences_release(tracker->pools);
 	atomic_fetch_sub(&tracker->counts.capturing, 1);
-	atomic_fetch_sub(&tracker->counts.pending_events, 1);
 }
 
 /* lost: with its graph, but for one that was there before: what that held stays until
@@ -277,9 +273,7 @@ static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *captur
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_order_all_work(tracker, capture);
-	if (capture->order_revoked)
-		return; /* nothing was proved since */
-	capture->order_revoked = capture->order_unknown = true;
+	capture->order_unknown = true;
 	capture->forked = false;
 	capture_forks(capture);
 	assert(capture->forked && capture->order_unknown); /* G7 */

@@ -30,8 +30,8 @@ struct gcp_process {
 	struct gcp_options options;
 	struct gcp_pools *pools;     /* NULL unless _POOL was reached */
 	struct gcp_tracker *tracker; /* the same */
-	/* The tracker's: gcp_process_has_pending_events; or observe.c's, never 0. */
-	const _Atomic uint32_t *pending_events;
+	/* Captures, of the tracker: gcp_process_alloc_asks; or observe.c's, never 0. */
+	const _Atomic uint32_t *alloc_asks;
 	/* NULL: nothing observes. Else set before the first allocation: observer.h. */
 	const struct gcp_observer *observer;
 	/* help.c: how often other processes were asked; bytes that they gave, and that
@@ -90,11 +90,10 @@ static inline bool gcp_process_pooling(void)
 	return gcp_process_run_mode() == GCP_RUN_POOL;
 }
 
-/* Of the tracker, for each allocation. Only while pooling. */
-static inline bool gcp_process_has_pending_events(void)
+/* For each allocation: captures are under way, or calls observed. While pooling. */
+static inline bool gcp_process_alloc_asks(void)
 {
-	return atomic_load_explicit(gcp_process.pending_events, memory_order_relaxed) >
-	       0;
+	return atomic_load_explicit(gcp_process.alloc_asks, memory_order_relaxed) > 0;
 }
 
 /* Whether a stream capture is under way or about to begin. */

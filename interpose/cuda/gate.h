@@ -23,7 +23,7 @@ enum gcp_wake {
 	GCP_WAKE_MANUAL,
 };
 
-/* Never 0: what gcp_process.pending_events points to while calls are observed, and
+/* Never 0: what gcp_process.alloc_asks points to while calls are observed, and
  * gcp_watch.submissions where there is a gate. */
 extern const _Atomic uint32_t gcp_always __attribute__((visibility("hidden")));
 

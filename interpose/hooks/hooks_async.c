@@ -144,8 +144,6 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	int result = gcp_thread_take_refusal();
 
 	assert(ref->pool && (!order->stream || order->stream == ref->id)); /* U1 */
-	if (gcp_process_has_pending_events())
-		gcp_tracker_look(gcp_process.tracker);
 	if (!result)
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
@@ -378,7 +376,7 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 	int result;
 
 	if (!ret_ptr || !bytes || bytes > GCP_BYTES_MAX || !gcp_process.options.async ||
-	    gcp_process_has_pending_events()) /* as while a capture is under way */
+	    gcp_process_alloc_asks()) /* as while a capture is under way */
 		return -1;
 	ref = gcp_stream_ref_find(stream);
 	if (!ref || !is_served(ref, NULL))

@@ -14,7 +14,7 @@
 static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 				 gcp_addr *ret_addr)
 {
-	if (__builtin_expect(gcp_process_has_pending_events(), 0))
+	if (__builtin_expect(gcp_process_alloc_asks(), 0))
 		return gcp_observe_alloc(pool, bytes, ret_addr);
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }

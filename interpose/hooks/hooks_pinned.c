@@ -67,7 +67,7 @@ static int host_take(struct gcp_pool *pool, const struct host_request *request,
 		     void **ret_ptr)
 {
 	assert(request->bytes > 0 && !(request->flags & ~GCP_PINNED_FLAGS));
-	if (gcp_process_has_pending_events())
+	if (gcp_process_alloc_asks())
 		return gcp_tracker_host_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					      gcp_thread.stream, request->bytes,
 					      request->flags, ret_ptr);

@@ -11,7 +11,7 @@
  * a hit looks for something rare all find something then, and come here:
  *
  *   the entry (exports.c)      gcp_process.special, which else says only "passive"
- *   an allocation              gcp_process.pending_events, which else is the tracker's
+ *   an allocation              gcp_process.alloc_asks, which else is the tracker's
  *   a free                     gcp_thread.free_direct, which is never set then
  *
  * and the short cut of hooks_runtime.c is never taken, for runtime_confirmed is never

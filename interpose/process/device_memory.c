@@ -45,7 +45,7 @@ static void left_correct(size_t *available, size_t *total)
 	int64_t left;
 
 	if (pool) {
-		gcp_tracker_look(gcp_process.tracker);
+		gcp_tracker_collect(gcp_process.tracker);
 		back = gcp_pools_reclaimable(pools, device);
 		*available += back;
 	}

@@ -128,7 +128,7 @@ void gcp_observe_start(const struct gcp_options *options)
 			"on without recordings, live view and GCPOOL_DEBUG");
 	if (gcp_process.observer) {
 		gcp_process.special = true;
-		gcp_process.pending_events = &gcp_always;
+		gcp_process.alloc_asks = &gcp_always;
 	}
 }
 

@@ -109,7 +109,7 @@ static enum gcp_run_mode start_pooling(void)
 	assert(gcp_process.pools && gcp_process.tracker);
 	const struct gcp_tracker_counts *counts = (void *)gcp_process.tracker;
 	if (!gcp_process.observer)
-		gcp_process.pending_events = &counts->pending_events;
+		gcp_process.alloc_asks = &counts->capturing;
 	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
 	gcp_sleep_start();
 	atomic_store(&gcp_watch.submissions,

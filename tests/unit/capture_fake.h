@@ -264,13 +264,13 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Nothing is left: no reference, no private byte, no pending event. */
+/* Nothing is left: no reference, no private byte, no capture. */
 static int teardown(void **state)
 {
 	OK(gcp_graph_pool_use(tracker, 0));
 	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
-	assert_int_equal(tracker->counts.pending_events, 0);
+	assert_int_equal(tracker->counts.capturing, 0);
 	assert_int_equal(cuda.contexts_held, 0);
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);

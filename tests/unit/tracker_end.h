@@ -12,9 +12,9 @@ static void graph_pools_destroy(struct gcp_tracker *tracker)
 	struct gcp_graph_pool *graph_pool;
 
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
-		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
-		gcp_graph_memory_release(tracker, graph_pool);
-		free(graph_pool);
+		graph_pool->named = graph_pool->kept = false;
+		graph_pool->held = 0;
+		gcp_graph_pool_end(tracker, graph_pool);
 	}
 }
 
