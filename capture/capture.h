@@ -94,9 +94,9 @@ struct gcp_capture_driver {
 	uint64_t (*launches_done)(void);
 };
 
-/* -ENOMEM. Keeps `pools` permanently. */
+/* sharing: graphs may share memory. -ENOMEM. Keeps `pools` permanently. */
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
-		       struct gcp_tracker **ret_tracker);
+		       bool sharing, struct gcp_tracker **ret_tracker);
 
 /* Counts that hooks read at each call. They are the first member of the tracker. */
 struct gcp_tracker_counts {
@@ -296,8 +296,6 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 /* --- graphs that share memory (share.c, taken.c, launch.c) --------- */
 
-/* Whether graphs whose captures end from now on may share memory: false at first. */
-void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);

@@ -137,6 +137,7 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 
 	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
+	assert(!graph_pool || graph_pool->named);
 	gcp_tracker_unlock(tracker);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;
@@ -178,6 +179,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		if (gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits)
 			continue;
+		assert(graph_pool->id > 0);
 		if (count < max)
 			info_fill(graph_pool, &infos[count]);
 		count++;

@@ -356,6 +356,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		gcp_holder_free(tracker, holding);
 	else
 		*ret_holding = holding;
+	assert(result == 0 || !*ret_holding); /* Y4 */
 	return result;
 }
 

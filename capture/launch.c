@@ -216,8 +216,8 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	launch->crosses = false;
 	if (graph->track)
 		result = lane_find(tracker, graph, exec, &last, launch);
-	if (result == 0)
-		result = gcp_share_map(graph);
+	if (result == 0 && graph->track) /* what was given back is mapped again */
+		result = gcp_lane_enter(graph->track->lane, graph->heap, false);
 	if (result != 0)
 		return result;
 	launch->stream = stream;
@@ -390,6 +390,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		gcp_share_bind(tracker, graph);
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		assert(track->members > 0);
 		if (device >= 0 && gcp_pool_device(track->pool) != device)
 			continue;
 		if (!gcp_track_is_idle(tracker, track))

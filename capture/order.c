@@ -447,6 +447,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end 
 static void end_drop_handle(struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	gcp_assert_held(GCP_RANK_TRACKER);
 	end->capture->order_unknown = true;
 	end->resting = false;
 	end->handle = NULL;
@@ -621,18 +622,6 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 
 /* --- proof ------------------------------------------------------------------- */
 
-static bool free_group_precedes(const struct gcp_capture *capture,
-				const struct gcp_free_group *free_group,
-				const struct gcp_open_end *end)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(end->handle && end->line <= capture->lines); /* G5 */
-	for (size_t i = 0; i < free_group->count; i++)
-		if (!reach_has(&capture->reach, free_group->nodes[i], end->line))
-			return false;
-	return true;
-}
-
 /* The group precedes every open end. */
 static bool free_group_is_proven(struct gcp_tracker *tracker,
 				 struct gcp_capture *capture,
@@ -641,11 +630,18 @@ static bool free_group_is_proven(struct gcp_tracker *tracker,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->handle && !end->resting &&
-		    !free_group_precedes(capture, free_group, end) &&
-		    !end_comes_to_rest(tracker, end))
+	SLIST_FOREACH (end, &capture->streams, link) {
+		size_t i = 0;
+
+		if (!end->handle || end->resting)
+			continue;
+		assert(end->line > 0 && end->line <= capture->lines); /* G5 */
+		while (i < free_group->count &&
+		       reach_has(&capture->reach, free_group->nodes[i], end->line))
+			i++;
+		if (i < free_group->count && !end_comes_to_rest(tracker, end))
 			return false;
+	}
 	return true;
 }
 
@@ -675,6 +671,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 	assert(proven == 0 || capture->released->group == proven);
 	if (proven == 0)
 		return;
+	tracker->any_released = true;
 	graph_pool = own_pool(capture);
 	assert(graph_pool->captures == 1 && proven < graph_pool->group); /* G10 */
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)

@@ -8,7 +8,7 @@
 _Static_assert(offsetof(struct gcp_tracker, counts) == 0, "it begins with them");
 
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
-		       struct gcp_tracker **ret_tracker)
+		       bool sharing, struct gcp_tracker **ret_tracker)
 {
 	struct gcp_tracker *tracker = calloc(1, sizeof(*tracker));
 
@@ -16,6 +16,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 		return -ENOMEM;
 	tracker->pools = pools;
 	tracker->driver = *driver;
+	tracker->sharing = sharing;
 	gcp_mutex_init(&tracker->lock, GCP_RANK_TRACKER);
 	TAILQ_INIT(&tracker->captures);
 	TAILQ_INIT(&tracker->graph_pools);

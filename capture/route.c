@@ -61,6 +61,7 @@ static void candidate_add(struct candidates *candidates, struct gcp_capture *cap
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(candidates->route > 0); /* or none would be added */
+	assert(capture->number > 0);
 	if (capture->ending || capture->route == candidates->route)
 		return;
 	capture->route = candidates->route;
@@ -79,66 +80,27 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 enum hint_says {
 	HINT_NOTHING, /* it gave none */
 	HINT_STATE,   /* whether it captures */
-	HINT_GONE,    /* it is destroyed: the handle is dead, or another stream's */
-	HINT_CANNOT,  /* it may be, or a context is just ending: it cannot be asked */
+	HINT_CANNOT,  /* it, or its context, may be destroyed: it cannot be asked */
 };
-
-/* HINT_STATE: it is not among the streams that have gone since, and may be asked. */
-static enum hint_says hint_gone(const struct gcp_tracker *tracker,
-				struct gcp_stream_hint hint)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t now = gcp_tracker_streams_gone(tracker);
-	enum hint_says says = HINT_STATE;
-
-	assert(hint.gone <= now); /* else the difference wraps: CANNOT for ever */
-	if (now - hint.gone > GCP_GONE_KEPT)
-		return HINT_CANNOT;
-	for (; hint.gone < now; hint.gone++) {
-		const void *other = tracker->gone[hint.gone % GCP_GONE_KEPT];
-
-		if (other == hint.stream)
-			return HINT_GONE;
-		if (!other)
-			says = HINT_CANNOT;
-	}
-	return says;
-}
 
 static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 			       struct gcp_stream_hint hint,
 			       struct gcp_capture_state *ret_state)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	enum hint_says says;
+	enum hint_says says = HINT_STATE;
 
 	*ret_state = (struct gcp_capture_state){0};
 	if (!hint.stream)
 		return HINT_NOTHING;
-	says = hint_gone(tracker, hint);
-	if (says != HINT_STATE)
-		return says;
-	if (!tracker->driver.contexts_hold())
+	assert(hint.gone <= gcp_tracker_streams_gone(tracker));
+	if (hint.gone != gcp_tracker_streams_gone(tracker) ||
+	    !tracker->driver.contexts_hold())
 		return HINT_CANNOT;
 	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) != 0)
 		says = HINT_CANNOT;
 	tracker->driver.contexts_release();
 	return says;
-}
-
-/* Whether the stream may have been in that capture when it got that work, or be in it
- * now. It may have joined one that was begun on another stream. */
-static bool hint_may_mean(const struct gcp_capture *capture,
-			  struct gcp_stream_hint hint, enum hint_says says,
-			  const struct gcp_capture_state *state)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (says == HINT_STATE)
-		return (state->active || state->invalidated) &&
-		       gcp_capture_may_be(capture, state->id);
-	if (says == HINT_GONE)
-		return !hint.eager && capture->number <= hint.begun;
-	return says == HINT_CANNOT;
 }
 
 /* Adds the captures that the thread's stream may be in. Whether the thread's last work
@@ -153,7 +115,8 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (hint_may_mean(capture, hint, says, &state))
+		if (says == HINT_CANNOT || ((state.active || state.invalidated) &&
+					    gcp_capture_may_be(capture, state.id)))
 			candidate_add(candidates, capture);
 	return !hint.eager &&
 	       (says == HINT_NOTHING ||
@@ -187,17 +150,6 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 			candidate_add(candidates, capture);
 }
 
-/* Whether plain CUDA allows the calling thread to allocate during this capture. */
-static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (capture->mode == GCP_CAPTURE_RELAXED || thread_mode == GCP_CAPTURE_RELAXED)
-		return true;
-	if (capture->thread == gcp_thread_number())
-		return false;
-	return capture->mode != GCP_CAPTURE_GLOBAL || thread_mode != GCP_CAPTURE_GLOBAL;
-}
-
 /* A program that has named a graph pool for its capture knows what it does. */
 static bool is_named(const struct candidates *candidates)
 {
@@ -205,16 +157,20 @@ static bool is_named(const struct candidates *candidates)
 	return candidates->count == 1 && first_of(candidates)->shared;
 }
 
-/* Whether plain CUDA would have allowed the allocation. */
+/* Whether plain CUDA would have allowed the allocation, during one of the captures. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 	int mode = tracker->driver.thread_mode();
 
-	STAILQ_FOREACH (capture, &candidates->captures, candidate)
-		if (capture_allows(capture, mode))
+	STAILQ_FOREACH (capture, &candidates->captures, candidate) {
+		if (capture->mode == GCP_CAPTURE_RELAXED || mode == GCP_CAPTURE_RELAXED)
 			return true;
+		if (capture->thread != gcp_thread_number() &&
+		    (capture->mode != GCP_CAPTURE_GLOBAL || mode != GCP_CAPTURE_GLOBAL))
+			return true;
+	}
 	return false;
 }
 
@@ -280,21 +236,6 @@ static bool is_small(struct gcp_capture *capture, uint64_t bytes)
 	return true;
 }
 
-/* The graph pool for these candidates, made if there is none. */
-static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
-				       struct candidates *candidates)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *graph_pool = NULL;
-
-	/* The one that the program named, whatever else the capture holds. */
-	if (candidates->count == 1)
-		graph_pool = first_of(candidates)->shared;
-	if (!graph_pool)
-		graph_pool = pool_in_common(candidates);
-	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
-}
-
 /* Finds the captures, and what the block may be. */
 static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 			    struct gcp_stream_hint hint, struct candidates *candidates)
@@ -351,9 +292,10 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 			  struct routed *ret)
 {
 	struct candidates candidates = {0};
-	struct gcp_graph_pool *graph_pool;
+	struct gcp_graph_pool *graph_pool = NULL;
 	int result;
 
+	assert(gcp_ranks_held == 0);
 	*ret = (struct routed){.use = GCP_USE_ANY};
 	if (!gcp_tracker_capturing(tracker))
 		return 0;
@@ -363,7 +305,12 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 		return 0;
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, first_of(&candidates));
-	graph_pool = pool_for(tracker, &candidates);
+	if (candidates.count == 1) /* the named one, whatever else the capture holds */
+		graph_pool = first_of(&candidates)->shared;
+	if (!graph_pool)
+		graph_pool = pool_in_common(&candidates);
+	if (!graph_pool)
+		graph_pool = gcp_graph_pool_make(tracker);
 	if (!graph_pool)
 		return -ENOMEM;
 	result = join_all(tracker, &candidates, graph_pool);

@@ -42,38 +42,32 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
 
-static void share_begin(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph->heaps);
-
-	assert(entry && graph->graphs == 1 && !graph->pool); /* it begins once */
-	assert(graph->captures == 1);          /* X3: nothing more comes */
-	assert(!graph->named);                 /* X7: others use it */
-	assert(gcp_graph_pool_has_own(graph)); /* else there is no scratch */
-	graph->shares = true;
-	graph->pool = entry->pool;
-	graph->heap = entry->heap;
-	assert(gcp_pool_is_mapped(graph->pool));
-	TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
-	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
-	atomic_fetch_add(&tracker->counts.shares, 1);
-	/* A fence behind what was submitted beside the capture. */
-	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
-}
-
 /* A capture whose graph the program has had in its hands may go on anywhere. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_hold *hold;
 
-	if (!atomic_load(&tracker->sharing) || !capture->graph ||
-	    capture->graph_taken || capture->into_existing_graph)
+	if (!tracker->sharing || !capture->graph || capture->graph_taken ||
+	    capture->into_existing_graph)
 		return;
-	SLIST_FOREACH (hold, &capture->holds, link)
-		if (is_sealable(hold->graph_pool))
-			share_begin(tracker, hold->graph_pool);
+	SLIST_FOREACH (hold, &capture->holds, link) {
+		struct gcp_graph_pool *graph = hold->graph_pool;
+
+		if (!is_sealable(graph))
+			continue;
+		assert(!graph->shares && !graph->pool); /* it begins once */
+		assert(graph->captures == 1);           /* X3: nothing more comes */
+		assert(!graph->named);                  /* X7: others use it */
+		graph->shares = true;
+		graph->pool = SLIST_FIRST(&graph->heaps)->pool;
+		graph->heap = SLIST_FIRST(&graph->heaps)->heap;
+		TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
+		TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
+		atomic_fetch_add(&tracker->counts.shares, 1);
+		/* A fence behind what was submitted beside the capture. */
+		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
+	}
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
@@ -161,13 +155,6 @@ void gcp_shares_bind(struct gcp_tracker *tracker)
 }
 
 /* --- own memory --------------------------------------------------------------- */
-
-int gcp_share_map(struct gcp_graph_pool *graph)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return graph->track ? gcp_lane_enter(graph->track->lane, graph->heap, false)
-			    : 0;
-}
 
 /* The graph runs where it is, and all other graphs of its lane can leave it: none that
  * has ended still runs there, and no call is to record the lane's event. */
@@ -283,6 +270,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 				break;
 		if (graph) {
 			graph->unknown = true;
+			assert(graph->shares); /* X7 */
 			(void)gcp_share_take(tracker, graph);
 		}
 	} while (graph);
@@ -293,9 +281,4 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_mark(tracker);
 	atomic_store(&tracker->captures_unseen, true);
-}
-
-void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
-{
-	atomic_store(&tracker->sharing, sharing);
 }

@@ -113,9 +113,6 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
  * memory of its own, and shares no more. The lock is let go where its latest launch has
  * to be waited for. 0, or why it has none, for this time. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
-/* The graph's scratch is mapped, if it is a lane's. -ESTALE: the lane went with its
- * context. */
-int gcp_share_map(struct gcp_graph_pool *graph);
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 

@@ -51,6 +51,7 @@ int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		   bool *ret_any)
 {
+	const struct gcp_graph_pool *graph;
 	const struct gcp_hold *hold;
 	int result = 0;
 
@@ -60,11 +61,10 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	GCP_TRACKER_LOCKED(tracker);
 	assert(!holding->handle);
 	SLIST_FOREACH (hold, &holding->holds, link) {
-		if (!hold->graph_pool->shares)
-			continue;
-		*ret_any |= hold->graph_pool->track != NULL;
-		if (result == 0)
-			result = gcp_share_map(hold->graph_pool);
+		graph = hold->graph_pool;
+		*ret_any |= graph->track != NULL;
+		if (result == 0 && graph->track)
+			result = gcp_lane_enter(graph->track->lane, graph->heap, false);
 	}
 	return result == -ESTALE ? 0 : result; /* it went with its context */
 }

@@ -133,6 +133,7 @@ uint64_t gcp_stream_default_id(const void *stream)
 {
 	const uint64_t mark = UINT64_C(1) << 63;
 
+	assert(gcp_stream_is_default(stream));
 	return mark |
 	       ((uintptr_t)stream == GCP_STREAM_PER_THREAD ? gcp_thread_number() : 0);
 }

@@ -29,6 +29,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 		return -ENOMEM;
 	*capture = (struct gcp_capture){.into_existing_graph = into_graph};
 	STAILQ_INIT(&capture->free_groups);
+	assert(gcp_ranks_held == 0); /* fences are set */
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
 	gcp_tracker_lock(tracker);
@@ -68,8 +69,10 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
-	if (TAILQ_EMPTY(&tracker->captures))
-		atomic_store(&tracker->any_resting, false);
+	if (!TAILQ_EMPTY(&tracker->captures))
+		return;
+	atomic_store(&tracker->any_resting, false);
+	tracker->any_released = false;
 }
 
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -118,28 +121,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 
 /* --- end ---------------------------------------------------------------------- */
 
-/* Work that the program submitted itself, on any stream, may still touch blocks that
- * this capture was given after they had been freed. All that is launched later, this
- * graph too, has to wait for it. */
-static void barriers_are_due(const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-	struct gcp_graph_heap *entry;
-
-	SLIST_FOREACH (hold, &capture->holds, link)
-		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
-			gcp_heap_capture_ends(entry->heap);
-}
-
-static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return capture->ctx == ctx && capture->stream == stream &&
-	       ((uintptr_t)stream != GCP_STREAM_PER_THREAD ||
-		capture->thread == gcp_thread_number());
-}
-
 /* A call may end the latest capture that has begun on the stream. Any other one there
  * is over, and the call that has ended it is about to tell. */
 static uint64_t capture_ends(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -147,7 +128,9 @@ static uint64_t capture_ends(struct gcp_tracker *tracker, void *ctx, void *strea
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture *capture = TAILQ_LAST(&tracker->captures, gcp_capture_list);
 
-	while (capture && !capture_is_on(capture, ctx, stream))
+	while (capture && (capture->ctx != ctx || capture->stream != stream ||
+			   ((uintptr_t)stream == GCP_STREAM_PER_THREAD &&
+			    capture->thread != gcp_thread_number())))
 		capture = TAILQ_PREV(capture, gcp_capture_list, link);
 	if (!capture)
 		return 0;
@@ -184,7 +167,9 @@ uint64_t gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *s
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  uint64_t number, enum gcp_end end)
 {
+	struct gcp_graph_heap *entry;
 	struct gcp_capture *capture;
+	struct gcp_hold *hold;
 
 	assert(gcp_ranks_held == 0);              /* barriers may wait */
 	if (number == 0 && end == GCP_END_SURE) { /* it was noted only meanwhile */
@@ -197,7 +182,12 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			break;
 	assert(!capture || capture->ending > 0); /* C4: end_prepare has found it */
 	if (capture && !capture_goes_on(tracker, capture, &end)) {
-		barriers_are_due(capture);
+		/* Work that the program submitted itself, on any stream, may still
+		 * touch blocks that this capture was given after they had been freed.
+		 * All that is launched later, this graph too, has to wait for it. */
+		SLIST_FOREACH (hold, &capture->holds, link)
+			SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
+				gcp_heap_capture_ends(entry->heap);
 		capture_finish(tracker, capture, end == GCP_END_GONE);
 	} else if (capture) {
 		capture->ending--; /* it was refused */
@@ -208,21 +198,11 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 	gcp_tracker_collect(tracker);
 }
 
-/* A stream, or a context (NULL) with its streams, is about to go. */
-static void stream_goes(struct gcp_tracker *tracker, void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t gone = gcp_tracker_streams_gone(tracker);
-
-	tracker->gone[gone % GCP_GONE_KEPT] = stream;
-	atomic_store(&tracker->counts.streams_gone, gone + 1);
-}
-
 uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
-	stream_goes(tracker, stream);
+	atomic_fetch_add(&tracker->counts.streams_gone, 1);
 	gcp_order_stream_gone(tracker, stream);
 	return capture_ends(tracker, ctx, stream);
 }
@@ -240,9 +220,10 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	GCP_TRACKER_LOCKED(tracker);
-	stream_goes(tracker, NULL);
+	atomic_fetch_add(&tracker->counts.streams_gone, 1); /* with the context */
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
+		assert(capture->number > 0); /* C4 */
 		if (capture->ctx == ctx)
 			capture_finish(tracker, capture, true);
 		else
@@ -334,6 +315,7 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set
 	gcp_pools_captured_work(tracker->pools);
 	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
+	assert(result == 0 || !end);
 	if (capture) {
 		capture->graph_taken = true;
 		capture->stuck = false; /* its streams may follow more now */
@@ -348,6 +330,7 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	struct gcp_capture *capture;
 	int result = 0;
 
+	assert(graph && node);
 	gcp_pools_captured_work(tracker->pools);
 	GCP_TRACKER_LOCKED(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -367,21 +350,11 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	gives = result != 0;
+	assert(capture || !end);
 	if (capture)
 		SLIST_FOREACH (hold, &capture->holds, link)
 			gives |= gcp_graph_pool_has_own(hold->graph_pool);
 	return gives;
-}
-
-static bool is_any_released(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->released)
-			return true;
-	return false;
 }
 
 void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
@@ -404,7 +377,8 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 
 	GCP_TRACKER_LOCKED(tracker);
 	capture = capture_of_stream(tracker, stream, &end, &result);
-	if (!capture && !is_any_released(tracker))
+	assert(!capture || !capture->released || tracker->any_released); /* G6 */
+	if (!capture && !tracker->any_released)
 		result = 0; /* there is nothing that its work would have to follow */
 	if (capture) {
 		capture_forks(capture);
@@ -425,6 +399,7 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
 	(void)capture_of_stream(tracker, stream, &end, &result);
+	assert(result == 0 || !end); /* G6 */
 	return end ? gcp_order_stream_works(tracker, end) : result;
 }
 
@@ -441,6 +416,7 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture)
 		capture_forks(capture);
+	assert(capture || !end);
 	if (end)
 		gcp_order_event_recording(tracker, end, event);
 }

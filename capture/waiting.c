@@ -63,7 +63,7 @@ static void release_those_over(struct gcp_tracker *tracker)
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
 	release_those_over(tracker);
-	/* Without the lock: the driver frees memory. */
+	assert(gcp_ranks_held == 0); /* the driver frees memory */
 	if (atomic_load(&tracker->pinned_released) &&
 	    atomic_exchange(&tracker->pinned_released, false))
 		gcp_pinned_keep_limit(tracker->pools);
@@ -76,6 +76,7 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 	static __thread uint64_t seen __attribute__((tls_model("initial-exec")));
 	bool may_come = true, came = false;
 
+	assert(gcp_ranks_held == 0); /* it waits */
 	for (int i = 0; i < WAIT_ROUNDS && may_come && !came; i++) {
 		if (i > 0)
 			gcp_backoff();

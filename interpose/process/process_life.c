@@ -98,6 +98,7 @@ static enum gcp_run_mode start_pooling(void)
 	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);
 	if (result == 0)
 		result = gcp_tracker_create(gcp_process.pools, &capture_driver,
+					    gcp_process.options.graph_share,
 					    &gcp_process.tracker);
 	if (result != 0) {
 		gcp_log(GCP_LOG_ERROR,
@@ -115,7 +116,6 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.submissions,
 		     gcp_gate.wait ? &gcp_always : &counts->capturing);
 	atomic_store(&gcp_watch.shares, &counts->shares);
-	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	gcp_thread_exit_watch(thread_exit);
 	return GCP_RUN_POOL;
 }

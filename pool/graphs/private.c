@@ -331,8 +331,8 @@ void gcp_heap_release(struct gcp_heap *heap)
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		/* Live blocks, too, may be on memory that a capture gave out again
 		 * before such work was done. */
-		if (segment->private_epoch < epoch)
-			segment->private_epoch = epoch;
+		assert(segment->private_epoch <= epoch);
+		segment->private_epoch = epoch;
 		atomic_store_explicit(&segment->heap, &pool->common,
 				      memory_order_release);
 	}

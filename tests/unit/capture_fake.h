@@ -260,7 +260,7 @@ static int setup(void **state)
 
 	fake_setup_open(state);
 	memset(&cuda, 0, sizeof(cuda));
-	OK(gcp_tracker_create(pools, &driver, &tracker));
+	OK(gcp_tracker_create(pools, &driver, false, &tracker));
 	return 0;
 }
 

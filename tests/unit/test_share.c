@@ -176,8 +176,7 @@ static int share_setup(void **state)
 	config.thread_cache_bytes = 0;
 	config.epoch_blocks = 1;
 	fake_open(&config);
-	OK(gcp_tracker_create(pools, &driver, &tracker));
-	gcp_tracker_share_graphs(tracker, true);
+	OK(gcp_tracker_create(pools, &driver, true, &tracker));
 	fake.unmapping = nothing_runs_there;
 	return 0;
 }
