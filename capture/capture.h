@@ -102,7 +102,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 struct gcp_tracker_counts {
 	_Atomic uint32_t capturing; /* captures under way or about to begin */
 	_Atomic uint32_t shares;    /* graphs that may share: else nothing below of
-				     * share.c, taken.c and launch.c need be called */
+				     * share.c and launch.c need be called */
 	_Atomic uint32_t holds;     /* holders: the same of holders.c while nothing is
 				     * captured, but for gcp_graph_part */
 	_Atomic uint64_t captures_begun; /* until now */
@@ -294,7 +294,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, taken.c, launch.c) --------- */
+/* --- graphs that share memory (share.c, launch.c) ---------------- */
 
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */

@@ -68,7 +68,7 @@ struct gcp_graph_pool {
 	bool away;       /* it was launched in another context than the memory is of */
 	bool unseen;     /* each launch may be one of it */
 	uint64_t awaits; /* the latest launch, when the last reference went, if so */
-	bool waits;      /* the last reference is gone, or was (waiting.c) */
+	bool waits;      /* the last reference is gone, or was */
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 	bool shares; /* what follows is of its graph then */
 	struct gcp_pool *pool;
@@ -291,10 +291,6 @@ uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
 /* Returns true if it has more than blocks of the common heap. */
 bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool);
-/* Nothing runs on the memory any more: it goes to the common heaps. */
-void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
-
-/* --- waiting.c; tracker->lock is held ----------------------------------------- */
 
 /* A reference was released: with the last one the memory is given up, by the next
  * gcp_tracker_collect. */

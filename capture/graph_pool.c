@@ -6,7 +6,7 @@
  * Each capture that allocates from a graph pool has its graph hold it, and so does all
  * that is made from that graph: holders.c. When the last holder ends its launches may
  * be under way. The memory then goes to the common heap behind a fence: that covers
- * them where there is one context; else the memory waits first (waiting.c).
+ * them where there is one context; else the memory waits first (graph_memory.c).
  *
  *      begin             first allocation         end          last holder ends
  *        |  captures: 0      captures: 1       captures: 0      captures: 0

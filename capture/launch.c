@@ -385,8 +385,9 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
-	for (graph = TAILQ_FIRST(&tracker->shares); graph; graph = next) {
-		next = TAILQ_NEXT(graph, share_link);
+	for (graph = TAILQ_FIRST(&tracker->unbound); graph; graph = next) {
+		next = TAILQ_NEXT(graph, unbound_link);
+		assert(graph->shares && !graph->track); /* X1 */
 		gcp_share_bind(tracker, graph);
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {

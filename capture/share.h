@@ -114,8 +114,6 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
  * to be waited for. 0, or why it has none, for this time. */
 int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 
-/* --- taken.c; tracker->lock is held --------------------------------------------- */
-
 /* The graphs in `holding` are about to be used that way: see gcp_holding_begin. */
 int gcp_share_made(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		   enum gcp_making making);

@@ -374,7 +374,7 @@ void gcp_pools_close_full(struct gcp_pools *pools);
 void gcp_heap_usage(struct gcp_heap *heap, uint64_t *reserved, uint64_t *held,
 		    uint64_t *shared);
 
-/* --- memory that graphs share (lane.c, lane_move.c) ------------------------------- */
+/* --- memory that graphs share (lane.c) -------------------------------------------- */
 
 /* Physical memory of a pool that several private heaps have what is free in them mapped
  * to: for graphs of which no two run at the same time. */

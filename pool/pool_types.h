@@ -14,7 +14,7 @@
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
  *   which handles may a block lie in?         place.c
- *   what do graphs share?                     lane.c, lane_move.c
+ *   what do graphs share?                     lane.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h

@@ -20,10 +20,17 @@
  * its way, and never before what the program submitted during the capture is completed.
  * The first the caller knows, the second is asked here.
  *
- * A lane is as large as the largest graph that it has had: lane_move.c. What its graphs
- * of now do not need goes back when memory is out. The last graph of a lane takes its
- * memory along when it ends: it is free behind a fence, where it was, and the next
- * capture finds it there and need map nothing.
+ * A lane is as large as the largest graph that it has had. What its graphs of now do
+ * not need goes back when memory is out. The last graph of a lane takes its memory
+ * along when it ends: it is free behind a fence, where it was, and the next capture
+ * finds it there and need map nothing.
+ *
+ * A graph's scratch moves from one lane to another, at first from one that it is alone
+ * in. Handles are whole, so each run of scratch takes the largest handles that fit,
+ * those of the lane first; what is missing comes from the lane that the heap leaves, as
+ * far as no other heap is mapped to it, and is made new in the end, as for a capture
+ * (handle.c): small enough for shorter runs. So two lanes never hold more than their
+ * graphs would by themselves because one has moved.
  *
  * vmm_lock guards lanes. It is held over calls of the driver, which never wait for the
  * device.
@@ -34,7 +41,8 @@
 
 /* --- the lane's handles ------------------------------------------------------- */
 
-bool gcp_lane_stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
+/* Room for so many handles more. False: no memory. */
+static bool stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 {
 	uint32_t room = stack->count + more;
 	GCP_KEEP_ERRNO;
@@ -66,7 +74,8 @@ static void bytes_change_locked(struct gcp_lane *lane, int64_t change)
 	gcp_gauge_add(&pool->stats.lane, (lane->bytes > 0) - had);
 }
 
-void gcp_lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
+/* There is room for it. */
+static void lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 {
 	struct gcp_lane_stack *stack = &lane->stacks[chunks];
 
@@ -74,7 +83,8 @@ void gcp_lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 	stack->handles[stack->count++] = handle;
 }
 
-void gcp_lane_release(struct gcp_lane *lane, uint32_t size, uint32_t from)
+/* Gives the handles back that stand at `from` and above. */
+static void lane_release(struct gcp_lane *lane, uint32_t size, uint32_t from)
 {
 	struct gcp_lane_stack *stack = &lane->stacks[size];
 
@@ -82,7 +92,8 @@ void gcp_lane_release(struct gcp_lane *lane, uint32_t size, uint32_t from)
 		(void)GCP_CALL(lane->pool, vm_release, stack->handles[--stack->count]);
 }
 
-void gcp_lane_count(struct gcp_lane *lane)
+/* Counts what the lane has by now. */
+static void lane_count(struct gcp_lane *lane)
 {
 	uint64_t bytes = 0;
 
@@ -94,8 +105,9 @@ void gcp_lane_count(struct gcp_lane *lane)
 	bytes_change_locked(lane, (int64_t)(bytes - lane->bytes));
 }
 
-uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
-		       const struct gcp_heap *except)
+/* How many handles of that size the lane's heaps are mapped to; but for this one. */
+static uint32_t lane_used_by(const struct gcp_lane *lane, uint32_t size,
+			     const struct gcp_heap *except)
 {
 	const struct gcp_heap *heap;
 	uint32_t used = 0;
@@ -110,13 +122,14 @@ uint32_t gcp_lane_used(const struct gcp_lane *lane, uint32_t size,
 static void unused_release(struct gcp_lane *lane)
 {
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		gcp_lane_release(lane, size, gcp_lane_used(lane, size, NULL));
-	gcp_lane_count(lane);
+		lane_release(lane, size, lane_used_by(lane, size, NULL));
+	lane_count(lane);
 }
 
 /* --- heaps of a lane ---------------------------------------------------------- */
 
-int gcp_lane_unmap(struct gcp_heap *heap)
+/* Unmaps all that the heap shares. */
+static int lane_unmap(struct gcp_heap *heap)
 {
 	struct gcp_block *block;
 	int result = 0;
@@ -127,7 +140,8 @@ int gcp_lane_unmap(struct gcp_heap *heap)
 	return result;
 }
 
-void gcp_lane_leave(struct gcp_heap *heap)
+/* The heap is in no lane any more. */
+static void lane_leave(struct gcp_heap *heap)
 {
 	struct gcp_block *block;
 	uint64_t count;
@@ -192,7 +206,7 @@ void gcp_lanes_reset(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_FOREACH (lane, &pool->lanes, link) {
 		while ((heap = TAILQ_FIRST(&lane->heaps)))
-			gcp_lane_leave(heap);
+			lane_leave(heap);
 		bytes_change_locked(lane, -(int64_t)lane->bytes);
 		lane->gone = true;
 	}
@@ -259,8 +273,7 @@ static bool block_fits(struct gcp_lane *lane, const struct gcp_block *block)
 
 	for (uint64_t i = first; i < first + count; i += chunks[i].count)
 		if (chunks[i].count > GCP_HANDLE_MOST ||
-		    !gcp_lane_stack_reserve(&lane->stacks[chunks[i].count],
-					    (uint32_t)count))
+		    !stack_reserve(&lane->stacks[chunks[i].count], (uint32_t)count))
 			return false;
 	return count > 0;
 }
@@ -283,7 +296,7 @@ static void scratch_take(struct gcp_heap *heap, struct gcp_lane *lane)
 			block = taken;
 			struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
 			for (uint64_t i = 0; i < count; i += chunks[i].count)
-				gcp_lane_add(lane, chunks[i].handle, chunks[i].count);
+				lane_add(lane, chunks[i].handle, chunks[i].count);
 		}
 	}
 }
@@ -309,7 +322,7 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 			heap->lane_used[size] = lane->stacks[size].count;
 		heap->lane = lane;
 		TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
-		gcp_lane_count(lane);
+		lane_count(lane);
 	}
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return result;
@@ -329,12 +342,184 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 	GCP_LOCKED(&lane->pool->pools->vmm_lock);
 	bytes = lane->bytes;
 	while (all && result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
-		result = gcp_lane_unmap(heap);
-		gcp_lane_leave(heap);
+		result = lane_unmap(heap);
+		lane_leave(heap);
 	}
 	if (result == 0 && !lane->gone)
 		unused_release(lane);
 	return bytes - lane->bytes;
+}
+
+/* How many handles of each size are taken from where. */
+enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
+struct tiling {
+	uint32_t there[SOURCES][GCP_HANDLE_MOST + 1];
+	uint32_t taken[SOURCES][GCP_HANDLE_MOST + 1];
+};
+
+/* --- which handle goes where -------------------------------------------------- */
+
+/* Chooses a handle for what is left of a run: the largest one that fits. */
+static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
+		     enum source *ret_source)
+{
+	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST, size;
+
+	for (enum source source = FROM_LANE; source < FROM_DRIVER; source++)
+		for (size = most; size > 0; size--)
+			if (tiling->taken[source][size] < tiling->there[source][size]) {
+				tiling->taken[source][size]++;
+				*ret_source = source;
+				return size;
+			}
+	size = gcp_handle_chunks(run);
+	size = size < most ? size : most;
+	tiling->taken[FROM_DRIVER][size]++;
+	*ret_source = FROM_DRIVER;
+	return size;
+}
+
+/* --- moving ------------------------------------------------------------------- */
+
+/* Makes what the plan wants, at the end of each stack, behind what comes from the lane
+ * that is left. An error: nothing is made. */
+static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
+{
+	struct gcp_pool *pool = lane->pool;
+	uint64_t bytes = 0, handle;
+	uint32_t before[GCP_HANDLE_MOST + 1];
+	int result = 0;
+
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		before[size] = lane->stacks[size].count;
+		bytes += tiling->taken[FROM_DRIVER][size] * (uint64_t)size * GCP_CHUNK;
+		if (!stack_reserve(&lane->stacks[size],
+				   tiling->taken[FROM_DRIVER][size] +
+				       tiling->taken[FROM_LEFT][size]))
+			return -ENOMEM;
+	}
+	if (bytes > 0 && !gcp_quota_allows(pool, bytes))
+		return GCP_CUDA_OUT_OF_MEMORY;
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
+		for (uint32_t i = 0;
+		     i < tiling->taken[FROM_DRIVER][size] && result == 0; i++) {
+			result = GCP_CALL(pool, vm_create, pool->device,
+					  size * (uint64_t)GCP_CHUNK, &handle);
+			if (result == 0)
+				lane_add(lane, handle, size);
+		}
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result != 0; size++)
+		lane_release(lane, size, before[size]);
+	return result;
+}
+
+static int block_map(struct gcp_lane *lane, struct gcp_block *block,
+		     const uint32_t first[SOURCES][GCP_HANDLE_MOST + 1],
+		     struct tiling *tiling)
+{
+	struct gcp_pool *pool = lane->pool;
+	uint64_t count, done = 0;
+	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+	int result = 0;
+
+	while (result == 0 && done < count) {
+		enum source source;
+		uint32_t size = tile(tiling, count, count - done, &source);
+		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
+
+		assert(index < lane->stacks[size].count);
+		result = GCP_CALL(pool, vm_map, block->addr + done * GCP_CHUNK,
+				  size * (uint64_t)GCP_CHUNK,
+				  lane->stacks[size].handles[index]);
+		if (result == 0)
+			gcp_chunks_set(&chunks[done], lane->stacks[size].handles[index],
+				       size);
+		done += size;
+	}
+	if (result == 0)
+		result =
+		    GCP_CALL(pool, vm_open, pool->device, block->addr, block->size);
+	return result;
+}
+
+/* Follows the plan once more, now that all of it is in the lane: what was the lane's,
+ * then what was made, then what was left. */
+static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
+		       const struct tiling *plan)
+{
+	uint32_t first[SOURCES][GCP_HANDLE_MOST + 1] = {{0}};
+	struct tiling tiling = *plan;
+	struct gcp_block *block;
+	int result = 0;
+
+	memset(tiling.taken, 0, sizeof(tiling.taken));
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		first[FROM_DRIVER][size] = plan->there[FROM_LANE][size];
+		first[FROM_LEFT][size] =
+		    first[FROM_DRIVER][size] + plan->taken[FROM_DRIVER][size];
+	}
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		if (result == 0)
+			result = block_map(lane, block, first, &tiling);
+	return result;
+}
+
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
+{
+	struct gcp_pool *pool = lane->pool;
+	const struct gcp_block *block;
+	struct tiling plan;
+	struct gcp_lane *from;
+	enum source source;
+	int result;
+
+	GCP_LOCKED(&pool->pools->vmm_lock);
+	from = heap->lane;
+	assert(heap->pool == pool);
+	if (lane->gone || from == lane)
+		return lane->gone ? -ESTALE : 0;
+	plan = (struct tiling){.there = {{0}}};
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		plan.there[FROM_LANE][size] = lane->stacks[size].count;
+		if (from && takes)
+			plan.there[FROM_LEFT][size] =
+			    from->stacks[size].count - lane_used_by(from, size, heap);
+	}
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		for (uint64_t run = block->size / GCP_CHUNK, left = run; left > 0;)
+			left -= tile(&plan, run, left, &source);
+	result = tiling_make(lane, &plan);
+	if (result != 0)
+		return result;
+	result = lane_unmap(heap);
+	lane_leave(heap);
+	/* Handles of the lane that is left are mapped nowhere by now: no heap that
+	 * stays there uses those at the end. */
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
+		for (uint32_t i = 0; i < plan.taken[FROM_LEFT][size]; i++)
+			lane_add(lane,
+				 from->stacks[size].handles[--from->stacks[size].count],
+				 size);
+	if (result == 0)
+		result = scratch_map(lane, heap, &plan);
+	if (from)
+		lane_count(from);
+	lane_count(lane);
+	if (result != 0) {
+		(void)lane_unmap(heap);
+		return result;
+	}
+	/* The heap is mapped to all that the plan took: of each size first what was
+	 * there. */
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		for (source = 0; source < SOURCES; source++)
+			heap->lane_used[size] += plan.taken[source][size];
+	heap->lane = lane;
+	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.graph_remaps++;
+	gcp_mutex_unlock(&pool->lock);
+	return 0;
 }
 
 /* --- the end of a heap -------------------------------------------------------- */
@@ -357,9 +542,9 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 		unused_release(lane);
 		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 			lane->stacks[size].count = 0;
-		gcp_lane_count(lane);
+		lane_count(lane);
 	} else {
-		gcp_lane_leave(heap);
+		lane_leave(heap);
 	}
 	gcp_mutex_lock(&pool->lock);
 	epoch = gcp_timeline_stamp(pool);
@@ -377,7 +562,7 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 		gcp_gauge_add(&pool->stats.active_bytes, (int64_t)block->size);
 		TAILQ_INSERT_TAIL(&heap->once, block, link);
 	}
-	gcp_lane_leave(heap);
+	lane_leave(heap);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

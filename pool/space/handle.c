@@ -7,7 +7,7 @@
  * for a block is made in HANDLE_PARTS handles, or in chunks. Which blocks may lie in
  * them then says place.c.
  *
- * Called by vmm.c, vmm_space.c, lane.c and lane_move.c, and by export.c, with vmm_lock
+ * Called by vmm.c, vmm_space.c, lane.c, and by export.c, with vmm_lock
  * held, which guards the chunks that change here: those of blocks that are MOVING.
  */
 #include "vmm.h"

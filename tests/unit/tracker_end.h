@@ -11,10 +11,10 @@ static void graph_pools_destroy(struct gcp_tracker *tracker)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		graph_pool->named = graph_pool->kept = false;
 		graph_pool->held = 0;
-		gcp_graph_pool_end(tracker, graph_pool);
+		gcp_graph_pool_ref_released(tracker, graph_pool);
 	}
 }
 
@@ -44,6 +44,7 @@ static void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	gcp_tracker_lock(tracker);
 	graph_pools_destroy(tracker);
 	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 	free(tracker);
 }
 
