@@ -28,14 +28,8 @@ GCP_EARLY static bool elf_same(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* Most libraries have their dynamic section relocated in memory by the loader,
- * some (the vdso) do not. */
-GCP_EARLY static const void *elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
-{
-	return (const void *)(value < base ? base + value : value);
-}
-
-/* Fills what the dynamic section tells. */
+/* Fills what the dynamic section tells. Most libraries have it relocated in memory by
+ * the loader, some (the vdso) do not. */
 GCP_EARLY static bool elf_read(struct gcp_elf *elf, ElfW(Addr) base,
 			       const ElfW(Dyn) * entry)
 {
@@ -49,7 +43,9 @@ GCP_EARLY static bool elf_read(struct gcp_elf *elf, ElfW(Addr) base,
 	elf->versions = NULL;
 	elf->version_count = 0;
 	for (; entry->d_tag != DT_NULL; entry++) {
-		const void *pointer = elf_pointer(base, entry->d_un.d_ptr);
+		ElfW(Addr) value = entry->d_un.d_ptr;
+		const void *pointer =
+		    (const void *)(value < base ? base + value : value);
 
 		if (entry->d_tag == DT_SYMTAB)
 			elf->symbols = pointer;

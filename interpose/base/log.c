@@ -28,9 +28,6 @@ static struct {
 /* Whether this thread is inside gcp_log already. */
 static __thread bool inside __attribute__((tls_model("initial-exec")));
 
-static unsigned int site_count(const char *format);
-static int above_stderr(int fd);
-
 void gcp_log_setup(enum gcp_log_level level, const char *file)
 {
 	struct gcp_text text;
@@ -71,8 +68,6 @@ static void line_say(const char *format, va_list list, const char *end)
 	struct gcp_text text;
 	GCP_KEEP_ERRNO;
 
-	if (inside)
-		return;
 	GCP_CANCEL_LATER; /* any lock may be held */
 	inside = true;
 	gcp_text_init(&text, line, sizeof(line) - 1);
@@ -87,15 +82,19 @@ static void line_say(const char *format, va_list list, const char *end)
 	inside = false;
 }
 
+/* Formats are literals: one address is one place in the source. How often it was said
+ * before saturates, so that the count cannot wrap. */
 void gcp_log(enum gcp_log_level level, const char *format, ...)
 {
+	uint64_t key = (uintptr_t)format * UINT64_C(0x9e3779b97f4a7c15);
+	atomic_uint *said = &messages.said[key >> (64 - SITE_BITS)];
 	unsigned int count = 0;
 	va_list list;
 
 	if (!gcp_log_wanted(level & ~GCP_LOG_OFTEN) || inside)
 		return;
-	if (level < GCP_LOG_DEBUG)
-		count = site_count(format);
+	if (level < GCP_LOG_DEBUG && (count = atomic_load(said)) < GCP_LOG_REPEATS_MAX)
+		count = atomic_fetch_add(said, 1);
 	if (count >= GCP_LOG_REPEATS_MAX)
 		return;
 	va_start(list, format);
@@ -109,22 +108,11 @@ void gcp_message_debug(const char *format, ...)
 {
 	va_list list;
 
-	if (!gcp_log_wanted(GCP_LOG_DEBUG))
+	if (!gcp_log_wanted(GCP_LOG_DEBUG) || inside)
 		return;
 	va_start(list, format);
 	line_say(format, list, "");
 	va_end(list);
-}
-
-/* How often `format` was said before. Formats are literals: one address is one
- * place in the source. Saturates, so that the count cannot wrap. */
-static unsigned int site_count(const char *format)
-{
-	uint64_t key = (uintptr_t)format * UINT64_C(0x9e3779b97f4a7c15);
-	atomic_uint *said = &messages.said[key >> (64 - SITE_BITS)];
-
-	return atomic_load(said) < GCP_LOG_REPEATS_MAX ? atomic_fetch_add(said, 1)
-						       : GCP_LOG_REPEATS_MAX;
 }
 
 /* --- text ---------------------------------------------------------------------- */
@@ -230,39 +218,22 @@ enum {
 	PIECE = 4096, /* bytes: a pipe that has room takes so much without waiting */
 };
 
-/* Waits until `fd` takes more, until READER_WAIT_MS after `since_ns` at most, and
- * returns what poll does. */
-static int room_await(int fd, uint64_t since_ns)
-{
-	struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-	uint64_t waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
-	int left_ms = waited_ms < READER_WAIT_MS ? READER_WAIT_MS - (int)waited_ms : 0;
-
-	return poll(&poll_fd, 1, atomic_load(&unread) ? 0 : left_ms);
-}
-
-/* What `fd` takes of the bytes, as write(2) says it. */
-static ssize_t piece_write(int fd, mode_t mode, const char *bytes, size_t count)
-{
-	if (S_ISSOCK(mode))
-		return send(fd, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (!S_ISREG(mode) && count > PIECE)
-		count = PIECE;
-	return write(fd, bytes, count);
-}
-
-/* A regular file gets all by one write(2): other processes append to it. */
+/* A regular file gets all by one write(2): other processes append to it. Waits until
+ * `fd` takes more, for READER_WAIT_MS since it last took something at most. */
 static int bytes_write(const struct gcp_text *text, int fd)
 {
 	const char *next = text->bytes;
 	size_t left = text->length;
-	uint64_t since_ns = gcp_clock_ns(); /* when it last took something */
+	uint64_t since_ns = gcp_clock_ns();
 	struct stat about;
 
 	if (gcp_file_stat(fd, &about) != 0)
 		return errno;
 	while (left > 0) {
-		int ready = room_await(fd, since_ns);
+		struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+		int waited_ms = (int)((gcp_clock_ns() - since_ns) / 1000000);
+		bool waits = waited_ms < READER_WAIT_MS && !atomic_load(&unread);
+		int ready = poll(&poll_fd, 1, waits ? READER_WAIT_MS - waited_ms : 0);
 		ssize_t written;
 
 		if (ready < 0 && errno == EINTR)
@@ -270,7 +241,12 @@ static int bytes_write(const struct gcp_text *text, int fd)
 		atomic_store(&unread, ready == 0);
 		if (ready == 0)
 			return EAGAIN;
-		written = piece_write(fd, about.st_mode, next, left);
+		if (S_ISSOCK(about.st_mode))
+			written = send(fd, next, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+		else
+			written = write(fd, next,
+					S_ISREG(about.st_mode) || left < PIECE ? left
+									       : PIECE);
 		if (written < 0 && errno == EAGAIN)
 			gcp_sleep(1000 * 1000);
 		if (written < 0 && (errno == EINTR || errno == EAGAIN))
@@ -332,6 +308,19 @@ static bool stderr_is_open(struct stat *ret_about)
 		ret_about->st_ino == atomic_load(&first.inode));
 }
 
+/* A program may have closed 0, 1 or 2: our file must not take their place. */
+static int above_stderr(int fd)
+{
+	int moved;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	/* Not fcntl: the headers make fcntl64 of it, which glibc has from 2.28 on. */
+	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	close(fd);
+	return moved;
+}
+
 /* A write to a pipe or a terminal waits, if another process has filled it after the
  * poll or if it takes only a part. So both are opened once more, not to block; where
  * that is not allowed, they are written as they are. */
@@ -364,27 +353,10 @@ void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 	if (pattern[0] && pattern[0] != '/' && messages.here[0] &&
 	    strlen(messages.here) + strlen(pattern) + 16 < text->capacity)
 		gcp_text_add(text, "%s/", messages.here);
-	for (; *pattern; pattern++) {
-		if (pattern[0] == '%' && pattern[1] == 'p') {
-			gcp_text_add(text, "%d", (int)getpid());
-			pattern++;
-		} else {
-			gcp_text_add(text, "%c", *pattern);
-		}
-	}
-}
-
-/* A program may have closed 0, 1 or 2: our file must not take their place. */
-static int above_stderr(int fd)
-{
-	int moved;
-
-	if (fd < 0 || fd > STDERR_FILENO)
-		return fd;
-	/* Not fcntl: the headers make fcntl64 of it, which glibc has from 2.28 on. */
-	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	close(fd);
-	return moved;
+	for (const char *end; (end = strstr(pattern, "%p")); pattern = end + 2)
+		gcp_text_add(text, "%.*s%d", (int)(end - pattern), pattern,
+			     (int)getpid());
+	gcp_text_add(text, "%s", pattern);
 }
 
 /* The directory of `path`, to open names in; *ret_name: what follows it. */
@@ -443,11 +415,6 @@ int gcp_file_open(const char *pattern)
 	return gcp_path_open(text.bytes, O_WRONLY | O_CREAT | O_APPEND, 0666);
 }
 
-int gcp_file_close(int fd)
-{
-	return fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
-}
-
 int gcp_text_put(const struct gcp_text *text, const char *pattern)
 {
 	int fd = gcp_file_open(pattern), result, closed;
@@ -455,21 +422,14 @@ int gcp_text_put(const struct gcp_text *text, const char *pattern)
 	if (fd < 0)
 		return errno;
 	result = gcp_text_write(text, fd);
-	closed = gcp_file_close(fd);
+	closed = fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
 	return result ? result : closed;
 }
 
-/* Not strerror: it may allocate, and speaks the program's language. */
 /* The library has another one, of commit.c. */
 __attribute__((weak)) const char gcp_commit[] = "";
 
-void gcp_text_add_version(struct gcp_text *text)
-{
-	gcp_text_add(text, "%s", GCPOOL_VERSION_STRING);
-	if (gcp_commit[0])
-		gcp_text_add(text, " (%s)", gcp_commit);
-}
-
+/* Not strerror: it may allocate, and speaks the program's language. */
 void gcp_text_add_errno(struct gcp_text *text, int error)
 {
 	static const struct {

@@ -71,8 +71,6 @@ void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity);
 	struct gcp_text name = {.bytes = name##_bytes, .capacity = (size)}
 void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The version and, where it is known, the commit: "0.2.0 (b56b6bd0)". */
-void gcp_text_add_version(struct gcp_text *text);
 
 /* What is quoted is another's, as a value of the environment: it may have line breaks,
  * and sequences that a terminal obeys. From byte `from` on each becomes "?". */
@@ -105,7 +103,7 @@ void gcp_stderr_note(void);
 
 /* Opens `pattern` for appending, with %p replaced by the process id; "" gives
  * stderr, or EBADF where descriptor 2 is something else of the program's. Returns a
- * descriptor to close with gcp_file_close, or -1. A FIFO is not waited for. */
+ * descriptor, to be closed if it is above 2, or -1. A FIFO is not waited for. */
 int gcp_file_open(const char *pattern);
 /* Not fstat: the headers of a new glibc make of it what an old one has not. */
 static inline int gcp_file_stat(int fd, struct stat *ret_about)
@@ -113,8 +111,6 @@ static inline int gcp_file_stat(int fd, struct stat *ret_about)
 	return (int)syscall(SYS_fstat, fd, ret_about);
 }
 
-/* 0, or the errno of a write that failed after all. */
-int gcp_file_close(int fd);
 /* Opens, writes and closes. 0 or an errno. */
 int gcp_text_put(const struct gcp_text *text, const char *pattern);
 

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
+#include "../gcpool.h"
 #include "options.h"
 
 /* --- one value ----------------------------------------------------------------- */
@@ -305,16 +306,12 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 	struct parse parse = {ret_options, environment, complain, arg, 0};
 
 	gcp_options_default(ret_options);
-	/* Twice: complaints depend on GCPOOL_STRICT. */
-	for (int pass = 0; pass < 2; pass++) {
-		for (size_t i = 0; i < gcp_option_all_count; i++) {
-			const struct gcp_option *option = &gcp_option_table[i];
-			const char *value = value_of(environment, option->name);
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
+		const struct gcp_option *option = &gcp_option_table[i];
+		const char *value = value_of(environment, option->name);
 
-			if (value && !value_parse(option, value, ret_options) &&
-			    pass == 1)
-				value_complain(&parse, option, value);
-		}
+		if (value && !value_parse(option, value, ret_options))
+			value_complain(&parse, option, value);
 	}
 	if (ret_options->control) {
 		ret_options->live = ret_options->thread = true;
@@ -338,28 +335,38 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 static void presence_say(const struct gcp_options *options)
 {
 	GCP_TEXT(mode, 16);
-	GCP_TEXT(version, 64);
 
 	gcp_option_show_value(&gcp_option_table[0], options, &mode);
-	gcp_text_add_version(&version);
-	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", version.bytes,
-		program_invocation_name, mode.bytes);
+	gcp_log(GCP_LOG_INFO, "version %s%s%s%s is in %s, mode %s",
+		GCPOOL_VERSION_STRING, gcp_commit[0] ? " (" : "", gcp_commit,
+		gcp_commit[0] ? ")" : "", program_invocation_name, mode.bytes);
+}
+
+/* As secure_getenv does: a caller with fewer rights than the program decides nothing.
+ */
+static char *const *environment_of_user(void)
+{
+	return getauxval(AT_SECURE) ? NULL : environ;
+}
+
+void gcp_options_look(struct gcp_options *ret_options)
+{
+	(void)gcp_options_parse(ret_options, environment_of_user(), NULL, NULL);
 }
 
 int gcp_options_read(struct gcp_options *ret_options)
 {
-	/* As secure_getenv does: a caller with fewer rights than the program
-	 * decides nothing. */
-	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
+	struct gcp_options before; /* complaints depend on GCPOOL_STRICT */
 	enum gcp_log_level level;
 	int wrong;
 
-	gcp_options_parse(ret_options, environment, NULL, NULL);
-	level = ret_options->log_level;
-	if (ret_options->strict && level < GCP_LOG_ERROR)
+	gcp_options_look(&before);
+	level = before.log_level;
+	if (before.strict && level < GCP_LOG_ERROR)
 		level = GCP_LOG_ERROR;
-	gcp_log_setup(level, ret_options->log_file);
-	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
+	gcp_log_setup(level, before.log_file);
+	wrong = gcp_options_parse(ret_options, environment_of_user(), complaint_say,
+				  &before);
 	if (wrong > 0 && ret_options->strict)
 		_exit(GCP_OPTIONS_EXIT);
 	presence_say(ret_options);

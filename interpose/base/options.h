@@ -52,10 +52,13 @@ struct gcp_options {
 enum { GCP_OPTIONS_EXIT = 2 };
 int gcp_options_read(struct gcp_options *ret_options);
 
+/* The same without messages and without an end. */
+void gcp_options_look(struct gcp_options *ret_options);
+
 /* Bytes of the host; containers may have less. */
 uint64_t gcp_host_memory(void);
 
-/* The same from `environment` (NULL-terminated NAME=VALUE; NULL: empty), with
+/* Options from `environment` (NULL-terminated NAME=VALUE; NULL: empty), with
  * no effect but on *ret_options; each wrong variable is one call of
  * complain(arg, sentence, instead), which may be NULL. `instead` is what the parse
  * has done: "ignoring it". */

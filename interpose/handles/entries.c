@@ -126,7 +126,7 @@ __attribute__((destructor)) static void statistics_write(void)
 
 	if (!gcpool_active || !gcpool_active())
 		return;
-	gcp_handles_options(&options);
+	gcp_options_look(&options);
 	json = options.stats == GCP_STATS_JSON;
 	gcp_text_add(&text, "%s", json ? "{\"handles\": [" : "");
 	if (options.stats != GCP_STATS_OFF)

@@ -86,7 +86,6 @@ int gcp_handles_destroy(struct gcp_handle_library *library, void *handle);
 
 /* --- library.c ------------------------------------------------------------------- */
 
-void gcp_handles_options(struct gcp_options *ret_options);
 /* What GCPOOL_HANDLES and GCPOOL_MODE say; read once, at the first call. OFF also
  * without libgcpool.so. */
 enum gcp_handles_mode gcp_handles_mode(void);

@@ -7,7 +7,6 @@
  * with a lock of ours held.
  */
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "../hooks/dlsym.h"
@@ -15,17 +14,11 @@
 
 /* --- options --------------------------------------------------------------------- */
 
-void gcp_handles_options(struct gcp_options *ret_options)
-{
-	gcp_options_parse(ret_options, getauxval(AT_SECURE) ? NULL : environ, NULL,
-			  NULL);
-}
-
 static enum gcp_handles_mode mode_read(void)
 {
 	struct gcp_options options;
 
-	gcp_handles_options(&options);
+	gcp_options_look(&options);
 	if (options.mode != GCP_MODE_POOL || options.handles == GCP_HANDLES_OFF)
 		return GCP_HANDLES_OFF;
 	gcp_log_setup(options.log_level, options.log_file);

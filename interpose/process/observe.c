@@ -5,8 +5,6 @@
  */
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include "../cuda/gate.h"
 #include "calling_thread.h"
@@ -107,9 +105,7 @@ void gcp_observe_load(void)
 	struct gcp_options options;
 	GCP_KEEP_ERRNO;
 
-	if (getauxval(AT_SECURE))
-		return;
-	gcp_options_parse(&options, environ, NULL, NULL);
+	gcp_options_look(&options);
 	if (is_wanted(&options))
 		library_load();
 }

@@ -277,7 +277,7 @@ static void unused_say(void)
 
 	if (!pid || gcp_digits_read(pid) != (uint64_t)getpid())
 		return;
-	gcp_options_parse(&options, environ, NULL, NULL);
+	gcp_options_look(&options);
 	gcp_log_setup(options.log_level, options.log_file);
 	gcp_log(GCP_LOG_WARNING,
 		"loaded into %s, which allocated no memory by CUDA: no statistics",
