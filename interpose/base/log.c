@@ -444,6 +444,8 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 	    {EACCES, "permission denied"},
 	    {ENOENT, "no such directory"},
 	    {ENAMETOOLONG, "the name is too long"},
+	    {ENOMEM, "no memory"},
+	    {EEXIST, "it exists: remove it, or use %p in its name"},
 	    {EAGAIN, "nothing reads it"},
 	    {ENXIO, "nothing reads it"},
 	    {EPIPE, "nothing reads it"},

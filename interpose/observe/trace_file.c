@@ -8,7 +8,6 @@
  */
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 
 #include "instrument.h"
@@ -43,62 +42,28 @@ static struct {
 
 /* --- make the file ----------------------------------------------------------- */
 
-/* Says why there is no recording. error: 0, or an errno. Returns false. */
-static bool refuse(const char *why, int error)
+/* Says why there is no recording. Returns false. */
+static bool refuse(int error)
 {
-	gcp.log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s%s, recording nothing",
-		file.path, why, error ? gcp_error_words(error).bytes : "");
+	gcp.log(GCP_LOG_WARNING,
+		"GCPOOL_TRACE: %.400s cannot be made: %s, recording nothing", file.path,
+		gcp_error_words(error).bytes);
 	return false;
 }
 
-static bool refuse_error(int error)
-{
-	return refuse("cannot be made: ", error);
-}
-
 /* The same file as before. A descriptor or -1. */
-static int same_open(dev_t device, ino_t inode, int flags)
+static int same_open(void)
 {
 	struct stat about;
-	int fd = gcp.path_open(file.path, flags, 0);
+	int fd = gcp.path_open(file.path, O_RDWR, 0);
 
-	if (fd >= 0 && (gcp_file_stat(fd, &about) != 0 || about.st_dev != device ||
-			about.st_ino != inode)) {
+	if (fd >= 0 && (gcp_file_stat(fd, &about) != 0 || about.st_dev != file.device ||
+			about.st_ino != file.inode)) {
 		close(fd);
 		errno = ENOENT;
 		fd = -1;
 	}
 	return fd;
-}
-
-#define WRITTEN                                                                        \
-	"is written by another process, or one that was killed has left it "           \
-	"(remove it, or use %p in its name)"
-
-/* Returns true for a recording that has ended. One that has not may be written by a
- * process here or on another host, or is all that a killed process has left. */
-static bool is_replaceable(int fd)
-{
-	struct gcp_trace_header header = {0};
-	struct stat about;
-	ssize_t bytes;
-	int same;
-
-	if (gcp_file_stat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-		return refuse("is not a regular file", 0);
-	/* Of processes that begin at the same time one has the lock; what it replaces
-	 * is no longer what another one has opened. */
-	if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
-	    (same = same_open(about.st_dev, about.st_ino, O_RDONLY)) < 0)
-		return refuse(WRITTEN, 0);
-	close(same);
-	bytes = read(fd, &header, sizeof(header));
-	if (bytes >= 0 && !header.magic[0]) /* it may just be made */
-		return refuse(WRITTEN ", or empty", 0);
-	if (bytes != sizeof(header) ||
-	    memcmp(header.magic, GCP_TRACE_MAGIC, sizeof(header.magic)) != 0)
-		return refuse("exists and is not a recording", 0);
-	return header.end_ns || refuse(WRITTEN, 0);
 }
 
 enum { PAGE = 4096 };
@@ -180,29 +145,6 @@ static int header_make(int fd)
 	return 0;
 }
 
-/* A new file; takes away an old one, which is locked meanwhile. A descriptor, or -1: it
- * is left alone, and one line has said why. */
-static int new_open(void)
-{
-	const int flags = O_RDWR | O_CREAT | O_EXCL;
-	int fd = gcp.path_open(file.path, flags, 0600), old = -1;
-
-	if (fd < 0 && errno == EEXIST) {
-		old = gcp.path_open(file.path, O_RDONLY, 0);
-		if (old >= 0 && !is_replaceable(old)) {
-			close(old);
-			return -1;
-		}
-		if (old >= 0 && unlink(file.path) == 0)
-			fd = gcp.path_open(file.path, flags, 0600);
-	}
-	if (fd < 0)
-		refuse_error(errno);
-	if (old >= 0)
-		close(old);
-	return fd;
-}
-
 static bool tables_make(void)
 {
 	size_t table = file.chunks_max * sizeof(char *);
@@ -211,7 +153,7 @@ static bool tables_make(void)
 
 	file.base = gcp_memory_map(file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE);
 	if (!memory || !file.base)
-		return refuse("has no room in memory", 0);
+		return refuse(ENOMEM);
 	for (int i = 0; i < GCP_TRACE_CONTENTS; i++)
 		file.areas[i].places = (char *_Atomic *)(memory + (size_t)i * table);
 	return true;
@@ -225,21 +167,22 @@ bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 	struct gcp_text text;
 	int fd, error;
 
+	assert(!file.header && bytes >= GCP_TRACE_CHUNK_BYTES); /* once */
 	file.frames = frames;
 	file.chunks_max = bytes / GCP_TRACE_CHUNK_BYTES;
 	gcp.text_init(&text, file.path, sizeof(file.path));
 	gcp.text_add_path(&text, pattern);
 	if (text.cut)
-		return refuse_error(ENAMETOOLONG);
+		return refuse(ENAMETOOLONG);
 	if (!tables_make())
 		return false;
-	fd = new_open();
-	if (fd < 0)
-		return false;
+	fd = gcp.path_open(file.path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (fd < 0) /* no file is written over */
+		return refuse(errno);
 	error = header_make(fd);
 	close(fd);
 	if (error)
-		refuse_error(error);
+		refuse(error);
 	else if (chunk_at(GCP_TRACE_EVENTS, 0)) /* a full disk is known now */
 		return true;
 	unlink(file.path);
@@ -263,7 +206,7 @@ void gcp_trace_file_leave(void)
 static void full_say(int error)
 {
 	if (file.chunks == 0) {
-		refuse_error(error);
+		refuse(error);
 		return;
 	}
 	gcp.log(GCP_LOG_WARNING,
@@ -284,7 +227,7 @@ static struct gcp_trace_chunk *chunk_create(void)
 
 	if (file.full || file.chunks == file.chunks_max)
 		return NULL;
-	fd = same_open(file.device, file.inode, O_RDWR);
+	fd = same_open();
 	error = fd < 0 ? errno : space_take(fd, at, GCP_TRACE_CHUNK_BYTES);
 	if (!error) {
 		memory = mmap(place, GCP_TRACE_CHUNK_BYTES, PROT_READ | PROT_WRITE,

@@ -138,7 +138,7 @@ class Manners:
             for process in processes:
                 process.stdout.read(1)
             said = [self.told(process) for process in processes]
-            self.checks.equal("the others", 5, sum("is written by another process" in line
+            self.checks.equal("the others", 5, sum("it exists" in line
                                                    for line in said))
             self.checks.equal("the same file", first, os.stat(path).st_ino)
             self.checks.equal("files", ["trace"], os.listdir(directory))
@@ -148,7 +148,7 @@ class Manners:
     def check_exit_in_a_handler(self):
         """The handler may have interrupted the library anywhere, in this thread or another."""
         with tempfile.TemporaryDirectory() as directory:
-            for options in ({"GCPOOL_STATS": "text"}, {"GCPOOL_TRACE": f"{directory}/trace"},
+            for options in ({"GCPOOL_STATS": "text"}, {"GCPOOL_TRACE": f"{directory}/%p"},
                             {"GCPOOL_DEBUG": "leaks", "GCPOOL_THREAD": "1", "GCPOOL_LIVE": "1"}):
                 for what in ("ends_in_a_signal_handler", "ends_beside_a_signal_handler"):
                     begun = [self.begin(what, {"MANNERS_AFTER": str(9000 * i + 137), **options},

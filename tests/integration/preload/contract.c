@@ -38,6 +38,7 @@ SCENARIO(a_recording_where_files_cannot_be_allocated, "BY=look")
 {
 	struct stat about = {0};
 
+	(void)unlink(getenv("GCPOOL_TRACE")); /* of an earlier test */
 	system_call_refuse(SYS_fallocate, EOPNOTSUPP);
 	(void)primary();
 	OK(cuMemFree(allocated(MIB)));
