@@ -16,7 +16,6 @@ enum {
 };
 
 static uint32_t wanted, frames_wanted; /* constant after start */
-static struct gcp_driver real;         /* constant after gcp_debug_driver */
 
 bool gcp_debug_start(const struct gcp_options *options)
 {
@@ -51,40 +50,12 @@ static bool good(int result)
 	return result == 0;
 }
 
-/* --- what is between pool/ and the driver ------------------------------------ */
-
-static void addresses_are_new(gcp_addr addr, uint64_t bytes)
+void gcp_debug_new(gcp_addr addr, uint64_t bytes)
 {
 	struct gcp_debug_block part;
 
 	while (gcp_debug_book_take(addr, bytes, &part))
 		;
-}
-
-static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
-{
-	int result = real.mem_alloc(ctx, bytes, ret_addr);
-
-	if (result == 0)
-		addresses_are_new(*ret_addr, bytes);
-	return result;
-}
-
-static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
-{
-	int result = real.vm_map(addr, bytes, handle);
-
-	if (result == 0)
-		addresses_are_new(addr, bytes);
-	return result;
-}
-
-void gcp_debug_driver(struct gcp_driver *driver)
-{
-	real = *driver;
-	driver->mem_alloc = mem_alloc;
-	if (real.vm_map)
-		driver->vm_map = vm_map;
 }
 
 /* --- a block is given out ---------------------------------------------------- */

@@ -36,9 +36,9 @@ enum {
 /* False: nothing is asked for. */
 bool gcp_debug_start(const struct gcp_options *options);
 
-/* Puts itself between pool/ and the driver: where memory comes new to addresses the
- * patterns of before are gone. */
-void gcp_debug_driver(struct gcp_driver *driver);
+/* Memory comes new to addresses: the patterns of before are gone. With any lock of
+ * pool/ held. */
+void gcp_debug_new(gcp_addr addr, uint64_t bytes);
 
 /* The bytes that an allocation of now should have behind it. */
 uint64_t gcp_debug_margin(void);

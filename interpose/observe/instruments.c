@@ -27,29 +27,14 @@ static void load(void)
 		gcp_stacks_load();
 }
 
-static void driver_fill(struct gcp_driver *driver)
-{
-	if (wanted & TRACE)
-		gcp_trace_driver(driver);
-	if (wanted & DEBUG)
-		gcp_debug_driver(driver);
-}
-
-static void device_used(int device, const struct gcp_gpu *gpu)
-{
-	if (wanted & TRACE)
-		gcp_trace_device(device, gpu->name, gpu->bytes);
-}
-
 /* A thread that uses several contexts in turn comes here more often than once. */
 static void context_used(const void *ctx, int device)
 {
 	static const void *_Atomic latest[64];
 
-	if (!(wanted & TRACE) ||
-	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
-		return;
-	gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0, false);
+	if (atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) != ctx)
+		gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0,
+			      false);
 }
 
 static void after_fork(void)
@@ -62,7 +47,7 @@ static void end(bool quietly)
 {
 	struct gcp_pools *pools = gcp.process->pools;
 
-	if (wanted & TRACE && pools && !quietly)
+	if (pools && !quietly)
 		gcp_trace_sample(pools, true);
 	gcp_trace_file_end();
 	gcp_live_end();
@@ -90,18 +75,15 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 	assert(info.addr == addr);
 	if (wanted & DEBUG)
 		gcp_debug_alloc(&info, order);
-	if (wanted & TRACE)
-		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
-			  (uint64_t)(uintptr_t)info.heap);
+	block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
+		  (uint64_t)(uintptr_t)info.heap);
 }
 
 /* more: 1, it is a block, freed already. */
 static void free_wrong(gcp_addr addr, uint32_t more)
 {
 	assert(more == 1 || more == 2);
-	if (wanted & TRACE)
-		gcp_trace_add(GCP_TRACE_free_wrong, gcp.device(), addr, 0, 0, more,
-			      true);
+	gcp_trace_add(GCP_TRACE_free_wrong, gcp.device(), addr, 0, 0, more, true);
 	if (wanted & DEBUG)
 		gcp_debug_free_wrong(addr);
 }
@@ -122,9 +104,9 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 	assert(info.addr == addr);
 	if (wanted & DEBUG)
 		gcp_debug_free(&info, order);
-	if (wanted & TRACE && info.heap)
+	if (info.heap)
 		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
-	else if (wanted & TRACE)
+	else
 		block_add(order.async ? GCP_TRACE_free_async : GCP_TRACE_free, &info,
 			  (uint64_t)(uintptr_t)order.stream);
 }
@@ -142,8 +124,7 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 		more = gcp_trace_took(arg);
 		arg = 0;
 	}
-	if (wanted & TRACE)
-		gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, true);
+	gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, true);
 	if (wanted & DEBUG && kind == GCP_TRACE_host_alloc)
 		gcp_debug_host_alloc(addr, bytes);
 	if (wanted & DEBUG && kind == GCP_TRACE_host_free)
@@ -154,8 +135,8 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 
 static const struct gcp_observer observer = {
     .load = load,
-    .driver = driver_fill,
-    .device = device_used,
+    .driver = gcp_trace_driver,
+    .device = gcp_trace_device,
     .context = context_used,
     .margin = gcp_debug_margin,
     .allocated = allocated,

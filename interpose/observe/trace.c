@@ -10,7 +10,7 @@
 
 enum { SAMPLE_NS = 1000 * 1000 };
 
-static bool with_stacks;
+static bool records, with_stacks; /* constant after start */
 
 /* Threads are numbered as they come; those beyond 16 bits share the last number. */
 static __thread uint16_t thread_number;
@@ -24,7 +24,7 @@ bool gcp_trace_start(const struct gcp_options *options)
 		return false;
 	with_stacks =
 	    options->trace_frames > 0 && gcp_stacks_start(options->trace_frames);
-	return true;
+	return records = true;
 }
 
 /* --- one event --------------------------------------------------------------- */
@@ -59,6 +59,8 @@ void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t
 	struct gcp_trace_event *event;
 
 	assert(kind != GCP_TRACE_NOTHING && device >= -1 && device < UINT8_MAX);
+	if (!records)
+		return;
 	if (__builtin_expect(!thread_number, 0))
 		thread_enter();
 	event =
@@ -101,20 +103,22 @@ void gcp_trace_sample(struct gcp_pools *pools, bool now)
 	uint64_t time_ns = gcp_clock_ns(), last = atomic_load(&last_ns);
 	struct gcp_stats stats;
 
-	if (!now && (time_ns - last < SAMPLE_NS ||
-		     !atomic_compare_exchange_strong(&last_ns, &last, time_ns)))
+	if (!records ||
+	    (!now && (time_ns - last < SAMPLE_NS ||
+		      !atomic_compare_exchange_strong(&last_ns, &last, time_ns))))
 		return;
 	for (int device = 0; device <= gcp.pools_device_max(pools); device++)
 		if (gcp.pools_stats(pools, device, &stats) == 0)
 			sample_add(device, &stats);
 }
 
-void gcp_trace_device(int device, const char *name, uint64_t bytes)
+void gcp_trace_device(int device, const struct gcp_gpu *gpu)
 {
 	uint64_t words[5] = {0};
 
-	memcpy(words, name, strnlen(name, sizeof(words)));
-	gcp_trace_add(GCP_TRACE_device, device, words[0], bytes, words[1], 0, false);
+	memcpy(words, gpu->name, strnlen(gpu->name, sizeof(words)));
+	gcp_trace_add(GCP_TRACE_device, device, words[0], gpu->bytes, words[1], 0,
+		      false);
 	if (words[2])
 		gcp_trace_add(GCP_TRACE_device_name, device, words[2], words[3],
 			      words[4], 0, false);

@@ -8,27 +8,29 @@
 #ifndef GCP_INTERPOSE_TRACE_H
 #define GCP_INTERPOSE_TRACE_H
 
-#include "../base/options.h"
+#include "../statistics/report.h"
 #include "trace_format.h"
 
 /* Opens the recording that the options ask for. False: they ask for none, or it could
  * not be opened, which one line has said. */
 bool gcp_trace_start(const struct gcp_options *options);
 
-/* One event. device: -1, it is not known; stack: with the calling thread's. */
+/* One event, if there is a recording. device: -1, it is not known; stack: with the
+ * calling thread's. */
 void gcp_trace_add(enum gcp_trace_kind kind, int device, uint64_t addr, uint64_t bytes,
 		   uint64_t arg, uint32_t more, bool stack);
 
 /* For `more`: ns since `start_ns`, or as many as fit. */
 uint32_t gcp_trace_took(uint64_t start_ns);
 
-/* How much memory there is, now and then, or `now`: no lock of the pools is held. */
+/* The same of how much memory there is, now and then, or `now`: no lock of the pools is
+ * held. */
 void gcp_trace_sample(struct gcp_pools *pools, bool now);
 
 /* A device is used for the first time. */
-void gcp_trace_device(int device, const char *name, uint64_t bytes);
+void gcp_trace_device(int device, const struct gcp_gpu *gpu);
 
-/* What follows the calls of pool/ into the driver: puts itself between. */
+/* Puts itself between pool/ and the driver, for GCPOOL_DEBUG, too. */
 void gcp_trace_driver(struct gcp_driver *driver);
 
 /* --- trace_stacks.c: call stacks, of GCPOOL_DEBUG, too ------------------------ */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace_driver.c - what pool/ asks of the driver, recorded: a table of functions that
- * stands between pool/ and the real one while a recording is made. Locks of pool/ may
- * be held. pool/ knows nothing of it.
+ * trace_driver.c - what pool/ asks of the driver, recorded, and told to GCPOOL_DEBUG: a
+ * table of functions that stands between pool/ and the real one. Locks of pool/ may be
+ * held. pool/ knows nothing of it.
  */
+#include "debug.h"
 #include "instrument.h"
 #include "trace.h"
 
@@ -15,6 +16,8 @@ static void add(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64_
 		uint32_t more)
 {
 	gcp_trace_add(kind, -1, addr, bytes, arg, more, false);
+	if (kind == GCP_TRACE_segment_alloc || kind == GCP_TRACE_vm_map)
+		gcp_debug_new(addr, bytes);
 }
 
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
