@@ -52,9 +52,9 @@ static void start_set(struct gcp_map_leaf *leaf, size_t index)
 		atomic_fetch_add(&leaf->count, 1);
 }
 
-int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, void *block)
 {
-	if (!gcp_map_reaches(addr))
+	if (!gcp_map_reaches(addr) || addr % GCP_UNIT != 0)
 		return -ERANGE;
 	struct gcp_map_leaf *leaf =
 	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);
@@ -68,7 +68,7 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 }
 
 /* An address that the driver has given to another pool meanwhile is that pool's. */
-void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, void *block)
 {
 	struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 	size_t index = gcp_map_leaf_index(addr);
@@ -83,7 +83,7 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 }
 
 /* The highest of the first `*index` + 1 entries that is not empty; *index: which. */
-static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *index)
+static void *leaf_below(const struct gcp_map_leaf *leaf, size_t *index)
 {
 	uint64_t mask = ~UINT64_C(0) >> (63 - *index % 64);
 	size_t word = leaf && atomic_load(&leaf->count) > 0 ? *index / 64 + 1 : 0;
@@ -93,7 +93,7 @@ static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *ind
 
 		for (; bits; bits &= ~(UINT64_C(1) << *index % 64)) {
 			*index = word * 64 + 63 - (size_t)__builtin_clzll(bits);
-			struct gcp_block *block = atomic_load(&leaf->blocks[*index]);
+			void *block = atomic_load(&leaf->blocks[*index]);
 			if (block)
 				return block;
 		}
@@ -101,8 +101,7 @@ static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *ind
 	return NULL;
 }
 
-struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
-				     gcp_addr low)
+void *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr, gcp_addr low)
 {
 	const gcp_addr leaf_bytes = (gcp_addr)GCP_UNIT << GCP_MAP_LEAF_BITS;
 
@@ -110,7 +109,7 @@ struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
 		const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 		gcp_addr start = addr / leaf_bytes * leaf_bytes;
 		size_t index = gcp_map_leaf_index(addr);
-		struct gcp_block *block = leaf_below(leaf, &index);
+		void *block = leaf_below(leaf, &index);
 
 		if (block)
 			return start + index * GCP_UNIT >= low ? block : NULL;

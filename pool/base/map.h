@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * map.h - from a device address to the block that starts there, in constant time and
- * without a lock, inline for alloc.c; and to the block that starts there or below.
+ * map.h - from an address to the block that starts there (struct gcp_block; another map
+ * has pinned ones), in constant time and without a lock, inline for alloc.c; and to the
+ * block that starts there or below.
  *
  * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
  * unit of 512 bytes. Writers hold the pool->lock of the block's pool.
@@ -19,8 +20,6 @@
 
 #include "../driver_table.h"
 
-struct gcp_block;
-
 enum {
 	GCP_UNIT = 512, /* bytes: block sizes and addresses are multiples */
 	GCP_MAP_LEAF_BITS = 16,
@@ -28,7 +27,7 @@ enum {
 };
 
 struct gcp_map_leaf {
-	struct gcp_block *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
+	void *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
 	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64]; /* a bit for each */
 	_Atomic uint32_t count;                                 /* of those bits */
 	struct gcp_map_leaf *next; /* map->all; constant once found there */
@@ -40,14 +39,13 @@ struct gcp_map {
 };
 
 struct gcp_map *gcp_map_create(void);
-/* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
-int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* -ENOMEM; -ERANGE: the map cannot hold the address. */
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, void *block);
 /* Removes `addr` if it still belongs to `block`. */
-void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, void *block);
 /* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
  * pool->lock of all blocks between is held. */
-struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
-				     gcp_addr low);
+void *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr, gcp_addr low);
 
 static inline size_t gcp_map_root_index(gcp_addr addr)
 {
@@ -76,7 +74,7 @@ static inline struct gcp_map_leaf *gcp_map_leaf(const struct gcp_map *map,
 }
 
 /* The block that starts at `addr`, or NULL. */
-static inline struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr)
+static inline void *gcp_map_find(const struct gcp_map *map, gcp_addr addr)
 {
 	const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
 

@@ -533,7 +533,8 @@ static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
 		checking->held += used;
 		checking->held_bytes += used * bucket->size;
 		free += atomic_load(&block->state) == GCP_PINNED_FREED;
-		GCP_MUST(gcp_pinned_block_find(checking->pinned, block->p) == block,
+		GCP_MUST(gcp_map_find(checking->pinned->map,
+				      (gcp_addr)(uintptr_t)block->p) == block,
 			 "N1: the map does not find a pinned block");
 	}
 	TAILQ_FOREACH (block, &bucket->ready, link) {

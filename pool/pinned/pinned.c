@@ -343,26 +343,16 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 	return result != 0 ? result : gcp_pinned_decay(pool);
 }
 
-/* Of a block that a captured graph may address. Nothing is waited for while a stream is
- * captured: it has not run yet. */
-static int free_kept(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
-{
-	if (!pinned->pools->config.blocking_free ||
-	    gcp_pinned_timeline_close(pool, epoch) != 0)
-		return 0;
-	return gcp_pinned_timeline_wait(pool, epoch);
-}
-
 int gcp_pinned_free(struct gcp_pools *pools, void *p)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct gcp_pinned_block *block;
-	int result, limited = 0;
+	int result = 0, limited = 0;
 
 	if (!pinned)
 		return -ENOENT;
 	gcp_pinned_lock(pinned);
-	block = gcp_pinned_block_find(pinned, p);
+	block = gcp_map_find(pinned->map, (gcp_addr)(uintptr_t)p);
 	if (!block || atomic_load(&block->state) != GCP_PINNED_USED) {
 		gcp_pinned_unlock(pinned);
 		return block ? -EINVAL : -ENOENT;
@@ -374,8 +364,13 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
-	result =
-	    kept ? free_kept(pinned, pool, epoch) : free_common(pinned, pool, epoch);
+	if (!kept)
+		result = free_common(pinned, pool, epoch);
+	/* A captured graph may address it. While a stream is captured nothing is
+	 * waited for: it has not run yet. */
+	else if (pools->config.blocking_free &&
+		 gcp_pinned_timeline_close(pool, epoch) == 0)
+		result = gcp_pinned_timeline_wait(pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {
@@ -387,9 +382,10 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 
 int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested)
 {
-	struct gcp_pinned_block *block =
-	    pools->pinned ? gcp_pinned_block_find(pools->pinned, p) : NULL;
+	const struct gcp_pinned_block *block = NULL;
 
+	if (pools->pinned)
+		block = gcp_map_find(pools->pinned->map, (gcp_addr)(uintptr_t)p);
 	if (!block)
 		return -ENOENT;
 	if (atomic_load(&block->state) != GCP_PINNED_USED)

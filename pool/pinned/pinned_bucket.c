@@ -30,20 +30,14 @@ static uint64_t size_of(const struct gcp_config *config, uint64_t bytes)
 	return below + gcp_round_up(bytes - below, gcp_round_up(step, GCP_UNIT));
 }
 
-/* In the table. */
-static uint32_t place_of(const struct gcp_pool *pool, uint64_t size)
-{
-	uint64_t key = ((uintptr_t)pool >> 12) + size / GCP_UNIT;
-
-	return (key * 0x9e3779b97f4a7c15) >> 32 & (GCP_PINNED_BUCKETS - 1);
-}
-
 struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t bytes,
 						uint32_t flags, uint32_t place)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	uint64_t size = size_of(&pool->pools->config, bytes);
-	struct gcp_pinned_bucket **list = &pinned->buckets[place_of(pool, size)];
+	uint64_t key = (((uintptr_t)pool >> 12) + size / GCP_UNIT) * 0x9e3779b97f4a7c15;
+	struct gcp_pinned_bucket **list =
+	    &pinned->buckets[key >> 32 & (GCP_PINNED_BUCKETS - 1)];
 	struct gcp_pinned_bucket *bucket = *list;
 
 	while (bucket && (bucket->size != size || bucket->flags != flags ||
@@ -123,11 +117,6 @@ struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucke
 
 /* --- blocks --------------------------------------------------------------- */
 
-struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned, const void *p)
-{
-	return (void *)gcp_map_find(pinned->map, (gcp_addr)(uintptr_t)p);
-}
-
 void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign)
 {
 	struct gcp_pinned *pinned = block->bucket->pool->pools->pinned;
@@ -138,15 +127,6 @@ void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign)
 	gcp_gauge_add(&pinned->stats.requested_bytes, sign * (int64_t)block->requested);
 	if (pinned->most < pinned->stats.active_bytes.current)
 		pinned->most = pinned->stats.active_bytes.current;
-}
-
-static void set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block)
-{
-	gcp_assert_held(GCP_RANK_PINNED);
-	assert(!block->set);
-	LIST_INSERT_HEAD(&set->blocks, block, kept);
-	block->set = set;
-	gcp_gauge_add(&set->pinned->stats.private_bytes, (int64_t)block->bucket->size);
 }
 
 void gcp_pinned_block_detach(struct gcp_pinned_block *block)
@@ -164,9 +144,17 @@ void gcp_pinned_block_detach(struct gcp_pinned_block *block)
 void gcp_pinned_block_use(struct gcp_pinned_block *block, uint64_t requested,
 			  struct gcp_pinned_set *set)
 {
+	struct gcp_pinned *pinned = block->bucket->pool->pools->pinned;
+
+	gcp_assert_held(GCP_RANK_PINNED);
+	assert(!block->set);
 	block->requested = requested;
-	if (set)
-		set_add(set, block);
+	block->set = set;
+	if (set) {
+		LIST_INSERT_HEAD(&set->blocks, block, kept);
+		gcp_gauge_add(&pinned->stats.private_bytes,
+			      (int64_t)block->bucket->size);
+	}
 	gcp_pinned_block_count(block, 1);
 	atomic_store_explicit(&block->state, GCP_PINNED_USED, memory_order_release);
 }
@@ -198,17 +186,6 @@ void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch)
 				  memory_order_relaxed);
 }
 
-/* A map of its own: cuMemFree must not take a pinned block for one of the device.
- * The entries are ours, so the type in between does not matter. */
-static int map_set(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
-{
-	gcp_addr addr = (gcp_addr)(uintptr_t)block->p;
-
-	if (addr % GCP_UNIT != 0)
-		return -ERANGE;
-	return gcp_map_set(pinned->map, addr, (struct gcp_block *)(void *)block);
-}
-
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    struct gcp_pinned_block **ret_block)
 {
@@ -223,7 +200,7 @@ int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 	block->p = p;
 	block->bucket = bucket;
 	block->set = NULL;
-	result = map_set(pinned, block);
+	result = gcp_map_set(pinned->map, (gcp_addr)(uintptr_t)p, block);
 	if (result != 0) {
 		gcp_descriptor_free(&pinned->block_descriptors, block);
 		return result;
@@ -241,8 +218,7 @@ void gcp_pinned_block_release(struct gcp_pinned_block *block)
 	struct gcp_pinned *pinned = bucket->pool->pools->pinned;
 
 	gcp_assert_held(GCP_RANK_PINNED);
-	gcp_map_clear(pinned->map, (gcp_addr)(uintptr_t)block->p,
-		      (struct gcp_block *)(void *)block);
+	gcp_map_clear(pinned->map, (gcp_addr)(uintptr_t)block->p, block);
 	atomic_store(&block->state, GCP_PINNED_RELEASED);
 	TAILQ_REMOVE(&bucket->blocks, block, all);
 	gcp_gauge_add(&pinned->stats.allocations, -1);

@@ -75,7 +75,7 @@ enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
  *     unused the bytes of those that are FREED */
 struct gcp_pinned {
 	struct gcp_pools *pools;
-	struct gcp_map *map;
+	struct gcp_map *map; /* cuMemFree must not take a pinned block for another */
 	struct gcp_descriptor_pool block_descriptors, bucket_descriptors;
 	struct gcp_spin lock;
 	/* Bytes in no block: asked for, or on their way back to the driver. */
@@ -138,8 +138,6 @@ void gcp_pinned_block_detach(struct gcp_pinned_block *block);
 /* Its record ends; what becomes of the memory is the caller's. It is in no list of
  * free blocks, and in no set. */
 void gcp_pinned_block_release(struct gcp_pinned_block *block);
-struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned,
-					       const void *p);
 
 /* --- pinned_fence.c: no lock is held ---------------------------------------- */
 
