@@ -177,10 +177,6 @@ class History:
 
     on_alloc_graph = on_alloc
 
-    def on_held(self, event):
-        if event.addr not in self.live:
-            self.block_start(event, event.time)
-
     def on_free(self, event):
         block = self.live.pop(event.addr, None)
         if not block:

@@ -22,7 +22,7 @@ import unicodedata
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gcpool_trace.recording import Wrong  # noqa: E402
+from gcpool_trace.recording import Wrong, seconds_of, text  # noqa: E402
 from gcpool_trace import snapshot  # noqa: E402
 from gcpool_trace.summary import duration, plain, size  # noqa: E402
 
@@ -37,10 +37,6 @@ BLOCK = struct.Struct("<3Q2I")
 KINDS = {"trim": 1, "stats": 2, "snapshot": 3, "quota": 4, "sleep": 5, "wake": 6}
 ANSWER_S = 10
 COPY_S = 600  # and more is no sleep, or no wake
-
-
-def text(raw):
-    return raw.split(b"\0")[0].decode("utf-8", "replace")
 
 
 def start_time(pid):
@@ -131,12 +127,13 @@ def figures_of(device, numbers):
 
 
 class Page:
-    """One process: pid, uid, user, program, devices (number, gpu, name, uuid, pci, memory, figures
-    by name), updated (s since its last update), seconds, pinned_held, pinned_allocated, trace.
-    Read and written as a file: what is mapped could be made shorter by its owner meanwhile,
-    which is a signal."""
+    """One process: uid, and what FIELDS names; each device has number, gpu, name, uuid, pci, memory,
+    and figures by name. Read and written as a file: what is mapped could be made shorter by its
+    owner meanwhile, which is a signal."""
 
     NAME = re.compile(r".*/gcpool\.(\d+)/(\d+)\.(\d+)")
+    FIELDS = ("pid", "user", "program", "updated_seconds_ago", "library", "running_seconds",
+              "asleep_bytes", "pinned_held_bytes", "pinned_allocated_bytes", "trace", "devices")
     place = fd = -1
 
     def __init__(self, path):
@@ -211,7 +208,8 @@ class Page:
         if version != VERSION:
             raise Wrong(f"{self.path} has version {version}, this gcpool reads {VERSION}")
         self.trace = text(trace)
-        self.updated = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - self.updated_ns / 1e9)
+        ago = time.clock_gettime(time.CLOCK_MONOTONIC) - self.updated_ns / 1e9
+        self.updated_seconds_ago = max(0.0, round(ago, 3))
         try:
             self.take(json.loads(raw[HEAD.size : HEAD.size + length]) if length else {})
         except (KeyError, TypeError, AttributeError):
@@ -219,11 +217,11 @@ class Page:
 
     def take(self, report):
         self.program = " ".join(report.get("arguments", ()))
-        self.library, self.seconds = report.get("version", ""), report.get("seconds", 0)
+        self.library, self.running_seconds = report.get("version", ""), report.get("seconds", 0)
         host = report.get("host", {})
-        self.pinned_held = host.get("active_bytes", {}).get("current", 0)
-        self.pinned_allocated = host.get("allocated_bytes", {}).get("current", 0)
-        self.asleep = report.get("asleep_bytes")
+        self.pinned_held_bytes = host.get("active_bytes", {}).get("current", 0)
+        self.pinned_allocated_bytes = host.get("allocated_bytes", {}).get("current", 0)
+        self.asleep_bytes = report.get("asleep_bytes")
         # A page that was not written yet says nothing of options.
         self.control = report.get("options", {"GCPOOL_CONTROL": "1"}).get("GCPOOL_CONTROL") == "1"
         numbers = gpu_numbers()
@@ -260,19 +258,7 @@ class Page:
         return sum(device.get(name, 0) for device in self.devices)
 
     def as_json(self):
-        return {
-            "pid": self.pid,
-            "user": self.user,
-            "program": self.program,
-            "updated_seconds_ago": round(self.updated, 3),
-            "library": self.library,
-            "running_seconds": self.seconds,
-            "asleep_bytes": self.asleep,
-            "pinned_held_bytes": self.pinned_held,
-            "pinned_allocated_bytes": self.pinned_allocated,
-            "trace": self.trace,
-            "devices": self.devices,
-        }
+        return {name: getattr(self, name) for name in self.FIELDS}
 
     def ask(self, command, argument=0, seconds=ANSWER_S):
         """Waits till the process has done it in one of its calls; None: it made none."""
@@ -389,11 +375,11 @@ COLUMNS = (
     ("CACHED", 6, lambda row: memory(row.cached)),
     ("RESERVED", 8, lambda row: memory(row.device["reserved_bytes"])),
     ("ALLOC/S", 7, lambda row: short(row.rates["allocations"])),
-    ("PROGRAM", -24, lambda row: "(asleep) " * (row.page.asleep is not None) + row.page.short_name()),
+    ("PROGRAM", -24, lambda row: "(asleep) " * (row.page.asleep_bytes is not None) + row.page.short_name()),
     ("PENDING", 7, lambda row: memory(row.pending)),
     ("GRAPHS", 6, lambda row: memory(row.graphs)),
     ("DRIVER/S", 8, lambda row: short(row.rates["driver_calls"])),
-    ("AGE", 5, lambda row: f"{row.page.updated:.1f}s"),
+    ("AGE", 5, lambda row: f"{row.page.updated_seconds_ago:.1f}s"),
     ("PCI", -12, lambda row: row.device["pci"]),
     ("UUID", -40, lambda row: row.device["uuid"]),
 )
@@ -509,10 +495,10 @@ def device_lines(device, width, now):
 
 def one_lines(page, rates, width=100):
     yield f"process {page.pid} of {page.user}   {page.program}"
-    yield (f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
-           f"{size(page.pinned_allocated)} taken")
-    if page.asleep is not None:
-        yield f"asleep: the host keeps {size(page.asleep)}"
+    yield (f"updated {page.updated_seconds_ago:.1f} s ago   pinned memory "
+           f"{size(page.pinned_held_bytes)} held, {size(page.pinned_allocated_bytes)} taken")
+    if page.asleep_bytes is not None:
+        yield f"asleep: the host keeps {size(page.asleep_bytes)}"
     for device in page.devices:
         yield from device_lines(device, width, rates.of(page, device))
 
@@ -563,7 +549,7 @@ def prometheus(found):
     lines += ["# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
               "# TYPE gcpool_pinned_bytes gauge"]
     lines += [f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.base_name())}"}} '
-              f"{page.pinned_held}" for page in found]
+              f"{page.pinned_held_bytes}" for page in found]
     return "\n".join(lines) + "\n"
 
 
@@ -702,19 +688,9 @@ def control(arguments):
 
 # --- words -----------------------------------------------------------------------------------
 
-INTERVAL_MAX_S = 86400  # far below what sleeping has room for
-
-
 def interval(word):
-    """--interval. Written so that nan, which is neither below nor above, is refused."""
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds <= INTERVAL_MAX_S:
-        raise argparse.ArgumentTypeError(
-            f"{word!r} is no number of seconds above 0, and at most {INTERVAL_MAX_S}")
-    return seconds
+    """--interval, far below what sleeping has room for."""
+    return seconds_of(word, 0.01, 86400)
 
 
 def parser_make():

@@ -4,6 +4,7 @@
 The format is that of interpose/observe/trace_format.h. A file of a process that was killed is read
 as far as it was written; what is missing is said in `notes`, a line for each thing."""
 
+import argparse
 import collections
 import os
 import struct
@@ -65,9 +66,24 @@ class Wrong(Exception):
     """The file cannot be read: one line that says why."""
 
 
-def text_of(*words):
-    raw = b"".join(struct.pack("<Q", word) for word in words)
+def text(raw):
+    """Up to the first zero."""
     return raw.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def text_of(*words):
+    return text(b"".join(struct.pack("<Q", word) for word in words))
+
+
+def seconds_of(word, least, most):
+    """Of an argument. nan, which is neither below nor above, is refused."""
+    try:
+        found = float(word)
+    except ValueError:
+        found = -1
+    if not least <= found <= most:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds from {least} to {most}")
+    return found
 
 
 def progress(words):
@@ -137,8 +153,8 @@ class Recording:
         ticks_ns = start_ticks * 10**9 // os.sysconf("SC_CLK_TCK")
         self.process_start_ns = self.realtime_ns - max(0, self.start_ns - ticks_ns) - 10**9
         names = raw[HEADER.size :]
-        self.host = names[:64].split(b"\0")[0].decode("utf-8", "replace")
-        self.program = names[64:320].split(b"\0")[0].decode("utf-8", "replace")
+        self.host = text(names[:64])
+        self.program = text(names[64:320])
         self.ended = self.end_ns != 0
         if not self.ended:
             self.notes.append("the process was killed or still runs: read as far as it is written")

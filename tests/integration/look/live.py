@@ -523,8 +523,8 @@ def wrong_words_are_one_line(checks, directory):
         checks.that(found == code and "Traceback" not in err, f"{words}: {found} {err}")
     for word in ("inf", "nan", "-1", "0", "1e30", "soon"):
         found, out, err = gcpool("top", "--interval", word, "--once")
-        line = (f"gcpool top: error: argument --interval: '{word}' is no number of seconds above 0, and"
-                " at most 86400")
+        line = (f"gcpool top: error: argument --interval: '{word}' is no number of seconds from 0.01 to"
+                " 86400")
         checks.equal(f"every {word}", (2, "", line), (found, out, err.strip().split("\n")[-1]))
     for words, line in (
         (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
