@@ -54,7 +54,7 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes, int why)
 {
 	assert(why < 0); /* what the driver has refused is not tried again */
 	if (why != -ENOTSUP && gcp_process_capturing()) {
-		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE, false);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return GCP_WITHIN(NULL, gcp_memory_pass_alloc(ret_ptr, bytes));
@@ -250,7 +250,7 @@ bool gcp_comes_back(struct gcp_tries *tries)
 	if (may_try_again(tries, relief))
 		return true;
 	if (tries->maker)
-		gcp_shortage_say(tries->maker, 0, GCP_SHORTAGE_DRIVER);
+		gcp_shortage_say(tries->maker, 0, GCP_SHORTAGE_DRIVER, false);
 	return false;
 }
 

@@ -59,7 +59,7 @@ static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *
 	if (result == 0)
 		*ret_ptr = addr;
 	else if (result == GCP_CUDA_OUT_OF_MEMORY)
-		gcp_shortage_say(name, bytes, GCP_SHORTAGE_POOL);
+		gcp_shortage_say(name, bytes, GCP_SHORTAGE_POOL, false);
 	return (CUresult)result;
 }
 

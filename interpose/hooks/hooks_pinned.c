@@ -37,8 +37,8 @@ static CUresult host_real(const struct host_request *request)
 
 static void host_refused(const struct host_request *request, enum gcp_shortage why)
 {
-	gcp_shortage_say_host(request->plain ? "cuMemAllocHost" : "cuMemHostAlloc",
-			      request->bytes, why);
+	gcp_shortage_say(request->plain ? "cuMemAllocHost" : "cuMemHostAlloc",
+			 request->bytes, why, true);
 }
 
 /* Made again while memory may come back: hooks_memory.c. */

@@ -207,7 +207,8 @@ CUresult gcp_pass_end(struct gcp_pass *pass, CUresult result, uint64_t key)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		gcp_shortage_say(pass->call_name, pass->memory.bytes,
 				 pass->memory.device < 0 ? GCP_SHORTAGE_DRIVER
-							 : GCP_SHORTAGE_POOL);
+							 : GCP_SHORTAGE_POOL,
+				 false);
 	if (result == CUDA_SUCCESS && pass->memory.call == GCP_COUNTED_mem_alloc)
 		gcp_observe_call(GCP_TRACE_pass_alloc, key, pass->memory.bytes,
 				 pass->start, 0);

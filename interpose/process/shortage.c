@@ -80,29 +80,20 @@ static void host_add(struct gcp_text *text, enum gcp_shortage why)
 			 gcp_process.options.pool.pinned_quota);
 }
 
-static void shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why,
-			 void (*add)(struct gcp_text *text, enum gcp_shortage why))
+void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why,
+		      bool host)
 {
 	GCP_TEXT(text, GCP_LINE_MAX);
 	GCP_KEEP_ERRNO;
 
+	if (!host)
+		gcp_observe_call(GCP_TRACE_out_of_memory, 0, bytes, 0, (uint32_t)why);
 	if (!gcp_process_pooling() || !gcp_log_wanted(GCP_LOG_WARNING))
 		return;
 	assert(why <= GCP_SHORTAGE_CAPTURE);
 	gcp_text_add(&text, "%s", call);
 	if (bytes)
 		gcp_text_add_bytes(&text, " of ", bytes);
-	add(&text, why);
+	(host ? host_add : device_add)(&text, why);
 	gcp_log(GCP_LOG_WARNING, "out of memory: %s", text.bytes);
-}
-
-void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
-{
-	gcp_observe_call(GCP_TRACE_out_of_memory, 0, bytes, 0, (uint32_t)why);
-	shortage_say(call, bytes, why, device_add);
-}
-
-void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why)
-{
-	shortage_say(call, bytes, why, host_add);
 }

@@ -8,6 +8,7 @@
 #ifndef GCP_INTERPOSE_SHORTAGE_H
 #define GCP_INTERPOSE_SHORTAGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum gcp_shortage {
@@ -16,9 +17,9 @@ enum gcp_shortage {
 	GCP_SHORTAGE_CAPTURE, /* plain memory, which a capture cannot have */
 };
 
-/* `call` (cuMemAlloc, ...) found no `bytes` (0: unknown) on the current device. */
-void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why);
-/* The same of pinned host memory. */
-void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why);
+/* `call` (cuMemAlloc, ...) found no `bytes` (0: unknown) on the current device; host:
+ * of pinned memory. */
+void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why,
+		      bool host);
 
 #endif
