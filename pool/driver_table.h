@@ -114,13 +114,10 @@ struct gcp_driver {
 	 * Called while no capture can begin. */
 	int (*fence_query)(void *fence);
 
-	/* Blocks the host until the fence is done. */
-	int (*fence_wait)(void *fence);
-
-	/* Blocks the host until the part of the fence is done that its own context
-	 * does, as mem_free there would; what other devices do for others may wait for
-	 * this thread. May be NULL: that is all. */
-	int (*fence_wait_own)(void *fence);
+	/* Blocks the host until the fence is done; own: until the part of it is done
+	 * that its own context does, as mem_free there would, for what other devices do
+	 * for others may wait for this thread. */
+	int (*fence_wait)(void *fence, bool own);
 
 	/* Blocks the host until work is done that counts for `ctx` and is another
 	 * device's, and was submitted before `moment`, which foreign_now gave: mem_free

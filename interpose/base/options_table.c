@@ -8,7 +8,6 @@
 
 #include "options.h"
 
-#define KIB (1ull << 10)
 #define MIB (1ull << 20)
 #define TIB (1ull << 40)
 

@@ -106,7 +106,8 @@ static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	X(fence_order, (void *fence, bool alone), (fence, alone), fence_order,         \
 	  PTR(fence), 0, 0)                                                            \
 	X(fence_query, (void *fence), (fence), fence_done, PTR(fence), 0, 0)           \
-	X(fence_wait, (void *fence), (fence), fence_wait, PTR(fence), 0, 0)            \
+	X(fence_wait, (void *fence, bool own), (fence, own), fence_wait, PTR(fence),   \
+	  0, 0)                                                                        \
 	X(host_alloc, (void *ctx, uint64_t bytes, uint32_t flags, void **ret_p),       \
 	  (ctx, bytes, flags, ret_p), host_segment_alloc, PTR(*ret_p), bytes,          \
 	  PTR(ctx))

@@ -36,13 +36,9 @@ _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
 
 static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	CUdeviceptr ptr = 0;
-
 	assert(ctx && bytes > 0);
-	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemAlloc_v2(&ptr, bytes));
-	if (result == CUDA_SUCCESS)
-		*ret_addr = ptr;
-	return result;
+	return GCP_WITHIN(
+	    ctx, gcp_real.cuMemAlloc_v2((CUdeviceptr *)(void *)ret_addr, bytes));
 }
 
 static int driver_mem_free(void *ctx, gcp_addr addr)
@@ -66,12 +62,10 @@ static int driver_foreign_wait(void *ctx, uint64_t moment, bool own)
 
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 {
-	size_t left = 0, total = 0;
+	size_t total;
 
 	assert(ctx && ret_bytes);
-	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(&left, &total));
-	*ret_bytes = left;
-	return result;
+	return GCP_WITHIN(ctx, gcp_real.cuMemGetInfo_v2(ret_bytes, &total));
 }
 
 static void driver_mem_trim(void *ctx)
@@ -256,8 +250,10 @@ static int driver_fence_query(void *handle)
 		   : fence_query(fence);
 }
 
-static CUresult fence_wait(const struct context_fence *fence, bool own)
+static int driver_fence_wait(void *handle, bool own)
 {
+	const struct context_fence *fence = handle;
+
 	assert(fence->event);
 	CUresult result = GCP_WITHIN(
 	    NULL, gcp_contexts_note(gcp_real.cuEventSynchronize(fence->event)));
@@ -266,27 +262,12 @@ static CUresult fence_wait(const struct context_fence *fence, bool own)
 	return result;
 }
 
-static int driver_fence_wait(void *handle)
-{
-	return fence_wait(handle, false);
-}
-
-static int driver_fence_wait_own(void *handle)
-{
-	return fence_wait(handle, true);
-}
-
 /* --- pinned memory ------------------------------------------------------------- */
 
 static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
-	void *p = NULL;
-
 	assert(ctx && bytes > 0);
-	CUresult result = GCP_WITHIN(ctx, gcp_real.cuMemHostAlloc(&p, bytes, flags));
-	if (result == CUDA_SUCCESS)
-		*ret_p = p;
-	return result;
+	return GCP_WITHIN(ctx, gcp_real.cuMemHostAlloc(ret_p, bytes, flags));
 }
 
 static int driver_host_free(void *ctx, void *p)
@@ -349,9 +330,8 @@ static uint64_t driver_device_memory(int device)
 	size_t bytes = 0;
 
 	assert(device >= 0);
-	CUresult result =
-	    GCP_WITHIN(NULL, gcp_real.cuDeviceTotalMem_v2(&bytes, device));
-	return result == CUDA_SUCCESS ? bytes : 0;
+	(void)GCP_WITHIN(NULL, gcp_real.cuDeviceTotalMem_v2(&bytes, device));
+	return bytes;
 }
 
 /* A name that can be looked up need not work: the library of that name may be newer
@@ -386,7 +366,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .fence_discard = free,
 	    .fence_query = driver_fence_query,
 	    .fence_wait = driver_fence_wait,
-	    .fence_wait_own = driver_fence_wait_own,
 	    .fence_record = driver_fence_record,
 	    .fence_order = driver_fence_order,
 	    .host_alloc = driver_host_alloc,

@@ -46,14 +46,7 @@ static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
 
 static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
-	struct gcp_pool *pool = timeline->pool;
-	const struct gcp_driver *driver = &pool->pools->driver;
-	uint64_t start = driver->clock_ns();
-	int result = ctx && driver->fence_wait_own ? driver->fence_wait_own(handle)
-						   : driver->fence_wait(handle);
-
-	gcp_cost_add(pool->pools, pool->calls[GCP_CALL_fence_wait], start);
-	return result;
+	return GCP_CALL(timeline->pool, fence_wait, handle, ctx != NULL);
 }
 
 /* The latest that a free or a barrier has closed: an allocation has closed the next

@@ -250,7 +250,7 @@ static int fence_query(void *fence)
 	return device.now >= *(uint64_t *)fence ? 0 : GCP_CUDA_NOT_READY;
 }
 
-static int fence_wait(void *fence)
+static int fence_wait(void *fence, bool own __attribute__((unused)))
 {
 	device_wait(*(uint64_t *)fence);
 	return 0;

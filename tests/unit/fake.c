@@ -213,7 +213,7 @@ static int fake_fence_query(void *fence)
 	return fake_end(result);
 }
 
-static int fake_fence_wait(void *fence)
+static int fake_fence_wait(void *fence, bool own __attribute__((unused)))
 {
 	const struct fence *f = fence;
 	int result = fake_begin(&fake.waits);

@@ -86,17 +86,17 @@ CASE(what_is_exported_is_done_behind_the_latest_free, fake_setup, fake_close)
 }
 
 static struct {
-	int (*wait)(void *fence);
+	int (*wait)(void *fence, bool own);
 	uint64_t epoch;
 	int result; /* of the thread that wants the epoch meanwhile */
 	int waits;
 } waiter;
 
-static int waiting(void *fence)
+static int waiting(void *fence, bool own)
 {
 	waiter.waits++;
 	waiter.result = gcp_timeline_make_ready(pool, waiter.epoch);
-	return waiter.wait(fence);
+	return waiter.wait(fence, own);
 }
 
 /* A trim waits for a kernel that waits for what another thread launches after its
@@ -119,13 +119,13 @@ CASE(a_wait_for_work_holds_no_thread_back, fake_setup, fake_close)
 }
 
 static struct {
-	int (*wait)(void *fence);
+	int (*wait)(void *fence, bool own);
 	int error; /* of each wait; 0: none */
 } refusing;
 
-static int wait_or_refuse(void *fence)
+static int wait_or_refuse(void *fence, bool own)
 {
-	return refusing.error ? refusing.error : refusing.wait(fence);
+	return refusing.error ? refusing.error : refusing.wait(fence, own);
 }
 
 /* An error of the device, or of a wait alone: nothing is known of the work. */

@@ -246,7 +246,7 @@ TEST(no_context_waits_for_another)
 }
 
 /* Another thread ends the context meanwhile. */
-static int wait_while_it_ends(void *fence)
+static int wait_while_it_ends(void *fence, bool own)
 {
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pool_reset(pools, FAKE_CTX);

@@ -190,7 +190,7 @@ TEST_BOTH(what_a_graph_that_is_gone_had_is_waited_for)
 
 /* All that is free is completed: later work has nothing to do with it. */
 static struct {
-	int (*wait)(void *fence);
+	int (*wait)(void *fence, bool own);
 	int waits;
 } neighbour;
 
@@ -206,14 +206,14 @@ static void *take_and_free(void *arg)
 }
 
 /* Meanwhile another thread takes memory, works and frees it. */
-static int wait_beside_it(void *fence)
+static int wait_beside_it(void *fence, bool own)
 {
 	pthread_t thread;
 
 	assert_true(++neighbour.waits < 100);
 	pthread_create(&thread, NULL, take_and_free, NULL);
 	pthread_join(thread, NULL);
-	return neighbour.wait(fence);
+	return neighbour.wait(fence, own);
 }
 
 /* Enough is free, in pieces. Plain CUDA refuses at once, whatever neighbour threads do.
@@ -230,9 +230,8 @@ TEST_BOTH(what_others_free_later_is_not_waited_for)
 	for (int i = 0; i < COUNT; i++)
 		if (i % KEPT != 0)
 			must_free(small[i]);
-	neighbour.wait = pools->driver.fence_wait_own;
-	pools->driver.fence_wait_own = pools->driver.fence_wait = wait_beside_it;
-	neighbour.wait = neighbour.wait ? neighbour.wait : fake_driver().fence_wait;
+	neighbour.wait = pools->driver.fence_wait;
+	pools->driver.fence_wait = wait_beside_it;
 	for (int i = 0; i < 2; i++) {
 		neighbour.waits = 0;
 		(void)take_and_free(NULL);
@@ -373,17 +372,17 @@ TEST(a_full_queue_keeps_what_a_barrier_stands_behind)
 
 static struct {
 	int count;
-	int (*wait)(void *fence);
+	int (*wait)(void *fence, bool own);
 } closes;
 
 /* What other threads close meanwhile. */
-static int wait_beside_closes(void *fence)
+static int wait_beside_closes(void *fence, bool own)
 {
 	for (; closes.count > 0; closes.count--) {
 		(void)fake_submit();
 		OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
 	}
-	return closes.wait(fence);
+	return closes.wait(fence, own);
 }
 
 /* It waits for all that was freed before it began, one after the other. */
