@@ -164,8 +164,9 @@ static uint32_t elf_symbols_end(const struct gcp_elf *elf, uint32_t *ret_first)
 	return last + 1;
 }
 
-void gcp_elf_each_function(const struct gcp_elf *elf,
-			   bool (*scope)(void *arg, const char *name), void *arg)
+const char *gcp_elf_function(const struct gcp_elf *elf,
+			     bool (*is_it)(const void *arg, const char *name),
+			     const void *arg)
 {
 	uint32_t index, end = elf_symbols_end(elf, &index);
 
@@ -174,9 +175,10 @@ void gcp_elf_each_function(const struct gcp_elf *elf,
 
 		if (symbol->st_shndx != SHN_UNDEF &&
 		    (symbol->st_info & 0xf) == STT_FUNC &&
-		    scope(arg, elf->strings + symbol->st_name))
-			return;
+		    is_it(arg, elf->strings + symbol->st_name))
+			return elf->strings + symbol->st_name;
 	}
+	return NULL;
 }
 
 bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)

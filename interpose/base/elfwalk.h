@@ -52,10 +52,11 @@ bool gcp_elf_is(const struct gcp_elf *elf, const char *name);
 /* The function `name` that this library defines and exports, or NULL. */
 void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);
 
-/* Calls scope(arg, name) for each function that this library defines and exports,
- * until one call returns true. */
-void gcp_elf_each_function(const struct gcp_elf *elf,
-			   bool (*scope)(void *arg, const char *name), void *arg);
+/* The name of a function that this library defines and exports for which
+ * is_it(arg, name) is true; NULL: there is none. */
+const char *gcp_elf_function(const struct gcp_elf *elf,
+			     bool (*is_it)(const void *arg, const char *name),
+			     const void *arg);
 
 /* Whether `address` lies in this library. */
 bool gcp_elf_contains(const struct gcp_elf *elf, const void *address);

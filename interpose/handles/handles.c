@@ -54,8 +54,6 @@ struct gcp_handle {
 	struct origin origin;
 	enum handle_state state;
 	bool held;        /* destroyed in a capture, and not set back */
-	uint32_t users;   /* creations that gave it, and no destroy yet */
-	uint32_t shares;  /* creations by the library that gave it while it was known */
 	uint64_t destroy; /* the library's number, when it became free */
 };
 
@@ -145,7 +143,8 @@ static void count_use(struct gcp_handle_library *library)
 	assert(atomic_load(&counts->used) <= atomic_load(&counts->peak));
 }
 
-/* It is the library's again, or gone. No thread is busy with it. */
+/* It is the library's again, or gone. No thread is busy with it. The program may have
+ * destroyed it past this library. */
 static void handle_drop(struct gcp_handle_library *library, struct gcp_handle *handle)
 {
 	struct gcp_handle **at = &library->handles;
@@ -154,7 +153,7 @@ static void handle_drop(struct gcp_handle_library *library, struct gcp_handle *h
 	assert(handle->state != HANDLE_BUSY);
 	while (*at != handle)
 		at = &(*at)->next;
-	atomic_fetch_sub(&library->counts.used, handle->users);
+	atomic_fetch_sub(&library->counts.used, handle->state == HANDLE_USED);
 	*at = handle->next;
 	free(handle);
 }
@@ -186,10 +185,9 @@ static void handle_done(struct gcp_handle_library *library, struct gcp_handle *h
 {
 	gcp_assert_held(GCP_RANK_HANDLES);
 	assert(handle->state == HANDLE_BUSY);
-	handle->users += taken;
 	if (taken)
 		count_use(library);
-	handle->state = handle->users > 0 ? HANDLE_USED : HANDLE_FREE;
+	handle->state = taken ? HANDLE_USED : HANDLE_FREE;
 }
 
 /* --- create ---------------------------------------------------------------------- */
@@ -234,7 +232,7 @@ static void *handle_take(struct gcp_handle_library *library, CUcontext ctx)
 		if (result == 0)
 			pointer = handle->pointer;
 		handle_done(library, handle, result == 0);
-		if (result == -ESTALE && handle->state == HANDLE_FREE)
+		if (result == -ESTALE)
 			handle_drop(library, handle);
 	}
 	gcp_mutex_unlock(&handles_lock);
@@ -266,53 +264,33 @@ static void *handle_take_bare(struct gcp_handle_library *library)
 	return pointer;
 }
 
-/* The library has just created `handle`: it is known from now on. Its address may be
- * known: the library shares it, or the program has destroyed it past this library.
- * True: it is one more use of a handle that is known. */
-static bool handle_enter(struct gcp_handle_library *library, struct gcp_handle *handle)
-{
-	struct gcp_handle *known = handle_find(library, handle->pointer);
-
-	gcp_assert_held(GCP_RANK_HANDLES);
-	assert(handle->state == HANDLE_USED && handle->users == 1);
-	count_use(library);
-	if (known && library->kind->shared) {
-		known->users++;
-		known->shares++;
-		atomic_fetch_add(&library->counts.reused, 1);
-		if (known->state == HANDLE_FREE)
-			known->state = HANDLE_USED;
-		return true;
-	}
-	if (known && known->state != HANDLE_BUSY)
-		handle_drop(library, known);
-	handle->next = library->handles;
-	library->handles = handle;
-	atomic_fetch_add(&library->counts.created, 1);
-	return false;
-}
-
-/* The library has created it, in the context that is current now. */
+/* The library has created it, in the context that is current now: it is known from now
+ * on, and what was known by its address no more. */
 static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 {
-	struct gcp_handle *handle = calloc(1, sizeof(*handle));
-	bool known = true, primary;
+	struct gcp_handle *handle = calloc(1, sizeof(*handle)), *known;
+	bool primary;
 
 	if (!handle)
 		return;
 	handle->pointer = pointer;
-	handle->users = 1;
-	if (origin_find(&handle->origin) &&
-	    gcp_handle_state(library, pointer, handle->values, false)) {
-		primary = is_primary(handle->origin.ctx);
-		gcp_mutex_lock(&handles_lock);
-		if (primary)
-			bare = handle->origin;
-		known = handle_enter(library, handle);
-		gcp_mutex_unlock(&handles_lock);
-	}
-	if (known)
+	if (!origin_find(&handle->origin) ||
+	    !gcp_handle_state(library, pointer, handle->values, false)) {
 		free(handle);
+		return;
+	}
+	primary = is_primary(handle->origin.ctx);
+	GCP_LOCKED(&handles_lock);
+	if (primary)
+		bare = handle->origin;
+	known = handle_find(library, pointer);
+	if (known && known->state != HANDLE_BUSY)
+		handle_drop(library, known);
+	assert(handle->state == HANDLE_USED);
+	count_use(library);
+	handle->next = library->handles;
+	library->handles = handle;
+	atomic_fetch_add(&library->counts.created, 1);
 }
 
 int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
@@ -385,58 +363,31 @@ static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *h
 	return result == 0 || result == -EBUSY;
 }
 
-/* The program's last use of it has ended. A use that begins meanwhile, and ends, is
- * marked as well. */
-static bool handle_return(struct gcp_handle_library *library, struct gcp_handle *handle,
-			  uint32_t shares, bool wait)
-{
-	bool kept = handle_keep(library, handle, wait);
-
-	gcp_mutex_lock(&handles_lock);
-	while (handle->users == 0 && handle->shares != shares) {
-		shares = handle->shares;
-		gcp_mutex_unlock(&handles_lock);
-		kept = handle_keep(library, handle, wait);
-		gcp_mutex_lock(&handles_lock);
-	}
-	handle->destroy = ++library->destroys;
-	handle_done(library, handle, false);
-	if (!kept && handle->state == HANDLE_FREE)
-		handle_drop(library, handle);
-	gcp_mutex_unlock(&handles_lock);
-	atomic_fetch_sub(&library->counts.used, 1);
-	atomic_fetch_add(&library->counts.destroyed, !kept);
-	return kept;
-}
-
 /* The program destroys `pointer`. True: that is done, with *ret_result. */
 static bool destroyed(struct gcp_handle_library *library, void *pointer,
 		      int *ret_result)
 {
-	bool wait = gcp_handles_mode() == GCP_HANDLES_SYNC, last = false;
 	struct gcp_handle *handle;
-	struct gcpool_work work;
-	uint32_t users = 0, shares = 0;
+	bool used, kept;
 
 	gcp_mutex_lock(&handles_lock);
 	handle = handle_find(library, pointer);
-	if (handle && handle->users > 0) {
-		users = handle->users--;
-		shares = handle->shares;
-		last = users == 1 && handle->state == HANDLE_USED;
-		if (last)
-			handle->state = HANDLE_BUSY;
-	}
+	used = handle && handle->state == HANDLE_USED;
+	if (used)
+		handle->state = HANDLE_BUSY;
 	gcp_mutex_unlock(&handles_lock);
-	*ret_result = users > 0 ? 0 : library->kind->invalid;
-	if (last)
-		return handle_return(library, handle, shares, wait);
-	if (users > 0) { /* others have it still; a plain destroy waits all the same */
-		atomic_fetch_sub(&library->counts.used, 1);
-		if (wait && gcpool_work(&work, GCPOOL_WORK_CONTEXT) == 0)
-			driver.ctx_wait();
-	}
-	return handle;
+	*ret_result = used ? 0 : library->kind->invalid;
+	if (!used)
+		return handle;
+	kept = handle_keep(library, handle, gcp_handles_mode() == GCP_HANDLES_SYNC);
+	GCP_LOCKED(&handles_lock);
+	handle->destroy = ++library->destroys;
+	handle_done(library, handle, false);
+	if (!kept)
+		handle_drop(library, handle);
+	atomic_fetch_sub(&library->counts.used, 1);
+	atomic_fetch_add(&library->counts.destroyed, !kept);
+	return kept;
 }
 
 int gcp_handles_destroy(struct gcp_handle_library *library, void *pointer)

@@ -21,8 +21,6 @@
 #define GCP_HANDLE_LIBRARIES(X)                                                        \
 	X(cublas12, libcublas.so.12, CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
 	X(cublas13, libcublas.so.13, CUBLAS, cublasCreate_v2, cublasDestroy_v2)      \
-	X(cublasLt12, libcublasLt.so.12, CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
-	X(cublasLt13, libcublasLt.so.13, CUBLASLT, cublasLtCreate, cublasLtDestroy)  \
 	X(cudnn9, libcudnn.so.9, CUDNN, cudnnCreate, cudnnDestroy)                   \
 	X(cusolverDn11, libcusolver.so.11, CUSOLVERDN, cusolverDnCreate,             \
 	  cusolverDnDestroy)                                                           \
@@ -31,8 +29,7 @@
 	X(cusolverSp11, libcusolver.so.11, CUSOLVERSP, cusolverSpCreate,             \
 	  cusolverSpDestroy)                                                           \
 	X(cusolverSp12, libcusolver.so.12, CUSOLVERSP, cusolverSpCreate,             \
-	  cusolverSpDestroy)                                                           \
-	X(cusparse12, libcusparse.so.12, CUSPARSE, cusparseCreate, cusparseDestroy)
+	  cusolverSpDestroy)
 
 /* clang-format on */
 
@@ -44,11 +41,9 @@ enum {
 
 enum gcp_handle_kind_id {
 	GCP_HANDLE_CUBLAS,
-	GCP_HANDLE_CUBLASLT,
 	GCP_HANDLE_CUDNN,
 	GCP_HANDLE_CUSOLVERDN,
 	GCP_HANDLE_CUSOLVERSP,
-	GCP_HANDLE_CUSPARSE,
 	GCP_HANDLE_KINDS,
 };
 
@@ -68,7 +63,6 @@ struct gcp_handle_kind {
 	const char *name;
 	const char *prefix; /* of the library's functions */
 	int invalid;        /* status for a handle that was destroyed already */
-	bool shared;        /* the library may give one handle to several callers */
 	struct gcp_handle_setting settings[GCP_HANDLE_SETTINGS_MAX];
 	/* Setters of anything but a handle, with spaces between; a final * stands for
 	 * any ending. */
@@ -77,12 +71,8 @@ struct gcp_handle_kind {
 
 extern const struct gcp_handle_kind gcp_handle_kinds[GCP_HANDLE_KINDS];
 
-/* The first exported function of the library that looks like a setter and is
- * not in the table, or NULL. */
-const char *gcp_handle_unknown_setter(const struct gcp_handle_kind *kind,
-				      const struct gcp_elf *elf);
-
-/* Whether a function of that name looks like a setter, and is not in the table. */
-bool gcp_handle_setter_unknown(const struct gcp_handle_kind *kind, const char *name);
+/* Whether a function of that name looks like a setter, and is not in the table of that
+ * struct gcp_handle_kind. */
+bool gcp_handle_setter_unknown(const void *of_kind, const char *name);
 
 #endif

@@ -28,9 +28,8 @@ static enum gcp_handles_mode mode_read(void)
 		return GCP_HANDLES_OFF;
 	}
 	gcp_log(GCP_LOG_INFO,
-		"pooling handles of shared cuBLAS, cuBLASLt, cuDNN, cuSOLVER and "
-		"cuSPARSE; those of libraries that are linked statically are out "
-		"of reach");
+		"pooling handles of shared cuBLAS, cuDNN and cuSOLVER; those of "
+		"libraries that are linked statically are out of reach");
 	return (enum gcp_handles_mode)options.handles;
 }
 
@@ -107,7 +106,8 @@ static const char *access_fill(const struct gcp_handle_kind *kind,
 static bool library_understood(struct gcp_handle_library *library,
 			       const struct gcp_elf *elf, struct gcp_text *reason)
 {
-	const char *unknown = gcp_handle_unknown_setter(library->kind, elf);
+	const char *unknown =
+	    gcp_elf_function(elf, gcp_handle_setter_unknown, library->kind);
 	const char *missing = access_fill(library->kind, elf, &library->access);
 	struct gcp_handle_real wrapper;
 

@@ -18,9 +18,8 @@ from bench import FAIL, SKIPPED, Row, judged, verdict
 
 # In the order of creation: the first one does the work.
 LIBRARIES = {
-    "cublas": "libcublas.so.1[23]", "cublasLt": "libcublasLt.so.1[23]", "cudnn": "libcudnn.so.9",
-    "cusolverDn": "libcusolver.so.1[12]", "cusolverSp": "libcusolver.so.1[12]",
-    "cusparse": "libcusparse.so.12"}
+    "cublas": "libcublas.so.1[23]", "cudnn": "libcudnn.so.9",
+    "cusolverDn": "libcusolver.so.1[12]", "cusolverSp": "libcusolver.so.1[12]"}
 PAIR_US = 2
 
 

@@ -279,46 +279,6 @@ CASE(create_fails)
 	CHECK(sorts[0].destroy(NULL) == 1);
 }
 
-/* cuBLASLt gives several callers one handle: it lives until the last has destroyed it.
- */
-CASE(shared)
-{
-	void *one, *two, *three;
-
-	for (int i = 0; i < 3; i++) {
-		one = must_create(&sorts[1]);
-		two = must_create(&sorts[1]);
-		must_destroy(&sorts[1], one);
-		three = must_create(&sorts[1]);
-		OK(sorts[1].work(two));
-		must_destroy(&sorts[1], two);
-		printf("last but one destroyed: %s\n", pending() ? "pending" : "done");
-		OK(sorts[1].work(three));
-		must_destroy(&sorts[1], three);
-		CHECK(sorts[1].destroy(three) == 1);
-	}
-	OK(cuCtxSynchronize());
-}
-
-/* The free handle is not for this environment, and the library gives it all the same:
- * then it is free no more. */
-CASE(shared_environment)
-{
-	void *one, *two;
-
-	must_destroy(&sorts[1], must_create(&sorts[1]));
-	setenv("CUBLAS_STANDIN_VALUE", "3", 1);
-	one = must_create(&sorts[1]);
-	unsetenv("CUBLAS_STANDIN_VALUE");
-	two = must_create(&sorts[1]);
-	CHECK(one == two);
-	must_destroy(&sorts[1], one);
-	OK(sorts[1].work(two));
-	must_destroy(&sorts[1], two);
-	CHECK(sorts[1].destroy(two) == 1);
-	OK(cuCtxSynchronize());
-}
-
 CASE(twice)
 {
 	void *handle, *one, *two;

@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import preload
 
 NEVER, RANDOM = {"GCPSIM_SPEED": "never"}, {"GCPSIM_SPEED": "random"}
-ALL = ("cublas", "cublasLt", "cudnn", "cusolver", "cusparse")
+ALL = ("cublas", "cudnn", "cusolver")
 
 
 class Case:
@@ -38,10 +38,8 @@ class Case:
 
 
 def each(number):
-    """cuSOLVER has two sorts of handles, which are counted together; cuBLASLt has one
-    handle for all callers."""
-    share = {"cusolver": 2 * number, "cublasLt": 1}
-    return {name: share.get(name, number) for name in ALL}
+    """cuSOLVER has two sorts of handles, which are counted together."""
+    return {name: number * (1 + (name == "cusolver")) for name in ALL}
 
 
 CASES = {
@@ -59,8 +57,6 @@ CASES = {
     "churn": Case(None),
     "create_fails": Case(1),
     "twice": Case(2, plain=False),  # the library touches what it has freed
-    "shared": Case({"cublasLt": 1}, schedule=NEVER),
-    "shared_environment": Case({"cublasLt": 1}),
     "behind": Case(None),
     "capture": Case(2, plain=False),
     "capture_early": Case(2, plain=False, schedule=NEVER),
@@ -140,15 +136,9 @@ def case_check(checks, program, name, case, schedule):
 
 
 def order_check(checks, plain, pooled, sync):
-    checks.that(plain.out.count(": done") == 6, f"plain does not wait: {plain.out}")
-    checks.that(pooled.out.count(": pending") == 6, f"pooled waits: {pooled.out}")
-    checks.that(sync.out.count(": done") == 6, f"sync does not wait: {sync.out}")
-
-
-def shared_check(checks, plain, pooled, sync):
-    checks.equal("plain waits", 3, plain.out.count("destroyed: done"))
-    checks.equal("pooled does not", 3, pooled.out.count("destroyed: pending"))
-    checks.equal("sync does", 3, sync.out.count("destroyed: done"))
+    checks.that(plain.out.count(": done") == 4, f"plain does not wait: {plain.out}")
+    checks.that(pooled.out.count(": pending") == 4, f"pooled waits: {pooled.out}")
+    checks.that(sync.out.count(": done") == 4, f"sync does not wait: {sync.out}")
 
 
 def ahead_check(checks, _, pooled, __):
@@ -189,7 +179,7 @@ def lookups_check(checks, plain, pooled, sync):
 
 
 MORE_CHECKS = {
-    "order": order_check, "shared": shared_check, "ahead": ahead_check, "fork": fork_check,
+    "order": order_check, "ahead": ahead_check, "fork": fork_check,
     "plugin": plugin_check, "versions": versions_check, "lookups": lookups_check}
 
 
@@ -229,7 +219,7 @@ def statistics(checks, program):
         wanted = {"kind": "cublas", "library": "libcublas.so.13", "created": 2, "reused": 11,
                   "destroyed": 0, "used": 0, "peak": 2}
         checks.equal("statistics", wanted, row)
-        checks.equal("rows", 6, len(rows))
+        checks.equal("rows", 4, len(rows))
         text = run([program, "pairs"], both(), {"GCPOOL_STATS": "text"}).err
         checks.that(re.search(r"^handles +created +reused +destroyed +in use +peak$", text, re.M), text)
         checks.that(re.search(r"cublas +1 +9 +0 +0 +1 +of libcublas.so.13", text), text)
@@ -267,7 +257,7 @@ def fence_fails(checks, program):
     checks.equal("handles", (10, 10), counts(result.out).get("cublas"))
     result = run([program, "order"], both(), {**fails, **NEVER})
     good(checks, result, "order")
-    checks.equal("all work done", 6, result.out.count(": done"))
+    checks.equal("all work done", 4, result.out.count(": done"))
 
 
 def several_devices(checks, program):

@@ -9,11 +9,9 @@
 	extern int create(void **ret_handle);                                          \
 	extern int destroy(void *handle);
 PAIR(cublasCreate_v2, cublasDestroy_v2)
-PAIR(cublasLtCreate, cublasLtDestroy)
 PAIR(cudnnCreate, cudnnDestroy)
 PAIR(cusolverDnCreate, cusolverDnDestroy)
 PAIR(cusolverSpCreate, cusolverSpDestroy)
-PAIR(cusparseCreate, cusparseDestroy)
 
 void sort_reach(struct sort *sort, int index)
 {
@@ -22,11 +20,9 @@ void sort_reach(struct sort *sort, int index)
 		int (*destroy)(void *);
 	} linked[SORTS] = {
 	    {cublasCreate_v2, cublasDestroy_v2},
-	    {cublasLtCreate, cublasLtDestroy},
 	    {cudnnCreate, cudnnDestroy},
 	    {cusolverDnCreate, cusolverDnDestroy},
 	    {cusolverSpCreate, cusolverSpDestroy},
-	    {cusparseCreate, cusparseDestroy},
 	};
 
 	sort->create = linked[index].create;

@@ -12,11 +12,9 @@
 	}
 struct sort sorts[SORTS] = {
     SORT(CUBLAS, "libcublas.so.13", cublasCreate_v2, cublasDestroy_v2),
-    SORT(CUBLASLT, "libcublasLt.so.13", cublasLtCreate, cublasLtDestroy),
     SORT(CUDNN, "libcudnn.so.9", cudnnCreate, cudnnDestroy),
     SORT(CUSOLVERDN, "libcusolver.so.12", cusolverDnCreate, cusolverDnDestroy),
     SORT(CUSOLVERSP, "libcusolver.so.12", cusolverSpCreate, cusolverSpDestroy),
-    SORT(CUSPARSE, "libcusparse.so.12", cusparseCreate, cusparseDestroy),
 };
 
 static int wrong;

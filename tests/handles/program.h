@@ -33,7 +33,7 @@ struct sort {
 	void (*refuse)(int refuse);
 };
 
-enum { SORTS = 6 };
+enum { SORTS = 4 };
 extern struct sort sorts[SORTS];
 
 /* Fills create and destroy, as a program gets them that is linked with the libraries
