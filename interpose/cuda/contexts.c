@@ -242,10 +242,6 @@ static struct gcp_context *primary_find(CUdevice device)
 /* --- errors that stay --------------------------------------------------------- */
 
 static atomic_bool any_failed;
-/* The context that was current at the last one, and the generation that it made. */
-static _Atomic(CUcontext) failed_in;
-static _Atomic(uint64_t) failed_at;
-
 /* True for an error that a context keeps until it ends (cuda.h: "this leaves the
  * process in an inconsistent state"). */
 static bool error_stays(CUresult result)
@@ -274,18 +270,11 @@ static bool error_stays(CUresult result)
 
 void gcp_contexts_note_error(CUresult result)
 {
-	CUcontext ctx = NULL;
-
 	assert(result != CUDA_SUCCESS);
 	if (!error_stays(result))
 		return;
-	(void)gcp_real.cuCtxGetCurrent(&ctx);
-	if (atomic_load(&failed_in) == ctx &&
-	    atomic_load(&failed_at) == gcp_contexts_now())
-		return; /* each thread looks again already */
 	atomic_store(&any_failed, true);
-	atomic_store(&failed_in, ctx);
-	atomic_store(&failed_at, atomic_fetch_add(&gcp_contexts_generation, 1) + 1);
+	atomic_fetch_add(&gcp_contexts_generation, 1); /* each thread looks again */
 }
 
 /* Whether the current context has such an error: it may have been another one's that
@@ -322,10 +311,8 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 	/* It may be the one that this thread is just making. */
 	if (!context || (!primary && primary_moves(*ret_device)))
 		return false;
-	if (context != primary && context->kind != GCP_CONTEXT_GREEN) {
-		context->kind = GCP_CONTEXT_DOUBT;
-		return false;
-	}
+	if (context != primary && context->kind != GCP_CONTEXT_GREEN)
+		return false; /* made behind the library's back */
 	assert(!primary || primary->kind == GCP_CONTEXT_PRIMARY); /* K5 */
 	*ret_home = primary ? primary->handle : NULL;
 	return primary != NULL;
@@ -586,8 +573,6 @@ static bool primary_claim(CUdevice device)
 {
 	bool here;
 
-	if (device < 0 || device >= DEVICES_MAX)
-		return true; /* the real call refuses it */
 	GCP_LOCKED(&gcp_contexts_lock);
 	here = primary_moves_here(device);
 	while (!here && primaries[device].moving)
@@ -603,8 +588,6 @@ static bool primary_claim(CUdevice device)
 
 static void primary_unclaim(CUdevice device)
 {
-	if (device < 0 || device >= DEVICES_MAX)
-		return;
 	GCP_LOCKED(&gcp_contexts_lock);
 	assert(primary_moves_here(device));
 	primaries[device].moving = false;
@@ -640,17 +623,19 @@ static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
 
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 {
-	GCP_CANCEL_LATER;
 	CUresult result;
 
+	if (device < 0 || device >= DEVICES_MAX)
+		return gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+	GCP_CANCEL_LATER;
 	if (!primary_claim(device))
 		return primary_retain_within(ret_ctx, device);
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-	if (result == CUDA_SUCCESS && ret_ctx)
+	if (result == CUDA_SUCCESS) {
+		assert(ret_ctx); /* CUDA refuses NULL */
 		primary_seen(*ret_ctx, device);
-	assert(result != CUDA_SUCCESS || device >= 0);
-	if (result == CUDA_SUCCESS && device < DEVICES_MAX)
 		primary_retains[device]++;
+	}
 	primary_unclaim(device);
 	return result;
 }

@@ -18,11 +18,10 @@
 #include "symbols.h"
 
 enum gcp_context_kind {
-	GCP_CONTEXT_UNKNOWN, /* seen current, not classified yet */
+	GCP_CONTEXT_UNKNOWN, /* seen current: in doubt */
 	GCP_CONTEXT_OWN,     /* cuCtxCreate */
 	GCP_CONTEXT_PRIMARY, /* cuDevicePrimaryCtxRetain */
 	GCP_CONTEXT_GREEN,   /* cuCtxFromGreenCtx: its memory is the primary's */
-	GCP_CONTEXT_DOUBT,   /* none of these: made behind our back */
 };
 
 /* Functions for the begin and the end of a context. Called without locks, by the thread

@@ -33,9 +33,7 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 	*ret_ctx = atomic_load(&primaries[device].ctx);
 	if (*ret_ctx && atomic_load(&primaries[device].generation) == generation)
 		return CUDA_SUCCESS;
-	result = gcp_process_pooling()
-		     ? gcp_contexts_retain_primary(ret_ctx, device)
-		     : gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+	result = gcp_contexts_retain_primary(ret_ctx, device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	atomic_store(&primaries[device].ctx, *ret_ctx);
