@@ -202,47 +202,26 @@ GCP_HOOKED(cuMemPoolSetAccess)
 
 /* --- attributes ------------------------------------------------------------ */
 
-/* What the library's pools of the device hold for stream-ordered memory: what of it the
- * program uses, and what is there for it. */
-struct served {
-	uint64_t used, used_high, reserved;
-};
-
-static struct served served_by(const struct async_device *device)
+/* What the library's pools of the device hold for stream-ordered memory counts: what of
+ * it the program uses, and what is there for it. */
+static void attribute_correct(struct async_device *device,
+			      CUmemPool_attribute attribute, cuuint64_t *value)
 {
 	int number = (int)(device - devices);
 	struct gcp_stats stats;
 
-	assert(gcp_process_pooling());
-	if (gcp_pools_stats(gcp_process.pools, number, &stats) != 0)
-		return (struct served){0};
-	return (struct served){
-	    .used = stats.async_bytes.current,
-	    .used_high = stats.async_bytes.peak,
-	    .reserved =
-		stats.async_bytes.current + gcp_pools_unheld(gcp_process.pools, number),
-	};
-}
-
-static void attribute_correct(struct async_device *device,
-			      CUmemPool_attribute attribute, cuuint64_t *value)
-{
-	struct served served = served_by(device);
-
 	assert(state_of(device) & DEVICE_KNOWN);
+	if (gcp_pools_stats(gcp_process.pools, number, &stats) != 0)
+		return;
+	const uint64_t used = stats.async_bytes.current, high = stats.async_bytes.peak;
+	const uint64_t reserved = used + gcp_pools_unheld(gcp_process.pools, number);
 	GCP_LOCKED(&devices_lock);
-	if (device->reserved_high < served.reserved)
-		device->reserved_high = served.reserved;
-	if (device->reserved_high < served.used_high)
-		device->reserved_high = served.used_high;
-	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
-		*value += served.used;
-	else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-		*value += served.used_high;
-	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-		*value += served.reserved;
-	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-		*value += device->reserved_high;
+	if (device->reserved_high < reserved)
+		device->reserved_high = reserved;
+	if (device->reserved_high < high)
+		device->reserved_high = high;
+	const uint64_t served[] = {reserved, device->reserved_high, used, high};
+	*value += served[attribute - CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT];
 }
 
 GCP_HOOKED(cuMemPoolGetAttribute)
@@ -265,13 +244,13 @@ GCP_HOOKED(cuMemPoolSetAttribute)
 	CUresult result = gcp_real.cuMemPoolSetAttribute(pool, attribute, value);
 	struct async_device *device;
 
-	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+	if (result != CUDA_SUCCESS || !(device = device_served(pool)))
 		return result;
 	gcp_mutex_lock(&devices_lock);
 	if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		device->reserved_high = 0;
 	gcp_mutex_unlock(&devices_lock);
-	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && gcp_process_pooling())
+	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		gcp_pools_reset_peaks(gcp_process.pools, (int)(device - devices), true);
 	return result;
 }
@@ -280,13 +259,18 @@ GCP_HOOKED(cuMemPoolSetAttribute)
 GCP_HOOKED(cuMemPoolTrimTo)
 {
 	CUresult result = gcp_real.cuMemPoolTrimTo(pool, keep_bytes);
-	struct async_device *device;
+	const struct async_device *device = result ? NULL : device_served(pool);
+	struct gcp_stats stats;
 	uint64_t used;
+	int number;
 
-	if (result != CUDA_SUCCESS || !(device = device_served(pool)))
+	if (!device)
 		return result;
-	used = served_by(device).used;
-	(void)gcp_pools_trim(gcp_process.pools, (int)(device - devices),
+	number = (int)(device - devices);
+	if (gcp_pools_stats(gcp_process.pools, number, &stats) != 0)
+		return result;
+	used = stats.async_bytes.current;
+	(void)gcp_pools_trim(gcp_process.pools, number,
 			     keep_bytes > used ? keep_bytes - used : 0, false);
 	return result;
 }

@@ -63,10 +63,6 @@ static int driver_node_follows(void *graph, void *node, void **nodes, size_t cou
 	return 0;
 }
 
-/* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
- * there is room for them, though only the nodes count here. */
-enum { EDGES_ON_STACK = 128 };
-
 /* Whether they are what stands there already, and all of them nodes. */
 static bool ends_copy(const CUgraphNode *nodes, size_t count, void **ret_nodes)
 {
@@ -126,10 +122,12 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 	return result;
 }
 
+/* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
+ * there is room for them, though only the nodes count here. */
 static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
+	CUgraphEdgeData *edges = NULL;
 	CUgraphNode *nodes = (CUgraphNode *)ret_nodes;
 	size_t room = *count, found = 0;
 	struct gcp_ctx_scope scope;
@@ -138,18 +136,17 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL, &found);
 	*count = found;
-	if (found > EDGES_ON_STACK && found <= room)
+	if (found <= room)
 		edges = malloc(found * sizeof(*edges));
 	if (result == 0 && found > room)
 		result = -ERANGE;
-	else if (result == 0 && !edges)
+	else if (result == 0 && found > 0 && !edges)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	else if (result == 0 && found > 0)
 		result = (int)gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges,
 								     &found);
 	assert(result != 0 || (*count <= room && *count == found)); /* G5 */
-	if (edges != few)
-		free(edges);
+	free(edges);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }

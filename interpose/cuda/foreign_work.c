@@ -333,16 +333,6 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 /* --- the end of a context ------------------------------------------------------ */
 
-void gcp_foreign_work_green_ending(CUcontext green)
-{
-	CUcontext primary = event_context(green);
-
-	GCP_LOCKED(&foreign_lock);
-	for (struct foreign *work = oldest; work; work = work->next)
-		if (work->ctx == green)
-			work->ctx = primary;
-}
-
 /* Returns true if the work counts for no context any more, as for this one alone. */
 static bool home_drop(struct foreign *work, CUcontext ctx)
 {

@@ -59,10 +59,6 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own);
  * on the device. -EBUSY: a context may be ending. The lock of contexts.c is held. */
 int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number);
 
-/* Before cuGreenCtxDestroy: work and events of a context that was not known to be green
- * go on. No lock is held. */
-void gcp_foreign_work_green_ending(CUcontext green);
-
 /* NULL: of one that is not known. */
 void gcp_foreign_work_context_gone(CUcontext ctx);
 

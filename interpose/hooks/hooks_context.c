@@ -6,7 +6,6 @@
  * (hooks_runtime.c).
  */
 #include "../cuda/contexts.h"
-#include "../cuda/foreign_work.h"
 #include "hooks_memory.h"
 
 static CUresult context_created(CUresult result, CUcontext *ret_ctx)
@@ -98,7 +97,6 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 	    !gcp_ctx_device(ctx, &device))
 		return gcp_real.cuGreenCtxDestroy(green);
 	(void)green_seen(CUDA_SUCCESS, &ctx);
-	gcp_foreign_work_green_ending(ctx);
 	leaving.green = green;
 	leaving.device = device;
 	return gcp_contexts_destroy(green_end, ctx);

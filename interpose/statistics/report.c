@@ -48,19 +48,6 @@ static const struct {
 #define COUNTED_CALLS_ROW(name, words) {#name, words},
     GCP_COUNTED_CALLS(COUNTED_CALLS_ROW)};
 
-/* --- figures ------------------------------------------------------------------- */
-
-static int device_max(const struct gcp_report *report)
-{
-	return report->pools ? gcp_pools_device_max(report->pools) : -1;
-}
-
-static bool host_stats(const struct gcp_report *report,
-		       struct gcp_pinned_stats *ret_stats)
-{
-	return report->pools && gcp_pinned_stats(report->pools, ret_stats) == 0;
-}
-
 /* --- the parts of a report ----------------------------------------------------- */
 
 static void row_write(struct gcp_writer *writer, const struct row *row,
@@ -174,10 +161,11 @@ void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text 
 	gcp_write_open(&writer, NULL, '{');
 	gcp_report_process(&writer, report);
 	calls_write(&writer);
-	if (host_stats(report, &host))
+	if (report->pools && gcp_pinned_stats(report->pools, &host) == 0)
 		host_write(&writer, &host);
 	gcp_write_open(&writer, "devices", '[');
-	for (int device = 0; device <= device_max(report); device++)
+	for (int device = 0;
+	     report->pools && device <= gcp_pools_device_max(report->pools); device++)
 		if (gcp_pools_stats(report->pools, device, &stats) == 0)
 			device_write(&writer, report, device, &stats);
 	gcp_write_close(&writer, ']');
