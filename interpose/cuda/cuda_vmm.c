@@ -335,6 +335,11 @@ bool gcp_vmm_is_wider(void)
 	return atomic_load_explicit(&wider, memory_order_acquire);
 }
 
+bool gcp_vmm_is_everywhere(void)
+{
+	return atomic_load_explicit(&everywhere, memory_order_acquire);
+}
+
 bool gcp_vmm_device_joined(int device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
@@ -352,7 +357,9 @@ bool gcp_vmm_device_joined(int device)
 
 void gcp_vmm_open_everywhere(void)
 {
+	assert(gcp_process_pooling()); /* there is memory to open */
 	atomic_store(&everywhere, true);
+	atomic_store(&wider, true);
 	for (CUdevice device = 0; device < DEVICES_MAX; device++)
 		if (atomic_load(&used) >> device & 1)
 			open_everything_to(device);

@@ -19,12 +19,15 @@ bool gcp_vmm_device_joined(int device);
  * will have, a context here, and can reach it. Legal in captures. */
 void gcp_vmm_open_everywhere(void);
 
+/* Returns true if that was called; if memory may be open to a device whose context has
+ * no peer access: some copies between devices are one device's own work then, where
+ * plain cudaFree would wait in both contexts. */
+bool gcp_vmm_is_everywhere(void);
+bool gcp_vmm_is_wider(void);
+
 /* `device` gets access to all that is mapped on `owner`, now and later. False: some of
  * it is refused. Only while pooling. cuda_vmm.c */
 bool gcp_vmm_give_access(int owner, int device);
-
-/* Whether memory may be open to a device whose context has no peer access by now. */
-bool gcp_vmm_is_wider(void);
 
 /* Returns true if mapped memory of the device can be handed to other processes. Of one
  * that has some. */

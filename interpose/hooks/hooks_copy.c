@@ -42,10 +42,6 @@ struct copy {
 	bool is_far[2];
 };
 
-/* Memory is open to more devices than have peer access: some copies between devices
- * are one device's own work then, where plain cudaFree would wait in both contexts. */
-static atomic_bool opened;
-
 /* --- what is copied ------------------------------------------------------------ */
 
 static CUDA_MEMCPY3D_PEER line(CUmemorytype to_type, CUdeviceptr to,
@@ -255,13 +251,6 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 
 /* --- making it ----------------------------------------------------------------- */
 
-static void open_everywhere(void)
-{
-	assert(gcp_process_pooling()); /* there is memory to open */
-	atomic_store(&opened, true);
-	gcp_vmm_open_everywhere();
-}
-
 static CUresult copy_call(const struct copy *copy)
 {
 	assert(copy->rewritten && copy->executing); /* the fields say the contexts */
@@ -283,12 +272,6 @@ static bool is_refused(CUresult result)
 	       result == CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Whether mapped memory may be open to a device whose context has no peer access. */
-static bool opens_more(void)
-{
-	return atomic_load(&opened) || gcp_vmm_is_wider();
-}
-
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A synchronous call may return before its last part is done, which came
@@ -299,7 +282,7 @@ static void copy_cover(const struct copy *copy)
 	 * legacy stream, not in a thread's. */
 	bool far = !copy->in_stream ||
 		   (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY ||
-		   (copy->mapped && opens_more());
+		   (copy->mapped && gcp_vmm_is_wider());
 	CUcontext contexts[3] = {NULL};
 	int device;
 
@@ -307,7 +290,7 @@ static void copy_cover(const struct copy *copy)
 	for (int i = 0; i < 2; i++)
 		if (far || !copy->is_far[i])
 			contexts[i] = copy->homes[i];
-	if ((!copy->several || !opens_more()) &&
+	if ((!copy->several || !gcp_vmm_is_wider()) &&
 	    gcp_contexts_home(copy->executing, &contexts[2], &device))
 		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts, 3);
 	else
@@ -384,10 +367,9 @@ static bool copies_matter(void)
  */
 CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words)
 {
-	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter() ||
-	    atomic_load(&opened))
+	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter())
 		return result;
-	open_everywhere();
+	gcp_vmm_open_everywhere();
 	return gcp_words_call(words);
 }
 
@@ -403,7 +385,7 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 		if (!is_refused(result))
 			return result;
 	} else if (copy->rewritten || (copy->several && copy->mapped)) {
-		open_everywhere();
+		gcp_vmm_open_everywhere();
 	}
 	result = gcp_words_call(words);
 	return copy->rewritten ? gcp_copy_again(result, words) : result;
@@ -462,7 +444,7 @@ void gcp_copy_graph_launched(CUstream stream)
 {
 	struct copy copy = {.in_stream = true, .stream = stream, .several = true};
 
-	if (atomic_load_explicit(&opened, memory_order_acquire) && copies_matter() &&
-	    executing_find(&copy) && !gcp_stream_captures(stream))
+	if (gcp_vmm_is_everywhere() && copies_matter() && executing_find(&copy) &&
+	    !gcp_stream_captures(stream))
 		copy_cover(&copy);
 }

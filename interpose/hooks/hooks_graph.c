@@ -19,9 +19,17 @@
 
 #define WORD(n) GCP_WORD(words, n)
 
-static CUresult graph_call(const struct gcp_call_words *words)
+/* copies: there may be nodes that copy. */
+static CUresult graph_call(const struct gcp_call_words *words, bool copies)
 {
-	return gcp_copy_again(gcp_words_call(words), words);
+	CUresult result = gcp_words_call(words);
+
+	return copies ? gcp_copy_again(result, words) : result;
+}
+
+static bool is_copy(const CUgraphNodeParams *params)
+{
+	return params && params->type == CU_GRAPH_NODE_TYPE_MEMCPY;
 }
 
 static bool shares(void)
@@ -151,7 +159,8 @@ static CUresult instantiate(const struct gcp_call_words *words)
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
-		result = GCP_AGAIN(graph_call(words), .maker = "cuGraphInstantiate");
+		result =
+		    GCP_AGAIN(graph_call(words, true), .maker = "cuGraphInstantiate");
 	while (is_mapped_now(&result, holding, &looks));
 	if (result != CUDA_SUCCESS) /* it may name a node */
 		nodes_listed(WORD(1));
@@ -186,7 +195,7 @@ static CUresult update(const struct gcp_call_words *words)
 	CUresult result =
 	    holding_begin(words, WORD(1), making_of(flags_made(exec)), &holding);
 
-	result = result ?: GCP_AGAIN(graph_call(words), .maker = words->base);
+	result = result ?: GCP_AGAIN(graph_call(words, true), .maker = words->base);
 	if (result == CUDA_SUCCESS)
 		return holding_new(result, holding, exec, true);
 	nodes_listed(WORD(1)); /* it may name a node */
@@ -296,7 +305,10 @@ static CUresult node_add(const struct gcp_call_words *words)
 		    &holding);
 	else
 		result = holding_begin(words, parent, GCP_MAKING_NODE, &holding);
-	result = node_follows(result ?: graph_call(words), parent, WORD(0));
+	result = node_follows(
+	    result
+		?: graph_call(words, is_copy(params) || strstr(words->base, "Memcpy")),
+	    parent, WORD(0));
 	holding_add(result, holding, parent, false);
 	if (result == CUDA_SUCCESS && params) {
 		part_known(parent, moved_of(params), true);
@@ -312,7 +324,7 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 	struct gcp_holder *holding;
 	CUresult result = node_begin(words, params, GCP_MAKING_UNSEEN, &holding);
 
-	result = result ?: graph_call(words);
+	result = result ?: graph_call(words, is_copy(params));
 	if (of_exec)
 		return child_of(params) ? child_set(result, holding, words) : result;
 	gcp_holding_keep(gcp_process.tracker, holding);
@@ -364,7 +376,7 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 		nodes_listed(WORD(0));
 	else if (strstr(form, "NodeGet"))
 		return node_tell(words);
-	result = result ?: graph_call(words);
+	result = result ?: graph_call(words, strstr(form, "Memcpy"));
 	if (*form == 'C') /* Create, Clone */
 		return holding_new(result, holding, result ? NULL : *(CUgraph *)WORD(0),
 				   false);

@@ -530,11 +530,12 @@ SCENARIO(a_copy_to_an_array_opens_no_memory)
 /* As one that copies between devices, of memory that is not open to both. */
 SCENARIO(a_graph_that_is_refused_is_made_with_access)
 {
+	CUgraphExec exec;
 	CUgraph graph;
 
 	two_blocks(0);
-	calls_fail("cuGraphCreate:1:1");
-	OK(cuGraphCreate(&graph, 0));
+	calls_fail("cuGraphInstantiateWithFlags:1:1");
+	OK(cuGraphCreate(&graph, 0), cuGraphInstantiateWithFlags(&exec, graph, 0));
 	must(gcpsim_calls("cuMemSetAccess") != 2, "memory is not opened");
 }
 
