@@ -79,10 +79,31 @@ static void pool_ask(struct thread *t, const struct op *op)
 			used, high, reserved);
 }
 
+/* From now on streams are served from a pool of the program's, or from the default one
+ * again. Not in histories that planted bugs are tried on, nor where CUDA's pool would
+ * keep memory that is scarce. */
+static void pool_set(struct thread *t, const struct op *op)
+{
+	int device = t->model->contexts[t->context].device;
+	CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	const struct setting *setting = t->model->setting;
+	CUmemoryPool *own = &t->model->own_pools[device], pool;
+
+	if (!all_is_calm(t->model) || setting->memory_small || setting->quota ||
+	    setting->seed % (1ull << GENERATION_SHIFT) < SEEDS_OF_BUGS ||
+	    (!*own && !FINE(t, cuMemPoolCreate(own, &properties))) ||
+	    !FINE(t, cuDeviceGetDefaultMemPool(&pool, device)))
+		return;
+	FINE(t, cuDeviceSetMemPool(device, op->how & 2 ? *own : pool));
+}
+
 void async_play(struct thread *t, const struct op *op)
 {
 	if (op->kind == OP_ALLOC_ASYNC)
 		alloc_async(t, op);
+	else if (op->how % 2)
+		pool_set(t, op);
 	else
 		pool_ask(t, op);
 }

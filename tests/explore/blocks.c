@@ -114,7 +114,7 @@ static bool try_again(const struct model *w, int device, uint64_t bytes, uint64_
 	static unsigned tries;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY ||
-	    plain_may_refuse(w, device, bytes, plain) || tries++ > 20)
+	    plain_may_refuse(w, device, bytes, plain) || tries++ > 200)
 		return false;
 	usleep(20000);
 	return true;

@@ -354,8 +354,9 @@ struct model {
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
-	bool filtered;       /* a filter of system calls is set */
-	int primary_refs[2]; /* of each device's primary context, the program's */
+	bool filtered;             /* a filter of system calls is set */
+	int primary_refs[2];       /* of each device's primary context, the program's */
+	CUmemoryPool own_pools[2]; /* of each device, the program's */
 };
 
 /* The thread whose turn it is. */

@@ -383,7 +383,7 @@ static void late_ends(struct model *w, const struct ask *end, int device,
 	w->closed_late = true;
 	demand(w, end, "close a block");
 	for (int tries = 0;
-	     tries < 2000 && (library.lent() > lent_before || is_behind(w, device));
+	     tries < 5000 && (library.lent() > lent_before || is_behind(w, device));
 	     tries++)
 		usleep(1000);
 }

@@ -13,7 +13,7 @@
 
 #include "gcpsim.h"
 
-enum { DEVICES_MAX = 2, SECONDS = 60 };
+enum { DEVICES_MAX = 2, SECONDS = 600 };
 
 static CUcontext contexts[DEVICES_MAX];
 static struct {

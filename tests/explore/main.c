@@ -50,7 +50,7 @@ struct total {
 static struct total *total;
 
 static struct arguments arguments = {
-    .count = 1000, .jobs = 1, .from = 1, .repeat = 1, .seconds = 20};
+    .count = 1000, .jobs = 1, .from = 1, .repeat = 1, .seconds = 120};
 
 /* --- one history -------------------------------------------------------------- */
 

@@ -103,7 +103,7 @@ static void invariants_check(struct model *w)
 	const char *broken = library.check ? library.check() : NULL;
 
 	/* The library's thread may be about to free what another process closed. */
-	for (int tries = 0; tries < 100 && broken && w->closed_late; tries++) {
+	for (int tries = 0; tries < 5000 && broken && w->closed_late; tries++) {
 		usleep(1000);
 		broken = library.check();
 	}
@@ -260,9 +260,12 @@ static void default_pools_trim(const struct model *w)
 {
 	CUmemoryPool pool;
 
-	for (int i = 0; w->passed_async && i < w->setting->devices; i++)
+	for (int i = 0; w->passed_async && i < w->setting->devices; i++) {
 		if (cuDeviceGetDefaultMemPool(&pool, i) == CUDA_SUCCESS)
 			(void)cuMemPoolTrimTo(pool, 0);
+		if (w->own_pools[i])
+			(void)cuMemPoolTrimTo(w->own_pools[i], 0);
+	}
 }
 
 /* Threads of the driver and of the library may need a moment, on a busy machine a long
@@ -270,7 +273,7 @@ static void default_pools_trim(const struct model *w)
 static void trim_all(struct model *w)
 {
 	gcpsim_plain_asks(1);
-	for (int tries = 0; tries < 500; tries++) {
+	for (int tries = 0; tries < 5000; tries++) {
 		for (int i = 0; library.trim && i < w->setting->devices; i++)
 			library.trim(i, 0);
 		default_pools_trim(w);

@@ -27,17 +27,6 @@ void trial_init(void)
 	}
 }
 
-/* Where nothing runs by itself (GCPSIM_SPEED=never) a wait is a thousand polls with
- * sleeps between them: as many on a machine that is loaded, but each takes longer. */
-static unsigned limit_under_load(unsigned seconds)
-{
-	double most = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN), load;
-
-	if (getloadavg(&load, 1) == 1 && load > most)
-		seconds = (unsigned)(seconds * load / most);
-	return seconds;
-}
-
 /* Each call of the program that finds no memory may look for two seconds, and one that
  * wakes the process copies all it has. */
 static unsigned limit_of(const struct trial *trial)
@@ -64,7 +53,7 @@ static void child(const struct trial *trial, const struct setting *setting,
 	setting_apply(&mine, trial->verbose ? stdout : NULL);
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
-	mine.step_s = limit_under_load(limit_of(trial));
+	mine.step_s = limit_of(trial);
 	alarm(mine.step_s);
 	play(&mine, history, kept);
 	outcome->done = 1;

@@ -33,14 +33,6 @@ def gcpool(*words):
     return look.said(live.main, *words)
 
 
-def soon(there):
-    """Waits until `there` gives something, and returns it."""
-    end = time.monotonic() + 60
-    while not (found := there()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
-
-
 class Running:
     """A program with a live view, till the end of the block."""
 
@@ -55,7 +47,7 @@ class Running:
         self.pid = self.process.pid
 
     def __enter__(self):
-        if soon(lambda: any(page.pid == self.pid and page.devices and page.devices[0]["hits"] > 1000
+        if preload.soon(lambda: any(page.pid == self.pid and page.devices and page.devices[0]["hits"] > 1000
                             for page in live.pages())):
             return self
         raise TimeoutError(f"no page of process {self.pid} with a device and hits")
@@ -71,7 +63,7 @@ class Running:
 
 def figures_grow_while_it_runs(checks, directory):
     first = ORDINARY.figures()
-    checks.that(soon(lambda: ORDINARY.figures()["devices"][0]["allocations"] >
+    checks.that(preload.soon(lambda: ORDINARY.figures()["devices"][0]["allocations"] >
                      first["devices"][0]["allocations"]), "allocations stand still")
     second = ORDINARY.figures()
     device = second["devices"][0]
@@ -79,7 +71,7 @@ def figures_grow_while_it_runs(checks, directory):
     checks.equal("user", pwd.getpwuid(os.getuid()).pw_name, second["user"])
     checks.that(device["allocations"] - device["frees"] in (0, 1), f"{device}")
     checks.that(device["reserved_bytes"] >= 1 << 20 and device["memory"] == 16 << 30, f"{device}")
-    checks.that(soon(lambda: ORDINARY.figures()["updated_seconds_ago"] < 1), f"{second}")
+    checks.that(preload.soon(lambda: ORDINARY.figures()["updated_seconds_ago"] < 1), f"{second}")
     code, out, _ = gcpool("top", "--once")
     checks.that(code == 0 and str(ORDINARY.pid) in out and "RESERVED" in out, out)
     code, out, _ = gcpool("top", "--once", str(ORDINARY.pid))
@@ -251,7 +243,7 @@ def containers_keep_their_pages(checks, directory):
     before = set(glob.glob(pages))
     first = subprocess.Popen([*apart, look.program("loop-shared"), *Running.LOOP], env=env,
                              stdout=subprocess.DEVNULL)
-    soon(lambda: set(glob.glob(pages)) - before)
+    preload.soon(lambda: set(glob.glob(pages)) - before)
     found = {path: os.stat(path).st_ino for path in set(glob.glob(pages)) - before}
     checks.equal("pages of the first", 1, len(found))
     for what, words in (

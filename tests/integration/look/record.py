@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import look
@@ -141,11 +140,7 @@ def start_long(path, extra=None, iterations=100000000):
 
 def wait_for_events(path, least=200000):
     """Till there is a recording of some size."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if os.path.exists(path) and os.path.getsize(path) > least:
-            return
-        time.sleep(0.02)
+    preload.soon(lambda: os.path.exists(path) and os.path.getsize(path) > least)
 
 
 def a_killed_process_leaves_all_it_did(checks, directory):

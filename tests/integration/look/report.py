@@ -77,15 +77,22 @@ def browser():
     return next((shutil.which(name) for name in BROWSERS if shutil.which(name)), None)
 
 
+def ran(command, tries=3):
+    """On a slow machine the browser hangs now and then: it is started again."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, errors="replace")
+    except subprocess.TimeoutExpired:
+        return ran(command, tries - 1) if tries > 1 else sys.exit("the browser hangs")
+
+
 def document_of(path):
     """The document once its scripts have run, and what they have said."""
     with tempfile.TemporaryDirectory() as profile:
-        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                   "--disable-dev-shm-usage"]
         command += [f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND"]
         command += ["--enable-logging=stderr", "--virtual-time-budget=20000", "--window-size=1280,2400"]
-        done = subprocess.run(
-            [*command, "--dump-dom", f"file://{path}"], capture_output=True, text=True, timeout=180,
-            errors="replace")
+        done = ran([*command, "--dump-dom", f"file://{path}"])
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line or "SCRIPT ERROR" in line]
     return done.stdout, said
 

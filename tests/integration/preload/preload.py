@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 SKIP = 77
 
@@ -75,6 +76,14 @@ def emulated(command, env):
         if name in env:
             emulator += ["-E", f"{name}={env.pop(name)}"]
     return emulator + command
+
+
+def soon(there):
+    """Waits until `there` gives something, and returns it."""
+    end = time.monotonic() + 60
+    while not (found := there()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
 
 
 def alone():
