@@ -189,6 +189,15 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
+/* A graph that could not enter a lane while the device was at work is tried again at
+ * launches of it, more and more seldom. One that takes the place of another one at each
+ * step is launched once, and what is mapped for it would be of no use. */
+static bool is_bind_due(const struct gcp_graph_pool *graph)
+{
+	return !graph->track && graph->launches >= graph->updated &&
+	       (graph->launches & (graph->launches - 1)) == 0;
+}
+
 /* -EAGAIN: once more. */
 static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const void *exec, void *stream, struct gcp_launch *launch)
@@ -213,6 +222,10 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		gcp_share_end(tracker, graph); /* X2: only the latest launch is known */
 		return -EAGAIN;
 	}
+	if (is_bind_due(graph))
+		gcp_share_bind(tracker, graph);
+	if (!graph->shares)
+		return -EAGAIN;
 	launch->crosses = false;
 	if (graph->track)
 		result = lane_find(tracker, graph, exec, &last, launch);
@@ -299,7 +312,7 @@ static bool is_as_before(const struct gcp_tracker *tracker,
 	      ctx != gcp_pool_context(graph->pool))))
 		return false;
 	if (!track)
-		return true;
+		return !is_bind_due(graph);
 	assert(track->lane && track->members > 0); /* X1 */
 	return track->stream_id == last->stream_id &&
 	       track->last.stream_id == last->stream_id && track->crossings == 0 &&

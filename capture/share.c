@@ -20,10 +20,8 @@
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
- * waited for: when a graph is destroyed, when a capture begins, and when memory is out.
- * Graphs that were not launched yet are in the lane without a stream. A graph that
- * takes the place of another one in an executable does so at each step, maybe: what is
- * mapped for it would be of no use, so it waits until memory is out.
+ * waited for: when a graph is destroyed, when a capture begins, when memory is out, and
+ * at launches. Graphs that were not launched yet are in the lane without a stream.
  *
  * What a program does with a graph that shares, besides launches:
  *
