@@ -198,7 +198,9 @@ struct gcp_chunk {
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
-	uint64_t number; /* counts the segments of all pools as they came */
+	/* Of no other segment. Those of small blocks come first, then the driver's: a
+	 * search for a small block ends behind them. */
+	uint64_t number;
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
 	 * blocks. */

@@ -193,8 +193,6 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 
 static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
 {
-	if (gcp_segment_least(a->segment) != gcp_segment_least(b->segment))
-		return gcp_segment_least(a->segment) < gcp_segment_least(b->segment);
 	if (a->segment != b->segment)
 		return a->segment->number < b->segment->number;
 	return a->addr < b->addr;

@@ -15,12 +15,8 @@
 
 static bool block_before(const struct gcp_block *a, const struct gcp_block *b)
 {
-	if (a->segment == b->segment)
-		return a->addr < b->addr;
-	/* Segments of small blocks come first: a search for one ends behind them. */
-	if (gcp_segment_least(a->segment) != gcp_segment_least(b->segment))
-		return gcp_segment_least(a->segment) < gcp_segment_least(b->segment);
-	return a->segment->number < b->segment->number;
+	return a->segment == b->segment ? a->addr < b->addr
+					: a->segment->number < b->segment->number;
 }
 
 static gcp_treap_update largest_update;

@@ -22,6 +22,7 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment = gcp_descriptor_alloc(&pool->segment_descriptors);
+	uint64_t order = size == GCP_CHUNK ? 0 : chunks ? 2 : 1;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!segment)
@@ -31,7 +32,8 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .size = size,
 	    .mapped = chunks ? 0 : size,
 	    .chunks = chunks,
-	    .number = atomic_fetch_add(&pool->pools->last_segment, 1) + 1,
+	    .number =
+		order << 62 | (atomic_fetch_add(&pool->pools->last_segment, 1) + 1),
 	    .pool = pool,
 	    .heap = heap,
 	};
