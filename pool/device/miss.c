@@ -203,11 +203,6 @@ static int take_gathered(struct gcp_request *request)
 
 /* --- new ---------------------------------------------------------------------- */
 
-static int retry(struct gcp_request *request)
-{
-	return gcp_take_anywhere(request) ? 0 : gcp_grow(request);
-}
-
 /* Blocks that the request's own stream has freed need no wait: from here on it looks at
  * all of them. */
 static bool take_joined(struct gcp_request *request)
@@ -232,7 +227,7 @@ static int take_new(struct gcp_request *request)
 		if (result == GCP_CUDA_OUT_OF_MEMORY && !take_joined(request)) {
 			result = take_ordered(request, true);
 			if (is_missing(request, result))
-				result = gcp_reclaim_and_retry(request, retry);
+				result = gcp_reclaim_and_retry(request);
 		}
 		if (result != 0 || request->block)
 			return request->block ? 0 : result;

@@ -80,13 +80,15 @@ static uint64_t bytes_beyond_limit(struct gcp_pool *pool)
 						 : 0;
 }
 
-/* One step of the above: `turn`: a new turn begins at `now`. An error is the device's,
- * and nothing is done. */
-static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
-		    bool gently)
+/* One step of the above. An error is the device's, and nothing is done. */
+static int maintain(struct gcp_pool *pool, bool gently)
 {
 	struct gcp_purge purge = {
 	    .completed_only = true, .gently = gently, .exact = true};
+	uint64_t now = pool->pools->driver.clock_ns();
+	bool limit = limit_now(pool) != GCP_LIMIT_NONE;
+	bool turn = !gcp_timeline_is_held(&pool->timeline) &&
+		    gcp_turn_is_over(pool->pools, &pool->maintenance, now);
 	int result = turn || limit ? gcp_timeline_poll_all(pool) : 0;
 
 	if (result != 0)
@@ -96,6 +98,8 @@ static int maintain(struct gcp_pool *pool, bool turn, uint64_t now, bool limit,
 	purge.exact = false;
 	if (limit && (purge.bytes = bytes_beyond_limit(pool)) > 0)
 		(void)gcp_pool_purge(pool, &purge);
+	if (turn && !gently)
+		(void)gcp_pinned_decay(pool); /* an error shows again */
 	return 0;
 }
 
@@ -124,17 +128,10 @@ static void keep_up(struct gcp_pool *pool, bool held)
 
 int gcp_pool_maintain(struct gcp_pool *pool)
 {
-	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
-	uint64_t now = pool->pools->driver.clock_ns();
+	int result = maintain(pool, false);
 
-	bool turn = !held && gcp_turn_is_over(pool->pools, &pool->maintenance, now);
-	int result =
-	    maintain(pool, turn, now, limit_now(pool) != GCP_LIMIT_NONE, false);
-
-	if (turn && result == 0)
-		(void)gcp_pinned_decay(pool); /* an error shows again */
 	if (!pool->vmm)
-		keep_up(pool, held);
+		keep_up(pool, gcp_timeline_is_held(&pool->timeline));
 	return result;
 }
 
@@ -146,12 +143,8 @@ static bool may_decay(const struct gcp_pool *pool)
 
 void gcp_pool_maintain_gently(struct gcp_pool *pool)
 {
-	uint64_t now = pool->pools->driver.clock_ns();
-
-	if (may_decay(pool)) /* an error shows again */
-		(void)maintain(pool,
-			       gcp_turn_is_over(pool->pools, &pool->maintenance, now),
-			       now, limit_now(pool) != GCP_LIMIT_NONE, true);
+	if (may_decay(pool))
+		(void)maintain(pool, true); /* an error shows again */
 }
 
 void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
@@ -188,7 +181,7 @@ static void decay_within(void *arg)
 	struct gcp_pool *pool = arg;
 
 	if (may_decay(pool) && is_quiet(pool))
-		(void)maintain(pool, true, pool->pools->driver.clock_ns(), false, true);
+		(void)maintain(pool, true);
 }
 
 void gcp_pools_decay(struct gcp_pools *pools,

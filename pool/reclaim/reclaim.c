@@ -87,12 +87,18 @@ static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
+static void count(struct gcp_pool *pool, uint64_t *counter)
+{
+	GCP_LOCKED(&pool->lock);
+	++*counter;
+}
+
 /* Another thread has taken segments off the lists, and frees them just now. */
 static void wait_for_givers(struct gcp_pool *pool)
 {
 	if (!is_giving(pool))
 		return;
-	gcp_count_wait(pool);
+	count(pool, &pool->stats.waits);
 	for (int i = 0; i < GCP_WAIT_LIMIT && is_giving(pool); i++)
 		gcp_backoff();
 }
@@ -104,26 +110,22 @@ struct step {
 	const struct gcp_heap *own; /* of a capture, for which it is done, or NULL */
 	struct gcp_search *search;
 	uint64_t given; /* bytes */
-	bool more;      /* the same may help again */
+	bool behind_barriers;
+	bool more; /* the same may help again */
 };
 
-static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
+static void give_completed(struct gcp_pool *pool, struct step *step)
 {
 	const struct gcp_purge purge = {
 	    .bytes = UINT64_MAX,
 	    .completed_only = true,
 	    .gently = pool->pools->driver.mem_release != NULL,
-	    .behind_barriers = behind_barriers,
+	    .behind_barriers = step->behind_barriers,
 	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
 	step->given += gcp_pool_purge(pool, &purge);
 	wait_for_givers(pool);
-}
-
-static void give_completed(struct gcp_pool *pool, struct step *step)
-{
-	give(pool, step, false);
 }
 
 static void trim_driver(struct gcp_pool *pool, struct step *step)
@@ -141,7 +143,7 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 	if (awaited_epoch(pool, step->own) == 0 ||
 	    !gcp_timeline_wait_oldest(pool, step->search))
 		return;
-	gcp_count_wait(pool);
+	count(pool, &pool->stats.waits);
 	step->more = true;
 	give_completed(pool, step);
 }
@@ -199,12 +201,13 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 	uint64_t epoch = awaited_epoch(pool, step->own);
 
 	if (epoch != 0) {
-		gcp_count_wait(pool);
+		count(pool, &pool->stats.waits);
 		if (complete_soon(pool, epoch, step->search) == -EBUSY)
 			(void)gcp_pool_complete(pool, epoch);
 	}
 	(void)complete_soon(pool, atomic_load(&pool->held_back), step->search);
-	give(pool, step, true); /* also what a barrier of another pool holds back */
+	step->behind_barriers = true; /* also of another pool */
+	give_completed(pool, step);
 }
 
 static const struct stage {
@@ -270,16 +273,6 @@ static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 
 /* --- an allocation of a pool -------------------------------------------------- */
 
-static void count_retry(struct gcp_pool *pool, bool out)
-{
-	gcp_mutex_lock(&pool->lock);
-	if (out)
-		pool->stats.ooms++;
-	else
-		pool->stats.alloc_retries++;
-	gcp_mutex_unlock(&pool->lock);
-}
-
 /* Whether the request may be served when all has come back that may: not what live
  * graphs keep, except for the request's own capture. */
 static bool may_succeed(const struct gcp_request *request)
@@ -306,8 +299,12 @@ static bool others_give(struct gcp_pools *pools, int device, struct gcp_search *
 	return gcp_search_others(pools, search);
 }
 
-int gcp_reclaim_and_retry(struct gcp_request *request,
-			  int (*retry)(struct gcp_request *request))
+static int retry(struct gcp_request *request)
+{
+	return gcp_take_anywhere(request) ? 0 : gcp_grow(request);
+}
+
+int gcp_reclaim_and_retry(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_search search = {0};
@@ -320,7 +317,7 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 		do {
 			if (stage->waits && !may_succeed(request))
 				break;
-			count_retry(pool, false);
+			count(pool, &pool->stats.alloc_retries);
 			step = stage_run(stage, pool->pools, pool->device,
 					 request->heap, &search);
 			result = retry(request);
@@ -336,7 +333,7 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->vmm)
 		result = gcp_grow_plain(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
-		count_retry(pool, true);
+		count(pool, &pool->stats.ooms);
 	return result;
 }
 
@@ -346,7 +343,7 @@ int gcp_refuse(struct gcp_request *request)
 	int result = gcp_grow_plain(request);
 
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
-		count_retry(pool, true);
+		count(pool, &pool->stats.ooms);
 	return result;
 }
 
@@ -419,7 +416,7 @@ static void complete_all(struct gcp_pool *pool)
 
 	if (epoch == 0)
 		return;
-	gcp_count_wait(pool);
+	count(pool, &pool->stats.waits);
 	(void)gcp_pool_complete(pool, epoch);
 }
 
@@ -473,65 +470,31 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 
 /* --- waiting where no fence may be set ---------------------------------------- */
 
-/* An epoch that a free completes, which waits for all work of the pool's context, but
- * for what other devices do: that submitted before `foreign` is waited for, too. */
-struct freeing {
-	uint64_t epoch, foreign;
-};
-
-static struct freeing freeing_begin(struct gcp_pool *pool)
-{
-	const struct gcp_driver *driver = &pool->pools->driver;
-	struct freeing freeing = {.epoch = gcp_timeline_next(&pool->timeline)};
-
-	atomic_fetch_sub_explicit(&pool->timeline.filled,
-				  gcp_timeline_filled(&pool->timeline),
-				  memory_order_relaxed);
-	if (driver->foreign_now)
-		freeing.foreign = driver->foreign_now();
-	return freeing;
-}
-
-/* result: of the free. own: as driver->foreign_wait. */
-static int freeing_end(struct gcp_pool *pool, const struct freeing *freeing, bool own,
-		       int result)
-{
-	const struct gcp_driver *driver = &pool->pools->driver;
-
-	if (result == 0 && driver->foreign_wait)
-		result = driver->foreign_wait(pool->ctx, freeing->foreign, own);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, freeing->epoch);
-	return result;
-}
-
-/* Freeing pinned memory waits for the context as well, and needs nothing of the
- * device. */
-static int complete_by_host_free(struct gcp_pool *pool, bool own)
-{
-	const struct gcp_driver *driver = &pool->pools->driver;
-	void *p;
-	int result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &p);
-
-	if (result != 0)
-		return result;
-	struct freeing freeing = freeing_begin(pool);
-	return freeing_end(pool, &freeing, own, driver->host_free(pool->ctx, p));
-}
-
-/* A capture forbids fences, but a real free is legal then and waits for the
- * context as well: allocates and frees the least there is. */
+/* A capture forbids fences, but a real free is legal then and waits for the context as
+ * well: allocates and frees the least there is. On a device that is full to the last
+ * unit that is pinned memory. Both wait for all but what other devices do: that
+ * submitted before is waited for, too (own: as driver->foreign_wait). */
 int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own)
 {
+	const struct gcp_driver *driver = &pool->pools->driver;
+	struct gcp_timeline *timeline = &pool->timeline;
+	void *pinned = NULL;
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 
-	/* Full to the last unit. */
-	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
-		return complete_by_host_free(pool, own);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && driver->host_alloc)
+		result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &pinned);
 	if (result != 0)
 		return result;
-	struct freeing freeing = freeing_begin(pool);
-	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
-	return freeing_end(pool, &freeing, own, result);
+	uint64_t epoch = gcp_timeline_next(timeline);
+	uint64_t foreign = driver->foreign_now ? driver->foreign_now() : 0;
+	atomic_fetch_sub_explicit(&timeline->filled, gcp_timeline_filled(timeline),
+				  memory_order_relaxed);
+	result = pinned ? driver->host_free(pool->ctx, pinned)
+			: GCP_CALL(pool, mem_free, pool->ctx, addr);
+	if (result == 0 && driver->foreign_wait)
+		result = driver->foreign_wait(pool->ctx, foreign, own);
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
 }

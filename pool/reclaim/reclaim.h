@@ -28,10 +28,9 @@ int gcp_grow_plain(struct gcp_request *request); /* a segment of the driver's me
 /* Waits for all work of the context also while a capture forbids fences. own: but not
  * for what other devices do for others; -EAGAIN: that is left. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own);
-/* The device is full: gives back, stage by stage, until `retry` gives something else
- * than GCP_CUDA_OUT_OF_MEMORY; its result. */
-int gcp_reclaim_and_retry(struct gcp_request *request,
-			  int (*retry)(struct gcp_request *request));
+/* The device is full: gives back, stage by stage, and tries after each, until the
+ * result is something else than GCP_CUDA_OUT_OF_MEMORY. */
+int gcp_reclaim_and_retry(struct gcp_request *request);
 /* For what is larger than the device: the driver says so, and nothing else is tried. */
 int gcp_refuse(struct gcp_request *request);
 /* Gives back what fits; returns the bytes. No lock held. */
@@ -44,12 +43,5 @@ void gcp_pool_gather(struct gcp_pool *pool);
 /* Waits for all work until the end of `epoch`, and beside a capture for all of the
  * context. An error of the device. */
 int gcp_pool_complete(struct gcp_pool *pool, uint64_t epoch);
-
-static inline void gcp_count_wait(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.waits++;
-	gcp_mutex_unlock(&pool->lock);
-}
 
 #endif

@@ -310,7 +310,6 @@ bool gcp_vmm_unmap_completed(struct gcp_pool *pool)
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
-	uint64_t given = 0;
 
 	if (!pool->vmm || bytes == 0)
 		return 0;
@@ -321,7 +320,7 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 	gcp_mutex_lock(&pool->lock);
 	gcp_space_collect_completed(pool, bytes, exact, &move);
 	gcp_mutex_unlock(&pool->lock);
-	given = move.donated;
+	uint64_t given = move.donated;
 	(void)donors_empty(pool, &move, NULL);
 	given -= move.donated;
 	gcp_mutex_lock(&pool->lock);

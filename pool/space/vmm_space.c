@@ -424,13 +424,13 @@ void gcp_space_free(struct gcp_block *block, bool unmapped)
 {
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
-	if (unmapped) {
-		block = hole_insert(heap, block);
-		if (gcp_block_is_segment(block))
-			range_detach(heap, block);
+	if (!unmapped) {
+		unmapping_insert(heap, block);
 		return;
 	}
-	unmapping_insert(heap, block);
+	block = hole_insert(heap, block);
+	if (gcp_block_is_segment(block))
+		range_detach(heap, block);
 }
 
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
@@ -463,9 +463,8 @@ struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap, struct gcp_block
 struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 {
 	uint64_t completed = atomic_load(&pool->timeline.completed);
-	struct gcp_block *block;
+	struct gcp_block *block = TAILQ_FIRST(&pool->common.unmapping);
 
-	block = TAILQ_FIRST(&pool->common.unmapping);
 	if (!block || block->epoch > completed)
 		return NULL;
 	TAILQ_REMOVE(&pool->common.unmapping, block, link);
