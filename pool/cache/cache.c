@@ -25,13 +25,6 @@ __thread struct gcp_tls gcp_tls
 
 /* --- life ------------------------------------------------------------------------ */
 
-static void magazine_init(struct gcp_magazine *magazine)
-{
-	*magazine = (struct gcp_magazine){0};
-	magazine->loaded_last = &magazine->loaded;
-	magazine->previous_last = &magazine->previous;
-}
-
 static struct gcp_cache *cache_create(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
@@ -43,8 +36,10 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 		return NULL;
 	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
-	for (uint32_t i = 0; i <= count; i++)
-		magazine_init(&cache->magazines[i]);
+	for (uint32_t i = 0; i <= count; i++) {
+		gcp_chain_init(&cache->magazines[i].loaded);
+		gcp_chain_init(&cache->magazines[i].previous);
+	}
 	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_INSERT_TAIL(&pools->caches, cache, link);
 	gcp_mutex_unlock(&pools->registry_lock);
@@ -128,32 +123,23 @@ static void epoch_enter(struct gcp_cache *cache, uint64_t epoch)
 
 static void load_previous(struct gcp_magazine *magazine)
 {
-	uint16_t batch = magazine->batch;
-	struct gcp_block *previous = magazine->previous,
-			 **last = magazine->previous_last;
-	uint16_t count = magazine->previous_count;
-
-	magazine_init(magazine);
-	magazine->limit = magazine->batch = batch;
-	if (!previous)
-		return;
-	magazine->loaded = previous;
-	magazine->loaded_last = last;
-	magazine->loaded_count = count;
+	assert(!magazine->loaded.first);
+	magazine->loaded = magazine->previous;
+	gcp_chain_init(&magazine->previous);
+	magazine->limit = magazine->batch;
+	magazine->seen = 0;
 }
 
 static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			 struct gcp_chain *chain)
 {
-	if (!magazine->loaded)
+	struct gcp_chain *loaded = &magazine->loaded;
+
+	if (!loaded->first)
 		return;
-	gcp_cache_held_add(cache,
-			   -(int64_t)(magazine->loaded_count * magazine->loaded->size));
-	gcp_chain_append(chain, magazine->loaded, magazine->loaded_last,
-			 magazine->loaded_count);
-	magazine->loaded = NULL;
-	magazine->loaded_last = &magazine->loaded;
-	magazine->loaded_count = 0;
+	gcp_cache_held_add(cache, -gcp_chain_bytes(loaded));
+	gcp_chain_append(chain, loaded->first, loaded->last, loaded->count);
+	gcp_chain_init(loaded);
 }
 
 static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
@@ -190,26 +176,23 @@ static uint32_t batch_of(uint32_t most)
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    bool over, struct gcp_chain *excess)
 {
-	uint32_t most = gcp_window_blocks(cache->pool, magazine->previous->size);
-	uint32_t count = (uint32_t)magazine->previous_count + magazine->loaded_count;
+	uint32_t most = gcp_window_blocks(cache->pool, magazine->previous.first->size);
+	uint32_t count = magazine->previous.count + magazine->loaded.count;
 	uint32_t batch;
 
 	if (gcp_depot_is_open(cache->pool))
-		most = gcp_cache_batch(cache, magazine->previous->size);
-	if (most > UINT16_MAX / 4) /* what a magazine counts up to */
-		most = UINT16_MAX / 4;
+		most = gcp_cache_batch(cache, magazine->previous.first->size);
 	batch = batch_of(most);
-	if (magazine->loaded &&
-	    (count >= 2 * most || (magazine->previous_count >= batch &&
-				   (over || magazine->loaded_count == magazine->seen))))
+	if (magazine->loaded.first &&
+	    (count >= 2 * most || (magazine->previous.count >= batch &&
+				   (over || magazine->loaded.count == magazine->seen))))
 		loaded_drain(cache, magazine, excess);
-	if (!magazine->loaded && magazine->previous_count >= batch)
+	if (!magazine->loaded.first && magazine->previous.count >= batch)
 		load_previous(magazine);
-	magazine->seen = magazine->loaded_count;
-	magazine->batch = (uint16_t)batch;
-	magazine->limit = (uint16_t)(magazine->previous_count < batch
-					 ? batch
-					 : magazine->previous_count + batch);
+	magazine->seen = magazine->loaded.count;
+	magazine->batch = batch;
+	magazine->limit =
+	    magazine->previous.count < batch ? batch : magazine->previous.count + batch;
 }
 
 /* --- take and put: the slow halves -------------------------------------------- */
@@ -225,8 +208,8 @@ void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 static bool loaded_is_ready(const struct gcp_cache *cache,
 			    const struct gcp_magazine *magazine)
 {
-	return magazine->loaded &&
-	       gcp_epoch_ready(cache->pool, magazine->loaded->epoch);
+	return magazine->loaded.first &&
+	       gcp_epoch_ready(cache->pool, magazine->loaded.first->epoch);
 }
 
 void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index)
@@ -244,17 +227,12 @@ void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index)
 static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    uint32_t size_class)
 {
-	struct gcp_chain chain = {magazine->loaded, magazine->loaded_last,
-				  magazine->loaded_count};
-	int64_t had = chain.first ? (int64_t)(chain.count * chain.first->size) : 0;
+	struct gcp_chain *loaded = &magazine->loaded;
+	int64_t had = gcp_chain_bytes(loaded);
 
-	if (size_class == cache->pool->pools->classes.count ||
-	    !gcp_depot_exchange(cache->pool, size_class, &chain))
-		return;
-	gcp_cache_held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
-	magazine->loaded = chain.first;
-	magazine->loaded_last = chain.last;
-	magazine->loaded_count = (uint16_t)chain.count;
+	if (size_class < cache->pool->pools->classes.count &&
+	    gcp_depot_exchange(cache->pool, size_class, loaded))
+		gcp_cache_held_add(cache, gcp_chain_bytes(loaded) - had);
 }
 
 /* So high it was not since the last hand-over, when all was zero: no need to ask at
@@ -277,13 +255,13 @@ struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
 
 	gcp_owner_lock(&cache->own);
 	if (!loaded_is_ready(cache, magazine)) {
-		magazine->seen = UINT16_MAX;
-		if (!magazine->loaded)
+		magazine->seen = UINT32_MAX;
+		if (!magazine->loaded.first)
 			load_previous(magazine);
 		if (!loaded_is_ready(cache, magazine))
 			loaded_exchange(cache, magazine, size_class);
 	}
-	block = loaded_is_ready(cache, magazine) ? magazine->loaded : NULL;
+	block = loaded_is_ready(cache, magazine) ? magazine->loaded.first : NULL;
 	if (block && gcp_cache_pop(cache, magazine, block, requested))
 		gcp_cache_counted(cache);
 	else
@@ -318,7 +296,8 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
 	bool over = gcp_cache_bytes(cache) > cache->limit;
 
-	if (magazine->previous && (over || magazine->previous_count >= magazine->limit))
+	if (magazine->previous.first &&
+	    (over || magazine->previous.count >= magazine->limit))
 		magazine_rotate(cache, magazine, over, &excess);
 	bool everything = gcp_cache_bytes(cache) > cache->limit;
 	if (everything)
@@ -370,9 +349,9 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 	struct gcp_block *block;
 
 	gcp_owner_lock(&cache->own);
-	block = magazine->loaded ? magazine->loaded : magazine->previous;
+	block = magazine->loaded.first ?: magazine->previous.first;
 	uint64_t epoch = block ? block->epoch : 0;
-	*ret_count = (uint32_t)magazine->loaded_count + magazine->previous_count;
+	*ret_count = magazine->loaded.count + magazine->previous.count;
 	gcp_owner_unlock(&cache->own);
 	return epoch;
 }

@@ -17,7 +17,8 @@
 #include "../space/vmm.h"
 #include "stream_cache.h"
 
-/* CACHED blocks by ->next, oldest first. */
+/* CACHED blocks by ->next, oldest first. One that was emptied from its begin has a
+ * `last` of no use. */
 struct gcp_chain {
 	struct gcp_block *first, **last; /* NULL; &first, if there is none */
 	uint32_t count;
@@ -26,14 +27,11 @@ struct gcp_chain {
 /* The blocks of one class: cache.h.
  *  M2 each chain is as long as its count says */
 struct gcp_magazine {
-	struct gcp_block *loaded; /* taken from; older than previous */
-	struct gcp_block **loaded_last;
-	struct gcp_block *previous; /* put onto */
-	struct gcp_block **previous_last;
-	uint16_t loaded_count, previous_count;
-	uint16_t limit; /* of previous_count: then gcp_cache_put_slow looks */
-	uint16_t batch; /* so many are left for others at once, or 0 */
-	uint16_t seen;  /* loaded_count when that was done last; UINT16_MAX: some
+	struct gcp_chain loaded;   /* taken from; older than previous */
+	struct gcp_chain previous; /* put onto */
+	uint32_t limit; /* of previous.count: then gcp_cache_put_slow looks */
+	uint32_t batch; /* so many are left for others at once, or 0 */
+	uint32_t seen;  /* loaded.count when that was done last; UINT32_MAX: some
 			 * were wanted since */
 };
 
@@ -128,6 +126,8 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 /* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
 void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);
+/* Of blocks of one size. */
+int64_t gcp_chain_bytes(const struct gcp_chain *chain);
 /* Its blocks go to the common heap. Takes pool->lock, unless it is empty. */
 void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
@@ -241,9 +241,9 @@ int gcp_cache_counted(struct gcp_cache *cache);
 static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *magazine,
 				 struct gcp_block *block, uint64_t requested)
 {
-	assert(block == magazine->loaded);
-	magazine->loaded = block->next;
-	magazine->loaded_count--;
+	assert(block == magazine->loaded.first);
+	magazine->loaded.first = block->next;
+	magazine->loaded.count--;
 	/* blocks.c may be looking. */
 	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
 	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
@@ -264,16 +264,16 @@ static inline void gcp_cache_freed(struct gcp_cache *cache,
 
 /* The same, and keeps it. Returns true if gcp_cache_put_slow has something to do. */
 static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *block,
-				  uint32_t index)
+				  size_t index)
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
 
 	block->next = NULL;
 	gcp_cache_freed(cache, block);
-	*magazine->previous_last = block;
-	magazine->previous_last = &block->next;
-	magazine->previous_count++;
-	return cache->epoch_left <= 0 || magazine->previous_count >= magazine->limit ||
+	*magazine->previous.last = block;
+	magazine->previous.last = &block->next;
+	magazine->previous.count++;
+	return cache->epoch_left <= 0 || magazine->previous.count >= magazine->limit ||
 	       cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 }
 

@@ -65,13 +65,15 @@ static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 	}
 }
 
-static int64_t chain_bytes(const struct gcp_chain *chain)
+int64_t gcp_chain_bytes(const struct gcp_chain *chain)
 {
 	return chain->first ? (int64_t)(chain->count * chain->first->size) : 0;
 }
 
-/* One that was left before the epoch; NULL: there is none. */
-static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
+/* One that was left before the epoch, for `instead` if that has any; NULL: there is
+ * none. */
+static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch,
+				    const struct gcp_chain *instead)
 {
 	struct gcp_block *first;
 
@@ -81,6 +83,8 @@ static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
 		first = NULL;
 	if (first)
 		first_set(depot, first->batch.next);
+	if (first && instead && instead->first)
+		depot_insert(depot, instead);
 	gcp_spin_unlock(&depot->lock);
 	return first;
 }
@@ -88,7 +92,7 @@ static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
 void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_depot *depot = &pool->depots[chain->first->size_class];
-	int64_t bytes = chain_bytes(chain);
+	int64_t bytes = gcp_chain_bytes(chain);
 
 	if (!gcp_depot_is_open(pool) ||
 	    atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes >
@@ -106,24 +110,16 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 {
 	struct gcp_depot *depot = &pool->depots[size_class];
 	uint64_t oldest = atomic_load_explicit(&depot->oldest, memory_order_relaxed);
+	uint64_t before = chain->first ? chain->first->epoch : UINT64_MAX;
+	int64_t given = gcp_chain_bytes(chain);
 	struct gcp_block *first;
 
 	/* No thread has left a batch that helps: the usual case. */
-	if (oldest == 0 || (chain->first && oldest >= chain->first->epoch))
+	if (oldest == 0 || oldest >= before ||
+	    !(first = older_take(depot, before, chain)))
 		return false;
-	int64_t given = chain_bytes(chain); /* once it is there others may take it */
-	gcp_spin_lock(&depot->lock);
-	first = depot->first;
-	if (!first || (chain->first && first->epoch >= chain->first->epoch)) {
-		gcp_spin_unlock(&depot->lock);
-		return false;
-	}
-	first_set(depot, first->batch.next);
-	if (chain->first)
-		depot_insert(depot, chain);
-	gcp_spin_unlock(&depot->lock);
 	*chain = (struct gcp_chain){first, first->batch.last, first->batch.count};
-	atomic_fetch_add_explicit(&pool->depot_bytes, given - chain_bytes(chain),
+	atomic_fetch_add_explicit(&pool->depot_bytes, given - gcp_chain_bytes(chain),
 				  memory_order_relaxed);
 	return true;
 }
@@ -135,7 +131,7 @@ void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *ch
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return;
 	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
-		while ((first = older_take(&pool->depots[i], epoch))) {
+		while ((first = older_take(&pool->depots[i], epoch, NULL))) {
 			int64_t bytes = (int64_t)(first->batch.count * first->size);
 
 			gcp_chain_append(chain, first, first->batch.last,

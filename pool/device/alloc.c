@@ -51,10 +51,11 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 	if (__builtin_expect(
 		bytes - 1 >= classes->largest || gcp_tls.pool_key != pool->key, 0))
 		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
-	struct gcp_magazine *magazine = &cache->magazines[gcp_class_of(classes, bytes)];
+	size_t index = gcp_class_of(classes, bytes);
+	struct gcp_magazine *magazine = &cache->magazines[index];
 	if (__builtin_expect(!gcp_owner_try(&cache->own), 0))
 		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
-	struct gcp_block *block = magazine->loaded;
+	struct gcp_block *block = magazine->loaded.first;
 	if (__builtin_expect(!block || !gcp_epoch_ready(pool, block->epoch), 0)) {
 		gcp_owner_unlock(&cache->own);
 		return gcp_pool_alloc_margin(pool, bytes, 0, ret_addr);
@@ -180,7 +181,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 {
 	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
 	struct gcp_cache *cache = gcp_tls.cache;
-	uint32_t index = block->size_class;
+	size_t index = block->size_class;
 
 	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
 	block->epoch = epoch;
