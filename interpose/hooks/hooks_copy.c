@@ -70,8 +70,6 @@ static const CUDA_MEMCPY3D_PEER nothing = {.srcMemoryType = CU_MEMORYTYPE_HOST,
 
 static CUDA_MEMCPY3D_PEER rectangle(const CUDA_MEMCPY2D *copy)
 {
-	if (!copy)
-		return nothing;
 #define GCP_SIDE(side)                                                                 \
 	.side##XInBytes = copy->side##XInBytes, .side##Y = copy->side##Y,              \
 	.side##MemoryType = copy->side##MemoryType, .side##Host = copy->side##Host,    \
@@ -88,16 +86,6 @@ static CUDA_MEMCPY3D_PEER rectangle(const CUDA_MEMCPY2D *copy)
  * must be zero. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "cuda.h");
 
-/* `copy`: one of the two, or NULL. */
-static CUDA_MEMCPY3D_PEER volume(const void *copy)
-{
-	CUDA_MEMCPY3D_PEER what = nothing;
-
-	if (copy)
-		memcpy(&what, copy, sizeof(what));
-	return what;
-}
-
 static CUmemorytype type_of(char letter)
 {
 	return letter == 'H'   ? CU_MEMORYTYPE_HOST
@@ -111,12 +99,16 @@ static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
 {
 	const char *form = name + strlen("cuMemcpy");
 	const void *copy = (const void *)(uintptr_t)words[0];
+	CUDA_MEMCPY3D_PEER what = nothing;
 
 	assert(strncmp(name, "cuMemcpy", strlen("cuMemcpy")) == 0);
 	if (*form == '2')
-		return rectangle(copy);
-	if (*form == '3')
-		return volume(copy);
+		return copy ? rectangle(copy) : nothing;
+	if (*form == '3') {
+		if (copy)
+			memcpy(&what, copy, sizeof(what));
+		return what;
+	}
 	if (*form == 'P')
 		return line(CU_MEMORYTYPE_DEVICE, words[0], CU_MEMORYTYPE_DEVICE,
 			    words[2], words[4]);
@@ -263,15 +255,6 @@ static CUresult copy_call(const struct copy *copy)
 	return gcp_real.cuMemcpy3DPeer(&copy->what);
 }
 
-/* Errors that the program's own call may not give. */
-static bool is_refused(CUresult result)
-{
-	return result == CUDA_ERROR_INVALID_VALUE ||
-	       result == CUDA_ERROR_INVALID_CONTEXT ||
-	       result == CUDA_ERROR_INVALID_HANDLE ||
-	       result == CUDA_ERROR_NOT_SUPPORTED;
-}
-
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A synchronous call may return before its last part is done, which came
@@ -382,7 +365,7 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 	assert(!copy->several || !copy->rewritten);
 	if (copy->rewritten && !captured) {
 		result = copy_call(copy);
-		if (!is_refused(result))
+		if (result == CUDA_SUCCESS)
 			return result;
 	} else if (copy->rewritten || (copy->several && copy->mapped)) {
 		gcp_vmm_open_everywhere();
