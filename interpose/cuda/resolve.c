@@ -31,34 +31,6 @@ static struct gcp_elf libcuda;
 /* libcuda may look up its own functions while we ask it for them. */
 static __thread bool resolving __attribute__((tls_model("initial-exec")));
 
-static void resolve_locked(const struct gcp_elf *found);
-
-bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
-{
-	struct gcp_elf found;
-	bool done;
-
-	if (resolving)
-		return false;
-	/* Without the lock: the loader has one of its own, and holds it while the
-	 * constructors of a library run, which may come here. */
-	resolving = true;
-	done = gcp_elf_find("libcuda.so.1", &found) && gcp_elf_pin(&found);
-	resolving = false;
-	if (!done)
-		return false;
-	begins();
-	GCP_LOCKED(&resolve_lock);
-	resolving = true;
-	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
-		resolve_locked(&found);
-		resolved();
-	}
-	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
-	resolving = false;
-	return done;
-}
-
 static size_t map_slot(const void *real)
 {
 	uint64_t key = (uint64_t)(uintptr_t)real;
@@ -116,6 +88,32 @@ static void resolve_locked(const struct gcp_elf *found)
 		if (*gcp_row_slot(i))
 			map_add(given, gcp_row_entry(&gcp_rows[i]));
 	}
+}
+
+bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
+{
+	struct gcp_elf found;
+	bool done;
+
+	if (resolving)
+		return false;
+	/* Without the lock: the loader has one of its own, and holds it while the
+	 * constructors of a library run, which may come here. */
+	resolving = true;
+	done = gcp_elf_find("libcuda.so.1", &found) && gcp_elf_pin(&found);
+	resolving = false;
+	if (!done)
+		return false;
+	begins();
+	GCP_LOCKED(&resolve_lock);
+	resolving = true;
+	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
+		resolve_locked(&found);
+		resolved();
+	}
+	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
+	resolving = false;
+	return done;
 }
 
 bool gcp_resolve_complete(void)

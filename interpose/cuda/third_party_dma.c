@@ -27,9 +27,9 @@
  * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
  * there is a driver of the kernel for it. (Where one lets devices reach each other
  * without that driver, docs/limits.md says what to set.) */
-static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
-					"libmlx5",    "libcxi",    "libpsm2"};
-static const char storage[] = "libcufile";
+static const char *const libraries[] = {"libcufile", "libibverbs", "libgdrapi",
+					"libfabric", "libmlx5",    "libcxi",
+					"libpsm2"};
 static const char *const storage_drivers[] = {"/proc/driver/nvidia-fs",
 					      "/dev/nvidia-fs0"};
 
@@ -65,8 +65,8 @@ static bool is_writer(const char *name)
 {
 	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
 		if (is_library(name, libraries[i]))
-			return true;
-	return is_library(name, storage) && storage_has_driver();
+			return i > 0 || storage_has_driver();
+	return false;
 }
 
 static int dma_object_check(struct dl_phdr_info *info, size_t size, void *data)

@@ -29,14 +29,10 @@ extern char gcp_unknown_call_stubs[] __attribute__((visibility("hidden")));
 
 static struct gcp_mutex stubs_lock = GCP_MUTEX(GCP_RANK_STUBS);
 static struct gcp_mutex aside_lock = GCP_MUTEX(GCP_RANK_ASIDE);
-static struct {
-	void *_Atomic real; /* written once, under stubs_lock */
-	const char *name;   /* for the message; a copy in `names` */
-	bool captures;      /* it begins a capture */
-	bool graphs;        /* it may make graphs of graphs */
-} stubs[STUBS];
-static char names[STUBS][64];
-static uint32_t stub_count; /* stubs_lock */
+static void
+    *_Atomic stubs[STUBS];    /* the real functions; written once, under stubs_lock */
+static char names[STUBS][64]; /* theirs */
+static uint32_t stub_count;   /* stubs_lock */
 static atomic_bool seen, graphs_seen;
 
 /* Returns true if the name of a function says that it begins a capture. */
@@ -108,15 +104,16 @@ static void capture_begins(const char *name)
 void *gcp_unknown_call_called(uint32_t stub)
 {
 	GCP_KEEP_ERRNO;
+	void *real = atomic_load_explicit(&stubs[stub], memory_order_acquire);
 
-	gcp_gate_unknown(stubs[stub].name);
-	if (stubs[stub].captures)
-		capture_begins(stubs[stub].name);
+	gcp_gate_unknown(names[stub]);
+	if (begins_capture(names[stub]))
+		capture_begins(names[stub]);
 	else
 		gcp_stream_submits_unknown();
-	if (stubs[stub].graphs)
-		graphs_called(stubs[stub].name);
-	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
+	if (strstr(names[stub], "Graph"))
+		graphs_called(names[stub]);
+	return real;
 }
 
 /* The stub of `real`, made when needed; STUBS: none is left. stubs_lock is held. */
@@ -125,15 +122,12 @@ static uint32_t stub_find(const char *name, void *real)
 	gcp_assert_held(GCP_RANK_STUBS);
 	uint32_t i = 0;
 
-	while (i < stub_count && atomic_load(&stubs[i].real) != real)
+	while (i < stub_count && atomic_load(&stubs[i]) != real)
 		i++;
 	if (i == stub_count && stub_count < STUBS) {
 		strncpy(names[i], name, sizeof(names[i]) - 1);
-		stubs[i].name = names[i];
-		assert(!atomic_load(&stubs[i].real)); /* none is used twice */
-		stubs[i].captures = begins_capture(name);
-		stubs[i].graphs = strstr(name, "Graph") != NULL;
-		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
+		assert(!atomic_load(&stubs[i])); /* none is used twice */
+		atomic_store_explicit(&stubs[i], real, memory_order_release);
 		stub_count++;
 	}
 	return i;

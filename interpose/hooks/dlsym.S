@@ -41,16 +41,13 @@ gcp_call_routed:
 	.cfi_rel_offset %rbp, 0
 	movq	%rsp, %rbp
 	.cfi_def_cfa_register %rbp
-	subq	$192, %rsp
-	movq	%rdi, (%rsp)
-	movq	%rsi, 8(%rsp)
-	movq	%rdx, 16(%rsp)
-	movq	%rcx, 24(%rsp)
-	movq	%r8, 32(%rsp)
-	movq	%r9, 40(%rsp)
-	movq	%rax, 48(%rsp)
+	subq	$8, %rsp
+	.irp	r, rax, r9, r8, rcx, rdx, rsi, rdi
+	pushq	%\r
+	.endr
+	subq	$128, %rsp
 	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
-	movaps	%xmm\n, 64 + 16 * \n(%rsp)
+	movaps	%xmm\n, 16 * \n(%rsp)
 	.endr
 	movq	%rsi, %rdx
 	movq	%rdi, %rsi
@@ -59,15 +56,12 @@ gcp_call_routed:
 	call	*%r10
 	movq	%rax, %r11
 	movq	%rdx, %r10
-	movq	(%rsp), %rdi
-	movq	8(%rsp), %rsi
-	movq	16(%rsp), %rdx
-	movq	24(%rsp), %rcx
-	movq	32(%rsp), %r8
-	movq	40(%rsp), %r9
-	movq	48(%rsp), %rax
 	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
-	movaps	64 + 16 * \n(%rsp), %xmm\n
+	movaps	16 * \n(%rsp), %xmm\n
+	.endr
+	addq	$128, %rsp
+	.irp	r, rdi, rsi, rdx, rcx, r8, r9, rax
+	popq	%\r
 	.endr
 	leave
 	.cfi_def_cfa %rsp, 8
