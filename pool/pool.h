@@ -684,12 +684,10 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set);
 void gcp_pinned_keep_limit(struct gcp_pools *pools);
 
 /* Gives unused pinned memory back to the driver until at most `keep_bytes` of it
- * stay. May wait for the device. Returns the bytes given back. */
-uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
-
-/* The same of all unused memory in contexts that are idle, after waiting at most for
- * what frees would have waited for on plain CUDA. */
-uint64_t gcp_pinned_release_idle(struct gcp_pools *pools);
+ * stay. May wait for the device; idle: gives back in contexts that are idle alone,
+ * after waiting at most for what frees would have waited for on plain CUDA. Returns the
+ * bytes given back. */
+uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle);
 
 /* Pinned memory that other threads have taken off the lists is the driver's after
  * this, unless its free waits for long. */

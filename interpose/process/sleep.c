@@ -458,7 +458,7 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 		return 0;
 	gcp_tracker_collect(gcp_process.tracker);
 	if (device == GCPOOL_HOST) {
-		given = gcp_pinned_trim(gcp_process.pools, keep_bytes);
+		given = gcp_pinned_trim(gcp_process.pools, keep_bytes, false);
 	} else {
 		given = gcp_pools_trim(gcp_process.pools, device, keep_bytes, true) +
 			gcp_share_trim(gcp_process.tracker, device, keep_bytes);

@@ -65,13 +65,12 @@ static bool has_quota(const struct gcp_pinned *pinned)
 static uint64_t beyond_quota(const struct request *request, bool active)
 {
 	struct gcp_pinned *pinned = request->pinned;
-	uint64_t quota = pinned->pools->config.pinned_quota, total;
+	uint64_t quota = pinned->pools->config.pinned_quota;
+	uint64_t total = request->bucket->size;
 
-	gcp_pinned_lock(pinned);
-	total = active ? pinned->stats.active_bytes.current
-		       : pinned->stats.allocated_bytes.current;
-	gcp_pinned_unlock(pinned);
-	total += request->bucket->size;
+	GCP_PINNED_LOCKED(pinned);
+	total += active ? pinned->stats.active_bytes.current
+			: pinned->stats.allocated_bytes.current;
 	return total > quota ? total - quota : 0;
 }
 
@@ -79,14 +78,13 @@ static uint64_t beyond_quota(const struct request *request, bool active)
  * not back yet, too. */
 static bool quota_takes(struct gcp_pinned *pinned, uint64_t bytes)
 {
-	gcp_pinned_lock(pinned);
-	bool takes = pinned->stats.allocated_bytes.current +
-			 atomic_load(&pinned->moving) + bytes <=
-		     pinned->pools->config.pinned_quota;
-	if (takes)
-		atomic_fetch_add(&pinned->moving, bytes);
-	gcp_pinned_unlock(pinned);
-	return takes;
+	GCP_PINNED_LOCKED(pinned);
+	if (pinned->stats.allocated_bytes.current + atomic_load(&pinned->moving) +
+		bytes >
+	    pinned->pools->config.pinned_quota)
+		return false;
+	atomic_fetch_add(&pinned->moving, bytes);
+	return true;
 }
 
 /* Writes new memory down and gives it to the request. But memory whose context has
@@ -95,21 +93,19 @@ static int take_over(struct request *request, void *p)
 {
 	struct gcp_pinned *pinned = request->pinned;
 	struct gcp_pinned_block *block;
-	int result = 0;
+	int result;
 
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 	if (request->generation == atomic_load(&request->pool->pinned_generation)) {
 		result = gcp_pinned_block_create(request->bucket, p, &block);
-		if (result == 0)
-			gcp_pinned_block_use(block, request->bytes, request->set);
+		if (result != 0)
+			return result;
+		gcp_pinned_block_use(block, request->bytes, request->set);
 	}
-	if (result == 0) {
-		pinned->stats.misses++;
-		atomic_fetch_sub(&pinned->moving, request->bucket->size);
-		request->p = p;
-	}
-	gcp_pinned_unlock(pinned);
-	return result;
+	pinned->stats.misses++;
+	atomic_fetch_sub(&pinned->moving, request->bucket->size);
+	request->p = p;
+	return 0;
 }
 
 static int take_new(struct request *request)
@@ -209,25 +205,23 @@ static bool take(struct request *request, uint64_t *ret_epoch)
 {
 	struct gcp_pinned_block *block = NULL;
 
-	gcp_pinned_lock(request->pinned);
+	GCP_PINNED_LOCKED(request->pinned);
 	if (!request->bucket)
 		request->bucket = gcp_pinned_bucket_get(request->pool, request->bytes,
 							request->flags, request->place);
 	if (__builtin_expect(request->bucket != NULL, 1))
 		block = gcp_pinned_bucket_take(request->bucket, ret_epoch);
-	if (__builtin_expect(block != NULL, 1)) {
-		gcp_pinned_block_use(block, request->bytes, request->set);
-		request->p = block->p;
-	}
-	gcp_pinned_unlock(request->pinned);
-	return block != NULL;
+	if (__builtin_expect(!block, 0))
+		return false;
+	gcp_pinned_block_use(block, request->bytes, request->set);
+	request->p = block->p;
+	return true;
 }
 
 static void count(struct gcp_pinned *pinned, uint64_t *counter)
 {
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 	(*counter)++;
-	gcp_pinned_unlock(pinned);
 }
 
 /* Uses and gives back what is ready, then what can be made so: first by looking; then

@@ -25,11 +25,9 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools)
 
 	if (!pinned)
 		return false;
-	gcp_pinned_lock(pinned);
-	bool has =
-	    pinned->stats.allocations.current != pinned->stats.active_requests.current;
-	gcp_pinned_unlock(pinned);
-	return has;
+	GCP_PINNED_LOCKED(pinned);
+	return pinned->stats.allocations.current !=
+	       pinned->stats.active_requests.current;
 }
 
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
@@ -38,14 +36,13 @@ uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
 	const struct gcp_pinned_block *block;
 	uint64_t bytes = 0;
 
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
 	     bucket = bucket->older)
 		TAILQ_FOREACH (block, &bucket->blocks, all)
 			if (bucket->pool == pool &&
 			    atomic_load(&block->state) == GCP_PINNED_FREED)
 				bytes += gcp_round_up(bucket->size, unit);
-	gcp_pinned_unlock(pinned);
 	return bytes;
 }
 
@@ -97,11 +94,10 @@ static struct giving release(struct gcp_pools *pools, struct giving giving)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
 	     bucket = bucket->older)
 		release_bucket(bucket, &giving);
-	gcp_pinned_unlock(pinned);
 	return giving;
 }
 
@@ -141,26 +137,27 @@ void gcp_pinned_frees_wait(struct gcp_pools *pools)
 		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
 }
 
-/* Looks, and where that helps nothing waits, to give back so many bytes; idle: of
- * contexts that are idle, where no free of the driver's waits, and no more than one of
- * the two finds. */
-static uint64_t look_and_release(struct gcp_pools *pools, uint64_t bytes, bool idle)
+/* Looks, and where that helps nothing waits; idle: no more than one of the two finds.
+ */
+uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle)
 {
-	uint64_t sum = 0;
+	struct gcp_pinned *pinned = pools->pinned;
+	uint64_t unused = 0, sum = 0;
 
-	for (int i = 0;
-	     i < 2 && sum < (idle ? 1 : bytes) && gcp_pinned_has_unused(pools); i++) {
+	if (pinned) {
+		GCP_PINNED_LOCKED(pinned);
+		unused = pinned->unused;
+	}
+	if (unused <= keep_bytes)
+		return 0;
+	unused -= keep_bytes;
+	for (int i = 0; i < 2 && sum < (idle ? 1 : unused); i++) {
 		if (i > 0)
 			gcp_pinned_frees_wait(pools);
-		uint64_t at = gcp_pinned_timeline_look(pools->pinned);
-		sum += gcp_pinned_release(pools->pinned, bytes - sum, idle ? at : 0);
+		uint64_t at = gcp_pinned_timeline_look(pinned);
+		sum += gcp_pinned_release(pinned, unused - sum, idle ? at : 0);
 	}
 	return sum;
-}
-
-uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
-{
-	return look_and_release(pools, UINT64_MAX, true);
 }
 
 int gcp_pinned_decay(struct gcp_pool *pool)
@@ -214,19 +211,6 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 					 gcp_pinned_timeline_look(pinned));
 }
 
-uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-
-	if (!pinned)
-		return 0;
-	gcp_pinned_lock(pinned);
-	uint64_t unused = pinned->unused;
-	gcp_pinned_unlock(pinned);
-	return unused > keep_bytes ? look_and_release(pools, unused - keep_bytes, false)
-				   : 0;
-}
-
 /* --- the end of a context ------------------------------------------------- */
 
 static void bucket_reset(struct gcp_pinned_bucket *bucket)
@@ -255,10 +239,9 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	atomic_fetch_add(&pool->pinned_generation, 1);
 	if (!pinned)
 		return;
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
 	     bucket = bucket->older)
 		if (bucket->pool == pool)
 			bucket_reset(bucket);
-	gcp_pinned_unlock(pinned);
 }

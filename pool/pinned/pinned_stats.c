@@ -41,9 +41,8 @@ void gcp_pinned_reset_peaks(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	gcp_pinned_lock(pinned);
+	GCP_PINNED_LOCKED(pinned);
 #define PINNED_GAUGES_ROW(name, meaning)                                               \
 	pinned->stats.name.peak = pinned->stats.name.current;
 	GCP_PINNED_GAUGES(PINNED_GAUGES_ROW)
-	gcp_pinned_unlock(pinned);
 }

@@ -100,6 +100,15 @@ static inline void gcp_pinned_unlock(struct gcp_pinned *pinned)
 	gcp_rank_drop(GCP_RANK_PINNED);
 }
 
+/* Holds the lock from here to the end of the block. */
+#define GCP_PINNED_LOCKED(pinned_)                                                     \
+	struct gcp_pinned *locked __attribute__((cleanup(gcp_pinned_leave))) =         \
+	    (gcp_pinned_lock(pinned_), (pinned_))
+static inline void gcp_pinned_leave(struct gcp_pinned *const *pinned)
+{
+	gcp_pinned_unlock(*pinned);
+}
+
 /* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */
 
 /* Sets pools->pinned, unless pinned memory is not to be pooled. -ENOMEM. */

@@ -370,12 +370,12 @@ static uint64_t reclaim(struct gcp_pools *pools, int device, bool later,
  * the stage OPEN. */
 static bool pinned_give(struct gcp_pools *pools, struct gcp_search *search)
 {
-	uint64_t given = gcp_pinned_release_idle(pools);
+	uint64_t given = gcp_pinned_trim(pools, 0, true);
 
 	for (; given == 0 && search->looks < LOOKS_MOST && gcp_pinned_has_unused(pools);
 	     search->looks++) {
 		gcp_backoff();
-		given = gcp_pinned_release_idle(pools);
+		given = gcp_pinned_trim(pools, 0, true);
 	}
 	return given > 0;
 }
@@ -399,7 +399,7 @@ enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 				       struct gcp_search *search)
 {
-	if (gcp_pinned_release_idle(pools) > 0 ||
+	if (gcp_pinned_trim(pools, 0, true) > 0 ||
 	    gcp_pools_trim(pools, -1, 0, false) > 0 ||
 	    (pools->driver.mem_release && reclaim(pools, -1, false, search) > 0))
 		return GCP_RELIEF_POOLS;

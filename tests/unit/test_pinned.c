@@ -212,7 +212,7 @@ TEST(a_peak_that_is_reset_gives_nothing_back)
 	gcp_pinned_reset_peaks(pools);
 	give(q);
 	assert_int_equal(fake_pinned.blocks, 2);
-	gcp_pinned_trim(pools, 0);
+	gcp_pinned_trim(pools, 0, false);
 }
 
 /* --- decay ------------------------------------------------------------------------ */
