@@ -165,17 +165,13 @@ packages_fetch() { # LOG PACKAGE...
 		apt-get install -q -y --no-install-recommends "$@"
 }
 
-words() {
-	tr ' ' '\n' | sort -u | tr '\n' ' '
-}
-
 # Says how long all takes and installs what is missing, as far as that is possible: what
 # the build needs, and the PACKAGEs, without which tests are skipped.
 tools_install() { # TIME PACKAGE...
 	say "$1, on two cores, once all is installed"
 	shift
 	# shellcheck disable=SC2046 # a list of words
-	packages_install $(packages_missing | words) || true
+	packages_install $(packages_missing | tr ' ' '\n' | sort -u) || true
 	packages_install "$@" || true
 	if ! has_command "$(compiler)" || ! has_header stdio.h; then
 		fail $MISSING "no C compiler with its headers here: install gcc and libc6-dev, or set CC"
@@ -331,11 +327,6 @@ compile() { # TITLE DIR TARGET...
 packages_for_aarch64() {
 	has_command aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	has_command qemu-aarch64 || has_command qemu-aarch64-static || echo qemu-user
-}
-
-# One of the shares of the planted bugs, as 3/8 (tests/explore/mutants/mutants.py).
-share_of() { # NUMBER
-	echo "$(($1 % 8))/8"
 }
 
 # Those of the targets that there are: all at once, for one of them is a compiler that
