@@ -152,10 +152,11 @@ static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazin
 
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
-	if (gcp_cache_bytes(cache) == 0)
-		return;
-	for (uint32_t i = 0; i <= cache->pool->pools->classes.count; i++)
-		magazine_drain(cache, &cache->magazines[i], chain);
+	uint32_t i = cache->pool->pools->classes.count + 1;
+
+	/* Mostly a few large blocks. */
+	while (i > 0 && gcp_cache_bytes(cache) > 0)
+		magazine_drain(cache, &cache->magazines[--i], chain);
 	gcp_stream_cache_drain(cache, chain);
 }
 
