@@ -471,15 +471,13 @@ static void ordinary_insert(struct ordinary *ordinary)
 bool gcp_imports_note(CUdeviceptr base, uint64_t offset)
 {
 	struct ordinary *ordinary = calloc(1, sizeof(*ordinary));
-	struct gcp_import_info here;
+	struct gcp_import_info here = {.ctx = NULL};
 
 	if (!ordinary)
 		return false;
 	assert(offset > 0 && base != 0);
-	ordinary->ptr = base + offset;
-	ordinary->base = base;
-	if (context_here(&here) == CUDA_SUCCESS)
-		ordinary->ctx = here.ctx;
+	(void)context_here(&here);
+	*ordinary = (struct ordinary){base + offset, base, .ctx = here.ctx};
 	ordinary_insert(ordinary);
 	return true;
 }

@@ -106,6 +106,22 @@ SCENARIO(memory_that_only_addresses_hold_is_trimmed)
 	must(gcpsim_memory_used(0) <= 8 * MIB, "more than the other one needs is held");
 }
 
+/* CUDA looks at the addresses of copies, which may be mapped nowhere. */
+SCENARIO(a_refused_executable_is_made_with_memory_mapped)
+{
+	CUgraphExec again;
+	CUgraph graph;
+
+	make_graphs();
+	graph = captured(0);
+	OK(cuGraphInstantiateWithFlags(&execs[0], graph, 0));
+	launch_both();
+	must(trim() >= 16 * MIB, "idle graphs keep their memory");
+	calls_fail("cuGraphInstantiateWithFlags:1:1");
+	OK(cuGraphInstantiateWithFlags(&again, graph, 0));
+	must(gcpsim_memory_used(0) >= 8 * MIB, "no memory is mapped");
+}
+
 SCENARIO(a_launch_that_cannot_map_ends)
 {
 	make_graphs();
