@@ -160,8 +160,9 @@ static CUresult instantiate(const struct gcp_call_words *words)
 		return result;
 	do
 		result =
-		    GCP_AGAIN(graph_call(words, true), .maker = "cuGraphInstantiate");
+		    GCP_AGAIN(gcp_words_call(words), .maker = "cuGraphInstantiate");
 	while (is_mapped_now(&result, holding, &looks));
+	result = gcp_copy_again(result, words);
 	if (result != CUDA_SUCCESS) /* it may name a node */
 		nodes_listed(WORD(1));
 	return holding_new(result, holding, result ? NULL : *ret_exec, true);
