@@ -232,7 +232,7 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 /* --- which graphs and executables hold graph pools (holders.c) ------------------- */
 
 /* The program is about to destroy a graph, an executable: what that holds is without a
- * handle from now on, for gcp_holding_end, or gcp_holding_add if the call is refused.
+ * handle from now on, for gcp_holding_add: of that handle, if the call is refused.
  * NULL: it holds nothing. Launches of it may be under way. */
 struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
 				     bool is_exec);
@@ -267,14 +267,13 @@ enum gcp_making {
  * be made. */
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      enum gcp_making making, struct gcp_holder **ret_holding);
-/* The call has failed; or has destroyed what held it. */
-void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding);
 /* The driver has given out the handle, or it stands for something else from now on:
  * that is the holder, and what the handle stood for before holds nothing any more. */
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
 /* The graph or executable of that handle holds this memory as well, as an executable
- * does after an update that has failed. */
+ * does after an update that has failed. NULL: nothing does; the call has failed, or has
+ * destroyed what held it. */
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
 /* The executable holds it in place of what was set for the node before, if the call is
@@ -311,11 +310,9 @@ void gcp_share_listed(struct gcp_tracker *tracker, const void *graph);
 /* It is about to read what a node works on: graphs whose nodes were listed get memory
  * of their own, and a node that it adds by hand from now on may work on memory of any
  * graph: its graph holds all that there is then. As gcp_holding_begin; or -ESTALE: a
- * context is gone, and with it what the graph needs. */
-int gcp_share_read(struct gcp_tracker *tracker);
-/* A call that is not known: all graphs that share get memory of their own. Waits for
- * their latest launches if it has to. */
-void gcp_share_all_taken(struct gcp_tracker *tracker);
+ * context is gone, and with it what the graph needs. unknown: it is a call that is not
+ * known, and all graphs get memory of their own, as far as there is any. */
+int gcp_share_read(struct gcp_tracker *tracker, bool unknown);
 
 /* A launch under way. */
 struct gcp_launch {

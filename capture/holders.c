@@ -360,18 +360,6 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	return result;
 }
 
-void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
-{
-	if (!holding)
-		return;
-	gcp_tracker_lock(tracker);
-	assert(!holding->handle && !holding->node); /* Y4 */
-	gcp_holder_free(tracker, holding);
-	gcp_shares_bind(tracker);
-	gcp_tracker_unlock(tracker);
-	gcp_tracker_collect(tracker);
-}
-
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec)
 {
@@ -402,15 +390,19 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding)
 		return;
-	GCP_TRACKER_LOCKED(tracker);
+	gcp_tracker_lock(tracker);
 	assert(!holding->handle && !holding->node); /* Y4 */
 	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
 	if (holder)
 		holds_move(holding, gcp_holder_root(holder));
-	if (holder || !handle) /* CUDA has refused a call without */
+	if (holder || !handle)
 		gcp_holder_free(tracker, holding);
 	else
-		holder_list(tracker, holder = holding, handle, is_exec);
+		holder_list(tracker, holding, handle, is_exec);
+	assert(!handle || gcp_holder_find(tracker, handle, is_exec)); /* Y5 */
+	gcp_shares_bind(tracker);
+	gcp_tracker_unlock(tracker);
+	gcp_tracker_collect(tracker);
 }
 
 void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
@@ -452,6 +444,7 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 		return;
 	GCP_TRACKER_LOCKED(tracker);
 	assert(!holding->handle && !holding->parent); /* Y4 */
+	assert(!SLIST_EMPTY(&holding->holds));
 	holds_keep(holding);
 	gcp_holder_free(tracker, holding);
 }
@@ -501,13 +494,13 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 	if (result != 0 || !holding)
 		return result;
+	assert(exec);
 	if (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
 	    (state.active && !state.graph))
 		gcp_holding_keep(tracker, holding);
-	else if (state.active)
-		gcp_holding_add(tracker, holding, state.graph, false);
 	else
-		gcp_holding_end(tracker, holding);
+		gcp_holding_add(tracker, holding, state.active ? state.graph : NULL,
+				false);
 	return 0;
 }
 

@@ -157,16 +157,6 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 	track->marked = false; /* its event stands before this one */
 }
 
-static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture_state state = {0};
-
-	return gcp_streams_may_capture(tracker) && (uintptr_t)stream > 1 /* legacy */ &&
-	       (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
-		state.active || state.invalidated);
-}
-
 /* Returns true if the launch is one that is not guarded: the stream captures, or is of
  * another context, or nothing is known of it. */
 static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool *graph,
@@ -174,14 +164,18 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *ctx = gcp_pool_context(graph->pool);
+	struct gcp_capture_state state = {0};
 
+	assert(graph->shares && graph->pool);
 	*ret_stream_id =
 	    gcp_stream_is_default(stream) ? gcp_stream_default_id(stream) : 0;
 	if (*ret_stream_id == 0 &&
 	    (tracker->driver.stream_id(stream, ret_stream_id) != 0 ||
 	     *ret_stream_id == 0))
 		return true;
-	if (stream_captures(tracker, ctx, stream))
+	if (gcp_streams_may_capture(tracker) && !gcp_stream_is_legacy(stream) &&
+	    (tracker->driver.capture_state(ctx, stream, &state) != 0 || state.active ||
+	     state.invalidated))
 		return true;
 	/* A stream that it was launched into before is one of its context. */
 	return (gcp_stream_is_default(stream) ||

@@ -130,20 +130,6 @@ static bool reach_grow(struct gcp_reach *reach)
 	return true;
 }
 
-/* Returns true if a look at the line has met the node; else it is entered. */
-static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_reach_place *place = reach_place(reach, node, line);
-
-	assert(node && line > 0);
-	if (place->node)
-		return true;
-	*place = (struct gcp_reach_place){node, line};
-	reach->count++;
-	return false;
-}
-
 /* Returns true if a look at the line has met the node. */
 static bool reach_has(const struct gcp_reach *reach, const void *node, uint32_t line)
 {
@@ -193,12 +179,19 @@ static int line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		return -ENOMEM;
 	while (result == 0 && unseen->count > 0) {
 		void *node = unseen->items[--unseen->count];
+		struct gcp_reach_place *place;
 
+		assert(node);
 		if (4 * capture->reach.count >= 3 * capture->reach.room &&
 		    !reach_grow(&capture->reach))
 			return -ENOMEM;
-		if (!reach_enter(&capture->reach, node, line))
-			result = nodes_add(tracker, unseen, NULL, node);
+		assert(4 * capture->reach.count < 3 * capture->reach.room);
+		place = reach_place(&capture->reach, node, line);
+		if (place->node) /* an earlier look has met it */
+			continue;
+		*place = (struct gcp_reach_place){node, line};
+		capture->reach.count++;
+		result = nodes_add(tracker, unseen, NULL, node);
 	}
 	return result;
 }
@@ -380,21 +373,6 @@ static bool free_group_add(struct gcp_capture *capture)
 	return true;
 }
 
-/* Frees in captures get a new free group from now on. Returns true if a block waits in
- * the one that this closes. */
-static bool group_close(struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_heap *entry;
-	bool any = false;
-
-	assert(graph_pool->group >= GCP_GROUP_FIRST && graph_pool->captures > 0);
-	graph_pool->group++;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
-	return any;
-}
-
 /* Closes the open group, and looks at every line for it, or for a `proof` of any.
  * False: nothing is to be proved, or nothing can be, or the streams cannot be asked
  * just now. */
@@ -403,15 +381,19 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
+	struct gcp_graph_heap *entry;
 	int result;
 
 	if (!capture->forked || capture->order_unknown)
 		return false;
 	/* The ends are read after the group is closed: nothing in it was freed
 	 * after them. */
-	if (graph_pool && group_close(graph_pool)) {
-		assert(graph_pool->group - 1 > capture->unread);
-		capture->unread = graph_pool->group - 1;
+	if (graph_pool) {
+		assert(graph_pool->group > capture->unread && graph_pool->captures > 0);
+		graph_pool->group++;
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			if (gcp_heap_close_group(entry->heap, graph_pool->group))
+				capture->unread = graph_pool->group - 1;
 	}
 	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;

@@ -276,26 +276,6 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 
 /* --- calls that are not seen ------------------------------------------------------ */
 
-/* From the start again after each: the lock may have been let go. */
-void gcp_share_all_taken(struct gcp_tracker *tracker)
-{
-	struct gcp_graph_pool *graph;
-
-	if (!gcp_tracker_shares(tracker))
-		return;
-	GCP_TRACKER_LOCKED(tracker);
-	do {
-		TAILQ_FOREACH (graph, &tracker->shares, share_link)
-			if (!graph->unknown)
-				break;
-		if (graph) {
-			graph->unknown = true;
-			assert(graph->shares); /* X7 */
-			(void)gcp_share_take(tracker, graph);
-		}
-	} while (graph);
-}
-
 void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 {
 	GCP_TRACKER_LOCKED(tracker);
@@ -373,22 +353,26 @@ void gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 }
 
 /* From the start again after each: the lock may have been let go. */
-int gcp_share_read(struct gcp_tracker *tracker)
+int gcp_share_read(struct gcp_tracker *tracker, bool unknown)
 {
 	struct gcp_graph_pool *graph;
 	int result = 0;
 
-	atomic_store(&tracker->nodes_read, true);
-	if (!gcp_tracker_holds(tracker))
+	if (!unknown)
+		atomic_store(&tracker->nodes_read, true);
+	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_TRACKER_LOCKED(tracker);
 	do {
 		TAILQ_FOREACH (graph, &tracker->shares, share_link)
-			if (graph->listed)
+			if (unknown ? !graph->unknown : graph->listed)
 				break;
-		if (graph)
+		if (graph) {
+			assert(graph->shares); /* X7 */
+			graph->unknown |= unknown;
 			result = gcp_share_take(tracker, graph);
-		assert(result != 0 || !graph || !graph->shares); /* X7 */
-	} while (graph && result == 0);
+		}
+		assert(unknown || result != 0 || !graph || !graph->shares); /* X7 */
+	} while (graph && (unknown || result == 0));
 	return result;
 }

@@ -185,29 +185,21 @@ static void *marked_event(const struct gcp_track *track)
 	return track->marked && event_is_there(track) ? track->event : NULL;
 }
 
-static bool event_is_done(struct gcp_tracker *tracker, const struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void *event = marked_event(track);
-	bool done;
-
-	assert(!event || track->in_progress == 0); /* it is behind the latest launch */
-	if (!event || !gcp_pool_pin(track->pool))
-		return false;
-	done = tracker->driver.event_query(event) == 0;
-	gcp_pool_unpin(track->pool);
-	return done;
-}
-
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t epoch = track->last.epoch;
+	void *event = marked_event(track);
+	bool done = epoch == 0;
 
+	assert(!event || track->in_progress == 0); /* it is behind the latest launch */
 	if (track->in_progress > 0)
 		return false;
-	return epoch == 0 || event_is_done(tracker, track) ||
-	       stream_is_done(tracker, track->pool, &track->last) ||
+	if (!done && event && gcp_pool_pin(track->pool)) {
+		done = tracker->driver.event_query(event) == 0;
+		gcp_pool_unpin(track->pool);
+	}
+	return done || stream_is_done(tracker, track->pool, &track->last) ||
 	       gcp_pool_work_is_done(track->pool, epoch);
 }
 
@@ -315,6 +307,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(track->members > 0);
 	if (track->in_progress > 0 || marked_event(track) || track->last.epoch == 0)
 		return;
 	if (stream_is_done(tracker, track->pool, &track->last))

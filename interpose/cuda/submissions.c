@@ -28,7 +28,7 @@ void gcp_stream_submits_unknown(void)
 	if (gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker, true);
 	if (gcp_process_pooling())
-		gcp_share_all_taken(gcp_process.tracker);
+		(void)gcp_share_read(gcp_process.tracker, true);
 }
 
 /* Where CUDA does not say whether the stream captures its work counts as both: as

@@ -146,7 +146,7 @@ void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 		gcp_gate_unknown("a function");
 		capture_begins(name);
 		if (gcp_process_pooling())
-			gcp_share_all_taken(gcp_process.tracker);
+			(void)gcp_share_read(gcp_process.tracker, true);
 		return real;
 	}
 	return gcp_unknown_call_stubs + stub * STUB_BYTES;

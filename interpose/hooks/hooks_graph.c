@@ -64,7 +64,7 @@ static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 {
 	assert(!holding || gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
-		gcp_holding_end(gcp_process.tracker, holding);
+		gcp_holding_add(gcp_process.tracker, holding, NULL, is_exec);
 	else if (gcp_process_pooling())
 		gcp_holding_new(gcp_process.tracker, holding, handle, is_exec);
 	return result;
@@ -74,10 +74,7 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 			    const void *handle, bool is_exec)
 {
 	assert(result != CUDA_SUCCESS || !holding || handle); /* Y3 */
-	if (result != CUDA_SUCCESS)
-		gcp_holding_end(gcp_process.tracker, holding);
-	else
-		gcp_holding_add(gcp_process.tracker, holding, handle, is_exec);
+	gcp_holding_add(gcp_process.tracker, holding, result ? NULL : handle, is_exec);
 	return result;
 }
 
@@ -92,7 +89,7 @@ static CUresult node_read(const struct gcp_call_words *words)
 {
 	if (!gcp_process_pooling())
 		return CUDA_SUCCESS;
-	return GCP_AGAIN(owned(gcp_share_read(gcp_process.tracker)),
+	return GCP_AGAIN(owned(gcp_share_read(gcp_process.tracker, false)),
 			 .maker = words->base);
 }
 
@@ -179,10 +176,7 @@ static CUresult end(const struct gcp_call_words *words, bool is_exec)
 		holder = gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
 	assert(!holder || WORD(0)); /* Y7 */
 	result = gcp_words_call(words);
-	if (result == CUDA_SUCCESS)
-		gcp_holding_end(gcp_process.tracker, holder);
-	else
-		gcp_holding_add(gcp_process.tracker, holder, WORD(0), is_exec);
+	gcp_holding_add(gcp_process.tracker, holder, result ? WORD(0) : NULL, is_exec);
 	return result;
 }
 

@@ -228,27 +228,13 @@ void gcp_lanes_release_gone(struct gcp_pool *pool)
 
 /* --- what is scratch ---------------------------------------------------------- */
 
-/* No allocation comes from this heap any more: what is free lies as one. */
-static void free_blocks_merge(struct gcp_heap *heap, struct gcp_segment *segment)
-{
-	struct gcp_block *block;
-
-	for (block = segment->first; block; block = block->upper)
-		if (gcp_block_is_free(block))
-			block->apart = false;
-	for (block = segment->first; block; block = block->upper)
-		while (gcp_block_is_free(block) && gcp_block_is_free(block->upper)) {
-			gcp_tree_remove(heap, block);
-			block = gcp_block_coalesce(heap, block);
-		}
-}
-
 /* -EBUSY: work that was submitted beside the capture may still be on its way to what is
  * scratch. */
 static int scratch_ready(struct gcp_heap *heap)
 {
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed);
 	struct gcp_segment *segment;
+	struct gcp_block *block;
 
 	if (heap->awaited_epoch > completed)
 		return -EBUSY;
@@ -256,11 +242,19 @@ static int scratch_ready(struct gcp_heap *heap)
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		if (!segment->chunks)
 			continue;
-		free_blocks_merge(heap, segment);
-		for (struct gcp_block *block = segment->first; block;
-		     block = block->upper)
+		/* No allocation comes from it any more: what is free lies as one. */
+		for (block = segment->first; block; block = block->upper)
+			if (gcp_block_is_free(block))
+				block->apart = false;
+		for (block = segment->first; block; block = block->upper) {
+			while (gcp_block_is_free(block) &&
+			       gcp_block_is_free(block->upper)) {
+				gcp_tree_remove(heap, block);
+				block = gcp_block_coalesce(heap, block);
+			}
 			if (gcp_block_is_free(block) && block->epoch > completed)
 				return -EBUSY;
+		}
 	}
 	return 0;
 }

@@ -245,20 +245,6 @@ void gcp_heap_capture_ends(struct gcp_heap *heap)
 	heap->recycled = false;
 }
 
-/* Whether the work of a closed epoch is done, or will be in a moment. */
-static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
-{
-	enum { WAIT_ROUNDS = 20 };
-
-	for (int i = 0; i < WAIT_ROUNDS; i++) {
-		(void)gcp_timeline_poll_all(pool); /* an error shows again */
-		if (epoch <= atomic_load(&pool->timeline.completed))
-			return true;
-		gcp_backoff();
-	}
-	return false;
-}
-
 /* With several contexts none is set for reuse (fence.c, NO NEW WAITS), but here there
  * is no choice: blocks of which no fence knows have been given out, because no fence
  * can be set in a capture; a capture that waited for them would have to keep all that
@@ -268,13 +254,19 @@ static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
  */
 static void barrier_set(struct gcp_pool *pool, uint64_t asked)
 {
+	enum { WAIT_ROUNDS = 20 };
 	uint64_t epoch = gcp_timeline_stamp(pool);
 	int result = gcp_timeline_barrier(pool, epoch, true);
 
+	for (int i = 0; result == -EXDEV && i < WAIT_ROUNDS; i++) {
+		if (i > 0)
+			gcp_backoff();
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
+		if (gcp_timeline_is_completed(&pool->timeline, epoch))
+			result = 0;
+	}
 	if (result == -EXDEV)
-		result = is_done_soon(pool, epoch)
-			     ? 0
-			     : gcp_timeline_barrier(pool, epoch, false);
+		result = gcp_timeline_barrier(pool, epoch, false);
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool, false);

@@ -148,7 +148,8 @@ static int thread_mode(void)
 
 static void holder_destroy(const void *handle, bool is_exec)
 {
-	gcp_holding_end(tracker, gcp_holder_ending(tracker, handle, is_exec));
+	gcp_holding_add(tracker, gcp_holder_ending(tracker, handle, is_exec), NULL,
+			is_exec);
 }
 
 static void graph_destroy(void *graph)

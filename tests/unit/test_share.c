@@ -477,10 +477,10 @@ TEST(nodes_of_a_parent_tell_of_its_children)
 	end(1);
 	gcp_share_listed(tracker, begin(2));
 	end(2);
-	OK(gcp_share_read(tracker));
+	OK(gcp_share_read(tracker, false));
 	assert_true(gcp_tracker_shares(tracker));
 	gcp_share_listed(tracker, parent);
-	OK(gcp_share_read(tracker));
+	OK(gcp_share_read(tracker, false));
 	assert_false(gcp_tracker_shares(tracker));
 	graph_destroy(parent);
 }
@@ -500,7 +500,7 @@ TEST(an_unknown_call_gives_each_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
-	gcp_share_all_taken(tracker);
+	OK(gcp_share_read(tracker, true));
 	assert_false(share_memory(a, b));
 	launch(a, 0);
 	launch(b, 1);
@@ -530,7 +530,7 @@ TEST(what_a_graph_that_ended_runs_on_is_waited_for)
 	uint64_t work = fake.submitted;
 	gcp_holding_new(tracker, NULL, a->exec, true);
 	gcp_tracker_collect(tracker);
-	gcp_share_all_taken(tracker);
+	OK(gcp_share_read(tracker, true));
 	assert_true(fake.done >= work);
 }
 
