@@ -93,6 +93,10 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
  * where it may have been refused for want of access, which there is then. */
 CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words);
 
+/* The same for a launch, which the caller makes again. Returns true if there is access
+ * now, and was none before. */
+bool gcp_copy_opens(CUresult result);
+
 /* After a launch into `stream`, as gcp_stream_named gives it. */
 void gcp_copy_graph_launched(CUstream stream);
 

@@ -348,12 +348,19 @@ static bool copies_matter(void)
 
 /* Memory that is open to no other device than its own cannot be copied to another one.
  */
+bool gcp_copy_opens(CUresult result)
+{
+	bool opens = result == CUDA_ERROR_INVALID_VALUE && copies_matter() &&
+		     !gcp_vmm_is_everywhere();
+
+	if (opens)
+		gcp_vmm_open_everywhere();
+	return opens;
+}
+
 CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words)
 {
-	if (result != CUDA_ERROR_INVALID_VALUE || !copies_matter())
-		return result;
-	gcp_vmm_open_everywhere();
-	return gcp_words_call(words);
+	return gcp_copy_opens(result) ? gcp_words_call(words) : result;
 }
 
 /* The program's own call is made where the other one was refused. */

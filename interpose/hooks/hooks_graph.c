@@ -486,7 +486,7 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 
 	do
 		result = launch_once(real, exec, stream, per_thread, &tries, &refused);
-	while (refused && gcp_again(&tries, result));
+	while (refused && (gcp_copy_opens(result) || gcp_again(&tries, result)));
 	return result;
 }
 

@@ -539,6 +539,18 @@ SCENARIO(a_graph_that_is_refused_is_made_with_access)
 	must(gcpsim_calls("cuMemSetAccess") != 2, "memory is not opened");
 }
 
+SCENARIO(a_launch_that_is_refused_is_made_with_access)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	two_blocks(0);
+	OK(cuGraphCreate(&graph, 0), cuGraphInstantiateWithFlags(&exec, graph, 0));
+	calls_fail("cuGraphLaunch:1:1");
+	OK(cuGraphLaunch(exec, streams[0]));
+	must(gcpsim_calls("cuMemSetAccess") != 2, "memory is not opened");
+}
+
 /* --- threads that end ---------------------------------------------------------- */
 
 /* At the end of the call, in the driver. */
