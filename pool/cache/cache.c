@@ -158,6 +158,7 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 	while (i > 0 && gcp_cache_bytes(cache) > 0)
 		magazine_drain(cache, &cache->magazines[--i], chain);
 	gcp_stream_cache_drain(cache, chain);
+	assert(gcp_cache_bytes(cache) == 0); /* M1 */
 }
 
 /* How many blocks go to others at once, of a thread that keeps `most` of them twice. */
@@ -241,6 +242,8 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 int gcp_cache_counted(struct gcp_cache *cache)
 {
 	gcp_stats_delta_raise(&cache->delta);
+	assert(cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] <= /* T1 */
+	       cache->delta.high[GCP_STATS_LEVEL_ALLOCATED]);
 	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
 	gcp_owner_unlock(&cache->own);
 	if (full)
@@ -437,6 +440,7 @@ static void caches_drain(struct gcp_pool *pool, uint64_t before,
 	struct gcp_cache *cache;
 	int64_t counted = 0;
 
+	gcp_assert_held(GCP_RANK_REGISTRY);
 	gcp_chain_init(chain);
 	gcp_caches_announce(pool);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {

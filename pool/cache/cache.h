@@ -268,6 +268,9 @@ static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *blo
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
 
+	assert(index < cache->pool->pools->classes.count
+		   ? block->size_class == index
+		   : block->size == cache->repeat.size); /* M3 */
 	block->next = NULL;
 	gcp_cache_freed(cache, block);
 	*magazine->previous.last = block;

@@ -118,6 +118,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	if (oldest == 0 || oldest >= before ||
 	    !(first = older_take(depot, before, chain)))
 		return false;
+	assert(first->size_class == size_class && first->epoch < before);
 	*chain = (struct gcp_chain){first, first->batch.last, first->batch.count};
 	atomic_fetch_add_explicit(&pool->depot_bytes, given - gcp_chain_bytes(chain),
 				  memory_order_relaxed);

@@ -101,6 +101,7 @@ void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
 	gcp_assert_held(GCP_RANK_POOL);
 	for (struct gcp_block *block = chain->first, *next; block; block = next) {
 		next = block->next;
+		assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5 */
 		gcp_heap_put(heap, block);
 	}
 }

@@ -134,6 +134,7 @@ bool gcp_stream_cache_put(struct gcp_cache *cache, uint64_t stream,
 			  struct gcp_block *block, struct gcp_chain *excess,
 			  bool *ret_full)
 {
+	assert(block->async && atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5 */
 	int64_t limit = gcp_cache_most(cache->pool);
 	struct gcp_stream_cache *streamed = NULL;
 	uint64_t size = block->size;

@@ -12,6 +12,7 @@ int gcp_bin_of(uint64_t chunks)
 {
 	int power = 63 - __builtin_clzll(chunks), bin;
 
+	assert(chunks > 0); /* B8 */
 	if (chunks < 4)
 		return (int)chunks - 1;
 	bin = 3 + (power - 2) * 4 + (int)(chunks >> (power - 2) & 3);

@@ -144,7 +144,8 @@ void gcp_block_coalesce_upper(struct gcp_block *lower)
 {
 	struct gcp_block *upper = lower->upper;
 
-	assert(lower->addr + lower->size == upper->addr);
+	assert(lower->addr + lower->size == upper->addr &&
+	       upper->lower == lower); /* B3 */
 	block_absorb(lower, upper);
 	lower->upper = upper->upper;
 	if (upper->upper)

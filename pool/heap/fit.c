@@ -156,6 +156,7 @@ static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *bloc
 {
 	struct gcp_block *part = NULL, *below = NULL;
 
+	assert(at >= block->addr && at + size <= block->addr + block->size);
 	gcp_tree_change(heap, block, -1);
 	if (at > block->addr)
 		below = gcp_block_cut(block, at - block->addr);

@@ -32,6 +32,7 @@ void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_block *older = TAILQ_LAST(&heap->pending_ends, gcp_block_list);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(!block->async); /* B9 */
 	while (older && older->epoch > block->epoch)
 		older = TAILQ_PREV(older, gcp_block_list, end);
 	if (older) {
@@ -53,6 +54,7 @@ void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_block *younger = TAILQ_NEXT(block, link);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	assert(!older || older->epoch <= block->epoch);   /* H3 */
 	if (!younger || younger->epoch != block->epoch) { /* the last of its epoch */
 		if (older && older->epoch == block->epoch)
 			TAILQ_INSERT_BEFORE(block, older, end);

@@ -52,6 +52,7 @@ static int take_segment(struct gcp_request *request, uint64_t bytes,
 {
 	struct gcp_pool *pool = request->heap->pool;
 	gcp_addr addr;
+	assert(bytes >= request->size && bytes % GCP_CHUNK == 0);
 	int result = gcp_quota_allows(pool, bytes)
 			 ? GCP_CALL(pool, mem_alloc, pool->ctx, bytes, &addr)
 			 : GCP_CUDA_OUT_OF_MEMORY;

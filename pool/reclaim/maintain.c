@@ -93,6 +93,7 @@ static int maintain(struct gcp_pool *pool, bool gently)
 
 	if (result != 0)
 		return result;
+	assert(!turn || pool->pools->config.decay_ms > 0);
 	if (turn && (purge.bytes = turn_begin(pool, now)) > 0)
 		(void)gcp_pool_purge(pool, &purge);
 	purge.exact = false;

@@ -38,6 +38,7 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	while ((segment = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, segment, link);
 		gcp_descriptor_free(&pool->segment_descriptors, segment);
+		assert(pool->giving > 0 && !segment->chunks);
 		pool->stats.trims++;
 		pool->giving--;
 	}
