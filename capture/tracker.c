@@ -188,7 +188,10 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 		SLIST_FOREACH (hold, &capture->holds, link)
 			SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
 				gcp_heap_capture_ends(entry->heap);
-		capture_finish(tracker, capture, end == GCP_END_GONE);
+		/* Another call that is under way may have ended it well: the graph is
+		 * the program's then. */
+		capture_finish(tracker, capture,
+			       end == GCP_END_GONE && capture->ending == 1);
 	} else if (capture) {
 		capture->ending--; /* it was refused */
 	}

@@ -223,6 +223,32 @@ SCENARIO(refused_calls_change_nothing)
 	expect(0, "a clone that failed, or an update, holds memory");
 }
 
+static void *destroys_the_stream(void *unused)
+{
+	OK(cuCtxSetCurrent(ctx), cuStreamDestroy(stream));
+	return unused;
+}
+
+static void stream_goes(void)
+{
+	when_called(NULL, NULL);
+	play_elsewhere(destroys_the_stream, NULL);
+}
+
+/* CUDA has given the graph by then. */
+SCENARIO(a_stream_that_goes_as_its_capture_ends_leaves_the_graph)
+{
+	CUgraph graph;
+
+	start();
+	capture_begin(stream);
+	work();
+	when_called("cuStreamEndCapture", stream_goes);
+	graph = capture_end(stream);
+	expect(1, "the graph's memory is gone");
+	OK(cuGraphDestroy(graph));
+}
+
 static void *looked_up(const char *name)
 {
 	CUdriverProcAddressQueryResult status;
