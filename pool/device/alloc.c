@@ -146,13 +146,19 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
+/* Another thread may have counted what this one has freed, and close its epoch. */
+static bool must_end(const struct gcp_pool *pool)
+{
+	return gcp_pool_is_tight(pool) || pool->pools->config.blocking_free;
+}
+
 static __attribute__((noinline)) int free_kept(struct gcp_cache *cache, uint32_t index,
 					       uint64_t epoch, bool waits, bool much)
 {
 	struct gcp_pool *pool = cache->pool;
 	bool close = much && gcp_cache_put_slow(cache, index);
 
-	return close || gcp_pool_is_tight(pool) ? free_end(pool, epoch, waits) : 0;
+	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
 static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
@@ -172,7 +178,7 @@ static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
 			index = gcp_magazine_of(cache, index);
 	}
 	close = cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
-	return close || gcp_pool_is_tight(pool) ? free_end(pool, epoch, waits) : 0;
+	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
 /* What is common is done here, without a call. */
@@ -211,7 +217,7 @@ static __attribute__((noinline)) int free_private(struct gcp_pool *pool,
 	gcp_mutex_unlock(&pool->lock);
 	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !untouched))
 		return 0;
-	if (!gcp_timeline_fill(pool, size, size) && !gcp_pool_is_tight(pool))
+	if (!gcp_timeline_fill(pool, size, size) && !must_end(pool))
 		return 0;
 	return free_end(pool, gcp_timeline_stamp(pool), true);
 }
