@@ -25,6 +25,7 @@
  */
 #include <string.h>
 
+#include "../base/clock.h"
 #include "../base/process.h"
 #include "contexts.h"
 #include "ctx_scope.h"
@@ -60,7 +61,8 @@ static struct {
 } primaries[DEVICES_MAX];
 /* The program's references to it that were seen; by the thread that moves it. */
 static uint32_t primary_retains[DEVICES_MAX];
-static int ending_count; /* threads whose real call may end a context */
+static int ending_count;      /* threads whose real call may end a context */
+static uint64_t ending_since; /* when the first of them began, in ns */
 
 /* The context that this thread was last seen with, and when. */
 static __thread struct {
@@ -242,6 +244,10 @@ static struct gcp_context *primary_find(CUdevice device)
 /* --- errors that stay --------------------------------------------------------- */
 
 static atomic_bool any_failed;
+/* The context that was current at the last one, and the generation that it made. */
+static _Atomic(CUcontext) failed_in;
+static _Atomic(uint64_t) failed_at;
+
 /* True for an error that a context keeps until it ends (cuda.h: "this leaves the
  * process in an inconsistent state"). */
 static bool error_stays(CUresult result)
@@ -270,11 +276,18 @@ static bool error_stays(CUresult result)
 
 void gcp_contexts_note_error(CUresult result)
 {
+	CUcontext ctx = NULL;
+
 	assert(result != CUDA_SUCCESS);
 	if (!error_stays(result))
 		return;
+	(void)gcp_real.cuCtxGetCurrent(&ctx);
+	if (atomic_load(&failed_in) == ctx &&
+	    atomic_load(&failed_at) == gcp_contexts_now())
+		return; /* each thread looks again already */
 	atomic_store(&any_failed, true);
-	atomic_fetch_add(&gcp_contexts_generation, 1); /* each thread looks again */
+	atomic_store(&failed_in, ctx);
+	atomic_store(&failed_at, atomic_fetch_add(&gcp_contexts_generation, 1) + 1);
 }
 
 /* Whether the current context has such an error: it may have been another one's that
@@ -384,6 +397,21 @@ bool gcp_contexts_hold(void)
 	return false;
 }
 
+/* Whether no context may be ending. One that stays, as at most releases of a primary
+ * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
+static bool contexts_none_ending(void)
+{
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	for (int i = 0; i < 50 && ending_count > 0; i++) {
+		if (gcp_clock_ns() - ending_since > 1000000)
+			break;
+		gcp_mutex_unlock(&gcp_contexts_lock);
+		gcp_sleep(20 * 1000);
+		gcp_mutex_lock(&gcp_contexts_lock);
+	}
+	return ending_count == 0;
+}
+
 /* Under the lock. */
 static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
@@ -424,7 +452,7 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 	GCP_LOCKED(&gcp_contexts_lock);
 	if (alone && contexts_are_several())
 		result = -EXDEV;
-	else if (ending_count == 0) {
+	else if (contexts_none_ending()) {
 		bool known = contexts_find_primaries();
 
 		if (alone && (!known || contexts_are_several()))
@@ -496,7 +524,8 @@ static void ending_begin(CUcontext ctx)
 	assert(ending_count >= 0 && (!context || context->ending >= 0));
 	if (context)
 		context->ending++;
-	ending_count++;
+	if (ending_count++ == 0)
+		ending_since = gcp_clock_ns();
 }
 
 /* The real call returned. The context is released everywhere before its handle
@@ -631,8 +660,7 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 	if (!primary_claim(device))
 		return primary_retain_within(ret_ctx, device);
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-	if (result == CUDA_SUCCESS) {
-		assert(ret_ctx); /* CUDA refuses NULL */
+	if (result == CUDA_SUCCESS && ret_ctx) {
 		primary_seen(*ret_ctx, device);
 		primary_retains[device]++;
 	}
