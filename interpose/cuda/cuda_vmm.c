@@ -35,7 +35,7 @@ static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES
 static _Atomic(uint64_t) used;
 
 /* Memory is open to all of them that can reach it. */
-static atomic_bool everywhere;
+static atomic_bool everywhere, done_everywhere;
 
 /* Some memory may be open to a device whose context has no peer access. */
 static atomic_bool wider;
@@ -363,6 +363,12 @@ void gcp_vmm_open_everywhere(void)
 	for (CUdevice device = 0; device < DEVICES_MAX; device++)
 		if (atomic_load(&used) >> device & 1)
 			open_everything_to(device);
+	atomic_store(&done_everywhere, true);
+}
+
+bool gcp_vmm_is_open_everywhere(void)
+{
+	return atomic_load(&done_everywhere);
 }
 
 bool gcp_vmm_give_access(int owner, int device)

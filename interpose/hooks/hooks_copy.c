@@ -255,6 +255,15 @@ static CUresult copy_call(const struct copy *copy)
 	return gcp_real.cuMemcpy3DPeer(&copy->what);
 }
 
+/* Errors that the program's own call may not give. */
+static bool is_refused(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_VALUE ||
+	       result == CUDA_ERROR_INVALID_CONTEXT ||
+	       result == CUDA_ERROR_INVALID_HANDLE ||
+	       result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A synchronous call may return before its last part is done, which came
@@ -351,9 +360,9 @@ static bool copies_matter(void)
 bool gcp_copy_opens(CUresult result)
 {
 	bool opens = result == CUDA_ERROR_INVALID_VALUE && copies_matter() &&
-		     !gcp_vmm_is_everywhere();
+		     !gcp_vmm_is_open_everywhere();
 
-	if (opens)
+	if (opens) /* waits for another thread that is at it */
 		gcp_vmm_open_everywhere();
 	return opens;
 }
@@ -372,7 +381,7 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 	assert(!copy->several || !copy->rewritten);
 	if (copy->rewritten && !captured) {
 		result = copy_call(copy);
-		if (result == CUDA_SUCCESS)
+		if (!is_refused(result))
 			return result;
 	} else if (copy->rewritten || (copy->several && copy->mapped)) {
 		gcp_vmm_open_everywhere();
