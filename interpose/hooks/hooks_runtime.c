@@ -138,7 +138,7 @@ GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_
 	struct gcp_pool *pool;
 	int result;
 
-	if (!ret_ptr || !runtime_confirmed() ||
+	if (!ret_ptr || !bytes || !runtime_confirmed() ||
 	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
 		return -1;
 	assert(gcp_process_pooling());
