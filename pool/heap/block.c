@@ -158,7 +158,7 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 	struct gcp_map *map = block->segment->pool->pools->map;
 	struct gcp_block *lower;
 
-	assert(size < block->size); /* B1 */
+	assert(size < block->size && size % GCP_UNIT == 0); /* B1 */
 	if (gcp_map_set(map, block->addr + size, block) != 0)
 		return NULL;
 	lower = gcp_block_create(block->segment, block->addr, size, block->epoch);
