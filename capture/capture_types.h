@@ -191,6 +191,8 @@ struct gcp_capture {
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
 
+enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
+
 struct gcp_tracker {
 	/* streams_gone: written under the lock, before the real call that ends a
 	 * stream: a thread that finds it unchanged under the lock may ask about a
@@ -198,8 +200,9 @@ struct gcp_tracker {
 	struct gcp_tracker_counts counts;
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic bool any_resting; /* a stream of a capture under way may rest */
-	bool any_released;        /* of one, or of one beside it, a free group was */
+	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
+	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
+	bool any_released;         /* of one, or of one beside it, a free group was */
 	struct gcp_mutex lock;
 	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;

@@ -80,27 +80,66 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 enum hint_says {
 	HINT_NOTHING, /* it gave none */
 	HINT_STATE,   /* whether it captures */
-	HINT_CANNOT,  /* it, or its context, may be destroyed: it cannot be asked */
+	HINT_GONE,    /* it is destroyed: the handle is dead, or another stream's */
+	HINT_CANNOT,  /* it may be, or a context is just ending: it cannot be asked */
 };
+
+/* HINT_STATE: it is not among the streams that have gone since, and may be asked. */
+static enum hint_says hint_gone(const struct gcp_tracker *tracker,
+				struct gcp_stream_hint hint)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t now = gcp_tracker_streams_gone(tracker);
+	enum hint_says says = HINT_STATE;
+
+	assert(hint.gone <= now); /* else the difference wraps: CANNOT for ever */
+	if (now - hint.gone > GCP_GONE_KEPT)
+		return HINT_CANNOT;
+	for (; hint.gone < now; hint.gone++) {
+		const void *other = tracker->gone[hint.gone % GCP_GONE_KEPT];
+
+		if (other == hint.stream)
+			return HINT_GONE;
+		if (!other)
+			says = HINT_CANNOT;
+	}
+	return says;
+}
 
 static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 			       struct gcp_stream_hint hint,
 			       struct gcp_capture_state *ret_state)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	enum hint_says says = HINT_STATE;
+	enum hint_says says;
 
 	*ret_state = (struct gcp_capture_state){0};
 	if (!hint.stream)
 		return HINT_NOTHING;
-	assert(hint.gone <= gcp_tracker_streams_gone(tracker));
-	if (hint.gone != gcp_tracker_streams_gone(tracker) ||
-	    !tracker->driver.contexts_hold())
+	says = hint_gone(tracker, hint);
+	if (says != HINT_STATE)
+		return says;
+	if (!tracker->driver.contexts_hold())
 		return HINT_CANNOT;
 	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) != 0)
 		says = HINT_CANNOT;
 	tracker->driver.contexts_release();
 	return says;
+}
+
+/* Whether the stream may have been in that capture when it got that work, or be in it
+ * now. It may have joined one that was begun on another stream. */
+static bool hint_may_mean(const struct gcp_capture *capture,
+			  struct gcp_stream_hint hint, enum hint_says says,
+			  const struct gcp_capture_state *state)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (says == HINT_STATE)
+		return (state->active || state->invalidated) &&
+		       gcp_capture_may_be(capture, state->id);
+	if (says == HINT_GONE)
+		return !hint.eager && capture->number <= hint.begun;
+	return says == HINT_CANNOT;
 }
 
 /* Adds the captures that the thread's stream may be in. Whether the thread's last work
@@ -115,8 +154,7 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (says == HINT_CANNOT || ((state.active || state.invalidated) &&
-					    gcp_capture_may_be(capture, state.id)))
+		if (hint_may_mean(capture, hint, says, &state))
 			candidate_add(candidates, capture);
 	return !hint.eager &&
 	       (says == HINT_NOTHING ||

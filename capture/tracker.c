@@ -201,11 +201,21 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 	gcp_tracker_collect(tracker);
 }
 
+/* A stream, or a context (NULL) with its streams, is about to go. */
+static void stream_goes(struct gcp_tracker *tracker, void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	uint64_t gone = gcp_tracker_streams_gone(tracker);
+
+	tracker->gone[gone % GCP_GONE_KEPT] = stream;
+	atomic_store(&tracker->counts.streams_gone, gone + 1);
+}
+
 uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	GCP_TRACKER_LOCKED(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
-	atomic_fetch_add(&tracker->counts.streams_gone, 1);
+	stream_goes(tracker, stream);
 	gcp_order_stream_gone(tracker, stream);
 	return capture_ends(tracker, ctx, stream);
 }
@@ -223,7 +233,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	GCP_TRACKER_LOCKED(tracker);
-	atomic_fetch_add(&tracker->counts.streams_gone, 1); /* with the context */
+	stream_goes(tracker, NULL);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		assert(capture->number > 0); /* C4 */

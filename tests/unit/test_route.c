@@ -63,6 +63,26 @@ TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 	end_and_destroy(graph);
 }
 
+/* Of a thread whose last work was eager: other streams, or its own, are gone since. */
+TEST(memory_for_eager_work_is_no_capture_s_when_streams_have_gone)
+{
+	void *graph = begin(0);
+	struct gcp_stream_hint hint = hint_of(stream_handle(1));
+
+	hint.eager = true;
+	cuda.thread_mode = GCP_CAPTURE_RELAXED;
+	for (int i = 0; i < 3; i++) {
+		pthread_t thread;
+
+		pthread_create(&thread, NULL, take_with_hint, &hint);
+		pthread_join(thread, NULL);
+		assert_false(is_private(elsewhere));
+		must_free(elsewhere);
+		gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(2 - i));
+	}
+	end_and_destroy(graph);
+}
+
 static void *begin_into_graph(int i)
 {
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
