@@ -161,9 +161,10 @@ struct gcp_capture {
 	uint64_t thread; /* that began it: gcp_thread_number */
 	uint64_t number; /* of all captures that have begun, from 1 on */
 	enum gcp_capture_mode mode;
-	bool forked;              /* its order may not be one line any more */
-	uint32_t ending;          /* calls under way that may end it: no stream joins */
-	bool order_unknown;       /* its order cannot be known: no proof */
+	bool forked;        /* its order may not be one line any more */
+	uint32_t ending;    /* calls under way that may end it: no stream joins */
+	bool order_unknown; /* its order cannot be known: no proof */
+	bool order_revoked; /* the same, and all that was freed waits for its end */
 	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
 				   */
 	bool graph_taken;         /* the program has got its graph, or may have */

@@ -267,7 +267,9 @@ static void order_revoke(struct gcp_tracker *tracker, struct gcp_capture *captur
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	gcp_order_all_work(tracker, capture);
-	capture->order_unknown = true;
+	if (capture->order_revoked)
+		return; /* nothing was proved since */
+	capture->order_revoked = capture->order_unknown = true;
 	capture->forked = false;
 	capture_forks(capture);
 	assert(capture->forked && capture->order_unknown); /* G7 */
