@@ -429,7 +429,6 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end 
 static void end_drop_handle(struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_assert_held(GCP_RANK_TRACKER);
 	end->capture->order_unknown = true;
 	end->resting = false;
 	end->handle = NULL;
