@@ -10,9 +10,10 @@
 
 int gcp_bin_of(uint64_t chunks)
 {
-	int power = 63 - __builtin_clzll(chunks), bin;
+	int power, bin;
 
 	assert(chunks > 0); /* B8 */
+	power = 63 - __builtin_clzll(chunks);
 	if (chunks < 4)
 		return (int)chunks - 1;
 	bin = 3 + (power - 2) * 4 + (int)(chunks >> (power - 2) & 3);
