@@ -235,6 +235,7 @@ static int scratch_ready(struct gcp_heap *heap)
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed);
 	struct gcp_segment *segment;
 	struct gcp_block *block;
+	bool busy = false;
 
 	if (heap->awaited_epoch > completed)
 		return -EBUSY;
@@ -252,11 +253,10 @@ static int scratch_ready(struct gcp_heap *heap)
 				gcp_tree_remove(heap, block);
 				block = gcp_block_coalesce(heap, block);
 			}
-			if (gcp_block_is_free(block) && block->epoch > completed)
-				return -EBUSY;
+			busy |= gcp_block_is_free(block) && block->epoch > completed;
 		}
 	}
-	return 0;
+	return busy ? -EBUSY : 0;
 }
 
 /* Room in the lane for all handles of the block. */
