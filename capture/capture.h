@@ -105,6 +105,7 @@ struct gcp_tracker_counts {
 				     * share.c and launch.c need be called */
 	_Atomic uint32_t holds;     /* holders: the same of holders.c while nothing is
 				     * captured, but for gcp_graph_part */
+	_Atomic uint32_t waiting;   /* graph pools that may end: gcp_tracker_look */
 	_Atomic uint64_t captures_begun; /* until now */
 	_Atomic uint64_t streams_gone;   /* and contexts, with theirs */
 };
@@ -119,6 +120,7 @@ struct gcp_tracker_counts {
 GCP_TRACKER_COUNT(capturing)
 GCP_TRACKER_COUNT(shares)
 GCP_TRACKER_COUNT(holds)
+GCP_TRACKER_COUNT(waiting)
 GCP_TRACKER_COUNT(captures_begun)
 GCP_TRACKER_COUNT(streams_gone)
 
@@ -223,7 +225,9 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
 
-/* Takes back the memory of graphs that are gone, if it waits for no launch. */
+/* Takes back the memory of graphs that are gone, if it waits for no launch. The first
+ * frees no pinned memory, which may wait for the device. */
+bool gcp_tracker_look(struct gcp_tracker *tracker); /* some came */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */

@@ -11,8 +11,8 @@
  *     all launches of that kind until then;
  *   where a call that launches the graph has not returned yet. It waits for that.
  *
- * No call waits for them: they are asked where graphs and captures begin and end, and
- * when memory is out.
+ * No call waits for them: they are asked where graphs and captures begin and end,
+ * before new memory is taken, and when memory is out.
  */
 #include "share.h"
 
@@ -146,14 +146,16 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		return;
 	graph_pool->waits = true;
 	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
+	atomic_fetch_add(&tracker->counts.waiting, 1);
 }
 
 /* A call that launches it may not have returned; or a launch, in another context or not
  * seen, may not be done. */
-static void release_those_over(struct gcp_tracker *tracker)
+bool gcp_tracker_look(struct gcp_tracker *tracker)
 {
 	GCP_TRACKER_LOCKED(tracker);
 	struct gcp_graph_pool *graph_pool, *next;
+	uint64_t before = tracker->memory_releases;
 	uint64_t done =
 	    TAILQ_EMPTY(&tracker->waiting) ? 0 : tracker->driver.launches_done();
 
@@ -170,14 +172,16 @@ static void release_those_over(struct gcp_tracker *tracker)
 			continue;
 		graph_pool->waits = false;
 		TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
+		atomic_fetch_sub(&tracker->counts.waiting, 1);
 		if (!used)
 			pool_end(tracker, graph_pool);
 	}
+	return tracker->memory_releases > before;
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
-	release_those_over(tracker);
+	(void)gcp_tracker_look(tracker);
 	/* Without the lock: the driver frees memory. */
 	if (atomic_load(&tracker->pinned_released) &&
 	    atomic_exchange(&tracker->pinned_released, false))

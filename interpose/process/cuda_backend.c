@@ -334,6 +334,12 @@ static uint64_t driver_device_memory(int device)
 	return bytes;
 }
 
+static bool driver_graphs_look(void)
+{
+	return gcp_tracker_waiting(gcp_process.tracker) > 0 &&
+	       gcp_tracker_look(gcp_process.tracker);
+}
+
 /* A name that can be looked up need not work: the library of that name may be newer
  * than the driver that it stands before. */
 bool gcp_driver_is_sufficient(void)
@@ -360,6 +366,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .third_party_writers = gcp_third_party_dma_possible,
 	    .clock_ns = gcp_clock_ns,
 	    .given_by_others = gcp_given_by_others,
+	    .graphs_look = driver_graphs_look,
 	    .device_memory = driver_device_memory,
 	    .fence_create = driver_fence_create,
 	    .fence_destroy = driver_fence_destroy,

@@ -23,6 +23,10 @@
 			(pools)->driver.tick();                                        \
 	} while (0)
 
+/* gcp_graphs_look(pools): the same, graphs_look. */
+#define gcp_graphs_look(pools)                                                         \
+	((pools)->driver.graphs_look && (pools)->driver.graphs_look())
+
 /* What gcp_pools_refusal says of the calling thread. */
 void gcp_refusal_set(enum gcp_refusal refusal);
 

@@ -177,13 +177,15 @@ static int take_ready(struct gcp_request *request)
  * for others to share their fence: mapping memory costs more than a fence and empty
  * caches. But many threads would each take from all others what they need next: there
  * caches are emptied once the pool has grown by much since, for idle threads must not
- * keep it from those that work. Small blocks are no reason either. */
+ * keep it from those that work. Small blocks are no reason either. What graphs had that
+ * have ended is free behind the epoch that is open. */
 static int take_gathered(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	bool private = request->heap->private, large = request->size > GCP_SMALL;
 	bool empties = large && gcp_window_has_few_threads(pool);
-	bool all = pool->vmm && (private || empties || gcp_pool_is_tight(pool));
+	bool all = gcp_graphs_look(pool->pools) ||
+		   (pool->vmm && (private || empties || gcp_pool_is_tight(pool)));
 	int result = 0;
 
 	if (!all && (private || !(empties || gcp_pool_has_grown(pool))))

@@ -270,6 +270,8 @@ static int alloc_slow(struct request *request, uint64_t epoch)
 {
 	int result;
 
+	if (gcp_graphs_look(request->pool->pools) && take(request, &epoch))
+		return 0;
 	if (epoch != 0) {
 		gcp_pinned_timeline_ask(request->pinned, epoch);
 		if (take(request, &epoch))

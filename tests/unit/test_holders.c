@@ -283,6 +283,46 @@ TEST(memory_waits_for_launches_in_another_context)
 	graph_destroy(other);
 }
 
+static bool graphs_look(void)
+{
+	return gcp_tracker_waiting(tracker) > 0 && gcp_tracker_look(tracker);
+}
+
+/* The launch is done. */
+static gcp_addr launched_elsewhere(void **ret_p)
+{
+	void *graph = begin(0), *exec;
+	gcp_addr addr = capture_alloc(64 * MIB);
+
+	pools->driver.graphs_look = graphs_look;
+	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0,
+				  ret_p));
+	must_free(addr);
+	end(0);
+	OK(gcp_pinned_free(pools, *ret_p));
+	exec = made(7, graph, true);
+	launch_elsewhere(exec);
+	graph_destroy(graph);
+	holder_destroy(exec, true);
+	cuda.launches_done = cuda.launches_latest;
+	assert_int_equal(gcp_tracker_waiting(tracker), 1);
+	return addr;
+}
+
+TEST(memory_launched_in_another_context_serves_before_new_is_taken)
+{
+	void *p, *again;
+	gcp_addr addr = launched_elsewhere(&p);
+
+	assert_int_equal(must_alloc(pool, 64 * MIB), addr);
+	assert_int_equal(gcp_tracker_waiting(tracker), 0);
+	must_free(addr);
+	addr = launched_elsewhere(&p);
+	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &again));
+	assert_ptr_equal(again, p);
+	assert_int_equal(gcp_tracker_waiting(tracker), 0);
+}
+
 /* Pinned memory beyond its limit, too: its free may wait for what other threads submit
  * meanwhile. */
 TEST(an_allocation_frees_no_pinned_memory_of_graphs)
@@ -299,7 +339,9 @@ TEST(an_allocation_frees_no_pinned_memory_of_graphs)
 	graph_destroy(graph);
 	holder_destroy(exec, true);
 	cuda.launches_done = 1;
+	pools->driver.graphs_look = graphs_look;
 	must_free(capture_alloc(MIB));
+	assert_int_equal(gcp_tracker_waiting(tracker), 0);
 	assert_int_equal(fake_pinned.blocks, 1);
 	gcp_tracker_collect(tracker);
 	assert_int_equal(fake_pinned.blocks, 0);
