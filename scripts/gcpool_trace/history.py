@@ -351,9 +351,6 @@ class History:
     def alive_at(self, time):
         return [b for b in self.blocks if b.start <= time and (b.end is None or b.end > time)]
 
-    def segments_at(self, time):
-        return [s for s in self.segments if s.start <= time and (s.end is None or s.end > time)]
-
     def by_site(self, blocks, site):
         """(site, (bytes, blocks)), largest first; `site` gives that of a stack."""
         names = {stack: site(stack) for stack in {block.stack for block in blocks}}

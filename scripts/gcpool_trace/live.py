@@ -257,9 +257,6 @@ class Page:
     def total(self, name):
         return sum(device.get(name, 0) for device in self.devices)
 
-    def as_json(self):
-        return {name: getattr(self, name) for name in self.FIELDS}
-
     def ask(self, command, argument=0, seconds=ANSWER_S):
         """Waits till the process has done it in one of its calls; None: it made none."""
         fcntl.flock(self.fd, fcntl.LOCK_EX)  # till it is closed: other processes ask, too (help.c)
@@ -385,11 +382,6 @@ COLUMNS = (
 )
 
 
-def rows_of(found, rates):
-    rows = [Row(page, device, rates) for page in found for device in page.devices]
-    return sorted(rows, key=lambda row: row.page.pid)
-
-
 def columns_for(width):
     for column in COLUMNS:
         width -= abs(column[1]) + 1
@@ -505,7 +497,8 @@ def one_lines(page, rates, width=100):
 
 def lines_of(arguments, rates, width):
     if not arguments.pid:
-        return map(plain, list_lines(rows_of(pages(), rates), width))
+        rows = [Row(page, device, rates) for page in pages() for device in page.devices]
+        return map(plain, list_lines(sorted(rows, key=lambda row: row.page.pid), width))
     return map(plain, one_lines(page_of(arguments.pid), rates, width))
 
 
@@ -579,7 +572,7 @@ def top(arguments):
                 return
             time.sleep(arguments.interval)
     if arguments.json:
-        found = [page.as_json() for page in chosen or pages()]
+        found = [{name: getattr(page, name) for name in page.FIELDS} for page in chosen or pages()]
         print(json.dumps(found[0] if arguments.pid else found, indent=1))
     else:
         rates, fills = Rates(), sys.stdout.isatty() and not arguments.once

@@ -109,7 +109,8 @@ def joined(segments):
 def segments(history, symbols, time):
     there = held_or_waiting(history, time)
     starts = [one.addr for one in there]
-    for place in joined(history.segments_at(time)):
+    segments = (s for s in history.segments if s.start <= time and (s.end is None or s.end > time))
+    for place in joined(segments):
         first = bisect.bisect_left(starts, place.addr)
         last = bisect.bisect_left(starts, place.addr + place.size)
         inside = [one for one in there[first:last] if one.device == place.device]

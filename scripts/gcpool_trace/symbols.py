@@ -70,12 +70,6 @@ def short(name, most=90):
     return kept if len(kept) <= most else kept[: most - 3] + "..."
 
 
-def is_module(path):
-    """Whether a path of a recording may be given to tools: others may have written it. What
-    begins as an option does is one to nm, which loads plugins; a FIFO is waited for."""
-    return path.startswith("/") and os.path.isfile(path)
-
-
 def load_bias(path):
     """(offset, bytes, address) of each part of an ELF file that is loaded; [] if it is none."""
     parts = []
@@ -156,7 +150,9 @@ class Symbols:
                     self.known[place] = Frame(f"0x{address:x}", "", 0, "")
         for number, (path, offsets) in enumerate(wanted.items()):
             progress(f"names of {number + 1} of {len(wanted)} files")
-            if is_module(path):
+            # Others may have written the recording: nm loads plugins where a path begins as an
+            # option does, and waits for a FIFO.
+            if path.startswith("/") and os.path.isfile(path):
                 self.module_resolve(path, offsets)
         progress("")
         self.resolved = True
