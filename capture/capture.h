@@ -225,9 +225,11 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
 
-/* Takes back the memory of graphs that are gone, if it waits for no launch. The first
- * frees no pinned memory, which may wait for the device. */
-bool gcp_tracker_look(struct gcp_tracker *tracker); /* some came */
+/* Take back the memory of graphs that are gone, if it waits for no launch. The first
+ * frees no pinned memory, for which the driver may wait. It returns true if memory
+ * came.
+ */
+bool gcp_tracker_look(struct gcp_tracker *tracker);
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */

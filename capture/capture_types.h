@@ -203,7 +203,7 @@ struct gcp_tracker {
 	struct gcp_capture_driver driver;
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
 	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
-	bool any_released;         /* of one, or of one beside it, a free group was */
+	bool any_released; /* a free group was proved since there was no capture */
 	struct gcp_mutex lock;
 	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;

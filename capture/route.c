@@ -195,7 +195,8 @@ static bool is_named(const struct candidates *candidates)
 	return candidates->count == 1 && first_of(candidates)->shared;
 }
 
-/* Whether plain CUDA would have allowed the allocation, during one of the captures. */
+/* Returns true if plain CUDA would have allowed the allocation during one of these
+ * captures. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);

@@ -169,9 +169,9 @@ struct gcp_driver {
 	 * May be NULL. */
 	uint64_t (*given_by_others)(void);
 
-	/* Takes back the memory of graphs that have ended, if launches are done that it
-	 * waited for; waits for nothing. Called before new memory is taken, with no
-	 * lock of the room held. True: some came. May be NULL. */
+	/* Takes back the memory of graphs that have ended, once the launches are done
+	 * that it waits for. Never waits. Called before new memory is taken, with no
+	 * lock of the room held. Returns true if memory came back. May be NULL. */
 	bool (*graphs_look)(void);
 
 	/* Bytes of memory that the device has; 0: unknown. May be NULL. */

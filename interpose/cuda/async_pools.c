@@ -202,8 +202,8 @@ GCP_HOOKED(cuMemPoolSetAccess)
 
 /* --- attributes ------------------------------------------------------------ */
 
-/* What the library's pools of the device hold for stream-ordered memory counts: what of
- * it the program uses, and what is there for it. */
+/* Adds the stream-ordered memory that the library's pools of the device hold to what
+ * CUDA says: bytes that the program uses, and bytes that are reserved for it. */
 static void attribute_correct(struct async_device *device,
 			      CUmemPool_attribute attribute, cuuint64_t *value)
 {

@@ -18,13 +18,14 @@ bool gcp_vmm_device_joined(int device);
 /* Returns when all that is mapped, now and later, is open to each device that has, or
  * will have, a context here, and can reach it. Legal in captures. */
 void gcp_vmm_open_everywhere(void);
-/* Returns true if that has returned, in any thread. */
+/* Returns true if a call of it has returned, in any thread. */
 bool gcp_vmm_is_open_everywhere(void);
 
-/* Returns true if it was called, and may be at it; if memory may be open to a device
- * whose context has no peer access: some copies between devices are one device's own
- * work then, where plain cudaFree would wait in both contexts. */
+/* Returns true if a call of it has begun. */
 bool gcp_vmm_is_everywhere(void);
+/* Returns true if memory may be open to a device whose context has no peer access: some
+ * copies between devices are one device's own work then, where plain cudaFree would
+ * wait in both contexts. */
 bool gcp_vmm_is_wider(void);
 
 /* `device` gets access to all that is mapped on `owner`, now and later. False: some of

@@ -71,8 +71,8 @@ struct gcp_handle_kind {
 
 extern const struct gcp_handle_kind gcp_handle_kinds[GCP_HANDLE_KINDS];
 
-/* Whether a function of that name looks like a setter, and is not in the table of that
- * struct gcp_handle_kind. */
+/* Returns true if the name is that of a setter which the table of the library does not
+ * have. of_kind: a struct gcp_handle_kind. */
 bool gcp_handle_setter_unknown(const void *of_kind, const char *name);
 
 #endif

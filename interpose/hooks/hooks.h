@@ -89,12 +89,12 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 
 /* hooks_copy.c, of copies between devices that are in graphs. */
 
-/* A copy, or a call that makes a graph or a node of one, gave `result`: makes it again
- * where it may have been refused for want of access, which there is then. */
+/* Makes a copy, or a call that makes a graph or a node, once more if `result` may mean
+ * that a device had no access to memory; it has then. */
 CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words);
 
-/* The same for a launch, which the caller makes again. Returns true if there is access
- * now, and was none before. */
+/* The same for a launch: opens memory to all devices, and returns true if the caller
+ * should launch again. */
 bool gcp_copy_opens(CUresult result);
 
 /* After a launch into `stream`, as gcp_stream_named gives it. */

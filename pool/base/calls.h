@@ -23,7 +23,8 @@
 			(pools)->driver.tick();                                        \
 	} while (0)
 
-/* gcp_graphs_look(pools): the same, graphs_look. */
+/* Calls graphs_look of the driver table, if there is one. Returns true if memory came.
+ */
 #define gcp_graphs_look(pools)                                                         \
 	((pools)->driver.graphs_look && (pools)->driver.graphs_look())
 

@@ -41,7 +41,7 @@ int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 	return alloc_any(&pool->common, bytes, margin, GCP_USE_CAPTURED, ret_addr);
 }
 
-/* What hits is served here, without a call. */
+/* Serves a hit without calling another function. */
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
@@ -146,7 +146,8 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
-/* Another thread may have counted what this one has freed, and close its epoch. */
+/* Returns true if each free has more to do. (Another thread may have counted what this
+ * one has freed: then gcp_cache_put_slow asks for nothing.) */
 static bool must_end(const struct gcp_pool *pool)
 {
 	return gcp_pool_is_tight(pool) || pool->pools->config.blocking_free;
@@ -181,7 +182,7 @@ static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
 	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
-/* What is common is done here, without a call. */
+/* Frees a block of the usual kind without calling another function. */
 static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 			      bool waits)
 {

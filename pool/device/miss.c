@@ -177,8 +177,8 @@ static int take_ready(struct gcp_request *request)
  * for others to share their fence: mapping memory costs more than a fence and empty
  * caches. But many threads would each take from all others what they need next: there
  * caches are emptied once the pool has grown by much since, for idle threads must not
- * keep it from those that work. Small blocks are no reason either. What graphs had that
- * have ended is free behind the epoch that is open. */
+ * keep it from those that work. Small blocks are no reason either. Memory of graphs
+ * that have ended is free behind the open epoch. */
 static int take_gathered(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
