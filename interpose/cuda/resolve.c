@@ -16,42 +16,14 @@ atomic_bool gcp_resolve_done;
 /* The slots of gcp_real are in the order of the rows. */
 _Static_assert(sizeof(gcp_real) == GCP_ROWS_DRIVER * sizeof(void *), "a slot a row");
 
-/* Real address to entry, open addressing. A function has up to two addresses:
- * that of the exported symbol and that which cuGetProcAddress gives. */
-enum { MAP_BITS = 11, MAP_SLOTS = 1 << MAP_BITS };
-_Static_assert(MAP_SLOTS >= 4 * GCP_ROWS_DRIVER, "the map must stay sparse");
-static struct {
-	void *real;
-	void *entry;
-} map[MAP_SLOTS];
+/* What cuGetProcAddress gives for each row: a function has up to two addresses. */
+static void *given[GCP_ROWS_DRIVER];
 
 static struct gcp_mutex resolve_lock = GCP_MUTEX(GCP_RANK_RESOLVE);
 static struct gcp_elf libcuda;
 
 /* libcuda may look up its own functions while we ask it for them. */
 static __thread bool resolving __attribute__((tls_model("initial-exec")));
-
-static size_t map_slot(const void *real)
-{
-	uint64_t key = (uint64_t)(uintptr_t)real;
-
-	return (size_t)((key * 0x9e3779b97f4a7c15u) >> (64 - MAP_BITS));
-}
-
-static void map_add(void *real, void *entry)
-{
-	gcp_assert_held(GCP_RANK_RESOLVE);
-	size_t slot = map_slot(real);
-
-	if (!real || !entry)
-		return;
-	while (map[slot].real && map[slot].real != real)
-		slot = (slot + 1) % MAP_SLOTS;
-	if (map[slot].real)
-		return;
-	map[slot].real = real;
-	map[slot].entry = entry;
-}
 
 /* Returns what cuGetProcAddress gives for a row. NULL: nothing, or the driver is too
  * old. */
@@ -72,21 +44,19 @@ static void *row_ask(const struct gcp_row *row)
 static void resolve_locked(const struct gcp_elf *found)
 {
 	gcp_assert_held(GCP_RANK_RESOLVE);
-	void *given;
-
+	assert(resolving);
 	libcuda = *found;
-	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		*gcp_row_slot(i) = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
-	/* Exported addresses go first: a row that the driver answers with another
-	 * form of the function must not claim that form. */
-	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
-		map_add(*gcp_row_slot(i), gcp_row_entry(&gcp_rows[i]));
 	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
-		given = row_ask(&gcp_rows[i]);
-		if (!*gcp_row_slot(i) && gcp_resolve_hook(given) == given)
-			*gcp_row_slot(i) = given; /* no form that is exported */
+		*gcp_row_slot(i) = gcp_elf_symbol(&libcuda, gcp_row_name(&gcp_rows[i]));
+		given[i] = NULL;
+	}
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++) {
+		void *answer = row_ask(&gcp_rows[i]);
+
+		if (!*gcp_row_slot(i) && gcp_resolve_hook(answer) == answer)
+			*gcp_row_slot(i) = answer; /* no form that is exported */
 		if (*gcp_row_slot(i))
-			map_add(given, gcp_row_entry(&gcp_rows[i]));
+			given[i] = answer;
 	}
 }
 
@@ -139,16 +109,19 @@ void *gcp_resolve_symbol(const char *name)
 	return gcp_elf_symbol(&libcuda, name);
 }
 
+static void *hook_find(void *const *addresses, const void *fn)
+{
+	for (int i = 0; i < GCP_ROWS_DRIVER; i++)
+		if (addresses[i] == fn && gcp_rows[i].entry)
+			return gcp_row_entry(&gcp_rows[i]);
+	return NULL;
+}
+
+/* Exported addresses go first: a row that the driver answers with another form of the
+ * function must not claim that form. */
 void *gcp_resolve_hook(void *fn)
 {
-	size_t slot = map_slot(fn);
-
-	if (!fn)
-		return NULL;
-	for (; map[slot].real; slot = (slot + 1) % MAP_SLOTS)
-		if (map[slot].real == fn)
-			return map[slot].entry;
-	return fn;
+	return fn ? hook_find(gcp_row_slot(0), fn) ?: hook_find(given, fn) ?: fn : NULL;
 }
 
 bool gcp_resolve_in_driver(const void *address)
@@ -163,7 +136,4 @@ bool gcp_resolve_in_driver(const void *address)
 void gcp_resolve_after_fork(void)
 {
 	gcp_mutex_init(&resolve_lock, GCP_RANK_RESOLVE);
-	/* The parent was at it: what it had found so far would count as known. */
-	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
-		memset(map, 0, sizeof(map));
 }
