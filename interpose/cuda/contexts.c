@@ -23,7 +23,9 @@
  *  K7 no thread ends by pthread_cancel while it keeps a context from ending
  *  K8 in the child of a fork every call passes through
  */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "../base/clock.h"
 #include "../base/process.h"
@@ -41,6 +43,13 @@ struct gcp_context {
 	bool unjoined;    /* found at a barrier; older barriers still to be set */
 	int ending;       /* threads whose real call may end it, or has just ended it */
 	CUstream release; /* NULL: not made yet */
+	SLIST_HEAD(, spare) events;
+};
+
+/* An event of a context that nothing uses. */
+struct spare {
+	CUevent event;
+	SLIST_ENTRY(spare) entry;
 };
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
@@ -498,11 +507,51 @@ CUstream gcp_contexts_release_stream(CUcontext ctx)
 	return stream;
 }
 
+/* --- events ---------------------------------------------------------------------- */
+
+/* Made without the lock: that can take until the launch queue has room. */
+CUresult gcp_context_event_take(CUcontext ctx, CUevent *ret_event)
+{
+	struct gcp_context *context;
+	struct spare *one;
+
+	gcp_assert_driver_call();
+	assert(ctx);
+	gcp_mutex_lock(&gcp_contexts_lock);
+	context = contexts_find(ctx);
+	one = context ? SLIST_FIRST(&context->events) : NULL;
+	if (one)
+		SLIST_REMOVE_HEAD(&context->events, entry);
+	gcp_mutex_unlock(&gcp_contexts_lock);
+	if (!one)
+		return gcp_event_create(ctx, ret_event);
+	*ret_event = one->event;
+	free(one);
+	return CUDA_SUCCESS;
+}
+
+/* Without memory for it, it stays unused. */
+void gcp_context_event_put(CUcontext ctx, CUevent event)
+{
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	GCP_KEEP_ERRNO;
+	struct gcp_context *context = contexts_find(ctx);
+	struct spare *one = context ? malloc(sizeof(*one)) : NULL;
+
+	assert(event);
+	if (!one)
+		return;
+	one->event = event;
+	SLIST_INSERT_HEAD(&context->events, one, entry);
+}
+
 /* --- the end of a context ------------------------------------------------------ */
 
 static void contexts_remove(struct gcp_context *context)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
+	for (struct spare *one; (one = SLIST_FIRST(&context->events)); free(one))
+		SLIST_REMOVE_HEAD(&context->events, entry);
 	assert(context >= contexts && context < contexts + gcp_context_count);
 	if (context->unjoined)
 		atomic_fetch_sub(&unjoined_count, 1);

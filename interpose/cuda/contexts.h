@@ -103,6 +103,10 @@ void gcp_contexts_unlock(void);
 /* A stream of the library in `ctx`, which is current: memory that no work uses is freed
  * in it without a wait for other work, but for barriers. NULL: there is none. */
 CUstream gcp_contexts_release_stream(CUcontext ctx);
+/* An event without a time: one that was put back, or a new one. It goes with the
+ * context, and is put back under the lock. */
+CUresult gcp_context_event_take(CUcontext ctx, CUevent *ret_event);
+void gcp_context_event_put(CUcontext ctx, CUevent event);
 /* Under the lock. One that is not known is, whenever any may be. */
 bool gcp_context_is_ending(CUcontext ctx);
 /* True: the lock is taken, and no context may be ending. */

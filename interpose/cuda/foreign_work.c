@@ -3,11 +3,8 @@
  * foreign_work.c - see foreign_work.h.
  *
  * Nothing is given to the device for it but the event. An event is asked for under the
- * lock of contexts.c, and not while its context may be ending: with the context it
- * goes.
- *
- * Lock order: that of contexts.c, then foreign_lock. Both are held over calls of the
- * driver that do not wait.
+ * lock of contexts.c, which guards all here, and not while its context may be ending:
+ * with the context it goes.
  */
 #include <stdlib.h>
 #include "../base/process.h"
@@ -28,11 +25,8 @@ struct foreign {
 	struct foreign *next;
 };
 
-static struct gcp_mutex foreign_lock = GCP_MUTEX(GCP_RANK_FOREIGN);
-/* All that follows is guarded by it. */
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
-static struct foreign *unused;
-static unsigned length, sweep_at = SWEPT_LEAST; /* of the queue */
+static unsigned length, sweep_at = SWEPT_LEAST;      /* of the queue */
 
 /* Written under the lock. */
 static _Atomic(uint64_t) latest;                     /* number given */
@@ -42,28 +36,22 @@ static _Atomic(uint64_t) oldest_number = UINT64_MAX; /* in the queue; it is empt
 
 static void oldest_tell(void)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	atomic_store(&oldest_number, oldest ? oldest->number : UINT64_MAX);
-}
-
-static void foreign_put(struct foreign *work)
-{
-	gcp_assert_held(GCP_RANK_FOREIGN);
-	work->next = unused;
-	unused = work;
 }
 
 /* Takes the one at *link out of the queue. */
 static void foreign_remove(struct foreign **link)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	struct foreign *work = *link;
 
 	assert(work && length > 0);
 	*link = work->next;
 	if (youngest == &work->next)
 		youngest = link;
-	foreign_put(work);
+	gcp_context_event_put(work->ctx, work->event);
+	free(work);
 	length--;
 	oldest_tell();
 }
@@ -73,7 +61,7 @@ static void foreign_remove(struct foreign **link)
  * is told by the fences of that context, and by no others. */
 static bool says_nothing(CUresult result)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_INVALID_CONTEXT ||
 	       (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
 		result <= CUDA_ERROR_CAPTURED_EVENT);
@@ -81,7 +69,6 @@ static bool says_nothing(CUresult result)
 
 static CUresult foreign_query(const struct foreign *work)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(work->event && work->ctx);
 	return gcp_context_is_ending(work->ctx) ||
@@ -94,9 +81,9 @@ static CUresult foreign_query(const struct foreign *work)
  * are twice as many as were left. */
 static void foreign_sweep(void)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
 	struct foreign **link = &oldest;
 
+	GCP_LOCKED(&gcp_contexts_lock);
 	assert(sweep_at >= SWEPT_LEAST);
 	if (length < sweep_at)
 		return;
@@ -109,36 +96,9 @@ static void foreign_sweep(void)
 	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
-/* One whose event is of `ctx`, which is current. No lock is held: to make an event can
- * take until the launch queue has room. NULL: no memory. */
-static struct foreign *foreign_take(CUcontext ctx)
-{
-	struct foreign **link = &unused, *work;
-
-	assert(ctx);
-	gcp_assert_driver_call();
-	gcp_mutex_lock(&foreign_lock);
-	while (*link && (*link)->ctx != ctx)
-		link = &(*link)->next;
-	work = *link;
-	if (work)
-		*link = work->next;
-	gcp_mutex_unlock(&foreign_lock);
-	if (work)
-		return work;
-	work = calloc(1, sizeof(*work));
-	if (work && gcp_event_create(ctx, &work->event) != CUDA_SUCCESS) {
-		free(work);
-		return NULL;
-	}
-	if (work)
-		work->ctx = ctx;
-	return work;
-}
-
 static void foreign_publish(struct foreign *work)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(work->event && !*youngest);
 	work->number = atomic_load(&latest) + 1;
 	work->next = NULL;
@@ -154,7 +114,7 @@ static void foreign_publish(struct foreign *work)
 /* ctx: NULL for any. */
 static bool counts_for(const struct foreign *work, CUcontext ctx)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	bool counts = !ctx || work->every;
 
 	for (int i = 0; i < HOMES_MAX; i++)
@@ -172,30 +132,26 @@ static CUcontext event_context(CUcontext executing)
 	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
 }
 
-/* What is taken is in no list. NULL: no memory. */
+/* Until its end it is in no list. NULL: no memory. */
 struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
 				       int count)
 {
 	GCP_KEEP_ERRNO;
-	CUcontext ctx = event_context(executing);
-	struct gcp_ctx_scope scope;
-	struct foreign *work;
+	struct foreign *work = calloc(1, sizeof(*work));
 
 	assert(count <= HOMES_MAX && (contexts || count == 0));
-	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+	if (!work)
 		return NULL;
-	work = foreign_take(ctx);
-	gcp_mutex_lock(&gcp_contexts_lock);
-	gcp_mutex_lock(&foreign_lock);
-	foreign_sweep();
-	if (work) {
-		work->every = !contexts;
-		for (int i = 0; i < HOMES_MAX; i++)
-			work->homes[i] = i < count ? contexts[i] : NULL;
+	work->ctx = event_context(executing);
+	assert(work->ctx);
+	work->every = !contexts;
+	for (int i = 0; i < count; i++)
+		work->homes[i] = contexts[i];
+	if (gcp_context_event_take(work->ctx, &work->event) != CUDA_SUCCESS) {
+		free(work);
+		return NULL;
 	}
-	gcp_mutex_unlock(&foreign_lock);
-	gcp_mutex_unlock(&gcp_contexts_lock);
-	gcp_ctx_scope_end(&scope);
+	(void)GCP_WITHIN(NULL, (foreign_sweep(), CUDA_SUCCESS));
 	return work;
 }
 
@@ -212,12 +168,13 @@ uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
 	    submitted &&
 	    GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream)) ==
 		CUDA_SUCCESS;
-	GCP_LOCKED(&foreign_lock);
+	GCP_LOCKED(&gcp_contexts_lock);
 	if (submitted) {
 		foreign_publish(work);
 		number = work->number;
 	} else {
-		foreign_put(work);
+		gcp_context_event_put(work->ctx, work->event);
+		free(work);
 	}
 	return number;
 }
@@ -249,9 +206,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 	CUresult result = CUDA_SUCCESS;
 	struct foreign **link = &oldest;
 
-	if (!gcp_foreign_work_is_pending(number))
-		return CUDA_SUCCESS;
-	GCP_LOCKED(&foreign_lock);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) || !counts_for(*link, ctx)) {
 			link = &(*link)->next;
@@ -308,7 +263,7 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
 /* Which of the two contexts is gone the driver does not say. */
 static int foreign_order(const struct foreign *work, CUcontext waiting)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
 	assert(waiting && work->event);
@@ -321,9 +276,7 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 {
 	int result = 0;
 
-	if (!gcp_foreign_work_is_pending(number))
-		return 0;
-	GCP_LOCKED(&foreign_lock);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	for (struct foreign *work = oldest;
 	     work && work->number <= number && result == 0; work = work->next)
 		if (counts_for(work, ctx))
@@ -336,7 +289,7 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 /* Returns true if the work counts for no context any more, as for this one alone. */
 static bool home_drop(struct foreign *work, CUcontext ctx)
 {
-	gcp_assert_held(GCP_RANK_FOREIGN);
+	gcp_assert_held(GCP_RANK_CONTEXTS);
 	bool dropped = false, left = work->every;
 
 	assert(ctx); /* NULL would be a free place */
@@ -357,21 +310,11 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 
 	if (!ctx)
 		return;
-	GCP_LOCKED(&foreign_lock);
+	GCP_LOCKED(&gcp_contexts_lock);
 	while (*link) {
 		if ((*link)->ctx == ctx || home_drop(*link, ctx))
 			foreign_remove(link);
 		else
 			link = &(*link)->next;
-	}
-	for (link = &unused; *link;) {
-		struct foreign *work = *link;
-
-		if (work->ctx != ctx) {
-			link = &work->next;
-			continue;
-		}
-		*link = work->next;
-		free(work);
 	}
 }

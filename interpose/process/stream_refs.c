@@ -8,7 +8,6 @@
  * that pass this library by.
  */
 #include <stdlib.h>
-#include <sys/queue.h>
 
 #include "calling_thread.h"
 #include "../cuda/ctx_scope.h"
@@ -29,14 +28,6 @@ static __thread struct own {
 	uint64_t latest_gone; /* streams, by then */
 } * own __attribute__((tls_model("initial-exec")));
 
-/* Those of threads that are gone, which are used again. */
-struct spare {
-	struct gcp_stream_marker marker;
-	SLIST_ENTRY(spare) entry;
-};
-static SLIST_HEAD(, spare) spares; /* spare_lock */
-static struct gcp_mutex spare_lock = GCP_MUTEX(GCP_RANK_STREAM_REFS);
-
 static bool marker_is_of(const struct gcp_stream_marker *marker, struct gcp_pool *pool)
 {
 	return marker->pool == pool && marker->life == gcp_pool_life(pool);
@@ -50,39 +41,13 @@ static __attribute__((noinline)) bool own_create(void)
 	return own != NULL;
 }
 
-/* Events of contexts that are gone have gone with them. */
-static CUevent spare_take(struct gcp_pool *pool)
+/* For another thread. Under the lock the context cannot have gone and come anew since
+ * its pool has said that it has not. */
+static void marker_put(struct gcp_stream_marker *marker)
 {
-	CUevent event = NULL;
-	struct spare *one, *next;
-
-	GCP_LOCKED(&spare_lock);
-	for (one = SLIST_FIRST(&spares); one && !event; one = next) {
-		bool gone = !marker_is_of(&one->marker, one->marker.pool);
-
-		next = SLIST_NEXT(one, entry);
-		assert(one->marker.event && one->marker.pool);
-		if (!gone && one->marker.pool != pool)
-			continue;
-		event = gone ? NULL : one->marker.event;
-		SLIST_REMOVE(&spares, one, spare, entry);
-		free(one);
-	}
-	return event;
-}
-
-/* Without memory for it, it stays unused. */
-static void spare_put(struct gcp_stream_marker *marker)
-{
-	GCP_KEEP_ERRNO;
-	struct spare *one = malloc(sizeof(*one));
-
-	assert(marker->event);
-	if (one) {
-		GCP_LOCKED(&spare_lock);
-		one->marker = *marker;
-		SLIST_INSERT_HEAD(&spares, one, entry);
-	}
+	GCP_LOCKED(&gcp_contexts_lock);
+	if (marker->event && marker_is_of(marker, marker->pool))
+		gcp_context_event_put(gcp_pool_context(marker->pool), marker->event);
 	marker->event = NULL;
 }
 
@@ -93,20 +58,16 @@ static void marker_get(struct gcp_stream_marker *marker, struct gcp_pool *pool,
 	assert(own && pool && home);
 	if (marker->event && marker_is_of(marker, pool))
 		return;
-	if (marker->event)
-		spare_put(marker);
+	marker_put(marker);
 	assert(!marker->event); /* no two threads have it */
-	*marker =
-	    (struct gcp_stream_marker){pool, gcp_pool_life(pool), spare_take(pool)};
-	if (!marker->event && gcp_event_create(home, &marker->event) != CUDA_SUCCESS)
-		marker->event = NULL;
+	*marker = (struct gcp_stream_marker){pool, gcp_pool_life(pool), NULL};
+	(void)gcp_context_event_take(home, &marker->event);
 }
 
 void gcp_stream_refs_thread_exit(void)
 {
 	for (int i = 0; own && i < REFS; i++)
-		if (own->refs[i].marker.event)
-			spare_put(&own->refs[i].marker);
+		marker_put(&own->refs[i].marker);
 	free(own);
 	own = NULL;
 }

@@ -72,9 +72,7 @@ enum gcp_rank {
 	GCP_RANK_FENCE,    /* pools->fence_lock */
 	GCP_RANK_CONTEXTS, /* contexts.c */
 	GCP_RANK_ASYNC_POOLS,
-	GCP_RANK_FOREIGN,
 	GCP_RANK_RESOLVE,
-	GCP_RANK_STREAM_REFS,
 	GCP_RANK_NOTED,
 	GCP_RANK_DEBUG,
 	GCP_RANK_DEBUG_STAGE, /* from here on all over calls */
@@ -91,8 +89,8 @@ static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 	(GCP_RANK_BIT(SLEEP) | GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) |            \
 	 GCP_RANK_BIT(ASKING) | GCP_RANK_BIT(SPILL) | GCP_RANK_BIT(TRACKER) |          \
 	 GCP_RANK_BIT(VMM) | GCP_RANK_BIT(REGISTRY) | GCP_RANK_BIT(FENCE) |            \
-	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(FOREIGN) |  \
-	 GCP_RANK_BIT(RESOLVE) | ~0ull << GCP_RANK_DEBUG_STAGE)
+	 GCP_RANK_BIT(CONTEXTS) | GCP_RANK_BIT(ASYNC_POOLS) | GCP_RANK_BIT(RESOLVE) |  \
+	 ~0ull << GCP_RANK_DEBUG_STAGE)
 
 /* A bit for each rank that the thread holds. */
 extern __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
