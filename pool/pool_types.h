@@ -390,8 +390,6 @@ struct gcp_limits {
 	_Atomic uint32_t blocks;      /* bytes, in blocks of one size */
 	_Atomic uint32_t streams;     /* in use of late; 0: not known: window.c */
 	_Atomic uint32_t scale;       /* times the limits were doubled */
-	_Atomic uint32_t cached; /* so many size classes, from the smallest on, stay
-				  * in thread caches */
 };
 
 /* All fields but starved: fence_lock. */

@@ -31,12 +31,12 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	uint32_t count = pools->classes.count;
 	struct gcp_cache *cache;
 
-	cache = calloc(1, sizeof(*cache) + (count + 1) * sizeof(cache->magazines[0]));
+	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
 	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
-	for (uint32_t i = 0; i <= count; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		gcp_chain_init(&cache->magazines[i].loaded);
 		gcp_chain_init(&cache->magazines[i].previous);
 	}
@@ -152,7 +152,7 @@ static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazin
 
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
-	uint32_t i = cache->pool->pools->classes.count + 1;
+	uint32_t i = cache->pool->pools->classes.count;
 
 	/* Mostly a few large blocks. */
 	while (i > 0 && gcp_cache_bytes(cache) > 0)
@@ -214,17 +214,6 @@ static bool loaded_is_ready(const struct gcp_cache *cache,
 	       gcp_epoch_ready(cache->pool, magazine->loaded.first->epoch);
 }
 
-void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index)
-{
-	struct gcp_chain chain;
-
-	gcp_chain_init(&chain);
-	gcp_owner_lock(&cache->own);
-	magazine_drain(cache, &cache->magazines[index], &chain);
-	gcp_owner_unlock(&cache->own);
-	gcp_chain_to_heap(cache->pool, &chain);
-}
-
 /* What others left for this class, if it is older. cache->own is held. */
 static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    uint32_t size_class)
@@ -232,8 +221,7 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 	struct gcp_chain *loaded = &magazine->loaded;
 	int64_t had = gcp_chain_bytes(loaded);
 
-	if (size_class < cache->pool->pools->classes.count &&
-	    gcp_depot_exchange(cache->pool, size_class, loaded))
+	if (gcp_depot_exchange(cache->pool, size_class, loaded))
 		gcp_cache_held_add(cache, gcp_chain_bytes(loaded) - had);
 }
 
@@ -290,8 +278,6 @@ static int64_t share_take(struct gcp_cache *cache)
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
-	bool large = index == cache->pool->pools->classes.count;
-	bool repeats = cache->repeat.keeps && index == cache->repeat.index;
 	struct gcp_chain excess;
 
 	gcp_chain_init(&excess);
@@ -307,7 +293,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	if (everything)
 		cache_drain(cache, &excess);
 	gcp_owner_unlock(&cache->own);
-	if (excess.first && !everything && !large)
+	if (excess.first && !everything)
 		gcp_depot_put(cache->pool, &excess);
 	if (excess.first) {
 		if (everything || gcp_depot_is_open(cache->pool))
@@ -316,9 +302,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	}
 	if (full)
 		gcp_cache_merge_stats(cache);
-	return filled > 0 &&
-	       gcp_timeline_fill(cache->pool, filled,
-				 repeats ? (int64_t)cache->repeat.size : filled);
+	return filled > 0 && gcp_timeline_fill(cache->pool, filled, filled);
 }
 
 bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t index)

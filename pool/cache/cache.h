@@ -35,19 +35,11 @@ struct gcp_magazine {
 			 * were wanted since */
 };
 
-/* The size beyond small ones that a thread asks for: repeat.c. */
-struct gcp_repeat {
-	uint64_t size;  /* of the latest block that its cache could not serve */
-	uint32_t count; /* how often in a row, REPEATS of repeat.c at most */
-	uint32_t index; /* the magazine of that size */
-	bool keeps;     /* freed ones go there */
-};
-
 /* What one thread keeps of one pool: no other thread touches it but to empty
  * it. All fields: own.
  *  M1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
  *     blocks: what it takes and puts is counted once for both
- *  M3 blocks of no class are of repeat.size */
+ *  M3 blocks of a magazine are of its class */
 struct gcp_cache {
 	struct gcp_owner own;
 	struct gcp_pool *pool;
@@ -67,8 +59,7 @@ struct gcp_cache {
 	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_cache *next;          /* of the thread; no lock: the owner's */
-	struct gcp_repeat repeat;        /* no lock: the owner's */
-	struct gcp_magazine magazines[]; /* [class], and one for blocks of no class */
+	struct gcp_magazine magazines[]; /* [class] */
 };
 
 /* Batches of one class that threads which free more than they allocate left for
@@ -82,8 +73,6 @@ struct gcp_depot {
 /* --- cache.c, depot.c ------------------------------------------------------------ */
 
 /* Taking and putting: below. */
-/* Puts what the cache has of one class into the heap. Takes pool->lock. */
-void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index);
 /* The epoch of the block that would be taken next, 0 if none, and how many wait. */
 uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 			      uint32_t *ret_count);
@@ -133,11 +122,6 @@ void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);
 
-/* --- repeat.c -------------------------------------------------------------------- */
-
-/* The thread's cache could not serve the request. Takes pool->lock. */
-void gcp_request_repeat_count(const struct gcp_request *request);
-
 /* --- the hot path --------------------------------------------------------------- */
 
 /* The calling thread's caches. Those of the pools whose id it names are valid. */
@@ -166,29 +150,6 @@ static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
 static inline struct gcp_cache *gcp_cache_known(struct gcp_pool *pool)
 {
 	return gcp_tls.pool_key == pool->key ? gcp_tls.cache : gcp_cache_if_any(pool);
-}
-
-/* The magazine of a class, or of no class. */
-static inline uint32_t gcp_magazine_of(const struct gcp_cache *cache,
-				       uint32_t size_class)
-{
-	uint32_t count = cache->pool->pools->classes.count;
-
-	return size_class < count ? size_class : count;
-}
-
-/* The calling thread's cache, if it keeps blocks of that size and class (or of none)
- * because the thread asks for them again and again; NULL. A block that could not be
- * cut to the size of its class has none, of whatever size. */
-static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_t size,
-						  uint32_t size_class)
-{
-	struct gcp_cache *cache = gcp_cache_known(pool);
-
-	return cache && cache->repeat.keeps && cache->repeat.size == size &&
-		       cache->repeat.index == gcp_magazine_of(cache, size_class)
-		   ? cache
-		   : NULL;
 }
 
 /* The most bytes that a thread's cache holds, whose part of the cache limit may be
@@ -268,9 +229,7 @@ static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *blo
 {
 	struct gcp_magazine *magazine = &cache->magazines[index];
 
-	assert(index < cache->pool->pools->classes.count
-		   ? block->size_class == index
-		   : block->size == cache->repeat.size); /* M3 */
+	assert(block->size_class == index); /* M3 */
 	block->next = NULL;
 	gcp_cache_freed(cache, block);
 	*magazine->previous.last = block;

@@ -26,11 +26,8 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_
 
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 {
-	if (request->heap->private)
+	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
 		return NULL;
-	if (request->size_class == GCP_CLASS_NONE)
-		return gcp_cache_keeping(request->heap->pool, request->size,
-					 request->size_class);
 	return gcp_cache_of_thread(request->heap->pool);
 }
 
@@ -105,8 +102,8 @@ bool gcp_take_cached(struct gcp_request *request)
 	struct gcp_cache *cache = gcp_request_cache(request);
 
 	if (cache)
-		request->block = gcp_cache_take(
-		    cache, gcp_magazine_of(cache, request->size_class), request->bytes);
+		request->block =
+		    gcp_cache_take(cache, request->size_class, request->bytes);
 	return request->block;
 }
 

@@ -167,18 +167,11 @@ static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
 {
 	uint64_t epoch = block->epoch;
 	uint32_t index = block->size_class;
-	struct gcp_cache *cache;
-	bool close;
+	struct gcp_cache *cache =
+	    index != GCP_CLASS_NONE ? gcp_cache_of_thread(pool) : NULL;
+	bool close =
+	    cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
 
-	/* No class is beyond all of them. */
-	if (index < GCP_LIMIT(pool, cached)) {
-		cache = gcp_cache_of_thread(pool);
-	} else {
-		cache = gcp_cache_keeping(pool, block->size, index);
-		if (cache)
-			index = gcp_magazine_of(cache, index);
-	}
-	close = cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
 	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
@@ -192,8 +185,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 
 	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
 	block->epoch = epoch;
-	if (__builtin_expect(index >= GCP_LIMIT(pool, cached) ||
-				 gcp_tls.pool_key != pool->key ||
+	if (__builtin_expect(index == GCP_CLASS_NONE || gcp_tls.pool_key != pool->key ||
 				 cache->epoch != epoch || !gcp_owner_try(&cache->own),
 			     0))
 		return free_any(pool, block, waits);

@@ -54,8 +54,7 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	uint32_t count = 0;
 
 	if (cache) {
-		cached_epoch = gcp_cache_next_epoch(
-		    cache, gcp_magazine_of(cache, request->size_class), &count);
+		cached_epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
 		bytes += count * request->size +
 			 (uint64_t)atomic_load_explicit(&pool->depot_bytes,
 							memory_order_relaxed);
@@ -128,8 +127,7 @@ static int take_from_cache(struct gcp_request *request)
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
 
-	if (!cache || !gcp_cache_next_epoch(
-			  cache, gcp_magazine_of(cache, request->size_class), &count))
+	if (!cache || !gcp_cache_next_epoch(cache, request->size_class, &count))
 		return 0;
 	bool full = count >= gcp_cache_batch(cache, request->size);
 	if (full)
@@ -245,7 +243,6 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 	bool barrier_first = is_barrier_first(pool);
 	int result = 0;
 
-	gcp_request_repeat_count(request);
 	if (request->size > pool->memory)
 		result = gcp_refuse(request);
 	else if (request->heap == &pool->common && !gcp_pool_is_fenced(pool))

@@ -32,8 +32,6 @@ enum {
 	ONE_STREAM_LEAST = 512 << 10,
 	ONE_STREAM_MOST = 16 << 20,
 	ONE_STREAM_BLOCKS_PART = 4,
-	/* Of a pool of mapped segments only small blocks stay in caches, unless it has
-	 * several streams or more threads than that, or its limits have grown. */
 	THREADS_FEW = 2,
 	/* So many epochs in a row, each closed so shortly after the one before: the
 	 * limits double. One that is closed four times as long after it: they halve. So
@@ -104,18 +102,6 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 	return bytes << scale < most ? bytes << scale : most;
 }
 
-/* Blocks that threads keep lie scattered, and each keeps a handle where it is. */
-static uint32_t cached_classes(const struct gcp_pool *pool)
-{
-	const struct gcp_classes *classes = &pool->pools->classes;
-
-	if (!pool->vmm || !gcp_window_has_few_threads(pool) ||
-	    LOAD(pool->limits.streams) > 1 || LOAD(pool->limits.scale) > 0 ||
-	    classes->largest <= GCP_SMALL)
-		return classes->count;
-	return gcp_class_of(classes, GCP_SMALL) + 1u;
-}
-
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
@@ -132,7 +118,6 @@ static void limits_update(struct gcp_pool *pool)
 	assert(blocks > 0 && scale <= most);
 	STORE(limits->epoch_bytes, streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
 	STORE(limits->blocks, blocks);
-	STORE(limits->cached, cached_classes(pool));
 }
 
 void gcp_windows_update(struct gcp_pools *pools)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_decay.c - memory that nothing has used for a while goes back, and what a program
- * uses again stays: a thread that asks for one size again and again keeps its blocks of
- * that size (pool/cache/repeat.c).
+ * uses again stays.
  */
 #include "../../pool/cache/cache.h"
 #include "fake.h"
@@ -81,7 +80,7 @@ TEST(what_decay_finds_broken_is_reported)
 	fake.fence_result = 0;
 }
 
-/* --- repeated sizes --------------------------------------------------------------- */
+/* --- mapped memory ---------------------------------------------------------------- */
 
 static int setup_mapped(void **state)
 {
@@ -94,52 +93,13 @@ static int setup_mapped(void **state)
 	return 0;
 }
 
-#define REPEAT(name) CASE(name, setup_mapped, fake_close)
-
-/* malloc, kernel, free on one stream; the device is one kernel behind. Fences cost so
- * much that 16 MiB may wait. The address that the last turn had. */
-static gcp_addr turns(int count, uint64_t bytes)
-{
-	gcp_addr addr = 0;
-
-	for (int i = 0; i < count; i++) {
-		atomic_store(&pool->limits.scale, 5);
-		gcp_pools_stream_used(pools, 0x5000);
-		gcp_windows_update(pools);
-		addr = must_alloc(pool, bytes);
-		fake.done = fake_submit() - 1;
-		must_free(addr);
-	}
-	return addr;
-}
+#define MAPPED(name) CASE(name, setup_mapped, fake_close)
 
 static bool is_cached(gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 
 	return block && atomic_load(&block->state) == GCP_BLOCK_CACHED;
-}
-
-REPEAT(a_size_that_repeats_stays_in_the_cache)
-{
-	const uint64_t sizes[] = {2 * MIB, 3 * MIB, 4 * MIB, 16 * MIB};
-
-	for (int i = 0; i < 4; i++) {
-		assert_false(is_cached(turns(8, sizes[i])));
-		assert_true(is_cached(turns(40, sizes[i])));
-		fake_close(state);
-		setup_mapped(state);
-	}
-}
-
-/* What was allocated before the size repeated. */
-REPEAT(a_block_of_another_size_goes_to_the_heap)
-{
-	gcp_addr other = must_alloc(pool, 2 * MIB);
-
-	assert_true(is_cached(turns(40, 3 * MIB)));
-	must_free(other);
-	assert_false(is_cached(other));
 }
 
 TEST(small_blocks_count_in_the_cache_limit)
@@ -149,16 +109,18 @@ TEST(small_blocks_count_in_the_cache_limit)
 	assert_true(fake.memory_used <= 8 * MIB);
 }
 
-/* Each turn of the loop would close an epoch. */
-REPEAT(a_loop_over_a_large_size_gets_a_wider_window)
+/* Each turn of a loop on one stream would close an epoch. */
+MAPPED(a_loop_over_a_large_size_gets_a_wider_window)
 {
-	for (int i = 0; i < 64; i++, fake.done = fake_submit())
+	for (int i = 0; i < 64; i++, fake.done = fake_submit()) {
+		gcp_pools_stream_used(pools, 0x5000);
 		must_free(must_alloc(pool, 4 * MIB));
+	}
 	assert_true(atomic_load(&pool->limits.scale) > 0);
 }
 
 /* They would take from each other at each miss what each of them needs next. */
-REPEAT(a_miss_of_many_threads_empties_no_caches)
+MAPPED(a_miss_of_many_threads_empties_no_caches)
 {
 	gcp_addr small = must_alloc(pool, 64 << 10);
 
