@@ -335,12 +335,6 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
 void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,
 		    int result);
-/* The first where the latest launch of the graph went into this stream too, and of its
- * lane: in a fraction of the time. The caller knows that no capture is under way.
- * `launch` is zero at first. False: nothing was done; gcp_launch_begin is to be called.
- */
-bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
-		      struct gcp_launch *launch);
 /* Lanes of a device (-1: of any) on which nothing runs give their memory back, but so
  * many bytes; the next launch on them takes other memory. Returns the bytes. Never
  * waits. */

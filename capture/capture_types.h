@@ -5,8 +5,7 @@
  *
  * One lock, tracker->lock, guards all of it. It comes before every lock of
  * pool/, and is never held over a call of the driver but those of struct
- * gcp_capture_driver, which never wait. With it comes tracker->word, which alone is
- * enough for a few instructions.
+ * gcp_capture_driver, which never wait.
  */
 #ifndef GCP_CAPTURE_TYPES_H
 #define GCP_CAPTURE_TYPES_H
@@ -205,7 +204,6 @@ struct gcp_tracker {
 	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
 	bool any_released; /* a free group was proved since there was no capture */
 	struct gcp_mutex lock;
-	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
 	/* Of captures under way, by the stream's handle, and by the event. */
 	struct gcp_open_end_list ends[GCP_END_BUCKETS], events[GCP_END_BUCKETS];
@@ -238,36 +236,6 @@ bool gcp_streams_may_capture(const struct gcp_tracker *tracker);
 /* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
  * capture may outlive the thread that began it. */
 uint64_t gcp_thread_number(void);
-
-/* tracker->lock, and the word. */
-void gcp_tracker_lock(struct gcp_tracker *tracker);
-void gcp_tracker_unlock(struct gcp_tracker *tracker);
-/* Holds the lock from here to the end of the block. */
-#define GCP_TRACKER_LOCKED(tracker)                                                    \
-	struct gcp_tracker *locked                                                     \
-	    __attribute__((cleanup(gcp_tracker_leave), unused)) =                      \
-		(gcp_tracker_lock(tracker), (tracker))
-static inline void gcp_tracker_leave(struct gcp_tracker *const *tracker)
-{
-	gcp_tracker_unlock(*tracker);
-}
-
-/* The word alone, which takes a tenth of the lock's instructions: for a few, without
- * calls that may wait. It excludes all that holds the lock. False: it is taken. A full
- * barrier. */
-#define gcp_assert_word(tracker) assert(atomic_load(&(tracker)->word) == 1)
-static inline bool gcp_tracker_try(struct gcp_tracker *tracker)
-{
-	uint32_t none = 0;
-
-	return atomic_compare_exchange_strong(&tracker->word, &none, 1);
-}
-
-static inline void gcp_tracker_let(struct gcp_tracker *tracker)
-{
-	gcp_assert_word(tracker);
-	atomic_store_explicit(&tracker->word, 0, memory_order_release);
-}
 
 bool gcp_holds_has(const struct gcp_holds *holds,
 		   const struct gcp_graph_pool *graph_pool);

@@ -24,7 +24,7 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 	struct gcp_graph_heap *entry;
 	struct gcp_noted live = {0};
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	struct gcp_graph_pool *graph_pool = gcp_graph_pool_named(tracker, id);
 	if (refused(graph_pool))
 		return refused(graph_pool);
@@ -51,7 +51,7 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 	struct gcp_graph_heap *entry;
 	size_t found = 0;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	struct gcp_graph_pool *graph_pool = gcp_graph_pool_named(tracker, id);
 	if (refused(graph_pool))
 		return refused(graph_pool);

@@ -153,7 +153,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
  * seen, may not be done. */
 bool gcp_tracker_look(struct gcp_tracker *tracker)
 {
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	struct gcp_graph_pool *graph_pool, *next;
 	uint64_t before = tracker->memory_releases;
 	uint64_t done =
@@ -200,11 +200,11 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 		if (i > 0)
 			gcp_backoff();
 		gcp_tracker_collect(tracker);
-		gcp_tracker_lock(tracker);
+		gcp_mutex_lock(&tracker->lock);
 		came = tracker->memory_releases != seen;
 		seen = tracker->memory_releases;
 		may_come = !TAILQ_EMPTY(&tracker->waiting);
-		gcp_tracker_unlock(tracker);
+		gcp_mutex_unlock(&tracker->lock);
 	}
 	return came;
 }

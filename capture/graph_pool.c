@@ -100,7 +100,7 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
 		assert(!gcp_graph_pool_has_memory(graph_pool));
@@ -118,7 +118,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	struct gcp_graph_pool *graph_pool;
 	bool held;
 
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	held = graph_pool && graph_pool->held > 0;
 	if (held) {
@@ -126,7 +126,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 		assert(gcp_graph_pool_references(graph_pool) >= graph_pool->held);
 		gcp_graph_pool_ref_released(tracker, graph_pool);
 	}
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
 	return held ? 0 : -ENOENT;
 }
@@ -135,10 +135,10 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	assert(!graph_pool || graph_pool->named);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;
 	thread_default_pool.tracker = tracker;
@@ -175,7 +175,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	size_t count = 0;
 
 	gcp_tracker_collect(tracker);
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		if (gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits)
 			continue;

@@ -279,7 +279,7 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder)
 		holder_unlist(tracker, holder);
@@ -342,7 +342,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	holding = calloc(1, sizeof(*holding)); /* without a handle */
 	if (!holding)
 		return -ENOMEM;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	result = of_all ? holds_of_all(tracker, holding, true) /* Y12 */
 			: holds_of(tracker, handle, is_exec, holding);
 	if (result == 0 && !of_all)
@@ -369,7 +369,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding && !any_holds(tracker))
 		return;
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	assert(handle && (!holding || !holding->handle));
 	updated = gcp_holder_find(tracker, handle, is_exec) != NULL;
 	gcp_holder_handle_is_new(tracker, handle, is_exec);
@@ -379,7 +379,7 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	assert(!graph || count == 1); /* X4: its launches are one graph's */
 	if (graph)
 		graph->updated = updated;
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
 }
 
@@ -390,7 +390,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding)
 		return;
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	assert(!holding->handle && !holding->node); /* Y4 */
 	holder = handle ? gcp_holder_find(tracker, handle, is_exec) : NULL;
 	if (holder)
@@ -401,7 +401,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		holder_list(tracker, holding, handle, is_exec);
 	assert(!handle || gcp_holder_find(tracker, handle, is_exec)); /* Y5 */
 	gcp_shares_bind(tracker);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
 }
 
@@ -416,7 +416,7 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	}
 	if (!holding && !gcp_tracker_holds(tracker))
 		return;
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	assert(exec && node);
 	holder = holding ? holder_get(tracker, exec, true)
 			 : gcp_holder_find(tracker, exec, true);
@@ -434,7 +434,7 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	} else if (holding) { /* no memory for one that could let go of it earlier */
 		holder_list(tracker, holding, exec, true);
 	}
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
 }
 
@@ -442,7 +442,7 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	assert(!holding->handle && !holding->parent); /* Y4 */
 	assert(!SLIST_EMPTY(&holding->holds));
 	holds_keep(holding);
@@ -479,7 +479,7 @@ bool gcp_exec_is_away(struct gcp_tracker *tracker, const void *exec, const void 
 {
 	const struct gcp_holder *holder;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	holder = gcp_holder_find(tracker, exec, true);
 	assert(!holder || holder->is_exec);
 	return (holder && holds_are_away(holder, ctx, home)) || tracker->unseen > 0;
@@ -513,7 +513,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 
 	if (!part)
 		return;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	if (parent && !moved)
 		gcp_holder_handle_is_new(tracker, part, false);
 	else if (!parent)
@@ -546,7 +546,7 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	tracker->keeps_all |= from_now_on;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)

@@ -26,8 +26,8 @@
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  *
  * Most launches of most programs go the same way as the time before: into the stream of
- * the graph's latest launch, and of its lane. They are only counted, with tracker->word
- * held: the records say that nothing else is needed.
+ * the graph's latest launch, and of its lane. They are only counted: the records say
+ * that nothing else is needed.
  *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane
@@ -75,9 +75,9 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	}
 	if (followed || (event && tracker->driver.event_wait(NULL, stream, event) == 0))
 		return 0;
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	result = gcp_pool_work_wait(pool, epoch);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	return result == 0 ? -EAGAIN : result;
 }
 
@@ -143,7 +143,7 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 {
 	struct gcp_track *track = graph->track;
 
-	assert(graph->shares); /* X7 */
+	assert(graph->shares && !launch->graph); /* X7 */
 	launch->graph = graph;
 	gcp_pool_count_graph_launch(graph->pool);
 	graph->in_progress++;
@@ -252,6 +252,35 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	return 0;
 }
 
+/* Returns true if launch_try would find that the launch follows the one before it, in
+ * the same lane or in none, and needs no event. A default stream's handle names the
+ * stream of the caller's context; another one's may be given out again once a stream
+ * has gone. */
+static bool is_as_before(const struct gcp_tracker *tracker,
+			 const struct gcp_graph_pool *graph, void *stream)
+{
+	const struct gcp_last *last = &graph->last;
+	const struct gcp_track *track = graph->track;
+
+	gcp_assert_held(GCP_RANK_TRACKER);
+	assert(graph->shares); /* X7 */
+	if (graph->own || last->stream != stream || last->stream_id == 0 ||
+	    last->gone != gcp_tracker_streams_gone(tracker) ||
+	    gcp_streams_may_capture(tracker) ||
+	    (gcp_stream_is_default(stream) &&
+	     (last->stream_id != gcp_stream_default_id(stream) ||
+	      tracker->driver.stream_context(stream) != gcp_pool_context(graph->pool))))
+		return false;
+	if (!track)
+		return !is_bind_due(graph);
+	assert(track->lane && track->members > 0); /* X1 */
+	assert(track->pool == graph->pool);
+	return track->stream_id == last->stream_id &&
+	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
+	       (track->members == 1 || !tracker->several_streams) &&
+	       gcp_heap_lane(graph->heap) == track->lane;
+}
+
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
@@ -259,19 +288,21 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	unsigned count;
 	int result = 0;
 
+	assert(gcp_ranks_held == 0); /* it may wait for another thread's launch */
 	*launch = (struct gcp_launch){.graph = NULL};
-	if (!gcp_tracker_shares(tracker))
-		return 0;
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	do {
 		if (result == -EAGAIN) {
-			gcp_tracker_unlock(tracker);
+			gcp_mutex_unlock(&tracker->lock);
 			sched_yield();
-			gcp_tracker_lock(tracker);
+			gcp_mutex_lock(&tracker->lock);
 		}
 		graph = gcp_share_of_exec(tracker, exec, &count);
+		result = 0;
 		if (!graph)
-			result = 0;
+			break;
+		if (count == 1 && is_as_before(tracker, graph, stream))
+			launch_count(graph, exec, launch);
 		else if (graph->own || count > 1) { /* of a failed update: X4 */
 			result = gcp_share_take(tracker, graph);
 			result = result == 0 ? -EAGAIN : result; /* look again */
@@ -280,62 +311,9 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		}
 	} while (result == -EAGAIN);
 	assert(!launch->graph || result == 0); /* else its end would not be told */
-	gcp_tracker_unlock(tracker);
+	assert(!launch->graph || launch->graph->in_progress > 0); /* X2 */
+	gcp_mutex_unlock(&tracker->lock);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
-}
-
-/* --- launches that repeat the one before ----------------------------------------- */
-
-/* Returns true if launch_try would find that the launch follows the one before it, in
- * the same lane or in none, and needs no event. A default stream's handle names the
- * stream of the caller's context, which is `ctx`; another one's may be given out again
- * once a stream has gone. */
-static bool is_as_before(const struct gcp_tracker *tracker,
-			 const struct gcp_graph_pool *graph, const void *stream,
-			 const void *ctx)
-{
-	const struct gcp_last *last = &graph->last;
-	const struct gcp_track *track = graph->track;
-
-	gcp_assert_word(tracker);
-	if (graph->own || last->stream != stream || last->stream_id == 0 ||
-	    last->gone != gcp_tracker_streams_gone(tracker) ||
-	    gcp_streams_may_capture(tracker) ||
-	    (gcp_stream_is_default(stream) &&
-	     (last->stream_id != gcp_stream_default_id(stream) ||
-	      ctx != gcp_pool_context(graph->pool))))
-		return false;
-	if (!track)
-		return !is_bind_due(graph);
-	assert(track->lane && track->members > 0); /* X1 */
-	return track->stream_id == last->stream_id &&
-	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
-	       (track->members == 1 || !tracker->several_streams) &&
-	       gcp_heap_lane(graph->heap) == track->lane;
-}
-
-bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
-		      struct gcp_launch *launch)
-{
-	const void *ctx = NULL;
-	struct gcp_graph_pool *graph;
-	unsigned count;
-	bool again;
-
-	assert(!launch->graph && !launch->event);
-	/* Before the word is taken: the driver, or a tool that it calls, may end the
-	 * thread. */
-	if (gcp_stream_is_default(stream))
-		ctx = tracker->driver.stream_context(stream);
-	if (!gcp_tracker_try(tracker))
-		return false;
-	graph = gcp_share_of_exec(tracker, exec, &count);
-	again = !graph || (count == 1 && is_as_before(tracker, graph, stream, ctx));
-	assert(!graph || graph->shares); /* X7 */
-	if (again && graph)
-		launch_count(graph, exec, launch);
-	gcp_tracker_let(tracker);
-	return again;
 }
 
 /* --- their ends ----------------------------------------------------------------- */
@@ -345,7 +323,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 {
 	struct gcp_graph_pool *graph = launch->graph;
 	struct gcp_track *track;
-	bool marked = false, alone;
+	bool marked = false;
 
 	if (!graph)
 		return;
@@ -353,15 +331,13 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 	if (launch->event && result == 0)
 		marked = tracker->driver.event_record(NULL, launch->stream,
 						      launch->event) == 0;
-	alone = gcp_tracker_try(tracker);
-	if (!alone)
-		gcp_tracker_lock(tracker);
-	gcp_assert_word(tracker);
+	GCP_LOCKED(&tracker->lock);
 	track = graph->track; /* NULL: also where it shares no more */
 	assert(graph->in_progress > 0);
 	assert(graph->shares || !track); /* X7 */
 	graph->in_progress--;
 	graph->last.epoch = gcp_pool_work_now(graph->pool);
+	assert(graph->last.epoch > 0); /* X2: it counts as on its way */
 	/* It may have been made or not: nothing follows it. */
 	if (result != 0)
 		graph->last.stream_id = 0;
@@ -369,16 +345,13 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 		assert(track->in_progress > 0 && track->crossings >= launch->crosses);
 		track->in_progress--;
 		track->crossings -= launch->crosses;
+		assert(track->crossings <= track->in_progress); /* X10 */
 		track->last.epoch = graph->last.epoch;
 		track->exec = result == 0 ? track->exec : NULL;
 		track->marked = marked && track->exec;
 		if (result != 0)
 			track->last.stream_id = 0;
 	}
-	if (alone)
-		gcp_tracker_let(tracker);
-	else
-		gcp_tracker_unlock(tracker);
 }
 
 /* --- when memory is out ------------------------------------------------------- */
@@ -391,7 +364,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	for (graph = TAILQ_FIRST(&tracker->unbound); graph; graph = next) {
 		next = TAILQ_NEXT(graph, unbound_link);
 		assert(graph->shares && !graph->track); /* X1 */

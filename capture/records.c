@@ -28,21 +28,6 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	return 0;
 }
 
-/* The word is never held for long without the lock. */
-void gcp_tracker_lock(struct gcp_tracker *tracker)
-{
-	gcp_mutex_lock(&tracker->lock);
-	for (int turn = 0; !gcp_tracker_try(tracker); turn++)
-		gcp_pause(turn);
-}
-
-void gcp_tracker_unlock(struct gcp_tracker *tracker)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	gcp_tracker_let(tracker);
-	gcp_mutex_unlock(&tracker->lock);
-}
-
 bool gcp_streams_may_capture(const struct gcp_tracker *tracker)
 {
 	return gcp_tracker_capturing(tracker) ||
@@ -105,7 +90,7 @@ bool gcp_holds_has(const struct gcp_holds *holds,
 struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
 					  const void *handle)
 {
-	gcp_assert_word(tracker);
+	gcp_assert_held(GCP_RANK_TRACKER);
 	uintptr_t number = (uintptr_t)handle;
 
 	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
@@ -114,7 +99,7 @@ struct gcp_holder_list *gcp_holder_bucket(struct gcp_tracker *tracker,
 struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
 				   bool is_exec)
 {
-	gcp_assert_word(tracker);
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder;
 
 	LIST_FOREACH (holder, gcp_holder_bucket(tracker, handle), link)

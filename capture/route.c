@@ -338,7 +338,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	*ret = (struct routed){.use = GCP_USE_ANY};
 	if (!gcp_tracker_capturing(tracker))
 		return 0;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	candidates_find(tracker, ctx, hint, &candidates);
 	if (candidates.count == 0)
 		return 0;
@@ -376,7 +376,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 
 static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	assert(graph_pool->held > 0); /* P1 */
 	graph_pool->held--;
 	gcp_graph_pool_ref_released(tracker, graph_pool);

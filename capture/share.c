@@ -206,14 +206,14 @@ static int share_wait(struct gcp_tracker *tracker, const struct gcp_graph_pool *
 	bool in_progress = graph->in_progress > 0;
 	int result = 0;
 
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	assert(gcp_ranks_held ==
 	       0); /* the device, or another thread, may wait for us */
 	if (in_progress)
 		sched_yield();
 	else
 		result = gcp_pool_work_wait(pool, epoch);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	return result;
 }
 
@@ -278,7 +278,7 @@ int gcp_share_take(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 
 void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 {
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	gcp_tracks_mark(tracker);
 	atomic_store(&tracker->captures_unseen, true);
 }
@@ -317,7 +317,7 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	*ret_any = false;
 	if (!holding || !gcp_tracker_shares(tracker))
 		return 0;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	assert(!holding->handle);
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		graph = hold->graph_pool;
@@ -339,7 +339,7 @@ void gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 	gcp_pools_captured_work(tracker->pools); /* it may be edited */
 	if (!gcp_tracker_holds(tracker))
 		return;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	holder = gcp_holder_find(tracker, handle, false);
 	if (holder)
 		holder = gcp_holder_root(holder);
@@ -362,7 +362,7 @@ int gcp_share_read(struct gcp_tracker *tracker, bool unknown)
 		atomic_store(&tracker->nodes_read, true);
 	if (!gcp_tracker_shares(tracker))
 		return 0;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	do {
 		TAILQ_FOREACH (graph, &tracker->shares, share_link)
 			if (unknown ? !graph->unknown : graph->listed)

@@ -37,8 +37,7 @@ struct gcp_track {
 
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
-/* Of the graphs whose memory it holds one that shares, and how many do. The word is
- * enough for these two. */
+/* Of the graphs whose memory it holds one that shares, and how many do. */
 struct gcp_graph_pool *gcp_share_held(struct gcp_holder *holder, unsigned *ret_count);
 struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 					 unsigned *ret_count);

@@ -35,9 +35,10 @@ struct gcp_graph_pool *gcp_share_held(struct gcp_holder *holder, unsigned *ret_c
 struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec,
 					 unsigned *ret_count)
 {
-	gcp_assert_word(tracker);
+	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
+	assert(!holder || holder->is_exec); /* X4 */
 	*ret_count = 0;
 	return holder ? gcp_share_held(holder, ret_count) : NULL;
 }
@@ -254,10 +255,10 @@ void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
 	if (!gcp_pool_pin(pool))
 		return NULL;
 	state = gcp_cancel_defer(); /* the context is held */
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	assert(gcp_ranks_held == 0);
 	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (track->id == id)
 			break;

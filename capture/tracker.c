@@ -32,11 +32,11 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker, bool into_graph,
 	assert(gcp_ranks_held == 0); /* fences are set */
 	gcp_tracker_collect(tracker);
 	gcp_pools_close_full(tracker->pools);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	gcp_shares_bind(tracker);
 	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->counts.capturing, 1);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
 	gcp_pools_fences_hold(tracker->pools);
 	*ret_capture = capture;
@@ -92,7 +92,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	assert(SLIST_EMPTY(&capture->holds) && capture->ending == 0);
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	capture->id = state.id;
 	capture->graph = state.active ? state.graph : NULL;
@@ -160,7 +160,7 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 
 uint64_t gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	return capture_ends(tracker, ctx, stream);
 }
 
@@ -176,7 +176,7 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 		number = gcp_tracker_end_prepare(tracker, ctx, stream);
 		end = GCP_END_REFUSED; /* or a later one was */
 	}
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->number == number)
 			break;
@@ -195,7 +195,7 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 	} else if (capture) {
 		capture->ending--; /* it was refused */
 	}
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	/* Before the hook returns, so before any thread can launch the graph. */
 	gcp_pools_barriers_due(tracker->pools);
 	gcp_tracker_collect(tracker);
@@ -213,7 +213,7 @@ static void stream_goes(struct gcp_tracker *tracker, void *stream)
 
 uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	gcp_tracks_stream_ends(tracker, stream);
 	stream_goes(tracker, stream);
 	gcp_order_stream_gone(tracker, stream);
@@ -224,7 +224,7 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker)
 {
 	if (!gcp_tracker_shares(tracker))
 		return;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	gcp_tracks_mark(tracker);
 }
 
@@ -232,7 +232,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	stream_goes(tracker, NULL);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
@@ -280,7 +280,7 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 	struct gcp_capture *capture;
 
 	gcp_pools_captured_work(tracker->pools);
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->graph_taken |= graph_taken;
 		order_revoke(tracker, capture);
@@ -328,7 +328,7 @@ void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set
 	int result;
 
 	gcp_pools_captured_work(tracker->pools);
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	assert(result == 0 || !end);
 	if (capture) {
@@ -347,7 +347,7 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 
 	assert(graph && node);
 	gcp_pools_captured_work(tracker->pools);
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->graph == graph && !capture->graph_gone)
 			result = gcp_order_node_added(tracker, capture, node);
@@ -362,7 +362,7 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 	bool gives;
 	int result;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	gives = result != 0;
 	assert(capture || !end);
@@ -376,7 +376,7 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 {
 	struct gcp_capture *capture;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		gcp_order_node_gone(capture, node);
 		if (capture->graph_taken) /* its handle may be another one's */
@@ -390,7 +390,7 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 	struct gcp_open_end *end;
 	int result;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	assert(!capture || !capture->released || tracker->any_released); /* G6 */
 	if (!capture && !tracker->any_released)
@@ -412,7 +412,7 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 	gcp_pools_captured_work(tracker->pools);
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	(void)capture_of_stream(tracker, stream, &end, &result);
 	assert(result == 0 || !end); /* G6 */
 	return end ? gcp_order_stream_works(tracker, end) : result;
@@ -427,7 +427,7 @@ void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 	struct gcp_open_end *end;
 	int result;
 
-	GCP_TRACKER_LOCKED(tracker);
+	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
 	if (capture)
 		capture_forks(capture);

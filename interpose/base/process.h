@@ -147,9 +147,6 @@ struct gcp_thread {
 	uint64_t given;  /* see gcp_given_by_others */
 	uint32_t inside; /* calls that the gate counts: gate.h */
 
-	/* Of a graph, under way by gcp_graph_launch_again; share: 0 if none is. */
-	struct gcp_launch launch;
-
 	/* Of work given while captures were under way. */
 	struct gcp_stream_hint stream;
 };

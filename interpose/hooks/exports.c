@@ -101,16 +101,15 @@ GCP_HOOKS_COPIES_SYNC(SYNC_ENTRY)
 #pragma GCC optimize("O2")
 #endif
 
-/* A launch, which `otherwise` may make. What lacks memory is launched by the hook once
- * more, which gives some back if it lacks it again. */
-#define GCP_LAUNCHED(name, unseen, otherwise)                                          \
+/* A launch. What lacks memory is launched by the hook once more, which gives some back
+ * if it lacks it again. */
+#define GCP_LAUNCHED(name, unseen)                                                     \
 	GCP_ENTRY(name)                                                                \
 	{                                                                              \
 		CUresult result;                                                       \
                                                                                        \
 		if (!GCP_LIKELY(unseen))                                               \
 			return GCP_HOOK_OF(name);                                      \
-		otherwise;                                                             \
 		result = GCP_CALLED(name);                                             \
 		if (GCP_LIKELY(result == CUDA_SUCCESS))                                \
 			return result;                                                 \
@@ -120,21 +119,18 @@ GCP_HOOKS_COPIES_SYNC(SYNC_ENTRY)
 	}
 
 #define GRAPH_LAUNCHES_ENTRY(name, base, version, twin, need)                          \
-	GCP_LAUNCHED(                                                                  \
-	    name, GCP_UNSEEN_ALONE(name) && gcp_stream_is_seen(stream, twin),          \
-	    if (!GCP_LIKELY(!gcp_process_shares_graphs())) return gcp_contexts_note(   \
-		gcp_graph_launch_again(exec, stream, twin, gcp_real.name,              \
-				       gcp_hook_##name)))
+	GCP_LAUNCHED(name, GCP_UNSEEN_ALONE(name) &&                                   \
+			       gcp_stream_is_seen(stream, twin) &&                     \
+			       !gcp_process_shares_graphs())
 GCP_HOOKS_GRAPH_LAUNCHES(GRAPH_LAUNCHES_ENTRY)
 /* A GCP_REQUIRED one is known where any is (process_life.c). */
 #define LAUNCHES_ENTRY(name, base, version, twin, need)                                \
-	GCP_LAUNCHED(name,                                                             \
-		     !gcp_process_watches() &&                                         \
-			 ((need) == GCP_REQUIRED || gcp_real.name) &&                  \
-			 gcp_stream_is_seen(stream, twin), )
+	GCP_LAUNCHED(name, !gcp_process_watches() &&                                   \
+			       ((need) == GCP_REQUIRED || gcp_real.name) &&            \
+			       gcp_stream_is_seen(stream, twin))
 GCP_HOOKS_LAUNCHES(LAUNCHES_ENTRY)
 #define LAUNCHES_BY_CONFIG_ENTRY(name, base, version, twin, need)                      \
 	GCP_LAUNCHED(name,                                                             \
 		     GCP_UNSEEN(name) &&                                               \
-			 gcp_stream_is_seen(config ? config->hStream : NULL, twin), )
+			 gcp_stream_is_seen(config ? config->hStream : NULL, twin))
 GCP_HOOKS_LAUNCHES_BY_CONFIG(LAUNCHES_BY_CONFIG_ENTRY)

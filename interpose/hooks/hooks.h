@@ -40,12 +40,6 @@ GCP_RUNTIMES(GCP_V)
 #undef GCP_V
 #undef GCP_X
 
-/* hooks_graph.c: makes a launch, or has `otherwise` make it. No capture is under way,
- * and there is one context. */
-typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
-CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
-				gcp_graph_launch *real, gcp_graph_launch *otherwise);
-
 /* hooks_launch.c: the hooks of tables "by words" (symbols.list). exports_stubs.S brings
  * a call there with its parameters as words, as many as the longest call has: those
  * behind its last parameter are whatever the caller's registers and stack held. */

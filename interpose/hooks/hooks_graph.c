@@ -10,7 +10,6 @@
  */
 #include <string.h>
 
-#include "../process/calling_thread.h"
 #include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"
@@ -385,12 +384,13 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries
 {
 	int result;
 
-	gcp_thread_watch();
 	do
 		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
 	while (gcp_again(tries, result));
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
+
+typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 
 /* The context of a launch that may run on memory which is ordered by fences of another
  * one. Those of a primary context cover its green ones. NULL: there is no other. */
@@ -467,7 +467,8 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	}
 	if (result == CUDA_SUCCESS)
 		gcp_copy_graph_launched(gcp_stream_named(stream, per_thread));
-	assert(!launch.graph || guarded); /* X10: cancelled, its end is not told */
+	assert(!launch.graph || guarded);      /* X10: cancelled, its end is not told */
+	assert(!launch.event || launch.graph); /* X1 */
 	if (launch.graph)
 		gcp_launch_end(gcp_process.tracker, &launch, (int)result);
 	if (guarded)
@@ -487,27 +488,6 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 	do
 		result = launch_once(real, exec, stream, per_thread, &tries, &refused);
 	while (refused && (gcp_copy_opens(result) || gcp_again(&tries, result)));
-	return result;
-}
-
-/* The launch is under way in gcp_thread: a thread that ends in the real call is known
- * to have left it (process_life.c), so that no cancellation need be deferred. */
-CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
-				gcp_graph_launch *real, gcp_graph_launch *otherwise)
-{
-	struct gcp_launch *launch = &gcp_thread.launch;
-	CUresult result;
-
-	if (!gcp_thread.exit_registered || launch->graph ||
-	    !gcp_launch_again(gcp_process.tracker, exec,
-			      gcp_stream_named(stream, per_thread), launch))
-		return otherwise(exec, stream);
-	assert(!launch->event && !launch->crosses); /* X10 */
-	result = real(exec, stream);
-	gcp_launch_end(gcp_process.tracker, launch, (int)result);
-	launch->graph = NULL;
-	if (gcp_again(&(struct gcp_tries){.launch = true}, result))
-		return otherwise(exec, stream);
 	return result;
 }
 

@@ -134,10 +134,6 @@ static void thread_exit(void *data)
 	gcp_gate_thread_ends();
 	if (!gcp_process_pooling())
 		return;
-	if (gcp_thread.launch.graph) /* cancelled in it: it may have been made */
-		gcp_launch_end(gcp_process.tracker, &gcp_thread.launch,
-			       CUDA_ERROR_UNKNOWN);
-	gcp_thread.launch.graph = NULL;
 	gcp_stream_refs_thread_exit();
 	gcp_pools_thread_exit(gcp_process.pools);
 }

@@ -39,12 +39,12 @@ bool probe_capture_keeps(struct gcp_tracker *tracker, uint64_t addr, uint64_t nu
 	const struct gcp_capture *capture;
 	bool keeps = false;
 
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	graph_pool = graph_pool_of(tracker, addr);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		keeps |= graph_pool && capture->number == number &&
 			 gcp_holds_has(&capture->holds, graph_pool);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	return keeps;
 }
 
@@ -53,10 +53,10 @@ uint64_t probe_graph_pool(struct gcp_tracker *tracker, uint64_t addr)
 	const struct gcp_graph_pool *graph_pool;
 	uint64_t id;
 
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	graph_pool = graph_pool_of(tracker, addr);
 	id = graph_pool ? graph_pool->id : 0;
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	return id;
 }
 

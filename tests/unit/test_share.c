@@ -296,11 +296,7 @@ static void launch_real(const struct graph *graph, int stream)
 static void launch_begin(const struct graph *graph, int stream,
 			 struct gcp_launch *launch)
 {
-	void *handle = stream_handle(stream);
-
-	*launch = (struct gcp_launch){.graph = NULL};
-	if (!gcp_launch_again(tracker, graph->exec, handle, launch))
-		OK(gcp_launch_begin(tracker, graph->exec, handle, launch));
+	OK(gcp_launch_begin(tracker, graph->exec, stream_handle(stream), launch));
 }
 
 static void launch(const struct graph *graph, int stream)
@@ -447,7 +443,7 @@ TEST(launched_into_a_capture_it_has_memory_of_its_own)
 TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now = {.graph = NULL};
+	struct gcp_launch now;
 
 	for (int i = 0; i < 2; i++) {
 		launch(b, 1);
@@ -457,13 +453,11 @@ TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 	assert_true(share_memory(a, b));
 	device_catches_up();
 	cuda.streams[1] = (struct gcp_capture_state){.active = true, .id = 77};
-	assert_false(gcp_launch_again(tracker, a->exec, stream_handle(1), &now));
 	launch_begin(a, 1, &now);
 	assert_null(now.graph);
 	assert_false(share_memory(a, b));
 	cuda.streams[1] = (struct gcp_capture_state){.active = false};
 	launch(b, 1);
-	assert_false(gcp_launch_again(tracker, b->exec, stream_handle(1), &now));
 }
 
 TEST(nodes_of_a_parent_tell_of_its_children)

@@ -32,18 +32,18 @@ static void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	gcp_tracker_collect(tracker);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {
 		TAILQ_REMOVE(&tracker->captures, capture, link);
 		gcp_graph_pool_detach_all(tracker, capture);
 		gcp_capture_destroy(capture);
 	}
 	holders_destroy(tracker);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
-	gcp_tracker_lock(tracker);
+	gcp_mutex_lock(&tracker->lock);
 	graph_pools_destroy(tracker);
-	gcp_tracker_unlock(tracker);
+	gcp_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
 	free(tracker);
 }
