@@ -84,67 +84,11 @@ GCP_EARLY static bool elf_defines(const struct gcp_elf *elf, const char *version
 	return false;
 }
 
-GCP_EARLY static void *elf_match(const struct gcp_elf *elf, uint32_t index,
-				 const char *name)
-{
-	const ElfW(Sym) *symbol = &elf->symbols[index];
-
-	if (symbol->st_shndx == SHN_UNDEF || (symbol->st_info & 0xf) != STT_FUNC ||
-	    !elf_same(elf->strings + symbol->st_name, name))
-		return NULL;
-	return (void *)(elf->base + symbol->st_value);
-}
-
-/* DT_GNU_HASH: bucket count, first symbol, bloom words, bloom shift; the bloom
- * filter; the buckets; one hash per symbol, whose lowest bit ends a chain. */
-GCP_EARLY static void *elf_lookup_gnu(const struct gcp_elf *elf, const char *name)
-{
-	const uint32_t *table = elf->gnu_hash;
-	uint32_t bucket_count = table[0], first = table[1];
-	const ElfW(Addr) *bloom = (const ElfW(Addr) *)(table + 4);
-	const uint32_t *buckets = (const uint32_t *)(bloom + table[2]);
-	const uint32_t *chain = buckets + bucket_count;
-	uint32_t hash = 5381, index;
-
-	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
-		hash = hash * 33 + *c;
-	if (!bucket_count)
-		return NULL;
-	index = buckets[hash % bucket_count];
-	if (index < first)
-		return NULL;
-	for (;; index++) {
-		uint32_t other = chain[index - first];
-		void *found = NULL;
-
-		if ((other | 1) == (hash | 1))
-			found = elf_match(elf, index, name);
-		if (found || (other & 1))
-			return found;
-	}
-}
-
-/* DT_HASH: bucket count, symbol count, buckets, chains. */
-GCP_EARLY static void *elf_lookup_sysv(const struct gcp_elf *elf, const char *name)
-{
-	const uint32_t *table = elf->sysv_hash;
-
-	for (uint32_t index = 1; index < table[1]; index++) {
-		void *found = elf_match(elf, index, name);
-
-		if (found)
-			return found;
-	}
-	return NULL;
-}
-
-GCP_EARLY void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
-{
-	return elf->gnu_hash ? elf_lookup_gnu(elf, name) : elf_lookup_sysv(elf, name);
-}
-
-/* All that can be found: the chains of every bucket. */
-static uint32_t elf_symbols_end(const struct gcp_elf *elf, uint32_t *ret_first)
+/* Returns the end of all that can be found; *ret_first: the first of them. DT_HASH:
+ * bucket count, symbol count. DT_GNU_HASH: bucket count, first symbol, bloom words,
+ * bloom shift; the bloom filter; the buckets; one hash per symbol, whose lowest bit
+ * ends a chain. */
+GCP_EARLY static uint32_t symbols_end(const struct gcp_elf *elf, uint32_t *ret_first)
 {
 	const uint32_t *table = elf->gnu_hash, *buckets, *chain;
 	uint32_t last = 0;
@@ -164,11 +108,12 @@ static uint32_t elf_symbols_end(const struct gcp_elf *elf, uint32_t *ret_first)
 	return last + 1;
 }
 
-const char *gcp_elf_function(const struct gcp_elf *elf,
-			     bool (*is_it)(const void *arg, const char *name),
-			     const void *arg)
+/* Returns the first function for which is_it(arg, name) is true, or NULL. */
+GCP_EARLY static const ElfW(Sym) *
+    elf_find(const struct gcp_elf *elf,
+	     bool (*is_it)(const void *arg, const char *name), const void *arg)
 {
-	uint32_t index, end = elf_symbols_end(elf, &index);
+	uint32_t index, end = symbols_end(elf, &index);
 
 	for (; index < end; index++) {
 		const ElfW(Sym) *symbol = &elf->symbols[index];
@@ -176,9 +121,30 @@ const char *gcp_elf_function(const struct gcp_elf *elf,
 		if (symbol->st_shndx != SHN_UNDEF &&
 		    (symbol->st_info & 0xf) == STT_FUNC &&
 		    is_it(arg, elf->strings + symbol->st_name))
-			return elf->strings + symbol->st_name;
+			return symbol;
 	}
 	return NULL;
+}
+
+GCP_EARLY static bool is_name(const void *arg, const char *name)
+{
+	return elf_same(arg, name);
+}
+
+GCP_EARLY void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
+{
+	const ElfW(Sym) *found = elf_find(elf, is_name, name);
+
+	return found ? (void *)(elf->base + found->st_value) : NULL;
+}
+
+const char *gcp_elf_function(const struct gcp_elf *elf,
+			     bool (*is_it)(const void *arg, const char *name),
+			     const void *arg)
+{
+	const ElfW(Sym) *found = elf_find(elf, is_it, arg);
+
+	return found ? elf->strings + found->st_name : NULL;
 }
 
 bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)
