@@ -189,6 +189,7 @@ TEST(addresses_of_graphs_that_are_gone_are_given_back)
 	gcp_addr addr, large;
 	uint64_t addresses = 0, unmapped = fake_unmapped();
 
+	must_alloc(pool, 32 * MIB); /* a smaller pool grows rather */
 	for (int i = 0; i < 40; i++) {
 		OK(gcp_heap_create(pool, &heap));
 		OK(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr));
