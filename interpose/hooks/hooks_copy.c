@@ -11,7 +11,8 @@
  * fences, the same waits: tests/gpu/results/mapped-memory.md). So each copy that has
  * such memory is made by cuMemcpy3DPeer or cuMemcpy3DPeerAsync. These cannot be
  * captured: a graph's copy gets memory that is opened to every device, and so does a
- * batch.
+ * batch that is refused. A batch is not looked into: it counts as one in which others
+ * take part.
  *
  * What a fence of a context does not cover of all this, also of ordinary memory:
  * foreign_work.c.
@@ -289,65 +290,6 @@ static void copy_cover(const struct copy *copy)
 		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);
 }
 
-/* --- batches ------------------------------------------------------------------- */
-
-/* CUDA_MEMCPY3D_BATCH_OP, which cuda.h has since CUDA 12.8. */
-struct batch_operand {
-	int type;
-	union {
-		struct {
-			CUdeviceptr at;
-			size_t row, layer;
-			CUmemLocation hint;
-		} pointer;
-		struct {
-			CUarray array;
-			size_t offset[3];
-		} array;
-	};
-};
-struct batch_copy {
-	struct batch_operand sides[2];
-	size_t extent[3];
-	int order;
-	unsigned int flags;
-};
-enum { OPERAND_POINTER = 1 };
-#if CUDA_VERSION >= 12080
-_Static_assert(sizeof(struct batch_copy) == sizeof(CUDA_MEMCPY3D_BATCH_OP), "cuda.h");
-#endif
-
-/* Returns true if that side of one of its copies, or an array, is of another device. */
-static bool batch_add(struct copy *copy, bool array, CUdeviceptr at)
-{
-	struct side side =
-	    side_find(array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED, at);
-
-	copy->mapped |= side.mapped && is_elsewhere(&side, copy);
-	return is_elsewhere(&side, copy);
-}
-
-static bool batch_is_between(struct copy *copy, const char *name, const uint64_t *words)
-{
-	bool volumes = strstr(name, "3D"), between = false;
-	const void *at[] = {(void *)(uintptr_t)words[0], (void *)(uintptr_t)words[1]};
-	size_t count = volumes ? words[0] : words[3];
-	const struct batch_copy *copies = at[1];
-
-	assert(copy->executing && copy->in_stream);
-	copy->several = true;
-	for (size_t i = 0; i < count && at[1] && (volumes || at[0]); i++)
-		for (int side = 0; side < 2; side++)
-			if (volumes)
-				between |= batch_add(
-				    copy, copies[i].sides[side].type != OPERAND_POINTER,
-				    copies[i].sides[side].pointer.at);
-			else
-				between |= batch_add(
-				    copy, false, ((const CUdeviceptr *)at[side])[i]);
-	return between;
-}
-
 /* --- the hooks ----------------------------------------------------------------- */
 
 static bool copies_matter(void)
@@ -383,23 +325,25 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 		result = copy_call(copy);
 		if (!is_refused(result))
 			return result;
-	} else if (copy->rewritten || (copy->several && copy->mapped)) {
+	} else if (copy->rewritten || (copy->several && captured)) {
 		gcp_vmm_open_everywhere();
 	}
 	result = gcp_words_call(words);
-	return copy->rewritten ? gcp_copy_again(result, words) : result;
+	return copy->rewritten || copy->several ? gcp_copy_again(result, words)
+						: result;
 }
 
 CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
 {
-	struct copy copy = {.in_stream = words->in_stream, .stream = stream};
+	struct copy copy = {.in_stream = words->in_stream,
+			    .stream = stream,
+			    .several = words->table == GCP_TABLE_COPIES_BATCH};
 	CUresult result;
 	bool captured;
 
+	assert(!copy.several || copy.in_stream); /* no batch is synchronous */
 	if (!copies_matter() || !executing_find(&copy) ||
-	    !(words->table == GCP_TABLE_COPIES_BATCH
-		  ? batch_is_between
-		  : copy_is_between)(&copy, words->base, words->at))
+	    (!copy.several && !copy_is_between(&copy, words->base, words->at)))
 		return gcp_words_call(words);
 	GCP_CANCEL_LATER;
 	captured = copy.in_stream && gcp_stream_captures(stream);
