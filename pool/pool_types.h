@@ -117,8 +117,8 @@ enum gcp_block_state {
  *  B7 a FREE block's `largest` is the size of the largest in its subtree
  *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
  *     of so many chunks
- *  B9 only a block that waits for its epoch has a stream; none that is PENDING or
- *     FREE is async
+ *  B9 only a block that is async or waits for its epoch has a stream; none that is
+ *     PENDING or FREE is async
  *  B10 where an ordinary segment is cut its first block is a HEAD, and no other one is;
  *     it merges with what is above it when all of that is one FREE block */
 struct gcp_block {
@@ -147,7 +147,7 @@ struct gcp_block {
 	};
 	/* The rest: pool->lock, but batch. */
 	uint64_t stream; /* PENDING: all its uses come before its free in that stream;
-			  * 0: in none */
+			  * async: it was allocated there; 0: in none */
 	struct gcp_block *lower, *upper; /* neighbours by address */
 	union {
 		struct {

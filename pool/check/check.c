@@ -78,14 +78,13 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		GCP_MUST(gcp_epoch_ready(pool, block->epoch),
 			 "B5: a free block is not ready");
 	}
-	GCP_MUST(!block->stream || state == GCP_BLOCK_PENDING ||
-		     state == GCP_BLOCK_CACHED,
+	GCP_MUST(!block->stream || block->async || state == GCP_BLOCK_PENDING,
 		 "B9: a block that does not wait has a stream");
 	GCP_MUST(!block->async || gcp_block_is_used(block) ||
 		     state == GCP_BLOCK_CACHED || state == GCP_BLOCK_LENT,
 		 "B9: a free block is stream-ordered");
 	*sum += block->size;
-	sums->streamed += block->stream && state != GCP_BLOCK_CACHED;
+	sums->streamed += block->stream && state == GCP_BLOCK_PENDING;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
 		sums->unused += gcp_block_unused(block);
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block) &&

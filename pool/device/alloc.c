@@ -258,7 +258,8 @@ free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
 		0))
 		return free_private(pool, block, call.waits);
 	if (__builtin_expect(block->async, 0))
-		return gcp_stream_free(pool, block, call.stream);
+		return gcp_stream_free(pool, block,
+				       call.waits ? block->stream : call.stream);
 	return free_common(pool, block, call.waits);
 }
 

@@ -22,6 +22,8 @@
  * NO NEW WAITS (fence.c). cudaFreeAsync does not wait on plain CUDA, and cudaFree of
  * such a block does not either: the driver relies on the program to have waited. So no
  * barrier is ever set on an epoch because of these frees: gcp_timeline_close_early.
+ * Plain CUDA gives such a block out at once, to any stream, whatever still runs. Here
+ * it counts as freed in the stream that it was allocated in.
  *
  * What is freed goes to the heap at once, marked with its stream, and waits there for
  * its epoch or for that stream (stream_heap.c).
@@ -146,10 +148,14 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 	request.async = true;
 	request.stream = order->stream;
 	order->crossed = false;
-	if (!(order->stream && gcp_take_ready(&request)) &&
-	    !take_crossing(&request, order))
-		return gcp_alloc_slow(&request, ret_addr);
-	epoch_drain(pool, request.block);
+	if ((order->stream && gcp_take_ready(&request)) ||
+	    take_crossing(&request, order))
+		epoch_drain(pool, request.block);
+	else
+		result = gcp_alloc_slow(&request, ret_addr);
+	if (result != 0)
+		return result;
+	request.block->stream = order->stream;
 	*ret_addr = request.block->addr;
 	return 0;
 }

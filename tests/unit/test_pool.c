@@ -160,6 +160,20 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 	}
 }
 
+/* Its program has waited for what used the block. */
+TEST(cudaFree_gives_a_block_to_the_stream_that_it_was_allocated_in)
+{
+	struct gcp_stream_order order = {.stream = 7};
+	gcp_addr addr;
+
+	for (int turn = 0; turn < 64; turn++) {
+		OK(gcp_pool_alloc_stream(pool, 8 * MIB, 0, &order, &addr));
+		fake_submit();
+		must_free(addr);
+	}
+	assert_int_equal(fake.memory_used, 8 * MIB);
+}
+
 /* One thread allocates, another frees; only the latter has handed its counts over. */
 TEST(a_free_counted_before_its_allocation_shows_no_huge_number)
 {
