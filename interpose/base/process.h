@@ -135,14 +135,13 @@ struct gcp_thread {
 	bool exit_registered; /* thread exit will be noticed */
 	bool free_direct;     /* and nothing observes: a free is the pool's alone */
 
-	/* hooks_runtime.c: the real cudaMalloc is on the stack, and an allocation
-	 * came back from it through the driver's hook, which is sure since then, as
-	 * long as `generation` is the one noted (0: it is not), that the thread's
-	 * current context is the one that the runtime would use. */
+	/* hooks_runtime.c: a real function of cudart that allocates, or frees in a
+	 * stream, is on the stack. A call came back from one through the driver's hook,
+	 * which is sure since then, as long as gcp_contexts_generation is the one noted
+	 * (0: it is not), that the thread's current context is the one that the runtime
+	 * would use. */
 	bool runtime_inside;
-	bool runtime_streaming; /* the same of cudaMallocAsync and cudaFreeAsync */
 	uint64_t runtime_confirmed;
-	uint64_t runtime_streamed;
 
 	uint64_t given;  /* see gcp_given_by_others */
 	uint32_t inside; /* calls that the gate counts: gate.h */

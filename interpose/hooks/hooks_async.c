@@ -25,7 +25,6 @@
  */
 
 #include "../base/clock.h"
-#include "../cuda/gate.h"
 #include "../cuda/async_pools.h"
 #include "../process/calling_thread.h"
 #include "../cuda/foreign_work.h"
@@ -174,9 +173,8 @@ static CUresult alloc_served(const struct alloc_call *call,
 /* The call has come through from the runtime: the next one need not go there. */
 static void thread_is_sure(uint64_t generation)
 {
-	if (gcp_thread.runtime_streaming && gcp_thread.exit_registered &&
-	    !gcp_process.observer && !gcp_gate.wait)
-		gcp_thread.runtime_streamed = generation;
+	if (gcp_thread.runtime_inside && gcp_thread.exit_registered)
+		gcp_thread.runtime_confirmed = generation;
 }
 
 static CUresult alloc_async(const struct alloc_call *call)

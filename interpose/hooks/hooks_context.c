@@ -45,7 +45,6 @@ static CUresult green_created(CUresult result, struct CUgreenCtx_st **green)
 static void context_none(void)
 {
 	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_streamed = 0;
 }
 
 static CUresult context_popped(CUresult result)

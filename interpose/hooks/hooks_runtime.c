@@ -3,12 +3,13 @@
  * hooks_runtime.c - the short cut for programs linked with a shared libcudart: it saves
  * cudart's own cost of cudaMalloc, cudaFree, cudaMallocAsync and cudaFreeAsync.
  *
- * Only a sure thing is done here. A thread is sure after the real cudaMalloc has
- * come through to the driver's hook once, for then the current context is the
- * one that cudart means; cudaSetDevice and anything that changes a context end
- * that, and so does the lack of one. All else (no context yet, NULL, size 0, memory
- * that is not ours, every error) goes to the real function, which comes back through
- * the driver's hooks, so that cudart's state and cudaGetLastError are as without us.
+ * Only a sure thing is done here. A thread is sure after the real cudaMalloc, or one of
+ * stream-ordered memory, has come through to the driver's hook once, for then the
+ * current context is the one that cudart means; cudaSetDevice and anything that changes
+ * a context end that, and so does the lack of one. All else (no context yet, NULL, size
+ * 0, memory that is not ours, every error) goes to the real function, which comes back
+ * through the driver's hooks, so that cudart's state and cudaGetLastError are as
+ * without us.
  *
  * Some want to learn of every cudaFree. A library that wraps cudart's functions (MPICH)
  * gets the calls before they come here (linked.c). A library that patches the code of
@@ -142,7 +143,7 @@ GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_
 	    GCP_PATCHED(runtime, cudaMalloc, cuMemAlloc_v2))
 		return -1;
 	assert(gcp_process_pooling());
-	pool = gcp_thread_pool_confirmed();
+	pool = gcp_thread_pool();
 	result = pool ? gcp_memory_try(pool, bytes, (gcp_addr *)ret_ptr) : -1;
 	return __builtin_expect(result == GCP_CUDART_SUCCESS, 1)
 		   ? result
@@ -170,16 +171,11 @@ GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int devi
 /* These take a lock of cudart's, which all threads share, in each call: 16 threads wait
  * for it most of the time. They go to the driver with what they were given, whatever
  * context is current; where none is, no thread is sure (hooks_context.c). */
-static inline bool runtime_streamed(void)
-{
-	return __builtin_expect(gcp_thread.runtime_streamed == gcp_contexts_now(), 1);
-}
-
 #define GCP_STREAMED(name, entry, short_cut, per_thread, parameters, ...)              \
 	GCP_SHORT runtime_fast_##name(const struct gcp_runtime *runtime,               \
 				      GCP_ARGUMENTS parameters)                        \
 	{                                                                              \
-		return runtime_streamed() && !GCP_PATCHED(runtime, name, entry)        \
+		return runtime_confirmed() && !GCP_PATCHED(runtime, name, entry)       \
 			   ? short_cut(__VA_ARGS__,                                    \
 				       gcp_stream_named(stream, per_thread))           \
 			   : -1;                                                       \
@@ -204,6 +200,7 @@ static __attribute__((noinline)) int runtime_long(struct gcp_runtime *runtime,
 						  uint64_t c)
 {
 	bool allocates = function == RUNTIME_cudaMalloc;
+	bool sets = function == RUNTIME_cudaSetDevice;
 	int (*call)(uint64_t, uint64_t, uint64_t), result;
 
 	assert(function >= 0 && function < RUNTIME_FUNCTIONS);
@@ -212,17 +209,14 @@ static __attribute__((noinline)) int runtime_long(struct gcp_runtime *runtime,
 	if (runtime->code[function].at == &no_code)
 		return GCP_CUDART_NO_SYMBOL;
 	*(const void **)&call = runtime->code[function].at;
-	if (allocates || function == RUNTIME_cudaSetDevice)
+	if (allocates || sets)
 		gcp_thread.runtime_confirmed = 0;
-	if (function == RUNTIME_cudaSetDevice)
-		gcp_thread.runtime_streamed = 0;
-	gcp_thread.runtime_inside = allocates;
-	gcp_thread.runtime_streaming = function > RUNTIME_cudaSetDevice;
+	gcp_thread.runtime_inside = !sets && function != RUNTIME_cudaFree;
 	result = call(a, b, c);
-	gcp_thread.runtime_inside = gcp_thread.runtime_streaming = false;
+	gcp_thread.runtime_inside = false;
 	gcp_thread.runtime_refused = 0;
-	if (allocates &&
-	    (result != GCP_CUDART_SUCCESS || gcp_process.observer || gcp_gate.wait))
+	if ((allocates && result != GCP_CUDART_SUCCESS) || gcp_process.observer ||
+	    gcp_gate.wait)
 		gcp_thread.runtime_confirmed = 0;
 	return result;
 }

@@ -33,17 +33,6 @@ static inline struct gcp_pool *gcp_thread_pool(void)
 	return gcp_thread_pool_find(ctx);
 }
 
-/* The same, for a thread whose last look was at gcp_contexts_generation as it is. */
-static inline struct gcp_pool *gcp_thread_pool_confirmed(void)
-{
-	CUcontext ctx = NULL;
-
-	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
-		return NULL;
-	return __builtin_expect(gcp_thread.ctx == ctx, 1) ? gcp_thread.pool
-							  : gcp_thread_pool_find(ctx);
-}
-
 /* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
  * exit it is too late. */
 void gcp_thread_note_gpu(int device);

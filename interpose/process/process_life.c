@@ -130,7 +130,6 @@ static void thread_exit(void *data)
 	gcp_thread.free_direct = false;
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_streamed = 0;
 	gcp_gate_thread_ends();
 	if (!gcp_process_pooling())
 		return;
