@@ -177,15 +177,9 @@ struct gcp_driver {
 	/* Bytes of memory that the device has; 0: unknown. May be NULL. */
 	uint64_t (*device_memory)(int device);
 
-	/* --- what is said, and when ------------------------------------------- */
-	/* Both NULL unless asked for. */
-
-	/* One line of debugging. Any lock of the room may be held. */
-	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 	/* A free has closed an epoch, or an allocation has missed its thread's cache:
 	 * an occasion for what is done from time to time. No lock of the room is
-	 * held. */
+	 * held. NULL unless asked for. */
 	void (*tick)(void);
 };
 

@@ -104,17 +104,6 @@ void gcp_log(enum gcp_log_level level, const char *format, ...)
 }
 _Static_assert(GCP_LOG_REPEATS_MAX == 10, "the words above say so");
 
-void gcp_message_debug(const char *format, ...)
-{
-	va_list list;
-
-	if (!gcp_log_wanted(GCP_LOG_DEBUG) || inside)
-		return;
-	va_start(list, format);
-	line_say(format, list, "");
-	va_end(list);
-}
-
 /* --- text ---------------------------------------------------------------------- */
 
 void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity)

@@ -44,9 +44,6 @@ void gcp_log_setup(enum gcp_log_level level, const char *file);
 void gcp_log(enum gcp_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* At level debug: what pool/ and capture/ say. */
-void gcp_message_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* Whether a message of that level would be said. One relaxed load. */
 bool gcp_log_wanted(enum gcp_log_level level);
 

@@ -215,14 +215,9 @@ int gcp_fence_wait_in(void *ctx, void *handle)
 static int driver_fence_order(void *handle, bool alone)
 {
 	GCP_KEEP_ERRNO;
-	assert(handle);
-	int result = gcp_contexts_for_each(fence_order_in, handle, alone);
 
-	if (result == -EXDEV)
-		gcp_log(GCP_LOG_DEBUG,
-			"several contexts: no barrier for reuse, freed memory "
-			"waits until its work is completed");
-	return result;
+	assert(handle);
+	return gcp_contexts_for_each(fence_order_in, handle, alone);
 }
 
 /* The thread's mode is relaxed, if a capture is under way. */
@@ -383,6 +378,4 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .fence_all_query = gcp_fence_all_query,
 	    .fence_all_wait = gcp_fence_all_wait,
 	};
-	if (gcp_log_wanted(GCP_LOG_DEBUG))
-		ret_driver->log = gcp_message_debug;
 }

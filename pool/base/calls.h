@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calls.h - how the files of pool/ call the driver's table: counted and timed, and what
- * is said on the way. Part of pool_types.h; any lock of the room may be held.
+ * calls.h - how the files of pool/ call the driver's table: counted and timed. Part of
+ * pool_types.h; any lock of the room may be held.
  */
 #ifndef GCP_POOL_CALLS_H
 #define GCP_POOL_CALLS_H
 
 #include "../pool.h"
-
-/* GCP_LOG(pools, "format", ...): a line of debugging, unless no log is kept. */
-#define GCP_LOG(pools, ...)                                                            \
-	do {                                                                           \
-		if (__builtin_expect((pools)->driver.log != NULL, 0))                  \
-			(pools)->driver.log(__VA_ARGS__);                              \
-	} while (0)
-#define GCP_ULL(number) ((unsigned long long)(number))
 
 /* gcp_tick(pools): driver_table.h, tick. */
 #define gcp_tick(pools)                                                                \

@@ -131,8 +131,6 @@ static int take_new(struct request *request)
 		(void)gcp_pinned_memory_give(request->pool, p, size);
 		return result;
 	}
-	GCP_LOG(pinned->pools, "took %llu KiB of pinned memory for %llu bytes",
-		GCP_ULL(size >> 10), GCP_ULL(request->bytes));
 	return 0;
 }
 

@@ -64,10 +64,6 @@ static int take_segment(struct gcp_request *request, uint64_t bytes,
 	if (result == 0)
 		gcp_take_locked(request, false);
 	gcp_mutex_unlock(&pool->lock);
-	GCP_LOG(pool->pools,
-		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
-		pool->device, GCP_ULL(bytes >> 10), GCP_ULL(addr),
-		GCP_ULL(request->bytes));
 	*ret_refused = result != 0 ? addr : 0;
 	return result;
 }

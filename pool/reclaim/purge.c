@@ -26,14 +26,10 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 {
 	struct gcp_segment *segment;
 
-	TAILQ_FOREACH (segment, list, link) {
+	TAILQ_FOREACH (segment, list, link)
 		if (!gently || GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free],
 					 mem_release, pool->ctx, segment->addr) != 0)
 			(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
-		GCP_LOG(
-		    pool->pools, "device %d: gave back a segment of %llu KiB at 0x%llx",
-		    pool->device, GCP_ULL(segment->size >> 10), GCP_ULL(segment->addr));
-	}
 	gcp_mutex_lock(&pool->lock);
 	while ((segment = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, segment, link);

@@ -214,14 +214,10 @@ static const struct stage {
 	void (*give)(struct gcp_pool *pool, struct step *step);
 	bool waits; /* for the device */
 	bool later; /* for work of after a free */
-	const char *what;
 } stages[] = {
-    {give_completed, false, false, "what is unused and completed"},
-    {trim_driver, false, false, "what the driver's own pools keep (not counted here)"},
-    {give_freed, true, false, "what is unused, after waiting for what was freed"},
-    {give_closed, true, true, "what is unused, with the latest frees"},
-    {give_open, true, true, "what is unused, after looks at the latest frees"},
-    {NULL, false, false, NULL},
+    {give_completed, false, false}, {trim_driver, false, false},
+    {give_freed, true, false},      {give_closed, true, true},
+    {give_open, true, true},        {NULL, false, false},
 };
 
 /* In all pools of the device; below 0: of each. A pool whose context may be ending is
@@ -241,8 +237,6 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 		stage->give(pool, &step);
 		gcp_pool_unpin(pool);
 	}
-	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage->what,
-		GCP_ULL(step.given >> 10));
 	return step;
 }
 

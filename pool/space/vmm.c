@@ -118,7 +118,6 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 	uint64_t count, first = move->donated / GCP_CHUNK;
 	struct gcp_chunk *chunks = gcp_chunks_of(move->target, &count);
 	uint64_t bytes = (count - first) * GCP_CHUNK;
-	int result;
 
 	if (bytes == 0)
 		return 0;
@@ -126,12 +125,7 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 	if (!gcp_quota_allows(pool, bytes) ||
 	    (count - first > GCP_HANDLE_MOST && gcp_pool_left(pool) < bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	result = gcp_handles_make(pool, &chunks[first], count - first);
-	if (result == 0)
-		GCP_LOG(pool->pools, "device %d: took %llu MiB to map at 0x%llx",
-			pool->device, GCP_ULL(bytes >> 20),
-			GCP_ULL(move->target->addr));
-	return result;
+	return gcp_handles_make(pool, &chunks[first], count - first);
 }
 
 /* Unmaps the donors that may be. Their handles go to `to` or, if it is NULL, to the
@@ -157,10 +151,6 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move,
 			to += count;
 		} else {
 			gcp_handles_release(pool, from, count);
-			GCP_LOG(pool->pools,
-				"device %d: gave back %llu MiB mapped at 0x%llx",
-				pool->device, GCP_ULL(donor->size >> 20),
-				GCP_ULL(donor->addr));
 		}
 		gcp_chunks_leave(from, count, unmapped);
 		gcp_mutex_lock(&pool->lock);

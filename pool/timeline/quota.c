@@ -67,8 +67,5 @@ bool gcp_quota_allows(const struct gcp_pool *pool, uint64_t bytes)
 	bool allowed = (int64_t)bytes <= gcp_quota_left(pool);
 
 	gcp_refusal_set(allowed ? GCP_REFUSED_BY_DRIVER : GCP_REFUSED_BY_QUOTA);
-	if (!allowed)
-		GCP_LOG(pool->pools, "device %d: %llu KiB more are beyond the quota",
-			pool->device, GCP_ULL(bytes >> 10));
 	return allowed;
 }

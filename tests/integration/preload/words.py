@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """words.py WORDS_PROGRAM [check_NAME ...]
 
-What the library says and writes: one line for memory that is out, debugging that can
-be read, and statistics that name what they are of, and where they go when the process does
-not end by exit or the disk is full."""
+What the library says and writes: one line for memory that is out, and statistics that
+name what they are of, and where they go when the process does not end by exit or the disk is
+full."""
 
 import json
 import os
@@ -78,20 +78,6 @@ class Words:
         self.checks.equal("lines", 1, len(lines))
         self.says(lines[0], "cuMemHostAlloc of 64.0 MiB of pinned memory refused by the quota "
                   "(GCPOOL_HOST_QUOTA)", "the program holds 1.0 MiB", "quota 2.0 MiB")
-
-    # --- debugging --------------------------------------------------------------------
-
-    def check_debug(self):
-        mapped = bool(os.environ.get("GCPT_BACKEND"))
-        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g",
-                           GCPOOL_LOG="debug")
-        self.says(result.err, "memory is short: gave back",
-                  "took 2 MiB to map at 0x" if mapped else "device 0: took a segment of 2048 KiB at 0x")
-        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g", GCPOOL_LOG="info")
-        for word in ("took", "memory is short"):
-            self.checks.that(word not in result.err, f"{word!r} said at level info")
-        result = self.play("nothing_is_kept", GCPOOL_LOG="debug", GCPOOL_CACHE_LIMIT="0")
-        self.says(result.err, "gave back", "of pinned memory for 1048576 bytes")
 
     # --- statistics -------------------------------------------------------------------
 
