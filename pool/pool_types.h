@@ -115,8 +115,7 @@ enum gcp_block_state {
  *  B5 a FREE block's epoch is ready
  *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
  *  B7 a FREE block's `largest` is the size of the largest in its subtree
- *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
- *     of so many chunks
+ *  B8 a HOLE is in the tree of holes of its heap
  *  B9 only a block that is async or waits for its epoch has a stream; none that is
  *     PENDING or FREE is async
  *  B10 where an ordinary segment is cut its first block is a HEAD, and no other one is;
@@ -143,22 +142,19 @@ struct gcp_block {
 		struct gcp_block *next; /* CACHED: in a chain, or an event's; and of
 					 * what a graph has open */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, UNMAPPING */
-		struct gcp_treap_node node;  /* FREE */
+		struct gcp_treap_node node;  /* FREE, HOLE */
 	};
 	/* The rest: pool->lock, but batch. */
 	uint64_t stream; /* PENDING: all its uses come before its free in that stream;
 			  * async: it was allocated there; 0: in none */
 	struct gcp_block *lower, *upper; /* neighbours by address */
 	union {
-		struct {
-			uint64_t largest; /* FREE: bytes, of the blocks below it in
-					   * its tree */
-			LIST_ENTRY(gcp_block) bin; /* HOLE, FREE: bins.c */
-		};
-		uint64_t serial; /* USED, async: no other such allocation has it */
-		struct {         /* USED, of a private heap: pools->eager_work and
-				  * captured_work when it was allocated; watched 0: that
-				  * does not count */
+		uint64_t largest; /* FREE, HOLE: bytes, of the blocks below it in its
+				   * tree */
+		uint64_t serial;  /* USED, async: no other such allocation has it */
+		struct {          /* USED, of a private heap: pools->eager_work and
+				   * captured_work when it was allocated; watched 0: that
+				   * does not count */
 			uint64_t watched, captured;
 		};
 		struct {
@@ -172,13 +168,7 @@ struct gcp_block {
 	};
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
-LIST_HEAD(gcp_bin, gcp_block);
-
-/* Blocks by how many chunks each has: bins.c. */
-enum { GCP_BINS = 128 };
-struct gcp_bins {
-	struct gcp_bin bins[GCP_BINS];
-};
+LIST_HEAD(gcp_streamed, gcp_block);
 
 /* What is mapped at one chunk of addresses: a part of a handle, the driver's name for
  * physical memory, of which only all can be mapped or unmapped. */
@@ -248,16 +238,14 @@ struct gcp_heap {
 	enum gcp_reuse reuse;
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
-	struct gcp_treap free;
+	struct gcp_treap free, holes;       /* FREE blocks; HOLE blocks */
 	struct gcp_block_list pending;      /* freed, epoch not ready; oldest first */
 	struct gcp_block_list pending_ends; /* the last of each epoch in there */
 	struct gcp_block_list deferred;     /* freed in a capture; by group, growing */
 	struct gcp_block_list once;         /* the same, and eager work may have used
 					     * them: not before all captures are over; or
 					     * freed since the heap was sealed */
-	struct gcp_block *borrowed; /* of a common heap, that the graph has open */
-	struct gcp_bins holes;      /* HOLE blocks, by size */
-	struct gcp_bins donors;     /* common heaps: FREE blocks, by whole handles */
+	struct gcp_block *borrowed;      /* of a common heap, that the graph has open */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
@@ -431,7 +419,7 @@ struct gcp_pool {
 	struct gcp_heap common;
 	struct gcp_descriptor_pool block_descriptors, segment_descriptors; /* lock */
 	/* PENDING blocks that have a stream, by it, the latest first. */
-	struct gcp_bin streamed[GCP_STREAMED];
+	struct gcp_streamed streamed[GCP_STREAMED];
 	struct gcp_heap_list private_heaps;
 	struct gcp_treap segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
@@ -601,23 +589,17 @@ bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
  * False: there is no memory for a descriptor, and nothing is done. */
 bool gcp_block_make_head(struct gcp_block *block);
 
-/* bins.c: which bin blocks of so many chunks (> 0) are in. The block after `block` in
- * the bin *bin (NULL: its first one), or in the next bin above (step 1) or below (-1)
- * that has any, which *bin is then; NULL: there is none. */
-int gcp_bin_of(uint64_t chunks);
-struct gcp_block *gcp_bins_next(const struct gcp_bins *bins, int *bin, int step,
-				struct gcp_block *block);
-void gcp_bins_insert(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks);
-
-/* tree.c: FREE blocks. */
+/* tree.c: FREE blocks, and HOLE blocks. */
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
 /* Before (-1) and after (1) the block is cut or takes in a neighbour, and stays in its
  * tree. */
 void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign);
+void gcp_hole_insert(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_hole_remove(struct gcp_heap *heap, struct gcp_block *block);
 /* The block of at least `size` that lies lowest in the oldest segment, and the one
  * after such a block; NULL: there is none. */
-struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, uint64_t size);
+struct gcp_block *gcp_tree_lowest_fit(const struct gcp_treap *tree, uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap);
 

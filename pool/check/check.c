@@ -16,7 +16,7 @@ struct sums {
 	uint64_t used, lent, cached, pending, free, holes, unmapping;
 	uint64_t used_blocks, streamed;
 	uint64_t segments, unused;
-	uint64_t donors; /* bytes of whole handles that are free in a common heap */
+	uint64_t ready; /* of `free`, without the heads */
 	uint64_t reserved, private, lanes, mapped;
 };
 
@@ -87,9 +87,7 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	sums->streamed += block->stream && state == GCP_BLOCK_PENDING;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
 		sums->unused += gcp_block_unused(block);
-	if (state == GCP_BLOCK_FREE && !heap_is_private(block) &&
-	    block->segment->chunks)
-		sums->donors += gcp_block_unused(block);
+	sums->ready += state == GCP_BLOCK_FREE ? block->size : 0;
 	return NULL;
 }
 
@@ -229,46 +227,21 @@ static bool largest_is_right(const struct gcp_block *block)
 	return block->largest == largest;
 }
 
-static const char *tree_check(const struct gcp_heap *heap)
+/* Adds up the bytes. */
+static const char *tree_check(const struct gcp_treap *tree, enum gcp_block_state state,
+			      uint64_t *bytes)
 {
-	const struct gcp_block *block = free_blocks_first(&heap->free);
+	const struct gcp_block *block = free_blocks_first(tree);
 
-	GCP_MUST(tree_is_valid(heap->free.root),
-		 "B7: a tree of free blocks is out of order");
-	for (; block; block = free_blocks_next(block))
+	GCP_MUST(tree_is_valid(tree->root), "B7: a tree of blocks is out of order");
+	for (; block; block = free_blocks_next(block)) {
 		GCP_MUST(largest_is_right(block),
-			 "B7: a free block does not know the largest of its subtree");
+			 "B7: a block does not know the largest of its subtree");
+		GCP_MUST(atomic_load(&block->state) == state,
+			 "B8: a block is in the tree of another kind");
+		*bytes += block->size;
+	}
 	return NULL;
-}
-
-/* B8: false if not. Adds up the bytes of the chunks. */
-static bool bin_is_sound(const struct gcp_bins *bins, int bin, bool holes,
-			 uint64_t *bytes)
-{
-	const struct gcp_block *block;
-
-	LIST_FOREACH (block, &bins->bins[bin], bin) {
-		uint64_t size = holes ? block->size : gcp_block_unused(block);
-
-		if (atomic_load(&block->state) !=
-			(holes ? GCP_BLOCK_HOLE : GCP_BLOCK_FREE) ||
-		    gcp_bin_of(size / GCP_CHUNK) != bin)
-			return false;
-		*bytes += size;
-	}
-	return true;
-}
-
-static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
-			   uint64_t *donors)
-{
-	bool sound = true;
-
-	for (int bin = 0; bin < GCP_BINS && sound; bin++) {
-		sound = bin_is_sound(&heap->holes, bin, true, holes) &&
-			bin_is_sound(&heap->donors, bin, false, donors);
-	}
-	return sound;
 }
 
 /* Blocks that wait for a stream, or may be taken by it at once. */
@@ -311,7 +284,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, holes = 0, donors = 0, unmapping = 0;
+	uint64_t reserved = 0, holes = 0, free = 0, unmapping = 0;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -324,15 +297,15 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		total->segments++;
 	}
 	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
-	const char *broken = tree_check(heap);
+	const char *broken = tree_check(&heap->free, GCP_BLOCK_FREE, &free);
+	if (!broken)
+		broken = tree_check(&heap->holes, GCP_BLOCK_HOLE, &holes);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(sums.used + sums.lent + sums.cached + sums.pending + sums.free ==
 		     reserved,
 		 "H2: bytes are lost or counted twice");
-	GCP_MUST(bins_are_sound(heap, &holes, &donors),
-		 "B8: a block is in a bin of another size");
-	GCP_MUST(holes == sums.holes, "B8: a hole is in no bin");
-	GCP_MUST(donors == sums.donors, "B8: a free block is in no bin");
+	GCP_MUST(holes == sums.holes, "B8: a hole is in no tree");
+	GCP_MUST(free == sums.ready, "B8: a free block is in no tree");
 	GCP_MUST(heap->private || sums.streamed == streamed_blocks(pool),
 		 "B9: a block of a stream is not in its list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)

@@ -12,7 +12,8 @@
 /* Blocks that wait, by the stream that freed them last: what an allocation of that
  * stream looks through (stream_heap.c).
  * The list of a stream's blocks; a block that waits comes to it, and goes. */
-static inline struct gcp_bin *gcp_streamed_of(struct gcp_pool *pool, uint64_t stream)
+static inline struct gcp_streamed *gcp_streamed_of(struct gcp_pool *pool,
+						   uint64_t stream)
 {
 	return &pool->streamed[stream % GCP_STREAMED];
 }

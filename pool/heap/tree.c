@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tree.c - the free blocks of a heap, in one tree, in the order of their places:
+ * tree.c - the free blocks of a heap, and its holes, each in a tree, in the order of
+ * their places:
  * segments of one chunk first, the oldest before others, in it the lowest address.
  *
  * Called with pool->lock held. Never calls the driver.
@@ -55,18 +56,10 @@ static bool largest_update(struct gcp_treap_node *node)
 
 /* --- in and out ------------------------------------------------------------------- */
 
-/* Counts what of the block could be given back, and be moved unless it is a graph's. */
+/* Counts what of the block could be given back. */
 static void unused_change(struct gcp_heap *heap, struct gcp_block *block, int sign)
 {
-	uint64_t unused = gcp_block_unused(block);
-
-	heap->unused_bytes += (uint64_t)(sign * (int64_t)unused);
-	if (unused == 0 || heap->private || !block->segment->chunks)
-		return;
-	if (sign > 0)
-		gcp_bins_insert(&heap->donors, block, unused / GCP_CHUNK);
-	else
-		LIST_REMOVE(block, bin);
+	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
@@ -95,6 +88,21 @@ void gcp_tree_change(struct gcp_heap *heap, struct gcp_block *block, int sign)
 		gcp_treap_update_up(&block->node, &block->node, largest_update);
 }
 
+void gcp_hole_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(block->size % GCP_CHUNK == 0); /* B6 */
+	gcp_block_set_state(block, GCP_BLOCK_HOLE);
+	blocks_insert(&heap->holes, block);
+}
+
+void gcp_hole_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	assert(atomic_load(&block->state) == GCP_BLOCK_HOLE); /* B8 */
+	blocks_remove(&heap->holes, block);
+}
+
 /* --- which block fits --------------------------------------------------------- */
 
 static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
@@ -110,9 +118,9 @@ static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 	return NULL;
 }
 
-struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, uint64_t size)
+struct gcp_block *gcp_tree_lowest_fit(const struct gcp_treap *tree, uint64_t size)
 {
-	return lowest_below(blocks_of(heap->free.root), size);
+	return lowest_below(blocks_of(tree->root), size);
 }
 
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size)

@@ -126,7 +126,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 static struct gcp_block *unused_segment(struct gcp_heap *heap, uint64_t size,
 					uint64_t most)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(heap, size), *best = NULL;
+	struct gcp_block *block = gcp_tree_lowest_fit(&heap->free, size), *best = NULL;
 
 	for (int i = 0; block && i < GCP_LOOKS;
 	     i++, block = gcp_tree_next_fit(block, size))
@@ -254,14 +254,12 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		else
 			gcp_descriptor_free(&heap->pool->segment_descriptors, segment);
 	}
-	heap->free = (struct gcp_treap){0};
+	heap->free = heap->holes = (struct gcp_treap){0};
 	if (!heap->private)
 		memset(heap->pool->streamed, 0, sizeof(heap->pool->streamed));
 	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
-	memset(&heap->holes, 0, sizeof(heap->holes));
-	memset(&heap->donors, 0, sizeof(heap->donors));
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
 	heap->borrowed = NULL;

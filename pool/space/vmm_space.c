@@ -15,8 +15,8 @@
  * borders on other blocks, so that the handle that they share is shared by the
  * request too. The memory comes from whole handles that lie free elsewhere.
  *
- * Holes and free blocks are found by their size (bins.c). Where many would do a few are
- * looked at: a better choice saves memory, and is not worth a walk under the lock.
+ * Where many holes or free blocks would do a few are looked at: a better choice saves
+ * memory, and is not worth a walk under the lock.
  *
  * Handles of private heaps never move: graphs know their addresses.
  */
@@ -35,18 +35,17 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 {
 	block->epoch = GCP_EPOCH_FRESH;
 	if (is_hole(block->upper)) {
-		LIST_REMOVE(block->upper, bin);
+		gcp_hole_remove(heap, block->upper);
 		gcp_block_coalesce_upper(block);
 	}
 	if (is_hole(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
-		LIST_REMOVE(lower, bin);
+		gcp_hole_remove(heap, lower);
 		gcp_block_coalesce_upper(lower);
 		block = lower;
 	}
-	gcp_block_set_state(block, GCP_BLOCK_HOLE);
-	gcp_bins_insert(&heap->holes, block, block->size / GCP_CHUNK);
+	gcp_hole_insert(heap, block);
 	return block;
 }
 
@@ -80,7 +79,7 @@ static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
 {
 	struct gcp_segment *segment = hole->segment;
 
-	LIST_REMOVE(hole, bin);
+	gcp_hole_remove(heap, hole);
 	gcp_block_release(hole);
 	gcp_segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
@@ -102,16 +101,15 @@ static void unmapping_insert(struct gcp_heap *heap, struct gcp_block *block)
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 {
 	struct gcp_block *hole;
-	int bin = 0;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	while ((hole = TAILQ_FIRST(&ending->unmapping))) {
 		TAILQ_REMOVE(&ending->unmapping, hole, link);
 		unmapping_insert(heap, hole);
 	}
-	while ((hole = gcp_bins_next(&ending->holes, &bin, 1, NULL))) {
-		LIST_REMOVE(hole, bin);
-		gcp_bins_insert(&heap->holes, hole, hole->size / GCP_CHUNK);
+	while ((hole = gcp_tree_lowest_fit(&ending->holes, GCP_CHUNK))) {
+		gcp_hole_remove(ending, hole);
+		gcp_hole_insert(heap, hole);
 	}
 }
 
@@ -179,18 +177,16 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 		*best = place;
 }
 
-/* Holes that have all the room, the smallest first, and then smaller ones. */
-static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place *best)
+/* Holes of at least `size`. */
+static void place_by_holes(const struct gcp_treap *holes, uint64_t size, uint64_t bytes,
+			   struct place *best)
 {
-	int middle = gcp_bin_of(bytes_missing(bytes, 0) / GCP_CHUNK);
-	int bin = middle, looks = GCP_LOOKS;
-	struct gcp_block *hole = NULL;
+	struct gcp_block *hole = gcp_tree_lowest_fit(holes, size);
 
-	while (looks-- > 0 && (hole = gcp_bins_next(holes, &bin, 1, hole)))
+	for (int looks = GCP_LOOKS; hole && looks > 0; looks--) {
 		place_consider(hole, bytes, best);
-	for (bin = middle - 1, looks = GCP_LOOKS, hole = NULL;
-	     looks-- > 0 && (hole = gcp_bins_next(holes, &bin, -1, hole));)
-		place_consider(hole, bytes, best);
+		hole = gcp_tree_next_fit(hole, size);
+	}
 }
 
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
@@ -198,12 +194,12 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 {
 	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole, *lower;
 
-	LIST_REMOVE(hole, bin);
+	gcp_hole_remove(heap, hole);
 	if (place->size < hole->size) {
 		lower = gcp_block_cut(hole, place->upper ? hole->size - place->size
 							 : place->size);
 		if (!lower) {
-			gcp_bins_insert(&heap->holes, hole, hole->size / GCP_CHUNK);
+			gcp_hole_insert(heap, hole);
 			return NULL;
 		}
 		target = place->upper ? hole : lower;
@@ -238,28 +234,32 @@ static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
 static bool may_donate(const struct gcp_block *block, uint64_t bytes, uint64_t epoch,
 		       const struct gcp_move *move)
 {
-	return block->epoch <= epoch && block != move->keep[0] &&
-	       block != move->keep[1] && donor_bytes(block, bytes, move) > 0;
+	return block->segment->chunks && block->epoch <= epoch &&
+	       block != move->keep[0] && block != move->keep[1] &&
+	       donor_bytes(block, bytes, move) > 0;
 }
 
-/* A block that has `bytes` in whole handles, a small one; or else one that has many;
- * NULL: none is seen. */
+/* Of the blocks that have `bytes` in whole handles, or else half of that, and so on,
+ * the smallest that is seen; NULL: none is. */
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t epoch, const struct gcp_move *move)
 {
-	const struct gcp_bins *donors = &pool->common.donors;
-	int middle = gcp_bin_of(bytes / GCP_CHUNK), bin = middle, looks = GCP_LOOKS;
-	struct gcp_block *block = NULL;
+	const struct gcp_treap *free = &pool->common.free;
+	struct gcp_block *best = NULL, *block;
 
-	while (looks-- > 0 && (block = gcp_bins_next(donors, &bin, 1, block)))
-		if (gcp_block_unused(block) >= bytes &&
-		    may_donate(block, bytes, epoch, move))
-			return block;
-	for (bin = middle, looks = GCP_LOOKS, block = NULL;
-	     looks-- > 0 && (block = gcp_bins_next(donors, &bin, -1, block));)
-		if (may_donate(block, bytes, epoch, move))
-			return block;
-	return NULL;
+	for (uint64_t count = bytes / GCP_CHUNK; !best && count > 0; count /= 2) {
+		uint64_t least = count * GCP_CHUNK;
+
+		block = gcp_tree_lowest_fit(free, least);
+		for (int looks = GCP_LOOKS; block && looks > 0; looks--) {
+			if ((!best || block->size < best->size) &&
+			    gcp_block_unused(block) >= least &&
+			    may_donate(block, bytes, epoch, move))
+				best = block;
+			block = gcp_tree_next_fit(block, least);
+		}
+	}
+	return best;
 }
 
 /* What waits in the request's stream serves it at once, elsewhere too. The latest
@@ -357,22 +357,21 @@ static void collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 	}
 }
 
-/* One walk over all that could go, the largest first: the device is full, or what is
- * idle is given back. */
+/* One walk over all that could go: the device is full, or what is idle is given back.
+ */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move)
 {
 	uint64_t completed = atomic_load(&pool->timeline.completed);
-	const struct gcp_bins *donors = &pool->common.donors;
-	int bin = GCP_BINS - 1;
-	struct gcp_block *next = gcp_bins_next(donors, &bin, -1, NULL), *block;
+	struct gcp_block *next = gcp_tree_lowest_fit(&pool->common.free, GCP_CHUNK);
+	struct gcp_block *block;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	move->room = exact ? bytes : UINT64_MAX;
 	while ((block = next) && move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
 
-		next = gcp_bins_next(donors, &bin, -1, block);
+		next = gcp_tree_next_fit(block, GCP_CHUNK);
 		if (may_donate(block, missing, completed, move) &&
 		    !donor_take(pool, block, donor_bytes(block, missing, move), move))
 			return;
@@ -386,7 +385,8 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
 
 	/* What waits there may come to the target, which then does not merge. */
 	best.alone = move->stream && !LIST_EMPTY(gcp_streamed_of(pool, move->stream));
-	place_by_holes(&heap->holes, bytes, &best);
+	place_by_holes(&heap->holes, bytes_missing(bytes, 0), bytes, &best);
+	place_by_holes(&heap->holes, GCP_CHUNK, bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;
