@@ -324,7 +324,9 @@ int gcp_share_read(struct gcp_tracker *tracker, bool unknown);
 struct gcp_launch {
 	struct gcp_graph_pool *graph; /* NULL: nothing is to be told of its end */
 	bool crosses;                 /* no other one is made meanwhile: X10 */
-	void *event;                  /* to be recorded behind it; or NULL */
+	void *event;                  /* its lane's; or NULL: */
+	bool makes;                   /* one is to be made */
+	bool marks;                   /* it is to be recorded behind the launch */
 	void *stream;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for

@@ -200,7 +200,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	struct gcp_last last = {.stream = stream};
 	struct gcp_track *track;
 	int result = 0;
-	void *event;
 
 	assert(graph->shares && !launch->graph);
 	last.gone = gcp_tracker_streams_gone(tracker);
@@ -239,16 +238,13 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	track->crossings += launch->crosses;
 	last.epoch = track->last.epoch;
 	track->last = last;
-	if (track->members > 1) {
-		/* Another graph of the lane may have to follow this launch from another
-		 * stream: an event stands behind it then, and not behind what its
-		 * stream is given later. */
-		bool marked =
-		    tracker->several_streams || gcp_streams_may_capture(tracker);
-
-		event = gcp_track_event(tracker, track);
-		launch->event = marked ? event : NULL;
-	}
+	/* Another graph of the lane may have to follow this launch from another stream:
+	 * an event stands behind it then, and not behind what its stream is given
+	 * later. */
+	launch->event = gcp_track_event(track);
+	launch->makes = track->members > 1 && !launch->event;
+	launch->marks = track->members > 1 &&
+			(tracker->several_streams || gcp_streams_may_capture(tracker));
 	return 0;
 }
 
@@ -323,14 +319,19 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 {
 	struct gcp_graph_pool *graph = launch->graph;
 	struct gcp_track *track;
-	bool marked = false;
+	bool made, marked = false;
+	void *event = launch->event;
 
 	if (!graph)
 		return;
-	assert(gcp_ranks_held == 0); /* a record may wait for room in the queue */
-	if (launch->event && result == 0)
-		marked = tracker->driver.event_record(NULL, launch->stream,
-						      launch->event) == 0;
+	assert(gcp_ranks_held == 0); /* these may wait for room in the queue */
+	assert(!launch->makes || !launch->event); /* X1: a lane has one event */
+	made = launch->makes && result == 0 && gcp_pool_pin(graph->pool);
+	if (made &&
+	    tracker->driver.event_create(gcp_pool_context(graph->pool), &event) != 0)
+		event = NULL;
+	if (launch->marks && result == 0 && event)
+		marked = tracker->driver.event_record(NULL, launch->stream, event) == 0;
 	GCP_LOCKED(&tracker->lock);
 	track = graph->track; /* NULL: also where it shares no more */
 	assert(graph->in_progress > 0);
@@ -341,6 +342,12 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 	/* It may have been made or not: nothing follows it. */
 	if (result != 0)
 		graph->last.stream_id = 0;
+	if (made && event && track && !gcp_track_event(track))
+		track->event = event;
+	else if (made && event) /* another launch was faster, or it is in no lane */
+		tracker->driver.event_destroy(event);
+	if (made)
+		gcp_pool_unpin(graph->pool);
 	if (track) {
 		assert(track->in_progress > 0 && track->crossings >= launch->crosses);
 		track->in_progress--;
@@ -348,7 +355,9 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 		assert(track->crossings <= track->in_progress); /* X10 */
 		track->last.epoch = graph->last.epoch;
 		track->exec = result == 0 ? track->exec : NULL;
-		track->marked = marked && track->exec;
+		track->marked = marked && track->exec && track->event == event;
+		assert(!track->marked ||
+		       track->in_progress == 0); /* X1: it is behind the latest */
 		if (result != 0)
 			track->last.stream_id = 0;
 	}

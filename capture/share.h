@@ -72,11 +72,8 @@ uint64_t gcp_stream_default_id(const void *stream);
  * its stream then, or of the context, if the stream may have gone. NULL: there is none,
  * because a capture is under way, or no two graphs of the lane were launched. */
 void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track);
-/* The lane's event, made if there is none, without tracker->lock, which is let go
- * meanwhile: to make an event can take until the context's launch queue has room. The
- * launch that it is for would wait for that as well, and allocations of other threads
- * would not. NULL: there is none, or the lane is gone. */
-void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track);
+/* The lane's event; NULL: there is none, or it has gone with its context. */
+void *gcp_track_event(const struct gcp_track *track);
 /* Soon the streams of launches cannot be asked, nor an event be recorded there: a
  * capture is about to begin, or a context to go. Else a launch that has to follow would
  * wait for all work of the context; beside a capture the host would.

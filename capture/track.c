@@ -78,11 +78,11 @@ static struct gcp_track *track_of(struct gcp_tracker *tracker,
 	return NULL;
 }
 
-/* The caller knows that the context is there. */
-static bool event_is_there(const struct gcp_track *track)
+void *gcp_track_event(const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return track->event && track->life == gcp_pool_life(track->pool);
+	assert(track->lane && track->pool); /* X1 */
+	return track->life == gcp_pool_life(track->pool) ? track->event : NULL;
 }
 
 /* A graph leaves its lane only when its launches are over, or takes along what they use
@@ -94,7 +94,7 @@ void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track)
 	if (track->members > 0)
 		return;
 	if (gcp_pool_pin(track->pool)) { /* events go with their context */
-		if (event_is_there(track))
+		if (gcp_track_event(track))
 			tracker->driver.event_destroy(track->event);
 		gcp_pool_unpin(track->pool);
 	}
@@ -183,7 +183,7 @@ static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *p
 static void *marked_event(const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return track->marked && event_is_there(track) ? track->event : NULL;
+	return track->marked ? gcp_track_event(track) : NULL;
 }
 
 bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
@@ -242,47 +242,12 @@ struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *po
 
 /* --- events ------------------------------------------------------------------- */
 
-void *gcp_track_event(struct gcp_tracker *tracker, struct gcp_track *track)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_pool *pool = track->pool;
-	uint64_t id = track->id;
-	int state, result;
-	void *event;
-
-	if (event_is_there(track))
-		return track->event;
-	if (!gcp_pool_pin(pool))
-		return NULL;
-	state = gcp_cancel_defer(); /* the context is held */
-	gcp_mutex_unlock(&tracker->lock);
-	assert(gcp_ranks_held == 0);
-	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
-	gcp_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->id == id)
-			break;
-	if (result == 0 &&
-	    (!track || event_is_there(track) || track->life != gcp_pool_life(pool))) {
-		tracker->driver.event_destroy(event);
-		result = -ESTALE;
-	}
-	if (result == 0) {
-		assert(!marked_event(track)); /* one in use would be lost */
-		track->marked = false;
-		track->event = event;
-	}
-	gcp_pool_unpin(pool);
-	gcp_cancel_restore(&state);
-	return result == 0 ? event : NULL;
-}
-
 void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = marked_event(track);
 
-	if (event || !event_is_there(track) || track->in_progress > 0 ||
+	if (event || !gcp_track_event(track) || track->in_progress > 0 ||
 	    !gcp_pool_pin(track->pool))
 		return event;
 	/* An event in the legacy stream orders all blocking streams by each other:
