@@ -330,9 +330,10 @@ struct gcp_launch {
 	void *stream;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
- * captures; and after one that failed. An error: it must not be made. Never waits for
- * the device, but for an executable that is launched into a capture, or into a stream
- * of another context, for the first time. */
+ * captures; and after one that failed. An error: it must not be made, but after
+ * -ESTALE: the graph's context is gone, and CUDA says so. Never waits for the device,
+ * but for an executable that is launched into a capture, or into a stream of another
+ * context, for the first time. */
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
 void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,

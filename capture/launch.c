@@ -309,7 +309,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	assert(!launch->graph || result == 0); /* else its end would not be told */
 	assert(!launch->graph || launch->graph->in_progress > 0); /* X2 */
 	gcp_mutex_unlock(&tracker->lock);
-	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
+	return result;
 }
 
 /* --- their ends ----------------------------------------------------------------- */

@@ -379,17 +379,6 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 
 /* --- launches ---------------------------------------------------------------- */
 
-static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries *tries,
-			     struct gcp_launch *launch)
-{
-	int result;
-
-	do
-		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
-	while (gcp_again(tries, result));
-	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
-}
-
 typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 
 /* The context of a launch that may run on memory which is ordered by fences of another
@@ -415,9 +404,8 @@ static CUcontext away_context(CUgraphExec exec, CUstream stream)
  * waits once nothing holds it; without an event the memory of all graphs stays.
  */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
-			    bool per_thread)
+			    CUstream named)
 {
-	CUstream named = gcp_stream_named(stream, per_thread);
 	CUcontext ctx = away_context(exec, named);
 
 	if (!ctx)
@@ -443,30 +431,24 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 		   : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* *ret_refused: the driver's own call failed. */
 static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
-			    bool per_thread, struct gcp_tries *tries, bool *ret_refused)
+			    bool per_thread)
 {
+	CUstream named = gcp_stream_named(stream, per_thread);
 	struct gcp_launch launch = {.graph = NULL};
 	CUresult result = CUDA_SUCCESS;
 	bool guarded = exec && shares();
 	int cancel = guarded ? gcp_cancel_defer() : 0;
 
-	*ret_refused = false;
 	gcp_stream_seen(stream, per_thread);
 	if (guarded)
-		result = launch_begin(exec, gcp_stream_named(stream, per_thread), tries,
-				      &launch);
+		result =
+		    owned(gcp_launch_begin(gcp_process.tracker, exec, named, &launch));
+	result = result ?: gcp_stream_submits(stream, per_thread);
+	result = result ?: launch_captured(exec, named);
+	result = result ?: launch_real(real, exec, stream, named);
 	if (result == CUDA_SUCCESS)
-		result = gcp_stream_submits(stream, per_thread);
-	if (result == CUDA_SUCCESS)
-		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
-	if (result == CUDA_SUCCESS) {
-		result = launch_real(real, exec, stream, per_thread);
-		*ret_refused = result != CUDA_SUCCESS;
-	}
-	if (result == CUDA_SUCCESS)
-		gcp_copy_graph_launched(gcp_stream_named(stream, per_thread));
+		gcp_copy_graph_launched(named);
 	assert(!launch.graph || guarded);      /* X10: cancelled, its end is not told */
 	assert(!launch.event || launch.graph); /* X1 */
 	if (launch.graph)
@@ -483,11 +465,10 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 {
 	struct gcp_tries tries = {.launch = true};
 	CUresult result;
-	bool refused;
 
 	do
-		result = launch_once(real, exec, stream, per_thread, &tries, &refused);
-	while (refused && (gcp_copy_opens(result) || gcp_again(&tries, result)));
+		result = launch_once(real, exec, stream, per_thread);
+	while (gcp_copy_opens(result) || gcp_again(&tries, result));
 	return result;
 }
 
