@@ -39,7 +39,6 @@ struct gcp_context {
 	CUcontext handle;
 	enum gcp_context_kind kind;
 	int device;       /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
-	int attached;     /* cuCtxAttach calls that cuCtxDetach has not undone */
 	bool unjoined;    /* found at a barrier; older barriers still to be set */
 	int ending;       /* threads whose real call may end it, or has just ended it */
 	CUstream release; /* NULL: not made yet */
@@ -611,36 +610,22 @@ CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 	return result;
 }
 
+/* The context has to be current. The last one takes it from the thread's stack; where
+ * it is there once more, each call says that it is gone. */
 CUresult gcp_contexts_detach(CUcontext ctx)
 {
 	GCP_CANCEL_LATER;
-	struct gcp_context *context;
-	bool ended = false;
+	CUcontext current = NULL;
+	size_t available, total;
 	CUresult result;
+	bool lives;
 
 	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
-	gcp_mutex_lock(&gcp_contexts_lock);
-	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
-	ended = context && context->attached == 0;
-	if (context && !ended)
-		context->attached--;
-	gcp_mutex_unlock(&gcp_contexts_lock);
-	ending_done(ctx, ended);
-	return result;
-}
-
-CUresult gcp_contexts_attached(CUresult result, const CUcontext *ctx)
-{
-	struct gcp_context *context;
-
-	if (result != CUDA_SUCCESS || !ctx)
-		return result;
-	gcp_contexts_seen(*ctx, GCP_CONTEXT_UNKNOWN);
-	GCP_LOCKED(&gcp_contexts_lock);
-	context = contexts_find(*ctx);
-	if (context)
-		context->attached++;
+	(void)gcp_real.cuCtxGetCurrent(&current);
+	lives = current == ctx && gcp_real.cuMemGetInfo_v2(&available, &total) !=
+				      CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	ending_done(ctx, result == CUDA_SUCCESS && !lives);
 	return result;
 }
 

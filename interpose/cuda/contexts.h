@@ -48,9 +48,6 @@ static inline uint64_t gcp_contexts_now(void)
  * new one is put behind all barriers before the call returns. */
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
 
-/* The same after cuCtxAttach gave `result`, which it returns. */
-CUresult gcp_contexts_attached(CUresult result, const CUcontext *ctx);
-
 /* The context in whose pool allocations under the current context `ctx`
  * belong. False: in none, they pass through. So do those of a context whose work has
  * failed, for the driver to give the error. */
