@@ -59,14 +59,13 @@ static void left_correct(size_t *available, size_t *total)
 		*available = *total;
 }
 
+/* Either may be NULL. */
 GCP_HOOKED(cuMemGetInfo_v2)
 {
 	uint64_t start = gcp_clock_ns();
 	size_t available = 0, total = 0;
 	CUresult result;
 
-	if (!ret_free || !ret_total)
-		return gcp_real.cuMemGetInfo_v2(ret_free, ret_total);
 	result = gcp_real.cuMemGetInfo_v2(&available, &total);
 	gcp_call_stats_add(GCP_COUNTED_mem_get_info, start, 0, result);
 	if (result != CUDA_SUCCESS)
@@ -74,7 +73,9 @@ GCP_HOOKED(cuMemGetInfo_v2)
 	if (pools_answer())
 		left_correct(&available, &total);
 	assert(available <= total);
-	*ret_free = available;
-	*ret_total = total;
+	if (ret_free)
+		*ret_free = available;
+	if (ret_total)
+		*ret_total = total;
 	return CUDA_SUCCESS;
 }

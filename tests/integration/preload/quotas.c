@@ -89,6 +89,19 @@ SCENARIO_PRIMARY(the_driver_is_asked_before_memory_is_out,
 	must(gcpsim_calls("cuMemAlloc_v2") == asked + 1, "it was not asked, or often");
 }
 
+/* CUDA takes NULL for each. */
+SCENARIO_PRIMARY(one_figure_of_memory_alone, "GCPSIM_MEMORY=1g",
+		 "GCPSIM_MEMORY=1g GCPOOL_QUOTA=50%")
+{
+	size_t left, total, alone;
+
+	OK(cuMemFree(allocated(64 * MIB)), cuMemGetInfo(&left, &total));
+	OK(cuMemGetInfo(&alone, NULL));
+	must(alone == left, "cached memory counts as used");
+	OK(cuMemGetInfo(NULL, &alone), cuMemGetInfo(NULL, NULL));
+	must(alone == total, "it is not that of the quota");
+}
+
 /* --- memory that goes to CUDA as the program's call would --------------------- */
 
 /* Most of the device is cached; cuMemCreate needs no current context. */
