@@ -484,7 +484,7 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic first;
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Atomic uint64_t serials;       /* stream-ordered allocations until now */
+	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
 	_Atomic uint64_t captured_work; /* those into captures, and edits of them */
 	_Atomic uint64_t searches;      /* calls that found no memory, until now */
@@ -632,8 +632,7 @@ struct gcp_request {
 	uint64_t bytes;             /* asked for */
 	uint64_t size;              /* rounded up to a class or to units */
 	uint32_t size_class;        /* or GCP_CLASS_NONE */
-	bool async;                 /* stream-ordered, */
-	uint64_t stream;            /* in that one; 0: in none that is known */
+	uint64_t stream;            /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;      /* of a private heap */
 	bool polled;                /* which epochs are completed was asked */
 	bool looks_long;            /* at all that its stream has freed */
@@ -642,9 +641,6 @@ struct gcp_request {
 	struct gcp_block *block; /* found, and USED */
 };
 
-/* stream_alloc.c: takes back a block that is CACHED by the caller and was
- * stream-ordered. 0: the stream is not known. As gcp_pools_free. */
-int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream);
 /* miss.c: the rest of the way when the cache gave none. No lock held. */
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
 /* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;

@@ -157,6 +157,7 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 	/* Mostly a few large blocks. */
 	while (i > 0 && gcp_cache_bytes(cache) > 0)
 		magazine_drain(cache, &cache->magazines[--i], chain);
+	gcp_stream_cache_drain(cache, chain);
 	assert(gcp_cache_bytes(cache) == 0); /* M1 */
 }
 
@@ -430,7 +431,7 @@ static void caches_drain(struct gcp_pool *pool, uint64_t before,
 		if (cache->pool != pool)
 			continue;
 		cache_lock(cache);
-		if (cache->epoch < before)
+		if (cache->epoch < before && cache->streamed_epoch < before)
 			cache_drain(cache, chain);
 		counted += pool->vmm ? counted_take(cache) : 0;
 		cache_unlock(cache);
@@ -483,6 +484,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_cache_merge_stats(cache);
 	gcp_chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);
+	gcp_stream_cache_destroy(cache);
 	free(cache);
 }
 

@@ -15,6 +15,7 @@
 #define GCP_POOL_CACHE_H
 
 #include "../space/vmm.h"
+#include "stream_cache.h"
 
 /* CACHED blocks by ->next, oldest first. One that was emptied from its begin has a
  * `last` of no use. */
@@ -48,11 +49,14 @@ struct gcp_cache {
 	uint64_t epoch_least; /* what a block counts there at least */
 	int64_t epoch_share;  /* the thread's share of an epoch */
 	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
+	uint64_t streamed_epoch; /* of the latest free that is kept for a stream */
 	int64_t held;
 	int64_t limit; /* bytes to hold at most */
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
 			* held, or was counted */
 	struct gcp_stats_delta delta;
+	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
+	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_cache *next;          /* of the thread; no lock: the owner's */
 	struct gcp_magazine magazines[]; /* [class] */
@@ -233,6 +237,15 @@ static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *blo
 	magazine->previous.count++;
 	return cache->epoch_left <= 0 || magazine->previous.count >= magazine->limit ||
 	       cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
+}
+
+/* Whether the block is what a request of `size` gets: that, or as much more as an
+ * ordinary segment has left for no other block (fit.c). */
+static inline bool gcp_block_suits(const struct gcp_block *block, uint64_t size)
+{
+	return block->size == size ||
+	       (size >= GCP_WHOLE_LEAST && block->size > size &&
+		block->size - size < GCP_CHUNK && !block->segment->chunks);
 }
 
 #endif

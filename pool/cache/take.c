@@ -26,8 +26,7 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_
 
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 {
-	if (request->heap->private || request->async ||
-	    request->size_class == GCP_CLASS_NONE)
+	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
 		return NULL;
 	return gcp_cache_of_thread(request->heap->pool);
 }
@@ -36,12 +35,9 @@ static void count_taken(struct gcp_request *request, bool hit)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->block;
-	struct gcp_stats_delta *delta =
-	    request->counting ? &request->counting->delta : &heap->pool->delta;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	assert(block->size >= request->bytes && block->segment->pool == heap->pool);
-	assert(!block->async && !(request->async && heap->private)); /* B9 */
 	if (heap->private) {
 		block->watched = request->use == GCP_USE_CAPTURED
 				     ? 0
@@ -52,16 +48,13 @@ static void count_taken(struct gcp_request *request, bool hit)
 		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
 	block->requested = request->bytes; /* where the group was */
-	if (request->async) {
-		block->async = true;
-		block->serial = atomic_fetch_add(&heap->pool->pools->serials, 1);
-		gcp_stats_delta_async(delta, (int64_t)request->bytes);
-	}
-	gcp_stats_delta_count(delta, 1, request->bytes, block->size);
 	if (request->counting) {
 		gcp_cache_held_add(request->counting, (int64_t)block->size);
+		gcp_stats_delta_count(&request->counting->delta, 1, request->bytes,
+				      block->size);
 		return;
 	}
+	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
 	*(hit ? &heap->pool->stats.hits : &heap->pool->stats.misses) += 1;
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }

@@ -373,6 +373,23 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 	return NULL;
 }
 
+/* Blocks that wait in their stream's cache. */
+static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
+{
+	for (int i = 0; i < GCP_STREAM_SLOTS; i++)
+		for (int bin = 0; cache->streams[i] && bin < GCP_STREAM_BINS; bin++) {
+			struct gcp_block *block = cache->streams[i]->bins[bin];
+
+			for (; block; block = block->next) {
+				GCP_MUST(block->async,
+					 "B9: a block of a stream's cache is not "
+					 "stream-ordered");
+				*bytes += (int64_t)block->size;
+			}
+		}
+	return NULL;
+}
+
 static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 {
 	struct gcp_cache *cache;
@@ -392,6 +409,8 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 						 magazine->previous.count, &bytes),
 				 "M2: a magazine miscounts its blocks");
 		}
+		const char *broken = streams_check(cache, &bytes);
+		GCP_MUST(!broken, broken);
 		GCP_MUST(bytes ==
 			     cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
 			 "M1: a cache miscounts its bytes");

@@ -25,8 +25,9 @@
  * Plain CUDA gives such a block out at once, to any stream, whatever still runs. Here
  * it counts as freed in the stream that it was allocated in.
  *
- * What is freed goes to the heap at once, marked with its stream, and waits there for
- * its epoch or for that stream (stream_heap.c).
+ * A thread keeps the blocks that it freed, by stream and size, within the bound of its
+ * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
+ * waits there for its epoch or for that stream.
  *
  * Rules of stream-ordered memory:
  *  U1 memory that waits serves the stream of its free, or one that is put behind it
@@ -39,40 +40,19 @@
 
 /* --- free --------------------------------------------------------------------- */
 
-/* Counts the free where gcp_take_ready counts what the thread allocates. */
-static void count_free(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	struct gcp_cache *cache = gcp_cache_known(pool);
-	struct gcp_stats_delta counted = {0};
-	struct gcp_stats_delta *delta = cache ? &cache->delta : &counted;
-
-	if (cache)
-		gcp_owner_lock(&cache->own);
-	gcp_stats_delta_async(delta, -(int64_t)block->requested);
-	gcp_stats_delta_free(delta, block->requested, block->size);
-	bool full = delta->net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
-	if (cache) {
-		gcp_cache_held_add(cache, -(int64_t)block->size);
-		gcp_owner_unlock(&cache->own);
-		if (full)
-			gcp_cache_merge_stats(cache);
-		return;
-	}
-	GCP_LOCKED(&pool->lock);
-	gcp_stats_merge(pool, delta);
-}
-
-/* The block goes to the heap at once. */
+/* The block goes to the heap at once, with the counts of it. */
 static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 			  uint64_t stream)
 {
 	uint64_t size = block->size;
 
-	count_free(pool, block);
 	block->async = false;
 	block->stream = stream;
 	(void)gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
 	GCP_LOCKED(&pool->lock);
+	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
+	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
 }
 
@@ -112,12 +92,20 @@ static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
 
 int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream)
 {
-	bool due = limit_is_due(pool, block->size), filled = epoch_is_full(pool);
+	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
+	struct gcp_chain excess;
+	bool full = false, due = limit_is_due(pool, block->size);
+	bool filled = epoch_is_full(pool);
 	int result = 0;
 
 	assert(block->async); /* U1: else its uses are in no stream's order */
+	gcp_chain_init(&excess);
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
-	block_to_heap(pool, block, stream);
+	if (!cache || !gcp_stream_cache_put(cache, stream, block, &excess, &full))
+		block_to_heap(pool, block, stream);
+	if (full)
+		gcp_cache_merge_stats(cache);
+	gcp_chain_to_heap(pool, &excess);
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
 	if ((filled || due) && result == 0)
@@ -126,6 +114,28 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 }
 
 /* --- allocate ----------------------------------------------------------------- */
+
+/* A block that came by the way of any other allocation, for that stream. */
+static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
+			   uint64_t stream, uint64_t requested)
+{
+	struct gcp_cache *cache = gcp_cache_of_thread(pool);
+
+	block->async = true;
+	block->stream = stream;
+	if (cache) {
+		gcp_owner_lock(&cache->own);
+		gcp_stream_cache_number(cache, block);
+		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
+		gcp_owner_unlock(&cache->own);
+		return;
+	}
+	block->serial = atomic_fetch_add_explicit(&pool->pools->serials, GCP_SERIALS,
+						  memory_order_relaxed);
+	GCP_LOCKED(&pool->lock);
+	gcp_stats_delta_async(&pool->delta, (int64_t)requested);
+	gcp_stats_merge(pool, &pool->delta);
+}
 
 /* Takes what was freed in the other stream, if there is one. */
 static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *order)
@@ -136,26 +146,50 @@ static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *
 	return order->crossed;
 }
 
+static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
+		      struct gcp_stream_order *order, gcp_addr *ret_addr)
+{
+	int result = 0;
+
+	if (gcp_take_cached(request) || (request->stream && gcp_take_ready(request)) ||
+	    take_crossing(request, order)) {
+		epoch_drain(pool, request->block);
+		*ret_addr = request->block->addr;
+	} else {
+		result = gcp_alloc_slow(request, ret_addr);
+	}
+	if (result == 0)
+		block_is_async(pool, request->block, order->stream, request->bytes);
+	return result;
+}
+
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
 			  struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
+	struct gcp_block *block = NULL;
 	struct gcp_request request;
+	bool full = false;
 	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 
 	if (result != 0)
 		return result;
 	request.bytes = bytes;
-	request.async = true;
 	request.stream = order->stream;
 	order->crossed = false;
-	if ((order->stream && gcp_take_ready(&request)) ||
-	    take_crossing(&request, order))
-		epoch_drain(pool, request.block);
-	else
-		result = gcp_alloc_slow(&request, ret_addr);
-	if (result != 0)
-		return result;
-	request.block->stream = order->stream;
-	*ret_addr = request.block->addr;
+	struct gcp_cache *cache = order->stream ? gcp_cache_of_thread(pool) : NULL;
+	if (cache)
+		block = gcp_stream_cache_take(cache, order->stream, request.size, bytes,
+					      &full);
+	if (!block && cache && order->also) {
+		block = gcp_stream_cache_take(cache, order->also, request.size, bytes,
+					      &full);
+		order->crossed = block;
+	}
+	if (full)
+		gcp_cache_merge_stats(cache);
+	if (!block)
+		return alloc_slow(pool, &request, order, ret_addr);
+	block->stream = order->stream;
+	*ret_addr = block->addr;
 	return 0;
 }
