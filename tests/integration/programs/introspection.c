@@ -191,7 +191,7 @@ static void mappings(size_t bytes)
 /* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
 enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 };
 
-static void attributes(size_t bytes)
+static void attributes(size_t bytes, bool async)
 {
 	static const int numbers[] = {
 	    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
@@ -207,11 +207,14 @@ static void attributes(size_t bytes)
 	CUdeviceptr at;
 	void *p;
 
-	GCPT_OK(gcpt_malloc(&p, bytes));
+	GCPT_OK(async ? gcpt_malloc_async(&p, bytes, NULL) : gcpt_malloc(&p, bytes));
 	at = (CUdeviceptr)(uintptr_t)p;
-	printf("attributes:");
+	printf("attributes%s:", async ? " of stream-ordered memory" : "");
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		value = 0;
+		if (async && numbers[i] >= CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE &&
+		    numbers[i] <= MAPPING_SIZE)
+			continue; /* the pool's affair */
 		printf(" %d:%d", numbers[i],
 		       (int)cu.cuPointerGetAttribute(
 			   &value, (CUpointer_attribute)numbers[i], at + bytes / 2));
@@ -220,11 +223,12 @@ static void attributes(size_t bytes)
 	printf("; base %d",
 	       (int)cu.cuPointerGetAttribute(
 		   &base, (CUpointer_attribute)MAPPING_BASE_ADDR, at + bytes - 1));
-	printf(" %s\n", bytes > PAGE ? base == at ? "is its start" : "is elsewhere"
+	printf(" %s\n", async          ? "somewhere"
+			: bytes > PAGE ? base == at ? "is its start" : "is elsewhere"
 			: base % PAGE == 0 && at + bytes - 1 - base < PAGE
 			    ? "of its page"
 			    : "of another page");
-	GCPT_OK(gcpt_free(p));
+	GCPT_OK(async ? gcpt_free_async(p, NULL) : gcpt_free(p));
 }
 
 /* Calls on memory of one context while another is current. */
@@ -310,7 +314,8 @@ int main(int argc, char **argv)
 		ranges(sizes[i]);
 		freed(sizes[i]);
 		mappings(sizes[i]);
-		attributes(sizes[i]);
+		attributes(sizes[i], false);
+		attributes(sizes[i], true);
 	}
 	return 0;
 }
