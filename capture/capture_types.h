@@ -53,7 +53,7 @@ struct gcp_last {
 struct gcp_graph_pool {
 	uint64_t id;
 	bool named;  /* made by the program through gcpool.h */
-	bool shared; /* by captures at the same time, of which one goes on */
+	bool shared; /* by captures at the same time, of which one goes on, or common */
 	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
 					  * held: by the program, or for one call */
 	bool kept;            /* permanently: what can run on it is not known */
@@ -86,7 +86,7 @@ struct gcp_graph_pool {
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
-/* A reference of a holder, or of a capture, to a graph pool. */
+/* A reference of a holder to a graph pool. */
 struct gcp_hold {
 	struct gcp_graph_pool *graph_pool;
 	SLIST_ENTRY(gcp_hold) link;
@@ -179,12 +179,10 @@ struct gcp_capture {
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
 	struct gcp_nodes strays;       /* that may precede none of these */
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
-	struct gcp_graph_pool *shared; /* named by the program, or NULL */
+	struct gcp_graph_pool *pool;   /* named by the program, or its own; or NULL */
+	struct gcp_graph_pool *common; /* of blocks that may belong to other captures,
+					* too, whose graphs hold it; or NULL */
 	uint64_t small_bytes;          /* given to it from the common heap */
-	struct gcp_holds holds;
-	/* Of the first graph pool: one of the program is joined as soon as the capture
-	 * has begun, when it cannot be refused any more. */
-	struct gcp_hold first_hold;
 	uint64_t route; /* the latest allocation that it was found for: route.c */
 	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
@@ -291,9 +289,9 @@ struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
 /* The one that is the calling thread's default, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
-/* The capture holds a reference of its own, and its graph one. -ENOMEM. */
-int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
-			struct gcp_capture *capture);
+/* The capture holds a reference of its own, and its graph one. */
+void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			 struct gcp_capture *capture);
 /* Releases the capture's own references. */
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 			       struct gcp_capture *capture);

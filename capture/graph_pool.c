@@ -24,55 +24,51 @@ static __thread struct {
 
 /* --- references --------------------------------------------------------------- */
 
-int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
-			struct gcp_capture *capture)
+void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			 struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold = capture->first_hold.graph_pool ? malloc(sizeof(*hold))
-							       : &capture->first_hold;
-
-	assert(!gcp_holds_has(&capture->holds, graph_pool));
+	assert(capture->pool == graph_pool || capture->common == graph_pool);
 	assert(capture->ending == 0); /* its graph may be gone a moment later */
-	if (!hold)
-		return -ENOMEM;
 	gcp_graph_hold(tracker, capture, graph_pool);
-	hold->graph_pool = graph_pool;
-	SLIST_INSERT_HEAD(&capture->holds, hold, link);
 	graph_pool->captures++;
+	assert(graph_pool->named || graph_pool->captures == 1); /* G10 */
 	assert(graph_pool->captures <=
 	       atomic_load(&tracker->counts.capturing)); /* C3 */
 	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->last_capture_id = capture->id;
 	/* In a capture that another one shares the pool with, or that has forked, a
 	 * freed block's place in the order is not known. */
-	gcp_graph_pool_set_reuse(graph_pool, capture->forked || graph_pool->captures > 1
+	gcp_graph_pool_set_reuse(graph_pool, capture->forked || graph_pool->shared
 						 ? GCP_REUSE_LATER
 						 : GCP_REUSE_NOW);
-	return 0;
+}
+
+static void pool_detach(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (!graph_pool)
+		return;
+	assert(graph_pool->captures > 0); /* P1 */
+	graph_pool->captures--;
+	assert(graph_pool->named || graph_pool->captures == 0); /* G10 */
+	if (graph_pool->captures == 0) {
+		/* None goes on: what was freed in them is free. */
+		graph_pool->shared = false;
+		gcp_graph_pool_set_reuse(graph_pool, graph_pool->shares
+							 ? GCP_REUSE_SEALED /* X3 */
+							 : GCP_REUSE_FENCED);
+		assert(!graph_pool->shares || !graph_pool->named);
+	}
+	gcp_graph_pool_ref_released(tracker, graph_pool);
 }
 
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
-	while ((hold = SLIST_FIRST(&capture->holds))) {
-		SLIST_REMOVE_HEAD(&capture->holds, link);
-		assert(hold->graph_pool->captures > 0); /* P1 */
-		hold->graph_pool->captures--;
-		if (hold->graph_pool->captures == 0) {
-			/* None goes on: what was freed in them is free. */
-			hold->graph_pool->shared = false;
-			gcp_graph_pool_set_reuse(hold->graph_pool,
-						 hold->graph_pool->shares
-						     ? GCP_REUSE_SEALED /* X3 */
-						     : GCP_REUSE_FENCED);
-			assert(!hold->graph_pool->shares || !hold->graph_pool->named);
-		}
-		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
-		if (hold != &capture->first_hold)
-			free(hold);
-	}
+	pool_detach(tracker, capture->pool);
+	pool_detach(tracker, capture->common);
+	capture->pool = capture->common = NULL;
 }
 
 /* --- pools that the program names --------------------------------------------- */

@@ -325,20 +325,14 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* The graph pool that only this capture uses: memory shared with other captures has
  * open ends that are not this one's, and when those are over, graphs that write it
- * whenever they are launched. NULL: there is none. A capture has at most one such pool,
- * for what is not shared is allocated from it. */
-static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
+ * whenever they are launched. NULL: there is none. */
+static struct gcp_graph_pool *own_pool(const struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *own = NULL;
-	struct gcp_hold *hold;
+	struct gcp_graph_pool *pool = capture->pool;
 
-	SLIST_FOREACH (hold, &capture->holds, link)
-		if (!hold->graph_pool->shared) {
-			assert(!own && hold->graph_pool->captures == 1); /* G10 */
-			own = hold->graph_pool;
-		}
-	return own;
+	assert(!pool || pool->shared || pool->captures == 1); /* G10 */
+	return pool && !pool->shared ? pool : NULL;
 }
 
 /* Keeps the ends with the closed group, if there is one. False: no memory. */

@@ -52,7 +52,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 
 	if (!capture)
 		return;
-	assert(SLIST_EMPTY(&capture->streams) && SLIST_EMPTY(&capture->holds));
+	assert(SLIST_EMPTY(&capture->streams) && !capture->pool && !capture->common);
 	while ((free_group = STAILQ_FIRST(&capture->free_groups))) {
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(free_group);

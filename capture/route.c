@@ -38,9 +38,9 @@
  * used again, and comes from its own heap. Small is what takes a quarter of what is
  * left of 256 KiB: temporaries leave room for smaller blocks that come later.
  *
- * With several candidates a block is held by all of them: it comes from a
- * graph pool that they share. Too many holders only keep memory longer; memory
- * of a graph in the common heap would be corruption.
+ * With several candidates a block is held by the graphs of all of them: it comes from a
+ * graph pool of the first one's in which no freed block is used again. Too many holders
+ * only keep memory longer; memory of a graph in the common heap would be corruption.
  */
 #include "capture_types.h"
 
@@ -192,7 +192,8 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 static bool is_named(const struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return candidates->count == 1 && first_of(candidates)->shared;
+	return candidates->count == 1 && first_of(candidates)->pool &&
+	       first_of(candidates)->pool->named;
 }
 
 /* Returns true if plain CUDA would have allowed the allocation during one of these
@@ -213,63 +214,17 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 	return false;
 }
 
-static bool all_hold(const struct candidates *candidates,
-		     const struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_capture *capture;
-
-	STAILQ_FOREACH (capture, &candidates->captures, candidate)
-		if (!gcp_holds_has(&capture->holds, graph_pool))
-			return false;
-	return true;
-}
-
-/* A graph pool that all candidates hold already. One that others hold too
- * would do, and keep the block longer than need be. */
-static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
-	SLIST_FOREACH (hold, &first_of(candidates)->holds, link) {
-		struct gcp_graph_pool *graph_pool = hold->graph_pool;
-
-		if ((graph_pool->captures == candidates->count || graph_pool->named) &&
-		    all_hold(candidates, graph_pool))
-			return graph_pool;
-	}
-	return NULL;
-}
-
-static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
-		    struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture;
-
-	/* Also if memory is out before all have joined it: it is no pool of one. */
-	graph_pool->shared |= candidates->count > 1;
-	STAILQ_FOREACH (capture, &candidates->captures, candidate) {
-		int result = 0;
-
-		if (!gcp_holds_has(&capture->holds, graph_pool))
-			result = gcp_graph_pool_join(tracker, graph_pool, capture);
-		if (result != 0)
-			return result;
-	}
-	return 0;
-}
-
 /* Returns true if the block comes from the common heap, and counts it. */
-static bool is_small(struct gcp_capture *capture, uint64_t bytes)
+static bool is_small(struct gcp_capture *capture,
+		     const struct gcp_graph_pool *graph_pool, uint64_t bytes)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
 
 	assert(left <= SMALL_BYTES_OF_CAPTURE);
+	assert(graph_pool->captures > 0); /* G11 */
 	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
-	if (capture->shared || bytes == 0 || bytes > left / SMALL_PART)
+	if (graph_pool->named || bytes == 0 || bytes > left / SMALL_PART)
 		return false;
 	capture->small_bytes += bytes;
 	return true;
@@ -331,8 +286,9 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 			  struct routed *ret)
 {
 	struct candidates candidates = {0};
-	struct gcp_graph_pool *graph_pool = NULL;
-	int result;
+	struct gcp_graph_pool *graph_pool, **of_first;
+	struct gcp_capture *first, *capture;
+	int result = 0;
 
 	assert(gcp_ranks_held == 0);
 	*ret = (struct routed){.use = GCP_USE_ANY};
@@ -342,26 +298,26 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	candidates_find(tracker, ctx, hint, &candidates);
 	if (candidates.count == 0)
 		return 0;
+	first = first_of(&candidates);
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
-		gcp_order_prove(tracker, first_of(&candidates));
-	if (candidates.count == 1) /* the named one, whatever else the capture holds */
-		graph_pool = first_of(&candidates)->shared;
-	if (!graph_pool)
-		graph_pool = pool_in_common(&candidates);
-	if (!graph_pool)
-		graph_pool = gcp_graph_pool_make(tracker);
-	if (!graph_pool)
-		return -ENOMEM;
-	result = join_all(tracker, &candidates, graph_pool);
-	if (result != 0) {
-		gcp_graph_pool_ref_released(tracker, graph_pool);
-		return result;
+		gcp_order_prove(tracker, first);
+	of_first = candidates.count == 1 ? &first->pool : &first->common;
+	if (!*of_first) {
+		*of_first = gcp_graph_pool_make(tracker);
+		if (!*of_first)
+			return -ENOMEM;
+		(*of_first)->shared = candidates.count > 1;
+		gcp_graph_pool_join(tracker, *of_first, first);
 	}
-	assert(all_hold(&candidates, graph_pool)); /* G2 */
-	assert(graph_pool->captures >= candidates.count);
+	graph_pool = *of_first;
+	assert(graph_pool->captures > 0 &&
+	       (graph_pool->shared || candidates.count == 1));
+	STAILQ_FOREACH (capture, &candidates.captures, candidate)
+		if (capture != first)
+			gcp_graph_hold(tracker, capture, graph_pool); /* G2 */
 	ret->use = candidates.use;
 	ret->graph_pool = graph_pool;
-	ret->small = is_small(first_of(&candidates), bytes);
+	ret->small = is_small(first, graph_pool, bytes);
 	if (pool)
 		result = gcp_graph_pool_heap(graph_pool, pool, &ret->heap);
 	else if (!graph_pool->pinned_set)

@@ -56,8 +56,8 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
 
-	if (graph_pool->named || graph_pool->shared || graph_pool->captures != 1 ||
-	    graph_pool->graphs != 1 || !gcp_graph_pool_has_own(graph_pool))
+	if (graph_pool->named || graph_pool->graphs != 1 ||
+	    !gcp_graph_pool_has_own(graph_pool))
 		return false;
 	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
 }
@@ -66,28 +66,22 @@ static bool is_sealable(const struct gcp_graph_pool *graph_pool)
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_hold *hold;
+	struct gcp_graph_pool *graph = capture->pool;
 
-	if (!tracker->sharing || !capture->graph || capture->graph_taken ||
-	    capture->into_existing_graph)
+	if (!tracker->sharing || !graph || !capture->graph || capture->graph_taken ||
+	    capture->into_existing_graph || !is_sealable(graph))
 		return;
-	SLIST_FOREACH (hold, &capture->holds, link) {
-		struct gcp_graph_pool *graph = hold->graph_pool;
-
-		if (!is_sealable(graph))
-			continue;
-		assert(!graph->shares && !graph->pool); /* it begins once */
-		assert(graph->captures == 1);           /* X3: nothing more comes */
-		assert(!graph->named);                  /* X7: others use it */
-		graph->shares = true;
-		graph->pool = SLIST_FIRST(&graph->heaps)->pool;
-		graph->heap = SLIST_FIRST(&graph->heaps)->heap;
-		TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
-		TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
-		atomic_fetch_add(&tracker->counts.shares, 1);
-		/* A fence behind what was submitted beside the capture. */
-		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
-	}
+	assert(!graph->shares && !graph->pool);         /* it begins once */
+	assert(graph->captures == 1 && !graph->shared); /* X3: nothing more comes */
+	assert(!graph->named);                          /* X7: others use it */
+	graph->shares = true;
+	graph->pool = SLIST_FIRST(&graph->heaps)->pool;
+	graph->heap = SLIST_FIRST(&graph->heaps)->heap;
+	TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
+	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
+	atomic_fetch_add(&tracker->counts.shares, 1);
+	/* A fence behind what was submitted beside the capture. */
+	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
 }
 
 /* --- into lanes ----------------------------------------------------------------- */

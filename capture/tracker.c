@@ -91,7 +91,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->stream = stream;
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
-	assert(SLIST_EMPTY(&capture->holds) && capture->ending == 0);
+	assert(!capture->pool && !capture->common && capture->ending == 0);
 	GCP_LOCKED(&tracker->lock);
 	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	capture->id = state.id;
@@ -108,11 +108,11 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 		   capture->number);
 	if (capture->graph && !capture->into_existing_graph)
 		gcp_holder_handle_is_new(tracker, capture->graph, false);
-	capture->shared = gcp_graph_pool_thread_default(tracker);
-	assert(!capture->shared || capture->shared->named);
+	capture->pool = gcp_graph_pool_thread_default(tracker);
+	assert(!capture->pool || capture->pool->named);
 	/* Frees count from the begin on. */
-	if (capture->shared)
-		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
+	if (capture->pool)
+		gcp_graph_pool_join(tracker, capture->pool, capture);
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
 	/* Another thread has ended it already, and did not find it. */
 	if (known && !state.active && !state.invalidated)
@@ -169,7 +169,6 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 {
 	struct gcp_graph_heap *entry;
 	struct gcp_capture *capture;
-	struct gcp_hold *hold;
 
 	assert(gcp_ranks_held == 0);              /* barriers may wait */
 	if (number == 0 && end == GCP_END_SURE) { /* it was noted only meanwhile */
@@ -185,8 +184,8 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 		/* Work that the program submitted itself, on any stream, may still
 		 * touch blocks that this capture was given after they had been freed.
 		 * All that is launched later, this graph too, has to wait for it. */
-		SLIST_FOREACH (hold, &capture->holds, link)
-			SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
+		if (capture->pool)
+			SLIST_FOREACH (entry, &capture->pool->heaps, link)
 				gcp_heap_capture_ends(entry->heap);
 		/* Another call that is under way may have ended it well: the graph is
 		 * the program's then. */
@@ -250,15 +249,12 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 static void capture_forks(struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold;
-
 	if (capture->forked)
 		return;
 	capture->forked = true;
-	SLIST_FOREACH (hold, &capture->holds, link) {
-		gcp_graph_pool_set_reuse(hold->graph_pool, GCP_REUSE_LATER);
-		assert(hold->graph_pool->reuse != GCP_REUSE_NOW); /* G4 */
-	}
+	if (capture->pool)
+		gcp_graph_pool_set_reuse(capture->pool, GCP_REUSE_LATER);
+	assert(!capture->pool || capture->pool->reuse != GCP_REUSE_NOW); /* G4 */
 }
 
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
@@ -356,20 +352,16 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
 {
-	struct gcp_hold *hold;
-	struct gcp_capture *capture;
+	const struct gcp_capture *capture;
 	struct gcp_open_end *end;
 	bool gives;
 	int result;
 
 	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
-	gives = result != 0;
 	assert(capture || !end);
-	if (capture)
-		SLIST_FOREACH (hold, &capture->holds, link)
-			gives |= gcp_graph_pool_has_own(hold->graph_pool);
-	return gives;
+	gives = capture && capture->pool && gcp_graph_pool_has_own(capture->pool);
+	return gives || result != 0;
 }
 
 void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)

@@ -37,13 +37,19 @@ bool probe_capture_keeps(struct gcp_tracker *tracker, uint64_t addr, uint64_t nu
 {
 	const struct gcp_graph_pool *graph_pool;
 	const struct gcp_capture *capture;
+	struct gcp_holder *graph;
 	bool keeps = false;
 
 	gcp_mutex_lock(&tracker->lock);
 	graph_pool = graph_pool_of(tracker, addr);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		keeps |= graph_pool && capture->number == number &&
-			 gcp_holds_has(&capture->holds, graph_pool);
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		if (!graph_pool || capture->number != number)
+			continue;
+		graph = gcp_holder_find(tracker, capture->graph, false);
+		keeps |= graph_pool->kept ||
+			 (graph &&
+			  gcp_holds_has(&gcp_holder_root(graph)->holds, graph_pool));
+	}
 	gcp_mutex_unlock(&tracker->lock);
 	return keeps;
 }
