@@ -41,6 +41,20 @@ static bool begins_capture(const char *name)
 	return strstr(name, "BeginCapture") || strstr(name, "Recapture");
 }
 
+bool gcp_known_call(const char *name)
+{
+	size_t length = strlen(name);
+	const char *at = gcp_known_calls;
+
+	if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 ||
+			   strcmp(name + length - 5, "_ptds") == 0))
+		length -= 5;
+	while ((at = strchr(at, '\n')))
+		if (strncmp(++at, name, length) == 0 && at[length] == '\n')
+			return true;
+	return false;
+}
+
 bool gcp_unknown_call_is(const char *name)
 {
 	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&

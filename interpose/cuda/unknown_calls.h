@@ -12,9 +12,9 @@
  * back when they are freed; freed memory is not reused, but is given back to the driver
  * when an allocation runs out of memory.
  *
- * Every other function that neither symbols.h hooks nor known_calls.c names may submit
- * work, or change the order of a capture: it gets a stub too, and while a capture is
- * under way a call of it counts as both.
+ * Every other function that neither symbols.h hooks nor known_calls.list names may
+ * submit work, or change the order of a capture: it gets a stub too, and while a
+ * capture is under way a call of it counts as both.
  *
  * A program that is linked with such a function of libcuda, instead of asking for it
  * by name, is out of reach.
@@ -25,8 +25,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The names of known_calls.list, each behind a newline, and one at the end. One string,
- * so that nothing has to be relocated at load. */
+/* Which functions of the driver give the device no work, by their names in
+ * known_calls.list, which stand for their older versions as well: those of CUDA 13.0
+ * and before, and what tells numbers of graphs (13.1). Each name is behind a newline,
+ * and one is at the end: one string, so that nothing has to be relocated at load. */
 extern const char gcp_known_calls[];
 
 /* Returns true if it is one of those, in a known version. */
