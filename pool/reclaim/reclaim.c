@@ -403,39 +403,26 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 
 /* --- the program trims -------------------------------------------------------- */
 
-/* Waits for all work that memory may still be used by. */
-static void complete_all(struct gcp_pool *pool)
-{
-	uint64_t epoch = awaited_epoch(pool, NULL);
-
-	if (epoch == 0)
-		return;
-	count(pool, &pool->stats.waits);
-	(void)gcp_pool_complete(pool, epoch);
-}
-
+/* Where the program has waited for its work the latest frees are completed. */
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
 	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
-	uint64_t unheld = pool_unused(pool, NULL), given = 0;
+	uint64_t epoch, unheld, given = 0;
 
-	/* Where the program has waited for its work, the latest frees are completed. */
-	if (!may_wait && unheld > keep_bytes)
-		(void)complete_soon(pool, awaited_epoch(pool, NULL), NULL);
-	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
-	     waits++) {
-		if (waits)
-			complete_all(pool);
-		else
-			(void)gcp_timeline_poll_all(pool);
-		purge.bytes = unheld - keep_bytes - given;
-		purge.completed_only = !waits;
-		given += gcp_pool_purge(pool, &purge);
+	gcp_caches_flush(pool, UINT64_MAX);
+	unheld = pool_unused(pool, NULL);
+	epoch = awaited_epoch(pool, NULL);
+	if (may_wait && epoch != 0) {
+		count(pool, &pool->stats.waits);
+		(void)gcp_pool_complete(pool, epoch); /* an error shows again */
+	} else if (unheld > keep_bytes) {
+		(void)complete_soon(pool, epoch, NULL);
 	}
-	if (!gcp_vmm_unmap_completed(pool) && may_wait) {
-		complete_all(pool);
-		(void)gcp_vmm_unmap_completed(pool);
+	if (unheld > keep_bytes) {
+		purge.bytes = unheld - keep_bytes;
+		given = gcp_pool_purge(pool, &purge);
 	}
+	(void)gcp_vmm_unmap_completed(pool);
 	return given;
 }
 
