@@ -184,10 +184,6 @@ bool gcp_pools_map(struct gcp_pools *pools, gcp_addr first, gcp_addr last);
 int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
 		   struct gcp_block_info *ret_info);
 
-/* The context whose memory the block at `addr` is. -ENOENT: not the start of a block
- * of ours; -EINVAL: ours, but free. Lock-free, constant time. */
-int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx);
-
 /* Waits until nothing submitted before the block was handed out can still
  * touch it: what is outside every context's queue (another process, a network
  * card) may use it then. -ENOENT; a sticky device error; -EBUSY if a capture

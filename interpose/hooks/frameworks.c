@@ -74,21 +74,18 @@ int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 	return (int)result;
 }
 
-static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
+static CUresult free_here(const struct gcp_block_info *info, CUstream stream)
 {
+	bool marked = gcp_mark_get(info->addr, info->id, GCP_MARK_STREAMS);
 	struct gcp_ctx_scope scope;
-	struct gcp_block_info info;
-	CUresult result = gcp_ctx_scope_enter(&scope, home);
-	bool marked = gcp_marks_any(GCP_MARK_STREAMS) &&
-		      gcp_pools_held(gcp_process.pools, ptr, &info) == 0 &&
-		      gcp_mark_get(ptr, info.id, GCP_MARK_STREAMS);
+	CUresult result = gcp_ctx_scope_enter(&scope, info->ctx);
 
-	assert(home && gcp_process_pooling());
+	assert(info->ctx && gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_async_free_named(ptr, stream, home, marked);
+	result = gcp_async_free_named(info->addr, stream, info->ctx, marked);
 	if (marked && result == CUDA_SUCCESS)
-		(void)gcp_mark_set(ptr, info.id, GCP_MARK_STREAMS, false);
+		(void)gcp_mark_set(info->addr, info->id, GCP_MARK_STREAMS, false);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -97,7 +94,7 @@ int gcpool_free(void *p, void *stream)
 {
 	GCP_KEEP_ERRNO;
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
-	void *home = NULL;
+	struct gcp_block_info info;
 	int known = -ENOENT;
 
 	GCP_GATED_OR(CUDA_ERROR_OUT_OF_MEMORY);
@@ -106,9 +103,9 @@ int gcpool_free(void *p, void *stream)
 	if (!gcp_resolve())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (gcp_process_pooling())
-		known = gcp_pools_owner(gcp_process.pools, ptr, &home);
+		known = gcp_pools_held(gcp_process.pools, ptr, &info);
 	if (known == 0)
-		return (int)free_here(ptr, home, stream);
+		return (int)free_here(&info, stream);
 	if (known == -ENOENT)
 		return (int)gcp_memory_pass_free(ptr, true);
 	gcp_observe_free_wrong(ptr, true);

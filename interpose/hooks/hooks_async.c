@@ -268,20 +268,17 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 static CUresult free_async(CUdeviceptr ptr, CUstream stream)
 {
 	int known = -ENOENT;
-	struct gcp_block_info spilled = {.ctx = NULL};
-	void *owner = NULL;
+	struct gcp_block_info info;
 	CUresult result;
 	uint64_t start;
 
 	if (ptr && gcp_process_pooling())
-		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
-	if (known == -ENOENT && gcp_spill_find(ptr, &spilled)) {
-		known = ptr == spilled.addr ? 0 : -EINVAL;
-		owner = spilled.ctx;
-	}
+		known = gcp_pools_held(gcp_process.pools, ptr, &info);
+	if (known == -ENOENT && gcp_spill_find(ptr, &info))
+		known = ptr == info.addr ? 0 : -EINVAL;
 	if (known == 0) {
 		start = gcp_contexts_now();
-		result = free_here(ptr, stream, owner);
+		result = free_here(ptr, stream, info.ctx);
 		thread_is_sure(start);
 		return result;
 	}
@@ -397,7 +394,7 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 {
 	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
 	const struct gcp_stream_ref *ref;
-	void *owner = NULL;
+	struct gcp_block_info info;
 	uint64_t order;
 
 	if (!ptr || gcp_tracker_capturing(gcp_process.tracker))
@@ -405,8 +402,8 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->kind == GCP_STREAM_APART)
 		return gcp_pool_free_stream(ref->pool, addr, ref->id);
-	if (gcp_pools_owner(gcp_process.pools, addr, &owner) != 0 ||
-	    free_order(stream, owner, &order) != CUDA_SUCCESS)
+	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0 ||
+	    free_order(stream, info.ctx, &order) != CUDA_SUCCESS)
 		return -1;
 	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }

@@ -95,7 +95,6 @@ struct gcp_observer {
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \
 	X(report_uuid)                                                                 \
-	X(sleep)                                                                       \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \
 	X(text_add_errno)                                                              \

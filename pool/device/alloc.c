@@ -291,7 +291,7 @@ int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
 
 	if (!block)
 		return -ENOENT;
-	/* As in gcp_pools_owner: only a block that is used stays in its segment. */
+	/* As in gcp_pools_held: only a block that is used stays in its segment. */
 	if (!gcp_block_is_used(block))
 		return -EINVAL;
 	if (block->segment->pool != pool || !gcp_pool_is_fenced(pool))

@@ -321,18 +321,6 @@ bool gcp_pool_maps(const struct gcp_pool *pool)
 	return !gcp_pool_is_ordinary(pool);
 }
 
-int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
-{
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	if (!block)
-		return -ENOENT;
-	if (!gcp_block_is_used(block))
-		return -EINVAL;
-	*ret_ctx = block->segment->pool->ctx;
-	return 0;
-}
-
 /* The last segment that has an address of [first, last]. */
 static struct gcp_segment *pool_segment_at(struct gcp_pool *pool, gcp_addr first,
 					   gcp_addr last)

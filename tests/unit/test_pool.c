@@ -49,7 +49,7 @@ static uint64_t driver_calls(void)
 /* While a context is being destroyed its handles may be gone at any moment. */
 TEST(a_context_about_to_go_is_left_alone)
 {
-	void *owner;
+	struct gcp_block_info info;
 	struct gcp_pool *next;
 	gcp_addr addr = must_alloc(pool, 5 * MIB), held = must_alloc(pool, 512);
 	uint64_t calls;
@@ -66,7 +66,7 @@ TEST(a_context_about_to_go_is_left_alone)
 
 	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pool_reset(pools, FAKE_CTX);
-	assert_int_equal(gcp_pools_owner(pools, held, &owner), -ENOENT);
+	assert_int_equal(gcp_pools_held(pools, held, &info), -ENOENT);
 	/* The next context of the same handle. */
 	OK(gcp_pool_get(pools, FAKE_CTX, 0, &next));
 	must_free(must_alloc(next, 512));

@@ -261,7 +261,7 @@ TEST(a_restored_pool_keeps_off_what_was_live)
 
 TEST(a_wrong_restore_changes_nothing)
 {
-	void *owner;
+	struct gcp_block_info info;
 	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id, other;
 
@@ -278,7 +278,7 @@ TEST(a_wrong_restore_changes_nothing)
 	OK(gcp_graph_pool_checkpoint(tracker, id, &checkpoint));
 	assert_int_equal(restored(other, checkpoint), -ESTALE);
 	assert_int_equal(restored(id + 9, checkpoint), -ENOENT);
-	OK(gcp_pools_owner(pools, addr, &owner));
+	OK(gcp_pools_held(pools, addr, &info));
 	/* The pool loses its last reference: the checkpoint is of a past life. */
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
@@ -300,13 +300,13 @@ TEST(an_empty_checkpoint_does_not_outlive_its_pool)
 	uint64_t id = pool_used();
 	struct gcp_graph_checkpoint *checkpoint = checkpoint_of(id);
 	gcp_addr addr;
-	void *owner;
+	struct gcp_block_info info;
 
 	OK(restored(id, checkpoint));
 	gcp_graph_pool_release(tracker, id);
 	void *graph = captured(&addr);
 	assert_int_equal(restored(id, checkpoint), -ESTALE);
-	OK(gcp_pools_owner(pools, addr, &owner));
+	OK(gcp_pools_held(pools, addr, &info));
 	free(checkpoint);
 	graph_destroy(graph);
 }
