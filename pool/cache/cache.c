@@ -418,8 +418,7 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 
 /* In mapped memory an allocation may close the epoch now, and what was counted for it
  * is to bring a free to close the next one, or none ever would. */
-static void caches_drain(struct gcp_pool *pool, uint64_t before,
-			 struct gcp_chain *chain)
+static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_cache *cache;
 	int64_t counted = 0;
@@ -431,26 +430,24 @@ static void caches_drain(struct gcp_pool *pool, uint64_t before,
 		if (cache->pool != pool)
 			continue;
 		cache_lock(cache);
-		if (cache->epoch < before && cache->streamed_epoch < before)
-			cache_drain(cache, chain);
+		cache_drain(cache, chain);
 		counted += pool->vmm ? counted_take(cache) : 0;
 		cache_unlock(cache);
 	}
-	gcp_depot_drain(pool, before, chain);
+	gcp_depot_drain(pool, chain);
 	if (counted > 0)
 		(void)gcp_timeline_fill(pool, counted, 0);
 }
 
-bool gcp_caches_flush(struct gcp_pool *pool, uint64_t before)
+void gcp_caches_flush(struct gcp_pool *pool)
 {
 	struct gcp_chain chain;
 
 	GCP_LOCKED(&pool->pools->registry_lock);
-	caches_drain(pool, before, &chain);
+	caches_drain(pool, &chain);
 	gcp_chain_to_heap(pool, &chain);
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
-	return chain.count > 0;
 }
 
 /* The blocks' descriptors are released with their segments. registry_lock is
@@ -460,7 +457,7 @@ void gcp_caches_reset(struct gcp_pool *pool)
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	caches_drain(pool, UINT64_MAX, &chain);
+	caches_drain(pool, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);

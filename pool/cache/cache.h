@@ -49,7 +49,6 @@ struct gcp_cache {
 	uint64_t epoch_least; /* what a block counts there at least */
 	int64_t epoch_share;  /* the thread's share of an epoch */
 	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
-	uint64_t streamed_epoch; /* of the latest free that is kept for a stream */
 	int64_t held;
 	int64_t limit; /* bytes to hold at most */
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
@@ -96,10 +95,9 @@ static inline bool gcp_pool_has_grown(const struct gcp_pool *pool)
 	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
 	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
 }
-/* Empties the caches of all threads that have freed nothing since the epoch `before`
- * was open (UINT64_MAX: of all), and what threads have left for each other before, into
- * the pool's common heap. Returns true if there was any. */
-bool gcp_caches_flush(struct gcp_pool *pool, uint64_t before);
+/* Empties the caches of all threads, and what threads have left for each other, into
+ * the pool's common heap. */
+void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: the blocks are detached. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
@@ -112,8 +110,8 @@ void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain);
  * none, or none that is older; `chain` is as it was. */
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 			struct gcp_chain *chain);
-/* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
-void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
+/* Adds all batches to the chain. */
+void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);
 /* Of blocks of one size. */
 int64_t gcp_chain_bytes(const struct gcp_chain *chain);

@@ -125,14 +125,14 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	return true;
 }
 
-void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain)
+void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_block *first;
 
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return;
 	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
-		while ((first = older_take(&pool->depots[i], epoch, NULL))) {
+		while ((first = older_take(&pool->depots[i], UINT64_MAX, NULL))) {
 			int64_t bytes = (int64_t)(first->batch.count * first->size);
 
 			gcp_chain_append(chain, first, first->batch.last,

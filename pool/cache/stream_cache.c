@@ -147,7 +147,6 @@ bool gcp_stream_cache_put(struct gcp_cache *cache, uint64_t stream,
 	if (streamed) {
 		struct gcp_block **link = &streamed->bins[bin_of(size)];
 
-		cache->streamed_epoch = block->epoch;
 		gcp_stats_delta_async(&cache->delta, -(int64_t)block->requested);
 		gcp_stats_delta_free(&cache->delta, block->requested, size);
 		block->next = *link;

@@ -209,7 +209,7 @@ static int take_gathered(struct gcp_request *request)
 		result = gcp_timeline_poll_all(pool);
 	if (result != 0 || gcp_take_cached(request))
 		return result;
-	gcp_caches_flush(pool, UINT64_MAX);
+	gcp_caches_flush(pool);
 	return gcp_take_ready(request) ? 0 : take_ordered(request, false);
 }
 

@@ -27,17 +27,6 @@
 
 /* --- decay -------------------------------------------------------------------- */
 
-/* What threads keep that have freed nothing in the turn that ends goes to the heap,
- * where it can be seen to lie idle. */
-static void quiet_threads_flush(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->lock);
-	uint64_t epoch = pool->maintenance.epoch;
-	gcp_mutex_unlock(&pool->lock);
-	if (epoch > 0 && gcp_caches_flush(pool, epoch))
-		(void)gcp_timeline_poll_all(pool); /* an error shows again */
-}
-
 /* Begins a turn if the time has come, and chooses what was idle for all of the last
  * one. */
 static uint64_t turn_begin(struct gcp_pool *pool, uint64_t now)
@@ -45,7 +34,7 @@ static uint64_t turn_begin(struct gcp_pool *pool, uint64_t now)
 	struct gcp_maintenance *maintenance = &pool->maintenance;
 	struct gcp_heap *common = &pool->common;
 
-	quiet_threads_flush(pool);
+	gcp_caches_flush(pool); /* to be seen lying idle */
 	GCP_LOCKED(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(common);
@@ -171,7 +160,7 @@ static bool is_quiet(struct gcp_pool *pool)
 	pool->maintenance.epoch = open;
 	gcp_mutex_unlock(&pool->lock);
 	if (quiet) {
-		gcp_caches_flush(pool, UINT64_MAX);
+		gcp_caches_flush(pool);
 		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
 	}
 	return quiet;

@@ -91,7 +91,7 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
 	uint64_t taken = 0;
 
-	gcp_caches_flush(pool, UINT64_MAX);
+	gcp_caches_flush(pool);
 	bool segments = segments_may_go(pool, purge);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);

@@ -409,7 +409,7 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
 	uint64_t epoch, unheld, given = 0;
 
-	gcp_caches_flush(pool, UINT64_MAX);
+	gcp_caches_flush(pool);
 	unheld = pool_unused(pool, NULL);
 	epoch = awaited_epoch(pool, NULL);
 	if (may_wait && epoch != 0) {

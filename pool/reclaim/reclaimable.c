@@ -61,7 +61,7 @@ static uint64_t pool_reclaimable(struct gcp_pool *pool)
 	const struct gcp_segment *segment;
 	uint64_t bytes = 0;
 
-	gcp_caches_flush(pool, UINT64_MAX);
+	gcp_caches_flush(pool);
 	GCP_LOCKED(&pool->lock);
 	TAILQ_FOREACH (segment, &pool->common.segments, link)
 		bytes += segment_reclaimable(segment);
