@@ -69,14 +69,6 @@ static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-static CUresult holding_add(CUresult result, struct gcp_holder *holding,
-			    const void *handle, bool is_exec)
-{
-	assert(result != CUDA_SUCCESS || !holding || handle); /* Y3 */
-	gcp_holding_add(gcp_process.tracker, holding, result ? NULL : handle, is_exec);
-	return result;
-}
-
 /* The program learns which nodes the graph has (NULL: any graph). */
 static void nodes_listed(CUgraph graph)
 {
@@ -92,7 +84,7 @@ static CUresult node_read(const struct gcp_call_words *words)
 			 .maker = words->base);
 }
 
-/* --- instantiation ---------------------------------------------------------------- */
+/* --- executables ------------------------------------------------------------------ */
 
 /* With other flags the device can launch it. */
 enum {
@@ -101,22 +93,20 @@ enum {
 		      8 /* USE_NODE_PRIORITY, of CUDA 11.7 */
 };
 
-/* Of a graph that an executable is about to be made of. */
-static enum gcp_making making_of(unsigned long long flags)
-{
-	return flags & ~(unsigned long long)PLAIN_FLAGS ? GCP_MAKING_UNSEEN
-							: GCP_MAKING_EXEC;
-}
-
-/* With which an executable was made; all, where CUDA does not say. */
-static cuuint64_t flags_made(CUgraphExec exec)
+/* Of a graph that an executable is about to be made of, or updated to. Its flags are a
+ * parameter, CUDA_GRAPH_INSTANTIATE_PARAMS begins with them, or CUDA knows them. */
+static enum gcp_making making_of(const struct gcp_call_words *words)
 {
 	cuuint64_t flags = 0;
 
-	return gcp_process_pooling() &&
-		       gcp_real.cuGraphExecGetFlags(exec, &flags) != CUDA_SUCCESS
-		   ? UINT64_MAX
-		   : flags;
+	if (strstr(words->base, "WithFlags"))
+		flags = words->at[2];
+	else if (strstr(words->base, "WithParams") && WORD(2))
+		flags = *(const cuuint64_t *)WORD(2);
+	else if (strstr(words->base, "Update") && gcp_process_pooling() &&
+		 gcp_real.cuGraphExecGetFlags(WORD(0), &flags) != CUDA_SUCCESS)
+		flags = UINT64_MAX;
+	return flags & ~(cuuint64_t)PLAIN_FLAGS ? GCP_MAKING_UNSEEN : GCP_MAKING_EXEC;
 }
 
 /* CUDA looks at the addresses of copies, which may be mapped nowhere. Returns true if
@@ -139,29 +129,31 @@ static bool is_mapped_now(CUresult *result, const struct gcp_holder *holding,
 	return any && mapped == CUDA_SUCCESS;
 }
 
-/* The flags are a parameter, or CUDA_GRAPH_INSTANTIATE_PARAMS begins with them. Made
- * again where CUDA looks at addresses that are mapped nowhere. */
-static CUresult instantiate(const struct gcp_call_words *words)
+/* An executable is made of the graph, or runs it in place of another one from now on:
+ * launches on their way do not change. Made again where CUDA looks at addresses that
+ * are mapped nowhere. What an update that failed has changed is not known; made again,
+ * it sets the same once more. */
+static CUresult exec_make(const struct gcp_call_words *words)
 {
-	unsigned long long flags = strstr(words->base, "WithFlags") ? words->at[2] : 0;
-	CUgraphExec *ret_exec = WORD(0);
+	bool updates = strcmp(words->base, "cuGraphExecUpdate") == 0;
 	struct gcp_holder *holding;
-	CUresult result;
+	CUresult result = holding_begin(words, WORD(1), making_of(words), &holding);
 	int looks = 0;
 
-	if (strstr(words->base, "WithParams") && words->at[2])
-		flags = *(const cuuint64_t *)WORD(2);
-	result = holding_begin(words, WORD(1), making_of(flags), &holding);
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
-		result =
-		    GCP_AGAIN(gcp_words_call(words), .maker = "cuGraphInstantiate");
+		result = GCP_AGAIN(gcp_words_call(words), .maker = words->base);
 	while (is_mapped_now(&result, holding, &looks));
 	result = gcp_copy_again(result, words);
 	if (result != CUDA_SUCCESS) /* it may name a node */
 		nodes_listed(WORD(1));
-	return holding_new(result, holding, result ? NULL : *ret_exec, true);
+	if (result == CUDA_SUCCESS || !updates)
+		return holding_new(
+		    result, holding,
+		    updates || result ? WORD(0) : *(CUgraphExec *)WORD(0), true);
+	gcp_holding_add(gcp_process.tracker, holding, WORD(0), true);
+	return result;
 }
 
 /* --- ends ------------------------------------------------------------------------ */
@@ -179,24 +171,6 @@ static CUresult end(const struct gcp_call_words *words, bool is_exec)
 	return result;
 }
 
-/* The executable runs another graph from now on. Launches on their way do not change.
- * What a call that failed has changed is not known; made again, it sets the same once
- * more. */
-static CUresult update(const struct gcp_call_words *words)
-{
-	CUgraphExec exec = WORD(0);
-	struct gcp_holder *holding;
-	CUresult result =
-	    holding_begin(words, WORD(1), making_of(flags_made(exec)), &holding);
-
-	result = result ?: GCP_AGAIN(graph_call(words, true), .maker = words->base);
-	if (result == CUDA_SUCCESS)
-		return holding_new(result, holding, exec, true);
-	nodes_listed(WORD(1)); /* it may name a node */
-	gcp_holding_add(gcp_process.tracker, holding, exec, true);
-	return result;
-}
-
 /* --- graphs made of graphs ------------------------------------------------------ */
 
 /* After a call that adds a node: to a graph that is being captured, maybe. */
@@ -207,15 +181,6 @@ static CUresult node_follows(CUresult result, CUgraph graph, const CUgraphNode *
 	result = (CUresult)gcp_tracker_node_added(gcp_process.tracker, graph, *node);
 	if (result != CUDA_SUCCESS)
 		(void)gcp_real.cuGraphDestroyNode(*node);
-	return result;
-}
-
-static CUresult child_set(CUresult result, struct gcp_holder *holding,
-			  const struct gcp_call_words *words)
-{
-	if (holding || gcp_process_pooling())
-		gcp_holding_set(gcp_process.tracker, holding, WORD(0), WORD(1),
-				result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -234,11 +199,11 @@ static CUgraph child_of(const CUgraphNodeParams *params)
 								  : NULL;
 }
 
-/* Of a node that a program describes. One of a type that is not known may have any
- * graph in it. */
+/* Of a node that a program describes, and a graph that it puts there. One of a type
+ * that is not known may have any graph in it. */
 static CUresult node_begin(const struct gcp_call_words *words,
-			   const CUgraphNodeParams *params, enum gcp_making making,
-			   struct gcp_holder **ret_holding)
+			   const CUgraphNodeParams *params, CUgraph graph,
+			   enum gcp_making making, struct gcp_holder **ret_holding)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -247,7 +212,7 @@ static CUresult node_begin(const struct gcp_call_words *words,
 		nodes_listed(NULL);
 		result = node_read(words);
 	}
-	return result ?: holding_begin(words, child_of(params), making, ret_holding);
+	return result ?: holding_begin(words, graph, making, ret_holding);
 }
 
 /* The graph itself becomes a part of the other one, and not a copy. NULL: none does. */
@@ -284,26 +249,22 @@ static void bodies_known(CUgraph parent, const CUgraphNodeParams *params)
  * to is held. */
 static CUresult node_add(const struct gcp_call_words *words)
 {
-	CUgraph parent = WORD(1);
+	CUgraph parent = WORD(1), child;
 	const CUgraphNodeParams *params = NULL;
 	struct gcp_holder *holding;
 	CUresult result;
 
 	if (strcmp(words->base, "cuGraphAddNode") == 0)
 		params = WORD(strstr(words->name, "_v2") ? 5 : 4);
-	if (strcmp(words->base, "cuGraphAddChildGraphNode") == 0)
-		result = holding_begin(words, WORD(4), GCP_MAKING_COPY, &holding);
-	else if (params)
-		result = node_begin(
-		    words, params, child_of(params) ? GCP_MAKING_COPY : GCP_MAKING_NODE,
-		    &holding);
-	else
-		result = holding_begin(words, parent, GCP_MAKING_NODE, &holding);
+	child = strstr(words->base, "Child") ? WORD(4) : child_of(params);
+	result = node_begin(words, params, child,
+			    child ? GCP_MAKING_COPY : GCP_MAKING_NODE, &holding);
 	result = node_follows(
 	    result
 		?: graph_call(words, is_copy(params) || strstr(words->base, "Memcpy")),
 	    parent, WORD(0));
-	holding_add(result, holding, parent, false);
+	assert(result != CUDA_SUCCESS || !holding || parent); /* Y3 */
+	gcp_holding_add(gcp_process.tracker, holding, result ? NULL : parent, false);
 	if (result == CUDA_SUCCESS && params) {
 		part_known(parent, moved_of(params), true);
 		bodies_known(parent, params);
@@ -311,18 +272,23 @@ static CUresult node_add(const struct gcp_call_words *words)
 	return result;
 }
 
-/* Which graph a node is of is not known. */
+/* Which graph a node is of is not known; which executable it is set in (of_exec) is. */
 static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 {
-	const CUgraphNodeParams *params = WORD(of_exec ? 2 : 1);
+	bool names = strstr(words->base, "Child");
+	const CUgraphNodeParams *params = names ? NULL : WORD(of_exec ? 2 : 1);
+	CUgraph child = names ? WORD(2) : child_of(params);
 	struct gcp_holder *holding;
-	CUresult result = node_begin(words, params, GCP_MAKING_UNSEEN, &holding);
+	CUresult result = node_begin(words, params, child, GCP_MAKING_UNSEEN, &holding);
 
 	result = result ?: graph_call(words, is_copy(params));
-	if (of_exec)
-		return child_of(params) ? child_set(result, holding, words) : result;
+	if (of_exec && child && (holding || gcp_process_pooling())) {
+		gcp_holding_set(gcp_process.tracker, holding, WORD(0), WORD(1),
+				result == CUDA_SUCCESS);
+		return result;
+	}
 	gcp_holding_keep(gcp_process.tracker, holding);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && !of_exec)
 		part_known(NULL, moved_of(params), false);
 	return result;
 }
@@ -347,34 +313,30 @@ static CUresult node_tell(const struct gcp_call_words *words)
 CUresult gcp_graph_call(const struct gcp_call_words *words)
 {
 	const char *form = words->base + strlen("cuGraph");
-	struct gcp_holder *holding = NULL;
-	CUresult result = CUDA_SUCCESS;
+	struct gcp_holder *holding;
+	CUresult result;
 	GCP_CANCEL_LATER;
 
 	if (strncmp(form, "Add", 3) == 0)
 		return node_add(words);
-	if (strncmp(form, "Instantiate", 11) == 0)
-		return instantiate(words);
-	if (strcmp(form, "ExecUpdate") == 0)
-		return update(words);
+	if (strncmp(form, "Instantiate", 11) == 0 || strcmp(form, "ExecUpdate") == 0)
+		return exec_make(words);
 	if (strstr(form, "Destroy"))
 		return end(words, *form == 'E');
-	if (strcmp(form, "NodeSetParams") == 0 ||
-	    strcmp(form, "ExecNodeSetParams") == 0)
-		return node_set(words, *form == 'E');
-	if (strcmp(form, "Clone") == 0)
-		result = holding_begin(words, WORD(1), GCP_MAKING_COPY, &holding);
-	else if (strcmp(form, "ExecChildGraphNodeSetParams") == 0)
-		result = holding_begin(words, WORD(2), GCP_MAKING_UNSEEN, &holding);
-	else if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
-		nodes_listed(WORD(0));
-	else if (strstr(form, "NodeGet"))
+	if (strstr(form, "NodeGet"))
 		return node_tell(words);
-	result = result ?: graph_call(words, strstr(form, "Memcpy"));
-	if (*form == 'C') /* Create, Clone */
+	if (strstr(form, "NodeSet") && !strstr(form, "Memcpy"))
+		return node_set(words, *form == 'E');
+	if (*form == 'C') { /* Create, Clone */
+		result = holding_begin(words, form[1] == 'l' ? WORD(1) : NULL,
+				       GCP_MAKING_COPY, &holding);
+		result = result ?: gcp_words_call(words);
 		return holding_new(result, holding, result ? NULL : *(CUgraph *)WORD(0),
 				   false);
-	return strstr(form, "Child") ? child_set(result, holding, words) : result;
+	}
+	if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
+		nodes_listed(WORD(0));
+	return graph_call(words, strstr(form, "Memcpy"));
 }
 
 /* --- launches ---------------------------------------------------------------- */
