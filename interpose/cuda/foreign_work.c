@@ -132,16 +132,17 @@ static CUcontext event_context(CUcontext executing)
 	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
 }
 
-/* Until its end it is in no list. NULL: no memory. */
-struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
-				       int count)
+/* A record may wait until the stream's queue has room: it is made without locks. */
+bool gcp_foreign_work_note(CUcontext executing, CUstream stream,
+			   const CUcontext *contexts, int count)
 {
 	GCP_KEEP_ERRNO;
 	struct foreign *work = calloc(1, sizeof(*work));
+	CUresult result;
 
 	assert(count <= HOMES_MAX && (contexts || count == 0));
 	if (!work)
-		return NULL;
+		return false;
 	work->ctx = event_context(executing);
 	assert(work->ctx);
 	work->every = !contexts;
@@ -149,42 +150,24 @@ struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *con
 		work->homes[i] = contexts[i];
 	if (gcp_context_event_take(work->ctx, &work->event) != CUDA_SUCCESS) {
 		free(work);
-		return NULL;
+		return false;
 	}
 	(void)GCP_WITHIN(NULL, (foreign_sweep(), CUDA_SUCCESS));
-	return work;
-}
-
-uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
-			      CUstream stream, bool submitted)
-{
-	uint64_t number = 0;
-
-	if (!work)
-		return 0;
-	/* A record may wait until the stream's queue has room: it is made without
-	 * locks. */
-	submitted =
-	    submitted &&
-	    GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream)) ==
-		CUDA_SUCCESS;
+	result = GCP_WITHIN(executing, gcp_real.cuEventRecord(work->event, stream));
 	GCP_LOCKED(&gcp_contexts_lock);
-	if (submitted) {
+	if (result == CUDA_SUCCESS) {
 		foreign_publish(work);
-		number = work->number;
 	} else {
 		gcp_context_event_put(work->ctx, work->event);
 		free(work);
 	}
-	return number;
+	return result == CUDA_SUCCESS;
 }
 
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count)
 {
-	struct foreign *work = gcp_foreign_work_begin(executing, contexts, count);
-
-	return gcp_foreign_work_end(work, executing, stream, true)
+	return gcp_foreign_work_note(executing, stream, contexts, count)
 		   ? CUDA_SUCCESS
 		   : GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
 }

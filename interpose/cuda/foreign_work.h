@@ -23,18 +23,14 @@
 /* The work that was submitted to `stream` last counts for fences of the `count`
  * contexts, which have pools; NULL is left out. contexts NULL: of all of the process,
  * those that come included. `stream` as gcp_stream_named gives it,
- * of the context `executing`, and not capturing. If there is no memory for that, waits
- * for the stream; returns the code of a wait that fails. No lock is held. */
+ * of the context `executing`, and not capturing. False: there is no memory for that. No
+ * lock is held. */
+bool gcp_foreign_work_note(CUcontext executing, CUstream stream,
+			   const CUcontext *contexts, int count);
+/* The same; without memory for it waits for the stream, and returns the code of a wait
+ * that fails. */
 CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				    const CUcontext *contexts, int count);
-
-/* The same for work that has a number, in two steps: before it, and after it. The
- * second never waits; returns the number, or 0 if no event stands behind the work.
- * work: may be NULL. */
-struct foreign *gcp_foreign_work_begin(CUcontext executing, const CUcontext *contexts,
-				       int count);
-uint64_t gcp_foreign_work_end(struct foreign *work, CUcontext executing,
-			      CUstream stream, bool submitted);
 /* Asks CUDA. Works up to the number that it returns are done. */
 uint64_t gcp_foreign_work_done(void);
 

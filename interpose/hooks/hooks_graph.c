@@ -373,10 +373,9 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	if (!ctx)
 		return real(exec, stream);
 	GCP_CANCEL_LATER;
-	struct foreign *work = gcp_foreign_work_begin(ctx, &(CUcontext){NULL}, 1);
 	CUresult result = real(exec, stream);
-	if (gcp_foreign_work_end(work, ctx, named, result == CUDA_SUCCESS) == 0 &&
-	    result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS &&
+	    !gcp_foreign_work_note(ctx, named, &(CUcontext){NULL}, 1))
 		gcp_graphs_keep(gcp_process.tracker, false); /* Y8 */
 	return result;
 }
