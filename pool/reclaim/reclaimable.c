@@ -26,45 +26,54 @@
  */
 #include "reclaim.h"
 
-/* Returns true if all of it is free when the work on it is done; NULL is not. */
-static bool will_be_free(const struct gcp_block *block)
+static bool is_pending(const struct gcp_block *block)
 {
-	uint8_t state = block ? atomic_load(&block->state) : GCP_BLOCK_RELEASED;
-
-	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING ||
-	       state == GCP_BLOCK_HEAD;
+	return block && atomic_load(&block->state) == GCP_BLOCK_PENDING;
 }
 
-/* What of the segment could go back then. */
-static uint64_t segment_reclaimable(const struct gcp_segment *segment)
+/* Of the free memory around a block that waits for its epoch, what could go back when
+ * all of it is ready, beyond what could already. 0: it is another block's turn to say,
+ * the lowest that waits there. */
+static uint64_t unused_around(const struct gcp_block *block)
 {
-	struct gcp_block span = {.segment = segment->first->segment};
-	uint64_t bytes = 0;
+	const struct gcp_block *first = block, *last = block;
+	struct gcp_block span = {.segment = block->segment};
+	uint64_t counted = 0;
 
-	for (struct gcp_block *block = segment->first; block; block = block->upper) {
-		if (!will_be_free(block))
-			continue;
-		if (!will_be_free(block->lower)) {
-			span.addr = block->addr;
-			span.lower = block->lower;
-		}
-		span.size = block->addr + block->size - span.addr;
-		span.upper = block->upper;
-		if (!will_be_free(block->upper))
-			bytes += gcp_block_unused(&span);
+	while (gcp_block_is_free(first->lower)) {
+		first = first->lower;
+		counted += gcp_block_unused(first);
 	}
-	return bytes;
+	if (is_pending(first->lower))
+		return 0;
+	while (gcp_block_is_free(last->upper) || is_pending(last->upper)) {
+		last = last->upper;
+		if (!is_pending(last))
+			counted += gcp_block_unused(last);
+	}
+	if (gcp_block_is_head(first->lower) && !last->upper)
+		first = first->lower;
+	span.addr = first->addr;
+	span.size = last->addr + last->size - first->addr;
+	span.lower = first->lower;
+	span.upper = last->upper;
+	return gcp_block_unused(&span) - counted;
 }
 
+/* Does not go through the blocks in use: programs ask in each of their steps. */
 static uint64_t pool_reclaimable(struct gcp_pool *pool)
 {
-	const struct gcp_segment *segment;
-	uint64_t bytes = 0;
+	struct gcp_heap *heap = &pool->common;
+	const struct gcp_block *block;
+	uint64_t bytes;
 
 	gcp_caches_flush(pool);
-	GCP_LOCKED(&pool->lock);
-	TAILQ_FOREACH (segment, &pool->common.segments, link)
-		bytes += segment_reclaimable(segment);
+	gcp_mutex_lock(&pool->lock);
+	gcp_heap_advance(heap);
+	bytes = heap->unused_bytes;
+	TAILQ_FOREACH (block, &heap->pending, link)
+		bytes += unused_around(block);
+	gcp_mutex_unlock(&pool->lock);
 	return bytes;
 }
 
