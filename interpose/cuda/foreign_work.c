@@ -140,6 +140,7 @@ bool gcp_foreign_work_note(CUcontext executing, CUstream stream,
 	struct foreign *work = calloc(1, sizeof(*work));
 	CUresult result;
 
+	gcp_assert_driver_call();
 	assert(count <= HOMES_MAX && (contexts || count == 0));
 	if (!work)
 		return false;
@@ -269,33 +270,16 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 /* --- the end of a context ------------------------------------------------------ */
 
-/* Returns true if the work counts for no context any more, as for this one alone. */
-static bool home_drop(struct foreign *work, CUcontext ctx)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	bool dropped = false, left = work->every;
-
-	assert(ctx); /* NULL would be a free place */
-	for (int i = 0; i < HOMES_MAX; i++) {
-		if (work->homes[i] == ctx) {
-			work->homes[i] = NULL;
-			dropped = true;
-		}
-		left |= work->homes[i] != NULL;
-	}
-	return dropped && !left;
-}
-
-/* Its events are gone, and the work in its streams is done. */
+/* Its events are gone, and the work in its streams is done. What another context
+ * executes stays until it is done: fences of a new context with this handle are done
+ * after it, at worst. */
 void gcp_foreign_work_context_gone(CUcontext ctx)
 {
 	struct foreign **link = &oldest;
 
-	if (!ctx)
-		return;
 	GCP_LOCKED(&gcp_contexts_lock);
-	while (*link) {
-		if ((*link)->ctx == ctx || home_drop(*link, ctx))
+	while (ctx && *link) {
+		if ((*link)->ctx == ctx)
 			foreign_remove(link);
 		else
 			link = &(*link)->next;

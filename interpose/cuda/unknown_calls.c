@@ -46,6 +46,7 @@ bool gcp_known_call(const char *name)
 	size_t length = strlen(name);
 	const char *at = gcp_known_calls;
 
+	assert(*at == '\n'); /* before each name */
 	if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 ||
 			   strcmp(name + length - 5, "_ptds") == 0))
 		length -= 5;
