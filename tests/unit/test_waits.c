@@ -141,6 +141,19 @@ TEST_BOTH(each_free_on_a_full_device_closes_its_epoch)
 	}
 }
 
+/* A small block in a large idle segment would keep all of it from the device. */
+TEST(an_idle_segment_is_not_cut_on_a_full_device)
+{
+	open_of(100 * MIB);
+	gcp_addr addr = must_alloc(pool, 40 * MIB);
+
+	(void)must_alloc(pool, 40 * MIB);
+	must_free(addr);
+	fake.done = fake_submit();
+	(void)must_alloc(pool, 10 * MIB);
+	(void)must_alloc(pool, 40 * MIB);
+}
+
 /* Memory was not tight when it was freed: its epoch is open. */
 TEST(later_work_is_not_waited_for_without_end)
 {
