@@ -105,18 +105,6 @@ static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, boo
 	return block;
 }
 
-/* Whether the program has nothing else in the block's segment. */
-static bool is_segment_idle_soon(const struct gcp_block *block)
-{
-	const struct gcp_block *lower = block->lower, *upper = block->upper;
-
-	while (lower && !gcp_block_is_used(lower))
-		lower = lower->lower;
-	while (upper && !gcp_block_is_used(upper))
-		upper = upper->upper;
-	return !lower && !upper;
-}
-
 /* Returns true if an idle segment would be cut though the device may need the rest of
  * it elsewhere: it goes back, and a segment of the right size comes instead, or one
  * that small blocks share. One that has just come is the right one. */
@@ -128,7 +116,7 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 
 	return all > most && all - size >= GCP_CHUNK && !heap->private &&
 	       block->epoch != GCP_EPOCH_FRESH && gcp_pool_is_exact(heap->pool) &&
-	       is_segment_idle_soon(block);
+	       gcp_block_is_segment(block);
 }
 
 struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
