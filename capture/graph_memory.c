@@ -167,7 +167,7 @@ bool gcp_tracker_look(struct gcp_tracker *tracker)
 		assert(graph_pool->waits && (used || !graph_pool->kept));
 		assert(graph_pool->awaits == 0 || graph_pool->away ||
 		       graph_pool->unseen);
-		if (!used && !SLIST_EMPTY(&graph_pool->heaps) &&
+		if (!used && gcp_graph_pool_has_memory(graph_pool) &&
 		    (graph_pool->in_progress > 0 || graph_pool->awaits > done)) /* Y8 */
 			continue;
 		graph_pool->waits = false;

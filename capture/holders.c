@@ -462,13 +462,17 @@ static bool holds_are_away(const struct gcp_holder *holder, const void *ctx,
 	const struct gcp_hold *hold;
 	bool away = false;
 
-	SLIST_FOREACH (hold, &holder->holds, link)
-		SLIST_FOREACH (entry, &hold->graph_pool->heaps, link)
-			if (gcp_pool_context(entry->pool) != ctx &&
-			    gcp_pool_context(entry->pool) != home) {
-				hold->graph_pool->away |= home != NULL;
-				away = true;
-			}
+	SLIST_FOREACH (hold, &holder->holds, link) {
+		struct gcp_graph_pool *graph_pool = hold->graph_pool;
+		bool other = graph_pool->pinned_set &&
+			     gcp_pinned_set_is_away(graph_pool->pinned_set, ctx, home);
+
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			other |= gcp_pool_context(entry->pool) != ctx &&
+				 gcp_pool_context(entry->pool) != home;
+		graph_pool->away |= other && home;
+		away |= other;
+	}
 	LIST_FOREACH (part, &holder->parts, part_link)
 		away |= holds_are_away(part, ctx, home);
 	return away;

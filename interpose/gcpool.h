@@ -102,7 +102,7 @@ struct gcpool_stats {
 	uint64_t
 	    alloc_retries; /* driver allocations that failed and were tried again */
 	uint64_t ooms;     /* allocations that failed for want of memory */
-	uint64_t epochs;   /* epochs (frees that share a fence) closed */
+	uint64_t epochs;   /* epochs closed, of device memory too */
 	uint64_t fences;   /* fences recorded */
 	uint64_t barriers; /* reuse ordered on the device; host not blocked */
 	uint64_t waits;    /* times the host waited for the device */
@@ -295,9 +295,8 @@ struct gcpool_host_stats {
 	uint64_t trims;    /* blocks given back to the driver */
 	uint64_t deferred_frees; /* frees that waited for the end of a capture */
 
-	/* Calls that the library made; a fence is one in every context. */
+	/* Calls that the library made. */
 	struct gcpool_host_time host_alloc, host_free;
-	struct gcpool_host_time host_fence_record, host_fence_query, host_fence_wait;
 };
 
 /* As gcpool_get_stats.

@@ -127,6 +127,11 @@ struct gcp_driver {
 	uint64_t (*foreign_now)(void);
 	int (*foreign_wait)(void *ctx, uint64_t moment, bool own);
 
+	/* All that was submitted to any context counts as such work of before the
+	 * moment, for foreign_wait with NULL. FORBIDDEN while any stream of the process
+	 * captures. May be NULL. */
+	int (*foreign_everywhere)(uint64_t *ret_moment);
+
 	/* --- pinned host memory ---------------------------------------------- */
 	/* All absent (NULL) where context fences are. */
 
@@ -140,19 +145,6 @@ struct gcp_driver {
 	/* Where the operating system would put new memory of the calling thread:
 	 * equal numbers, equal places. Always 0 where there is one place only. */
 	uint32_t (*host_place)(void);
-
-	/* A fence in every context of the process, those made later excepted.
-	 * As the functions above: fence_all_record is FORBIDDEN while any stream of
-	 * the process captures, and either records in all contexts or fails.
-	 * A context that is destroyed counts as done. */
-	int (*fence_all_create)(void **ret_fence);
-	void (*fence_all_destroy)(void *fence); /* NULL: they stay permanently */
-	int (*fence_all_record)(void *fence);
-	/* Of the part in `ctx` (NULL: of all). */
-	int (*fence_all_query)(void *fence, void *ctx);
-	/* Blocks the host until what `ctx` does itself is done, as host_free there
-	 * would (NULL: all of it). May be called while others query. */
-	int (*fence_all_wait)(void *fence, void *ctx);
 
 	/* --- the process ------------------------------------------------------ */
 

@@ -671,7 +671,12 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools);
  * not: a graph reads and writes them whenever it is launched, and host code fills
  * them then, which no capture sees. -ENOMEM. */
 int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_keep);
-/* Nothing can be launched any more that addresses its blocks: those that are free
+/* Returns true if fences of these contexts do not cover all that uses its blocks in
+ * them: some are of another one. */
+bool gcp_pinned_set_is_away(struct gcp_pinned_set *set, const void *ctx,
+			    const void *home);
+/* Nothing can be launched any more that addresses its blocks, and what was launched in
+ * contexts other than theirs is done: those that are free
  * wait for a fence, those that the program holds follow when freed. `set` is gone
  * afterwards. Accepts NULL. May leave more unused than the cache limit. */
 void gcp_pinned_set_release(struct gcp_pinned_set *set);
@@ -689,9 +694,11 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle
  * this, unless its free waits for long. */
 void gcp_pinned_givers_wait(struct gcp_pools *pools);
 
-/* Looks which epochs of freed pinned memory are completed, closing the open one if
- * nothing forbids it. Never waits. True: some are not yet. */
-bool gcp_pinned_poll(struct gcp_pools *pools);
+/* Looks which epochs of freed pinned memory are completed, closing open ones if nothing
+ * forbids it; calls `within` as gcp_pools_decay does. Never waits. True: some are not
+ * yet. */
+bool gcp_pinned_poll(struct gcp_pools *pools,
+		     void (*within)(void *ctx, void (*step)(void *arg), void *arg));
 
 #define GCP_PINNED_GAUGES(X)                                                           \
 	X(allocations, "pinned blocks taken from the driver")                          \
@@ -706,16 +713,13 @@ bool gcp_pinned_poll(struct gcp_pools *pools);
 	X(misses, "allocations that needed new memory from the driver")                \
 	X(alloc_retries, "driver allocations that failed and were tried again")        \
 	X(ooms, "allocations that failed for want of memory")                          \
-	X(epochs, "epochs closed, each with a fence in every context")                 \
+	X(epochs, "epochs of frees closed, those of device memory included")           \
 	X(waits, "times the host waited for the device")                               \
 	X(trims, "blocks given back to the driver")                                    \
 	X(deferred_frees, "frees that waited for the end of a capture")
 
-/* Calls of the library into the driver. A fence here is one in every context. */
-#define GCP_PINNED_CALLS(X)                                                            \
-	X(host_alloc)                                                                  \
-	X(host_free)                                                                   \
-	X(host_fence_record) X(host_fence_query) X(host_fence_wait)
+/* Calls of the library into the driver. */
+#define GCP_PINNED_CALLS(X) X(host_alloc) X(host_free)
 
 struct gcp_pinned_time {
 	uint64_t count, total_ns, max_ns, min_ns;

@@ -313,22 +313,7 @@ struct gcp_closed_epoch {
 	uint64_t searches; /* that had begun when it was closed: pools->searches */
 };
 
-/* What tells epochs of device memory, whose fences cover one context, from those of
- * pinned memory, whose fences cover all. Each is called with fence_lock held, but
- * for wait. */
-struct gcp_fence_scope {
-	/* The driver's functions (driver_table.h), counted and timed. */
-	int (*create)(struct gcp_timeline *timeline, void **ret_handle);
-	int (*record)(struct gcp_timeline *timeline, void *handle);
-	/* ctx: only the part in that context; NULL: all. */
-	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
-	/* An epoch is being closed; NULL: never called. */
-	void (*closing)(struct gcp_pool *pool);
-	/* Whether a closed epoch keeps its fence where the queue is full: what waits
-	 * for it, or stands behind a barrier for it, may not do so for the next one. */
-	bool (*keeps)(const struct gcp_timeline *timeline, uint64_t epoch);
-};
+TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);
 
 /* A sequence of epochs. Numbers only grow. A block freed into epoch e may be used again
  * through any context's queue once e <= ready, by anything at all once
@@ -358,8 +343,7 @@ struct gcp_timeline {
 	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
 	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
 	struct gcp_pools *pools; /* constant, as the next ones */
-	struct gcp_pool *pool;   /* NULL: of pinned memory */
-	const struct gcp_fence_scope *scope;
+	struct gcp_pool *pool;
 };
 
 /* Streams that work went to: a bit for each, found by hashing. Hints. */
@@ -454,11 +438,12 @@ struct gcp_pool {
 	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;        /* users on their own account */
 	_Atomic uint64_t calls[GCP_CALL_COUNT][GCP_COSTS]; /* driver calls */
-	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
-	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
-	 * context; the latest closed one that a free of this context saw, written under
-	 * fence_lock. */
-	_Atomic uint64_t pinned_done, pinned_freed;
+	_Atomic uint64_t pinned_generation;       /* contexts that it has outlived */
+	struct gcp_pinned_bucket *pinned_buckets; /* the latest; pinned->lock */
+	/* Freed pinned blocks whose epoch is not completed, as far as was looked;
+	 * longest freed first; pinned->lock. */
+	struct gcp_pinned_list pinned_pending;
+	uint64_t pinned_pending_bytes;
 	struct gcp_maintenance pinned_turns; /* only the turns; pinned->lock */
 };
 

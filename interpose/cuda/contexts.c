@@ -508,25 +508,29 @@ CUstream gcp_contexts_release_stream(CUcontext ctx)
 
 /* --- events ---------------------------------------------------------------------- */
 
+CUevent gcp_context_event_spare(CUcontext ctx)
+{
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	assert(ctx);
+	struct gcp_context *context = contexts_find(ctx);
+	struct spare *one = context ? SLIST_FIRST(&context->events) : NULL;
+	CUevent event = one ? one->event : NULL;
+
+	if (one)
+		SLIST_REMOVE_HEAD(&context->events, entry);
+	free(one);
+	return event;
+}
+
 /* Made without the lock: that can take until the launch queue has room. */
 CUresult gcp_context_event_take(CUcontext ctx, CUevent *ret_event)
 {
-	struct gcp_context *context;
-	struct spare *one;
-
 	gcp_assert_driver_call();
 	assert(ctx);
 	gcp_mutex_lock(&gcp_contexts_lock);
-	context = contexts_find(ctx);
-	one = context ? SLIST_FIRST(&context->events) : NULL;
-	if (one)
-		SLIST_REMOVE_HEAD(&context->events, entry);
+	*ret_event = gcp_context_event_spare(ctx);
 	gcp_mutex_unlock(&gcp_contexts_lock);
-	if (!one)
-		return gcp_event_create(ctx, ret_event);
-	*ret_event = one->event;
-	free(one);
-	return CUDA_SUCCESS;
+	return *ret_event ? CUDA_SUCCESS : gcp_event_create(ctx, ret_event);
 }
 
 /* Without memory for it, it stays unused. */

@@ -103,6 +103,7 @@ CUstream gcp_contexts_release_stream(CUcontext ctx);
 /* An event without a time: one that was put back, or a new one. It goes with the
  * context, and is put back under the lock. */
 CUresult gcp_context_event_take(CUcontext ctx, CUevent *ret_event);
+CUevent gcp_context_event_spare(CUcontext ctx); /* under it, too; NULL: there is none */
 void gcp_context_event_put(CUcontext ctx, CUevent event);
 /* Under the lock. One that is not known is, whenever any may be. */
 bool gcp_context_is_ending(CUcontext ctx);

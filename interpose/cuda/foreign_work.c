@@ -100,6 +100,7 @@ static void foreign_publish(struct foreign *work)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(work->event && !*youngest);
+	assert(work->ctx);
 	work->number = atomic_load(&latest) + 1;
 	work->next = NULL;
 	*youngest = work;
@@ -173,6 +174,45 @@ CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 		   : GCP_WITHIN(executing, gcp_real.cuStreamSynchronize(stream));
 }
 
+/* Under the lock: no context is being destroyed now. */
+static int record_in(void *unused, CUcontext ctx)
+{
+	gcp_assert_held(GCP_RANK_CONTEXTS);
+	struct foreign *work = calloc(1, sizeof(*work));
+	CUresult result = CUDA_SUCCESS;
+
+	(void)unused;
+	assert(ctx && !gcp_context_is_ending(ctx));
+	if (!work)
+		return -ENOMEM;
+	work->ctx = ctx;
+	assert(!work->every && !work->homes[0]); /* no fence waits for it */
+	work->event = gcp_context_event_spare(ctx);
+	if (!work->event)
+		result = gcp_event_create(ctx, &work->event);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuCtxRecordEvent(ctx, work->event);
+	if (result == CUDA_SUCCESS)
+		foreign_publish(work);
+	else /* its event may be of a context that is gone */
+		free(work);
+	return (int)result;
+}
+
+int gcp_foreign_work_everywhere(uint64_t *ret_number)
+{
+	GCP_KEEP_ERRNO;
+	int result = gcp_contexts_for_each(record_in, NULL, false);
+
+	/* No context was reached: it says nothing about any of them. */
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	    (result == 0 && gcp_contexts_overflown()))
+		result = -ENOMEM;
+	if (result == 0)
+		*ret_number = gcp_foreign_work_latest();
+	return result;
+}
+
 /* --- fences -------------------------------------------------------------------- */
 
 uint64_t gcp_foreign_work_latest(void)
@@ -191,6 +231,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 	struct foreign **link = &oldest;
 
 	gcp_assert_held(GCP_RANK_CONTEXTS);
+	assert(number <= atomic_load(&latest));
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) || !counts_for(*link, ctx)) {
 			link = &(*link)->next;

@@ -34,6 +34,11 @@ CUresult gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 /* Asks CUDA. Works up to the number that it returns are done. */
 uint64_t gcp_foreign_work_done(void);
 
+/* Sets an event in each context of the process, behind all that it was given: when
+ * works up to *ret_number are done, so is that. No stream captures. 0, or why it
+ * failed. */
+int gcp_foreign_work_everywhere(uint64_t *ret_number);
+
 /* The number of the latest work; a fence that is recorded afterwards keeps it. */
 uint64_t gcp_foreign_work_latest(void);
 

@@ -24,7 +24,6 @@
 #include "../base/process.h"
 #include "../statistics/report.h"
 #include "../cuda/resolve.h"
-#include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/third_party_dma.h"
 
@@ -358,6 +357,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .mem_trim = driver_mem_trim,
 	    .foreign_now = gcp_foreign_work_latest,
 	    .foreign_wait = driver_foreign_wait,
+	    .foreign_everywhere = gcp_foreign_work_everywhere,
 	    .third_party_writers = gcp_third_party_dma_possible,
 	    .clock_ns = gcp_clock_ns,
 	    .given_by_others = gcp_given_by_others,
@@ -373,9 +373,5 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .host_alloc = driver_host_alloc,
 	    .host_free = driver_host_free,
 	    .host_place = driver_host_place,
-	    .fence_all_create = gcp_fence_all_create,
-	    .fence_all_record = gcp_fence_all_record,
-	    .fence_all_query = gcp_fence_all_query,
-	    .fence_all_wait = gcp_fence_all_wait,
 	};
 }

@@ -42,6 +42,7 @@ static struct {
 /* Events are asked for in a context. */
 static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 {
+	assert(ctx && step && arg);
 	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
 }
 
@@ -53,7 +54,7 @@ static void *poller_run(void *unused)
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
 		delay.tv_nsec = IDLE_NS;
 		if (gcp_gate_try()) {
-			if (gcp_pinned_poll(gcp_process.pools))
+			if (gcp_pinned_poll(gcp_process.pools, within_context))
 				delay.tv_nsec = BUSY_NS;
 			gcp_pools_decay(gcp_process.pools, within_context);
 			gcp_gate_leave();

@@ -11,7 +11,6 @@
 #include "cuda_backend.h"
 #include "../cuda/streams.h"
 #include "../cuda/cuda_vmm.h"
-#include "../cuda/fence_all.h"
 #include "../cuda/foreign_work.h"
 #include "../cuda/gate.h"
 #include "../ipc/ipc_imports.h"
@@ -164,7 +163,6 @@ static void context_ending(CUcontext ctx)
 
 static void context_gone(CUcontext ctx)
 {
-	gcp_fence_all_context_gone(ctx);
 	if (gcp_process_pooling()) {
 		gcp_foreign_work_context_gone(ctx);
 		gcp_tracker_context_gone(gcp_process.tracker, ctx);

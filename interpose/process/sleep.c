@@ -38,7 +38,7 @@
 #include "../base/clock.h"
 #include "../cuda/gate.h"
 #include "../cuda/ctx_scope.h"
-#include "../cuda/fence_all.h"
+#include "../cuda/foreign_work.h"
 #include "../cuda/resolve.h"
 #include "../cuda/third_party_dma.h"
 #include "../observe/observer.h"
@@ -66,7 +66,6 @@ static struct gcp_treap freed;      /* blocks, while asleep */
 static uint64_t lanes[DEVICES_MAX]; /* bytes that were in them */
 static bool gave_up;                /* the last wake was in vain */
 static char place[64];              /* of the file; empty: the host's memory */
-static void *fence;                 /* made once */
 
 /* --- what is copied ------------------------------------------------------------ */
 
@@ -116,23 +115,22 @@ static void contents_find(struct survey *survey)
 /* Returns 0 when all that was submitted is done. */
 static int quiet_wait(uint64_t until, struct gcp_text *said)
 {
-	int result = fence ? 0 : gcp_fence_all_create(&fence);
+	uint64_t number;
+	int result;
 
 	if (gcp_process_capturing()) {
 		gcp_text_add(said, "a stream is being captured");
 		return -EBUSY;
 	}
-	if (result == 0)
-		result = gcp_fence_all_record(fence);
-	while (result == 0 &&
-	       (result = gcp_fence_all_query(fence, NULL)) == GCP_CUDA_NOT_READY) {
+	result = gcp_foreign_work_everywhere(&number);
+	while (result == 0 && gcp_foreign_work_done() < number) {
 		if (gcp_clock_ns() >= until || atomic_load(&gcp_gate.ends)) {
 			gcp_text_add(said, "work of the device was not done in time");
 			return -ETIMEDOUT;
 		}
 		gcp_sleep(PAUSE_NS);
-		result = 0;
 	}
+	assert(result != 0 || !gcp_foreign_work_is_pending(number));
 	if (result != 0)
 		gcp_text_add(said, "the device or the driver reports error %d", result);
 	return result;

@@ -479,14 +479,14 @@ static const char *pool_check(struct gcp_pool *pool)
 
 struct pinned_checking {
 	struct gcp_pinned *pinned;
-	uint64_t blocks, bytes, held, held_bytes, unused;
+	uint64_t blocks, bytes, held, held_bytes, unused, pending;
 };
 
 static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
 				       struct pinned_checking *checking)
 {
 	struct gcp_pinned_block *block;
-	uint64_t free = 0, listed = 0;
+	uint64_t free = 0, listed = 0, waiting = 0;
 
 	TAILQ_FOREACH (block, &bucket->blocks, all) {
 		bool used = atomic_load(&block->state) == GCP_PINNED_USED;
@@ -508,14 +508,35 @@ static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
 		GCP_MUST(!block->set, "N3: a kept block is in a bucket");
 		listed++;
 	}
-	TAILQ_FOREACH (block, &bucket->pending, link) {
+	TAILQ_FOREACH (block, &bucket->pool->pinned_pending, link) {
+		if (block->bucket != bucket)
+			continue;
 		GCP_MUST(atomic_load(&block->state) == GCP_PINNED_FREED,
 			 "N2: a pinned block is the program's and free at once");
 		GCP_MUST(!block->set, "N3: a kept block is in a bucket");
-		listed++;
+		checking->pending += bucket->size;
+		waiting++;
 	}
+	listed += waiting;
+	GCP_MUST(waiting == bucket->waiting,
+		 "N4: waiting pinned blocks are miscounted");
 	GCP_MUST(listed == free, "N3: a free pinned block is in no list");
 	checking->unused += free * bucket->size;
+	return NULL;
+}
+
+static const char *pinned_pool_check(struct gcp_pool *pool,
+				     struct pinned_checking *checking)
+{
+	const char *broken = NULL;
+
+	checking->pending = 0;
+	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket && !broken;
+	     bucket = bucket->older)
+		broken = pinned_blocks_check(bucket, checking);
+	GCP_MUST(!broken, broken);
+	GCP_MUST(checking->pending == pool->pinned_pending_bytes,
+		 "N4: pinned_pending_bytes is not what waits");
 	return NULL;
 }
 
@@ -530,9 +551,8 @@ static const char *pinned_check(struct gcp_pools *pools)
 		return NULL;
 	stats = &pinned->stats;
 	gcp_pinned_lock(pinned);
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket && !broken;
-	     bucket = bucket->older)
-		broken = pinned_blocks_check(bucket, &checking);
+	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next)
+		broken = pinned_pool_check(pool, &checking);
 	gcp_pinned_unlock(pinned);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(checking.blocks == stats->allocations.current,
@@ -546,10 +566,7 @@ static const char *pinned_check(struct gcp_pools *pools)
 		 "N4: active_bytes is not what the program has");
 	GCP_MUST(checking.unused == pinned->unused,
 		 "N4: unused is not what free pinned blocks occupy");
-	gcp_mutex_lock(&pools->fence_lock);
-	broken = timeline_check(&pinned->timeline);
-	gcp_mutex_unlock(&pools->fence_lock);
-	return broken;
+	return NULL;
 }
 
 /* --- all ---------------------------------------------------------------------- */

@@ -32,16 +32,16 @@ static void map_destroy(struct gcp_map *map)
 	munmap(map, sizeof(*map));
 }
 
-static void pinned_blocks_free(struct gcp_pinned *pinned)
+static void pinned_blocks_free(struct gcp_pool *pool)
 {
 	struct gcp_pinned_block *block;
 
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket;
 	     bucket = bucket->older)
 		TAILQ_FOREACH (block, &bucket->blocks, all)
-			if (bucket->pool->live)
-				(void)pinned->pools->driver.host_free(bucket->pool->ctx,
-								      block->p);
+			if (pool->live)
+				(void)pool->pools->driver.host_free(pool->ctx,
+								    block->p);
 }
 
 static void pinned_destroy(struct gcp_pools *pools)
@@ -50,9 +50,8 @@ static void pinned_destroy(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	pinned_blocks_free(pinned);
-	if (pools->driver.fence_all_destroy)
-		timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		pinned_blocks_free(pool);
 	map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));
 	pools->pinned = NULL;

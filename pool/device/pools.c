@@ -86,7 +86,8 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->segments = (struct gcp_treap){0};
 	TAILQ_INIT(&pool->orphans);
 	TAILQ_INIT(&pool->lanes);
-	gcp_timeline_init(&pool->timeline, pools, pool, &gcp_context_fences);
+	TAILQ_INIT(&pool->pinned_pending);
+	gcp_timeline_init(&pool->timeline, pool);
 	gcp_heap_init(&pool->common, pool, false);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	return pool;
@@ -441,16 +442,23 @@ int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
 	return 0;
 }
 
-/* All work of every context; where no fence can cover them all, of those that have a
- * pool. The errors of contexts other than the block's are not the caller's. */
+/* Waits for all work of every context, or, where that cannot be told, of those that
+ * have a pool. The errors of contexts other than the block's are not the caller's. */
 static int complete_everywhere(struct gcp_pool *own)
 {
 	struct gcp_pools *pools = own->pools;
-	struct gcp_timeline *all = pools->pinned ? &pools->pinned->timeline : NULL;
+	const struct gcp_driver *driver = &pools->driver;
+	int result = -EBUSY;
+	uint64_t moment;
 
-	if (all && gcp_timeline_complete(all, gcp_timeline_now(all)) == 0)
-		return 0;
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+	gcp_mutex_lock(&pools->fence_lock);
+	if (driver->foreign_everywhere && !gcp_timeline_is_held(&own->timeline))
+		result = driver->foreign_everywhere(&moment);
+	gcp_mutex_unlock(&pools->fence_lock);
+	if (result == 0)
+		result = driver->foreign_wait(NULL, moment, false);
+	for (struct gcp_pool *pool = pools->first; result != 0 && pool;
+	     pool = pool->next) {
 		if (pool == own || !gcp_pool_pin_wait(pool))
 			continue;
 		(void)gcp_pool_complete(pool, gcp_timeline_stamp(pool));

@@ -4,7 +4,7 @@
  *
  * How it differs from the pool of device memory (alloc.c): blocks are whole
  * allocations of the driver, each in a bucket of its size, and are ready only when
- * their fence is completed (pinned_fence.c).
+ * their epoch is completed.
  *
  * An allocation looks, from cheap to expensive:
  *   1. in its bucket, among what is completed      a lock, no driver
@@ -13,8 +13,9 @@
  *   4. in the driver, after giving back all that is unused (pinned_reclaim.c)
  * It never waits for the device but in 4.
  *
- * Each free sets a fence. Beyond the window it waits for the oldest epoch, which bounds
- * what can pile up: plain CUDA would have waited there for everything.
+ * Each free closes the open epoch of the block's context. Beyond the window it waits
+ * for the oldest epoch of that context, which bounds what can pile up: plain CUDA would
+ * have waited there for everything.
  */
 #include "pinned_types.h"
 
@@ -37,7 +38,6 @@ int gcp_pinned_create(struct gcp_pools *pools)
 				 sizeof(struct gcp_pinned_block));
 	gcp_descriptor_pool_init(&pinned->bucket_descriptors,
 				 sizeof(struct gcp_pinned_bucket));
-	gcp_timeline_init(&pinned->timeline, pools, NULL, &gcp_pinned_fences);
 	pools->pinned = pinned;
 	return 0;
 }
@@ -175,7 +175,7 @@ static bool may_help(const struct request *request)
  * contexts that are idle: the driver's free waits for all work there, also for what
  * came after the program's free. In the last rounds of this context in any case, for
  * without it the request fails. */
-static void make_room(const struct request *request, uint64_t idle, bool last)
+static void make_room(const struct request *request, bool last)
 {
 	uint64_t over = beyond_quota(request, false);
 	uint64_t wanted = over > 0 ? over : UINT64_MAX;
@@ -185,7 +185,7 @@ static void make_room(const struct request *request, uint64_t idle, bool last)
 	if (over > 0)
 		wanted = beyond_quota(request, false);
 	if (wanted > 0)
-		(void)gcp_pinned_release(request->pinned, wanted, idle);
+		(void)gcp_pinned_release(request->pinned, wanted, true);
 }
 
 /* Whether other threads gave memory back, that which is on its way to the driver, too.
@@ -198,8 +198,8 @@ static bool others_help(const struct request *request, struct gcp_search *search
 	return gcp_search_others(request->pinned->pools, search);
 }
 
-/* A completed block for the request. *ret_epoch: as gcp_pinned_bucket_take. */
-static bool take(struct request *request, uint64_t *ret_epoch)
+/* A completed block for the request. */
+static bool take(struct request *request)
 {
 	struct gcp_pinned_block *block = NULL;
 
@@ -208,7 +208,7 @@ static bool take(struct request *request, uint64_t *ret_epoch)
 		request->bucket = gcp_pinned_bucket_get(request->pool, request->bytes,
 							request->flags, request->place);
 	if (__builtin_expect(request->bucket != NULL, 1))
-		block = gcp_pinned_bucket_take(request->bucket, ret_epoch);
+		block = gcp_pinned_bucket_take(request->bucket);
 	if (__builtin_expect(!block, 0))
 		return false;
 	gcp_pinned_block_use(block, request->bytes, request->set);
@@ -231,7 +231,6 @@ static int take_after_reclaim(struct request *request)
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	struct gcp_search search = {0};
-	uint64_t epoch;
 
 	(void)gcp_search_others(pinned->pools, &search); /* it is tried once more */
 	/* Nothing helps if what the program holds fills the quota. */
@@ -240,18 +239,18 @@ static int take_after_reclaim(struct request *request)
 			    (round == 0 || gcp_pinned_has_unused(pinned->pools));
 	     round++) {
 		if (round > 0)
-			gcp_pinned_frees_wait(pinned->pools);
-		uint64_t idle = gcp_pinned_timeline_look(pinned);
+			gcp_pinned_frees_wait(pinned->pools, &search);
+		gcp_pinned_look_all(pinned->pools);
 		count(pinned, &pinned->stats.alloc_retries);
-		if (take(request, &epoch))
+		if (take(request))
 			return 0;
-		make_room(request, idle, round > 0);
+		make_room(request, round > 0);
 		result = take_new(request);
 	}
 	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
 			others_help(request, &search);
 	     i++)
-		result = take(request, &epoch) ? 0 : take_new(request);
+		result = take(request) ? 0 : take_new(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		count(pinned, &pinned->stats.ooms);
 	return result;
@@ -259,20 +258,19 @@ static int take_after_reclaim(struct request *request)
 
 /* --- allocate ------------------------------------------------------------- */
 
-/* Looks whether the block that would be next is completed, closing its epoch if that is
- * open: a capture has ended, or a graph. No new wait: see pinned_fence.c. A fence that
- * cannot be asked is not completed, nor one that cannot be set. Its error may be
- * another context's: what the driver itself says, if asked for new memory, is what
- * plain CUDA would say. */
-static int alloc_slow(struct request *request, uint64_t epoch)
+/* Looks whether a block that waits is completed, closing its epoch if that is open: a
+ * capture has ended, or a graph. No new wait: the fence holds nothing back. One that
+ * cannot be asked is not completed: what the driver says, if asked for new memory, is
+ * what plain CUDA would say. */
+static int alloc_slow(struct request *request)
 {
 	int result;
 
-	if (gcp_graphs_look(request->pool->pools) && take(request, &epoch))
+	if (gcp_graphs_look(request->pool->pools) && take(request))
 		return 0;
-	if (epoch != 0) {
-		gcp_pinned_timeline_ask(request->pinned, epoch);
-		if (take(request, &epoch))
+	if (request->bucket->waiting > 0) {
+		gcp_pinned_look(request->pool);
+		if (take(request))
 			return 0;
 	}
 	result = take_new(request);
@@ -283,7 +281,6 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 		     struct gcp_pinned_set *set, void **ret_p)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
-	uint64_t epoch = 0;
 	int result = 0;
 
 	if (!pinned)
@@ -297,8 +294,8 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	    .place = pool->pools->driver.host_place(),
 	    .generation = atomic_load(&pool->pinned_generation),
 	};
-	if (__builtin_expect(!take(&request, &epoch), 0))
-		result = request.bucket ? alloc_slow(&request, epoch) : -ENOMEM;
+	if (__builtin_expect(!take(&request), 0))
+		result = request.bucket ? alloc_slow(&request) : -ENOMEM;
 	assert(!request.bucket ||
 	       (request.bucket->size >= bytes && request.bucket->flags == flags));
 	if (result == 0)
@@ -308,40 +305,43 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 
 /* --- free ----------------------------------------------------------------- */
 
-/* The block was freed into `epoch`. While a capture forbids fences what is freed waits
- * for its end, up to the window; not at all where an allocation may have to wait for it
- * alone. */
-static int free_common(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
+/* What a free may do beyond taking the block, which was freed into `epoch`: what plain
+ * CUDA would have waited for all work of the context to do. While a capture forbids
+ * fences what is freed waits for its end, up to the window; not at all where an
+ * allocation may have to wait for it alone. Where no fence is to be had the driver
+ * frees. */
+static int free_end(struct gcp_pool *pool, uint64_t epoch)
 {
-	const struct gcp_config *config = &pinned->pools->config;
-	bool held = gcp_timeline_is_held(&pinned->timeline);
-	int64_t most = (int64_t)config->pinned_window;
-	int result = 0;
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	bool held = gcp_timeline_is_held(&pool->timeline);
+	bool waits = pool->pools->config.blocking_free;
+	int result;
 
 	if (held)
 		count(pinned, &pinned->stats.deferred_frees);
-	/* The error may be any context's. The driver knows: it frees, and says what
-	 * plain CUDA would. */
-	else if (gcp_pinned_timeline_close(pool, epoch) != 0)
-		return gcp_pinned_finish_own(pool, UINT64_MAX);
-	if (held && (has_quota(pinned) || config->blocking_free))
-		most = -1;
-	else if (config->blocking_free)
-		result = gcp_pinned_timeline_wait(pool, epoch);
-	/* More is pending than the window allows: waits for what is oldest, in this
-	 * context alone. Where no fence can be set a real free does that. */
-	else if (gcp_pinned_timeline_pending(pinned) > config->pinned_window)
-		result = gcp_pinned_timeline_keep_window(pool);
-	if (result == 0 && gcp_timeline_filled(&pinned->timeline) > most)
-		result = gcp_pinned_finish_own(pool, 1);
+	if (held ? has_quota(pinned) : gcp_pool_work_close(pool, epoch) == -ENOBUFS)
+		waits = true;
+	result =
+	    gcp_pinned_keep(pool, waits ? 0 : pool->pools->config.pinned_window, epoch);
 	return result != 0 ? result : gcp_pinned_decay(pool);
+}
+
+/* Of a block that a captured graph may address, and that its set keeps. While a stream
+ * is captured nothing is waited for: it has not run yet. */
+static int free_kept(struct gcp_pool *pool)
+{
+	int result = 0;
+
+	if (pool->pools->config.blocking_free)
+		result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
+	return result > 0 ? result : 0;
 }
 
 int gcp_pinned_free(struct gcp_pools *pools, void *p)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct gcp_pinned_block *block;
-	int result = 0, limited = 0;
+	int result, limited = 0;
 
 	if (!pinned)
 		return -ENOENT;
@@ -352,26 +352,22 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 		return block ? -EINVAL : -ENOENT;
 	}
 	struct gcp_pool *pool = block->bucket->pool;
-	uint64_t epoch = gcp_timeline_now(&pinned->timeline);
 	bool kept = block->set != NULL;
-	gcp_pinned_block_unuse(block, epoch);
-	uint64_t over = gcp_pinned_over_limit(pinned);
+	gcp_pinned_block_unuse(block);
+	uint64_t epoch = block->epoch, over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
-	if (!kept)
-		result = free_common(pinned, pool, epoch);
-	/* A captured graph may address it. While a stream is captured nothing is
-	 * waited for: it has not run yet. */
-	else if (pools->config.blocking_free &&
-		 gcp_pinned_timeline_close(pool, epoch) == 0)
-		result = gcp_pinned_timeline_wait(pool, epoch);
+	if (!gcp_pool_pin(pool))
+		return 0; /* its context may be ending, and its memory with it */
+	result = kept ? free_kept(pool) : free_end(pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {
-		(void)gcp_timeline_advance_all(&pinned->timeline);
+		(void)gcp_timeline_poll_all(pool);
 		limited = gcp_pinned_finish_own(pool, over);
 	}
-	return result != 0 ? result : limited;
+	gcp_pool_unpin(pool);
+	return result != 0 ? result : limited > 0 ? limited : 0;
 }
 
 int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested)
@@ -386,18 +382,4 @@ int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_reques
 		return -EINVAL;
 	*ret_requested = block->requested;
 	return 0;
-}
-
-bool gcp_pinned_poll(struct gcp_pools *pools)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-
-	if (!pinned)
-		return false;
-	/* Blocks that were freed during a capture have no fence yet. */
-	if (gcp_timeline_filled(&pinned->timeline) > 0)
-		gcp_pinned_timeline_ask(pinned, gcp_timeline_now(&pinned->timeline));
-	else
-		(void)gcp_timeline_advance_all(&pinned->timeline);
-	return gcp_pinned_timeline_pending(pinned) > 0;
 }

@@ -7,8 +7,8 @@
  * only ever given to a request of its own kind: what is written through, mapped, or
  * near a processor stays so.
  *
- * Called by pinned.c, pinned_set.c and pinned_reclaim.c, with pinned->lock held but
- * where something else is said. Calls no driver function.
+ * Called by pinned.c, pinned_set.c and pinned_reclaim.c, with pinned->lock held. Calls
+ * no driver function.
  */
 #include "pinned_types.h"
 
@@ -53,65 +53,71 @@ struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t 
 					     .flags = flags,
 					     .place = place,
 					     .next = *list,
-					     .older = pinned->latest};
+					     .older = pool->pinned_buckets};
 	TAILQ_INIT(&bucket->ready);
-	TAILQ_INIT(&bucket->pending);
 	TAILQ_INIT(&bucket->blocks);
-	return *list = pinned->latest = bucket;
+	return *list = pool->pinned_buckets = bucket;
 }
 
 /* --- free blocks ---------------------------------------------------------- */
 
-/* Moves what is completed to where it can be taken. */
-static void advance(struct gcp_pinned_bucket *bucket)
+static void pending_remove(struct gcp_pool *pool, struct gcp_pinned_block *block)
+{
+	struct gcp_pinned_bucket *bucket = block->bucket;
+
+	gcp_assert_held(GCP_RANK_PINNED);
+	assert(bucket->pool == pool && bucket->waiting > 0);
+	TAILQ_REMOVE(&pool->pinned_pending, block, link);
+	bucket->waiting--;
+	pool->pinned_pending_bytes -= bucket->size;
+}
+
+void gcp_pinned_advance(struct gcp_pool *pool)
 {
 	struct gcp_pinned_block *block;
 
-	while ((block = TAILQ_FIRST(&bucket->pending)) &&
-	       gcp_pinned_epoch_ready(bucket->pool, block->epoch)) {
-		TAILQ_REMOVE(&bucket->pending, block, link);
-		TAILQ_INSERT_HEAD(&bucket->ready, block, link);
+	while ((block = TAILQ_FIRST(&pool->pinned_pending)) &&
+	       gcp_pinned_epoch_ready(pool, block->epoch)) {
+		pending_remove(pool, block);
+		TAILQ_INSERT_HEAD(&block->bucket->ready, block, link);
 	}
 }
 
-struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket,
-						uint64_t *ret_epoch)
+struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket)
 {
-	struct gcp_pinned *pinned = bucket->pool->pools->pinned;
 	struct gcp_pinned_block *block;
 
-	if (TAILQ_EMPTY(&bucket->ready))
-		advance(bucket);
+	if (TAILQ_EMPTY(&bucket->ready) && bucket->waiting > 0)
+		gcp_pinned_advance(bucket->pool);
 	block = TAILQ_FIRST(&bucket->ready);
-	if (__builtin_expect(!block, 0)) {
-		block = TAILQ_FIRST(&bucket->pending);
-		*ret_epoch = block ? block->epoch : 0;
+	if (__builtin_expect(!block, 0))
 		return NULL;
-	}
 	assert(atomic_load(&block->state) == GCP_PINNED_FREED && !block->set);
 	assert(gcp_pinned_epoch_ready(bucket->pool, block->epoch)); /* E3 */
 	TAILQ_REMOVE(&bucket->ready, block, link);
-	pinned->unused -= bucket->size;
+	bucket->pool->pools->pinned->unused -= bucket->size;
 	return block;
 }
 
-struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucket,
-						 uint64_t before, bool pending)
+struct gcp_pinned_block *gcp_pinned_spare(struct gcp_pool *pool, uint64_t before,
+					  bool pending)
 {
-	struct gcp_pinned_list *list = &bucket->ready;
-	struct gcp_pinned_block *block;
+	struct gcp_pinned_bucket *bucket = pool->pinned_buckets;
+	struct gcp_pinned_block *block = NULL;
 
-	advance(bucket);
-	block = TAILQ_LAST(list, gcp_pinned_list);
-	if (!block && pending) {
-		list = &bucket->pending;
-		block = TAILQ_FIRST(list);
+	gcp_pinned_advance(pool);
+	for (; bucket && !block; bucket = bucket->older) {
+		block = TAILQ_LAST(&bucket->ready, gcp_pinned_list);
+		if (block && block->turn >= before)
+			block = NULL;
 	}
-	if (!block || block->turn >= before)
-		return NULL;
-	assert(pending || gcp_pinned_epoch_ready(bucket->pool, block->epoch));
-	TAILQ_REMOVE(list, block, link);
-	bucket->pool->pools->pinned->unused -= bucket->size;
+	if (block) {
+		TAILQ_REMOVE(&block->bucket->ready, block, link);
+	} else if (pending && (block = TAILQ_FIRST(&pool->pinned_pending))) {
+		pending_remove(pool, block);
+	}
+	if (block)
+		pool->pools->pinned->unused -= block->bucket->size;
 	return block;
 }
 
@@ -159,7 +165,7 @@ void gcp_pinned_block_use(struct gcp_pinned_block *block, uint64_t requested,
 	atomic_store_explicit(&block->state, GCP_PINNED_USED, memory_order_release);
 }
 
-void gcp_pinned_block_unuse(struct gcp_pinned_block *block, uint64_t epoch)
+void gcp_pinned_block_unuse(struct gcp_pinned_block *block)
 {
 	assert(atomic_load(&block->state) == GCP_PINNED_USED);
 	gcp_pinned_block_count(block, -1);
@@ -167,23 +173,27 @@ void gcp_pinned_block_unuse(struct gcp_pinned_block *block, uint64_t epoch)
 		atomic_store_explicit(&block->state, GCP_PINNED_KEPT,
 				      memory_order_relaxed);
 	else
-		gcp_pinned_block_put(block, epoch);
+		gcp_pinned_block_put(block);
 }
 
-void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch)
+void gcp_pinned_block_put(struct gcp_pinned_block *block)
 {
 	struct gcp_pinned_bucket *bucket = block->bucket;
-	struct gcp_pinned *pinned = bucket->pool->pools->pinned;
+	struct gcp_pool *pool = bucket->pool;
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	const struct gcp_pinned_block *before;
 
 	gcp_assert_held(GCP_RANK_PINNED);
 	assert(!block->set);
-	block->epoch = epoch;
-	block->turn = bucket->pool->pinned_turns.turn;
+	block->epoch = gcp_timeline_stamp(pool); /* E1 */
+	block->turn = pool->pinned_turns.turn;
 	atomic_store_explicit(&block->state, GCP_PINNED_FREED, memory_order_relaxed);
-	TAILQ_INSERT_TAIL(&bucket->pending, block, link);
+	before = TAILQ_LAST(&pool->pinned_pending, gcp_pinned_list);
+	assert(!before || before->epoch <= block->epoch);
+	TAILQ_INSERT_TAIL(&pool->pinned_pending, block, link);
+	bucket->waiting++;
 	pinned->unused += bucket->size;
-	atomic_fetch_add_explicit(&pinned->timeline.filled, (int64_t)bucket->size,
-				  memory_order_relaxed);
+	pool->pinned_pending_bytes += bucket->size;
 }
 
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,

@@ -3,6 +3,11 @@
  * pinned_reclaim.c - pinned memory goes back to the driver: because memory is out,
  * because a limit says so, because the program asks; and the end of a context.
  *
+ * Nothing waits here but for what a free of the same context would have waited for on
+ * plain CUDA (NO NEW WAITS, fence.c): an allocation that is out of memory for epochs
+ * that frees had closed when it began, for later work may be what waits for this very
+ * thread.
+ *
  * A block leaves its lists before the driver gets it. The driver's free waits for
  * the block's context, so only calls that may wait give back.
  */
@@ -11,6 +16,7 @@
 int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
+	assert(atomic_load(&pinned->moving) >= bytes);
 	int result = GCP_PINNED_CALL(pinned, host_free, host_free, pool->ctx, p);
 
 	atomic_fetch_sub(&pinned->moving, bytes);
@@ -32,73 +38,137 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools)
 
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
 {
-	struct gcp_pinned *pinned = pool->pools->pinned;
 	const struct gcp_pinned_block *block;
 	uint64_t bytes = 0;
 
-	GCP_PINNED_LOCKED(pinned);
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	GCP_PINNED_LOCKED(pool->pools->pinned);
+	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket;
 	     bucket = bucket->older)
 		TAILQ_FOREACH (block, &bucket->blocks, all)
-			if (bucket->pool == pool &&
-			    atomic_load(&block->state) == GCP_PINNED_FREED)
+			if (atomic_load(&block->state) == GCP_PINNED_FREED)
 				bytes += gcp_round_up(bucket->size, unit);
 	return bytes;
+}
+
+/* The epoch of the pending block that was freed first, or latest; 0: there is none, or
+ * no more than `most` bytes are pending. */
+static uint64_t pending_epoch(struct gcp_pool *pool, bool latest, uint64_t most)
+{
+	const struct gcp_pinned_block *block;
+
+	GCP_PINNED_LOCKED(pool->pools->pinned);
+	gcp_pinned_advance(pool);
+	block = latest ? TAILQ_LAST(&pool->pinned_pending, gcp_pinned_list)
+		       : TAILQ_FIRST(&pool->pinned_pending);
+	return block && pool->pinned_pending_bytes > most ? block->epoch : 0;
+}
+
+/* --- looking and waiting -------------------------------------------------- */
+
+void gcp_pinned_look(struct gcp_pool *pool)
+{
+	uint64_t epoch = pending_epoch(pool, true, 0);
+
+	if (epoch == 0)
+		return;
+	(void)gcp_timeline_close_to_look(pool, epoch);
+	(void)gcp_timeline_poll_all(pool);
+}
+
+void gcp_pinned_look_all(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (gcp_pool_pin(pool)) {
+			gcp_pinned_look(pool);
+			gcp_pool_unpin(pool);
+		}
+}
+
+static void look_within(void *arg)
+{
+	gcp_pinned_look(arg);
+}
+
+bool gcp_pinned_poll(struct gcp_pools *pools,
+		     void (*within)(void *ctx, void (*step)(void *arg), void *arg))
+{
+	bool pending = false;
+
+	for (struct gcp_pool *pool = pools->first; pool && pools->pinned;
+	     pool = pool->next) {
+		if (pending_epoch(pool, false, 0) == 0 || !gcp_pool_pin(pool))
+			continue;
+		within(pool->ctx, look_within, pool);
+		pending |= pending_epoch(pool, false, 0) != 0;
+		gcp_pool_unpin(pool);
+	}
+	return pending;
+}
+
+int gcp_pinned_keep(struct gcp_pool *pool, uint64_t most, uint64_t epoch)
+{
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	uint64_t oldest;
+	int result = 0;
+
+	while (result == 0 && (oldest = pending_epoch(pool, false, most)) != 0 &&
+	       oldest <= epoch) {
+		gcp_pinned_lock(pinned);
+		pinned->stats.waits++;
+		gcp_pinned_unlock(pinned);
+		result = gcp_timeline_complete_own(pool, oldest);
+		if (result == -EBUSY)
+			result = gcp_pinned_finish_own(pool, 1);
+	}
+	return result > 0 ? result : 0;
+}
+
+void gcp_pinned_frees_wait(struct gcp_pools *pools, struct gcp_search *search)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!gcp_pool_pin(pool))
+			continue;
+		while (pending_epoch(pool, false, 0) != 0 &&
+		       gcp_timeline_wait_oldest(pool, search))
+			;
+		gcp_pool_unpin(pool);
+	}
 }
 
 /* --- giving back ---------------------------------------------------------- */
 
 struct giving {
-	const struct gcp_pool *own; /* NULL: of every context */
-	uint64_t wanted, given;     /* bytes */
-	bool pending;               /* those that are not ready, too */
-	uint64_t idle;   /* only of contexts where this epoch is ready: no free waits */
-	uint64_t before; /* only what was freed in a turn before that; 0: all */
-	int result;      /* the first error of the driver's free */
+	uint64_t wanted, given; /* bytes */
+	uint64_t before;        /* only what was freed in a turn before that; 0: all */
+	bool pending;           /* those that are not completed, too */
+	int result;             /* the first error of the driver's free */
 };
 
-/* The lock is held, but not over the driver's free. */
-static void release_bucket(struct gcp_pinned_bucket *bucket, struct giving *giving)
+/* No thread destroys the context between the end of a block's record and its free: the
+ * address could be another's by then. So the pool is pinned. */
+static void release(struct gcp_pool *pool, struct giving *giving)
 {
-	struct gcp_pool *pool = bucket->pool;
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	uint64_t before = giving->before ? giving->before : UINT64_MAX;
 	struct gcp_pinned_block *block;
 
-	gcp_assert_held(GCP_RANK_PINNED);
-	if ((giving->own && giving->own != pool) ||
-	    !gcp_pinned_epoch_ready(pool, giving->idle))
-		return;
-	/* No thread destroys the context between the end of a block's record and its
-	 * free: the address could be another's by then. */
-	if (!gcp_pool_pin(pool))
-		return;
+	assert(atomic_load(&pool->pins) > 0);
+	GCP_PINNED_LOCKED(pinned);
 	while (giving->given < giving->wanted &&
-	       (block = gcp_pinned_bucket_spare(bucket, before, giving->pending))) {
+	       (block = gcp_pinned_spare(pool, before, giving->pending))) {
+		uint64_t bytes = block->bucket->size;
 		void *p = block->p;
 
 		/* First: a quota sees it in one of the two. */
-		atomic_fetch_add(&pinned->moving, bucket->size);
+		atomic_fetch_add(&pinned->moving, bytes);
 		gcp_pinned_block_release(block);
 		gcp_pinned_unlock(pinned);
-		int result = gcp_pinned_memory_give(pool, p, bucket->size);
+		int result = gcp_pinned_memory_give(pool, p, bytes);
 		gcp_pinned_lock(pinned);
-		giving->given += bucket->size;
+		giving->given += bytes;
 		if (giving->result == 0)
 			giving->result = result;
 	}
-	gcp_pool_unpin(pool);
-}
-
-static struct giving release(struct gcp_pools *pools, struct giving giving)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-
-	GCP_PINNED_LOCKED(pinned);
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
-	     bucket = bucket->older)
-		release_bucket(bucket, &giving);
-	return giving;
 }
 
 void gcp_pinned_givers_wait(struct gcp_pools *pools)
@@ -110,31 +180,37 @@ void gcp_pinned_givers_wait(struct gcp_pools *pools)
 		gcp_backoff();
 }
 
-uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle)
+uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, bool idle)
 {
-	return release(pinned->pools, (struct giving){.wanted = bytes, .idle = idle})
-	    .given;
+	struct gcp_pool *pool = pinned->pools->first;
+	struct giving giving = {.wanted = bytes};
+
+	for (; pool && giving.given < bytes; pool = pool->next) {
+		if (!gcp_pool_pin(pool))
+			continue;
+		if (gcp_pinned_unused_own(pool, 1) > 0 &&
+		    (!idle || gcp_timeline_is_idle(pool)))
+			release(pool, &giving);
+		gcp_pool_unpin(pool);
+	}
+	return giving.given;
 }
 
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 {
-	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
-	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
+	struct giving giving = {.wanted = bytes, .pending = true};
+	struct gcp_real_free begun;
 
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	/* What other contexts have freed goes on waiting, for a fence. */
-	uint64_t epoch = gcp_timeline_next(timeline);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	giving = release(pool->pools, giving);
-	if (giving.given > 0 && giving.result == 0)
-		gcp_pinned_timeline_done(pool, epoch);
+	assert(bytes > 0);
+	if (!gcp_pool_pin(pool))
+		return -EAGAIN;
+	begun = gcp_real_free_begin(pool);
+	release(pool, &giving);
+	if (giving.result == 0)
+		giving.result =
+		    giving.given > 0 ? gcp_real_free_end(pool, &begun, true) : -EAGAIN;
+	gcp_pool_unpin(pool);
 	return giving.result;
-}
-
-void gcp_pinned_frees_wait(struct gcp_pools *pools)
-{
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
 }
 
 /* Looks, and where that helps nothing waits; idle: no more than one of the two finds.
@@ -142,6 +218,7 @@ void gcp_pinned_frees_wait(struct gcp_pools *pools)
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle)
 {
 	struct gcp_pinned *pinned = pools->pinned;
+	struct gcp_search search = {0};
 	uint64_t unused = 0, sum = 0;
 
 	if (pinned) {
@@ -153,9 +230,9 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle
 	unused -= keep_bytes;
 	for (int i = 0; i < 2 && sum < (idle ? 1 : unused); i++) {
 		if (i > 0)
-			gcp_pinned_frees_wait(pools);
-		uint64_t at = gcp_pinned_timeline_look(pinned);
-		sum += gcp_pinned_release(pinned, unused - sum, idle ? at : 0);
+			gcp_pinned_frees_wait(pools, &search);
+		gcp_pinned_look_all(pools);
+		sum += gcp_pinned_release(pinned, unused - sum, idle);
 	}
 	return sum;
 }
@@ -164,11 +241,11 @@ int gcp_pinned_decay(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_maintenance *turns = &pool->pinned_turns;
-	struct giving giving = {.own = pool, .wanted = UINT64_MAX};
+	struct giving giving = {.wanted = UINT64_MAX};
 	uint64_t now = pools->driver.clock_ns();
 
-	if (!pools->pinned || gcp_timeline_is_held(&pools->pinned->timeline) ||
-	    !gcp_turn_is_over(pools, turns, now))
+	if (!pools->pinned || gcp_timeline_is_held(&pool->timeline) ||
+	    !gcp_turn_is_over(pools, turns, now) || !gcp_pool_pin(pool))
 		return 0;
 	gcp_pinned_lock(pools->pinned);
 	if (gcp_turn_is_over(pools, turns, now)) { /* else another was faster */
@@ -176,9 +253,12 @@ int gcp_pinned_decay(struct gcp_pool *pool)
 		giving.before = turns->turn++;
 	}
 	gcp_pinned_unlock(pools->pinned);
-	if (giving.before > 0)
-		(void)gcp_timeline_advance_all(&pools->pinned->timeline);
-	return giving.before > 0 ? release(pools, giving).result : 0;
+	if (giving.before > 0) {
+		(void)gcp_timeline_poll_all(pool);
+		release(pool, &giving);
+	}
+	gcp_pool_unpin(pool);
+	return giving.result;
 }
 
 /* Beyond twice what was ever in use at once, and a window: sizes that do not come again
@@ -207,41 +287,28 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 	if (over > 0)
-		(void)gcp_pinned_release(pinned, over,
-					 gcp_pinned_timeline_look(pinned));
+		(void)gcp_pinned_release(pinned, over, true);
 }
 
 /* --- the end of a context ------------------------------------------------- */
 
-static void bucket_reset(struct gcp_pinned_bucket *bucket)
-{
-	struct gcp_pinned_block *block;
-
-	gcp_assert_held(GCP_RANK_PINNED);
-	TAILQ_INIT(&bucket->ready);
-	TAILQ_INIT(&bucket->pending);
-	while ((block = TAILQ_FIRST(&bucket->blocks))) {
-		uint8_t state = atomic_load(&block->state);
-
-		gcp_pinned_block_detach(block);
-		if (state == GCP_PINNED_USED)
-			gcp_pinned_block_count(block, -1);
-		else if (state == GCP_PINNED_FREED)
-			bucket->pool->pools->pinned->unused -= bucket->size;
-		gcp_pinned_block_release(block);
-	}
-}
-
 void gcp_pinned_reset(struct gcp_pool *pool)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
+	struct gcp_pinned_block *block;
 
 	atomic_fetch_add(&pool->pinned_generation, 1);
 	if (!pinned)
 		return;
 	GCP_PINNED_LOCKED(pinned);
-	for (struct gcp_pinned_bucket *bucket = pinned->latest; bucket;
+	while ((block = gcp_pinned_spare(pool, UINT64_MAX, true)))
+		gcp_pinned_block_release(block);
+	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket;
 	     bucket = bucket->older)
-		if (bucket->pool == pool)
-			bucket_reset(bucket);
+		while ((block = TAILQ_FIRST(&bucket->blocks))) {
+			if (atomic_load(&block->state) == GCP_PINNED_USED)
+				gcp_pinned_block_count(block, -1);
+			gcp_pinned_block_detach(block);
+			gcp_pinned_block_release(block);
+		}
 }

@@ -28,6 +28,21 @@ int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_s
 	return 0;
 }
 
+bool gcp_pinned_set_is_away(struct gcp_pinned_set *set, const void *ctx,
+			    const void *home)
+{
+	const struct gcp_pinned_block *block;
+	bool away = false;
+
+	GCP_PINNED_LOCKED(set->pinned);
+	LIST_FOREACH (block, &set->blocks, kept) {
+		const void *own = block->bucket->pool->ctx;
+
+		away |= own != ctx && own != home;
+	}
+	return away;
+}
+
 void gcp_pinned_set_release(struct gcp_pinned_set *set)
 {
 	struct gcp_pinned_block *block;
@@ -37,12 +52,11 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 	gcp_pinned_lock(set->pinned);
 	/* Launches may be under way, and work that the program submitted itself may
 	 * still use what it has freed. What the program has follows when freed. */
-	uint64_t epoch = gcp_timeline_now(&set->pinned->timeline);
 	while ((block = LIST_FIRST(&set->blocks))) {
 		gcp_pinned_block_detach(block);
 		if (atomic_load(&block->state) != GCP_PINNED_KEPT)
 			continue;
-		gcp_pinned_block_put(block, epoch);
+		gcp_pinned_block_put(block);
 	}
 	gcp_pinned_unlock(set->pinned);
 	free(set);

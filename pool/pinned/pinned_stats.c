@@ -29,8 +29,8 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 	time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
 	GCP_PINNED_CALLS(PINNED_CALLS_ROW)
 	ret_stats->hits = ret_stats->active_requests.allocated - ret_stats->misses;
-	ret_stats->epochs = atomic_load(&pinned->timeline.closed);
-	ret_stats->waits = ret_stats->host_fence_wait.count;
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		ret_stats->epochs += atomic_load(&pool->timeline.closed);
 	ret_stats->trims = ret_stats->host_free.count;
 	return 0;
 }

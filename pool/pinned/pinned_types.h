@@ -7,10 +7,15 @@
  *            that flags, device pointer and attributes are the driver's own
  *   bucket   the blocks of one context, size, class (flags) and place (NUMA)
  *   set      blocks that captured graphs can address; a capture's private pool
- *   epoch    all frees between two fences, as in fence.c; a fence covers all contexts
+ *
+ * A block belongs to the context in which it was allocated, and plain cudaFreeHost
+ * waits for the work of that context alone, whichever is current (measured). So a free
+ * stamps the block with the open epoch of that context's pool, as of device memory. But
+ * the block is used again only when the epoch is completed: the CPU writes into it at
+ * once, and stands in no context's queue.
  *
  * Where a rule lives:
- *   when may a freed block be used again?    fence.c, pinned_fence.c
+ *   when may a freed block be used again?    fence.c, pinned_bucket.c
  *   a free block, a fence, or new memory?    pinned.c
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
@@ -43,22 +48,20 @@ struct gcp_pinned_block {
 	uint64_t turn;      /* of decay, of that free */
 	struct gcp_pinned_bucket *bucket;
 	struct gcp_pinned_set *set;         /* NULL: for any request */
-	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, ->pending */
+	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, pool->pinned_pending */
 	TAILQ_ENTRY(gcp_pinned_block) all;  /* bucket->blocks */
 	LIST_ENTRY(gcp_pinned_block) kept;  /* set->blocks */
 	_Atomic uint8_t state;              /* enum gcp_pinned_state */
 };
-TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);
-
 /*  N3 its blocks that are FREED are in ready or pending, and have no pinned set */
 struct gcp_pinned_bucket {
-	struct gcp_pinned_list ready;   /* completed; freed last, given first */
-	struct gcp_pinned_list pending; /* longest freed first */
+	struct gcp_pinned_list ready; /* completed; freed last, given first */
 	struct gcp_pinned_list blocks;
-	struct gcp_pool *pool; /* this and what follows: constant */
-	uint64_t size;         /* bytes of each block, as the driver gave them */
+	_Atomic uint32_t waiting; /* blocks in pool->pinned_pending */
+	struct gcp_pool *pool;    /* this and what follows: constant */
+	uint64_t size;            /* bytes of each block, as the driver gave them */
 	uint32_t flags, place;
-	/* Never removed: in the list of the table, and pinned->latest. */
+	/* Never removed: in the list of the table, and pool->pinned_buckets. */
 	struct gcp_pinned_bucket *next, *older;
 };
 
@@ -72,7 +75,8 @@ enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
 #undef GCP_X
 
 /*  N4 stats counts the blocks: allocations all, active_requests those that are USED,
- *     unused the bytes of those that are FREED */
+ *     unused the bytes of those that are FREED, pinned_pending of a
+ *     pool those that wait there */
 struct gcp_pinned {
 	struct gcp_pools *pools;
 	struct gcp_map *map; /* cuMemFree must not take a pinned block for another */
@@ -82,10 +86,9 @@ struct gcp_pinned {
 	_Atomic uint64_t moving;
 	uint64_t unused;               /* bytes in ready and pending */
 	uint64_t most;                 /* bytes that the program ever had at once */
-	struct gcp_timeline timeline;  /* of all contexts */
 	struct gcp_pinned_stats stats; /* as far as it is counted here */
 	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
-	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS], *latest;
+	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS];
 };
 
 static inline void gcp_pinned_lock(struct gcp_pinned *pinned)
@@ -122,14 +125,14 @@ void gcp_pinned_reset(struct gcp_pool *pool);
 /* The bucket, made if there is none. NULL: no memory. */
 struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t bytes,
 						uint32_t flags, uint32_t place);
-/* A completed block, off its list. NULL: *ret_epoch is the epoch of the oldest one that
- * is not completed; 0: there is none at all. */
-struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket,
-						uint64_t *ret_epoch);
-/* The same of the one that was used longest ago, but in a turn before `before`;
- * pending: also of one that is not completed. */
-struct gcp_pinned_block *gcp_pinned_bucket_spare(struct gcp_pinned_bucket *bucket,
-						 uint64_t before, bool pending);
+/* Moves what is completed of the pool to where it can be taken. */
+void gcp_pinned_advance(struct gcp_pool *pool);
+/* A completed block, off its list, or NULL. */
+struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket);
+/* The completed block of the pool that was used longest ago, but in a turn before
+ * `before`; pending: else the one that was freed longest ago. Off its list, or NULL. */
+struct gcp_pinned_block *gcp_pinned_spare(struct gcp_pool *pool, uint64_t before,
+					  bool pending);
 /* A record for new memory, in no list of free blocks. -ENOMEM, -ERANGE. */
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    struct gcp_pinned_block **ret_block);
@@ -138,69 +141,50 @@ void gcp_pinned_block_count(const struct gcp_pinned_block *block, int64_t sign);
 /* Gives it to the program, and to a set unless that is NULL. */
 void gcp_pinned_block_use(struct gcp_pinned_block *block, uint64_t requested,
 			  struct gcp_pinned_set *set);
-/* The program has freed it into `epoch`: its set keeps it, or it is put. */
-void gcp_pinned_block_unuse(struct gcp_pinned_block *block, uint64_t epoch);
-/* Puts it where it waits for its epoch. */
-void gcp_pinned_block_put(struct gcp_pinned_block *block, uint64_t epoch);
+/* The program has freed it: its set keeps it, or it is put. */
+void gcp_pinned_block_unuse(struct gcp_pinned_block *block);
+/* Stamps it with the open epoch, and puts it where it waits for that. */
+void gcp_pinned_block_put(struct gcp_pinned_block *block);
 /* Takes it out of its set, if any. */
 void gcp_pinned_block_detach(struct gcp_pinned_block *block);
 /* Its record ends; what becomes of the memory is the caller's. It is in no list of
  * free blocks, and in no set. */
 void gcp_pinned_block_release(struct gcp_pinned_block *block);
 
-/* --- pinned_fence.c: no lock is held ---------------------------------------- */
-
-extern const struct gcp_fence_scope gcp_pinned_fences;
-
-/* Whether blocks of the pool that were freed into `epoch` may be used again: it is
- * completed, or done in the pool's context; pinned_fence.c. */
+/* Returns true if blocks of the pool that were freed into `epoch` may be used again. */
 static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
 {
 #ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
 	(void)pool, (void)epoch;
 	return true;
 #else
-	return epoch <= atomic_load_explicit(&pool->pools->pinned->timeline.ready,
-					     memory_order_acquire) ||
-	       epoch <= atomic_load_explicit(&pool->pinned_done, memory_order_acquire);
+	return epoch <=
+	       atomic_load_explicit(&pool->timeline.completed, memory_order_acquire);
 #endif
 }
 
-/* Bytes that were freed and whose epoch was not completed when last looked. */
-uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
-/* Closes the open epoch in a free of the pool's context if no closed one covers `epoch`
- * yet: it is open, or its fence failed; unless a capture forbids it. If a closed epoch
- * covers it by then, an allocation of that context that is out of memory may wait for
- * that (pool->pinned_freed). 0; the error of a fence, which may be any context's and is
- * not the program's. */
-int gcp_pinned_timeline_close(struct gcp_pool *pool, uint64_t epoch);
-/* The same outside of a free: no allocation waits for it. Looks which epochs are
- * completed; never waits. */
-void gcp_pinned_timeline_ask(struct gcp_pinned *pinned, uint64_t epoch);
-/* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the
- * error of that context. */
-int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch);
-/* The same until no more than the window is pending there, as far as epochs are closed.
- * Only for a free of that context. */
-int gcp_pinned_timeline_keep_window(struct gcp_pool *pool);
-/* Asks for the open epoch, and which are done in each context. Where memory is out.
- * Gives the epoch that was open: where it is done, the context is idle. */
-uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
-/* All work of before the end of `epoch` is done in the context of the pool. */
-void gcp_pinned_timeline_done(struct gcp_pool *pool, uint64_t epoch);
-
 /* --- pinned_reclaim.c ------------------------------------------------------- */
 
+/* Looks whether what was freed in the pool is completed, closing the open epoch if some
+ * was freed into that. Never waits. An error shows again. */
+void gcp_pinned_look(struct gcp_pool *pool);
+/* The same in all contexts. */
+void gcp_pinned_look_all(struct gcp_pools *pools);
+/* Waits, in a free into `epoch`, for what was freed before in the same context, until
+ * no more than `most` bytes are pending. What was freed beside a capture has no fence:
+ * a real free waits for that. 0, or the error of that context. */
+int gcp_pinned_keep(struct gcp_pool *pool, uint64_t most, uint64_t epoch);
 /* Bytes of those of this context, each block rounded up to `unit`. */
 uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit);
 /* By how much what is unused is beyond the cache limit, or the bound of all pinned
  * memory. pinned->lock is held. */
 uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned);
-/* Waits for what frees would have waited for on plain CUDA. */
-void gcp_pinned_frees_wait(struct gcp_pools *pools);
-/* Gives ready blocks back until `bytes` are: of contexts where `idle` is ready, so that
- * no real free waits (0: of all). */
-uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle);
+/* Waits for what frees would have waited for on plain CUDA, as far as they had closed
+ * it when the search began. */
+void gcp_pinned_frees_wait(struct gcp_pools *pools, struct gcp_search *search);
+/* Gives completed blocks back until `bytes` are; idle: of contexts alone that are done
+ * with all work, so that no real free waits. */
+uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, bool idle);
 /* The same of this context alone, and if that is less, of what is pending. The first
  * real free waits for all work of the context, as plain cudaFreeHost does; after that
  * all is done there that was freed before the call. For frees of that context, and

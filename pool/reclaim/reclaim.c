@@ -454,11 +454,10 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 /* A capture forbids fences, but a real free is legal then and waits for the context as
  * well: allocates and frees the least there is. On a device that is full to the last
  * unit that is pinned memory. Both wait for all but what other devices do: that
- * submitted before is waited for, too (own: as driver->foreign_wait). */
+ * submitted before is waited for, too. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
-	struct gcp_timeline *timeline = &pool->timeline;
 	void *pinned = NULL;
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
@@ -467,15 +466,8 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool, bool own)
 		result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &pinned);
 	if (result != 0)
 		return result;
-	uint64_t epoch = gcp_timeline_next(timeline);
-	uint64_t foreign = driver->foreign_now ? driver->foreign_now() : 0;
-	atomic_fetch_sub_explicit(&timeline->filled, gcp_timeline_filled(timeline),
-				  memory_order_relaxed);
+	struct gcp_real_free begun = gcp_real_free_begin(pool);
 	result = pinned ? driver->host_free(pool->ctx, pinned)
 			: GCP_CALL(pool, mem_free, pool->ctx, addr);
-	if (result == 0 && driver->foreign_wait)
-		result = driver->foreign_wait(pool->ctx, foreign, own);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
-	return result;
+	return result == 0 ? gcp_real_free_end(pool, &begun, own) : result;
 }

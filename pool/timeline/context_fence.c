@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * context_fence.c - the epochs of device memory, whose fences are events of one
- * context; and barriers, which make a closed epoch ready before it is completed: all
- * later work of every context of the process waits behind the epoch's fence.
+ * context_fence.c - when epochs are closed, asked and waited for; and barriers, which
+ * make a closed epoch ready before it is completed: all later work of every context of
+ * the process waits behind the epoch's fence.
  *
  * The rules are fence.c's, NO NEW WAITS above all.
  *
@@ -21,52 +21,6 @@
  *  R5 only completed memory goes to the driver or to another process
  */
 #include "timeline.h"
-
-/* --- the scope ------------------------------------------------------------ */
-
-static int context_create(struct gcp_timeline *timeline, void **ret_handle)
-{
-	struct gcp_pool *pool = timeline->pool;
-
-	return GCP_CALL(pool, fence_create, pool->ctx, ret_handle);
-}
-
-static int context_record(struct gcp_timeline *timeline, void *handle)
-{
-	struct gcp_pool *pool = timeline->pool;
-
-	return GCP_CALL(pool, fence_record, pool->ctx, handle);
-}
-
-static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
-{
-	(void)ctx; /* as context_wait */
-	return GCP_CALL(timeline->pool, fence_query, handle);
-}
-
-static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
-{
-	return GCP_CALL(timeline->pool, fence_wait, handle, ctx != NULL);
-}
-
-/* The latest that a free or a barrier has closed: an allocation has closed the next
- * one, whose fence may be behind later work (NO NEW WAITS). And the one that the latest
- * barrier is for: contexts that join have to stand behind it. */
-static bool context_keeps(const struct gcp_timeline *timeline, uint64_t epoch)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	return epoch == timeline->awaitable || epoch == timeline->freed ||
-	       epoch == timeline->ordered;
-}
-
-const struct gcp_fence_scope gcp_context_fences = {
-    .create = context_create,
-    .record = context_record,
-    .query = context_query,
-    .wait = context_wait,
-    .closing = gcp_window_epoch_closed,
-    .keeps = context_keeps,
-};
 
 /* --- barriers: fence_lock is held ----------------------------------------- */
 
@@ -151,7 +105,7 @@ static int catch_up_locked(struct gcp_pool *pool)
 	    gcp_timeline_beyond(timeline, (int64_t)most, 2);
 	bool waits = closed && timeline->multi_context;
 
-	return waits ? gcp_timeline_wait_own(timeline, *closed, pool->ctx) : 0;
+	return waits ? gcp_timeline_wait_own(timeline, *closed) : 0;
 }
 
 /* Returns true if the open epoch has taken so much that a free waits for the thread
@@ -173,7 +127,7 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 	    (atomic_exchange(&pool->timeline.closing, true) && !is_overfull(pool)))
 		return 0;
 	GCP_LOCKED(&pool->pools->fence_lock);
-	int result = gcp_timeline_close_end(&pool->timeline, epoch);
+	int result = gcp_timeline_close_end(&pool->timeline, epoch, true);
 	if (result == 0)
 		result = catch_up_locked(pool);
 	return result == -EBUSY ? 0 : result;
@@ -183,25 +137,7 @@ int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
 {
 	assert(atomic_load(&pool->pins) > 0);
 	GCP_LOCKED(&pool->pools->fence_lock);
-	return gcp_timeline_close_end(&pool->timeline, moment);
-}
-
-/* What was freed into it counts towards the epoch that a free closes next. Else, where
- * each allocation closes one, no free ever would, and no barrier be set. */
-static int close_early_locked(struct gcp_timeline *timeline)
-{
-	uint64_t open = atomic_load(&timeline->open);
-	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
-	int result = gcp_timeline_close_at_once(timeline);
-
-	gcp_assert_held(GCP_RANK_FENCE);
-	if (result != 0 || atomic_load(&timeline->open) == open)
-		return result; /* it counts as it did */
-	assert(timeline->freed < open &&
-	       timeline->awaitable <= timeline->freed); /* W1 */
-	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
-	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
-	return result;
+	return gcp_timeline_close_end(&pool->timeline, moment, false);
 }
 
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
@@ -212,7 +148,7 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 	if (gcp_timeline_filled(&pool->timeline) < least)
 		return 0;
 	GCP_LOCKED(&pool->pools->fence_lock);
-	result = close_early_locked(&pool->timeline);
+	result = gcp_timeline_close_at_once(&pool->timeline);
 	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }
 
@@ -224,10 +160,30 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
 	GCP_LOCKED(&pool->pools->fence_lock);
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !gcp_timeline_covering(timeline, epoch))
-		result = close_early_locked(timeline);
+		result = gcp_timeline_close_at_once(timeline);
 	if (result == -ENOBUFS && timeline->count > 0)
 		result = 0; /* one that is under way will serve again */
 	return result;
+}
+
+/* A fence is set only if none is under way: else repeated calls would fill the queue.
+ * The device takes a few microseconds to pass it. */
+bool gcp_timeline_is_idle(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	uint64_t epoch = gcp_timeline_stamp(pool);
+
+	(void)gcp_timeline_advance_all(timeline);
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	bool closed = timeline->count == 0 && gcp_timeline_close_at_once(timeline) == 0;
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	for (int i = 0; closed && i < 2; i++) {
+		if (i > 0)
+			gcp_backoff();
+		(void)gcp_timeline_advance_all(timeline);
+		closed = !gcp_timeline_is_completed(timeline, epoch);
+	}
+	return gcp_timeline_is_completed(timeline, epoch);
 }
 
 int gcp_timeline_poll_all(struct gcp_pool *pool)
@@ -246,7 +202,7 @@ static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch clos
 	assert(closed.epoch >= epoch && epoch <= pool->timeline.freed); /* W1 */
 	if (!atomic_load(&pool->pools->completed_only))
 		return order_locked(pool, epoch, true);
-	result = gcp_timeline_wait_own(&pool->timeline, closed, pool->ctx);
+	result = gcp_timeline_wait_own(&pool->timeline, closed);
 	return result == 0 && !gcp_epoch_ready(pool, epoch) ? -EBUSY : result;
 }
 
@@ -316,7 +272,7 @@ bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search)
 	    gcp_timeline_at(timeline, 0)->searches >= search->begun)
 		return false;
 	struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
-	return gcp_timeline_wait_own(timeline, oldest, pool->ctx) == 0 &&
+	return gcp_timeline_wait_own(timeline, oldest) == 0 &&
 	       gcp_timeline_is_completed(timeline, oldest.epoch);
 }
 
@@ -340,17 +296,38 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 		result = gcp_timeline_close_locked(timeline);
 	closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && closed)
-		result = gcp_timeline_wait_own(timeline, *closed, pool->ctx);
+		result = gcp_timeline_wait_own(timeline, *closed);
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = closed ? -EAGAIN : -EBUSY;
 	return result;
 }
 
-void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
+struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool)
 {
+	struct gcp_timeline *timeline = &pool->timeline;
+	int64_t filled = gcp_timeline_filled(timeline);
+	uint64_t epoch = gcp_timeline_next(timeline);
+	uint64_t (*now)(void) = pool->pools->driver.foreign_now;
+
+	return (struct gcp_real_free){epoch, now ? now() : 0, filled};
+}
+
+int gcp_real_free_end(struct gcp_pool *pool, const struct gcp_real_free *begun,
+		      bool own)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int (*wait)(void *ctx, uint64_t moment, bool own) =
+	    pool->pools->driver.foreign_wait;
+	int result = wait ? wait(pool->ctx, begun->foreign, own) : 0;
+
+	atomic_fetch_sub_explicit(&timeline->filled, begun->filled,
+				  memory_order_relaxed);
+	if (result != 0)
+		return result;
 	GCP_LOCKED(&pool->pools->fence_lock);
-	assert(epoch <= atomic_load(&pool->timeline.open)); /* stamped before */
-	gcp_timeline_mark_completed(&pool->timeline, epoch);
+	assert(begun->epoch < atomic_load(&timeline->open)); /* stamped before */
+	gcp_timeline_mark_completed(timeline, begun->epoch);
+	return 0;
 }
 
 /* --- contexts that come and go -------------------------------------------- */
@@ -402,6 +379,6 @@ int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 	assert(!closed || closed->epoch <= timeline->ordered); /* R3 */
 	if (closed &&
 	    (gcp_timeline_is_held(timeline) || order(ctx, closed->fence->handle) != 0))
-		result = gcp_timeline_wait_locked(timeline, *closed, NULL);
+		result = gcp_timeline_wait_locked(timeline, *closed, false);
 	return result;
 }

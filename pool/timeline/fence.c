@@ -18,23 +18,12 @@
  * the fence was recorded, and the fence covers it. A block that was stamped 8 belongs
  * to the next epoch. No lock is needed for that, and no list of blocks.
  *
- * There is one sequence of epochs for the device memory of each context, and one for
- * the pinned memory of the process. What tells them apart is data (struct
- * gcp_fence_scope):
- *
- *                           device memory             pinned memory
- *      a fence covers       its own context           all contexts (*)
- *      ready means          completed, or behind a    completed: the CPU writes into
- *                           barrier that every        a block at once, and stands in
- *                           context waits at          no context's queue
- *      closed by            a free; an allocation     a free or an allocation: the
- *                           only to look (`early`)    fence holds nothing back
- *      a fence that fails   each free waits for the   the driver frees, and waits
- *                           context instead
- *
- *      (*) With unified addressing every context can use all pinned memory, whatever
- *      its flags say (CUDA Driver API, "Unified Addressing"). A context that is made
- *      after the fence has had no work yet.
+ * There is one sequence of epochs for each context. Its fences are events of that
+ * context: plain cudaFree and cudaFreeHost wait for the work of the context in which
+ * the memory was allocated, and for no other (measured). Device memory is ready when it
+ * is completed, or behind a barrier that every context waits at; pinned memory only
+ * when it is completed, for the CPU writes into a block at once, and stands in no
+ * context's queue.
  *
  * Fences of one sequence complete in order, so two numbers say everything: all epochs
  * <= completed are done; all epochs <= ready are done or held back behind a barrier.
@@ -57,14 +46,11 @@
  * work of another can begin (of the same it cannot: measured), and may be what the
  * kernel waits for, as in collectives over several devices. So with several contexts no
  * barrier is set for reuse: blocks wait until their epoch is completed, the pool grows,
- * and when very much waits a free waits, too, for epochs of long ago. The same holds
- * for pinned memory: the host waits inside frees only, and there only for the part of a
- * fence that is in the freed block's own context, as plain cudaFreeHost does. The work
- * of other contexts may be waiting for what this thread does next. (What waits when
+ * and when very much waits a free waits, too, for epochs of long ago. (What waits when
  * memory is out: reclaim.c, pinned_reclaim.c.)
  *
  * Rules of fences:
- *  F1 a fence is recorded behind all work of its scope: of one context, or of all
+ *  F1 a fence is recorded behind all work of its context
  *  F2 an epoch is completed only when its own fence, or a later one, has passed
  *  F3 a fence that has passed completes the epochs up to its own, and no younger one
  *  F4 a fence that a thread waits for is neither recorded again nor destroyed
@@ -78,12 +64,10 @@ enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_LAST = 908,
 };
 
-void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
-		       struct gcp_pool *pool, const struct gcp_fence_scope *scope)
+void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pool *pool)
 {
 	timeline->pool = pool;
-	timeline->pools = pools;
-	timeline->scope = scope;
+	timeline->pools = pool->pools;
 	atomic_store(&timeline->open, GCP_EPOCH_FIRST);
 	atomic_store(&timeline->completed, GCP_EPOCH_FIRST - 1);
 	atomic_store(&timeline->ready, GCP_EPOCH_FIRST - 1);
@@ -156,7 +140,8 @@ static int fence_create(struct gcp_timeline *timeline, struct gcp_fence **ret_fe
 	if (!fence)
 		return -ENOMEM;
 	*fence = (struct gcp_fence){.generation = timeline->generation};
-	int result = timeline->scope->create(timeline, &fence->handle);
+	int result =
+	    GCP_CALL(timeline->pool, fence_create, timeline->pool->ctx, &fence->handle);
 	if (result != 0)
 		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
 	*ret_fence = fence;
@@ -247,6 +232,16 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
 
+/* The latest that a free or a barrier has closed: an allocation has closed the next
+ * one, whose fence may be behind later work (NO NEW WAITS). And the one that the latest
+ * barrier is for: contexts that join have to stand behind it. */
+static bool must_keep(const struct gcp_timeline *timeline, uint64_t epoch)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	return epoch == timeline->awaitable || epoch == timeline->freed ||
+	       epoch == timeline->ordered;
+}
+
 /* Whether the i-th epoch may be merged into the next one: it is completed when that is,
  * and what waits for it may wait for that. The oldest one is not: else it would never
  * be done where more is pending than the queue holds. searched: also one before a
@@ -257,7 +252,7 @@ static bool can_merge(struct gcp_timeline *timeline, uint32_t i, bool searched)
 	const struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
 
 	return i % 2 == 1 && i + 1 < timeline->count &&
-	       !timeline->scope->keeps(timeline, closed->epoch) &&
+	       !must_keep(timeline, closed->epoch) &&
 	       (searched ||
 		closed->searches == gcp_timeline_at(timeline, i + 1)->searches);
 }
@@ -308,9 +303,9 @@ static int close_failed(int failure)
 	return failure;
 }
 
-/* Closes the open epoch. > 0: fences do not work here, or the device reports an error.
- */
-static int close_by_fence(struct gcp_timeline *timeline)
+/* Closes the open epoch. counted: what was freed into it counts no more. > 0: fences do
+ * not work here, or the device reports an error. */
+static int close_by_fence(struct gcp_timeline *timeline, bool counted)
 {
 	struct gcp_fence *fence;
 	int result;
@@ -327,17 +322,19 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
-	if (timeline->scope->closing)
-		timeline->scope->closing(timeline->pool);
-	result = timeline->scope->record(timeline, fence->handle);
+	gcp_window_epoch_closed(timeline->pool);
+	result =
+	    GCP_CALL(timeline->pool, fence_record, timeline->pool->ctx, fence->handle);
 	if (result != 0) {
 		/* `epoch` has no fence of its own; the next one covers it, and what
 		 * was freed into it counts in the epoch that follows. */
 		fence_release(timeline, fence);
 		return close_failed(result);
 	}
-	atomic_fetch_sub_explicit(&timeline->filled, all, memory_order_relaxed);
-	atomic_store_explicit(&timeline->early, 0, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, counted ? 0 : all,
+			      memory_order_relaxed);
+	if (counted)
+		atomic_fetch_sub_explicit(&timeline->filled, all, memory_order_relaxed);
 	queue_append(timeline, (struct gcp_closed_epoch){
 				   .epoch = epoch,
 				   .fence = fence,
@@ -347,7 +344,7 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	return 0;
 }
 
-static int close_open(struct gcp_timeline *timeline)
+static int close_open(struct gcp_timeline *timeline, bool counted)
 {
 	int result;
 
@@ -356,8 +353,8 @@ static int close_open(struct gcp_timeline *timeline)
 		return -EBUSY;
 	if (timeline->refused)
 		return -ENOBUFS;
-	result = close_by_fence(timeline);
-	if (result <= 0 || !timeline->pool)
+	result = close_by_fence(timeline, counted);
+	if (result <= 0)
 		return result;
 	timeline->refused = true;
 	return -ENOBUFS;
@@ -365,26 +362,28 @@ static int close_open(struct gcp_timeline *timeline)
 
 int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 {
-	int result = close_open(timeline);
+	int result = close_open(timeline, true);
 
 	return result == -ENOBUFS ? -EBUSY : result;
 }
 
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
 {
-	int result = close_open(timeline);
+	int result = close_open(timeline, false);
 
+	assert(timeline->awaitable <= timeline->freed); /* W1 */
+	assert(timeline->freed < atomic_load(&timeline->open));
 	return timeline->refused ? -EBUSY : result;
 }
 
-int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
+int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch, bool device)
 {
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	if (!closed && !gcp_timeline_is_completed(timeline, epoch)) {
-		result = close_open(timeline);
+		result = close_open(timeline, device);
 		closed = gcp_timeline_covering(timeline, epoch);
 	}
 	/* Also one that an allocation of another thread has closed since the free
@@ -403,7 +402,7 @@ int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,
 			      struct gcp_closed_epoch closed, bool *ret_advanced)
 {
-	int result = timeline->scope->query(timeline, closed.fence->handle, NULL);
+	int result = GCP_CALL(timeline->pool, fence_query, closed.fence->handle);
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	*ret_advanced = result == 0;
@@ -443,7 +442,7 @@ int gcp_timeline_advance_all(struct gcp_timeline *timeline)
 /* Without fence_lock: a kernel may be waiting for what another thread does after its
  * next allocation. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
-			     struct gcp_closed_epoch closed, void *ctx)
+			     struct gcp_closed_epoch closed, bool own)
 {
 	struct gcp_fence *fence = closed.fence;
 	void *handle = fence->handle;
@@ -452,21 +451,20 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 	fence->waiters++;
 	gcp_mutex_unlock(&timeline->pools->fence_lock);
 	int cancel = gcp_cancel_defer(); /* with its place among the waiters */
-	int result = timeline->scope->wait(timeline, handle, ctx);
+	int result = GCP_CALL(timeline->pool, fence_wait, handle, own);
 	gcp_cancel_restore(&cancel);
 	gcp_mutex_lock(&timeline->pools->fence_lock);
 	assert(fence->waiters > 0);
 	if (--fence->waiters == 0 && fence->done)
 		fence_release(timeline, fence);
-	if (result == 0 && !ctx)
+	if (result == 0 && !own)
 		gcp_timeline_mark_completed(timeline, closed.epoch);
 	return result;
 }
 
-int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed,
-			  void *ctx)
+int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed)
 {
-	int result = gcp_timeline_wait_locked(timeline, closed, ctx);
+	int result = gcp_timeline_wait_locked(timeline, closed, true);
 	struct gcp_closed_epoch *left = gcp_timeline_covering(timeline, closed.epoch);
 	bool advanced;
 
@@ -497,7 +495,7 @@ static int close_for_completion(struct gcp_timeline *timeline)
 
 	if (timeline->count == GCP_FENCE_QUEUE)
 		result = gcp_timeline_wait_locked(
-		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), NULL);
+		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), false);
 	return result == 0 ? gcp_timeline_close_locked(timeline) : result;
 }
 
@@ -514,7 +512,7 @@ int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
 	if (result != 0 || gcp_timeline_is_completed(timeline, epoch))
 		return result;
 	closed = gcp_timeline_covering(timeline, epoch);
-	return closed ? gcp_timeline_wait_locked(timeline, *closed, NULL) : -EBUSY;
+	return closed ? gcp_timeline_wait_locked(timeline, *closed, false) : -EBUSY;
 }
 
 /* --- the end -------------------------------------------------------------- */

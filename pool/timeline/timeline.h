@@ -3,8 +3,8 @@
  * timeline.h - epochs and fences, the window, how full the device is. The structures
  * are in pool_types.h.
  *
- * There are two kinds of timelines, which share what fence.c does: of the memory of one
- * context (context_fence.c), and of the pinned memory of the process (pinned_fence.c).
+ * Each pool has a timeline: of the device memory of its context, and of the pinned
+ * memory that was allocated in it.
  *
  * Rules of stamps and epochs (E6 to E8: struct gcp_timeline):
  *  E1 a free stamps its block with the open epoch, read behind a full memory fence
@@ -24,9 +24,7 @@
  * called with fence_lock held. Results: 0; > 0, a sticky device error; -EBUSY: a
  * capture forbids it, or memory for a fence is out for now. */
 
-/* pool: NULL for pinned memory. */
-void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
-		       struct gcp_pool *pool, const struct gcp_fence_scope *scope);
+void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pool *pool);
 
 /* The open epoch. All work that the caller submitted, or that happened before the
  * call, is behind its fence. */
@@ -46,18 +44,20 @@ struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t
 struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 					       uint64_t epoch);
 
-/* Closes the open epoch and records a fence behind it. With a queue that stays full (of
- * pinned memory of very many contexts) the epoch stays open, and the result is 0: a
- * later fence covers it too. A caller that needs it closed asks
- * (gcp_timeline_covering). */
+/* Closes the open epoch and records a fence behind it. With a queue that stays full the
+ * epoch stays open, and the result is 0: a later fence covers it too. A caller that
+ * needs it closed asks (gcp_timeline_covering). */
 int gcp_timeline_close_locked(struct gcp_timeline *timeline);
-/* The same in a call that must not wait. -EBUSY also: fences do not work here; but
+/* The same in a call that is no free. What was freed into the epoch counts towards the
+ * one that a free of device memory closes next: else, where each allocation closes one,
+ * no free ever would, and no barrier be set. -EBUSY also: fences do not work here; but
  * -ENOBUFS: memory for a fence is out for now. */
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
 /* Closes the open epoch if nothing covers `epoch` yet; what an allocation has closed
- * meanwhile counts as closed by this free. Keeps fence_lock. -ENOBUFS: fences do not
- * work here, or memory for one is out for now. */
-int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
+ * meanwhile counts as closed by this free. device: it is one of device memory; else
+ * what was freed goes on counting. Keeps fence_lock. -ENOBUFS: fences do not work here,
+ * or memory for one is out for now. */
+int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch, bool device);
 
 /* Asks for one fence; never waits. *ret_advanced: the epoch is completed. */
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,
@@ -68,15 +68,15 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 			     bool *ret_advanced);
 /* Looks, from old to young, which epochs are completed. Takes fence_lock. */
 int gcp_timeline_advance_all(struct gcp_timeline *timeline);
-/* Waits for the fence, or for its part in `ctx` alone, which completes no epoch.
- * fence_lock is not held meanwhile. */
+/* Waits for the fence, or for what the context does itself alone (own), which completes
+ * no epoch. fence_lock is not held meanwhile. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
-			     struct gcp_closed_epoch closed, void *ctx);
-/* Waits for the part of the fence in `ctx`, as plain cudaFree does: what others do may
- * wait for this thread. Then looks whether all of it is done; an error of that shows
- * again. */
-int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed,
-			  void *ctx);
+			     struct gcp_closed_epoch closed, bool own);
+/* Waits for what the context does itself, as plain cudaFree does: what other devices do
+ * may wait for this thread. Then looks whether all of it is done; an error of that
+ * shows again. */
+int gcp_timeline_wait_own(struct gcp_timeline *timeline,
+			  struct gcp_closed_epoch closed);
 /* Returns the youngest closed epoch that has more than `most` bytes together with all
  * younger ones, and is not one of the youngest `least`; NULL if there is none. */
 struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
@@ -93,8 +93,6 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch);
 void gcp_timeline_reset(struct gcp_timeline *timeline);
 
 /* --- context_fence.c ------------------------------------------------------------ */
-
-extern const struct gcp_fence_scope gcp_context_fences;
 
 /* The epoch that a free of now belongs to: gcp_timeline_now. */
 uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
@@ -141,6 +139,9 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
 /* Looks which epochs are completed; never waits. */
 int gcp_timeline_poll_all(struct gcp_pool *pool);
+/* Looks whether all work of the context is done; never waits, but for a moment. False
+ * also where a capture forbids fences. */
+bool gcp_timeline_is_idle(struct gcp_pool *pool);
 /* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
  * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
  * the barrier. */
@@ -160,9 +161,17 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);
  * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
  */
 int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
-/* The driver freed memory of this context, which waits for all work submitted
- * before: epochs up to `epoch`, stamped before that call, are complete. */
-void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
+/* Around a call in which the driver frees memory of the context, and waits for all that
+ * was submitted before: the epochs that were open then, and older ones, are completed.
+ * That submitted to other devices is waited for, too (own: as driver->foreign_wait).
+ * end: 0; the result of that wait. */
+struct gcp_real_free {
+	uint64_t epoch, foreign;
+	int64_t filled;
+};
+struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool);
+int gcp_real_free_end(struct gcp_pool *pool, const struct gcp_real_free *begun,
+		      bool own);
 /* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
 int gcp_timeline_reattach(struct gcp_pool *pool);
 /* Whether a barrier is set that is, as far as is known, not completed. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_pinned.h - the pinned memory of the driver of fake.h, and all-context fences:
- * beside the context of fake.h there is a second one, whose work is counted apart.
+ * fake_pinned.h - the pinned memory of the driver of fake.h.
  */
 #ifndef GCP_TESTS_FAKE_HOST_H
 #define GCP_TESTS_FAKE_HOST_H
@@ -9,14 +8,11 @@
 #include "fake.h"
 
 struct fake_pinned {
-	uint64_t used;                        /* bytes */
-	uint64_t blocks;                      /* live allocations */
-	uint64_t other_submitted, other_done; /* work of the second context */
-	uint64_t calls, waits;
-	int record_result; /* what fence_all_record gives, if not 0 */
-	int query_result;  /* the same of fence_all_query */
-	int free_result;   /* what host_free gives, which frees all the same */
-	uint32_t place;    /* what host_place gives */
+	uint64_t used;   /* bytes */
+	uint64_t blocks; /* live allocations */
+	uint64_t calls;
+	int free_result; /* what host_free gives, which frees all the same */
+	uint32_t place;  /* what host_place gives */
 };
 extern struct fake_pinned fake_pinned;
 

@@ -347,6 +347,28 @@ TEST(an_allocation_frees_no_pinned_memory_of_graphs)
 	assert_int_equal(fake_pinned.blocks, 0);
 }
 
+/* Also of a graph that has no other memory. */
+TEST(pinned_memory_waits_for_launches_in_other_contexts)
+{
+	void *graph = begin(0), *exec, *p, *q, *r;
+
+	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0, &p));
+	end(0);
+	OK(gcp_pinned_free(pools, p));
+	exec = made(7, graph, true);
+	launch_elsewhere(exec);
+	graph_destroy(graph);
+	holder_destroy(exec, true);
+	gcp_tracker_collect(tracker);
+	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
+	assert_ptr_not_equal(q, p);
+	cuda.launches_done = 1;
+	gcp_tracker_collect(tracker);
+	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &r));
+	assert_ptr_equal(r, p);
+	OK(gcp_pinned_free(pools, q), gcp_pinned_free(pools, r));
+}
+
 /* The device may launch it: any launch may be one of it. */
 TEST(memory_waits_for_launches_that_are_not_seen)
 {

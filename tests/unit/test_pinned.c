@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_pinned.c - pinned host memory: frees that block, blocks of another node, fences
- * that fail, and whose error it is.
+ * that fail.
  */
 #include "fake_pinned.h"
 
@@ -48,8 +48,7 @@ static void open_with(uint64_t window, bool blocking)
 
 #define TEST(name) CASE(name, fake_setup_open, teardown)
 
-/* As plain CUDA does: for the block's own context and no other, whose work may keep
- * older epochs open. */
+/* As plain CUDA does. */
 TEST(a_free_that_blocks_waits_for_its_own_epoch)
 {
 	void *p, *q;
@@ -57,14 +56,12 @@ TEST(a_free_that_blocks_waits_for_its_own_epoch)
 	open_with(GIB, true);
 	p = take(4 * KIB);
 	q = take(4 * KIB);
-	fake_pinned.other_submitted++;
 	fake_submit();
 	give(p);
 	assert_int_equal(fake.done, fake.submitted);
 	fake_submit();
 	give(q);
 	assert_int_equal(fake.done, fake.submitted);
-	assert_int_equal(fake_pinned.other_done, 0);
 }
 
 /* Also of a block that a graph may address, and that stays with it. */
@@ -102,11 +99,11 @@ TEST(a_capture_that_was_not_told_of_is_no_failure)
 {
 	void *p = take(MIB), *q;
 
-	fake_pinned.record_result = 900;
+	fake.record_result = 900;
 	give(p);
 	q = take(MIB);
 	assert_ptr_not_equal(q, p);
-	fake_pinned.record_result = 0;
+	fake.record_result = 0;
 	assert_ptr_equal(take(MIB), p);
 	give(p);
 	give(q);
@@ -120,7 +117,7 @@ static void free_without_fences(int result)
 	open_with(MIB, false);
 	p = take(MIB);
 	q = take(MIB);
-	fake_pinned.record_result = 719;
+	fake.record_result = 719;
 	fake_pinned.free_result = result;
 	assert_int_equal(gcp_pinned_free(pools, p), result);
 	assert_int_equal(gcp_pinned_free(pools, q), result);
@@ -134,57 +131,24 @@ TEST(a_sticky_error_is_handed_on)
 	free_without_fences(719);
 }
 
-/* A fence is in every context. Which one the error is of only the driver knows. */
-TEST(the_error_of_another_context_is_not_the_frees)
+TEST(where_no_fence_can_be_set_the_driver_frees)
 {
 	free_without_fences(0);
 }
 
-TEST(the_error_of_another_context_is_not_the_allocations)
+TEST(the_error_of_a_fence_is_not_the_allocations)
 {
 	void *p = take(MIB), *q = NULL;
 
 	fake_submit();
 	give(p);
-	fake_pinned.record_result = 719;
+	fake.record_result = 719;
 	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
 	give(q);
 }
 
-/* Where a free waits for what is pending. */
-TEST(the_error_of_another_context_is_no_wait_s)
-{
-	void *blocks[4];
-
-	open_with(2 * MIB, false);
-	for (int i = 0; i < 4; i++)
-		blocks[i] = take(MIB);
-	fake_pinned.query_result = 719;
-	for (int i = 0; i < 4; i++)
-		give(blocks[i]);
-	assert_true(fake_pinned.waits > 0);
-	fake_pinned.query_result = 0;
-}
-
-/* A context has ended that could not be asked. */
-TEST(fences_are_tried_again)
-{
-	void *p;
-
-	open_with(MIB, false);
-	p = take(MIB);
-	fake_pinned.record_result = 719;
-	give(p);
-	assert_int_equal(fake_pinned.used, 0);
-	fake_pinned.record_result = 0;
-	p = take(MIB);
-	give(p);
-	assert_ptr_equal(take(MIB), p);
-	give(p);
-}
-
-/* It may be another context's. What the driver says of new memory counts. */
+/* What the driver says of new memory counts. */
 TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 {
 	void *p, *q = NULL;
@@ -193,10 +157,10 @@ TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls)
 	p = take(MIB);
 	fake_submit();
 	give(p);
-	fake_pinned.query_result = 700;
+	fake.fence_result = 700;
 	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
-	fake_pinned.query_result = 0;
+	fake.fence_result = 0;
 	give(q);
 }
 
@@ -240,4 +204,22 @@ TEST(what_is_idle_goes_back)
 		fake_pass(100 * 1000 * 1000);
 	}
 	assert_int_equal(fake_pinned.used, 0);
+}
+
+/* Epochs that frees of pinned memory close do not keep device memory from going back,
+ * which frees of device memory do when they close one. */
+TEST(idle_device_memory_goes_back_beside_pinned_frees)
+{
+	open_with(GIB, false);
+	gcp_addr addr = must_alloc(pool, 64 * MIB);
+
+	must_free(must_alloc(pool, 64 * MIB));
+	must_free(addr);
+	for (int i = 0; i < 60; i++) {
+		must_free(must_alloc(pool, 4 * MIB));
+		give(take(MIB));
+		fake.done = fake_submit();
+		fake_pass(100 * 1000 * 1000);
+	}
+	assert_true(fake.memory_used < 128 * MIB);
 }
