@@ -78,11 +78,9 @@ struct gcp_graph_pool {
 	bool unknown; /* a call that is not known was made */
 	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
 	uint64_t launches;
-	uint32_t in_progress;                   /* calls that launch it just now */
-	struct gcp_last last;                   /* its latest launch */
-	TAILQ_ENTRY(gcp_graph_pool) share_link; /* tracker->shares */
-	TAILQ_ENTRY(gcp_graph_pool)
-	unbound_link; /* tracker->unbound, without a track */
+	uint32_t in_progress;                  /* calls that launch it just now */
+	struct gcp_last last;                  /* its latest launch */
+	TAILQ_ENTRY(gcp_graph_pool) lane_link; /* tracker->unbound, or track->graphs */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
@@ -214,8 +212,7 @@ struct gcp_tracker {
 	uint64_t last_track;          /* id */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
-	struct gcp_graph_pool_list shares;
-	struct gcp_graph_pool_list unbound; /* of these, without a lane */
+	struct gcp_graph_pool_list unbound; /* that share, and have no lane yet */
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases;    /* memory of graph pools, how often */
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */

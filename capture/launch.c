@@ -9,6 +9,7 @@
  * launch into another stream takes the graph out of the lane. From then on it has
  * memory of its own (so has one that is in no lane by then):
  *
+ *   it is alone there       it keeps the lane's memory
  *   it is idle              it leaves before the launch
  *   all others are idle     they leave for another lane, and it keeps this one's memory
  *   neither, or there is    the launch is a crossing: on the device it follows the
@@ -375,7 +376,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		return 0;
 	GCP_LOCKED(&tracker->lock);
 	for (graph = TAILQ_FIRST(&tracker->unbound); graph; graph = next) {
-		next = TAILQ_NEXT(graph, unbound_link);
+		next = TAILQ_NEXT(graph, lane_link);
 		assert(graph->shares && !graph->track); /* X1 */
 		gcp_share_bind(tracker, graph);
 	}

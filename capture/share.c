@@ -77,8 +77,7 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 	graph->shares = true;
 	graph->pool = SLIST_FIRST(&graph->heaps)->pool;
 	graph->heap = SLIST_FIRST(&graph->heaps)->heap;
-	TAILQ_INSERT_HEAD(&tracker->shares, graph, share_link);
-	TAILQ_INSERT_HEAD(&tracker->unbound, graph, unbound_link);
+	TAILQ_INSERT_HEAD(&tracker->unbound, graph, lane_link);
 	atomic_fetch_add(&tracker->counts.shares, 1);
 	/* A fence behind what was submitted beside the capture. */
 	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
@@ -161,8 +160,8 @@ void gcp_shares_bind(struct gcp_tracker *tracker)
 	while (more && tries-- > 0 && (graph = TAILQ_FIRST(&tracker->unbound))) {
 		more = graph != last;
 		assert(graph->shares && !graph->track); /* X1 */
-		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
-		TAILQ_INSERT_TAIL(&tracker->unbound, graph, unbound_link);
+		TAILQ_REMOVE(&tracker->unbound, graph, lane_link);
+		TAILQ_INSERT_TAIL(&tracker->unbound, graph, lane_link);
 		if (!graph->updated)
 			gcp_share_bind(tracker, graph);
 	}
@@ -170,7 +169,7 @@ void gcp_shares_bind(struct gcp_tracker *tracker)
 
 /* --- own memory --------------------------------------------------------------- */
 
-/* The graph runs where it is, and all other graphs of its lane can leave it: none that
+/* The graph stays where it is, and all other graphs of its lane can leave it: none that
  * has ended still runs there, and no call is to record the lane's event. */
 static bool others_can_leave(struct gcp_tracker *tracker,
 			     const struct gcp_graph_pool *graph)
@@ -183,9 +182,8 @@ static bool others_can_leave(struct gcp_tracker *tracker,
 	if ((graph->in_progress > 0 && track->event) ||
 	    gcp_heap_lane(graph->heap) != track->lane)
 		return false;
-	TAILQ_FOREACH (other, &tracker->shares, share_link)
-		if (other != graph && other->track == track &&
-		    gcp_share_in_flight(tracker, other))
+	TAILQ_FOREACH (other, &track->graphs, lane_link)
+		if (other != graph && gcp_share_in_flight(tracker, other))
 			return false;
 	return gcp_pool_work_is_done(track->pool, track->ended); /* X5 */
 }
@@ -216,32 +214,35 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = graph->track, *fresh;
 	struct gcp_graph_pool *other;
+	bool busy, stays;
 	int result = 0;
-	bool idle;
 
 	if (!track) {
 		gcp_share_end(tracker, graph);
 		return 0;
 	}
-	idle = !gcp_share_in_flight(tracker, graph);
-	if (!idle && !others_can_leave(tracker, graph))
+	busy = gcp_share_in_flight(tracker, graph);
+	stays = (busy || track->members == 1) && others_can_leave(tracker, graph);
+	if (busy && !stays)
 		return -EBUSY;
 	fresh = gcp_track_create(tracker, graph->pool);
 	if (!fresh)
-		return idle ? -ENOMEM : -EBUSY;
+		return busy ? -EBUSY : -ENOMEM;
 	fresh->stream_id = track->stream_id;
 	fresh->stream = track->stream;
-	if (idle)
+	if (!stays)
 		result = lane_change(tracker, graph, fresh);
 	else
-		TAILQ_FOREACH (other, &tracker->shares, share_link)
-			if (result == 0 && other != graph && other->track == track)
-				result = lane_change(tracker, other, fresh);
-	if (result != 0 || !idle)
+		while (result == 0 && track->members > 1) {
+			other = TAILQ_FIRST(&track->graphs);
+			other = other == graph ? TAILQ_NEXT(other, lane_link) : other;
+			result = lane_change(tracker, other, fresh);
+		}
+	if (result != 0 || stays)
 		gcp_track_tidy(tracker, fresh);
 	if (result != 0)
-		return idle ? result : -EBUSY; /* some of the others may have gone */
-	assert(graph->track == (idle ? fresh : track));
+		return busy ? -EBUSY : result; /* some of the others may have gone */
+	assert(graph->track == (stays ? track : fresh));
 	assert(graph->track->members == 1);
 	gcp_lane_heap_ends(graph->heap);     /* it takes along what it is mapped to */
 	assert(!gcp_heap_lane(graph->heap)); /* X7 */
@@ -338,8 +339,8 @@ void gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 	if (holder)
 		holder = gcp_holder_root(holder);
 	if (!handle || (holder && holder->stray))
-		TAILQ_FOREACH (graph, &tracker->shares, share_link)
-			graph->listed = true;
+		TAILQ_FOREACH (graph, &tracker->graph_pools, link)
+			graph->listed |= graph->shares;
 	if (holder)
 		SLIST_FOREACH (hold, &holder->holds, link)
 			hold->graph_pool->listed = true;
@@ -358,8 +359,9 @@ int gcp_share_read(struct gcp_tracker *tracker, bool unknown)
 		return 0;
 	GCP_LOCKED(&tracker->lock);
 	do {
-		TAILQ_FOREACH (graph, &tracker->shares, share_link)
-			if (unknown ? !graph->unknown : graph->listed)
+		TAILQ_FOREACH (graph, &tracker->graph_pools, link)
+			if (graph->shares &&
+			    (unknown ? !graph->unknown : graph->listed))
 				break;
 		if (graph) {
 			assert(graph->shares); /* X7 */

@@ -22,7 +22,8 @@ struct gcp_track {
 	uint64_t stream_id; /* 0: it has none yet, or that has gone; the next one that a
 			     * graph of it is launched into takes its place */
 	void *stream;       /* its handle */
-	uint32_t members;
+	struct gcp_graph_pool_list graphs; /* whose scratch is there */
+	uint32_t members;                  /* how many that are */
 	uint64_t ended;       /* epoch: behind it is what graphs run here that ended */
 	const void *exec;     /* launched last; NULL: not known (of calls in progress
 			       * any may be), or gone */
@@ -102,8 +103,8 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
  * its latest launch. */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph gets memory of its own, and shares no more: it leaves its lane if it is
- * idle, else all others do if they are. -EBUSY: one of them is not. Another error: it
- * is where it was, or in no lane (gcp_heap_lane). */
+ * idle and not alone there, else all others do if they are idle. -EBUSY: one of them is
+ * not. Another error: it is where it was, or in no lane (gcp_heap_lane). */
 int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* The graph's memory may be used otherwise than by launches that are seen: it gets
  * memory of its own, and shares no more. The lock is let go where its latest launch has

@@ -61,6 +61,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	track->id = ++tracker->last_track;
 	track->pool = pool;
 	track->life = life;
+	TAILQ_INIT(&track->graphs);
 	TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
 	return track;
 }
@@ -113,17 +114,18 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	assert(!from || from->members > 0);
 	assert(track || !graph->shares);                               /* X7 */
 	assert(!track || (track->lane && track->pool == graph->pool)); /* X1 */
+	TAILQ_REMOVE(from ? &from->graphs : &tracker->unbound, graph, lane_link);
 	if (from) {
 		from->members--;
 		if (from->exec &&
 		    gcp_share_of_exec(tracker, from->exec, &count) == graph)
 			from->exec = NULL;
-	} else {
-		TAILQ_REMOVE(&tracker->unbound, graph, unbound_link);
 	}
 	graph->track = track;
-	if (track)
+	if (track) {
+		TAILQ_INSERT_TAIL(&track->graphs, graph, lane_link);
 		track->members++;
+	}
 	if (from)
 		gcp_track_tidy(tracker, from);
 }
@@ -316,6 +318,5 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	assert(graph->shares);
 	graph->shares = false;
 	gcp_share_move(tracker, graph, NULL);
-	TAILQ_REMOVE(&tracker->shares, graph, share_link);
 	atomic_fetch_sub(&tracker->counts.shares, 1);
 }
